@@ -85,7 +85,8 @@ class Use:
     def add_period(self, weight: float, promised: int, used: float) -> 'Use':
         """Return the project's use of bursts with one more period added.
 
-        Older periods count less, the older the less.
+        A period is the time between two measurements of nova-compute; older
+        ones count less.
 
         :param weight: factor by which all earlier periods count less.
         :param promised: percent of the host NUMA node that was promised to the

@@ -48,9 +48,9 @@ class Share:
         return self.free >= self.total
 
     def get_free_fraction(self, taken: int = 0) -> float:
-        """Return the fraction that is still free after taking an amount.
+        """Return the fraction of CPUs or memory that stays free.
 
-        :param taken: number of CPUs, or MiB of memory.
+        :param taken: number of CPUs, or MiB of memory, to count as used, too.
         """
         if self.total <= 0:
             return 0.0

@@ -297,7 +297,7 @@ def counted(host: HostDescription, node: int) -> dict[str, tuple[int, int]]:
 
 def _make_counted_inventory(amount: int, least: int,
                             current: Current) -> dict[str, int | float]:
-    """Return the inventory of an amount that a host NUMA node offers.
+    """Return a host NUMA node's inventory of L3 ways or real-time CPU time.
 
     The total is never less than the usage, as Placement would refuse that;
     what is too much is reserved.

@@ -100,7 +100,10 @@ class Workload:
         return self.guests_without
 
     def count_containers_by_resource(self) -> dict[str, int]:
-        """Return how many containers each resource of a guest suffices for."""
+        """Return how many containers a guest's vCPUs, memory and VFs allow.
+
+        They are by resource; the smallest number is the limit.
+        """
         found = {
             'guest memory': self.memory_mb // self.container_memory_mb,
             'guest vCPUs': self.vcpus // self.container_vcpus}

@@ -77,10 +77,10 @@ class Audit(base.Lister):
 
     def _confirm_repairs(self, plans: Iterable[repair.Repair],
                          is_confirmed: bool) -> None:
-        """Print the planned repairs and ask the user for confirmation.
+        """Print the planned repairs; ask the user whether to make them.
 
-        :param is_confirmed: whether the user has confirmed the repairs
-            already.
+        :param is_confirmed: whether the user has consented already, so that
+            nothing is asked.
         :raises CommandError: when the user does not confirm.
         """
         for one in plans:
@@ -98,7 +98,9 @@ class Audit(base.Lister):
     def _apply_repairs(self, client: clients.Client,
                        plans: Sequence[repair.Repair],
                        parsed_args: argparse.Namespace) -> None:
-        """Write the planned repairs of allocations that are still necessary.
+        """Write those planned repairs to Placement that are still needed.
+
+        Each host is audited again before its allocations are changed.
         """
         again = collect_host_records(client, sorted({
             one.host for one in plans}), parsed_args)
@@ -118,7 +120,7 @@ class Audit(base.Lister):
 
 
 def describe_agreement(hosts: Sequence[observe.Observed]) -> str:
-    """Return the message that the records of all audited hosts agree."""
+    """Return the message that an audit of hosts has found no differences."""
     if not hosts:
         return base.NO_HOSTS
     servers = sum(len(one.servers) for one in hosts)
@@ -129,7 +131,7 @@ def describe_agreement(hosts: Sequence[observe.Observed]) -> str:
 def collect_host_records(
         client: clients.Client, host_names: Sequence[str],
         parsed_args: argparse.Namespace) -> list[observe.Observed]:
-    """Read the records of Placement, Nova and the hosts about some hosts.
+    """Read what Placement, Nova and the hosts themselves record about hosts.
 
     :param host_names: names of the hosts; empty for all hosts.
     """
@@ -143,7 +145,8 @@ def audit_hosts_twice(
         parsed_args: argparse.Namespace) -> list[observe.Observed]:
     """Audit hosts, and again those with findings; return all audited hosts.
 
-    The second audit drops findings that were due to changes in progress.
+    Findings that the second audit does not confirm are dropped: they were due
+    to changes in progress.
     """
     first = collect_host_records(client, parsed_args.hosts, parsed_args)
     doubted = {one.host.name: one for one in first if one.findings}
@@ -156,8 +159,7 @@ def audit_hosts_twice(
 
 
 def list_planned_repairs(observed: observe.Observed) -> list[repair.Repair]:
-    """Return the repairs of allocations that ``--fix`` would make on a host.
-    """
+    """Return the corrections of allocations that ``--fix`` makes on a host."""
     return list(repair.plan_repairs(
         observed.host, observed.servers, observed.holdings, observed.findings,
         observed.state == 'up', observed.accounting))
@@ -165,7 +167,10 @@ def list_planned_repairs(observed: observe.Observed) -> list[repair.Repair]:
 
 def get_exit_status(found: Sequence[Finding],
                     unchecked: Sequence[Finding]) -> int:
-    """Return the exit status of an audit.
+    """Return the exit status of an audit: 0, 1 or 2.
+
+    0: nothing was found, 1: something was, 2: only something that could not be
+    checked.
 
     :param found: differences between the records.
     :param unchecked: records that could not be compared.
@@ -178,7 +183,9 @@ def get_exit_status(found: Sequence[Finding],
 def list_finding_rows(found: Iterable[Finding],
                       repairs: Iterable[repair.Repair]
                       ) -> Iterator[tuple[Any, ...]]:
-    """Yield a table row for each finding of an audit, with the planned repair.
+    """Yield a table row for each finding of an audit, with its repair.
+
+    :param repairs: planned repairs; a finding may have none.
     """
     texts = {(one.host, one.consumer): one.text for one in repairs}
     for one in found:

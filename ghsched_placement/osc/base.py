@@ -59,7 +59,8 @@ class _Ending:
 
 
 def format_error(error: Exception) -> str:
-    """Return the text of an error; for HTTP 403, hint at admin credentials."""
+    """Return the text of an error, with a hint at admin rights for HTTP 403.
+    """
     status = getattr(error, 'status_code', getattr(error, 'http_status', 0))
     if status == 403:
         return ('the cloud does not let you do that (HTTP 403). This command '
@@ -76,7 +77,10 @@ def _fit_tables_to_terminal(
 
 
 def _format_cells(row: Iterable[Any], output_format: str) -> list[Any]:
-    """Format the cells of a table row for an output format."""
+    """Format the cells of a table row for a terminal, or for programs.
+
+    :param output_format: cliff's output format, such as ``table`` or ``json``.
+    """
     if output_format not in _PLAIN:
         return list(row)
     return [

@@ -71,7 +71,7 @@ class ShowCapacity(base.Lister):
 
 
 def list_node_rows(host: capacity.Host) -> Iterator[tuple[Any, ...]]:
-    """Yield a table row with the free resources of each host NUMA node.
+    """Yield a table row with the free resources of each NUMA node of a host.
 
     PFs that belong to no NUMA node have a row of their own.
     """
@@ -112,7 +112,7 @@ def _get_free_cpus_and_memory(node: capacity.Node) -> tuple[int | None, ...]:
 
 
 def make_vf_report(pfs: Iterable[capacity.Pf]) -> list[dict[str, Any]]:
-    """Return the numbers of VFs of each PF as dictionaries for JSON."""
+    """Return the total, used and free VFs of each PF as dicts for JSON."""
     return [{'pf': pf.address, 'resource_class': pf.resource_class,
              'total': pf.stock.total, 'used': pf.stock.used,
              'free': pf.stock.free} for pf in pfs]

@@ -57,16 +57,16 @@ class Client(nova_reader.NovaReader):
 
     @property
     def placement(self) -> Any:
-        """Placement API adapter of the openstacksdk connection."""
+        """Adapter of openstacksdk for Placement's API."""
         with http.translate_unreachable(self._connection, 'placement'):
             return self._connection.placement
 
     def list_refusals(self) -> tuple[tuple[refusal_record.Refused, ...],
                                      tuple[str, ...]]:
-        """Return the flavors that nova-scheduler has refused.
+        """Return the flavors for which nova-scheduler has found no host.
 
-        :returns: the refusals, and the hosts whose nova-scheduler did not
-            answer.
+        :returns: the refused flavors, and the hosts whose nova-scheduler did
+            not answer.
         :raises CommandError: when nova-api runs without the ghsched filter.
         """
         answer = http.get_json(self._connection, 'compute',
@@ -82,7 +82,7 @@ class Client(nova_reader.NovaReader):
 
     def list_hosts(
             self, host_names: Sequence[str] = ()) -> tuple[capacity.Host, ...]:
-        """Read the compute hosts that run the ghsched driver from Placement.
+        """Read the compute hosts that run ghsched from Placement.
 
         :param host_names: names of the hosts; empty for all hosts.
         :raises CommandError: when one of the named hosts does not exist.
@@ -108,7 +108,9 @@ class Client(nova_reader.NovaReader):
 
     def list_host_allocations(self, host: capacity.Host
                               ) -> dict[str, dict[str, dict[str, int]]]:
-        """Return all allocations on a host, by consumer, provider and class.
+        """Return all allocations from a host's resource providers.
+
+        They are by consumer, provider and resource class.
         """
         uuids = {host.uuid, *(node.uuid for node in host.nodes),
                  *(pf.uuid for pf in host.pfs)}
@@ -122,7 +124,7 @@ class Client(nova_reader.NovaReader):
 
     def get_consumer_allocations(self,
                                  consumer: str) -> dict[str, dict[str, int]]:
-        """Return the allocations of a consumer, by provider and class."""
+        """Return a consumer's allocations by provider and resource class."""
         answer = self._placement(f'/allocations/{consumer}')
         return {uuid: dict(entry['resources'])
                 for uuid, entry in answer['allocations'].items()}
@@ -132,6 +134,7 @@ class Client(nova_reader.NovaReader):
                              dry_run: bool) -> dict[str, Any]:
         """Ask nova-api to change the bandwidth policy of a server.
 
+        :param uuid: UUID of the server.
         :param extra_specs: new value of each extra spec; None removes the
             extra spec.
         :param dry_run: whether to only check that the change is possible.
@@ -148,6 +151,7 @@ class Client(nova_reader.NovaReader):
                    dry_run: bool) -> dict[str, Any]:
         """Ask nova-api to move a server to other NUMA nodes of its host.
 
+        :param uuid: UUID of the server.
         :param nodes: host NUMA node by guest NUMA node.
         :param dry_run: whether to only check that the move is possible.
         :returns: report of the move.
@@ -160,8 +164,9 @@ class Client(nova_reader.NovaReader):
 
     def _post_server_action(self, uuid: str, action: Mapping[str, Any],
                             advice: str = '') -> dict[str, Any]:
-        """Send the ghsched server action to nova-api; return the response.
+        """Send ghsched's server action to nova-api; return the response.
 
+        :param uuid: UUID of the server.
         :param action: value of the action in the request body.
         :param advice: advice to add to the error if nova-api lacks the action.
         """
@@ -186,9 +191,9 @@ class Client(nova_reader.NovaReader):
             f'{http.get_error_message(response)}')
 
     def correct_allocations(self, wanted: repair.Repair) -> str:
-        """Write the corrected allocations of a consumer to Placement.
+        """Write a planned repair of a consumer's allocations to Placement.
 
-        After a conflict with another change, the write is retried.
+        The write is retried after a conflict with another change.
 
         :returns: reason why Placement refuses the write; empty on success.
         """
@@ -205,11 +210,11 @@ class Client(nova_reader.NovaReader):
 
     def _try_to_correct_allocations(self, wanted: repair.Repair,
                                     attempt: int) -> Any:
-        """Try once to write the corrected allocations of a consumer.
+        """Write a planned repair of a consumer's allocations, without retry.
 
         Return the response of Placement; None if there is nothing to change.
 
-        :param attempt: number of this attempt.
+        :param attempt: number of this attempt at the same repair.
         """
         path = f'/allocations/{wanted.consumer}'
         now = self._placement(path)
@@ -229,7 +234,7 @@ class Client(nova_reader.NovaReader):
 
     def is_allocation_candidate(self, host: capacity.Host,
                                 query: Iterable[tuple[str, str]]) -> bool:
-        """Return whether Placement offers a host as candidate for a query.
+        """Return whether Placement offers a host as an allocation candidate.
 
         :param query: parameters of GET /allocation_candidates.
         """
@@ -253,7 +258,8 @@ class Client(nova_reader.NovaReader):
             f'!{names.OWNER_TRAIT}')['resource_providers']
 
     def list_ghsched_classes_and_traits(self) -> tuple[list[str], list[str]]:
-        """Return the resource classes and traits of ghsched in Placement."""
+        """Return the resource classes and the traits of ghsched in Placement.
+        """
         classes = {one['name'] for one in self._placement(
             '/resource_classes')['resource_classes']}
         traits = self._placement('/traits?name=startswith:CUSTOM_')['traits']
@@ -280,7 +286,7 @@ class Client(nova_reader.NovaReader):
         return str(found[0]['root_provider_uuid'])
 
     def _list_ghsched_compute_nodes(self) -> set[str]:
-        """Return the UUIDs of compute nodes that run the ghsched driver."""
+        """Return the UUIDs of the compute nodes that run ghsched."""
         markers = {names.NUMA_NODE_TRAIT,
                    names.CAPABILITY_TRAITS['DEVICE_NUMA']}
         # Placement refuses a query for a trait that nobody ever had.
@@ -322,6 +328,9 @@ class Client(nova_reader.NovaReader):
 
 
 def get_client(app: Any) -> Client:
-    """Return the ghsched API client of an OpenStackClient application."""
+    """Return the client of ghsched's commands in OpenStackClient.
+
+    :param app: OpenStackClient's application.
+    """
     client: Client = app.client_manager.ghsched
     return client

@@ -122,10 +122,10 @@ class CloudClient(clients.Client):
     """Reads single hosts of a cloud, and lists what has changed."""
 
     def list_provider_trees(self) -> dict[str, list[dict[str, Any]]]:
-        """Return the provider records of hosts that run the ghsched driver.
+        """Return the records of all resource providers of ghsched's hosts.
 
         The records are by UUID of the compute node and include the
-        generations.
+        generations, which change with each change of a provider.
         """
         ours = self._list_ghsched_compute_nodes()
         found: dict[str, list[dict[str, Any]]] = {}
@@ -138,7 +138,9 @@ class CloudClient(clients.Client):
 
     def read_host_from_records(self, records: Iterable[Mapping[str, Any]]
                                ) -> capacity.Host | None:
-        """Read a host, given the records of its providers; None if it is gone.
+        """Read a host from Placement; None if the host is gone.
+
+        :param records: records of the host's resource providers.
         """
         found = capacity.build_hosts(
             provider for provider in map(self._read_provider, records)
@@ -146,14 +148,14 @@ class CloudClient(clients.Client):
         return found[0] if found else None
 
     def has_unchanged_usages(self, provider: capacity.Provider) -> bool:
-        """Return whether the usages of a provider are still as last read."""
+        """Return whether a provider's usages are the same as last read."""
         answer = self._placement(
             f'/resource_providers/{provider.uuid}/usages',
             gone={'usages': None})
         return bool(answer['usages'] == provider.used)
 
     def list_changed_hosts(self, since: str) -> set[str]:
-        """Return the names of compute nodes whose servers have changed.
+        """Return the compute nodes whose servers changed since a time.
 
         :param since: time in ISO 8601 format.
         """
@@ -178,7 +180,7 @@ class Watched:
 
 
 def parse_watched_flavor(text: str) -> Watched:
-    """Parse ``NAME`` or ``NAME=N``, a flavor and how many guests should fit.
+    """Parse ``NAME`` or ``NAME=N``: a flavor, and how many guests should fit.
     """
     name, _, least = text.rpartition('=')
     if name and least.isascii() and least.isdigit():
@@ -213,9 +215,10 @@ class _Entry:
 
 
 class CloudCache:
-    """State of a cloud; one thread refreshes it, all may read ``cloud``.
+    """Hosts of a cloud, kept up to date for metrics with few requests.
 
-    :ivar cloud: the state; replaced as a whole by each refresh.
+    :ivar cloud: the state of the cloud; replaced as a whole by each refresh.
+        One thread refreshes it, all may read it.
     """
 
     def __init__(self, client: CloudClient, settings: Settings,
@@ -269,9 +272,12 @@ class CloudCache:
 
     def _recheck_unchanged_hosts(self, roots: Iterable[str],
                                  now: float) -> list[str]:
-        """Check hosts without a known change; return those that did change.
+        """Return hosts that changed without a sign, such as a new generation.
 
         Only hosts that have not been checked for a while are checked.
+
+        :param roots: UUIDs of the compute nodes without a known change.
+        :param now: current time of the monotonic clock.
         """
         due = sorted((self._entries[root].checked, root) for root in roots
                      if now - self._entries[root].checked >= CHECK_INTERVAL_S)
@@ -294,6 +300,9 @@ class CloudCache:
         """Read hosts from Placement, and free CPUs and memory from Nova.
 
         :param roots: UUIDs of the compute nodes to read.
+        :param trees: records of resource providers by compute node UUID.
+        :param nodes: Nova's compute node records by UUID.
+        :param now: current time of the monotonic clock.
         """
         found = self._client.map_in_parallel(
             lambda root: self._client.read_host_from_records(trees[root]),
@@ -305,7 +314,9 @@ class CloudCache:
                 host, _map_generations(trees[host.uuid]), now)
 
     def _drop_verdicts(self, read_again: Set[str]) -> None:
-        """Drop the flavor check results of hosts that are gone or read again.
+        """Drop the results of flavor checks on hosts that may have changed.
+
+        These are hosts that are gone or were read again.
 
         :param read_again: UUIDs of the compute nodes that were read again.
         """
@@ -333,7 +344,13 @@ class CloudCache:
     def _yield_host_verdicts(
             self, name: str, record: Mapping[str, Any] | None, owned: bool,
             unavailable: Mapping[str, str]) -> Iterator[fitting.Verdict]:
-        """Yield how many guests of a flavor fit on each host, or why none."""
+        """Yield how many guests of a flavor fit on each host, or why none.
+
+        :param name: name of the flavor.
+        :param record: flavor in Nova's API; None if the flavor does not exist.
+        :param owned: whether nova-scheduler requires the trait OWNER_NOVA.
+        :param unavailable: reason why a host takes no servers, by UUID.
+        """
         try:
             questions = self._make_flavor_requirements(record, owned)
         except base.Refused as error:
@@ -355,9 +372,13 @@ class CloudCache:
 
     def _make_flavor_requirements(self, record: Mapping[str, Any] | None,
                                   owned: bool) -> list[flavors.Question]:
-        """Return what a flavor requires, per number of guest NUMA nodes.
+        """Return what a flavor requires of a host, by guest NUMA node count.
+
+        If the scheduler chooses the number of guest NUMA nodes, there is one
+        item for each number.
 
         :param record: flavor in Nova's API; None if the flavor does not exist.
+        :param owned: whether nova-scheduler requires the trait OWNER_NOVA.
         :raises Refused: when the flavor does not exist or is invalid.
         """
         if record is None:
@@ -390,7 +411,14 @@ class _Verdicts:
 def _check_host_for_flavor(
         host: capacity.Host,
         questions: Iterable[flavors.Question]) -> fitting.Verdict:
-    """Check a host for a flavor with the fewest guest NUMA nodes that fit."""
+    """Check how many guests of a flavor fit on a host.
+
+    If the scheduler chooses the number of guest NUMA nodes, the smallest
+    number with which a guest fits counts.
+
+    :param questions: what the flavor requires, for each number of guest NUMA
+        nodes.
+    """
     for wish, _asked, _joining in questions:
         verdict = fitting.check_host_capacity(host, wish)
         if verdict.guests:
@@ -399,7 +427,7 @@ def _check_host_for_flavor(
 
 
 def _make_flavor_refusal(reason: str) -> fitting.Verdict:
-    """Return the result for an invalid flavor: no guest fits on any host.
+    """Return the check result of an invalid flavor: no guest fits anywhere.
 
     :param reason: why the flavor is invalid.
     """
@@ -408,7 +436,10 @@ def _make_flavor_refusal(reason: str) -> fitting.Verdict:
 
 
 def _map_generations(records: Iterable[Mapping[str, Any]]) -> dict[str, int]:
-    """Return the generation of each resource provider, by provider UUID."""
+    """Return the generation of each resource provider by its UUID.
+
+    The generation changes with each change of the provider in Placement.
+    """
     return {one['uuid']: one['generation'] for one in records}
 
 
@@ -419,7 +450,7 @@ def _get_compute_node_name(records: Iterable[Mapping[str, Any]]) -> str:
 
 
 def _format_past_time(seconds_ago: float) -> str:
-    """Format a time in the past as ISO 8601 text.
+    """Format the time that was some seconds ago as ISO 8601 text.
 
     :param seconds_ago: seconds between that time and now.
     """
@@ -433,9 +464,10 @@ ERRORS = (*base.SERVICE_ERRORS, OSError)
 
 def make_cloud_cache(connection: Any, settings: Settings
                      ) -> tuple[CloudCache, ReadOnlyConnection]:
-    """Return an empty cache of a cloud, and the read-only connection for it.
+    """Return an empty cache of a cloud, and the connection that it reads by.
 
     :param connection: connection of openstacksdk.
+    :param settings: flavors to watch and other choices of the operator.
     """
     reading = ReadOnlyConnection(connection)
     return CloudCache(CloudClient(reading), settings), reading

@@ -39,8 +39,7 @@ class Unknown(columns.FormattableColumn[None]):
 
 
 def mark_unknown(value: Any) -> Any:
-    """Return a table cell's value; None becomes the mark for unknown values.
-    """
+    """Return a table cell's value; for None, the mark of unknown values."""
     return Unknown() if value is None else value
 
 
@@ -104,7 +103,7 @@ class _Blank(Unknown):
 
 
 def make_plain_cell(cell: Any, unknown_text: str = '') -> Any:
-    """Convert a table cell to plain text for formats such as CSV.
+    """Return a table cell as plain text, for output formats such as CSV.
 
     :param unknown_text: text for an unknown value.
     """

@@ -141,7 +141,7 @@ class CheckFlavor(base.Lister):
     def _log_flavor_warnings(self, policy: policies.GuestPolicy,
                              classes: Mapping[str, str],
                              specs: Mapping[str, str]) -> None:
-        """Log which extra specs are doubtful and which cannot be checked."""
+        """Log which extra specs may be wrong, and which cannot be checked."""
         for text in policies.find_doubtful_keys(specs):
             self.log.warning(text)
         unknown = sorted({vfs.alias for vfs in policy.vfs} - classes.keys())
@@ -168,7 +168,7 @@ def parse_guest_count(text: str) -> int:
 
 def select_hosts_by_name(hosts: Sequence[capacity.Host], name: str | None
                          ) -> Sequence[capacity.Host]:
-    """Return the hosts with a hypervisor hostname; all hosts if it is None.
+    """Return the host with a given name; all hosts if the name is None.
 
     :raises CommandError: when no host has that name.
     """
@@ -184,8 +184,14 @@ def yield_slow_query_warnings(policy: policies.GuestPolicy,
                               accounting: policies.Accounting,
                               hosts: Iterable[capacity.Host],
                               classes: Mapping[str, str]) -> Iterator[str]:
-    """Yield a warning if Placement will take long to find hosts for a flavor.
+    """Yield a warning if Placement needs long to find hosts for a flavor.
 
+    It tries every way to give the flavor's request groups the NUMA nodes and
+    PFs of a host.
+
+    :param policy: what the flavor asks for by ghsched's extra specs.
+    :param accounting: whether Placement counts the guarantee (``min``) or the
+        cap (``max``) of bandwidth.
     :param classes: resource class of the VFs of each PCI alias.
     """
     def combinations(host: capacity.Host) -> int:
@@ -204,7 +210,8 @@ def yield_slow_query_warnings(policy: policies.GuestPolicy,
 
 
 def get_flavor_size(flavor: Any) -> Size:
-    """Return the vCPUs, memory, disk and swap of a flavor of openstacksdk."""
+    """Return vCPUs, memory, disk and swap of a flavor object of openstacksdk.
+    """
     return Size(flavor.vcpus, flavor.ram, flavor.disk + flavor.ephemeral,
                 flavor.swap or 0)
 
@@ -219,7 +226,7 @@ def add_vf_class_option(parser: argparse.ArgumentParser) -> None:
 
 
 def parse_vf_class(text: str) -> tuple[str, str]:
-    """Parse ``ALIAS=CLASS``, a PCI alias and its resource class.
+    """Parse ``ALIAS=CLASS``: a PCI alias and the resource class of its VFs.
 
     :raises argparse.ArgumentTypeError: when the text does not have this form.
     """
@@ -232,7 +239,7 @@ def parse_vf_class(text: str) -> tuple[str, str]:
 
 def merge_image_properties(extra_specs: Mapping[str, str],
                            properties: Mapping[str, str]) -> dict[str, str]:
-    """Return a flavor's extra specs combined with an image's properties.
+    """Return a flavor's extra specs with the properties of an image merged in.
 
     :raises CommandError: when the image contradicts the flavor, or has a
         property that only flavors may have.
@@ -250,7 +257,7 @@ def merge_image_properties(extra_specs: Mapping[str, str],
 
 def parse_flavor_specs(size: Size, extra_specs: Mapping[str, str]
                        ) -> tuple[policies.GuestPolicy, topology.Guest]:
-    """Parse the bandwidth policy and the guest NUMA topology of a flavor.
+    """Parse a flavor into its bandwidth policy and its guest NUMA topology.
 
     :raises CommandError: when the flavor is invalid; the error names all
         problems.
@@ -277,9 +284,9 @@ def list_node_count_variants(size: Size, extra_specs: Mapping[str, str]
                              ) -> list[Mapping[str, str]]:
     """Return a flavor's extra specs for each number of guest NUMA nodes.
 
-    Only one variant exists unless the flavor leaves the number of guest NUMA
-    nodes to the scheduler. Numbers that would split memory pages are left out,
-    unless no other number is possible.
+    There is only one variant unless the flavor leaves the number of guest NUMA
+    nodes to the scheduler (ghsched:numa=auto). Numbers that would split memory
+    pages are left out, unless no other number is possible.
 
     :raises CommandError: when the range of numbers is invalid.
     """
@@ -311,12 +318,14 @@ def make_flavor_requirements(size: Size, extra_specs: Mapping[str, str],
                              classes: Mapping[str, str],
                              accounting: policies.Accounting,
                              needs_owner_trait: bool) -> Question:
-    """Return the resources and Placement queries that a flavor requires.
+    """Return the resources that a flavor requires, and its Placement queries.
 
-    The result has the resources, and the Placement queries for a guest with
-    its own control group and for a guest that shares one.
+    The first query is for a guest with its own control group, the second for a
+    guest that shares one with other guests.
 
     :param classes: resource class of the VFs of each PCI alias.
+    :param accounting: whether Placement counts the guarantee (``min``) or the
+        cap (``max``) of bandwidth.
     :param needs_owner_trait: whether nova-scheduler requires the trait
         OWNER_NOVA.
     """
@@ -330,9 +339,10 @@ def make_flavor_requirements(size: Size, extra_specs: Mapping[str, str],
 
 def guess_vf_classes(policy: policies.GuestPolicy,
                      hosts: Iterable[capacity.Host]) -> dict[str, str]:
-    """Return the resource class of VFs by PCI alias, if hosts have only one.
+    """Guess the resource class of the VFs of each PCI alias of a flavor.
 
-    Empty if the VFs of the hosts have several resource classes.
+    If the VFs of all hosts have the same resource class, it is taken for each
+    alias. Empty if the VFs have several resource classes.
     """
     classes = {pf.resource_class for host in hosts for pf in host.pfs}
     if len(classes) > 1:
@@ -345,11 +355,16 @@ def make_candidates_query(
         size: Size, extra_specs: Mapping[str, str],
         accounting: policies.Accounting, needs_owner_trait: bool,
         is_sharing: bool = False) -> tuple[tuple[str, str], ...]:
-    """Return nova-scheduler's allocation candidates query for a flavor.
+    """Return the allocation candidates query that a flavor leads to.
 
+    nova-scheduler sends it to Placement.
+
+    :param accounting: whether Placement counts the guarantee (``min``) or the
+        cap (``max``) of bandwidth.
     :param needs_owner_trait: whether nova-scheduler requires the trait
         OWNER_NOVA.
-    :param is_sharing: whether the guest shares an existing control group.
+    :param is_sharing: whether the guest shares a control group of other
+        guests.
     """
     policy, guest = parse_flavor_specs(size, extra_specs)
     wanted = query.Flavor(guest.shared, guest.pcpus, guest.memory_mb,
@@ -364,7 +379,12 @@ def make_guest_demand(policy: policies.GuestPolicy, guest: topology.Guest,
                       accounting: policies.Accounting) -> fitting.GuestDemand:
     """Return the resources that a guest of a flavor needs from a host.
 
+    :param policy: what the flavor asks for by ghsched's extra specs.
+    :param guest: the flavor's vCPUs and memory by guest NUMA node.
     :param query_parameters: parameters of nova-scheduler's Placement query.
+    :param classes: resource class of the VFs of each PCI alias.
+    :param accounting: whether Placement counts the guarantee (``min``) or the
+        cap (``max``) of bandwidth.
     """
     parameters = dict(query_parameters)
     amounts = {}
@@ -381,7 +401,7 @@ def make_guest_demand(policy: policies.GuestPolicy, guest: topology.Guest,
 
 
 def make_host_refusal(host: capacity.Host, reason: str) -> fitting.Verdict:
-    """Return the result that no guest of a flavor fits on a host.
+    """Return the check result of a host that takes no guests, with the reason.
 
     :param reason: why no guest fits.
     """
@@ -394,9 +414,9 @@ def check_host_for_flavor(
         client: clients.Client, host: capacity.Host, wish: fitting.GuestDemand,
         asked: Sequence[tuple[str, str]],
         joining: Sequence[tuple[str, str]]) -> fitting.Verdict:
-    """Check how many guests of a flavor fit on a host.
+    """Check how many guests of a flavor fit on a host, or why none does.
 
-    If any guest fits, Placement must also offer the host as a candidate.
+    If any fits, Placement must also offer the host as an allocation candidate.
 
     :param wish: resources that each guest needs.
     :param asked: Placement query for a guest with its own control group.
@@ -415,12 +435,13 @@ def check_host_for_flavor(
 def check_host_with_fewest_nodes(
         client: clients.Client, host: capacity.Host,
         requirements: Sequence[Question]) -> fitting.Verdict:
-    """Check how many guests fit a host, with the fewest possible guest nodes.
+    """Check how many guests of a flavor fit on a host.
 
-    If no number of guest NUMA nodes fits, the result is the one for the last
-    number.
+    If the scheduler chooses the number of guest NUMA nodes, the smallest
+    number with which a guest fits counts; if none does, the largest.
 
-    :param requirements: requirements for each number of guest NUMA nodes.
+    :param requirements: what the flavor requires, for each number of guest
+        NUMA nodes, ascending.
     """
     for question in requirements:
         verdict = check_host_for_flavor(client, host, *question)
@@ -431,7 +452,8 @@ def check_host_with_fewest_nodes(
 
 def list_verdict_rows(verdicts: Iterable[fitting.Verdict]) -> Iterator[
         tuple[Any, ...]]:
-    """Yield a table row for each host with the number of guests that fit."""
+    """Yield a table row for each host: how many guests fit, or why none does.
+    """
     for verdict in verdicts:
         yield (verdict.host, bool(verdict.guests), verdict.guests,
                verdict.sharing, columns.Words(list(verdict.nodes)),

@@ -69,7 +69,7 @@ class ListHosts(base.Lister):
 
 
 def make_host_row(observed: observe.Observed) -> tuple[Any, ...]:
-    """Return the row of a compute host in the table of hosts."""
+    """Return the row of a compute host in the output of ``host list``."""
     host = observed.host
     stocks = [node.bandwidth for node in host.nodes if node.bandwidth]
     guarantee = max((host.get_largest_guarantee(node) for node in host.nodes
@@ -127,9 +127,10 @@ class ShowHost(base.ShowOne):
 
 def _read_host_diagnostics(cloud: client.Client,
                            observed: observe.Observed) -> dict[str, Any]:
-    """Read what a host reports about itself in the diagnostics of a server.
+    """Read what a host reports about itself.
 
-    Empty if no server runs on the host.
+    It is in the diagnostics of any server of the host; the result is empty if
+    no server runs there.
     """
     asked = [server.uuid for server in observed.servers
              if server.running and not server.moving]
@@ -139,9 +140,10 @@ def _read_host_diagnostics(cloud: client.Client,
 
 def make_host_report(observed: observe.Observed,
                      measured: load.Load | None = None) -> dict[str, Any]:
-    """Return all data about a host as a dictionary for JSON.
+    """Return all that is known of a host as a dict for JSON.
 
-    :param measured: load that the host has measured, or None.
+    :param observed: records of Placement, Nova and the host itself.
+    :param measured: load that the host has measured; None if unknown.
     """
     host, groups = observed.host, observed.host.groups
     return {
@@ -197,10 +199,12 @@ def _nodes(seen: observe.Observed) -> Iterator[dict[str, Any]]:
 def _make_burst_report(
         node: capacity.Node,
         reported: diagnostics.HostNode) -> dict[str, Any] | None:
-    """Return the bursts promised on a host NUMA node as dictionary for JSON.
+    """Return the bursts promised on a host NUMA node as a dict for JSON.
 
-    Bursts are bandwidth beyond guarantees. None if the node has no inventory
-    of bursts.
+    A burst is bandwidth above a guarantee that a guest gets most of the time.
+    None if the node has no inventory of bursts.
+
+    :param reported: what the host reports about the node.
     """
     stock = node.bursts
     if stock is None:
@@ -216,10 +220,10 @@ def _make_burst_report(
 
 def _sum_guarantees(observed: observe.Observed,
                     number: int | None) -> int | None:
-    """Return the percent of a node's bandwidth that is guaranteed in resctrl.
+    """Return the percent of a node's bandwidth that control groups guarantee.
 
-    The allocations in Placement do not count. None if the guarantees are
-    unknown.
+    It is what the host has set in resctrl, whatever Placement has allocated.
+    None if the guarantees are unknown.
 
     :param number: number of the host NUMA node.
     """

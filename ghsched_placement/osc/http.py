@@ -45,9 +45,7 @@ _UNREACHED = (ksa_exceptions.ConnectionError, ksa_exceptions.DiscoveryFailure,
 
 def set_session_timeout(connection: Any,
                         timeouts: tuple[int, int] | None = None) -> None:
-    """Set the timeouts of requests in an OpenStack connection's session.
-
-    A timeout set by the user (``api_timeout`` of clouds.yaml) is kept.
+    """Set the timeouts of all requests of a connection to OpenStack.
 
     :param connection: connection of openstacksdk.
     :param timeouts: timeouts in seconds; None for :data:`SESSION_TIMEOUT_S`.
@@ -69,7 +67,7 @@ def translate_unreachable(connection: Any, service: str) -> Iterator[None]:
     """Within this context, raise Unreachable in place of connection errors.
 
     :param connection: connection of openstacksdk.
-    :param service: service type in the catalog.
+    :param service: type of the service that is asked, as in the catalog.
     :raises Unreachable: when the service does not answer.
     """
     try:
@@ -91,7 +89,11 @@ def translate_unreachable(connection: Any, service: str) -> Iterator[None]:
 
 def make_unreachable_error(connection: Any, service: str,
                            reason: str = '') -> Unreachable:
-    """Return the error for an OpenStack service that does not answer."""
+    """Return the error for an OpenStack service that does not answer.
+
+    :param service: service type in the catalog.
+    :param reason: why it does not answer, if known.
+    """
     try:
         url = connection.endpoint_for(service)
     except Exception:    # the catalog may be out of reach as well
@@ -109,13 +111,12 @@ def _get_auth_url(connection: Any) -> str:
 
 def send_request(connection: Any, service: str, method: str, path: str,
                  **arguments: Any) -> Any:
-    """Send a request to an OpenStack service; return any response.
-
-    A response with an error status raises no exception.
+    """Send a request to an OpenStack service; return whatever it answers.
 
     :param connection: connection of openstacksdk.
     :param service: service type in the catalog.
     :param method: name of the adapter's method, such as ``get``.
+    :param path: URL path below the service's endpoint.
     :param arguments: further arguments of the adapter's method.
     :raises Unreachable: when the service does not answer.
     """
@@ -135,6 +136,7 @@ def get_json(connection: Any, service: str, path: str,
 
     :param connection: connection of openstacksdk.
     :param service: service type in the catalog.
+    :param path: URL path below the service's endpoint.
     :param gone: value to return for a 404 response, or when Placement does not
         know a resource class or trait in the query.
     :raises Unreachable: when the service does not answer.

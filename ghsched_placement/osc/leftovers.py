@@ -92,6 +92,10 @@ class ListLeftovers(base.Lister):
 def yield_server_leftovers(
         records: Iterable[Mapping[str, Any]]) -> Iterator[Leftover]:
     """Yield a leftover for each server whose flavor has ghsched extra specs.
+
+    A leftover must be removed before a cloud runs without ghsched.
+
+    :param records: server records of Nova's API.
     """
     for record in records:
         if policies.has_ghsched_keys(observe.get_flavor_extra_specs(record)):
@@ -102,7 +106,12 @@ def yield_server_leftovers(
 
 def yield_flavor_leftovers(
         records: Iterable[Mapping[str, Any]]) -> Iterator[Leftover]:
-    """Yield a leftover for each flavor with ghsched extra specs."""
+    """Yield a leftover for each flavor with ghsched extra specs.
+
+    A leftover must be removed before a cloud runs without ghsched.
+
+    :param records: flavor records of Nova's API.
+    """
     for record in sorted(records, key=lambda one: str(one['name'])):
         specs = record.get('extra_specs') or {}
         ours = sorted(key for key in specs

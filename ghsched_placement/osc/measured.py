@@ -47,11 +47,12 @@ DECLARED = 125e6
 def read_cloud_for_rebalance(
         client: clients.Client, bounds: affinity.Bounds
 ) -> tuple[move_plan.Cloud, dict[str, dict[str, Any]]]:
-    """Read hosts and guests with their measured loads for a rebalance plan.
+    """Read hosts and guests with measured loads, to plan moves of guests.
 
     The result includes Nova's server records, by server UUID.
 
-    :param bounds: limits on groups of guests that exchange traffic.
+    :param bounds: limits on groups of guests that exchange much traffic and
+        are to be near each other.
     """
     hosts = {host.name: host for host in client.list_hosts()}
     closed = set(client.list_unavailable_nodes())
@@ -110,7 +111,8 @@ def make_rebalance_guest(
     None for any other server. A guest with VFs is marked as not movable.
 
     :param server_diagnostics: Nova's diagnostics of the server.
-    :param accounting: bandwidth that Placement accounts for.
+    :param accounting: whether Placement counts the guarantee (``min``) or the
+        cap (``max``) of bandwidth.
     """
     record = load.from_stats(server_diagnostics)
     mine = [one for one in (record.guests if record else ())
@@ -135,7 +137,8 @@ def _busy(one: load.GuestNode) -> float | None:
 
 
 def _get_wanted_cpus(guest_node: load.GuestNode) -> float | None:
-    """Return the number of CPUs that a guest NUMA node uses or waits for."""
+    """Return how many CPUs a guest keeps busy or waits for; None if unknown.
+    """
     busy = _busy(guest_node)
     if busy is None or guest_node.vcpus is None or guest_node.cpu_wait is None:
         return None
@@ -165,7 +168,7 @@ def _nodes(host: capacity.Host, measured: load.Load | None,
 
 
 def _count_free_control_groups(host: capacity.Host) -> float:
-    """Return the number of free resctrl control groups on a host.
+    """Return how many more guests can have a control group on a host.
 
     Infinite if guests on the host share control groups.
     """
@@ -180,10 +183,11 @@ def make_rebalance_node(spot: Spot, measured: load.HostNode,
                         accepts_guests: bool) -> move_plan.Node:
     """Convert the load of a host NUMA node to a node of a rebalance plan.
 
-    The load of guests that the plan may move is subtracted.
+    The load of guests that may be moved is subtracted.
 
+    :param spot: name of the host and number of the node.
     :param measured: measured load of the node.
-    :param guests: guests whose load is subtracted.
+    :param guests: guests that the plan may move away.
     :param guarantee: percent of bandwidth that can still be guaranteed.
     :param accepts_guests: whether the node accepts guests.
     """
@@ -202,10 +206,11 @@ def make_rebalance_node(spot: Spot, measured: load.HostNode,
 
 def _make_idle_node(host: capacity.Host, spot: Spot, guarantee: float,
                     accepts_guests: bool) -> move_plan.Node:
-    """Build a host NUMA node without guests for a rebalance plan.
+    """Return a host NUMA node without guests for a rebalance plan.
 
-    The node gets an equal part of the CPUs and memory of the host.
+    Its CPUs and memory are an equal part of those of the host.
 
+    :param spot: name of the host and number of the node.
     :param guarantee: percent of bandwidth that can be guaranteed.
     :param accepts_guests: whether the node accepts guests.
     """
@@ -246,9 +251,12 @@ def _ties(said: Mapping[str, Mapping[str, Any]],
 def list_recent_moves(client: clients.Client, cloud: move_plan.Cloud,
                       settings: move_plan.Settings, now: float
                       ) -> tuple[move_plan.Moved, ...]:
-    """Return the recent moves of servers that Nova still has on record.
+    """Return the recent moves of servers, between hosts and within them.
+
+    They are read from Nova's migrations and server actions.
 
     :param cloud: guests whose moves within their hosts are looked up.
+    :param settings: how long after a move a server stays where it is.
     :param now: current time in seconds since 1970.
     """
     since = datetime.datetime.fromtimestamp(
@@ -265,14 +273,14 @@ def list_recent_moves(client: clients.Client, cloud: move_plan.Cloud,
 
 
 def _parse_nova_time(time: str) -> float:
-    """Convert a time in Nova's API to seconds since 1970."""
+    """Convert a time as Nova's API writes it to seconds since 1970."""
     return datetime.datetime.fromisoformat(time).replace(
         tzinfo=datetime.UTC).timestamp()
 
 
 def convert_migrations_to_moves(migrations: Iterable[Mapping[str, Any]]
                                 ) -> tuple[move_plan.Moved, ...]:
-    """Convert Nova's migration records to moves of a rebalance plan.
+    """Convert Nova's migration records to past moves of a rebalance plan.
 
     Only live migrations are converted, including failed ones.
     """

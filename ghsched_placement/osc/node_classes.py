@@ -63,7 +63,9 @@ COLUMNS = tuple(one.make_column_heading(figure) for one in PLAIN
 
 
 def yield_class_amounts(node: capacity.Node) -> Iterator[int | None]:
-    """Yield the total, used and free L3 ways and real-time CPU of a host node.
+    """Yield the total, used and free L3 ways and real-time CPU of a node.
+
+    Amounts of a resource class that the node does not have are None.
     """
     for one in PLAIN:
         stock = node.stocks.get(one.resource_class)
@@ -72,9 +74,9 @@ def yield_class_amounts(node: capacity.Node) -> Iterator[int | None]:
 
 
 def make_node_report(node: capacity.Node) -> dict[str, Any]:
-    """Return the L3 way and real-time CPU amounts of a host node, for JSON.
+    """Return a host node's amounts of L3 ways and real-time CPU, for JSON.
 
-    An inventory that the node does not have is None.
+    Amounts of a resource class that the node does not have are None.
     """
     return {one.field: None if stock is None else {
         'total': stock.total, 'reserved': stock.reserved, 'used': stock.used,
@@ -83,9 +85,9 @@ def make_node_report(node: capacity.Node) -> dict[str, Any]:
 
 
 def describe_used_amounts(report: Mapping[str, Any]) -> Iterator[str]:
-    """Yield phrases on the used L3 ways and real-time CPU of a host node.
+    """Yield texts on how much L3 and real-time CPU of a node is used.
 
-    :param report: report of the host NUMA node.
+    :param report: amounts of the node, as of :func:`make_node_report`.
     """
     for one in PLAIN:
         if report[one.field]:
@@ -96,11 +98,11 @@ def describe_used_amounts(report: Mapping[str, Any]) -> Iterator[str]:
 
 def describe_guest_allocations(
         allocations: Mapping[int, Mapping[str, int]]) -> str:
-    """Return text on a guest's allocations on each host NUMA node.
+    """Describe a guest's allocations on each host NUMA node as text.
 
     Allocations of bandwidth are left out.
 
-    :param allocations: amount by field name, by host NUMA node.
+    :param allocations: amount by JSON field name, by host NUMA node.
     """
     words = {one.field: lack.WORDS[one.resource_class] for one in BESIDE}
     return ''.join(f', {amount} {words[field]} on node {node}'
@@ -112,9 +114,10 @@ def sum_allocations_by_node(
         host: capacity.Host,
         allocations: Mapping[str, Mapping[str,
                                           int]]) -> dict[int, dict[str, int]]:
-    """Return a consumer's allocations on each host node, except bandwidth.
+    """Return a consumer's allocations by host node, bandwidth left out.
 
     :param allocations: amount by resource class, by provider UUID.
+    :returns: amount by JSON field name, by host NUMA node.
     """
     found: dict[int, dict[str, int]] = {}
     for node in host.nodes:

@@ -35,7 +35,7 @@ SERVERS_ASKED = 3
 
 @dataclass(frozen=True)
 class Rooms:
-    """CPUs and memory by NUMA node of some hosts.
+    """CPUs and memory of the NUMA nodes of some hosts.
 
     :param by_host: by UUID of the compute node; a host that publishes none
         is missing.
@@ -50,17 +50,15 @@ class Rooms:
 
     def add_free_node_resources(self, hosts: Iterable[capacity.Host]
                                 ) -> tuple[capacity.Host, ...]:
-        """Add the free CPUs and memory of NUMA nodes to hosts.
-
-        Return copies of the hosts.
-        """
+        """Return copies of hosts with the CPUs and memory of their nodes."""
         return tuple(capacity.set_node_capacity(
             host, self.by_host.get(host.uuid, ())) for host in hosts)
 
     def describe_assumptions(self) -> list[str]:
         """Return a sentence on hosts whose CPUs per NUMA node are assumed.
 
-        The list is empty if there are no such hosts.
+        A host without servers reports nothing; its CPUs and memory are taken
+        as evenly spread. The list is empty if there is no such host.
         """
         return [
             f'CPUs and memory of {lack.format_host_names(self.spread)} are '
@@ -68,7 +66,11 @@ class Rooms:
             'with a server that runs there'] if self.spread else []
 
     def describe_uncertain_hosts(self) -> list[str]:
-        """Return sentences on hosts with assumed or unknown CPUs per node."""
+        """Return sentences on hosts with assumed or unknown CPUs and memory.
+
+        They are assumed or unknown by NUMA node. The list is empty if all are
+        known.
+        """
         return self.describe_assumptions() + ([
             'CPUs and memory are not counted by NUMA node on '
             f'{lack.format_host_names(self.unknown)}: nova-compute does not '
@@ -79,9 +81,9 @@ class Rooms:
 def read_free_node_resources(
         client: nova_reader.NovaReader, hosts: Sequence[capacity.Host],
         compute_nodes: Mapping[str, Mapping[str, Any]]) -> Rooms:
-    """Read the free CPUs and memory of the NUMA nodes of hosts.
+    """Read how many CPUs and how much memory each NUMA node of hosts has free.
 
-    They are in the diagnostics of a server on each host.
+    They are in the diagnostics of any server of a host.
 
     :param compute_nodes: Nova's compute nodes by UUID; compute nodes that are
         down are skipped.
@@ -104,10 +106,13 @@ def read_free_node_resources(
 def _read_free_host_resources(
         client: nova_reader.NovaReader, name: str,
         node: Mapping[str, Any]) -> tuple[NodeCapacity, ...] | None:
-    """Read the free CPUs and memory of a host's NUMA nodes.
+    """Read the CPUs and memory that the NUMA nodes of a host have free.
 
     None if the host has no servers. Empty if the host is down or does not
-    report the resources.
+    report them.
+
+    :param name: name of the host.
+    :param node: Nova's record of the compute node; empty if unknown.
     """
     if node.get('state') != 'up':
         return ()

@@ -83,16 +83,16 @@ class _Silence:
         self._in_a_row: set[str] = set()
 
     def is_host_skipped(self, host: str) -> bool:
-        """Return whether to skip requests to a host.
+        """Return whether to skip requests to a host that will not answer.
 
-        Requests are skipped if the host has not answered, or if too many hosts
-        in a row have not answered.
+        It has not answered before, or too many hosts in a row have not
+        answered.
         """
         with self._lock:
             return host in self._hosts or len(self._in_a_row) >= self._most
 
     def add_silent_host(self, host: str, server: str) -> None:
-        """Record a host that did not answer; log a warning for the first one.
+        """Record that a host did not answer; log it for the first host only.
 
         :param server: UUID of the server that the host was asked about.
         """
@@ -109,7 +109,7 @@ class _Silence:
                 f' on {host}' if host else '')
 
     def reset_silent_hosts_in_a_row(self) -> None:
-        """Restart the count of successive hosts that did not answer."""
+        """Restart the count of hosts in a row that did not answer."""
         with self._lock:
             self._in_a_row.clear()
 
@@ -127,16 +127,16 @@ class NovaReader:
         self._silence = _Silence(workers)
 
     def list_compute_nodes(self) -> dict[str, dict[str, Any]]:
-        """Return the records of Nova's compute nodes, by UUID."""
+        """Return Nova's records of compute nodes, by UUID."""
         return {str(one['id']): one for one in self._read_pages(
             '/os-hypervisors/detail', 'hypervisors', _HYPERVISORS)}
 
     def list_unavailable_nodes(
         self, nodes: Mapping[str, Mapping[str, Any]] | None = None
     ) -> dict[str, str]:
-        """Return why some compute nodes take no servers now.
+        """Return why compute nodes take no servers now, by compute node UUID.
 
-        The key is the UUID of the compute node.
+        Compute nodes that take servers are left out.
 
         :param nodes: compute nodes by UUID; read from Nova if None.
         """
@@ -176,7 +176,7 @@ class NovaReader:
         return dict(answer['server']) if answer else None
 
     def find_server(self, name: str) -> dict[str, Any]:
-        """Return the record of a server, given its name or UUID.
+        """Return Nova's record of a server, given its name or UUID.
 
         :raises CommandError: when no server, or more than one, has this name.
         """
@@ -187,7 +187,11 @@ class NovaReader:
         return found
 
     def _find_server(self, name: str, ignore_missing: bool) -> Any:
-        """Find a server in the user's own project, or in all if permitted."""
+        """Find a server in the user's project, or in all if that is permitted.
+
+        :param ignore_missing: whether to return None if there is no such
+            server, instead of raising an error.
+        """
         with http.translate_unreachable(self._connection, 'compute'):
             find = self._connection.compute.find_server
             found = find(name)
@@ -209,10 +213,7 @@ class NovaReader:
         return tuple(cell.get('host_node') for cell in answer['nodes'])
 
     def list_migrations_in_progress(self) -> dict[str, str]:
-        """Return the server UUID of each migration in progress.
-
-        The key is the UUID of the migration.
-        """
+        """Return the server of each migration in progress, both as UUIDs."""
         # One by one, in the order in which a migration has them: one that
         # goes on meanwhile is in the next answer.
         return {one['uuid']: one['instance_uuid']
@@ -221,14 +222,14 @@ class NovaReader:
                     {'status': status}, 'uuid')}
 
     def list_migrations_of_server(self, uuid: str) -> set[str]:
-        """Return the UUIDs of all past and present migrations of a server."""
+        """Return the UUIDs of a server's migrations, past and present."""
         return {one['uuid'] for one in self._read_pages(
             '/os-migrations', 'migrations', _MIGRATIONS,
             {'instance_uuid': uuid}, 'uuid')}
 
     def get_server_report(self, uuid: str,
                           host: str = '') -> diagnostics.Report | None:
-        """Return the limits and measurements that a host reports for a server.
+        """Return the limits and traffic of a server, as its host reports them.
 
         None if the host reports nothing.
 
@@ -242,8 +243,7 @@ class NovaReader:
         return diagnostics.from_diagnostics(dict(response.json()))
 
     def get_host_load(self, uuid: str) -> load.Load | None:
-        """Return the load that a server's host has measured; None if unknown.
-        """
+        """Return the load that the host of a server has measured, or None."""
         return load.from_stats(self.get_diagnostics(uuid))
 
     def get_diagnostics(self, uuid: str, host: str = '') -> dict[str, Any]:
@@ -258,7 +258,7 @@ class NovaReader:
     def _request_diagnostics(self, uuid: str, host: str) -> Any:
         """Request a server's diagnostics from nova-api; None if no answer.
 
-        The time limit is :data:`http.HOST_TIMEOUT_S` seconds.
+        The request ends after :data:`http.HOST_TIMEOUT_S` seconds.
         """
         if self._silence.is_host_skipped(host):
             return None
@@ -274,15 +274,14 @@ class NovaReader:
         return response
 
     def list_soft_affinity_groups(self) -> dict[str, str]:
-        """Return the ID of each server's soft-affinity group, by server UUID.
-        """
+        """Return the ID of the soft-affinity server group of each server."""
         return {member: group['id'] for group in self._compute(
             '/os-server-groups?all_projects=True', _GROUPS)['server_groups']
             if group['policy'] == 'soft-affinity'
             for member in group['members']}
 
     def list_recent_migrations(self, since: str) -> list[dict[str, Any]]:
-        """Return the migrations of any status that changed since a given time.
+        """Return the migrations, in any status, that changed since a time.
 
         :param since: time in ISO 8601 format.
         """
@@ -291,7 +290,7 @@ class NovaReader:
                                      {'changes-since': since}, 'uuid'))
 
     def list_moves_within_host(self, uuid: str, since: str) -> list[str]:
-        """Return when moves of a server within its host were requested.
+        """Return when moves of a server to other nodes of its host were asked.
 
         :param since: time in ISO 8601 format, as in the result.
         """
@@ -304,9 +303,9 @@ class NovaReader:
                 and self._is_move_within_host(f'{path}/{one["request_id"]}')]
 
     def _is_move_within_host(self, path: str) -> bool:
-        """Return whether a server action was a move within the server's host.
+        """Return whether an action on a server moved it within its host.
 
-        :param path: URL path of the recorded server action.
+        :param path: URL path of the action in Nova's API.
         """
         found = self._compute(path, _ACTIONS, gone={'instanceAction': {}})
         return any(event['event'] == node_move.EVENT for event
@@ -334,19 +333,19 @@ class NovaReader:
         raise exceptions.CommandError(text)
 
     def get_flavor(self, name: str) -> Any:
-        """Return a flavor with its extra specs, given its name or ID."""
+        """Return a flavor and its extra specs, given its name or ID."""
         with http.translate_unreachable(self._connection, 'compute'):
             return self._find(
                 lambda name, **how: self._connection.compute.find_flavor(
                     name, get_extra_specs=True, **how), 'flavor', name)
 
     def list_flavors(self) -> list[dict[str, Any]]:
-        """Return all flavors, including those that are not public."""
+        """Return all flavors, also those that are not public."""
         return list(self._read_pages('/flavors/detail', 'flavors', _FLAVORS,
                                      {'is_public': 'None'}))
 
     def list_unified_limits(self, kind: str) -> list[dict[str, Any]]:
-        """Return the unified limits in Keystone.
+        """Return the unified limits that Keystone stores.
 
         :param kind: ``limits`` or ``registered_limits``.
         """
@@ -354,7 +353,7 @@ class NovaReader:
                                   None)[kind])
 
     def has_metadef_namespace(self, name: str) -> bool:
-        """Return whether Glance has a metadata definitions namespace."""
+        """Return whether Glance has a namespace of metadata definitions."""
         return bool(http.get_json(
             self._connection, 'image', f'/metadefs/namespaces/{name}', None,
             gone={}))
@@ -387,7 +386,7 @@ class NovaReader:
     def _read_pages(self, path: str, list_key: str, microversion: str,
                     query_parameters: Mapping[str, str] | None = None,
                     marker: str = 'id') -> Iterator[dict[str, Any]]:
-        """Yield all entries of a list that nova-api returns in pages.
+        """Yield all entries of a list that Nova's API returns in pages.
 
         :param path: URL path of the list.
         :param list_key: key of the list in the JSON document.
@@ -405,9 +404,9 @@ class NovaReader:
 
     def map_in_parallel(self, function: Callable[[T], R],
                         items: Iterable[T]) -> list[R]:
-        """Call a function with each item in parallel threads.
+        """Call a function with each item, in parallel threads.
 
-        Return all results, in the order of the items.
+        Return the results in the order of the items.
         """
         if self._workers == 1:
             return list(map(function, items))

@@ -47,7 +47,7 @@ HYPERVISOR = 'OS-EXT-SRV-ATTR:hypervisor_hostname'
 
 @dataclass(frozen=True)
 class Observed:
-    """A host from all sides.
+    """Records of Placement, Nova and a host itself about the host.
 
     :param servers: those with a policy, and all others that are there.
     :param holdings: what consumers hold of it.
@@ -78,7 +78,7 @@ class Observed:
 
 def parse_server_record(record: Mapping[str, Any],
                         nodes: Sequence[int | None]) -> Server:
-    """Convert a server record of Nova's API to a server of the audit.
+    """Convert a server record of Nova's API to a server to audit.
 
     :param record: server record that includes the flavor.
     :param nodes: host NUMA node of each guest NUMA node.
@@ -100,8 +100,9 @@ def parse_server_record(record: Mapping[str, Any],
 
 
 def get_flavor_extra_specs(record: Mapping[str, Any]) -> dict[str, str]:
-    """Return the flavor extra specs that are stored in a server record.
+    """Return the extra specs of a server's flavor, from the server's record.
 
+    :param record: server record of Nova's API.
     :raises CommandError: when Nova does not show extra specs to the user.
     """
     found = record['flavor'].get('extra_specs')
@@ -113,14 +114,16 @@ def get_flavor_extra_specs(record: Mapping[str, Any]) -> dict[str, str]:
 
 
 def is_server_moving(record: Mapping[str, Any]) -> bool:
-    """Return whether a server is migrating, being resized or in another task.
+    """Return whether a server is migrated, resized or has another task.
+
+    :param record: server record of Nova's API.
     """
     return (record['status'] in _MOVING
             or record.get('OS-EXT-STS:task_state') is not None)
 
 
 def is_on_recorded_host(record: Mapping[str, Any]) -> bool:
-    """Return whether a server is on the host that Nova has recorded for it.
+    """Return whether a server really is on the host in its Nova record.
 
     A shelved and offloaded server may still be recorded on the host that it
     has left.
@@ -132,12 +135,14 @@ def collect_host_records(
         client: clients.Client, host_names: Sequence[str] = (),
         ask_hosts: bool = False,
         accounting: policies.Accounting = 'min') -> list[Observed]:
-    """Read the records of Placement, Nova and the hosts about some hosts.
+    """Read what Placement, Nova and the hosts themselves record about hosts.
 
     :param host_names: names of the hosts; empty for all hosts.
     :param ask_hosts: whether to read the limits that each host has set, which
         takes a call to nova-compute for each guest.
-    :param accounting: bandwidth accounting of hosts that report none.
+    :param accounting: whether to assume that Placement counts the guarantee
+        (``min``) or the cap (``max``) of bandwidth, for hosts that do not
+        report it.
     """
     # What holds something and is not among the servers is looked at again,
     # because it may have come or gone meanwhile.
@@ -158,12 +163,15 @@ def _collect_records_of_host(client: clients.Client, host: capacity.Host,
                              migrations: Callable[[], Mapping[str, str]],
                              ask_host: bool,
                              accounting: policies.Accounting) -> Observed:
-    """Read the records of Placement, Nova and a host itself about the host.
+    """Read what Placement, Nova and a host itself record about the host.
 
     :param records: server records of Nova's API for the host.
     :param node: compute node record of Nova's API; empty if it does not exist.
     :param migrations: function that returns the server of each migration in
         progress.
+    :param ask_host: whether to read the limits that the host has set.
+    :param accounting: whether to assume that Placement counts the guarantee
+        (``min``) or the cap (``max``) of bandwidth.
     """
     servers = client.map_in_parallel(
         functools.partial(_parse_server_with_nodes, client),
@@ -190,9 +198,12 @@ def _collect_records_of_host(client: clients.Client, host: capacity.Host,
 def get_reported_accounting(
         reports: Iterable[diagnostics.Report],
         default: policies.Accounting) -> policies.Accounting:
-    """Return the bandwidth accounting that a host's servers report.
+    """Return whether a host counts guarantees (``min``) or caps (``max``).
 
-    :param default: accounting to assume if none is reported.
+    It is the bandwidth that nova-compute has counted in Placement.
+
+    :param reports: reports of nova-compute on the host's servers.
+    :param default: result if no report says it.
     """
     told = {report.accounting for report in reports}
     if 'max' in told:
@@ -201,7 +212,9 @@ def get_reported_accounting(
 
 
 def keep_confirmed_findings(observed: Observed, before: Observed) -> Observed:
-    """Keep the findings of an audited host that an earlier audit also had.
+    """Drop the findings of an audit that an earlier audit did not have.
+
+    Such findings are due to changes in progress.
 
     :param observed: host with the findings of the later audit.
     :param before: the same host with the findings of the earlier audit.
@@ -227,9 +240,9 @@ def _group_servers_by_compute_node(
 
 def _read_effective_limits(client: clients.Client, servers: Sequence[Server]
                            ) -> tuple[list[Server], list[diagnostics.Report]]:
-    """Read the limits that a host has set for its servers.
+    """Read the limits that a host has really set for its servers.
 
-    Return the servers with these limits, and the reports of the host.
+    Return the servers with these limits, and the reports of nova-compute.
     """
     # Nova takes the power state of a guest that is gone for another one.
     running = [server for server in servers
@@ -247,9 +260,9 @@ def _read_effective_limits(client: clients.Client, servers: Sequence[Server]
 
 def _parse_server_with_nodes(client: clients.Client,
                              record: dict[str, Any]) -> Server:
-    """Convert a server record to an audited server, with its host NUMA nodes.
+    """Convert a server record to a server to audit, with its host nodes.
 
-    Host NUMA nodes are only read for a server with a bandwidth policy.
+    The host NUMA nodes are read only for a server with a bandwidth policy.
     """
     ours = policies.has_ghsched_keys(get_flavor_extra_specs(record))
     return parse_server_record(
@@ -277,10 +290,14 @@ def _find_other_consumers(
         client: clients.Client, host: capacity.Host, servers: Iterable[Server],
         holdings: Holdings, migrations: Callable[[], Mapping[str,
                                                              str]]) -> Others:
-    """Identify the consumers of a host's resources that are not its servers.
+    """Find out what the consumers are that are not servers of the host.
 
-    These may be migrations, servers on other hosts, or deleted servers that
-    can be restored.
+    They may be migrations, servers on other hosts, or deleted servers that can
+    be restored.
+
+    :param holdings: allocations from the host's providers, by consumer.
+    :param migrations: function that returns the server of each migration in
+        progress.
     """
     unknown = holdings.keys() - {server.uuid for server in servers}
     moved = migrations() if unknown else {}
@@ -309,17 +326,23 @@ def _find_other_consumers(
 
 
 def _is_still_moving(record: Mapping[str, Any] | None, host: str) -> bool:
-    """Return whether a server's record confirms its migration in progress."""
+    """Return whether a server's record shows that it is still migrated.
+
+    :param record: server record of Nova's API; None if it does not exist.
+    :param host: name of the compute node from which the migration has an
+        allocation.
+    """
     return record is not None and (
         is_server_moving(record) or record.get(HYPERVISOR) != host)
 
 
 def _find_migrated_servers(client: clients.Client, consumers: Set[str],
                            servers: Iterable[str]) -> dict[str, str]:
-    """Return the server for which each migration holds allocations.
+    """Return the server whose migration each allocation was made for.
 
     :param consumers: UUIDs of consumers that are not servers.
     :param servers: UUIDs of servers without allocations on their host.
+    :returns: UUID of the server by UUID of the migration.
     """
     return {consumer: uuid for uuid in servers
             for consumer in client.list_migrations_of_server(uuid) & consumers}

@@ -27,7 +27,7 @@ API_VERSIONS = ('1',)
 
 
 def make_client(instance: Any) -> client.Client:
-    """Return the API client of the ghsched commands.
+    """Return the client of ghsched's commands for OpenStackClient.
 
     :param instance: ClientManager of osc_lib.
     """
@@ -37,5 +37,5 @@ def make_client(instance: Any) -> client.Client:
 
 def build_option_parser(
         parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
-    """Return the parser unchanged: the commands have no common options."""
+    """Return the parser of global options as it is; ghsched adds none."""
     return parser

@@ -55,7 +55,7 @@ OPTIONS = {
 
 
 def load_rebalance_policy(name: str) -> move_plan.Policy:
-    """Load an installed rebalance policy by name.
+    """Load an installed rebalance policy, which decides on moves, by name.
 
     :raises CommandError: when no such policy is installed; the error names the
         installed policies.
@@ -98,9 +98,10 @@ def settings(parsed_args: argparse.Namespace) -> move_plan.Settings:
 def restrict_movable_guests(
         cloud: move_plan.Cloud, only: str | None,
         fixed: frozenset[str] = frozenset()) -> move_plan.Cloud:
-    """Return a copy of a cloud in which only some guests may be moved.
+    """Return a copy of a cloud in which fewer guests may be moved.
 
-    :param only: ``inside`` or ``between`` hosts; None for both.
+    :param only: whether guests may move only ``inside`` or only ``between``
+        hosts; None for both.
     :param fixed: UUIDs of guests that must not be moved.
     """
     def may(guest: move_plan.Guest, way: str) -> bool:
@@ -129,7 +130,7 @@ class Planned:
 
 def plan_server_moves(client: clients.Client,
                       parsed_args: argparse.Namespace) -> Planned:
-    """Plan which servers to move, to relieve NUMA nodes or to fit a flavor.
+    """Plan moves of servers that relieve NUMA nodes, or make a flavor fit.
 
     :raises CommandError: when no host has measured its load.
     """
@@ -160,7 +161,7 @@ def plan_server_moves(client: clients.Client,
 
 def _plan_moves_for_flavor(client: clients.Client,
                            parsed_args: argparse.Namespace) -> Planned:
-    """Plan which servers to move so that new servers of a flavor fit."""
+    """Plan moves of servers after which new servers of a flavor fit."""
     question = rebalance_room.read_room_request(
         client, parsed_args.flavor, parsed_args.count, parsed_args.image)
     only = parsed_args.only
@@ -172,7 +173,10 @@ def _plan_moves_for_flavor(client: clients.Client,
 
 def make_move_row(move: move_plan.Move,
                   records: Mapping[str, Mapping[str, Any]]) -> tuple[Any, ...]:
-    """Return the row of a planned move in the table of moves."""
+    """Return the row of a planned move in the output of ``rebalance plan``.
+
+    :param records: server records of Nova's API by UUID.
+    """
     return (move.guest, records[move.guest]['name'], str(move.origin),
             str(move.destination), move.reason, round(move.gain, 1),
             round(move.cost, 1))
@@ -297,12 +301,13 @@ class _Replan:
     def split_remaining_moves(
         self, refused: move_plan.Move, remaining: Sequence[move_plan.Move]
     ) -> tuple[list[move_plan.Move], list[move_plan.Move]]:
-        """Split the remaining moves of a plan after Nova has refused one.
+        """Split a plan's remaining moves after Nova has refused one of them.
 
-        Return the moves to drop and the moves that are still to be made.
+        Moves that would not be planned without the refused one are dropped.
 
         :param refused: move that Nova has refused.
         :param remaining: moves of the plan that have not been tried yet.
+        :returns: the moves to drop, and the moves that are still to be made.
         """
         self._staying |= {refused.guest}
         planned = {_way(move) for move in self._again(self._staying)}
@@ -371,8 +376,9 @@ def migrate_server_between_hosts(
 
 def _make_migration_outcome(move: move_plan.Move,
                             record: Mapping[str, Any]) -> Outcome:
-    """Return the outcome of a live migration that has ended.
+    """Return whether an ended live migration has succeeded, or why not.
 
+    :param move: the planned move.
     :param record: record of the server after the migration.
     """
     host, status = str(record.get(observe.HYPERVISOR)), record['status']

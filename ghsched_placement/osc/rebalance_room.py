@@ -34,7 +34,7 @@ from ghsched_placement.rebalance import room
 
 
 def add_flavor_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the command line options for moves that let a flavor fit."""
+    """Add the options of ``rebalance plan`` that make room for a flavor."""
     parser.add_argument(
         '--for', dest='flavor', metavar='<flavor>',
         help='Show the fewest moves after which a server of this flavor (name '
@@ -49,11 +49,13 @@ def add_flavor_arguments(parser: argparse.ArgumentParser) -> None:
 
 @dataclass(frozen=True)
 class Question:
-    """A cloud, and the flavor that is to fit.
+    """Request for moves of servers after which servers of a flavor fit.
 
     :param wish: what a server of the flavor asks of a host.
     :param guests: running servers that can be moved.
     :param records: all servers by UUID, as Nova's API has them.
+    :param name: name of the flavor.
+    :param count: number of servers that are to fit.
     """
 
     name: str
@@ -65,23 +67,25 @@ class Question:
 
     def plan_moves(self, fixed: frozenset[str] = frozenset(),
                    only: str | None = None) -> tuple[Move, ...]:
-        """Plan the moves of servers after which servers of the flavor fit.
+        """Plan moves of servers after which the new servers of the flavor fit.
 
         :param fixed: UUIDs of servers that must not be moved.
-        :param only: ``inside`` or ``between`` hosts; None for both.
+        :param only: whether servers may move only ``inside`` or only
+            ``between`` hosts; None for both.
         """
         return self._plan(fixed, only).moves
 
     @property
     def fits_without_moves(self) -> bool:
-        """Whether the requested number of servers fits without any move."""
+        """Whether the new servers of the flavor fit without any move."""
         return sum(fitting.check_host_capacity(host, self.wish).guests
                    for host in self.hosts) >= self.count
 
     def explain_no_moves(self, only: str | None = None) -> str:
-        """Return a sentence that explains why no moves help the flavor to fit.
+        """Return a sentence on why no moves make the flavor fit.
 
-        :param only: ``inside`` or ``between`` hosts; None for both.
+        :param only: whether servers may move only ``inside`` or only
+            ``between`` hosts; None for both.
         """
         plan = self._plan(frozenset(), only)
         if plan.fits >= self.count:
@@ -107,11 +111,13 @@ class Question:
 def read_room_request(client: clients.Client, name: str, count: int,
                       image: str | None,
                       accounting: policies.Accounting = 'min') -> Question:
-    """Read the cloud and the flavor for which servers are to be moved.
+    """Read the cloud in which servers are to be moved so that a flavor fits.
 
     :param name: name or ID of the flavor.
-    :param count: number of new servers.
+    :param count: number of new servers that are to fit.
     :param image: name or ID of the image; None for no image.
+    :param accounting: whether Placement counts the guarantee (``min``) or the
+        cap (``max``) of bandwidth.
     :raises CommandError: when the flavor or the image is invalid.
     """
     if count < 1:
@@ -152,7 +158,7 @@ class _Wishes:
     def make_guest_demand(
             self, size: flavors.Size,
             extra_specs: Mapping[str, str]) -> fitting.GuestDemand:
-        """Return the resources that a server of a flavor needs from a host."""
+        """Return the resources that a server of a flavor needs of a host."""
         policy, guest = flavors.parse_flavor_specs(size, extra_specs)
         return flavors.make_guest_demand(
             policy, guest, flavors.make_candidates_query(
@@ -162,7 +168,10 @@ class _Wishes:
 
 def _make_movable_guest(client: clients.Client, wishes: _Wishes,
                         record: Mapping[str, Any]) -> room.Running | None:
-    """Convert a server record to a movable guest; None if it is not movable.
+    """Return a running server as a guest to move; None if it cannot move.
+
+    :param wishes: computes what a server's flavor needs of a host.
+    :param record: server record of Nova's API.
     """
     nodes = client.get_host_numa_nodes(record['id'])
     flavor = record['flavor']

@@ -44,7 +44,7 @@ COLUMNS = (
 
 @dataclass(frozen=True)
 class Guest:
-    """A server from all sides.
+    """Records of Placement, Nova and its host about a server.
 
     :param host: name of its compute node; None where it has none, or where
         only an admin is told.
@@ -93,8 +93,9 @@ class ShowServerBandwidth(base.Lister):
 
 def collect_server_records(client: clients.Client, record: Mapping[str, Any],
                            warn: Any) -> Guest:
-    """Read the records of Placement, Nova and the host about a server.
+    """Read what Placement, Nova and its host record about a server.
 
+    :param record: server record of Nova's API.
     :param warn: function that logs a warning.
     :raises CommandError: when the server has no valid bandwidth policy.
     """
@@ -128,7 +129,8 @@ def _read_server_allocations(
 ) -> tuple[Mapping[int, int] | None, Mapping[int, Mapping[str, int]] | None]:
     """Return a server's allocations in Placement, by host NUMA node.
 
-    None if Placement does not answer.
+    The first part of the result is the bandwidth, in percent, the second the
+    other amounts. None if Placement does not answer.
 
     :param host: name of the server's host; None if it has none.
     :param warn: function that logs a warning.
@@ -146,7 +148,10 @@ def _read_server_allocations(
 
 
 def list_node_rows(guest: Guest) -> Iterator[tuple[Any, ...]]:
-    """Yield a table row for each guest NUMA node of a server."""
+    """Yield a table row for each guest NUMA node of a server.
+
+    A server without a NUMA topology has a row for each host NUMA node.
+    """
     told = guest.report.get_limits_by_host_node() if guest.report else {}
     for number, node in enumerate(guest.nodes):
         asked = (guest.policy.nodes[number] if guest.policy.nodes else None)
@@ -172,7 +177,7 @@ def _list_measured_rows(guest: Guest, reported: Iterable[diagnostics.GuestNode]
                         ) -> Iterator[tuple[Any, ...]]:
     """Yield a table row for each host NUMA node that a server uses.
 
-    This is for servers without a NUMA topology.
+    This is for servers without a NUMA topology, whose use is only measured.
 
     :param reported: values that the host reports for the server.
     """
@@ -188,7 +193,10 @@ def _list_measured_rows(guest: Guest, reported: Iterable[diagnostics.GuestNode]
 
 def _yield_other_amounts(guest: Guest, number: int,
                          node: int | None) -> Iterator[int | None]:
-    """Yield a guest node's requested and allocated amounts except bandwidth.
+    """Yield what a guest node requests and has allocated beside bandwidth.
+
+    These are bursts, L3 ways and real-time CPU: first all requested amounts,
+    then all allocated ones.
 
     :param number: number of the guest NUMA node.
     :param node: host NUMA node; None if unknown.
@@ -258,8 +266,7 @@ class ListServers(base.Lister):
 
 
 def describe_no_servers(hosts: Sequence[observe.Observed]) -> str:
-    """Return the message that no server on some hosts has ghsched extra specs.
-    """
+    """Return the message that no server on given hosts uses ghsched."""
     if not hosts:
         return base.NO_HOSTS
     servers = sum(len(one.servers) for one in hosts)
@@ -270,12 +277,11 @@ def describe_no_servers(hosts: Sequence[observe.Observed]) -> str:
 
 def make_sorted_server_rows(seen: Iterable[observe.Observed], column: str
                             ) -> list[tuple[Any, ...]]:
-    """Return the table rows of all servers on some hosts, sorted by a column.
+    """Return the rows of ``server list`` for the servers of some hosts.
 
-    Unknown values come last.
-
-    :param column: column to sort by; servers with equal values are sorted by
-        name.
+    :param seen: the hosts, with their servers.
+    :param column: column to sort by, unknown values last; servers with equal
+        values are sorted by name.
     """
     place, largest = _SORTED[column]
     found = sorted(
@@ -287,7 +293,7 @@ def make_sorted_server_rows(seen: Iterable[observe.Observed], column: str
 
 def make_server_row(observed: observe.Observed,
                     guest: Server) -> tuple[Any, ...]:
-    """Return the row of a server in the table of servers.
+    """Return the row of a server in the output of ``server list``.
 
     :param observed: host of the server, with its allocations.
     """

@@ -32,7 +32,7 @@ _AROUND, _FIRST = 3, 1
 
 def fit_column_widths(full: Sequence[int], minimum: Sequence[int],
                       available: int) -> list[int]:
-    """Return the column widths with which a table fits into a line.
+    """Return column widths with which a table fits into a terminal line.
 
     Narrow columns have their full width; the wide ones share the rest evenly.
 

@@ -39,7 +39,7 @@ _ENOUGH = 10 ** 9
 
 @dataclass(frozen=True)
 class Option:
-    """A guest on a host.
+    """A placement of one more guest on a host, with its score.
 
     :param value: more is better; comparable among hosts.
     """
@@ -55,14 +55,15 @@ Choose: TypeAlias = Callable[[State, Need, Sequence[Way]], Option | None]
 
 def choose_placement_by_score(
         state: State, need: Need, placements: Sequence[Way]) -> Option | None:
-    """Return the first placement that fits a host for a guest, with its score.
+    """Return the first placement with which a guest fits a host, scored.
 
-    None if the guest does not fit the host. The score is the one of the
-    scheduler's GhschedFragmentationWeigher; a higher score is better.
+    None if the guest does not fit. The score is that of the scheduler's
+    GhschedFragmentationWeigher: how little the guest fragments the host; a
+    higher score is better.
 
     :param state: free resources of the host.
     :param need: resources that the guest needs.
-    :param placements: possible placements, in order of preference.
+    :param placements: placements that Placement allows, the preferred first.
     """
     for way in placements:
         nodes = state.find_host_nodes(need, way)
@@ -73,9 +74,10 @@ def choose_placement_by_score(
 
 def make_gradient_chooser(
         mix: Mapping[str, int], needs: Mapping[str, Need]) -> Choose:
-    """Return a function that rates hosts as the GhschedGradientWeigher does.
+    """Return a function that rates hosts as GhschedGradientWeigher does.
 
-    The function returns the best placement of a guest on a host, with its
+    A placement has a high score if it leaves the guests of the mix much room.
+    The function returns the best placement of a guest on a host with its
     score, or None if the guest does not fit.
 
     :param mix: number of guests of each flavor in the mix, by flavor name.
@@ -102,7 +104,7 @@ def make_gradient_chooser(
 
 
 def convert_need_for_gradient(need: Need) -> gradient.Kind:
-    """Convert the needs of a guest to the input of GhschedGradientWeigher."""
+    """Convert what a guest needs to the input of GhschedGradientWeigher."""
     devices: dict[int, int] = {}
     for (node, _name), count in need.vf_counts.items():
         devices[node] = devices.get(node, 0) + count
@@ -114,8 +116,7 @@ def convert_need_for_gradient(need: Need) -> gradient.Kind:
 
 
 def convert_state_for_gradient(state: State) -> gradient.FreeCapacity:
-    """Convert a host's free resources to the input of GhschedGradientWeigher.
-    """
+    """Convert what a host has free to the input of GhschedGradientWeigher."""
     free: dict[int, gradient.Amounts] = {}
     total: dict[int, gradient.Amounts] = {}
     places = {
@@ -141,8 +142,7 @@ def convert_state_for_gradient(state: State) -> gradient.FreeCapacity:
 
 
 def _count_devices(state: State, node: int) -> int:
-    """Return the number of PCI devices, free or in use, on a host NUMA node.
-    """
+    """Return the number of VFs of a host NUMA node, free or in use."""
     found = 0
     for place, below in state.host.node_by_device_provider.items():
         provider = state.host.providers[place]

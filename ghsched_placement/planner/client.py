@@ -64,7 +64,7 @@ class Client(Reader, Protocol):
 def get_json(client: Reader, path: str, missing_ok: bool = False) -> Any:
     """Send a GET request to Placement; return the parsed JSON response.
 
-    :param path: URL path with the query.
+    :param path: URL path with the query string.
     :param missing_ok: whether to return None if the path does not exist.
     :raises PlannerError: when Placement refuses the request or does not
         answer.
@@ -82,8 +82,10 @@ def get_json(client: Reader, path: str, missing_ok: bool = False) -> Any:
 
 
 def parse_response(method: str, path: str, answer: Response) -> Any:
-    """Return the parsed JSON body of a Placement response.
+    """Return the parsed JSON body of a response of Placement.
 
+    :param method: HTTP method of the request, for the error.
+    :param path: URL path of the request, for the error.
     :raises PlannerError: when the response has an error status.
     """
     if answer.status_code >= 400:

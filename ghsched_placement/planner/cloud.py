@@ -32,15 +32,15 @@ Progress = Callable[[float, str], None]
 
 
 def ignore_progress(_share: float, _what: str) -> None:
-    """Ignore a progress report; used if no progress display is wanted."""
+    """Ignore a progress report; for callers that display no progress."""
 
 
 def make_step_progress(
         progress: Progress, start: float, end: float) -> Progress:
     """Return a progress callback for one step of a longer operation.
 
-    The callback maps the progress of the step, 0 to 1, to the range from start
-    to end within the whole operation.
+    It converts the progress of the step to that of the whole operation: the
+    step goes from ``start`` to ``end``.
 
     :param progress: progress callback of the whole operation.
     :param start: progress of the whole operation, 0 to 1, when the step
@@ -81,8 +81,8 @@ def list_shared_resource_classes(
         hosts: Iterable[Host], reader: Reader) -> tuple[str, ...]:
     """Return the resource classes that hosts get from sharing providers.
 
-    The planner omits these classes from its Placement queries, because its
-    copy of the cloud has no sharing providers.
+    Such providers, a shared disk for example, belong to no single host. The
+    planner leaves these classes out of its Placement queries.
     """
     known = client.get_json(reader, f'/traits?name=in:{_SHARING}')['traits']
     if _SHARING not in known:

@@ -105,8 +105,9 @@ class DensityPlan:
 def predict_published_test_density(machine: Machine,
                                    against: Machine | None = None,
                                    search: bool = False) -> DensityPlan:
-    """Predict how many containers run well in the published test on a machine.
+    """Predict how many containers run well on a machine in a published test.
 
+    :param machine: machine with bandwidth control.
     :param against: machine without bandwidth control to compare with.
     :param search: whether to search for the bandwidth extra specs that allow
         the most containers.
@@ -121,8 +122,9 @@ def predict_flavor_density(machine: Machine, need: Need,
                            against: Machine | None = None,
                            search: bool = False,
                            guests_without: int | None = None) -> DensityPlan:
-    """Predict how many containers run well in a flavor's guests on one host.
+    """Predict how many containers run well in guests of a flavor on a host.
 
+    :param machine: machine with bandwidth control.
     :param need: resources that each guest needs.
     :param guests: number of guests on the host; None for as many as its CPUs
         and memory allow.
@@ -148,7 +150,10 @@ def predict_flavor_density(machine: Machine, need: Need,
 
 def _explain_unpredictable(machine: Machine, workload: Workload,
                            policy: GuestPolicy) -> str | None:
-    """Return the reason why a container density cannot be predicted, or None.
+    """Return why a container density cannot be predicted; None if it can.
+
+    :param workload: guests, and what their containers do.
+    :param policy: bandwidth policy of the guests.
     """
     if not workload.nodes:
         return NO_NODES
@@ -175,7 +180,7 @@ def _make_refusal(subject: str, machine: Machine, reason: str) -> NotPredicted:
 def _make_density_plan(subject: str, machine: Machine, workload: Workload
                        | None, policy: GuestPolicy, against: Machine | None,
                        search: bool) -> DensityPlan:
-    """Predict the container density of the guests on a machine, as a report.
+    """Predict how many containers run well on a machine; return a report.
 
     :param subject: name of the prediction in the output.
     :param workload: guests and containers; None for the published test.
@@ -212,9 +217,9 @@ def _list_notes(
 
 
 def _make_search_workload(workload: Workload) -> Workload:
-    """Return the workload for the search of the best bandwidth extra specs.
+    """Return a workload with as many guests as fit without bandwidth control.
 
-    The workload has as many guests as fit without extra specs.
+    The search for the best extra specs uses this number of guests.
     """
     return replace(workload, guests=workload.count_guests('static'))
 
@@ -227,7 +232,7 @@ def _list_fitted_parameters(
 
 
 def make_bandwidth_extra_specs(policy: GuestPolicy) -> dict[str, str]:
-    """Return the flavor extra specs that express a bandwidth policy.
+    """Return the extra specs of a flavor that has a bandwidth policy.
 
     Extra specs with the default value are omitted. The locality of VFs is
     included, the VFs themselves are not.

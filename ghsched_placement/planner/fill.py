@@ -33,7 +33,12 @@ from ghsched_placement.planner.state import Way
 
 
 def fill_each_host(stage: Stage, need: Need, states: Sequence[State]) -> None:
-    """Fill each host separately with as many guests of one flavor as fit."""
+    """Place as many guests of one flavor as fit on each host.
+
+    :param stage: private Placement that says how a guest can be placed.
+    :param need: resources that each guest needs.
+    :param states: used and free resources of each host; updated in place.
+    """
     stage.load_hosts(states)
     while states:
         filled: dict[int, State] = {}
@@ -64,7 +69,7 @@ def _fill_host(state: State, need: Need, ways: Sequence[Way]) -> int:
 
 @dataclass(frozen=True)
 class Mixed:
-    """Hosts filled with guests of several flavors.
+    """Number of guests of each flavor with which all hosts are full.
 
     :param guests: number by name of the flavor.
     :param stopped_by: the flavor whose next guest found no host.
@@ -92,9 +97,9 @@ class _Flavor:
 
     @property
     def weighted_count(self) -> float:
-        """Number of guests placed, relative to the flavor's weight in the mix.
+        """Number of guests placed so far, divided by the flavor's share.
 
-        The next guest is of the flavor with the lowest number.
+        The next guest is of the flavor with the lowest value.
         """
         return (self.placed + 0.5) / self.weight
 
@@ -103,12 +108,15 @@ def fill_with_flavor_mix(
         stage: Stage, mix: Mapping[str, int], needs: Mapping[str, Need],
         states: Sequence[State], progress: Progress,
         chooses: choose.Choose = choose.choose_placement_by_score) -> Mixed:
-    """Fill hosts with a mix of flavors until the next guest fits no host.
+    """Place guests of several flavors on hosts until the next one fits none.
 
+    :param stage: private Placement that says how a guest can be placed.
     :param mix: number of guests of each flavor in the mix, by flavor name.
     :param needs: resources that a guest of each flavor needs, by name.
     :param states: free resources of each host; updated in place.
-    :param chooses: function that rates a host for a guest.
+    :param progress: called with the progress, 0 to 1, and a description.
+    :param chooses: function that chooses and scores the placement of a guest
+        on a host.
     """
     flavors = [_Flavor(needs[name], weight, chooses)
                for name, weight in mix.items()]
@@ -130,9 +138,11 @@ def fill_with_flavor_mix(
 
 
 def _find_best_host(flavor: _Flavor, states: Sequence[State]) -> int | None:
-    """Return the index of the best host for the next guest of a flavor.
+    """Return the index of the best host for one more guest of a flavor.
 
     None if the guest fits no host.
+
+    :param states: used and free resources of each host.
     """
     found: tuple[float, int] | None = None
     for number, ways in flavor.ways.items():
@@ -147,10 +157,10 @@ def _find_best_host(flavor: _Flavor, states: Sequence[State]) -> int | None:
 
 def _refresh_candidate_hosts(stage: Stage, flavor: _Flavor,
                              states: Sequence[State]) -> bool:
-    """Query Placement again for the hosts that can take a guest of a flavor.
+    """Ask Placement again how a guest of a flavor can be placed on hosts.
 
     Return whether the guest fits any host. Hosts with equal inventories and
-    usages are queried only once.
+    usages are asked about only once.
     """
     kinds: dict[object, list[int]] = {}
     for number, state in enumerate(states):
@@ -171,9 +181,9 @@ def _refresh_candidate_hosts(stage: Stage, flavor: _Flavor,
 
 
 def _get_used_fraction(states: Sequence[State]) -> float:
-    """Return the used fraction, 0 to 1, of the hosts' scarcest resources.
+    """Return how full hosts are, 0 to 1, by their scarcest resources.
 
-    The fraction is averaged over all hosts, for the progress display.
+    It is the mean over all hosts, for the progress display.
     """
     shares = []
     for state in states:

@@ -42,10 +42,11 @@ class Flavor:
 
 
 def parse_flavor_argument(text: str) -> Flavor:
-    """Parse a flavor given as ``NAME:vcpus=N,ram=MB[,EXTRA:SPEC=VALUE]...``.
+    """Parse a flavor from a command line argument.
 
-    Values may contain commas: text after a comma that has no equals sign
-    belongs to the preceding value.
+    The form is ``NAME:vcpus=N,ram=MB[,EXTRA:SPEC=VALUE]...``. Values may
+    contain commas: text after a comma that has no equals sign belongs to the
+    preceding value.
 
     :raises PlannerError: when the text does not have this form.
     """
@@ -96,7 +97,7 @@ def build_flavor(name: str, mapping: Mapping[str, Any]) -> Flavor:
 
 def parse_flavor_mix(text: str, flavors: Mapping[str,
                                                  Flavor]) -> dict[str, int]:
-    """Parse ``NAME=N,NAME=N``, the number of guests of each flavor in a mix.
+    """Parse ``NAME=N,NAME=N``: how many guests of each flavor a mix has.
 
     :param flavors: known flavors, by name.
     :raises PlannerError: when a flavor is unknown or a number is invalid.
@@ -123,8 +124,5 @@ def _parse_size(name: str, key: str, value: Any) -> int:
 
 
 def _format_extra_spec_value(value: Any) -> str:
-    """Convert a YAML value to the value of a flavor extra spec.
-
-    Booleans become ``true`` and ``false``.
-    """
+    """Convert a value of a YAML file to the text of an extra spec."""
     return str(value).lower() if isinstance(value, bool) else str(value)

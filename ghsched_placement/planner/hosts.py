@@ -45,14 +45,14 @@ class Host:
 
     @cached_property
     def node_by_provider(self) -> dict[int, int]:
-        """Host NUMA node number, by index of the node's resource provider."""
+        """Host NUMA node number by index of the NUMA node's provider."""
         return {
             place: number for place, provider in enumerate(self.providers)
             if (number := _get_node_number(self.root, provider)) is not None}
 
     @cached_property
     def node_by_device_provider(self) -> dict[int, int | None]:
-        """Host NUMA node of each device provider, such as that of a PF.
+        """Host NUMA node number of each device provider, such as a PF's.
 
         The key is the index of the resource provider. The value is None if the
         provider belongs to no NUMA node. The providers of the NUMA nodes
@@ -65,7 +65,7 @@ class Host:
 
     @cached_property
     def parent_by_provider(self) -> dict[int, int]:
-        """Index of each resource provider's parent, by index of the provider.
+        """Index of the parent of each resource provider, by provider index.
 
         The root provider has no entry.
         """
@@ -92,7 +92,9 @@ class Host:
 
     def make_candidates_host(
             self, get_uuid: Callable[[int], str]) -> candidates.Host:
-        """Convert the host to the form used for ranking allocation candidates.
+        """Convert the host to the form in which candidates are ranked.
+
+        The form has the NUMA node and socket of each provider.
 
         :param get_uuid: function that returns a provider's UUID by its index.
         """
@@ -105,7 +107,11 @@ class Host:
             socket_of=self.socket_by_node, nearest=self.nearest)
 
     def make_comparison_key(self) -> Any:
-        """Return a key to compare the inventories and usages of hosts."""
+        """Return a key that is equal for hosts with equal resources.
+
+        Inventories, usages and traits of the providers are compared, not
+        names.
+        """
         return self.cells, _make_provider_key(self, self.root)
 
 
@@ -132,7 +138,7 @@ def group_equal_hosts(hosts: Iterable[Host]) -> tuple[Group, ...]:
 
 def sort_providers_parents_first(
         providers: Sequence[Provider], root: str) -> tuple[Provider, ...]:
-    """Sort the resource providers of a tree so that parents precede children.
+    """Sort a host's resource providers so that each follows its parent.
 
     :param root: UUID of the root provider.
     """

@@ -29,10 +29,12 @@ from ghsched_placement import tree
 
 
 def list_shortages(state: State, need: Need) -> tuple[Lack, ...]:
-    """Return the reasons why a full host cannot take another guest.
+    """Return the reasons why one more guest does not fit on a host.
 
     Host NUMA nodes are not examined if the host as a whole lacks a resource or
     a trait.
+
+    :param state: used and free resources of the host.
     """
     missing = tuple(_yield_trait_lacks(state, need)) or tuple(
         yield_host_shortages(state, need))
@@ -53,8 +55,7 @@ def _yield_trait_lacks(state: State, need: Need) -> Iterator[Lack]:
 
 
 def yield_host_shortages(state: State, need: Need) -> Iterator[Lack]:
-    """Yield each resource of which the whole host has too little for a guest.
-    """
+    """Yield each resource of which a host as a whole has too little."""
     needed = []
     for name, amount in need.root_amounts.items():
         most = (int(state.get_inventory_record((0, name))['max_unit'])
@@ -81,10 +82,10 @@ def _list_nodes(state: State) -> list[int]:
 
 
 def list_node_shortages(state: State, need: Need, node: int) -> list[Lack]:
-    """Return the reasons why no guest NUMA node fits on a host NUMA node.
+    """Return the reasons why a host NUMA node can take no guest NUMA node.
 
-    The reasons are those of the guest NUMA node with the fewest. Empty if each
-    guest NUMA node would fit.
+    They are those of the guest node that lacks fewest resources. Empty if each
+    guest node would fit.
     """
     found = [list_guest_node_shortages(state, need, guest_node, node)
              for guest_node in range(len(need.guest.cells))]
@@ -93,8 +94,7 @@ def list_node_shortages(state: State, need: Need, node: int) -> list[Lack]:
 
 def list_guest_node_shortages(state: State, need: Need, guest_node: int,
                               node: int) -> list[Lack]:
-    """Return each resource that a host NUMA node lacks for a guest NUMA node.
-    """
+    """Return what a host NUMA node has too little of for a guest NUMA node."""
     needed: list[tuple[str, int, int, int | None]] = [
         (lack.WORDS[name], amount, get_free_amount(state, node, name),
          _get_max_unit(state, node, name))
@@ -117,7 +117,7 @@ def describe_vfs(need: Need, resource_class: str) -> str:
 
 
 def get_free_amount(state: State, node: int, resource_class: str) -> int:
-    """Return the free amount of a resource class on a host NUMA node."""
+    """Return how much of a resource class is free on a host NUMA node."""
     return sum(state.get_free_amount((place, resource_class))
                for place, number in state.host.node_by_provider.items()
                if number == node)
@@ -125,9 +125,10 @@ def get_free_amount(state: State, node: int, resource_class: str) -> int:
 
 def _get_max_unit(
         state: State, node: int, resource_class: str) -> int | None:
-    """Return the largest ``max_unit`` of a resource class on a host NUMA node.
+    """Return the largest amount one allocation can take of a host node.
 
-    None if the host NUMA node has no inventory of the class.
+    It is the largest ``max_unit`` of the resource class; None if the host node
+    has no such inventory.
     """
     return max(
         (int(state.get_inventory_record((place, resource_class))['max_unit'])
@@ -147,15 +148,16 @@ def count_free_vfs(state: State, node: int, resource_class: str) -> int:
 
 
 def count_unused_nodes(state: State) -> int:
-    """Return how many NUMA nodes of a host are not used by any guest."""
+    """Return how many NUMA nodes of a host no guest uses."""
     return sum(node.is_whole for node in state.list_nodes_for_scoring())
 
 
 def count_guests_without_numa_limits(state: State, need: Need) -> int:
     """Return how many guests would fit if a host had a single NUMA node.
 
-    Compared with the real number of guests, this shows the loss to
-    fragmentation.
+    The difference to the real number of guests is lost to fragmentation.
+
+    :param state: used and free resources of the host.
     """
     if any(_yield_trait_lacks(state, need)):
         return 0
@@ -174,8 +176,7 @@ def count_guests_without_numa_limits(state: State, need: Need) -> int:
 
 
 def _sum_guest_resources(need: Need) -> Counter[str]:
-    """Return the Placement resources of all NUMA nodes of a guest, added up.
-    """
+    """Return the amounts that a guest needs of all its host NUMA nodes."""
     found: Counter[str] = Counter()
     for amounts in need.node_amounts.values():
         found.update(amounts)
@@ -204,8 +205,9 @@ class Use:
 
 def list_inventory_usage(
         state: State, aliases: dict[str, str]) -> tuple[Use, ...]:
-    """Return the used and total amounts of the inventories of a host.
+    """Return used and total amount of each inventory of a host.
 
+    :param state: used and free resources of the host.
     :param aliases: resource class of the VFs, by PCI alias.
     """
     by_class = {name: alias for alias, name in aliases.items()}

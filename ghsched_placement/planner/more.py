@@ -64,12 +64,16 @@ class _Change:
 def count_additional_guests(
         stage: Stage, need: Need, states: Sequence[State],
         progress: Progress = ignore_progress) -> list[tuple[More, ...]]:
-    """Return how many more guests fit on each host with more of one resource.
+    """Return how many more guests fit on full hosts with one more unit.
 
-    The amount of each resource that the guests need is increased separately.
+    For each host, one inventory at a time gets more: one VF of a PF, for
+    example, or 10 percent of the bandwidth of a NUMA node.
 
+    :param stage: private Placement that says how a guest can be placed.
     :param need: resources that each of these guests needs.
     :param states: hosts that are already full of guests.
+    :param progress: called with the progress, 0 to 1, and a description.
+    :returns: for each host, the number of guests that each added unit brings.
     """
     changes = [list(_list_changes(state, need)) for state in states]
     gains: dict[tuple[int, int], int] = {}

@@ -51,7 +51,7 @@ _OF_NOVA = frozenset({names.OWNER_TRAIT})
 
 @dataclass(frozen=True)
 class Need:
-    """A flavor, taken apart.
+    """Resources that a guest of a flavor needs of a host.
 
     :param guest: its CPUs and RAM by guest NUMA node.
     :param without: resource classes that are not asked for.
@@ -69,7 +69,7 @@ class Need:
 
     def make_nova_query(self, locality: str,
                         sizes: vfs.Sizes) -> list[tuple[str, str]]:
-        """Return nova-scheduler's GET /allocation_candidates parameters.
+        """Return the candidates query that nova-scheduler sends for a guest.
 
         Request IDs differ from those of Nova, which are random.
 
@@ -85,11 +85,10 @@ class Need:
 
     def make_planner_query(self, locality: str,
                            sizes: vfs.Sizes) -> list[tuple[str, str]]:
-        """Return the planner's GET /allocation_candidates parameters.
+        """Return the candidates query that the planner sends for a guest.
 
-        They are the parameters of nova-scheduler without the limit on the
-        number of results, and without resource classes that the planner leaves
-        out.
+        It is that of nova-scheduler without the limit on the number of
+        results, and without resource classes that the planner leaves out.
 
         :param locality: how near the VFs must be to the guest's NUMA nodes.
         :param sizes: division of the VFs among PFs.
@@ -100,7 +99,7 @@ class Need:
 
     def make_ghsched_request(
             self, locality: str, sizes: vfs.Sizes) -> request.Request:
-        """Return the resources and traits that ghsched requests for a guest.
+        """Return the request groups and traits that ghsched adds for a guest.
 
         They are added to nova-scheduler's Placement query, for the bandwidth
         policy and the VFs of the guest.
@@ -121,10 +120,10 @@ class Need:
             self, find_pfs: Callable[[], Mapping[str, Sequence[vfs.Pf]]],
             report_skipped: Callable[[vfs.Sizes], None] = lambda _sizes: None,
     ) -> Iterator[tuple[str, vfs.Sizes]]:
-        """Yield the ways to request a guest's VFs from Placement, best first.
+        """Yield the ways to request a guest's VFs of Placement, best first.
 
-        Each way is how near the VFs must be to the guest's NUMA nodes
-        (locality) and how they are divided among PFs.
+        A way is how near the VFs must be to the guest's NUMA nodes (locality),
+        and how they are divided among PFs.
 
         :param find_pfs: function that returns the PFs of each PCI alias.
         :param report_skipped: called for each way that is skipped because
@@ -144,7 +143,9 @@ class Need:
             for need in self.policy.vfs]
 
     def make_ranking_criteria(self, locality: str) -> candidates.Wanted:
-        """Return the criteria for ranking a guest's allocation candidates.
+        """Return by what to rank the allocation candidates of a guest.
+
+        They are the request groups that decide the guest's host NUMA nodes.
 
         :param locality: how near the VFs must be to the guest's NUMA nodes.
         """
@@ -157,14 +158,16 @@ class Need:
             is_nearest_near=self.policy.device_numa == keys.PREFERRED)
 
     def _make_vf_request_id(self, need: Vfs) -> str:
-        """Return an ID of a VF request, unique within a Placement query."""
+        """Return an ID for a VF request that is unique in a Placement query.
+        """
         every = list(dict.fromkeys(one.alias for one in self.policy.vfs))
         letters = re.sub('[^A-Za-z0-9]', '_', need.alias)[:_LETTERS]
         return f'vfs{every.index(need.alias)}-{letters}-node{need.guest_node}'
 
     @property
     def vf_counts(self) -> dict[tuple[int, str], int]:
-        """Number of requested VFs, by guest NUMA node and resource class."""
+        """Number of VFs of the guest, by guest NUMA node and resource class.
+        """
         found: dict[tuple[int, str], int] = {}
         for need in self.policy.vfs:
             key = need.guest_node, self.aliases[need.alias]
@@ -173,9 +176,9 @@ class Need:
 
     def list_device_needs(
             self, node_pools: frozenset[str]) -> list[DeviceNeed]:
-        """Convert the VFs of a guest to the input of the fragmentation score.
+        """Convert the guest's VFs to the input of the fragmentation score.
 
-        :param node_pools: names of the PCI device pools of the host's NUMA
+        :param node_pools: names of the pools of PCI devices on the host's NUMA
             nodes.
         """
         total = sum(self.vf_counts.values())
@@ -183,9 +186,9 @@ class Need:
 
     @property
     def root_amounts(self) -> dict[str, int]:
-        """Resources that a guest needs from the compute node's root provider.
+        """Amounts that a guest needs of the compute node's root provider.
 
-        Amounts are by resource class.
+        They are by resource class.
         """
         asked = dict(self.make_planner_query('any', {})).get('resources', '')
         return {name: int(amount) for name, _, amount
@@ -194,15 +197,15 @@ class Need:
 
     @property
     def node_amounts(self) -> dict[int, dict[str, int]]:
-        """Placement resources of a guest, by guest node and resource class.
+        """Amounts that a guest needs of host NUMA nodes, VFs left out.
 
-        VFs are not included.
+        They are by guest NUMA node and resource class.
         """
         return self.policy.resources(self.accounting)
 
     @property
     def bandwidth(self) -> dict[int, int]:
-        """Percent of memory bandwidth that a guest allocates, by guest node.
+        """Percent of memory bandwidth that a guest needs, by guest NUMA node.
         """
         return self.policy.demand(self.accounting)
 
@@ -211,11 +214,12 @@ def build_flavor_need(flavor: Flavor, accounting: Accounting = 'min',
                       aliases: Aliases | None = None,
                       excluded_classes: Sequence[str] = (),
                       needs_owner_trait: bool = True) -> Need:
-    """Return the resources that a guest of a flavor needs from a host.
+    """Return the resources that a guest of a flavor needs of a host.
 
     If the scheduler chooses the number of guest NUMA nodes, one is assumed.
 
-    :param accounting: bandwidth that Placement accounts for.
+    :param accounting: whether Placement counts the guarantee (``min``) or the
+        cap (``max``) of bandwidth.
     :param aliases: resource class of the VFs, by PCI alias.
     :param excluded_classes: resource classes to leave out of Placement
         queries.

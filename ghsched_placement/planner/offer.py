@@ -39,11 +39,13 @@ _MOST_OFFERS = 10000
 def list_host_placements(
         state: State, need: Need, locality: str, sizes: vfs.Sizes,
         has_room: candidates.HasRoom) -> list[candidates.Placed]:
-    """Return the possible placements of a guest on a host, in scheduler order.
+    """Return the ways to place a guest on a host, the scheduler's first.
 
-    Resources of the root provider, which belong to no NUMA node, are not
-    examined.
+    They are found without Placement. Resources of the root provider, which
+    belong to no NUMA node, are not examined.
 
+    :param state: used and free resources of the host.
+    :param need: resources that the guest needs.
     :param locality: how near the VFs must be to the guest's NUMA nodes.
     :param sizes: division of the VFs among PFs.
     :param has_room: function that returns whether a host NUMA node has enough
@@ -72,7 +74,10 @@ def list_host_placements(
 
 
 def list_pfs_by_alias(state: State, need: Need) -> dict[str, list[vfs.Pf]]:
-    """Return the PFs of a host that serve a flavor's PCI aliases, by alias."""
+    """Return the PFs of a host that have VFs of a flavor's PCI aliases.
+
+    They are by PCI alias.
+    """
     host = state.host
     return {alias: [
         vfs.Pf(host.root.uuid, _get_place(host, place),
@@ -115,10 +120,9 @@ class _Offers:
                         for suffix, group in self._groups.items()}
 
     def yield_provider_assignments(self) -> Iterator[dict[str, int]]:
-        """Yield each way to assign providers to all groups of a request.
+        """Yield each way to give all request groups a resource provider.
 
-        A way is a mapping from the suffix of each request group to the index
-        of a provider.
+        A way has the index of the provider by suffix of the request group.
         """
         return self._yield_choices(tuple(self._groups), {})
 
@@ -140,9 +144,9 @@ class _Offers:
                         rest, {**chosen, suffix: place})
 
     def _list_suitable_providers(self, group: requests.Group) -> list[int]:
-        """Return the indices of the providers that can serve a request group.
+        """Return the providers that satisfy a request group by itself.
 
-        Other groups of the request are not considered.
+        They are indices; other groups of the request are not considered.
         """
         host, state = self._state.host, self._state
         return [place for place, provider in enumerate(host.providers)
@@ -154,7 +158,7 @@ class _Offers:
 
     def _can_share_provider(self, suffix: str, index: int,
                             suffixes: Sequence[str]) -> bool:
-        """Return whether a provider can also serve another request group.
+        """Return whether a provider can serve one more request group.
 
         :param suffix: suffix of the request group to add.
         :param index: index of the provider.
@@ -171,7 +175,7 @@ class _Offers:
             for name in self._groups[suffix].resources)
 
     def _yield_provider_and_ancestors(self, index: int) -> Iterator[int]:
-        """Yield the index of a resource provider and of each of its ancestors.
+        """Yield the index of a provider, of its parent, and so on to the root.
         """
         found: int | None = index
         while found is not None:

@@ -73,7 +73,7 @@ MOST_KINDS = 12
 
 
 def render_plan_as_json(plan: Plan, densities: Sequence[DensityPlan]) -> str:
-    """Render a capacity plan and its density predictions as JSON."""
+    """Render a capacity plan and its container densities as JSON."""
     return json.dumps({
         'hosts': plan.hosts, 'kinds': plan.kinds, 'notes': list(plan.notes),
         'flavors': [{'flavor': flavor.flavor.name, 'guests': flavor.guests,
@@ -127,7 +127,7 @@ def _make_density_object(plan: DensityPlan) -> dict[str, Any]:
 
 
 def render_plan_as_text(plan: Plan, densities: Sequence[DensityPlan]) -> str:
-    """Render a capacity plan and its density predictions as text."""
+    """Render a capacity plan and its container densities as text."""
     told = {one.fitted: one for one in reversed(densities)}
     return '\n\n'.join([*_yield_plan_sections(plan), *(
         part for one in densities
@@ -183,7 +183,7 @@ def _format_guest_numbers(host: HostPlan) -> str:
 
 
 def _render_additional_guests(hosts: Sequence[HostPlan]) -> str:
-    """Render a table of how many more guests fit with more of a resource."""
+    """Render a table of how many more guests an added resource unit brings."""
     alike: dict[tuple[str, str, int], list[int | None]] = {}
     for host in hosts:
         for one in host.more:
@@ -214,7 +214,10 @@ def _format_names(names: Sequence[str]) -> str:
 
 
 def _format_shortages(lacks: Sequence[Lack]) -> Iterator[str]:
-    """Format missing resources as lines of text, with the host NUMA nodes."""
+    """Format the resources that hosts are short of, a line for each.
+
+    Each line begins with the host NUMA nodes that lack the resource.
+    """
     alike: dict[str, list[int | None]] = {}
     for one in lacks:
         alike.setdefault(one.text, []).append(one.node)
@@ -229,10 +232,11 @@ def _format_count(number: int, noun: str) -> str:
 
 def _yield_density_sections(plan: DensityPlan,
                             first: DensityPlan) -> Iterator[str]:
-    """Yield the sections of text about one container density prediction.
+    """Yield the text sections on how many containers a machine takes.
 
-    :param first: density prediction whose text already lists the same fitted
-        model parameters in full.
+    :param plan: the prediction for one flavor and machine.
+    :param first: prediction with the same fitted model parameters that is
+        shown first; only that one lists them in full.
     """
     report = plan.report
     yield (f'Density of {plan.subject} on {report.machine} (simulated)\n'
@@ -266,10 +270,11 @@ def _yield_density_sections(plan: DensityPlan,
 
 
 def _render_fitted_parameters(plan: DensityPlan, first: DensityPlan) -> str:
-    """Render the list of a density prediction's fitted model parameters.
+    """Render the model parameters that a density prediction has fitted.
 
-    :param first: density prediction whose text already lists the same
-        parameters in full; the text of all others refers to it.
+    :param plan: the prediction.
+    :param first: prediction with the same fitted parameters that is shown
+        first; only that one lists them, the others name it.
     """
     if plan is not first:
         names = ', '.join(f'{one.name} of {machine}'

@@ -69,7 +69,7 @@ _CHOSEN: Mapping[choose.Weigher, str] = {
 
 @dataclass(frozen=True)
 class HostPlan:
-    """Hosts that are alike, filled alike.
+    """Number of guests of a plan on some equal hosts, and what limits it.
 
     :param hosts: their names.
     :param guests: how many more fit on each.
@@ -162,7 +162,7 @@ def plan_cloud_capacity(
         placement: PrivatePlacement | None = None,
         unavailable: Mapping[str, str] | None = None,
         rooms: Mapping[str, tuple[NodeCapacity, ...]] | None = None) -> Plan:
-    """Plan how many guests of each flavor fit into a cloud.
+    """Plan how many more guests of each flavor fit into a cloud.
 
     :param client: client of the cloud's Placement API; only read requests are
         sent.
@@ -170,7 +170,7 @@ def plan_cloud_capacity(
     :param progress: called with the progress, 0 to 1, and a description.
     :param placement: private Placement to use; None starts a new one.
     :param unavailable: reason why a host is left out, by compute node UUID.
-    :param rooms: free CPUs and memory by NUMA node, by compute node UUID.
+    :param rooms: CPUs and memory by NUMA node, by compute node UUID.
     :raises PlannerError: when a flavor cannot be scheduled, or Placement does
         not answer.
     """

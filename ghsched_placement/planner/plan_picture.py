@@ -100,7 +100,7 @@ def _list_charts(plan: Plan, densities: Sequence[DensityPlan]) -> list[_Part]:
 
 
 def _is_inventory_shown(use: Use) -> bool:
-    """Return whether a picture of the plan shows the usage of an inventory.
+    """Return whether a plan's picture shows the usage of an inventory.
 
     Inventories of NUMA nodes are always shown, others if guests use them.
     """
@@ -117,8 +117,7 @@ def _draw_guest_chart(axes: Any, title: str,
 
 
 def _draw_inventory_chart(axes: Any, title: str, uses: Sequence[Use]) -> None:
-    """Draw a bar chart of the used and free part of each inventory of a host.
-    """
+    """Draw a bar chart of how full each inventory of a host is."""
     rows = range(len(uses))
     totals = [max(use.capacity, use.before + use.planned) or 1 for use in uses]
     free = [max(0, use.capacity - use.before - use.planned) for use in uses]
@@ -150,9 +149,9 @@ def _label_bars(axes: Any, title: str, labels: Sequence[str]) -> None:
 
 
 def _draw_latency_chart(axes: Any, plan: DensityPlan) -> None:
-    """Draw a line chart of the predicted p99 latency by number of containers.
+    """Draw a line chart of predicted p99 latency by number of containers.
 
-    The chart has a line for each scenario of bandwidth control.
+    There is a line for each scenario, with and without bandwidth control.
     """
     for curve in plan.report.curves:
         colour = _COLOURS[curve.scenario]
@@ -175,7 +174,7 @@ def _draw_latency_chart(axes: Any, plan: DensityPlan) -> None:
 
 
 def _format_legend(curve: Curve) -> str:
-    """Return the legend text of a latency curve."""
+    """Return the legend of one line in a chart of predicted latency."""
     return (f'{SCENARIOS[curve.scenario]}: density {curve.density}'
             + ('' if curve.first_failing else
                ', and there is room for no more'))

@@ -73,6 +73,7 @@ def reject_duplicate_machine_names(
         targets: Iterable[Target], against: Machine | None) -> None:
     """Refuse to compare two different machines that have the same name.
 
+    :param targets: machines that are predicted.
     :param against: machine to compare the others with; None for none.
     """
     for target in targets:
@@ -88,16 +89,18 @@ def predict_container_densities(
         placement: PrivatePlacement, against: Machine | None = None,
         search: bool = False, progress: Progress = cloud.ignore_progress,
 ) -> Predicted:
-    """Predict container densities for the published test and each flavor.
+    """Predict how many containers run well on machines, by flavor.
 
-    A density is the number of containers that run well on a machine.
+    The published test is predicted as well.
 
     :param plan: capacity plan of the same flavors, in the same order.
     :param targets: machines to predict for.
+    :param settings: settings of the plan.
     :param placement: private Placement, which may be the one of the plan.
     :param against: machine without bandwidth control to compare with.
     :param search: whether to search for the bandwidth extra specs that allow
         the most containers.
+    :param progress: called with the progress, 0 to 1, and a description.
     :raises PlannerError: when the private Placement fails.
     """
     asked = [_Asked(plan, target, flavors, settings,
@@ -127,7 +130,9 @@ class _Asked:
 
     def yield_density_predictions(
             self, progress: Progress) -> Iterator[DensityPlan | str]:
-        """Yield each container density prediction, or why it is not possible.
+        """Yield each prediction of how many containers run well, or why none.
+
+        :param progress: called with the progress, 0 to 1, and a description.
         """
         machine = self.target.machine
         what, parts = f'density on {machine.name}', len(self.flavors) + 1
@@ -164,6 +169,7 @@ class _Asked:
         """Return how many guests of a flavor fit on an empty host.
 
         :param number: index of the flavor in the plan.
+        :param need: resources that each guest needs.
         """
         counted = [kind.guests for kind in self.plan.flavors[number].hosts
                    if not set(kind.hosts).isdisjoint(self.target.counted)]
@@ -172,7 +178,7 @@ class _Asked:
         return self._plan_guests(need.flavor, need)
 
     def _count_guests_without_ghsched(self, need: needs.Need) -> int | None:
-        """Return how many guests of a flavor fit without ghsched extra specs.
+        """Return how many guests of a flavor fit without its ghsched limits.
 
         None if the flavor has no bandwidth extra specs.
         """

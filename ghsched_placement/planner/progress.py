@@ -22,7 +22,7 @@ WIDTH = 30
 
 
 class Bar:
-    """Shows a share on one line; to be called with it and what is done.
+    """Progress bar on one line of a terminal.
 
     :param stream: where to.
     :param shown: whether it is shown at all.

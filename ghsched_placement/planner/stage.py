@@ -37,9 +37,9 @@ _NAMESPACE = uuid.UUID('0f0b5d1c-8a3e-5b3a-9a52-3d2f7f5f9a60')
 
 
 class Stage:
-    """The hosts that Placement is asked about.
+    """Hosts in the planner's private Placement, which says where guests fit.
 
-    :param placement: the planner's own.
+    :param placement: the private Placement.
     """
 
     def __init__(self, placement: PrivatePlacement) -> None:
@@ -51,9 +51,7 @@ class Stage:
     def load_hosts(self, states: Sequence[State]) -> None:
         """Load hosts and their guests into the planner's private Placement.
 
-        The allocations of the guests are the same as nova-scheduler would
-        claim.
-
+        :param states: used and free resources of each host.
         :raises PlannerError: when Placement refuses the allocations.
         """
         self._states, self._where = states, {}
@@ -63,7 +61,7 @@ class Stage:
         self.write_new_allocations()
 
     def write_new_allocations(self) -> None:
-        """Write the allocations of newly placed guests to Placement.
+        """Write allocations of guests placed since the last call to Placement.
 
         :raises PlannerError: when Placement refuses the allocations.
         """
@@ -95,11 +93,12 @@ class Stage:
 
     def list_placements(self, need: Need, locality: str,
                         sizes: vfs.Sizes) -> list[list[Way]]:
-        """Return the possible placements of one more guest on each host.
+        """Return how one more guest can be placed on each host.
 
         The result has one list per host, best first, in the order of
         ``GhschedNUMATopologyFilter``.
 
+        :param need: resources that the guest needs.
         :param locality: how near the VFs must be to the guest's NUMA nodes.
         :param sizes: division of the VFs among PFs.
         """
@@ -141,7 +140,7 @@ class Stage:
             lambda place: _make_uuid(number, place))
 
     def list_pfs_for_flavor(self, need: Need) -> dict[str, list[vfs.Pf]]:
-        """Return the PFs that can serve the VFs of a flavor, by PCI alias."""
+        """Return the PFs with free VFs for a flavor's guests, by PCI alias."""
         found: dict[str, list[vfs.Pf]] = {}
         for wish, item in zip(need.policy.vfs, need.list_vf_devices({}),
                               strict=True):
@@ -161,7 +160,7 @@ class Stage:
 
 def _list_classes_and_traits(
         query: Sequence[tuple[str, str]]) -> tuple[list[str], list[str]]:
-    """Return the resource classes and the traits in a Placement query."""
+    """Return the resource classes and traits that a Placement query names."""
     classes, traits = [], []
     for key, value in query:
         words = [word for word in value.split(',') if word]
@@ -177,10 +176,12 @@ def _make_uuid(number: int, place: int) -> str:
 
 
 def _make_allocations_body(states: Sequence[State]) -> dict[str, Any]:
-    """Return the body of POST /allocations for newly placed guests.
+    """Return the POST /allocations body for guests placed since the last.
 
     Guests are merged into as few consumers as ``max_unit`` allows, because
     Placement needs milliseconds for each consumer.
+
+    :param states: used and free resources of each host.
     """
     consumers: list[dict[str, dict[str, int]]] = []
     for number, state in enumerate(states):
@@ -201,8 +202,9 @@ def _make_allocations_body(states: Sequence[State]) -> dict[str, Any]:
 
 def _split_allocation(amount: int, record: Mapping[str,
                                                    int | float]) -> list[int]:
-    """Split a resource amount into allocations that Placement accepts.
+    """Split an amount into parts that Placement accepts as allocations.
 
+    :param amount: amount of a resource class.
     :param record: inventory record with ``max_unit`` and ``step_size``.
     """
     step = int(record['step_size'])

@@ -37,11 +37,11 @@ Slot = tuple[int, str]
 
 @dataclass(frozen=True)
 class Way:
-    """A way to place a guest on a host.
+    """A placement of a guest: its host NUMA nodes, and what it allocates.
 
     :param nodes: host NUMA node of each guest NUMA node; empty where that is
         left to Nova.
-    :param takes: amount by inventory.
+    :param takes: amount allocated from each inventory.
     """
 
     nodes: tuple[int, ...]
@@ -49,7 +49,7 @@ class Way:
 
 
 class State:
-    """A host and what guests of the plan take of it.
+    """A host with the resources that guests placed by a plan use.
 
     :param more: added to inventories, for what one more would buy.
     :ivar taken: amount by inventory.
@@ -77,7 +77,7 @@ class State:
         return sum(self.by_flavor.values())
 
     def copy_with_added_units(self, more: Mapping[Slot, int]) -> 'State':
-        """Return a copy of the host's state with enlarged inventories.
+        """Return a copy of the host's state with larger inventories.
 
         :param more: number of units to add, by inventory.
         """
@@ -90,13 +90,14 @@ class State:
         return other
 
     def make_comparison_key(self) -> Any:
-        """Return a key that is equal for states of a host with the same usage.
-        """
+        """Return a key that is equal for states with equal usage of a host."""
         return (frozenset(self.taken.items()),
                 frozenset(self._rooms.values()))
 
     def get_inventory_record(self, slot: Slot) -> tree.Inventory:
-        """Return the Placement record of an inventory, including added units.
+        """Return an inventory as in Placement, with the units that were added.
+
+        :param slot: index of the provider, and resource class.
         """
         record = self.host.providers[slot[0]].inventories[slot[1]]
         more = self.more.get(slot, 0)
@@ -104,14 +105,19 @@ class State:
                 'max_unit': record['max_unit'] + more} if more else record
 
     def get_free_amount(self, slot: Slot) -> int:
-        """Return the free amount of an inventory; 0 if it does not exist."""
+        """Return how much of an inventory is free; 0 if it does not exist.
+
+        :param slot: index of the provider, and resource class.
+        """
         return self._free.get(slot, 0)
 
     def find_host_nodes(self, need: Need,
                         placement: Way) -> tuple[int, ...] | None:
-        """Return host NUMA nodes for one more guest; None if it does not fit.
+        """Return the host nodes of one more guest; None if it does not fit.
 
-        :param placement: possible placement that Placement has offered.
+        :param need: resources that the guest needs.
+        :param placement: what the guest would allocate, and on which host
+            nodes.
         """
         if any(amount > self.get_free_amount(slot) for slot,
                amount in placement.takes):
@@ -130,7 +136,12 @@ class State:
 
     def place_guest(
             self, need: Need, way: Way, nodes: tuple[int, ...]) -> None:
-        """Place a guest on given host NUMA nodes and reserve its resources."""
+        """Count the resources of one more guest as used.
+
+        :param need: resources that the guest needs.
+        :param way: amounts that the guest allocates.
+        :param nodes: host NUMA node of each guest NUMA node.
+        """
         for slot, amount in way.takes:
             self._take_amount(slot, amount)
         for node, part in zip(nodes, need.guest.needs, strict=False):
@@ -148,13 +159,19 @@ class State:
 
     def find_shortages(self, node: int, part: GuestNode,
                        page_size: PageSize = None) -> list[Shortage]:
-        """Return the CPUs and memory that a host node lacks for a guest node.
+        """Return what a host node has too little of for a guest node.
+
+        CPUs and memory are checked.
+
+        :param node: number of the host NUMA node.
+        :param part: CPUs and memory of the guest NUMA node.
+        :param page_size: memory page size that the guest asks for.
         """
         room = self._rooms.get(node)
         return [] if room is None else room.find_shortages(part, page_size)
 
     def list_nodes_for_scoring(self) -> list[HostNode]:
-        """Return the host's NUMA nodes as input of the fragmentation score.
+        """Convert the host's NUMA nodes for the fragmentation score.
 
         For a host whose CPUs and memory are unknown, free bandwidth is used in
         place of free CPUs.
@@ -176,7 +193,11 @@ class State:
         return found
 
     def _count_floating_vcpus(self) -> int:
-        """Return the vCPUs per host node of guests without a NUMA topology."""
+        """Return how many vCPUs of guests without NUMA topology a node has.
+
+        These vCPUs float over all NUMA nodes of the host; each node has an
+        equal part.
+        """
         placed = sum(self._rooms[cell.node].vcpus_used - cell.vcpus_used
                      for cell in self.host.cells)
         floating = max(0, self.taken.get((0, orc.VCPU), 0) - placed)
@@ -202,9 +223,12 @@ class State:
         return found
 
     def score_placement(self, need: Need, nodes: tuple[int, ...]) -> float:
-        """Return how well a guest fits on host NUMA nodes, 0 (worst) to 1.
+        """Return how little a guest would fragment the host, 0 to 1 (best).
 
-        The score is the one of the scheduler's GhschedFragmentationWeigher.
+        The score is that of the scheduler's GhschedFragmentationWeigher.
+
+        :param need: resources that the guest needs.
+        :param nodes: host NUMA node of each guest NUMA node.
         """
         every = self.list_nodes_for_scoring()
         known = {node.number: node for node in every}

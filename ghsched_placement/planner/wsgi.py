@@ -96,7 +96,7 @@ class Application:
 
     def replace_providers(self, providers: Sequence[Mapping[str,
                                                             Any]]) -> None:
-        """Replace all resource providers in the Placement database.
+        """Replace all resource providers in the database of Placement.
 
         They are written directly to the database, because each takes 20 ms
         through the API. Their resource classes and traits must exist.
@@ -127,7 +127,12 @@ def _read_ids(connection: Any, model: Any) -> dict[str, int]:
 def _make_database_rows(
         providers: Sequence[Mapping[str, Any]], classes: Mapping[str, int],
         traits: Mapping[str, int]) -> dict[Any, list[dict[str, Any]]]:
-    """Convert resource providers to rows of Placement's database, by model."""
+    """Convert resource providers to rows of Placement's database tables.
+
+    :param classes: ID in the database by resource class.
+    :param traits: ID in the database by trait.
+    :returns: rows by database model.
+    """
     number = {provider['uuid']: place
               for place, provider in enumerate(providers, start=1)}
     root: dict[str, int] = {}
@@ -155,10 +160,10 @@ def _make_database_rows(
 
 
 def serve_placement_requests(requests: Iterable[str], output: TextIO) -> None:
-    """Answer Placement requests that are read as one JSON document per line.
+    """Answer requests to the private Placement that come line by line.
 
-    A request is ``["load", providers]`` or ``[method, path, body,
-    microversion]``; the response is ``[status, body]``.
+    Each line is a JSON document: ``["load", providers]`` or ``[method, path,
+    body, microversion]``. The response is ``[status, body]``.
     """
     application = Application('sqlite://', SETTINGS)
     application.create_schema()

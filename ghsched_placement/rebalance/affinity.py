@@ -78,7 +78,8 @@ class Bounds:
     def can_hold_group(self, group: 'Group') -> bool:
         """Return whether a group of guests is small enough for these limits.
 
-        The limits are on the group's load, number of members and memory.
+        The limits are on the CPUs that the group keeps busy, its number of
+        guests and its memory.
         """
         return (group.load <= self.load and len(group.members) <= self.members
                 and group.memory <= self.memory)
@@ -98,7 +99,7 @@ class Tie:
 
 @dataclass(frozen=True)
 class Ties:
-    """Ties of all guests at one time.
+    """Network traffic between all pairs of guests at one time.
 
     :param time: seconds, of any clock that only goes forward.
     """
@@ -107,9 +108,9 @@ class Ties:
     by_pair: Mapping[Pair, Tie] = field(default_factory=dict)
 
     def get_strength(self, first: str, second: str) -> float:
-        """Return the average traffic between two guests, in bytes per second.
+        """Return the mean traffic between two guests, in bytes per second.
 
-        0 if no traffic between the guests has been measured lately.
+        It is 0 if the guests have not exchanged traffic lately.
 
         :param first: UUID of a guest.
         :param second: UUID of another guest.
@@ -149,13 +150,12 @@ class Group:
 
     @property
     def size(self) -> tuple[float, float, str]:
-        """Sort key of a group of guests: load, memory, UUID of the lead guest.
-        """
+        """Sort key of groups: CPU load, memory, UUID of the lead guest."""
         return self.load, self.memory, self.lead
 
 
 def make_pair_key(first: str, second: str) -> Pair:
-    """Return two guest UUIDs in sorted order, the key of the pair's traffic.
+    """Return two guest UUIDs in sorted order, as the key of their traffic.
 
     :param first: UUID of a guest.
     :param second: UUID of another guest.
@@ -165,10 +165,10 @@ def make_pair_key(first: str, second: str) -> Pair:
 
 def update_traffic_averages(ties: Ties, sent: Mapping[Pair, float], now: float,
                             settings: Settings) -> Ties:
-    """Update the average traffic between guests with newly measured traffic.
+    """Return the mean traffic between guests with new measurements added.
 
-    The averages are weighted exponentially, with the half-life in the
-    settings.
+    The means are weighted exponentially: the weight of a measurement halves
+    with each half-life in the settings.
 
     :param ties: average traffic of each pair of guests so far.
     :param sent: bytes that each pair of guests exchanged since ``ties.time``;
@@ -192,7 +192,7 @@ def update_traffic_averages(ties: Ties, sent: Mapping[Pair, float], now: float,
 
 
 def select_busiest_pairs(ties: Ties, uuids: Iterable[str], limit: int) -> Ties:
-    """Return the traffic averages of only the guest pairs with most traffic.
+    """Return the traffic of each guest with the peers it talks to most.
 
     :param ties: average traffic of each pair of guests.
     :param uuids: UUIDs of the guests whose pairs are considered.
@@ -221,11 +221,11 @@ def _sum_rates(
 
 def group_guests_by_traffic(members: Iterable[Member], ties: Ties,
                             bounds: Bounds) -> tuple[Group, ...]:
-    """Group guests that exchange much traffic; return the largest group first.
+    """Group guests that exchange much traffic, so that they can be near.
 
-    Each guest is in exactly one group. Members of user-declared groups are
-    merged first, then the pairs of guests with the most traffic, as long as
-    the merged group stays within the bounds.
+    Each guest is in exactly one group; the largest group comes first. Members
+    of user-declared groups are merged first, then the pairs of guests with the
+    most traffic, as long as the merged group stays within the bounds.
 
     :param members: guests to group.
     :param ties: average traffic of each pair of guests.
@@ -249,7 +249,9 @@ def group_guests_by_traffic(members: Iterable[Member], ties: Ties,
 
 
 def _pair_declared_members(members: Iterable[Member]) -> list[Pair]:
-    """Pair each member of a user-declared group with the group's largest one.
+    """Return pairs of guests that users have put into the same group.
+
+    Each member of a group is paired with the group's largest one.
     """
     by_name: dict[str, list[Member]] = {}
     for member in members:
@@ -272,8 +274,8 @@ def _merge_groups(first: Group, second: Group,
                   known: Mapping[str, Member]) -> Group:
     """Merge two groups of guests into one.
 
-    Load and memory are summed over all members again, so that the rounding of
-    the sums does not depend on the order of merges.
+    Load and memory are summed over all members again, so that the sums do not
+    depend on the order of merges.
 
     :param known: all guests, by UUID.
     """
@@ -286,10 +288,13 @@ def _merge_groups(first: Group, second: Group,
 
 def add_server_group_traffic(members: Iterable[Member], ties: Ties,
                              minimum: float) -> Ties:
-    """Assume a minimum traffic between members of user-declared server groups.
+    """Return the traffic between guests, with a minimum within server groups.
 
-    The traffic is assumed between each member and the group's largest member.
+    A user has asked for the members of a soft-affinity group to be near each
+    other; they count as exchanging the minimum with the group's largest
+    member.
 
+    :param members: guests, with the group that a user has put them into.
     :param ties: average traffic of each pair of guests.
     :param minimum: minimum traffic, in bytes/s.
     """
@@ -302,18 +307,17 @@ def add_server_group_traffic(members: Iterable[Member], ties: Ties,
 
 
 def sum_traffic_within_group(group: Group, ties: Ties) -> dict[str, float]:
-    """Return each member's traffic with its group of guests, in bytes/s."""
+    """Return the traffic of each member with the rest of its group, bytes/s.
+
+    :param ties: average traffic of each pair of guests.
+    """
     return {uuid: math.fsum(ties.get_strength(uuid, other)
                             for other in group.members - {uuid})
             for uuid in sorted(group.members)}
 
 
 def classify_traffic(traffic: Mapping[str, float]) -> dict[str, Level]:
-    """Classify the traffic of each guest as weak, medium or strong.
-
-    The classes are thirds of the range between the lowest and the highest
-    traffic. If all guests have the same traffic, all are strong, or weak if
-    the traffic is 0.
+    """Classify each guest's traffic with its group: weak, medium or strong.
 
     :param traffic: traffic of each guest with its group, by guest UUID.
     """
@@ -332,6 +336,9 @@ def _classify_part(part: float) -> Level:
 
 
 def sort_members_by_traffic(group: Group, ties: Ties) -> Sequence[str]:
-    """Sort the members of a group by their traffic within it, lowest first."""
+    """Return a group's members, those with least traffic in the group first.
+
+    :param ties: average traffic of each pair of guests.
+    """
     strengths = sum_traffic_within_group(group, ties)
     return sorted(strengths, key=lambda uuid: (strengths[uuid], uuid))

@@ -62,9 +62,12 @@ class Affinity(Policy):
 
 
 def _yield_relief_moves(state: State, budget: Budget) -> Iterator[Move]:
-    """Yield moves of guests away from overloaded host NUMA nodes.
+    """Yield moves of guests off overloaded host NUMA nodes.
 
     The node with the highest load comes first.
+
+    :param state: the cloud after the moves planned so far.
+    :param budget: how many moves, and of which guests, are still allowed.
     """
     for spot in list_overloaded_nodes(state):
         guests = [state.guests[uuid] for uuid in state.at[spot]]
@@ -85,10 +88,12 @@ def _yield_relief_moves(state: State, budget: Budget) -> Iterator[Move]:
 def _find_best_move(state: State, budget: Budget, guest: Guest,
                     destinations: Iterable[Spot],
                     max_load: float) -> Move | None:
-    """Return the most profitable move of a guest off an overloaded NUMA node.
+    """Return the move of a guest off an overloaded node that gains most.
 
     None if no move is allowed and pays off.
 
+    :param state: the cloud after the moves planned so far.
+    :param budget: how many moves, and of which guests, are still allowed.
     :param destinations: host NUMA nodes to which the guest could move.
     :param max_load: relative load that the destination must stay below.
     """
@@ -104,9 +109,13 @@ def _find_best_move(state: State, budget: Budget, guest: Guest,
 
 
 def _yield_gathering_moves(state: State, budget: Budget) -> Iterator[Move]:
-    """Yield moves of guests to the host NUMA node of guests they talk to.
+    """Yield moves of guests to the host NUMA node of their peers.
 
-    The most profitable move comes first.
+    Peers are guests that exchange much network traffic. The most profitable
+    move comes first.
+
+    :param state: the cloud after the moves planned so far.
+    :param budget: how many moves, and of which guests, are still allowed.
     """
     found = []
     for uuid in sorted(state.group):
@@ -128,7 +137,7 @@ def _yield_gathering_moves(state: State, budget: Budget) -> Iterator[Move]:
 
 
 def _find_preferred_node(state: State, guest: Guest) -> Spot | None:
-    """Return the host NUMA node whose guests a guest talks to most.
+    """Return the host NUMA node with which a guest exchanges most traffic.
 
     Only guests of its own group count. None if the guest is already on that
     node.

@@ -46,7 +46,7 @@ POLICIES = 'ghsched.rebalance_policies'
 
 
 class Spot(NamedTuple):
-    """A host NUMA node."""
+    """A host NUMA node: name of the host and number of the node."""
 
     host: str
     node: int
@@ -123,7 +123,7 @@ class Guest:
 
 @dataclass(frozen=True)
 class Cloud:
-    """All that a decision needs."""
+    """NUMA nodes and guests of a cloud, for which moves are planned."""
 
     nodes: tuple[Node, ...]
     guests: tuple[Guest, ...]
@@ -171,7 +171,7 @@ class Settings:
 
 @dataclass(frozen=True)
 class Moved:
-    """A move that was made.
+    """A move of a guest that was made.
 
     :param time: seconds.
     """
@@ -183,7 +183,7 @@ class Moved:
 
 @dataclass(frozen=True)
 class Move:
-    """A guest that is to go to another node.
+    """A planned move of a guest to another host NUMA node.
 
     :param gain: CPU seconds within the horizon.
     :param cost: CPU seconds.
@@ -205,13 +205,14 @@ class Move:
 
 
 class Policy(abc.ABC):
-    """Decides; a plug-in of the group :data:`POLICIES`."""
+    """Plug-in that decides on moves of guests, of the group :data:`POLICIES`.
+    """
 
     @abc.abstractmethod
     def plan(self, cloud: Cloud, settings: Settings,
              history: Iterable[Moved] = (), now: float = 0.0
              ) -> tuple[Move, ...]:
-        """Plan moves of guests; return the moves in the order of execution.
+        """Plan moves of guests between NUMA nodes; return them in order.
 
         :param cloud: load and free resources of host NUMA nodes, and the
             guests.
@@ -222,7 +223,7 @@ class Policy(abc.ABC):
 
 
 class State:
-    """A cloud as it is after some moves."""
+    """Load and free resources of a cloud's NUMA nodes after planned moves."""
 
     def __init__(self, cloud: Cloud, settings: Settings) -> None:
         self.settings = settings
@@ -259,7 +260,7 @@ class State:
         self.bandwidth[spot] += sign * guest.bandwidth
 
     def apply_move(self, move: Move) -> None:
-        """Count the guest of a planned move on its destination NUMA node."""
+        """Count the guest of a planned move on its new host NUMA node."""
         guest = self.guests[move.guest]
         for spot, sign in ((move.origin, -1), (move.destination, 1)):
             self._count_usage(guest, spot, sign)
@@ -276,10 +277,10 @@ class State:
 
     def get_relative_load(self, spot: Spot, cpu: float = 0.0,
                           bandwidth: float = 0.0) -> float:
-        """Return a host node's load as a fraction of its overload limit.
+        """Return a host node's load divided by the load that is too much.
 
-        The result is the higher one of the CPU load and the memory bandwidth
-        load, and NaN if the load is unknown.
+        It is that of the CPUs or of the memory bandwidth, whichever is higher;
+        at 1 the node is overloaded. NaN if the load is unknown.
 
         :param cpu: additional CPUs to assume in use on the node.
         :param bandwidth: additional bytes per second to assume in use.
@@ -298,19 +299,23 @@ class State:
 
     @property
     def hysteresis_load(self) -> float:
-        """Relative load below which an overloaded node counts as relieved."""
+        """Relative load below which an overloaded node counts as relieved.
+
+        A node's load is relative to the load at which it is overloaded.
+        """
         return 1 - self.settings.hysteresis
 
     def is_overloaded(self, spot: Spot) -> bool:
-        """Return whether a host node is overloaded after the planned moves."""
+        """Return whether a host node is still overloaded after planned moves.
+        """
         return self.get_relative_load(spot) >= (
             self.hysteresis_load if self.nodes[spot].bottleneck else 1)
 
     def get_excess_cpus(self, spot: Spot, cpu: float = 0.0,
                         bandwidth: float = 0.0) -> float:
-        """Return a host node's CPU demand above its load limit, in CPUs.
+        """Return how many CPUs of a host node's load are above its limit.
 
-        0 if the node is below the limit.
+        It is 0 if the node is below the limit.
 
         :param cpu: additional CPUs to assume in use on the node.
         :param bandwidth: additional bytes per second to assume in use.
@@ -324,9 +329,10 @@ class State:
 
     def can_take_guest(self, guest: Guest, spot: Spot,
                        max_load: float) -> bool:
-        """Return whether a host NUMA node can take a guest without overload.
+        """Return whether a host node can take a guest, in resources and load.
 
-        :param max_load: relative load that the node must stay below.
+        :param max_load: load, relative to the load at which the node is
+            overloaded, that it must stay below.
         """
         return (self.is_move_possible(guest, spot)
                 and not self.nodes[spot].bottleneck
@@ -337,7 +343,7 @@ class State:
                          leaving: Guest | None = None) -> bool:
         """Return whether Nova could move a guest to a host NUMA node.
 
-        The load of the node is not considered.
+        The host's state, policy and free resources are checked, not its load.
 
         :param leaving: other guest that leaves that node first, or None.
         """
@@ -357,8 +363,7 @@ class State:
             self, guest: Guest, spot: Spot, leaving: Guest | None) -> bool:
         """Return whether a host node has enough free resources for a guest.
 
-        The resources are bandwidth guarantees and all others that Placement
-        counts.
+        They are bandwidth guarantees and all else that Placement counts.
 
         :param leaving: other guest that leaves that node first, or None.
         """
@@ -370,23 +375,30 @@ class State:
                     for name, amount in guest.counted.items()))
 
     def _can_host_enforce_policy(self, guest: Guest, node: Node) -> bool:
-        """Return whether a host can enforce the bandwidth policy of a guest.
+        """Return whether a host can enforce a guest's bandwidth policy.
 
-        The host needs the traits that the guest requires and enough free
-        control groups.
+        It must have the traits that the guest requires and enough free control
+        groups.
+
+        :param node: any NUMA node of the host.
         """
         return (guest.traits <= node.traits
                 and self.groups[node.spot.host] >= guest.groups)
 
     def get_traffic_with_node(self, guest: Guest, spot: Spot) -> float:
-        """Return a guest's traffic with the guests on a host node, in bytes/s.
+        """Return a guest's network traffic with the guests on a host node.
+
+        It is in bytes per second.
         """
         return math.fsum(strength for peer, strength
                          in self.peers.get(guest.uuid, {}).items()
                          if self.guests[peer].spot == spot)
 
     def get_traffic_cpus(self, guest: Guest, spot: Spot) -> float:
-        """Return the modelled CPUs that a guest spends on network traffic.
+        """Return how many CPUs a guest's network traffic would take.
+
+        Traffic to other hosts or NUMA nodes costs CPU time, traffic within a
+        node none. The CPUs are modelled, not measured.
 
         :param spot: host NUMA node where the guest is assumed to run.
         """
@@ -400,7 +412,10 @@ class State:
         return found
 
     def get_saved_cpus(self, guest: Guest, spot: Spot) -> float:
-        """Return how many CPUs moving a guest to a host NUMA node would save.
+        """Return how many CPUs it would save to move a guest to a host node.
+
+        CPUs are saved if the guest leaves an overloaded node, or comes nearer
+        to guests that it exchanges traffic with.
         """
         cpu = guest.cpu or 0.0
         relief = (self.get_excess_cpus(guest.spot)
@@ -411,7 +426,7 @@ class State:
                                   - self.get_traffic_cpus(guest, spot))
 
     def get_move_cost(self, guest: Guest, spot: Spot) -> float:
-        """Return the CPU seconds that moving a guest to a host node costs.
+        """Return the CPU seconds that it costs to move a guest to a host node.
 
         Infinite if the migration would never finish.
         """
@@ -427,10 +442,12 @@ class State:
 
     def make_profitable_move(
             self, guest: Guest, spot: Spot, reason: str) -> Move | None:
-        """Build a guest's move to a host node; None if it does not pay off.
+        """Return a guest's move to a host node if it pays off, else None.
 
-        A move pays off if the CPU time saved exceeds its cost by the margin in
-        the settings.
+        A move pays off if the CPU time that it saves exceeds what it costs by
+        the margin in the settings.
+
+        :param reason: why the guest is moved, for the user.
         """
         gain = self.get_saved_cpus(guest, spot) * self.settings.horizon
         cost = self.get_move_cost(guest, spot)

@@ -32,7 +32,7 @@ LIMITED = 'its host has had its moves of the period'
 
 def explain_no_moves(cloud: Cloud, settings: Settings,
                      history: Iterable[Moved] = (), now: float = 0.0) -> str:
-    """Return a sentence that explains why a rebalance plan has no moves.
+    """Return a sentence on why no server of a cloud is to be moved.
 
     :param history: recent moves, which rule out further moves for a while.
     :param now: current time in seconds, by the clock of the history.
@@ -64,7 +64,11 @@ def explain_no_moves(cloud: Cloud, settings: Settings,
 
 
 def explain_unmoved_server(state: State, guest: Guest) -> str:
-    """Return the reason why a server stays on an overloaded NUMA node."""
+    """Return why a server has to stay on an overloaded NUMA node.
+
+    :param state: load and free resources of the cloud.
+    :param guest: the server.
+    """
     if not (guest.inside or guest.between):
         return FIXED
     # A node that nobody is on may become as full as is better than here.
@@ -87,7 +91,7 @@ def _format_bottlenecks(spots: list[Spot]) -> str:
 
 
 def _format_reasons(reasons: Counter[str]) -> str:
-    """Format each reason with the number of servers that it applies to."""
+    """Format reasons, each with the number of servers that it holds for."""
     total = sum(reasons.values())
     parts = '; '.join(f'{count}: {text}'
                       for text, count in reasons.most_common())

@@ -37,7 +37,7 @@ PAIR_NODES = 64
 
 
 class Budget:
-    """Number of moves left in a plan, and guests that may still move."""
+    """Number of moves that a plan may still have, and guests that may move."""
 
     def __init__(self, settings: Settings, history: tuple[Moved, ...],
                  now: float) -> None:
@@ -68,9 +68,11 @@ class Budget:
         return self._by_host.get(host, 0) >= self._most
 
     def can_make_moves(self, *moves: tuple[Spot, Spot]) -> bool:
-        """Return whether the limits on the number of moves allow some moves.
+        """Return whether the limits on numbers of moves allow more moves.
 
-        :param moves: origin and destination node of each move.
+        There are limits for the whole plan and for each host.
+
+        :param moves: host NUMA node before and after each move.
         """
         hosts = Counter(host for way in moves
                         for host in {spot.host for spot in way})
@@ -80,7 +82,7 @@ class Budget:
 
 
 def list_overloaded_nodes(state: State) -> list[Spot]:
-    """Return the overloaded host NUMA nodes, sorted by falling load."""
+    """Return the overloaded host NUMA nodes, the most loaded first."""
     return sorted((spot for spot in state.nodes if state.is_overloaded(spot)),
                   key=lambda spot: (-state.get_relative_load(spot), spot))
 
@@ -101,10 +103,10 @@ class PairSearch:
         self._rooms: dict[str, list[Spot]] = {}
 
     def find_best_move_pair(self) -> tuple[Move, ...]:
-        """Return the best two moves that together relieve an overloaded node.
+        """Return the best two moves that only together relieve a node.
 
-        The node with the highest load for which any pair of moves pays off is
-        relieved. Empty if no pair pays off.
+        The second guest makes room for the first one. The most loaded node for
+        which any two moves pay off is relieved; empty if there is none.
         """
         if self._is_vain:
             return ()
@@ -141,7 +143,7 @@ class PairSearch:
         """Yield pairs of moves that relieve an overloaded host NUMA node.
 
         The first guest leaves the overloaded node; the second guest makes room
-        for the first one.
+        for it.
 
         :param origin: overloaded host NUMA node.
         :param takers: movable guests on host NUMA nodes that are not
@@ -170,7 +172,7 @@ class PairSearch:
 
     def _list_cheapest_destinations(
             self, guest: Guest, candidates: Collection[Spot]) -> list[Spot]:
-        """Return the four host nodes to which moving a guest costs least.
+        """Return the four host nodes that a guest can move to at least cost.
 
         :param candidates: host NUMA nodes that are not overloaded.
         """
@@ -187,10 +189,12 @@ class PairSearch:
     def _yield_profitable_moves(
             self, guest: Guest, destination: Spot, other: Guest,
             other_destination: Spot) -> Iterator[tuple[Move, ...]]:
-        """Yield the moves of two guests if both are allowed and save CPU time.
+        """Yield two moves that together are allowed and pay off.
 
+        :param guest: guest to move to the node of the other guest.
         :param destination: NUMA node of the other guest, to which the guest
             moves.
+        :param other: guest that makes room for it.
         :param other_destination: NUMA node to which the other guest moves.
         """
         state, origin = self._state, guest.spot
@@ -223,10 +227,12 @@ class PairSearch:
 
     def _compute_saved_cpus(self, guest: Guest, destination: Spot,
                             other: Guest, other_destination: Spot) -> float:
-        """Return how many CPUs moving two guests would save in total.
+        """Return how many CPUs two moves of guests would save in total.
 
+        :param guest: guest to move to the node of the other guest.
         :param destination: NUMA node of the other guest, to which the guest
             moves.
+        :param other: guest that makes room for it.
         :param other_destination: NUMA node to which the other guest moves.
         """
         state = self._state
@@ -254,7 +260,7 @@ class PairSearch:
             state.guests.update({guest.uuid: guest, other.uuid: other})
 
     def _compute_traffic_cpus(self, guest: Guest, other: Guest) -> float:
-        """Return the CPUs that two guests spend on network traffic.
+        """Return how many CPUs the network traffic of two guests takes.
 
         Traffic between the two guests counts once. The CPUs are modelled, not
         measured.

@@ -86,7 +86,9 @@ class _Cloud:
     guests: Mapping[str, Running]
 
     def move_guest(self, guest: Running, spot: Spot) -> '_Cloud':
-        """Return a copy of the cloud with a guest moved to a host NUMA node.
+        """Return a copy of the cloud in which a guest is on another node.
+
+        :param spot: host NUMA node to move the guest to.
         """
         origin = occupancy.remove_guest(
             self.hosts[guest.spot.host], guest.wish, (guest.spot.node,))
@@ -159,9 +161,10 @@ class _Search:
                             ) -> tuple[tuple[Move, ...], _Cloud] | None:
         """Return the fewest moves after which one more guest fits.
 
-        The result includes the state of the cloud after the moves, and is None
-        if no moves help. If the search stops at its step limit, cheaper moves
-        may exist.
+        The result includes the cloud after the moves, and is None if no moves
+        help. If the search ends at its step limit, cheaper moves may exist.
+
+        :param cloud: hosts and running guests before the moves.
         """
         for number in range(1, MOVES_PER_GUEST + 1):
             for is_inside in (True, False):
@@ -176,10 +179,10 @@ class _Search:
 
     def _try_further_moves(self, cloud: _Cloud, before: tuple[Move, ...],
                            number: int, is_inside: bool) -> None:
-        """Try all further moves after some moves; store the cheapest solution.
+        """Try all ways to add moves to given moves; store the cheapest.
 
         :param cloud: state of the cloud after the moves so far.
-        :param before: moves so far.
+        :param before: moves that are already chosen.
         :param number: number of moves to add.
         :param is_inside: whether guests must stay on their hosts.
         """
@@ -212,7 +215,10 @@ class _Search:
                     self._best_cost = spent + move.cost
 
     def _could_fit_on_one_node(self, host: capacity.Host) -> bool:
-        """Return whether a new guest would fit if the host had one NUMA node.
+        """Return whether a host has enough free for a new guest in total.
+
+        The free amounts of its NUMA nodes are added up. If they are too
+        little, moving guests within the host cannot help.
         """
         asked: Counter[str] = Counter()
         for guest_node in range(self._wish.guest_nodes):
@@ -227,7 +233,7 @@ class _Search:
 
     def _yield_destinations(self, cloud: _Cloud, guest: Running,
                             is_inside: bool) -> Iterator[Spot]:
-        """Yield the host NUMA nodes to which a guest can be moved.
+        """Yield the host NUMA nodes that a guest can be moved to.
 
         :param cloud: state of the cloud after the moves so far.
         :param is_inside: whether the guest must stay on its host.
@@ -251,10 +257,10 @@ class _Search:
 
     def _can_fit_more_guests(self, cloud: _Cloud,
                              hosts: frozenset[str]) -> bool:
-        """Return whether more new guests fit on some hosts after the moves.
+        """Return whether more new guests fit on given hosts than before.
 
         :param cloud: state of the cloud after the moves.
-        :param hosts: names of these hosts.
+        :param hosts: names of the hosts that the moves have changed.
         """
         return sum(self._check_fit(cloud.hosts[name], self._wish).guests
                    for name in hosts) > sum(self._fits[name]
@@ -268,7 +274,8 @@ class _Search:
         return fitting.check_host_capacity(host, wish)
 
     def _get_move_cost(self, guest: Running, spot: Spot) -> float:
-        """Return the CPU seconds that moving a guest to a host node costs."""
+        """Return the CPU seconds that it costs to move a guest to a host node.
+        """
         rate = (self._settings.inside_rate if spot.host == guest.spot.host
                 else self._settings.between_rate)
         return (guest.memory / rate
@@ -276,10 +283,7 @@ class _Search:
 
 
 def is_guest_movable(wish: fitting.GuestDemand, guest_nodes: int) -> bool:
-    """Return whether a rebalance plan can move a guest with these resources.
-
-    Guests with VFs, with a page size chosen by Nova, or with several NUMA
-    nodes cannot be moved.
+    """Return whether guests with these resources can be moved by a plan.
 
     :param wish: resources that the guest uses.
     :param guest_nodes: number of the guest's NUMA nodes.
@@ -290,7 +294,7 @@ def is_guest_movable(wish: fitting.GuestDemand, guest_nodes: int) -> bool:
 
 def describe_missing_resources(
         hosts: Sequence[capacity.Host], wish: fitting.GuestDemand) -> str:
-    """Describe the resources that a flavor lacks on its most suitable host.
+    """Describe what the most suitable host has too little of for a guest.
 
     That host is the one with the most free bandwidth.
 

@@ -86,7 +86,7 @@ class NumaStrategy(watcher_base.GhschedStrategy):
 
 def restrict_to_audit_scope(cloud: move_plan.Cloud, model: Any,
                             uuids: Mapping[str, str]) -> move_plan.Cloud:
-    """Restrict a cloud to the hosts and servers in a Watcher audit's scope.
+    """Return a cloud in which only moves in a Watcher audit's scope are left.
 
     A host outside the scope receives no servers. A server outside the scope,
     or one that is excluded or locked, is not moved.
@@ -130,7 +130,7 @@ def count_parallel_migrations() -> int | None:
 
 def drop_dependent_moves(moves: Sequence[move_plan.Move],
                          parallel: int | None) -> tuple[move_plan.Move, ...]:
-    """Drop moves that Watcher would start before the moves they depend on.
+    """Drop moves that Watcher would start before moves they depend on.
 
     Watcher starts several migrations in parallel, in the order of the plan. A
     move to a host that another of these moves leaves would not wait until the
@@ -155,7 +155,9 @@ def drop_dependent_moves(moves: Sequence[move_plan.Move],
 
 def _find_early_move(moves: Sequence[move_plan.Move], parallel: int
                      ) -> move_plan.Move | None:
-    """Return the first move started in parallel with a move it depends on.
+    """Return the first move that Watcher would start too early, or None.
+
+    It goes to a host that a move started at the same time has not left yet.
 
     :param parallel: number of migrations that Watcher starts in parallel.
     """

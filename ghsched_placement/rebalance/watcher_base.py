@@ -74,16 +74,16 @@ class GhschedStrategy(Named, base.BaseStrategy):
         self.solution.model = self.compute_model
 
     def _make_client(self) -> clients.Client:
-        """Return a ghsched API client that uses Watcher's credentials.
+        """Return a client of Nova and Placement with Watcher's credentials.
 
-        The client starts no threads under eventlet.
+        It starts no threads under eventlet.
         """
         return clients.Client(
             connection.Connection(session=self.osc.session), workers=1)
 
     def _add_migration(self, move: move_plan.Move,
                        uuids: Mapping[str, str]) -> None:
-        """Add the live migration of a planned move to the audit's action plan.
+        """Add a planned move to Watcher's action plan as a live migration.
 
         :param uuids: UUIDs of compute nodes, by name.
         """

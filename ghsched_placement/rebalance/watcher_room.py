@@ -85,9 +85,10 @@ class RoomStrategy(watcher_base.GhschedStrategy):
             uuids: Mapping[str, str]) -> tuple[move_plan.Move, ...]:
         """Return the live migrations after which a refused flavor fits.
 
-        Empty if the flavor fits now, if no moves help, or if the flavor has
-        been deleted.
+        Empty if the flavor fits now, if no migrations help, or if the flavor
+        has been deleted.
 
+        :param refused: flavor for which nova-scheduler has found no host.
         :param uuids: UUIDs of compute nodes, by name.
         """
         try:
@@ -109,11 +110,11 @@ class RoomStrategy(watcher_base.GhschedStrategy):
 def restrict_request_to_audit_scope(
         question: rebalance_room.Question, model: Any,
         uuids: Mapping[str, str]) -> rebalance_room.Question:
-    """Restrict a request for free capacity to a Watcher audit's scope.
+    """Return a request for room with only the hosts and servers in scope.
 
-    Only hosts and servers within the scope remain.
+    The scope is that of a Watcher audit.
 
-    :param question: request with the hosts and servers to choose from.
+    :param question: request for moves that make a flavor fit.
     :param model: Watcher's cluster data model.
     :param uuids: UUIDs of compute nodes, by name.
     """
