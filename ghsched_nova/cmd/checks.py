@@ -130,7 +130,7 @@ class Facts:
 
 
 def run_node_checks(facts: Facts) -> tuple[Check, ...]:
-    """Run all configuration checks of a node; return their results.
+    """Run all checks of ``ghsched doctor`` on a node; return their results.
 
     The results are in the order in which problems should be fixed.
 
@@ -145,12 +145,12 @@ def run_node_checks(facts: Facts) -> tuple[Check, ...]:
 
 
 def has_failed_check(checks: Iterable[Check]) -> bool:
-    """Whether any of these node checks has the status ``error``."""
+    """Whether any check of a node has the status ``error``."""
     return any(check.status == 'error' for check in checks)
 
 
 def check_installed_releases(facts: Facts) -> Iterator[Check]:
-    """Check that this node's Nova and Placement releases are supported.
+    """Check that ghsched supports this node's Nova and Placement releases.
 
     Also check that nova.conf was found and that its ``[ghsched]`` options are
     valid.
@@ -170,9 +170,12 @@ def check_installed_releases(facts: Facts) -> Iterator[Check]:
 def _check_package_release(
     name: str, release: str, first: int, last: int | None
 ) -> Check:
-    """Check that an installed package's release is supported.
+    """Check that ghsched supports the installed release of a package.
 
     Warn if the major release is newer than the last tested one.
+
+    :param first: oldest supported major release.
+    :param last: newest tested major release; None for any.
     """
     title = f'{name} release'
     if not release:
@@ -211,7 +214,9 @@ def check_placement_retries(facts: Facts) -> Iterator[Check]:
 
 
 def check_compute_host(facts: Facts) -> Iterator[Check]:
-    """Check driver, program, resctrl and bandwidth options of a compute host.
+    """Check the configuration of a node that runs nova-compute.
+
+    Checked are the driver, the program, resctrl and the bandwidth options.
     """
     if not facts.is_compute_host:
         yield Check('compute', 'skipped', 'no [DEFAULT]compute_driver is set, '
@@ -245,7 +250,10 @@ def _check_compute_driver(facts: Facts) -> Check:
 
 
 def _check_compute_program(facts: Facts) -> Check:
-    """Check that the running nova-compute program matches the driver."""
+    """Check that the running nova-compute program suits the driver.
+
+    ghsched's driver needs ghsched's program.
+    """
     title = 'compute program'
     if not facts.running_computes:
         return Check(title, 'skipped', 'no nova-compute runs here')
@@ -293,7 +301,7 @@ def _check_resctrl_mount(facts: Facts) -> Iterator[Check]:
 
 
 def check_scheduler_node(facts: Facts) -> Iterator[Check]:
-    """Check the filters and the running program of a nova-scheduler node."""
+    """Check filters and running program of a node with nova-scheduler."""
     if not facts.is_scheduler_node:
         yield Check('scheduler', 'skipped', 'no filters are set and no '
                     'nova-scheduler runs here')

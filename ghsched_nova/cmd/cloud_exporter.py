@@ -37,7 +37,7 @@ _BACKLOG_PAUSE_S = 5.0
 
 
 def add_cloud_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options for exporting metrics of a whole cloud to a parser."""
+    """Add the options for exporting a whole cloud's metrics to a parser."""
     group = parser.add_argument_group('figures of a cloud')
     group.add_argument(
         '--cloud', metavar='NAME',
@@ -61,9 +61,7 @@ def add_cloud_options(parser: argparse.ArgumentParser) -> None:
 
 
 def _parse_refresh_interval(text: str) -> int:
-    """Parse a command-line argument as an interval in seconds.
-
-    The interval is the time between two reads of the cloud.
+    """Parse a command-line argument: seconds between two reads of the cloud.
     """
     if not (text.isascii() and text.isdigit()
             and LEAST_INTERVAL_S <= int(text) <= 86400):
@@ -124,7 +122,7 @@ class CloudReader:
 
 
 def make_cloud_reader(arguments: argparse.Namespace) -> CloudReader:
-    """Return a reader of the cloud that the command-line options select.
+    """Return a reader of the cloud that command-line options select.
 
     :raises PlannerError: when the cloud is unknown or a module is missing.
     :raises ArgumentTypeError: when an option is malformed.

@@ -80,7 +80,7 @@ def list_nova_conf_files(directory: Path = Path('/etc/nova')) -> list[str]:
 def _load_conf_files(options: Any, files: Sequence[str] | None) -> None:
     """Load configuration files into an oslo.config object.
 
-    Without files, load those that nova-compute reads.
+    :param files: the files; None for those that nova-compute reads.
     """
     if files is None:
         options([], project='nova', prog='nova-compute',
@@ -91,9 +91,10 @@ def _load_conf_files(options: Any, files: Sequence[str] | None) -> None:
 
 
 def read_node_bandwidth() -> dict[int, int]:
-    """Read ``[ghsched]node_bandwidth``: MB/s by host NUMA node.
+    """Read the configured bandwidth of NUMA nodes, in MB/s by node.
 
-    Empty if the configuration cannot be read.
+    The option is ``[ghsched]node_bandwidth``. Empty if the configuration
+    cannot be read.
     """
     from oslo_config import cfg
 

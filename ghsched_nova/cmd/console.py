@@ -61,8 +61,8 @@ class _Output:
 def _convert_output_errors() -> Iterator[None]:
     """Within this context, convert OSErrors to _OutputError.
 
-    Used for writes to standard output, to tell them from a command's other
-    errors.
+    Used for writes to standard output, to distinguish their errors from a
+    command's other errors.
     """
     try:
         yield
@@ -71,7 +71,7 @@ def _convert_output_errors() -> Iterator[None]:
 
 
 def _wrap_stdout() -> TextIO | None:
-    """Return a wrapper of standard output that raises _OutputError.
+    """Return a wrapper of standard output that raises _OutputError on errors.
 
     None if standard output is closed.
     """

@@ -71,7 +71,7 @@ def add_doctor_command(subparsers: Any) -> None:
 def run_doctor_command(arguments: argparse.Namespace) -> int:
     """Run ``ghsched doctor``: check this node and print the results.
 
-    Return the exit status.
+    :returns: exit status.
     """
     # The other commands of "ghsched" need neither of these.
     from oslo_config import cfg

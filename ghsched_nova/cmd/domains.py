@@ -58,7 +58,7 @@ def get_libvirt_host_name(uri: str) -> str:
 
 
 def _import_libvirt() -> Any:
-    """Import libvirt-python and stop it from printing errors to stderr."""
+    """Import libvirt-python; keep it from printing errors to stderr."""
     try:
         import libvirt
     except ImportError as error:

@@ -64,9 +64,9 @@ def add_explain_command(subparsers: Any) -> None:
 
 
 def run_explain_command(arguments: argparse.Namespace) -> int:
-    """Run ``ghsched explain``: explain whether a flavor fits a host.
+    """Run ``ghsched explain``: explain whether a flavor fits on a host.
 
-    Return the exit status.
+    :returns: exit status.
     """
     try:
         host = hostfile.load_host_file(arguments.host)

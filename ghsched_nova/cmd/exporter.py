@@ -103,15 +103,16 @@ class _Server(socketserver.ThreadingMixIn, simple_server.WSGIServer):
             self._release_connection(request)
 
     def mark_request_received(self, connection: Any) -> None:
-        """Record that the HTTP request of a connection has been received.
+        """Protect a connection from being closed: its request was received.
 
-        Until then, the connection may be closed to make room for another one.
+        If there are too many connections, one without a request is closed to
+        make room for another.
         """
         with self._changing:
             self._silent.pop(connection, None)
 
     def service_actions(self) -> None:
-        """Close connections that are open for longer than CONNECTION_TIMEOUT.
+        """Close connections older than CONNECTION_TIMEOUT; called regularly.
         """
         end = time.monotonic() - CONNECTION_TIMEOUT
         with self._changing:
@@ -122,7 +123,7 @@ class _Server(socketserver.ThreadingMixIn, simple_server.WSGIServer):
     def _close_oldest_idle_connection(self) -> bool:
         """Close the oldest connection that has sent no request yet.
 
-        Return False if there is no such connection.
+        :returns: False if there is no such connection.
         """
         with self._changing:
             connection = next(iter(self._silent), None)
@@ -132,7 +133,7 @@ class _Server(socketserver.ThreadingMixIn, simple_server.WSGIServer):
             return connection is not None
 
     def _release_connection(self, connection: Any) -> None:
-        """Release the slot of a connection that has ended."""
+        """Allow another connection in place of one that has ended."""
         with self._changing:
             self._silent.pop(connection, None)
             if self._begun.pop(connection, None) is not None:
@@ -152,7 +153,7 @@ def _shut_down_socket(request: socket.socket) -> None:
 
 
 def _send_busy_response(request: socket.socket) -> None:
-    """Send the response 503 to a client, without blocking."""
+    """Answer a client with 503 (too many connections), without blocking."""
     with contextlib.suppress(OSError):
         request.setblocking(False)
         request.send(f'HTTP/1.0 {_BUSY}\r\nContent-Length: 0\r\n\r\n'
@@ -174,7 +175,7 @@ class _Handler(simple_server.WSGIRequestHandler):
         return parsed
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Discard the access log message of an HTTP request."""
+        """Log nothing: HTTP requests of this server have no access log."""
 
 
 def make_host_application(
@@ -186,11 +187,14 @@ def make_host_application(
 ) -> Callable[..., Any]:
     """Return a WSGI application that serves a host's Prometheus metrics.
 
+    Metrics of a file that is None are not served.
+
     :param source: source of the measurements.
-    :param bursts: file of nova-compute with the state of bursts.
-    :param repairs: file of nova-compute with the state of repairs.
-    :param service_levels: file of nova-compute with those of servers.
-    :param refusals: file of nova-scheduler with its refusals.
+    :param bursts: file of nova-compute with statistics of bandwidth bursts.
+    :param repairs: file of nova-compute with counts of its repairs.
+    :param service_levels: file of nova-compute with each server's service
+        level.
+    :param refusals: file of nova-scheduler with refused requests.
     """
     registry = prometheus_client.CollectorRegistry()
     registry.register(metrics.Collector(source))
@@ -207,7 +211,7 @@ def make_host_application(
 
 def make_registry_application(registry: prometheus_client.CollectorRegistry
                               ) -> Callable[..., Any]:
-    """Return a WSGI application that serves a registry's metrics.
+    """Return a WSGI application that serves the metrics of a registry.
 
     It responds with 503 if the host cannot be read in time.
     """
@@ -233,11 +237,15 @@ def make_host_metrics_server(
 ) -> simple_server.WSGIServer:
     """Return a listening HTTP server for a host's Prometheus metrics.
 
+    Metrics of a file that is None are not served.
+
+    :param source: source of the measurements.
     :param port: TCP port; 0 for any free one.
-    :param bursts: file of nova-compute with the state of bursts.
-    :param repairs: file of nova-compute with the state of repairs.
-    :param service_levels: file of nova-compute with those of servers.
-    :param refusals: file of nova-scheduler with its refusals.
+    :param bursts: file of nova-compute with statistics of bandwidth bursts.
+    :param repairs: file of nova-compute with counts of its repairs.
+    :param service_levels: file of nova-compute with each server's service
+        level.
+    :param refusals: file of nova-scheduler with refused requests.
     :raises OSError: when the server cannot listen on the address.
     """
     return make_listening_server(

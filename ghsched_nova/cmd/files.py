@@ -63,7 +63,7 @@ def replace_file_content(path: Path, content: str | bytes) -> None:
 
 def _replace_or_write_in_place(path: Path, replace: Callable[[Path], None],
                                write_in_place: Callable[[Path], None]) -> None:
-    """Call one of two writers: replace a file or write it in place.
+    """Replace a file, or write it in place if it cannot be replaced.
 
     :param replace: writer that replaces a file; gets the resolved path.
     :param write_in_place: writer for pipes and the like; gets the path as
@@ -99,7 +99,7 @@ def _is_replaceable(path: Path) -> bool:
 
 
 def _try_temporary_file_in_directory(target: Path) -> None:
-    """Check that a temporary file can be created next to a file.
+    """Check that a file can be replaced: create a temporary file next to it.
 
     Also check that the file itself is writable, if it exists.
 

@@ -85,9 +85,10 @@ def make_placement_client(
 def check_guaranteed_bandwidth(
     facts: checks.Facts, options: cfg.ConfigOpts
 ) -> Iterator[checks.Check]:
-    """Check that guaranteed bandwidth fits each NUMA node of the cloud.
+    """Check that no NUMA node of the cloud guarantees too much bandwidth.
 
-    Skipped on a node that is only a compute host, because all hosts are read.
+    Guarantees must not exceed what memory delivers. Skipped on a node that is
+    only a compute host, because all hosts are read.
     """
     if facts.is_compute_host and not facts.is_scheduler_node:
         yield checks.Check(_TITLE, 'skipped',
@@ -150,8 +151,10 @@ def _read_guaranteed_percent(
 ) -> int:
     """Return the percent of a NUMA node's bandwidth guaranteed to guests.
 
-    Usage above what memory delivers is divided by the allocation ratio. 0 for
-    a deleted provider.
+    With an allocation ratio, usage above 100 percent is divided by the ratio.
+    0 for a deleted provider.
+
+    :param uuid: UUID of the node's provider.
     """
     try:
         used = client.get_usages(uuid).get(names.MEM_BW_PCT, 0)

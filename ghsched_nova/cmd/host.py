@@ -131,7 +131,9 @@ def _add_command(
     help_text: str,
     formats: Sequence[str] = ('table', 'json'),
 ) -> argparse.ArgumentParser:
-    """Add a sub-command to ``ghsched-host``; return the sub-command's parser.
+    """Add a sub-command to ``ghsched-host``; return the command's parser.
+
+    :param run: function that runs the command.
     """
     command: argparse.ArgumentParser = subparsers.add_parser(
         name, help=help_text, description=help_text)
@@ -160,9 +162,11 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run_plan(arguments: argparse.Namespace) -> int:
-    """Run ``ghsched-host plan``: print the changes that are needed.
+    """Run ``ghsched-host plan``: print changes that ``reconcile`` would make.
 
-    Nothing is changed. Return the exit status.
+    Nothing is changed.
+
+    :returns: exit status.
     """
     groups, changed = _apply_and_print_changes(
         arguments,
@@ -179,7 +183,7 @@ def _run_plan(arguments: argparse.Namespace) -> int:
 def _run_reconcile(arguments: argparse.Namespace) -> int:
     """Run ``ghsched-host reconcile``: apply guests' bandwidth policies.
 
-    Return the exit status.
+    :returns: exit status.
     """
     groups, changed = _apply_and_print_changes(
         arguments,
@@ -212,9 +216,9 @@ def _apply_and_print_changes(
     change_interrupts: Callable[..., interrupts_engine.Report],
     measure_bandwidth: readings.Measure | None,
 ) -> tuple[reconcile.Report, _Changed]:
-    """Plan or apply changes of a host for its guests, and print them.
+    """Apply guests' policies to this host, or plan that; print the changes.
 
-    The changes are of control groups, threads and interrupts.
+    The given functions decide whether changes are made or only planned.
     """
     section = configured.read_ghsched_options(arguments.config_file)
     # Root writes no file into a directory of another user.
@@ -250,7 +254,8 @@ def _apply_and_print_changes(
 def _merge_reports(
     thread_report: threads.Report, interrupt_report: interrupts_engine.Report
 ) -> _Changed:
-    """Merge the reports on guests' threads and on their interrupts."""
+    """Merge two reports on guests: on their threads and on their interrupts.
+    """
     return _Changed((*thread_report.actions, *interrupt_report.actions),
                     (*thread_report.problems, *interrupt_report.problems))
 

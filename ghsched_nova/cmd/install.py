@@ -79,7 +79,10 @@ def check_exporter_installed(
 
 
 def _list_missing_parts(files: Sequence[str] | None) -> Iterator[checks.Check]:
-    """Yield a failed check for each part of ghsched missing on this node."""
+    """Yield a failed check for each part of ghsched missing on this node.
+
+    :param files: configuration files; None for those of nova-compute.
+    """
     facts = node.read_node_facts(files)
     yield from (check for check in (*checks.run_node_checks(facts),
                                     *check_api_pipeline(read_api_paste()))
@@ -90,7 +93,10 @@ def _list_missing_parts(files: Sequence[str] | None) -> Iterator[checks.Check]:
 
 
 def render_missing_parts(missing: Sequence[checks.Check]) -> str:
-    """Return a table of missing parts of ghsched, or that none is missing."""
+    """Return a table of the parts of ghsched that are missing on a node.
+
+    If none is missing, a sentence says so.
+    """
     if not missing:
         return 'Nothing is missing on this node.'
     table = prettytable.PrettyTable(['Missing', 'Found', 'To do'])

@@ -143,7 +143,10 @@ def _check_guest_on_kernel(
 def _describe_unenforceable_policy(
     reason: str | Exception, section: Any
 ) -> str:
-    """Return why a policy cannot be enforced and if the guest starts."""
+    """Return why a policy is not enforced, and whether the guest may start.
+
+    :param section: the ``[ghsched]`` section of the configuration.
+    """
     rule = section.unprotected_guests
     return (f'its policy cannot be enforced: {reason}; {_START[rule]} '
             f'([ghsched]unprotected_guests={rule})')

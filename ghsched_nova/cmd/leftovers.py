@@ -87,9 +87,9 @@ class Traces:
 
 
 def make_leftover_checks(leftovers: Traces) -> tuple[checks.Check, ...]:
-    """Return a warning for each leftover of ghsched on a node.
+    """Return a warning for each trace of ghsched that is left on a node.
 
-    A single result ``ok`` if nothing is left.
+    Used after ghsched was removed. A single result ``ok`` if nothing is left.
     """
     found = [*map(_make_line_check, leftovers.lines),
              *map(_make_program_check, leftovers.programs),
@@ -112,7 +112,7 @@ def make_leftover_checks(leftovers: Traces) -> tuple[checks.Check, ...]:
 
 
 def _make_line_check(leftover: tuple[str, str]) -> checks.Check:
-    """Return the warning and remedy for a leftover configuration line.
+    """Return the warning for a configuration line that ghsched has left.
 
     :param leftover: configuration file and line.
     """
@@ -124,7 +124,7 @@ def _make_line_check(leftover: tuple[str, str]) -> checks.Check:
 
 
 def _make_program_check(name: str) -> checks.Check:
-    """Return the warning and remedy for a program still running."""
+    """Return the warning for a program of ghsched that is still running."""
     stock = name.removeprefix('ghsched-')
     remedy = (f'start {stock} in its place' if stock.startswith('nova-')
               else 'stop it')
@@ -139,7 +139,7 @@ def find_leftovers(
     proc: Path = Path('/proc'),
     root: Path = Path('/'),
 ) -> Traces:
-    """Find leftover files, programs and resctrl groups of ghsched on a node.
+    """Find the files, programs and groups that ghsched left on a node.
 
     :param files: configuration files; None for those that nova-compute reads,
         and api-paste.ini.
@@ -176,7 +176,7 @@ def find_leftovers(
 def find_ghsched_lines(text: str) -> Iterator[str]:
     """Yield the lines of a configuration file that refer to ghsched.
 
-    Of a section that belongs to ghsched, only the header is returned.
+    For a section that belongs to ghsched, only the header is returned.
     """
     section = ''
     for line in text.splitlines():
@@ -204,7 +204,10 @@ def _find_running_programs(proc: Path) -> Iterator[str]:
 
 
 def _find_systemd_units(directory: Path) -> Iterator[str]:
-    """Yield systemd units and drop-ins that start a program of ghsched."""
+    """Yield the systemd unit files that start a program of ghsched.
+
+    Drop-in files are included.
+    """
     for path in sorted({*directory.glob('*.service'),
                         *directory.glob('*.service.d/*.conf')}):
         # A masked unit is a link to /dev/null; one may be gone by now.

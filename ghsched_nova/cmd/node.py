@@ -114,13 +114,13 @@ def read_node_options(files: Sequence[str] | None) -> cfg.ConfigOpts:
 def read_placement_write_attempts(
     files: Sequence[str] | None,
 ) -> tuple[str, int | None]:
-    """Return the path of placement.conf and its write attempts.
+    """Return how often Placement tries to write an allocation.
 
-    The attempts are ``[placement]allocation_conflict_retry_count``; None if
-    the file cannot be read. Without the file, the path is empty and the
-    attempts are None.
+    The option is ``[placement]allocation_conflict_retry_count``.
 
     :param files: files that a user has named; None for those of Placement.
+    :returns: path of placement.conf, and the number; None if the file cannot
+        be read. Without the file, the path is empty and the number is None.
     """
     found = [one for one in (
         cfg.find_config_files(project='placement') if files is None
@@ -150,9 +150,7 @@ def _get_installed_release(package: str) -> str:
 def _read_resctrl_features(
     resctrl_path: Path, sysfs: Path
 ) -> tuple[resctrl_host.ResctrlHost | None, str]:
-    """Return the host's resctrl features and an empty text.
-
-    If resctrl is unavailable, return None and the reason.
+    """Return the host's resctrl features; None and the reason if unavailable.
     """
     try:
         return resctrl_host.read_host(resctrl_path, sysfs), ''
@@ -198,7 +196,7 @@ def _read_text(path: Path) -> str | None:
 def _describe_foreign_controls(
     resctrl_path: Path, host: resctrl_host.ResctrlHost
 ) -> Iterator[str]:
-    """Yield sentences about resctrl limits that ghsched does not set."""
+    """Yield sentences about resctrl limits that ghsched does not manage."""
     yield from host.notes
     for name, group in _read_group_schemata(resctrl_path):
         if naming.is_guest_group(name):
@@ -209,7 +207,9 @@ def _describe_foreign_controls(
 def _describe_l3_overlaps(
     resctrl_path: Path, cache: caches.Cache | None
 ) -> Iterator[str]:
-    """Yield a sentence for each foreign group using a guest's private L3 ways.
+    """Yield a sentence for each foreign group that uses a guest's own L3 ways.
+
+    Foreign groups are those of other software.
 
     :param cache: L3 cache of the host; None without control of it.
     """
@@ -268,7 +268,7 @@ def _find_running_programs(proc: Path) -> Iterator[str]:
 def identify_program(
     cmdline: bytes, known: Collection[str] = checks.PROGRAMS
 ) -> str:
-    """Return which of the known programs a process runs; empty if none.
+    """Return which of some known programs a process runs; empty if none.
 
     A process may have a title, such as ``NAME: master process [...]`` or
     ``NAME: ... worker(N)`` (Nova 34). Otherwise the program is the first word,

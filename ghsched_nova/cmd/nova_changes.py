@@ -57,7 +57,7 @@ def list_nova_functions() -> list[tuple[str, ...]]:
 
 
 def list_nova_fixes() -> list[tuple[str, ...]]:
-    """Return a table row for each Nova bug fix that ghsched contains.
+    """Return a table row for each fix of a Nova bug that ghsched contains.
 
     A row says whether the fix is applied on this node.
     """
@@ -79,9 +79,9 @@ def render_rows(header: Sequence[str], rows: Sequence[Sequence[str]],
 
 
 def main(argv: Sequence[str]) -> int:
-    """Print the Nova functions ghsched relies on, or its Nova bug fixes.
+    """Print the Nova functions that ghsched uses, or its fixes of Nova bugs.
 
-    Return the exit status.
+    :returns: exit status.
     """
     parser = argparse.ArgumentParser(prog=f'ghsched-status {argv[0]}',
                                      description=f'List {COMMANDS[argv[0]]}.')

@@ -143,7 +143,7 @@ def _add_density_options(parser: argparse.ArgumentParser) -> None:
 def run_plan_command(arguments: argparse.Namespace) -> int:
     """Run ``ghsched plan``: compute how many more guests fit.
 
-    Return the exit status.
+    :returns: exit status.
     """
     bar = Bar(sys.stderr, arguments.progress or sys.stderr.isatty())
     try:
@@ -186,7 +186,7 @@ def _make_capacity_plan(
 ) -> Answer:
     """Return the capacity plan that the command line asks for.
 
-    With predicted container densities, if they are asked for.
+    It predicts container densities, too, if they are asked for.
     """
     given = planner_inputs.load_hosts(arguments.hosts or ())
     connection = (planner_inputs.connect_cloud(arguments.cloud)
@@ -225,7 +225,10 @@ def _make_capacity_plan(
 def _select_target_machines(
     arguments: argparse.Namespace, files: Sequence[planner_inputs.Described]
 ) -> tuple[Target, ...]:
-    """Return the machines to predict container densities for."""
+    """Return the machines for which to predict container densities.
+
+    Empty if the command line asks for no prediction.
+    """
     if arguments.machines:
         return planner_inputs.load_targets(arguments.machines, files)
     found = tuple(planner_inputs.make_target(one) for one in files

@@ -51,8 +51,9 @@ def add_retire_options(command: argparse.ArgumentParser) -> None:
 
 
 def run_retire_command(arguments: argparse.Namespace) -> int:
-    """Remove ghsched's inventories of this host; return the exit status.
+    """Run ``ghsched-host retire``: remove this host's ghsched inventories.
 
+    :returns: exit status.
     :raises HostError: when the host cannot be read.
     :raises GroupError: when resctrl cannot be used.
     """
@@ -92,8 +93,8 @@ def load_retire_configuration(
 ) -> tuple[Any, Any]:
     """Return a Placement client and the ``[ghsched]`` options.
 
-    :raises HostError: when nova-compute is still configured for the driver of
-        ghsched and would report the inventories again.
+    :raises HostError: if nova-compute is still configured for ghsched's
+        driver, which would report the inventories again.
     """
     if files is None:
         files = configured.list_nova_conf_files()
@@ -132,7 +133,9 @@ def _describe_guests_with_policy(
 def _describe_remaining_consumers(
     providers: Sequence[retire.Provider],
 ) -> Iterator[str]:
-    """Yield a sentence about each consumer of ghsched's resources."""
+    """Yield a sentence about each consumer that still uses ghsched's
+    resources.
+    """
     for provider in providers:
         for consumer in sorted(provider.holders):
             yield (f'consumer {consumer} holds what {provider.name} offers; '

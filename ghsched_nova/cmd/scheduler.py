@@ -22,7 +22,7 @@ MANAGER = 'ghsched_nova.scheduler.manager.GhschedSchedulerManager'
 
 
 def main() -> None:
-    """Start nova-scheduler as ``nova.cmd.scheduler.main`` does."""
+    """Start nova-scheduler with ghsched's scheduler manager."""
     shared.config()
     services.replace_manager_class('nova-scheduler', MANAGER)
     scheduler.main()

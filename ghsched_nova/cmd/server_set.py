@@ -70,7 +70,7 @@ def add_server_set_command(subparsers: Any) -> None:
 def run_server_set_command(arguments: argparse.Namespace) -> int:
     """Run ``ghsched server set``: change a server's bandwidth policy.
 
-    Return the exit status.
+    :returns: exit status.
     """
     def told(plan: Any) -> str:
         show = (
@@ -86,11 +86,10 @@ def run_server_set_command(arguments: argparse.Namespace) -> int:
 
 
 def print_function_result(function: Callable[[], str], command: str) -> int:
-    """Print the text that a function returns, or the function's error.
-
-    Return the exit status of the command.
+    """Print the text that a function returns, or the error that it raises.
 
     :param command: name of the command, printed before an error.
+    :returns: exit status of the command.
     """
     try:
         print(function())
@@ -104,7 +103,7 @@ def print_function_result(function: Callable[[], str], command: str) -> int:
 
 
 def change_server_policy(arguments: argparse.Namespace) -> Any:
-    """Change the bandwidth policy of the server that the command names.
+    """Change the bandwidth policy of the server named on the command line.
 
     :returns: ghsched_nova.live.change.Plan
     :raises NotHere: when Nova's configuration is not on this node.
@@ -145,7 +144,7 @@ def load_nova_api_conf(files: Sequence[str] | None) -> None:
 def read_nova_service_conf(
     program: str, files: Sequence[str] | None, **parse_options: bool
 ) -> Any:
-    """Read and return Nova's configuration as a Nova service reads it.
+    """Read Nova's configuration in the way a service of Nova does.
 
     :param program: name of the service.
     :param parse_options: further arguments of nova.config.parse_args.

@@ -40,9 +40,9 @@ _CODES = {'ok': upgradecheck.Code.SUCCESS,
 def make_upgrade_result(
     results: Iterable[checks.Check],
 ) -> upgradecheck.Result:
-    """Convert node checks to one result of oslo.upgradecheck.
+    """Convert the results of node checks to one oslo.upgradecheck result.
 
-    The result has the worst status, and the remedies of all problems.
+    It has the worst status, and the remedies of all problems.
     """
     results = tuple(results)
     code = max((_CODES[check.status] for check in results),
@@ -79,7 +79,7 @@ def _check_guaranteed(commands: 'Checks') -> upgradecheck.Result:
 
 
 def _get_user_conf_files(options: cfg.ConfigOpts) -> list[str] | None:
-    """Return the configuration files named by the user.
+    """Return the configuration files that the user has named.
 
     None if the default files are used.
     """

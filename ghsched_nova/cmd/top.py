@@ -134,7 +134,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _take_first_sample(display: top_screen.Top, source: top_source.Source,
                        delay: float) -> None:
-    """Read the counters once and wait, because a rate needs two samples."""
+    """Read the counters once, then wait: a rate needs two samples."""
     if display.loaded:
         display.read_new_figures()
         time.sleep(top_source.LOAD_PERIOD)
@@ -144,9 +144,9 @@ def _take_first_sample(display: top_screen.Top, source: top_source.Source,
 
 
 def _iterate_frames(count: int | None) -> Iterator[bool]:
-    """Yield, for each frame to show, whether it is the last one.
+    """Yield once per update of the shown figures; True for the last update.
 
-    :param count: number of rounds; None for no end.
+    :param count: number of updates; None for no end.
     """
     done = 0
     while count is None or done < count:
@@ -157,7 +157,11 @@ def _iterate_frames(count: int | None) -> Iterator[bool]:
 def _print_frames(
     display: top_screen.Top, delay: float, count: int | None
 ) -> None:
-    """Print one frame of current figures after each delay (batch mode)."""
+    """Print the current figures after each delay (batch mode).
+
+    :param delay: seconds between two updates.
+    :param count: number of updates; None for no end.
+    """
     for last in _iterate_frames(count):
         display.read_new_figures()
         print(
@@ -172,7 +176,11 @@ def _print_frames(
 def _show_frames(
     display: top_screen.Top, delay: float, count: int | None
 ) -> None:
-    """Show frames on the terminal until the user quits."""
+    """Show the current figures on the terminal until the user quits.
+
+    :param delay: seconds between two updates.
+    :param count: number of updates; None for no end.
+    """
     with (
         _signal_wakeup() as wakened,
         _terminal_without_echo(
@@ -200,10 +208,12 @@ def _show_frame_until_due(
     delay: float,
     wakeup_fd: int,
 ) -> bool:
-    """Show a frame until the next is due; return False if the user quits.
+    """Show the figures until the next update is due; False if the user quits.
 
     Keys and terminal resizes redraw the same figures at once.
 
+    :param write: writes text to the terminal.
+    :param delay: seconds until the next update.
     :param wakeup_fd: file descriptor that becomes readable after a signal.
     """
     end = time.monotonic() + delay
@@ -228,7 +238,8 @@ def _show_frame_until_due(
 
 @contextlib.contextmanager
 def _signal_wakeup() -> Iterator[int]:
-    """Yield a file descriptor that becomes readable when a signal arrives."""
+    """Within this context, yield a descriptor that is readable after signals.
+    """
     reading, writing = os.pipe()
     os.set_blocking(writing, False)
     before = signal.set_wakeup_fd(writing)

@@ -43,7 +43,7 @@ def render_device_numa(
     guest: topology.Guest,
     host_nodes: Sequence[int],
 ) -> tuple[str, ...]:
-    """Return the libvirt XML that shows a guest the NUMA nodes of its devices.
+    """Return the XML by which a guest would see its devices' NUMA nodes.
 
     :param host_nodes: host NUMA node of each guest NUMA node.
     :raises DeviceNumaError: when the flavor requires the devices' NUMA nodes
@@ -69,7 +69,10 @@ def render_device_numa(
 
 def _choose_vfs(host: HostFile, policy: GuestPolicy, host_nodes: Sequence[int]
                 ) -> Iterator[device_numa.Device]:
-    """Yield example VFs for a guest, nearest to its host NUMA nodes first."""
+    """Yield VFs that a guest might get, nearest to its NUMA nodes first.
+
+    :param host_nodes: host NUMA node of each guest NUMA node.
+    """
     left = {pf.address: pf.vfs for pf in host.pfs}
     numbers: dict[str, int] = {}
     for need in policy.vfs:

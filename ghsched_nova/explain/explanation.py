@@ -106,8 +106,10 @@ def explain_flavor(question: Question) -> Explanation:
     """Explain what a guest of a flavor would get on a host.
 
     The explanation ends at the first reason to refuse the guest. If the flavor
-    leaves the number of guest NUMA nodes open, each number is tried until one
-    fits.
+    leaves the number of guest NUMA nodes to the scheduler, each number is
+    tried until one fits.
+
+    :param question: the flavor and the host.
     """
     specs = question.flavor_specs
     if not auto_nodes.is_node_count_undecided(specs):
@@ -126,7 +128,7 @@ def explain_flavor(question: Question) -> Explanation:
 
 
 def _explain_nodes(question: Question) -> Explanation:
-    """Explain a flavor for a fixed number of guest NUMA nodes."""
+    """Explain a flavor with one fixed number of guest NUMA nodes."""
     known: dict[str, Any] = {
         'question': question,
         'providers': planner_hosts.make_providers(
@@ -141,7 +143,10 @@ def _explain_nodes(question: Question) -> Explanation:
 
 
 def _parse_flavor(explanation: Explanation) -> dict[str, Any]:
-    """Return the guest topology and bandwidth policy of a flavor."""
+    """Return the guest topology and the bandwidth policy of a flavor.
+
+    :param explanation: the explanation so far; it has the flavor.
+    """
     question = explanation.question
     policies.check_names(question.flavor_specs)
     policies.check_topology(question.flavor_specs)
@@ -155,7 +160,10 @@ def _parse_flavor(explanation: Explanation) -> dict[str, Any]:
 
 
 def _explain_placement(explanation: Explanation) -> dict[str, Any]:
-    """Return the Placement query for a guest of a flavor."""
+    """Return what the scheduler would ask Placement for a guest.
+
+    :param explanation: the explanation so far.
+    """
     question, guest, policy = _require_policy(explanation)
     flavor = Flavor(question.host.name, question.vcpus, question.memory_mb,
                     question.disk_gb, question.swap_mb,
@@ -174,14 +182,17 @@ def _make_query(need: Need, locality: str, sizes: Sizes) -> dict[str, Any]:
     """Convert a guest's Placement query to fields of the explanation.
 
     :param locality: how near the VFs must be to the guest's NUMA nodes.
-    :param sizes: division of the VFs among PFs.
+    :param sizes: how the VFs are divided among PFs.
     """
     return {'query': tuple(need.make_nova_query(locality, sizes)),
             'locality': locality if need.policy.vfs else None}
 
 
 def _explain_host(explanation: Explanation) -> dict[str, Any]:
-    """Return the host NUMA nodes, limits and XML that a guest would get."""
+    """Return the host NUMA nodes, limits and XML that a guest would get.
+
+    :param explanation: the explanation so far.
+    """
     question, guest, policy = _require_policy(explanation)
     assert explanation.need is not None  # noqa: S101
     resctrl = question.host.resctrl
@@ -225,7 +236,10 @@ def _render_metadata(question: Question, policy: policies.GuestPolicy,
 
 
 def _make_topology(host: hostfile.HostFile) -> host_topology.HostTopology:
-    """Return the NUMA distances, latency and bandwidth of a host file."""
+    """Return the NUMA properties that a host file describes.
+
+    These are distances, latency and bandwidth.
+    """
     return host_topology.HostTopology(
         distances=host.distances,
         latency={node.id: node.latency_ns for node in host.nodes},
@@ -236,7 +250,12 @@ def _make_topology(host: hostfile.HostFile) -> host_topology.HostTopology:
 def _make_memorytune(guest: topology.Guest, policy: policies.GuestPolicy,
                      settings: Sequence[resolve.DomainSetting],
                      ) -> memorytune.MemoryTune | None:
-    """Return a guest's memorytune; None without limits and monitoring."""
+    """Return the bandwidth limits that libvirt would set for a guest.
+
+    None for a guest without limits that is not measured.
+
+    :param settings: bandwidth settings by resctrl domain.
+    """
     if not settings and not policy.monitor:
         return None
     return memorytune.MemoryTune(
@@ -251,7 +270,7 @@ def _require_policy(explanation: Explanation) -> tuple[Question,
                                                        policies.GuestPolicy]:
     """Return the question, guest and policy of an unfinished explanation.
 
-    Guest and policy must be known already.
+    It must have guest and policy already.
     """
     assert explanation.guest is not None  # noqa: S101
     assert explanation.policy is not None  # noqa: S101

@@ -78,7 +78,10 @@ NO_XML = '<!-- nothing is added: the flavor has no key of ghsched -->'
 
 
 def format_xml(explanation: Explanation) -> str:
-    """Render the XML that ghsched adds to a guest; empty if it is refused."""
+    """Render the XML that ghsched would add to a guest.
+
+    Empty if the guest is refused.
+    """
     if explanation.refusal is not None:
         return ''
     return _join_elements(explanation) or NO_XML
@@ -122,7 +125,10 @@ def _render_memorytune(explanation: Explanation) -> str:
 
 
 def _render_group_comment(group: str) -> str:
-    """Return an XML comment on a resctrl group that nova-compute creates."""
+    """Return an XML comment: nova-compute, not libvirt, makes the group.
+
+    :param group: name of the resctrl group.
+    """
     return ('<!-- no memorytune: the libvirt of this host cannot use its '
             f'resctrl;\n     nova-compute makes the {group} itself -->')
 
@@ -209,7 +215,11 @@ def _providers_to_dicts(explanation: Explanation) -> list[dict[str, Any]]:
 
 def _get_effective_values(setting: resolve.DomainSetting,
                           dialect: dialects.Dialect) -> dict[str, Any]:
-    """Return the limits that a host enforces for a guest NUMA node."""
+    """Return the bandwidth limits that a host would enforce for a guest node.
+
+    :param setting: the setting of one resctrl domain.
+    :param dialect: the host's variant of resctrl.
+    """
     held = setting.effective_bandwidth.as_dict()
     if held['hardlimit'] is None:
         held['hardlimit'] = dialect.hardlimit_fixed

@@ -93,7 +93,7 @@ def choose_placement(request: PlacementRequest) -> Place:
 
 
 def _find_place(request: PlacementRequest) -> Place | None:
-    """Return the best placement of a guest on a host; None if none fits."""
+    """Return where a guest would run on a host; None if it fits nowhere."""
     need = request.need
     for locality, sizes in need.yield_vf_request_variants(
             lambda: offer.list_pfs_by_alias(request.state, need)):
@@ -108,6 +108,9 @@ def _iterate_host_nodes(request: PlacementRequest, locality: str,
 
     If nothing that the guest requests belongs to a NUMA node in Placement,
     they are the nodes that Nova would choose.
+
+    :param locality: how near the VFs must be to the guest's NUMA nodes.
+    :param sizes: how the VFs are divided among PFs.
     """
     @functools.cache
     def can_take(guest_node: int, node: int) -> bool:
@@ -186,7 +189,10 @@ def _check_any_host_node(request: PlacementRequest, guest_node: int) -> None:
 
 
 def _format_reasons(reasons: Mapping[int, str | None]) -> str:
-    """Render the reasons for refusal with the host NUMA nodes of each."""
+    """Render reasons for a refusal, each with the host NUMA nodes it is for.
+
+    :param reasons: reason by host NUMA node.
+    """
     nodes: dict[str, list[int]] = {}
     for node, reason in reasons.items():
         nodes.setdefault(reason or '', []).append(node)
@@ -228,7 +234,8 @@ def _find_unenforceable(
 
 
 def _explain_no_place(request: PlacementRequest) -> str:
-    """Return why a guest does not fit, though each of its nodes alone does."""
+    """Return why a guest does not fit, if each of its NUMA nodes alone does.
+    """
     need = request.need
     required = need.make_ghsched_request(need.policy.vfs_locality,
                                          {}).root_required
@@ -250,11 +257,9 @@ def _explain_no_place(request: PlacementRequest) -> str:
 
 
 def _make_variants(need: Need) -> Iterable[tuple[Need, str]]:
-    """Yield variants of a guest's request, each with one requirement relaxed.
+    """Yield copies of a guest's request, each with one requirement relaxed.
 
-    A variant that fits shows which requirement prevents the placement.
-
-    If such a guest fits, the requirement is why the real one does not.
+    If such a copy fits, the requirement is why the guest itself does not.
     """
     specs = dict(need.flavor.extra_specs)
     if specs.pop('group_policy', None) == 'isolate':

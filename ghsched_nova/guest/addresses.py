@@ -24,10 +24,10 @@ _NOVA = 'http://openstack.org/xmlns/libvirt/nova/1.1'
 
 
 def parse_fixed_addresses(xml: str) -> frozenset[str]:
-    """Return a domain's fixed IP addresses from its Nova metadata.
+    """Return the fixed IP addresses that a domain's Nova metadata has.
 
-    The addresses are in their shortest form. Nova writes them when the guest
-    starts.
+    Nova writes them when the guest starts. They are returned in their shortest
+    form.
     """
     return frozenset(_parse_addresses(document.parse_element(xml)))
 

@@ -43,7 +43,8 @@ class Cell:
 
     @property
     def host_node(self) -> int | None:
-        """Host NUMA node of a guest NUMA node; None if there may be several.
+        """Host NUMA node of this guest NUMA node; None if several are
+        possible.
         """
         return self.host_nodes[0] if len(self.host_nodes) == 1 else None
 

@@ -98,7 +98,7 @@ class Decision:
 
 
 def _check_mode(mode: str) -> None:
-    """Refuse an unknown value of the device NUMA extra spec."""
+    """Refuse a value of ``ghsched:device_numa`` that does not exist."""
     if mode not in MODES:
         raise DeviceNumaError('device_numa must be one of '
                               f'{", ".join(MODES)}, not {mode!r}')
@@ -110,15 +110,15 @@ def assign_devices(
         nearest: bool = False) -> Decision:
     """Assign each passthrough device to a guest NUMA node.
 
-    A device belongs to the guest node that its own host node backs (the lowest
-    one, if it backs several). Any other device gets no node, so that the guest
-    never sees a wrong one.
+    The guest node is the (lowest) one that has its memory on the device's host
+    node. Any other device gets no node, so that the guest never sees a wrong
+    one.
 
     :param host_nodes: host node of each guest node.
     :param mode: ``required``, ``preferred`` or ``none``.
     :param distances: ACPI SLIT of the host, by node and node.
-    :param nearest: under ``preferred``, assign a device whose host node backs
-        no guest node to the nearest guest node.
+    :param nearest: under ``preferred``, assign a device on a host node without
+        memory of the guest to the nearest guest node.
     :raises DeviceNumaError: under ``required``, if a device has no guest node;
         the message lists each device and its host node.
     """
@@ -180,12 +180,12 @@ def _find_nearest_node(
 
 def render_expander(xml: str, guest_node_of: Mapping[str, int | None],
                     spare_ports: int = 0) -> str:
-    """Return a domain XML with each device on a bus of its guest NUMA node.
+    """Return a domain XML with devices on PCI buses of their guest NUMA node.
 
-    Every device gets a root port of its own behind the expander bus of its
-    node, and none of these ports stays free: libvirt places a device without
-    an address on the free port with the lowest index, whatever bus is above
-    that port. Spare ports for hot-plug are therefore added only if every
+    Such a bus is an expander bus. Every device gets a root port of its own
+    behind the bus, and none of these ports stays free: libvirt places a device
+    without an address on the free port with the lowest index, whatever bus is
+    above that port. Spare ports for hot-plug are therefore added only if every
     device that libvirt will place finds a free root port of the first host
     bridge with a lower index.
 
@@ -197,8 +197,8 @@ def render_expander(xml: str, guest_node_of: Mapping[str, int | None],
     :param spare_ports: free ports behind the expander bus of *each* guest
         node, for hot-plug.
     :raises DeviceNumaError: if the machine type does not support it, if a
-        device is not in the domain or has an address already, or if the PCI
-        bus numbers do not suffice.
+        device is not in the domain or has an address, or if the PCI bus
+        numbers do not suffice.
     """
     root = pci.parse_document(xml)
     changed = _strip_expanders(root)
@@ -223,7 +223,10 @@ def render_expander(xml: str, guest_node_of: Mapping[str, int | None],
 def _group_by_node(root: etree._Element,
                    guest_node_of: Mapping[str, int | None]
                    ) -> dict[int, list[etree._Element]]:
-    """Return a domain's devices by guest NUMA node, in domain order."""
+    """Return the devices of each guest NUMA node, in the order of the domain.
+
+    :param guest_node_of: guest node by host PCI address.
+    """
     found: dict[int, list[etree._Element]] = {}
     for address, node, device in _list_devices_with_node(root, guest_node_of):
         if device.find('address') is not None:
@@ -238,6 +241,7 @@ def _list_devices_with_node(root: etree._Element,
                             ) -> list[tuple[str, int, etree._Element]]:
     """Return the devices of a domain that have a guest NUMA node.
 
+    :param guest_node_of: guest node by host PCI address.
     :returns: address, guest node and element of each.
     """
     wanted = {pci.normalize_address(address): node
@@ -288,7 +292,8 @@ class _Room:
     def keeps_spare_ports_free(self) -> bool:
         """Whether spare ports behind an expander bus would stay free.
 
-        libvirt fills the free port with the lowest index first.
+        Otherwise libvirt places other devices there: it uses the free port
+        with the lowest index first.
         """
         first = next(pci.iterate_unused_numbers(self.taken))
         below = [index for index in self.free_ports if index < first]
@@ -320,7 +325,11 @@ def _measure_free_ports(devices: etree._Element,
 
 def _assign_ports(wanted: Mapping[int, Sequence[etree._Element]],
                   layout: Sequence[pci.Expander]) -> None:
-    """Assign each device a root port on the bus of its guest NUMA node."""
+    """Assign each device a root port on the PCI bus of its guest NUMA node.
+
+    :param wanted: devices by guest NUMA node.
+    :param layout: bus and root ports of each guest NUMA node.
+    """
     for expander in layout:
         for device, port in zip(wanted.get(expander.node, ()),
                                 expander.ports, strict=False):
@@ -425,7 +434,7 @@ def keeps_numa_element(returned_xml: str) -> bool:
 
 
 def find_free_address(xml: str, guest_node: int) -> str | None:
-    """Return a free PCI address to hot-plug a device at a guest NUMA node.
+    """Return a free PCI address for a device to hot-plug on a guest NUMA node.
 
     :param xml: XML of the running domain.
     :returns: ``<address>`` of a free root port behind the expander bus of that
@@ -463,7 +472,7 @@ def find_free_address_without_node(xml: str) -> str | None:
 
 
 def set_device_address(device_xml: str, address: str) -> str:
-    """Return a passthrough device's XML with a guest PCI address.
+    """Add a guest PCI address to a passthrough device's XML.
 
     :param device_xml: ``<hostdev>`` or ``<interface>``.
     :raises DeviceNumaError: if the XML is not a passthrough device, or has an
@@ -477,7 +486,7 @@ def set_device_address(device_xml: str, address: str) -> str:
 
 
 def set_device_node(device_xml: str, guest_node: int) -> str:
-    """Return a passthrough device's XML with its guest NUMA node.
+    """Add a guest NUMA node to a passthrough device's XML.
 
     :param device_xml: ``<hostdev>`` or ``<interface>``.
     :raises DeviceNumaError: if the XML is not a passthrough device.
@@ -515,7 +524,7 @@ def list_passthrough_addresses(xml: str) -> tuple[str, ...]:
 
 
 def read_guest_nodes(xml: str) -> dict[str, int | None]:
-    """Return the guest NUMA node of each passthrough device of a domain."""
+    """Return the guest NUMA node that each passthrough device appears on."""
     root = pci.parse_document(xml)
     topology = pci.read_topology(pci.get_devices(root))
     found: dict[str, int | None] = {}

@@ -64,13 +64,16 @@ def parse_element(xml: str | bytes) -> etree._Element:
 
 
 def render_document(root: etree._Element) -> str:
-    """Return the text of the XML document that contains an element."""
+    """Return the text of the XML document whose root element is given."""
     return etree.tostring(root.getroottree(), encoding='unicode')
 
 
 def insert_children(parent: etree._Element, children: Sequence[etree._Element],
                     position: int) -> None:
-    """Insert child elements, indented like the existing children."""
+    """Insert child elements into an element, indented like its children.
+
+    :param position: index of the first inserted child.
+    """
     if not children:
         return
     depth = 1 + sum(1 for _ in parent.iterancestors())

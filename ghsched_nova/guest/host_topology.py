@@ -93,6 +93,8 @@ def render_topology(xml: str, policy: GuestPolicy, host_nodes: Sequence[int],
                     host: HostTopology) -> str:
     """Return a domain XML that shows the guest the host's topology.
 
+    These are NUMA distances, bandwidth, latency, cores and caches.
+
     :param host_nodes: host NUMA node of each guest NUMA node.
     :returns: the unchanged text if the policy does not request it.
     :raises NotThisDocument: if the document is not a domain.
@@ -114,6 +116,8 @@ def render_elements(policy: GuestPolicy, host_nodes: Sequence[int],
     """Return the XML elements that show a guest the host's topology.
 
     Elements that depend on CPU pinning are left out.
+
+    :param host_nodes: host NUMA node of each guest NUMA node.
     """
     if not policy.guest_topology:
         return ()
@@ -152,10 +156,13 @@ def _set_numa(cpu: etree._Element, policy: GuestPolicy,
 def compute_guest_distance(
     host: HostTopology, first: int, second: int
 ) -> int | None:
-    """Return the distance between two host NUMA nodes that a guest sees.
+    """Return the NUMA distance to show a guest for two host NUMA nodes.
 
     None if unknown. libvirt allows 10 only for the distance of a node to
     itself.
+
+    :param first: number of a host node.
+    :param second: number of the other host node.
     """
     if first == second:
         return _LOCAL
@@ -167,7 +174,9 @@ def _list_guest_distances(place: int, host_nodes: Sequence[int],
                           host: HostTopology) -> etree._Element | None:
     """Return the distances from a guest NUMA node to all nodes of the guest.
 
-    None unless all distances of the guest are known.
+    :param place: index of the guest NUMA node.
+    :param host_nodes: host NUMA node of each guest NUMA node.
+    :returns: None unless all distances of the guest are known.
     """
     known = [[compute_guest_distance(host, one, other) for other in host_nodes]
              for one in host_nodes]
@@ -181,10 +190,13 @@ def _list_guest_distances(place: int, host_nodes: Sequence[int],
 
 def _make_interconnects(policy: GuestPolicy, host_nodes: Sequence[int],
                         host: HostTopology) -> etree._Element | None:
-    """Return the memory latency and bandwidth of each guest NUMA node.
+    """Return XML with memory latency and bandwidth of each guest NUMA node.
 
-    Linux shows no others. libvirt 9.0 takes the two directions between two
-    nodes for the same link and refuses the second one; SLIT has the distances.
+    Only of access from within the node: Linux shows no others, and libvirt 9.0
+    takes the two directions between two nodes for the same link and refuses
+    the second one. The distances between nodes are in the SLIT.
+
+    :param host_nodes: host NUMA node of each guest NUMA node.
     """
     found = etree.Element('interconnects')
     for place, node in enumerate(host_nodes):
@@ -205,8 +217,10 @@ def compute_guest_bandwidths(policy: GuestPolicy, host_nodes: Sequence[int],
                              host: HostTopology) -> dict[int, int]:
     """Return the bandwidth in KiB/s that each guest NUMA node can expect.
 
-    This is the guarantee of the node, or its cap if it has no guarantee (the
-    whole host node without a cap), rounded down.
+    This is the guarantee of the node, rounded down. Without a guarantee it is
+    the cap, and without a cap the bandwidth of the whole host node.
+
+    :param host_nodes: host NUMA node of each guest NUMA node.
     """
     found = {}
     for place, node in enumerate(host_nodes):
@@ -227,10 +241,12 @@ def compute_guest_bandwidths(policy: GuestPolicy, host_nodes: Sequence[int],
 
 
 def compute_cpu_topology(places: Sequence[Place]) -> Shape:
-    """Return the sockets, dies, cores and threads of some host CPUs.
+    """Return how many sockets, dies, cores and threads some host CPUs form.
 
     A level whose parts differ in size, or are not contiguous, is left out: the
     level above it then counts as one part.
+
+    :param places: socket, die, cluster and core of each CPU.
     """
     wholes = [_compute_part_size(places, level) for level in range(1, 5)]
     sizes, above = [], len(places)
@@ -244,9 +260,11 @@ def compute_cpu_topology(places: Sequence[Place]) -> Shape:
 
 
 def _compute_part_size(places: Sequence[Place], level: int) -> int:
-    """Return the CPU count of each part of a topology level.
+    """Return how many CPUs each part of a topology level has.
 
     0 if the parts differ.
+
+    :param level: index of the level, such as sockets or dies.
     """
     keys = [(place.socket, place.die, place.cluster, place.core)[:level]
             for place in places]
@@ -305,7 +323,7 @@ def _list_pinned_cpus(root: etree._Element) -> list[int]:
 
 
 def _set_cache(root: etree._Element, cpu: etree._Element) -> None:
-    """Set ``<cache>`` of a domain's CPU to the host's or an emulated L3 cache.
+    """Set which L3 cache a domain's CPU shows: the host's or an emulated one.
 
     QEMU supports both only on x86.
     """
@@ -333,7 +351,7 @@ def _read_arch(root: etree._Element) -> str:
 
 
 def _set_oem_string(root: etree._Element, policy: GuestPolicy) -> None:
-    """Add the bandwidth policy to a domain as an SMBIOS OEM string.
+    """Show the guest its bandwidth policy as an SMBIOS OEM string.
 
     Nova sets SMBIOS only for x86.
     """

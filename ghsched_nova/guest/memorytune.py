@@ -98,7 +98,10 @@ class MemoryTune:
 
 def make_node_tunes(settings: Iterable[Mapping[str, Any]]
                     ) -> tuple[NodeTune, ...]:
-    """Convert bandwidth settings to libvirt's limits by resctrl domain."""
+    """Convert bandwidth settings to the limits that libvirt sets.
+
+    :param settings: bandwidth setting of each resctrl domain.
+    """
     return tuple(NodeTune(**setting) for setting in settings)
 
 
@@ -106,7 +109,7 @@ def make_node_tunes(settings: Iterable[Mapping[str, Any]]
 
 
 def replace_memorytune(xml: str, tune: MemoryTune, extended: bool) -> str:
-    """Return a domain XML with its ``<memorytune>`` replaced.
+    """Replace the bandwidth limits (``<memorytune>``) in a domain XML.
 
     :param xml: a ``<domain>`` document.
     :param extended: whether libvirt keeps hardlimit, priority and
@@ -128,6 +131,8 @@ def replace_memorytune(xml: str, tune: MemoryTune, extended: bool) -> str:
 def render_memorytune(tune: MemoryTune, extended: bool) -> str:
     """Render a ``<memorytune>`` element as indented text.
 
+    :param extended: whether libvirt keeps hardlimit, priority and
+        min_bandwidth; if not, only the bandwidth is written.
     :raises MemoryTuneError: if libvirt would drop or refuse the element.
     """
     element = _make_element(tune, extended)
@@ -165,7 +170,7 @@ def renumber_nodes(xml: str, nodes: Mapping[int, int]) -> str:
 
 def update_memorytune_limits(xml: str, nodes: Iterable[NodeTune],
                              extended: bool) -> str:
-    """Return a domain XML with new bandwidth limits in ``<memorytune>``.
+    """Update the bandwidth limits (``<memorytune>``) in a domain XML.
 
     :param nodes: new limits; those of nodes that the domain does not have are
         ignored.
@@ -287,11 +292,11 @@ def make_probe_xml(name: str = PROBE_NAME, uuid: str = PROBE_UUID) -> str:
 def make_process_probe_xml(
     name: str = PROBE_NAME, uuid: str = PROBE_UUID
 ) -> str:
-    """Return the XML of a probe domain with a control group for its process.
+    """Return the XML of a probe domain with a group for the whole process.
 
-    The group contains all threads of QEMU.
-
-    libvirt before 12.8 refuses a ``<memorytune>`` without ``vcpus``.
+    The control group would contain all threads of QEMU. Used like
+    :func:`make_probe_xml`: libvirt before 12.8 refuses a ``<memorytune>``
+    without ``vcpus``.
     """
     return _make_probe(name, uuid, {}, {'id': '0', 'bandwidth': '90'})
 
@@ -299,7 +304,8 @@ def make_process_probe_xml(
 def keeps_process_group(returned_xml: str) -> bool:
     """Whether libvirt supports control groups for whole QEMU processes.
 
-    :param returned_xml: XML that libvirt returned for the probe domain.
+    :param returned_xml: XML that libvirt returned for the domain of
+        :func:`make_process_probe_xml`.
     :raises MemoryTuneError: if the XML is not a domain.
     """
     tune = _parse_domain(returned_xml).find(f'cputune/{_TAG}')
@@ -321,9 +327,10 @@ def _make_probe(name: str, uuid: str, whose: dict[str, str],
 
 
 def keeps_extended_attributes(returned_xml: str) -> bool:
-    """Whether libvirt kept a probe domain's ``<memorytune>`` attributes.
+    """Whether libvirt supports hardlimit, priority and min_bandwidth.
 
-    :param returned_xml: XML that libvirt returned for the probe domain.
+    :param returned_xml: XML that libvirt returned for the domain of
+        :func:`make_probe_xml`.
     :raises MemoryTuneError: if the XML is not a domain.
     """
     node = _parse_domain(returned_xml).find(f'cputune/{_TAG}/node')
@@ -342,7 +349,7 @@ def _parse_domain(xml: str) -> etree._Element:
 
 
 def _find_cputune_position(root: etree._Element) -> int:
-    """Return the index at which libvirt puts ``<cputune>`` in a domain."""
+    """Return the index in a domain at which libvirt puts ``<cputune>``."""
     return max((place for place, child in enumerate(root, start=1)
                 if child.tag in _BEFORE_CPUTUNE), default=0)
 

@@ -88,11 +88,12 @@ class DomainPolicy:
 
     @property
     def allocated_nodes(self) -> tuple[int, ...]:
-        """Host NUMA nodes of a guest's Placement allocation."""
+        """Host NUMA nodes on which Placement allocates the guest's bandwidth.
+        """
         return self.host_nodes or self.realtime_nodes
 
     def replace_host_nodes(self, host_nodes: tuple[int, ...]) -> Self:
-        """Return a copy of a guest's policy with other host NUMA nodes.
+        """Return a copy of this policy with other host NUMA nodes.
 
         :raises ValueError: if the number of nodes differs from the policy's.
         """
@@ -123,7 +124,7 @@ def write_policy(xml: str, domain: DomainPolicy) -> str:
 
 
 def render_policy(domain: DomainPolicy) -> str:
-    """Render a policy's metadata element as text for virDomainSetMetadata.
+    """Render a policy as a metadata element, for virDomainSetMetadata.
 
     libvirt adds :data:`NAMESPACE` and :data:`PREFIX`, and refuses an element
     that already has the prefix (``virXMLInjectNamespace`` of
@@ -216,9 +217,10 @@ def read_flavor_name(domain: etree._Element) -> str:
 
 
 def remap_host_nodes(xml: str, new_node: Mapping[int, int]) -> str:
-    """Return a domain XML whose policy has the destination's host NUMA nodes.
+    """Replace the host NUMA nodes of a domain's policy for a live migration.
 
     :param new_node: host NUMA node at the destination by node at the source.
+    :returns: the domain XML.
     """
     domain = read_policy(xml)
     if domain is None:

@@ -29,9 +29,10 @@ _MOVE = f'{{{NAMESPACE}}}move'
 
 
 def render_record(packed: Any) -> str:
-    """Render the metadata element that records a move between NUMA nodes.
+    """Render a move between NUMA nodes as a metadata element.
 
-    virDomainSetMetadata takes the text.
+    It is stored in the domain by virDomainSetMetadata while the move runs, so
+    that an interrupted move is noticed.
 
     :param packed: the move in the wire format of RPC calls.
     """
@@ -41,7 +42,7 @@ def render_record(packed: Any) -> str:
 
 
 def read_record(xml: str) -> Any:
-    """Return the NUMA node move recorded in a domain's metadata.
+    """Return the move between NUMA nodes that a domain's metadata records.
 
     None if no move is in progress; an empty list for a malformed record.
     """

@@ -33,8 +33,9 @@ from ghsched_placement.node_move import Move
 def map_vcpu_cpus(cells: Iterable[GuestCell],
                   shared: Mapping[int, frozenset[int]]
                   ) -> dict[int, frozenset[int]]:
-    """Return the host CPUs of each vCPU of a guest.
+    """Return the host CPUs on which each vCPU of a guest may run.
 
+    :param cells: NUMA nodes of the guest.
     :param shared: host CPUs for vCPUs without a dedicated CPU, by host NUMA
         node.
     """
@@ -52,6 +53,10 @@ def find_helper_cpus(cells: Iterable[GuestCell],
 
     As in Nova: the CPUs reserved for these threads, or those of all vCPUs if
     none are reserved.
+
+    :param cells: NUMA nodes of the guest.
+    :param shared: host CPUs for vCPUs without a dedicated CPU, by host NUMA
+        node.
     """
     cells = tuple(cells)
     reserved = frozenset().union(*(cell.reserved for cell in cells))
@@ -61,7 +66,9 @@ def find_helper_cpus(cells: Iterable[GuestCell],
 
 def make_policy_after_move(xml: str,
                            move: Move) -> metadata.DomainPolicy | None:
-    """Return a domain's policy with its NUMA nodes after a move, or None.
+    """Return a domain's bandwidth policy with the NUMA nodes after a move.
+
+    None for a domain without a policy.
 
     :raises ValueError: if the policy cannot be read, or has another number of
         NUMA nodes than the move.
@@ -72,7 +79,7 @@ def make_policy_after_move(xml: str,
 
 
 def parse_pins(xml: str) -> dict[tuple[str, int], frozenset[int]]:
-    """Return the host CPUs of each pinned thread of a domain XML.
+    """Return the host CPUs to which a domain XML pins each thread.
 
     :returns: host CPUs by kind of the thread (element name) and number; the
         emulator has the number 0.

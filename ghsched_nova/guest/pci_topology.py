@@ -81,8 +81,9 @@ def get_devices(root: etree._Element) -> etree._Element:
 
 
 def parse_number(element: etree._Element, name: str) -> int:
-    """Return a numeric attribute of an XML element; 0x is hexadecimal.
+    """Return an XML element's numeric attribute; 0x marks hexadecimal.
 
+    :param name: name of the attribute.
     :raises DeviceNumaError: if the attribute is not a number.
     """
     value = element.get(name, '0').strip()
@@ -192,14 +193,15 @@ class Topology:
 
     @property
     def normal_ports(self) -> list[int]:
-        """Indexes of PCI root ports not behind an expander bus, ascending."""
+        """Indexes of the PCI root ports outside all expander buses, ascending.
+        """
         return sorted(
             index for index, element in self.controllers.items()
             if element.get('model') == PORT and index not in self.behind)
 
     @property
     def free_normal_ports(self) -> list[int]:
-        """Indexes of free PCI root ports not behind an expander bus."""
+        """Indexes of the free PCI root ports outside all expander buses."""
         return [index for index in self.normal_ports
                 if index not in self.used]
 
@@ -232,7 +234,7 @@ def read_topology(devices: etree._Element) -> Topology:
 
 
 def read_bus_index(element: etree._Element) -> int | None:
-    """Return the PCI controller index of a device; None without an address."""
+    """Return on which PCI controller (index) a device is; None if unknown."""
     address = element.find('address')
     if address is None or address.get('type') != 'pci':
         return None
@@ -287,12 +289,10 @@ _PORT_TAKERS = frozenset((
 def count_needed_ports(devices: etree._Element) -> int:
     """Return how many PCI root ports libvirt may need for further devices.
 
-    These are the devices without an address.
-
-    A device that may need a port counts even if libvirt finds another place
-    for it, as for the first video device of a q35 guest. Devices that libvirt
-    adds itself count, too: a balloon, a USB controller, and the controllers of
-    SCSI disks and virtio channels.
+    These are the devices without an address, and those that libvirt adds
+    itself: a balloon, a USB controller, and the controllers of SCSI disks and
+    virtio channels. A device that may need a port counts even if libvirt finds
+    another place for it, as for the first video device of a q35 guest.
     """
     return sum(map(_needs_port, devices)) + sum((
         devices.find('memballoon') is None,
@@ -409,7 +409,13 @@ def place_expanders(port_counts: Sequence[tuple[int, int]], taken: Set[int],
 
 
 def _iterate_ports(indexes: Iterable[int], ports: int) -> Iterator[Slot]:
-    """Yield root ports for a PCI bus: one per slot, or eight if necessary."""
+    """Yield a number of PCI root ports for one bus.
+
+    One per slot, or eight per slot if necessary.
+
+    :param indexes: unused controller indexes.
+    :param ports: number of root ports.
+    """
     many = ports > SLOTS
     for place, index in zip(range(ports), indexes, strict=False):
         slot, function = divmod(place, FUNCTIONS) if many else (place, 0)

@@ -72,7 +72,9 @@ class DomainThreads:
 
 
 def render_scheduling(xml: str, policy: ThreadPolicy) -> str:
-    """Return a domain XML with thread scheduling and interrupt elements.
+    """Add the thread scheduling of a policy to a domain XML.
+
+    The policy also says on which CPUs device interrupts are handled.
 
     :returns: the unchanged text for a policy without such elements.
     :raises PolicyError: if the vCPU mask does not fit the domain, or, with
@@ -177,7 +179,12 @@ def _make_element(tag: str, scheduling: Scheduling,
 
 
 def _make_deadline_element(policy: ThreadPolicy, vcpus: int) -> etree._Element:
-    """Return the metadata element of vCPUs under SCHED_DEADLINE."""
+    """Return the metadata element that puts vCPUs under SCHED_DEADLINE.
+
+    libvirt has no element for this scheduling class.
+
+    :param vcpus: number of vCPUs of the guest.
+    """
     assert policy.vcpus is not None  # noqa: S101
     element = etree.Element(
         _THREADS,
@@ -189,7 +196,7 @@ def _make_deadline_element(policy: ThreadPolicy, vcpus: int) -> etree._Element:
 
 
 def _render_affinity(policy: ThreadPolicy) -> etree._Element:
-    """Return the metadata element of a policy's interrupt affinity."""
+    """Return the metadata element that says which CPUs handle interrupts."""
     return etree.Element(_INTERRUPTS, {'affinity': policy.irq_affinity},
                          nsmap={IRQ_PREFIX: IRQ_NAMESPACE})
 
@@ -247,7 +254,11 @@ def _set_pin(cputune: etree._Element, kind: str, number: int,
 
 def _get_or_insert_child(root: etree._Element, tag: str,
                          behind: str) -> etree._Element:
-    """Return a child element of a domain; insert it if missing."""
+    """Return a child element of a domain; insert it if missing.
+
+    :param tag: tag of the child.
+    :param behind: tag of the element behind which it is inserted.
+    """
     found = root.find(tag)
     if found is None:
         found = etree.Element(tag)

@@ -76,14 +76,14 @@ class Records(Protocol):
         """
 
     def lock_server(self) -> str:
-        """Lock a server against other operations of Nova.
+        """Lock a server so that Nova starts no other operation on it.
 
         :returns: ID of this lock.
         :raises Refused: if another operation has begun.
         """
 
     def unlock_server(self) -> str:
-        """Unlock a server.
+        """Release the lock of :meth:`lock_server`.
 
         :returns: what an admin must do if that fails; else an empty text.
         """
@@ -117,7 +117,7 @@ class Host(Protocol):
     ) -> None:
         """Ask a compute host to enforce a guest's new bandwidth policy.
 
-        :param call_id: ID of this call.
+        :param call_id: ID of this call, by which it can be cancelled.
         :param lock_id: ID of the lock that the server must still have.
         :raises HalfDone: if the host failed and could not restore the old
             policy.
@@ -143,16 +143,17 @@ class Shares(Protocol):
     def write_amounts(self, amounts: changes.Amounts) -> bool:
         """Write amounts into a guest's allocation in Placement.
 
+        :param amounts: amount by provider and resource class.
         :returns: whether any amount differed.
         """
 
     def check_capacity(self, amounts: changes.Amounts) -> None:
-        """Refuse amounts of a guest that exceed Placement's inventories."""
+        """Refuse a guest's new amounts if Placement has too little left."""
 
     def check_policy_traits(
         self, compute_node_uuid: str, policy: GuestPolicy
     ) -> None:
-        """Refuse a policy that needs traits the compute node does not have."""
+        """Refuse a policy that needs traits which the compute node lacks."""
 
 
 @dataclass(frozen=True)
@@ -181,7 +182,7 @@ class Plan:
 
     @property
     def packed_policy(self) -> Packed:
-        """New bandwidth policy of a guest in the wire format of RPC calls."""
+        """The guest's new bandwidth policy in the wire format of RPC calls."""
         return messages.pack_policy(
             self.change.after.nodes, self.guest.host_nodes
         )
@@ -206,7 +207,7 @@ class LiveChange:
     def change_policy(
         self, new_values: changes.RequestedChanges, dry_run: bool = False
     ) -> Plan:
-        """Change the bandwidth policy of a server, or check the change only.
+        """Change the bandwidth policy of a server, or only check the change.
 
         Writes nothing if the server has the policy already.
 
@@ -233,7 +234,9 @@ class LiveChange:
     def _check_change(
         self, new_values: changes.RequestedChanges, dry_run: bool
     ) -> Plan:
-        """Return the plan for a change of a server's policy; change nothing.
+        """Check a change of a server's policy; return how to carry it out.
+
+        Nothing is changed.
 
         :raises Refused: for any error but PolicyError.
         """
@@ -311,7 +314,7 @@ class LiveChange:
     def _resolve_unanswered_call(
         self, plan: Plan, call_id: str, timeout: errors.HostSilent
     ) -> None:
-        """Check whether a host that did not answer has set the new policy.
+        """Find out whether a host that did not answer has set the new policy.
 
         The call is cancelled if the host has not begun it. Returns if the
         policy is set, and raises else.
@@ -341,9 +344,7 @@ class LiveChange:
     def _restore_host_policy(self, plan: Plan, call_id: str) -> str:
         """Make a host enforce a guest's old bandwidth policy again.
 
-        :returns: what an admin must do by hand if that fails.
-
-        :returns: what is left to do by hand.
+        :returns: what is left to do by hand if that fails.
         """
         try:
             self.host.cancel_call(plan.guest, call_id)
@@ -399,12 +400,14 @@ def roll_back_change(
     undo_steps: Sequence[Callable[[], str]],
     unlock_server: Callable[[], str],
 ) -> NoReturn:
-    """Run the undo steps of a failed change, then raise its error.
+    """Undo the steps of a failed policy change or move; raise its error.
 
     The server is unlocked after the last undo step.
 
+    :param error: the error of the change.
     :param undo_steps: undo steps, in the order of the steps that they undo;
         each returns what is left to do by hand, or an empty text.
+    :param unlock_server: unlocks the server; returns the same.
     :raises Refused: if nothing is left of the change.
     :raises LeftOver: if something is left to do by hand.
     """
@@ -425,10 +428,12 @@ def roll_back_change(
 
 
 def restore_allocated_amounts(shares: Shares, amounts: changes.Amounts) -> str:
-    """Write a guest's former amounts into its allocation in Placement.
+    """Restore a guest's former amounts in its allocation in Placement.
 
     Never raises.
 
+    :param shares: client of the guest's allocation.
+    :param amounts: former amount by provider and resource class.
     :returns: what is left to do by hand.
     """
     try:
@@ -455,7 +460,8 @@ def _run_undo_step(step: Callable[[], str]) -> str:
 
 
 def describe_error(error: BaseException) -> str:
-    """Return an error's text, with its class unless it is ghsched's own."""
+    """Return an error's text; with the class, unless the class is ghsched's.
+    """
     known = isinstance(error, (errors.Refused, errors.HostSilent,
                                policies.PolicyError))
     return str(error) if known else f'{type(error).__name__}: {error}'

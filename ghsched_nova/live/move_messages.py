@@ -106,8 +106,6 @@ def _check_number_in_range(value: object, limit: int) -> int:
     """Return a value if it is an integer from 0 to below a limit.
 
     :raises TypeError: if it is not.
-
-    :raises TypeError: if not.
     """
     if isinstance(value, bool) or not isinstance(value, int) or (
             not 0 <= value < limit):

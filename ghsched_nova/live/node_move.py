@@ -54,19 +54,19 @@ class Records(Protocol):
     """Nova's records of one guest, read and locked."""
 
     def read_guest_nodes(self) -> Place:
-        """Read a guest's and its host's NUMA nodes from Nova's records.
+        """Read the NUMA nodes of a guest and its host from Nova's records.
 
         :raises Refused: if the guest cannot be moved now.
         """
 
     def lock_server(self) -> str:
-        """Lock a server against other operations of Nova.
+        """Lock a server so that Nova starts no other operation on it.
 
         :returns: ID of this lock.
         """
 
     def unlock_server(self) -> str:
-        """Unlock a server.
+        """Release the lock of :meth:`lock_server`.
 
         :returns: what an admin must do if that fails; else an empty text.
         """
@@ -113,7 +113,7 @@ class Plan:
 
     @property
     def is_needed(self) -> bool:
-        """Whether a guest must move, or its allocation must be corrected.
+        """Whether the guest must be moved, or its allocation corrected.
 
         An interrupted move leaves the old and the new NUMA nodes of a guest
         allocated in Placement.
@@ -141,7 +141,9 @@ class NodeMove:
     _undo: list[Callable[[], str]] = field(default_factory=list)
 
     def plan_move(self, new_nodes: Mapping[int, int]) -> Plan:
-        """Check and plan a guest's move to other NUMA nodes; change nothing.
+        """Check a guest's move to other NUMA nodes; return how to do it.
+
+        Nothing is changed.
 
         :param new_nodes: new host NUMA node by guest NUMA node.
         :raises Refused: with the reason why the guest cannot move.
@@ -217,7 +219,7 @@ class NodeMove:
     def _resolve_unanswered_call(
         self, plan: Plan, call_id: str, timeout: errors.HostSilent
     ) -> None:
-        """Check whether a host that did not answer has moved the guest.
+        """Find out whether a host that did not answer has moved the guest.
 
         The call is cancelled if the host has not begun it. Returns if Nova's
         record has the new NUMA nodes, and raises else.
@@ -246,7 +248,7 @@ class NodeMove:
 
     @staticmethod
     def _describe_manual_steps(plan: Plan) -> list[str]:
-        """Return what an admin must do if a guest's NUMA nodes are unknown."""
+        """Return what an admin must do if the result of a move is unknown."""
         there = (f'the server is on its old or its new NUMA nodes of the host '
                  f'{plan.guest.host}, or between them; its nova-compute moves '
                  'it to one of them when it runs again')

@@ -121,7 +121,7 @@ class Shares:
 
     @_convert_errors_to_refusals()
     def check_capacity(self, amounts: change.Amounts) -> None:
-        """Refuse amounts of a guest that exceed Placement's inventories.
+        """Refuse a guest's new amounts if Placement has too little left.
 
         :param amounts: amount by provider and resource class.
         :raises Refused: naming each NUMA node and class with too little left.
@@ -134,7 +134,7 @@ class Shares:
     def check_policy_traits(
         self, compute_node_uuid: str, policy: GuestPolicy
     ) -> None:
-        """Refuse a policy that needs traits the compute node does not have.
+        """Refuse a policy that needs traits which the compute node lacks.
 
         :raises Refused: naming the key of the policy and the trait.
         """
@@ -185,7 +185,7 @@ def map_numa_providers_to_nodes(
 ) -> dict[str, int]:
     """Return the host NUMA node of each NUMA provider of a compute node.
 
-    The keys are the UUIDs of the providers.
+    :returns: host NUMA node by UUID of the provider.
     """
     return {names.make_numa_provider_uuid(compute_node_uuid, node): node
             for node in host_nodes}
@@ -194,7 +194,7 @@ def map_numa_providers_to_nodes(
 def list_possible_numa_providers(
     compute_nodes: Iterable[str],
 ) -> frozenset[str]:
-    """Return all UUIDs that NUMA providers of compute nodes can have.
+    """Return the UUIDs of all NUMA providers that compute nodes can have.
 
     The UUIDs are computed from the compute node's UUID and node numbers.
 

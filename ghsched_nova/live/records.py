@@ -63,7 +63,7 @@ _PROGRESS = 1
 
 
 def is_locked(instance: Any, lock_id: str) -> bool:
-    """Whether a server is locked by this policy change or move.
+    """Whether a server still has the lock of a certain policy change or move.
 
     :param lock_id: ID of the lock.
     """
@@ -115,7 +115,7 @@ class NovaRecords:
             tuple(device.address for device in devices))
 
     def _list_evacuation_sources(self) -> Iterator[str]:
-        """Yield UUIDs of compute nodes from which a guest was evacuated.
+        """Yield the compute nodes from which a guest was evacuated, by UUID.
 
         Only those that still have records of the guest: Nova completes these
         migrations when the host is back (``_destroy_evacuated_instances``).
@@ -206,7 +206,11 @@ class NovaRecords:
     def _update_request_spec(
         self, old_specs: Mapping[str, str], new_specs: Mapping[str, str]
     ) -> None:
-        """Apply a change of a server's extra specs to its request spec."""
+        """Change a server's request spec like the extra specs of its flavor.
+
+        :param old_specs: extra specs before the change.
+        :param new_specs: extra specs after the change.
+        """
         spec = objects.RequestSpec.get_by_instance_uuid(self._context,
                                                         self._uuid)
         old = dict(spec.flavor.extra_specs)
@@ -259,7 +263,7 @@ class NovaRecords:
 
 
 def _clear_lock(instance: Any) -> None:
-    """Clear the lock of a policy change or move in an instance's record."""
+    """Remove the lock of a policy change or move from an instance's record."""
     instance.task_state = None
     instance.progress = 0
     instance.system_metadata.pop(_OWNER, None)
@@ -332,8 +336,9 @@ def get_visible_server(uuid: str, user_context: Any) -> Any:
 
 @contextlib.contextmanager
 def open_cell_context(uuid: str, user_context: Any = None) -> Iterator[Any]:
-    """Yield an admin context for the cell database that has a server.
+    """Within this context, yield an admin context of the cell of a server.
 
+    :param uuid: UUID of the server.
     :param user_context: context of the user, which is elevated; None: an
         anonymous admin.
     :raises Refused: if there is no such guest, or it is on no host.

@@ -36,7 +36,7 @@ def change_server_policy(
 
     :param context: context of the guest's cell.
     :param server: UUID of the server.
-    :param new_values: new value by key of the policy; None: no value.
+    :param new_values: new value by key of the policy; None removes the key.
     :param dry_run: only check whether the change is possible.
     :raises PolicyError: naming the invalid key.
     :raises Refused: with the reason; nothing is changed.
@@ -68,7 +68,7 @@ def make_policy_changer(context: Any, server: str) -> live_changes.LiveChange:
 def _make_allocation_client(
     guest: live_changes.Guest, nodes: Sequence[int], classes: Collection[str]
 ) -> placement.Shares:
-    """Return a client of a guest's allocation on host NUMA nodes.
+    """Return a client of a guest's allocation on some host NUMA nodes.
 
     :param nodes: host NUMA nodes.
     :param classes: resource classes that are read and written.
