@@ -153,8 +153,7 @@ class Host:
 
 @dataclass(frozen=True)
 class Placed:
-    """Assignment of guest NUMA nodes to host NUMA nodes, with the candidates
-    for it.
+    """Assignment of guest NUMA nodes to host NUMA nodes.
 
     :param nodes: host NUMA node by guest NUMA node; empty when nothing is
         requested that is on a node.

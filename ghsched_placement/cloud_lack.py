@@ -358,9 +358,9 @@ _BOUNDS = frozenset({'in_tree', 'member_of'})
 
 def strip_ghsched_requests(query: Iterable[tuple[str, str]],
                            prefixes: tuple[str, ...]) -> list[tuple[str, str]]:
-    """Return a candidates query without the parts that ghsched has added.
+    """Return an allocation candidates query without ghsched's additions.
 
-    These parts are its request groups, its traits and the limit.
+    These are its request groups, its traits and the limit.
 
     :param prefixes: suffix prefixes of ghsched's request groups.
     """

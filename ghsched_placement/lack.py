@@ -99,8 +99,7 @@ NAMED_HOSTS = 5
 
 @dataclass(frozen=True)
 class Lack:
-    """A resource or trait that a guest needs and that a host or cloud is short
-    of.
+    """A resource or trait that a guest needs and a host or cloud lacks.
 
     :param node: host NUMA node; None for a host as a whole, or all hosts.
     :param resource: what is lacking, in words.
@@ -268,9 +267,7 @@ _CURES = {
 
 @dataclass(frozen=True)
 class Filtered:
-    """Number of hosts of a request before and after one filter of
-    nova-scheduler.
-    """
+    """Number of hosts before and after one filter of nova-scheduler."""
 
     name: str
     before: int

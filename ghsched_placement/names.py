@@ -123,7 +123,10 @@ def make_numa_provider_name(root_name: str, node: int) -> str:
 
 
 def make_control_group_name(number: int) -> str:
-    """Return the name of one control group unit of a host, counted from 1."""
+    """Return the name of the N-th control group that a host offers to guests.
+
+    :param number: N, counted from 1.
+    """
     return f'ghsched-group-{number}'
 
 

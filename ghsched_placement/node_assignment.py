@@ -177,7 +177,7 @@ class _Guest:
 
 
 class _Reader:
-    """Reads the choices of guest nodes out of candidates of one host."""
+    """Reader of the host nodes that candidates allow for guest nodes."""
 
     def __init__(self, wanted: Wanted, host: Host,
                  has_room: HasRoom) -> None:
@@ -370,6 +370,8 @@ class _Loads:
     def _count_sockets(self, nodes: frozenset[int], missing: int) -> int:
         """Return the least number of sockets that a guest can be on.
 
+        The first of its host NUMA nodes are given.
+
         :param nodes: host NUMA nodes that the guest has already.
         :param missing: number of further nodes that the guest needs.
         """
@@ -387,7 +389,9 @@ class _Loads:
 
     def _compute_least_load(self, nodes: frozenset[int], missing: int
                             ) -> node_choice.Cost:
-        """Return the least load of a guest's host nodes, given the first.
+        """Return the least load that a guest's host NUMA nodes can have.
+
+        The first of its host NUMA nodes are given.
 
         :param nodes: host NUMA nodes that the guest has already.
         :param missing: number of further nodes that the guest needs.

@@ -35,7 +35,7 @@ ThreadPolicy = Literal['prefer', 'isolate', 'require']
 
 
 class NotMovable(Exception):  # noqa: N818
-    """The guest stays where it is; says why, for an admin."""
+    """A guest cannot be moved; the text says why, for an admin."""
 
 
 @dataclass(frozen=True)

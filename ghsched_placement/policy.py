@@ -104,7 +104,10 @@ class GuestPolicy:
 
     @property
     def fingerprint(self) -> str:
-        """Digest that is equal for guests with the same bandwidth policy."""
+        """Digest that is equal for guests with the same bandwidth policy.
+
+        Such guests can share a resctrl control group.
+        """
         return digest(map(str, self.nodes))
 
     def demand(self, accounting: Accounting = 'min') -> dict[int, int]:

@@ -95,7 +95,7 @@ class _Group:
 
 def make_candidates_query(flavor: Flavor, request: requests.Request,
                           require_owner: bool = True) -> list[tuple[str, str]]:
-    """Return the candidates query that nova-scheduler sends for a flavor.
+    """Return nova-scheduler's allocation candidates query for a flavor.
 
     It is that of a cloud with Nova's default settings, without a target host,
     availability zone, ports and image properties, which would add to it.

@@ -87,8 +87,7 @@ class Scheduling:
 
 @dataclass(frozen=True)
 class ThreadPolicy:
-    """Scheduling of the threads of a guest; None leaves a kind as the host has
-    it.
+    """Scheduling of a guest's threads; None does not change a kind of thread.
 
     :param mask: the vCPUs that ``vcpus`` is for, as the flavor has it; empty
         for all.

@@ -192,7 +192,11 @@ class ShortTime(NamedTuple):
 
     @property
     def percent(self) -> float | None:
-        """Percent of the measured time; None if none was measured."""
+        """Percent of the measured time in which the server was short.
+
+        It got less bandwidth than its guarantee then. None if no time was
+        measured.
+        """
         return 100 * self.short / self.measured if self.measured else None
 
 

@@ -37,7 +37,7 @@ WRITES = 0.2
 
 
 class CurveError(ValueError):
-    """A curve that cannot be used; says what of it and why."""
+    """Latency curve that cannot be used; the text says why."""
 
 
 @dataclass(frozen=True)

@@ -166,8 +166,7 @@ def _get_policy(machine: Machine, scenario: str, keys: Keys | None,
 
 
 class _Model:
-    """Model of one scenario, solved for one number of containers after
-    another.
+    """Model of one scenario, solved for several numbers of containers.
 
     The observed container is the first of the first guest.
     """
@@ -321,8 +320,7 @@ def _make_ratio(machine: Machine, curve: Curve, ours: Curve) -> Ratio:
 
 @dataclass(frozen=True)
 class Shift:
-    """Change of the predicted ratios by another value of one parameter
-    (simulated).
+    """Change of predicted ratios with one model parameter (simulated).
 
     :param machine: whose parameter it is.
     :param factor: what its value is multiplied by.
@@ -394,7 +392,7 @@ def _scale_parameter(
 
 @dataclass(frozen=True)
 class Found:
-    """The best keys of a search (simulated).
+    """Best bandwidth policy that a search has found (simulated).
 
     :param guests: how many guests, full of containers, that is.
     :param tried: how many sets of keys were looked at.

@@ -52,7 +52,8 @@ _LOWEST = {
 
 
 class MachineError(ValueError):
-    """A description that cannot be used; says which key and why."""
+    """Machine description that cannot be used; names the key and the reason.
+    """
 
 
 @dataclass(frozen=True)

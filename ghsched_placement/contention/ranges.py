@@ -95,7 +95,7 @@ def predict_random_densities(
     A density is how many containers run well on the machine. The draws show
     how much it depends on parameters that nobody knows exactly.
 
-    :param curves: latency curves to draw from; None stands for a queue.
+    :param curves: latency curves to draw from; None models memory as a queue.
     :param count: number of draws.
     :param workload: guests, and what their containers do.
     :param baselines: scenarios of the published density to draw from.
@@ -123,7 +123,7 @@ def draw_random_machine(machine: Machine, rng: random.Random,
     """Return a copy of a machine with randomly drawn model parameters.
 
     :param rng: random number generator.
-    :param curves: latency curves to draw from; None stands for a queue.
+    :param curves: latency curves to draw from; None models memory as a queue.
     """
     for name, (low, high) in RANGES.items():
         machine = machine.replace_parameter(name, rng.uniform(low, high))

@@ -181,7 +181,7 @@ def render_density_ranges(
     A density is how many containers run well on the machine; each row has the
     range over many random draws of the model parameters.
 
-    :param curves: latency curves by name; None stands for a queue.
+    :param curves: latency curves by name; None models memory as a queue.
     :param count: number of random draws for each curve.
     :param every: curves that the last row draws from; if empty, all of
         ``curves``.

@@ -116,7 +116,7 @@ REFERENCE = Workload()
 
 @dataclass(frozen=True)
 class Path:
-    """A part of the accesses of one container.
+    """Part of a container's memory traffic, between two NUMA nodes.
 
     :param group: control group of its guest.
     :param part: fraction of all accesses, 0 to 1.

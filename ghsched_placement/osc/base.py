@@ -41,7 +41,7 @@ _PLAIN = {'csv': '', 'shell': '', 'value': '-'}
 
 
 class _Ending:
-    """A command whose exit status is told by what came of it."""
+    """Command whose exit status depends on its result."""
 
     log: logging.Logger
     #: Of a command that did its work.

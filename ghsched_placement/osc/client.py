@@ -49,7 +49,7 @@ ACTION_TIMEOUT_S = (5, 2000)
 
 
 class Client(nova_reader.NovaReader):
-    """Reads a cloud, and changes no more than allocations.
+    """Client of ghsched's commands for Nova and Placement.
 
     :param connection: connection of openstacksdk.
     :param workers: requests at the same time; 1: no threads.

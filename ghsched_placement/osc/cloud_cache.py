@@ -170,9 +170,9 @@ class CloudClient(clients.Client):
 
 @dataclass(frozen=True)
 class Watched:
-    """Flavor of which a number of guests should fit.
+    """Flavor of which the cloud should have room for a number of guests.
 
-    :param least: that number.
+    :param least: number of guests that should fit.
     """
 
     flavor: str

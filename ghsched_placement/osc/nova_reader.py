@@ -115,7 +115,7 @@ class _Silence:
 
 
 class NovaReader:
-    """Asks Nova about servers, hosts, flavors and migrations.
+    """Reader of servers, hosts, flavors and migrations in Nova.
 
     :param connection: connection of openstacksdk.
     :param workers: requests at the same time; 1: no threads.

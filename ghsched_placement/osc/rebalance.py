@@ -115,7 +115,7 @@ def restrict_movable_guests(
 
 @dataclass(frozen=True)
 class Planned:
-    """A plan for a cloud.
+    """Planned moves of servers of a cloud.
 
     :param records: servers by UUID, as Nova's API has them.
     :param again: makes the plan without moves of some servers, by UUID.

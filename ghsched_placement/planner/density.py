@@ -36,7 +36,7 @@ from ghsched_placement.policy import GuestPolicy
 
 
 class NotPredicted(PlannerError):
-    """The model can say nothing of such guests; says why."""
+    """The model cannot predict such guests; the text says why."""
 
 
 #: What the published test is called beside the flavors.

@@ -79,7 +79,8 @@ class Host:
     def nearest(self) -> dict[int, int]:
         """Nearest NUMA node with CPUs, by host NUMA node without CPUs.
 
-        The provider of the latter is below that of the former.
+        In Placement, the provider of the node without CPUs is below that of
+        the nearest node with CPUs.
         """
         nodes = self.node_by_provider
         return {node: nodes[above] for place, node in nodes.items()

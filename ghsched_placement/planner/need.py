@@ -69,7 +69,7 @@ class Need:
 
     def make_nova_query(self, locality: str,
                         sizes: vfs.Sizes) -> list[tuple[str, str]]:
-        """Return the candidates query that nova-scheduler sends for a guest.
+        """Return nova-scheduler's allocation candidates query for a guest.
 
         Request IDs differ from those of Nova, which are random.
 
@@ -85,7 +85,7 @@ class Need:
 
     def make_planner_query(self, locality: str,
                            sizes: vfs.Sizes) -> list[tuple[str, str]]:
-        """Return the candidates query that the planner sends for a guest.
+        """Return the planner's allocation candidates query for a guest.
 
         It is that of nova-scheduler without the limit on the number of
         results, and without resource classes that the planner leaves out.

@@ -132,7 +132,7 @@ def plan_moves_for_flavor(hosts: Sequence[capacity.Host],
 
 
 class _OutOfSteps(Exception):
-    """The search has looked at hosts as often as it may."""
+    """The search has reached its limit of steps."""
 
 
 def _list_hosts(moves: Iterable[Move]) -> frozenset[str]:

@@ -64,9 +64,10 @@ class RoomStrategy(watcher_base.GhschedStrategy):
                 'default': 1}}}
 
     def do_execute(self, audit: Any = None) -> None:
-        """Add the migrations after which a recently refused flavor fits.
+        """Add migrations that make a flavor fit to Watcher's action plan.
 
-        The first flavor for which migrations help is chosen.
+        It is the first of the recently refused flavors for which migrations
+        help.
         """
         client = self._make_client()
         record, _silent = client.list_refusals()
