@@ -1,0 +1,375 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""Evidence of which guest disturbs a server, and the verdict (pure).
+
+Three kinds of evidence: the share of the bandwidth that a guest has of what
+others use on the server's host NUMA nodes, the correlation of its bandwidth
+with the server's own figure, and the effect of a cap on it, see
+:mod:`ghsched_placement.blame_trials`. Only the last one proves anything.
+
+The server's figure is the instructions that it executes in a second of CPU
+time, where the host counts them, else the bytes that it moves in a second of
+CPU time: what waits for memory stays on its CPU, and moves less.
+"""
+
+from collections.abc import Iterable
+from collections.abc import Mapping
+from collections.abc import Sequence
+from collections import Counter
+from dataclasses import dataclass
+from dataclasses import field
+import enum
+import math
+import statistics
+
+from ghsched_placement import blame_trials as trials
+from ghsched_placement import bottleneck
+from ghsched_placement import service_level
+
+#: Busy time of vCPUs below which a server needs nothing.
+IDLE = 0.03
+#: Waiting for CPUs, and for memory to be reclaimed, from which on that
+#: explains a slow server.
+CPU_WAIT = bottleneck.DEFAULTS['cpu_wait'] / 100
+STALLED = bottleneck.DEFAULTS['memory_wait'] / 100
+#: Share of the time in which some thread of a server waited for I/O.
+IO_WAIT = 0.2
+#: Share of the memory bandwidth of a host NUMA node below which a node is
+#: quiet: nothing waits for memory there.
+QUIET = 0.5
+#: Share of what a host NUMA node delivers below which a guest alone disturbs
+#: nobody.
+SMALL = 0.1
+#: Strength of a correlation from which on it counts by itself.
+SURE = 0.5
+#: Share of what others use below which a guest is not tried with a cap.
+WORTH_A_TRIAL = 0.03
+#: Guests that are tried with a cap, at most.
+CANDIDATES = 4
+#: Points from which on a correlation is computed.
+POINTS = 6
+#: Standard normal quantile of the one-sided confidence of a correlation.
+_ONE_SIDED = 1.282
+
+#: Key in place of a guest's UUID: all that no guest moves.
+HOST = ''
+
+
+class Kind(enum.StrEnum):
+    """Kind of an answer."""
+
+    #: A guest disturbs the server.
+    GUEST = 'guest'
+    #: Processes or devices of the host do.
+    HOST = 'host'
+    #: Memory does not slow the server down; the cause says what does.
+    NOT_MEMORY = 'not memory'
+    #: Nobody disturbs the server.
+    NOBODY = 'nobody'
+    #: The figures do not suffice.
+    UNKNOWN = 'unknown'
+
+
+class Cause(enum.StrEnum):
+    """Cause other than another guest, the first that applies."""
+
+    OWN_CAP = 'own cap'
+    CPU_WAIT = 'CPUs'
+    RECLAIM = 'memory reclaim'
+    IO = 'I/O'
+    IDLE = 'idle'
+
+
+@dataclass(frozen=True)
+class Sample:
+    """Figures on a server's host NUMA nodes in one period; None if unknown.
+
+    :param time: seconds since 1970 at its end.
+    :param seconds: length.
+    :param rates: bytes per second by guest UUID, and of HOST.
+    :param load: bandwidth of the busiest of the nodes by its capacity.
+    :param busy: busy time of the server's vCPUs, 0 to 1.
+    :param cpu_wait: time in which they were ready and did not run.
+    :param stalled: time in which the server waited for memory reclaim.
+    :param io_wait: time in which the server waited for I/O.
+    :param cap: bytes per second that the server's control group allows.
+    :param cached: bytes of the server in the L3 caches.
+    :param work: instructions in a second of CPU time.
+    """
+
+    time: float
+    seconds: float
+    rates: Mapping[str, float]
+    load: float | None = None
+    busy: float | None = None
+    cpu_wait: float | None = None
+    stalled: float | None = None
+    io_wait: float | None = None
+    cap: float | None = None
+    cached: float | None = None
+    work: float | None = None
+
+    def compute_figure(self, server: str) -> float | None:
+        """Return a server's figure in this period; None if unknown."""
+        if self.work is not None:
+            return self.work
+        rate = self.rates.get(server)
+        if rate is None or self.busy is None:
+            return rate
+        return rate / self.busy if self.busy >= IDLE else None
+
+
+@dataclass(frozen=True)
+class Suspect:
+    """Evidence against one guest, or the host.
+
+    :param share: share of what all but the server usually use on the nodes.
+    :param node_share: share of what the nodes deliver at present; None if
+        unknown.
+    :param correlation: rank correlation of its bandwidth with the server's
+        figure; None if there are too few points, or one of both is constant.
+    :param points: points of the correlation.
+    :param strength: of the correlation, 0 to 1: how far its sign is below 0
+        with a confidence of nine tenths.
+    :param effect: effect of a cap on it; None without a trial.
+    :param untried: reason why it was not capped; empty if it was, or if
+        nobody asked for it.
+    """
+
+    uuid: str
+    share: float
+    node_share: float | None = None
+    correlation: float | None = None
+    points: int = 0
+    strength: float = 0.0
+    effect: trials.Effect | None = None
+    untried: str = ''
+
+    @property
+    def score(self) -> float:
+        """Order of suspects before a trial: the share, and half as much
+        again for a correlation.
+        """
+        return self.share * (1 + self.strength / 2)
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Answer to the question who disturbs a server.
+
+    :param suspect: UUID of the guest; empty for any kind but GUEST.
+    :param cause: other cause; only of kind NOT_MEMORY.
+    :param proven: whether a trial has shown it.
+    :param value: figure of the cause, or load of the nodes; None if unknown.
+    """
+
+    kind: Kind
+    suspect: str = ''
+    cause: Cause | None = None
+    proven: bool = False
+    value: float | None = None
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """All evidence about one server.
+
+    :param suspects: the worst first.
+    :param load: load of the busiest of the nodes; None if unknown.
+    :param tried: trials by guest.
+    :param samples: samples of the last seconds before the trials.
+    """
+
+    verdict: Verdict
+    suspects: tuple[Suspect, ...] = ()
+    load: float | None = None
+    tried: Mapping[str, Sequence[trials.Trial]] = field(default_factory=dict)
+    samples: tuple[Sample, ...] = ()
+
+
+# -- other causes -------------------------------------------------------------
+
+
+def find_other_cause(server: str, samples: Sequence[Sample]
+                     ) -> tuple[Cause, float] | None:
+    """Return the cause other than memory of a slow server with its figure;
+    None if there is none.
+
+    :param samples: samples with the waiting times of the server.
+    """
+    used = _median(sample.rates.get(server) for sample in samples)
+    cap = _median(sample.cap for sample in samples)
+    if used is not None and cap and used >= service_level.CAP_REACHED * cap:
+        return Cause.OWN_CAP, used / cap
+    found = (
+        (Cause.CPU_WAIT, CPU_WAIT, [one.cpu_wait for one in samples]),
+        (Cause.RECLAIM, STALLED, [one.stalled for one in samples]),
+        (Cause.IO, IO_WAIT, [one.io_wait for one in samples]))
+    for cause, limit, values in found:
+        value = _median(values)
+        if value is not None and value >= limit:
+            return cause, value
+    busy = _median(sample.busy for sample in samples)
+    if busy is not None and busy < IDLE:
+        return Cause.IDLE, busy
+    return None
+
+
+def _median(values: Iterable[float | None]) -> float | None:
+    """Return the median of the known values; None without one."""
+    known = [value for value in values if value is not None]
+    return statistics.median(known) if known else None
+
+
+def compute_load(samples: Sequence[Sample]) -> float | None:
+    """Return the median load of a server's nodes; None if unknown."""
+    return _median(sample.load for sample in samples)
+
+
+# -- suspects -----------------------------------------------------------------
+
+
+def rank_suspects(server: str, record: Sequence[Sample],
+                  samples: Sequence[Sample]) -> tuple[Suspect, ...]:
+    """Return the evidence of shares and correlation, the worst guest first.
+
+    :param record: samples of the last minutes.
+    :param samples: samples of the last seconds.
+    """
+    usual = find_usual_rates(record, samples)
+    usual.pop(server, None)
+    now = _mean_rates(samples)
+    total, used = sum(usual.values()), sum(now.values())
+    load = compute_load(samples)
+    found = []
+    for uuid, rate in usual.items():
+        if not rate:
+            continue
+        value, points = _correlate(server, uuid, [*record, *samples])
+        found.append(Suspect(
+            uuid, rate / total,
+            None if load is None or not used else
+            load * now.get(uuid, 0.0) / used,
+            value, points, _compute_strength(value, points)))
+    return tuple(sorted(found, key=lambda one: one.score, reverse=True))
+
+
+def find_usual_rates(record: Sequence[Sample],
+                     samples: Sequence[Sample]) -> dict[str, float]:
+    """Return the bandwidth by guest: the mean of the last seconds, or that of
+    the last minutes where it is more, as a guest may just rest.
+    """
+    now, before = _mean_rates(samples), _mean_rates(record)
+    return {uuid: max(rate, before.get(uuid, 0.0))
+            for uuid, rate in now.items()}
+
+
+def _mean_rates(samples: Sequence[Sample]) -> dict[str, float]:
+    """Return the mean bandwidth by guest; 0 where a sample lacks a guest."""
+    seconds = sum(sample.seconds for sample in samples)
+    found: dict[str, float] = {}
+    for sample in samples:
+        for uuid, rate in sample.rates.items():
+            found[uuid] = found.get(uuid, 0.0) + rate * (
+                sample.seconds / seconds)
+    return found
+
+
+def _correlate(server: str, suspect: str, samples: Sequence[Sample]
+               ) -> tuple[float | None, int]:
+    """Return the rank correlation of a suspect's bandwidth with the server's
+    figure, and its number of points.
+    """
+    pairs = [(sample.rates.get(suspect, 0.0), figure) for sample in samples
+             if (figure := sample.compute_figure(server)) is not None]
+    if len(pairs) < POINTS:
+        return None, len(pairs)
+    try:
+        return statistics.correlation(
+            _rank([one for one, _figure in pairs]),
+            _rank([two for _rate, two in pairs])), len(pairs)
+    except statistics.StatisticsError:      # one of both is constant
+        return None, len(pairs)
+
+
+def _rank(values: Sequence[float]) -> list[float]:
+    """Return the rank of each value; equal values have their mean rank."""
+    ordered = sorted(values)
+    first = {value: place for place, value
+             in reversed(list(enumerate(ordered)))}
+    count = Counter(ordered)
+    return [first[value] + (count[value] - 1) / 2 for value in values]
+
+
+def _compute_strength(correlation: float | None, points: int) -> float:
+    """Return how far below 0 a correlation is with a confidence of 9/10, by
+    Fisher's transformation; 0 if it may be positive.
+    """
+    if correlation is None or correlation >= 0 or points <= 3:
+        return 0.0
+    sure = math.atanh(min(-correlation, 0.999)) - (
+        _ONE_SIDED / math.sqrt(points - 3))
+    return max(0.0, math.tanh(sure))
+
+
+def choose_candidates(suspects: Sequence[Suspect]) -> tuple[str, ...]:
+    """Return the UUIDs of the guests that a cap should be tried on."""
+    return tuple(one.uuid for one in suspects if one.uuid != HOST
+                 and one.share >= WORTH_A_TRIAL)[:CANDIDATES]
+
+
+# -- the verdict --------------------------------------------------------------
+
+
+def judge_by_figures(server: str, suspects: Sequence[Suspect],
+                     samples: Sequence[Sample]) -> Verdict:
+    """Return the verdict by shares and correlation alone."""
+    other = find_other_cause(server, samples)
+    if other is not None:
+        return Verdict(Kind.NOT_MEMORY, cause=other[0], value=other[1])
+    load = compute_load(samples)
+    if not suspects:
+        return Verdict(Kind.NOBODY if samples else Kind.UNKNOWN, value=load)
+    first = suspects[0]
+    # A correlated guest may just rest, and so leave the node quiet.
+    likely = first.strength >= SURE and first.share >= SMALL
+    if load is not None and load < QUIET and not likely:
+        return Verdict(Kind.NOBODY, value=load)
+    part = first.share if first.node_share is None else first.node_share
+    if part < SMALL and not likely:
+        return Verdict(Kind.NOBODY, value=load)
+    return Verdict(Kind.HOST if first.uuid == HOST else Kind.GUEST,
+                   first.uuid, value=load)
+
+
+def judge_by_trials(before: Verdict,
+                    tried: Mapping[str, Sequence[trials.Trial]]) -> Verdict:
+    """Return the verdict after trials.
+
+    :param before: verdict by figures.
+    :param tried: trials by guest.
+    """
+    if before.kind is Kind.NOT_MEMORY or not any(tried.values()):
+        return before
+    proven = {uuid: effect for uuid, done in tried.items()
+              if (effect := trials.measure_effect(done)) is not None
+              and effect.is_proven}
+    if proven:
+        worst = max(proven, key=lambda uuid: proven[uuid].mean)
+        return Verdict(Kind.GUEST, worst, proven=True,
+                       value=proven[worst].mean)
+    if before.kind is Kind.HOST:
+        return before
+    return Verdict(Kind.NOBODY, proven=all(
+        trials.is_cleared(done) for done in tried.values()),
+        value=before.value)

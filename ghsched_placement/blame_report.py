@@ -1,0 +1,280 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""Report of who disturbs a server, as JSON and text (pure).
+
+It is that of ``openstack ghsched server blame``, of nova-api and of
+``ghsched-host blame``.
+
+The keys of the JSON are stable: none is renamed or removed. What is not known
+is null.
+
+server
+    ``uuid``, ``name`` and ``host``.
+verdict
+    ``kind``: ``guest``, ``host`` (what no guest moves that is measured by
+    itself), ``not memory``, ``nobody`` or ``unknown``; ``suspect`` and
+    ``name`` of the guest; ``cause`` of a server that memory does not slow
+    down: ``own cap``, ``CPUs``, ``memory reclaim``, ``I/O`` or ``idle``;
+    ``value``, the figure of the cause, the effect of the guest's cap, or the
+    load; ``proven``, whether trials have shown it.
+prove
+    Whether suspects were capped.
+nodes
+    Host NUMA nodes of the server.
+load
+    Bandwidth of the busiest of them by what it can deliver.
+figure
+    What the server is judged by: ``bandwidth`` or ``instructions``, in a
+    second of CPU time.
+own
+    ``busy``, ``cpu_wait``, ``stalled`` and ``io_wait`` of the server, as
+    shares of the time, ``used`` and ``cap`` in bytes per second.
+suspects
+    The worst first: ``uuid`` (null of what no guest moves), ``name``,
+    ``project``, ``share`` of what others use, ``node_share`` of what the node
+    delivers, ``correlation``, its ``points`` and ``strength``, ``effect`` of
+    a cap with ``low`` and ``high`` of its interval of 99 %, ``trials``,
+    ``by_cache``, and ``untried``, the reason why it was not capped.
+trials
+    In order: ``suspect`` and the server's figure ``before``, ``during`` and
+    ``after`` the cap.
+"""
+
+from collections.abc import Iterator
+from collections.abc import Mapping
+from collections.abc import Sequence
+from dataclasses import dataclass
+import math
+import statistics
+from typing import Any
+
+from ghsched_placement import blame
+from ghsched_placement import policy as policies
+
+#: Of the action of nova-api.
+KEY = 'blame'
+
+HEADER = ('Guest', 'Share (%)', 'Of Node (%)', 'Correlation', 'Strength',
+          'Effect of Cap (%)', 'From (%)', 'To (%)', 'Trials', 'Not Tried')
+
+#: Suspects in a report at most.
+SUSPECTS_SHOWN = 10
+
+
+@dataclass(frozen=True)
+class Named:
+    """Name and project of a guest; empty if unknown."""
+
+    name: str
+    project: str = ''
+
+
+_NOBODY = Named('')
+
+
+def make_report(server: str, host: str, nodes: Sequence[int],
+                found: blame.Evidence, names: Mapping[str, Named],
+                prove: bool) -> dict[str, Any]:
+    """Return the report of the evidence about a server.
+
+    :param server: UUID of the server.
+    :param names: guests by UUID.
+    :param prove: whether suspects were capped.
+    """
+    verdict = found.verdict
+    return {
+        'server': {'uuid': server, 'host': host,
+                   'name': names.get(server, _NOBODY).name or None},
+        'verdict': {
+            'kind': str(verdict.kind), 'suspect': verdict.suspect or None,
+            'name': names.get(verdict.suspect, _NOBODY).name or None,
+            'cause': str(verdict.cause) if verdict.cause else None,
+            'value': _round(verdict.value), 'proven': verdict.proven},
+        'prove': prove, 'nodes': sorted(nodes), 'load': _round(found.load),
+        'figure': 'instructions' if any(
+            one.work is not None for one in found.samples) else 'bandwidth',
+        'own': _report_own(server, found.samples),
+        'suspects': [_report_suspect(one, names)
+                     for one in found.suspects[:SUSPECTS_SHOWN]],
+        'trials': [{'suspect': uuid, 'before': round(trial.before),
+                    'during': round(trial.during),
+                    'after': round(trial.after)}
+                   for uuid, done in found.tried.items() for trial in done]}
+
+
+def _report_own(server: str, samples: Sequence[blame.Sample]
+                ) -> dict[str, float | None]:
+    """Return the medians of a server's own figures."""
+    values: dict[str, list[float | None]] = {
+        name: [getattr(one, name) for one in samples]
+        for name in ('busy', 'cpu_wait', 'stalled', 'io_wait', 'cap')}
+    values['used'] = [one.rates.get(server) for one in samples]
+    known = {name: [one for one in found if one is not None]
+             for name, found in values.items()}
+    return {name: _round(statistics.median(found)) if found else None
+            for name, found in known.items()}
+
+
+def _report_suspect(one: blame.Suspect,
+                    names: Mapping[str, Named]) -> dict[str, Any]:
+    """Return the report of the evidence against one guest, or the host."""
+    named, effect = names.get(one.uuid, _NOBODY), one.effect
+    return {
+        'uuid': one.uuid or None, 'name': named.name or one.uuid or None,
+        'project': named.project or None,
+        'share': _round(one.share), 'node_share': _round(one.node_share),
+        'correlation': _round(one.correlation), 'points': one.points,
+        'strength': _round(one.strength),
+        'effect': _round(effect.mean) if effect else None,
+        'low': _round(effect.low) if effect else None,
+        'high': _round(effect.high) if effect else None,
+        'trials': effect.trials if effect else 0,
+        'by_cache': bool(effect and effect.by_cache),
+        'untried': one.untried or None}
+
+
+def _round(value: float | None) -> float | None:
+    """Return a value with four significant digits; None if it is not finite.
+    """
+    if value is None or not math.isfinite(value):
+        return None
+    return float(f'{value:.4g}')
+
+
+def parse_request(asked: Mapping[str, Any]) -> bool:
+    """Return whether suspects may be capped, by the body of the API action.
+
+    :raises PolicyError: when the request is malformed.
+    """
+    for name in (KEY, 'prove'):
+        if not isinstance(asked.get(name, False), bool):
+            raise policies.PolicyError(name, 'must be true or false')
+    if not asked[KEY] or set(asked) - {KEY, 'prove'}:
+        raise policies.PolicyError(KEY, 'must be true, and stand beside '
+                                        '"prove" alone')
+    return asked.get('prove', False)
+
+
+def hide_others(shown: Mapping[str, Any], project: str) -> dict[str, Any]:
+    """Return a report without names of guests of other projects, for a user
+    who is no admin.
+    """
+    places = {one['uuid']: f'other guest {number}' for number, one
+              in enumerate(shown['suspects'], 1)
+              if one['uuid'] and one['project'] != project}
+
+    def hide(uuid: str | None) -> str | None:
+        return places.get(uuid, uuid)
+
+    verdict = shown['verdict']
+    return {
+        **shown,
+        'verdict': {**verdict, 'suspect': hide(verdict['suspect']),
+                    'name': places.get(verdict['suspect'], verdict['name'])},
+        'suspects': [{
+            **one, 'uuid': hide(one['uuid']), 'project': None,
+            'name': places.get(one['uuid'], one['name'])}
+            for one in shown['suspects']],
+        'trials': [{**one, 'suspect': hide(one['suspect'])}
+                   for one in shown['trials']]}
+
+
+# -- text ---------------------------------------------------------------------
+
+
+def list_rows(shown: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
+    """Yield a table row for each suspect of a report, as HEADER."""
+    for one in shown['suspects']:
+        tried = one['effect'] is not None and one['trials'] > 1
+        yield (
+            one['name'] or '(the host)', _percent(one['share']),
+            _percent(one['node_share']), _number(one['correlation']),
+            _number(one['strength']),
+            _percent(one['effect']), _percent(one['low']) if tried else '-',
+            _percent(one['high']) if tried else '-', str(one['trials']),
+            one['untried'] or '-')
+
+
+def _percent(value: float | None) -> str:
+    return '-' if value is None else f'{100 * value:.0f}'
+
+
+def _number(value: float | None) -> str:
+    return '-' if value is None else f'{value:.2f}'
+
+
+def summarize(shown: Mapping[str, Any]) -> str:
+    """Return the verdict of a report as sentences."""
+    verdict, own = shown['verdict'], shown['own']
+    name = shown['server']['name'] or shown['server']['uuid']
+    return _SENTENCES[verdict['kind']](name, verdict, own, shown)
+
+
+def _of_guest(name: str, verdict: Mapping[str, Any], _own: Any,
+              shown: Mapping[str, Any]) -> str:
+    guest = verdict['name'] or verdict['suspect']
+    if not verdict['proven']:
+        return (f'{guest} probably disturbs {name} most, by its share of the '
+                'bandwidth' + ('; no trial has shown it.' if shown['prove']
+                               else '; --prove shows whether it does.'))
+    one = next(one for one in shown['suspects']
+               if one['uuid'] == verdict['suspect'])
+    return (f'{guest} disturbs {name}: while it was capped, {name} '
+            + ('fetched from memory' if one['by_cache'] else 'did')
+            + f' {_percent(one["effect"])} % '
+            + ('less' if one['by_cache'] else 'more')
+            + f' ({_percent(one["low"])} to {_percent(one["high"])} %, '
+            f'{one["trials"]} trials).')
+
+
+def _of_host(name: str, *_rest: Any) -> str:
+    return (f'{name} is probably disturbed most by what no guest moves that '
+            'is measured by itself: processes and devices of the host, and '
+            'guests without ghsched:monitor.')
+
+
+def _of_other(name: str, verdict: Mapping[str, Any], own: Mapping[str, Any],
+              _shown: Any) -> str:
+    text = {
+        blame.Cause.OWN_CAP: 'it has reached the cap of its flavor',
+        blame.Cause.CPU_WAIT: 'its vCPUs wait for CPUs of the host',
+        blame.Cause.RECLAIM: 'it waits for memory to be reclaimed',
+        blame.Cause.IO: 'it waits for I/O',
+        blame.Cause.IDLE: 'its vCPUs are idle',
+    }[blame.Cause(verdict['cause'])]
+    return (f'Not memory: {name} is slow, if it is, because {text} '
+            f'({_percent(verdict["value"])} %).')
+
+
+def _of_nobody(name: str, verdict: Mapping[str, Any], _own: Any,
+               shown: Mapping[str, Any]) -> str:
+    load = shown['load']
+    text = f'Nobody disturbs {name} by memory'
+    if verdict['proven']:
+        text += ': no cap on a guest has changed its figure'
+    elif shown['trials']:
+        text += ', as far as the trials show: none has a clear effect'
+    if load is not None:
+        text += f'; its nodes deliver {_percent(load)} % of what they can'
+    return text + '.'
+
+
+def _of_unknown(name: str, *_rest: Any) -> str:
+    return (f'The bandwidth of {name} is not known, so nothing can be said; '
+            'has it ghsched:monitor or a bandwidth policy?')
+
+
+_SENTENCES = {
+    blame.Kind.GUEST: _of_guest, blame.Kind.HOST: _of_host,
+    blame.Kind.NOT_MEMORY: _of_other, blame.Kind.NOBODY: _of_nobody,
+    blame.Kind.UNKNOWN: _of_unknown}

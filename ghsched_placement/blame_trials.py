@@ -1,0 +1,168 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""Trials of a proof: a suspect is capped for moments, and let go (pure).
+
+Each trial compares the server's figure while the suspect is capped with its
+figures just before and just after, so that slow changes of the server's own
+demand cancel out. Trials are repeated until a t interval of their mean is
+clear, of one suspect after the other.
+"""
+
+from collections.abc import Mapping
+from collections.abc import Sequence
+from dataclasses import dataclass
+import math
+import statistics
+
+#: Effect (relative) below which a suspect disturbs nobody.
+LEAST_EFFECT = 0.05
+#: Trials from which on an interval may prove a suspect, and may clear one;
+#: trials of one suspect at most.
+PROVING_TRIALS = 2
+CLEARING_TRIALS = 3
+MOST_TRIALS = 20
+#: Ratio of a figure before a cap and after it, or of a suspect's bandwidth,
+#: from which on something else has changed meanwhile.
+CHANGED = 1.3
+#: Relative growth of a server's part of the L3 cache that counts as one.
+CACHE_GROWTH = 0.1
+
+#: Quantiles of Student's t distribution by degrees of freedom from 1 on, of
+#: two-sided confidences of 99 % (to prove) and 90 % (to clear).
+_T_PROVE = (63.66, 9.925, 5.841, 4.604, 4.032, 3.707, 3.499, 3.355, 3.250,
+            3.169, 3.106, 3.055, 3.012, 2.977, 2.947, 2.921, 2.898, 2.878,
+            2.861, 2.845)
+_T_CLEAR = (6.314, 2.920, 2.353, 2.132, 2.015, 1.943, 1.895, 1.860, 1.833,
+            1.812, 1.796, 1.782, 1.771, 1.761, 1.753, 1.746, 1.740, 1.734,
+            1.729, 1.725)
+
+
+@dataclass(frozen=True)
+class Trial:
+    """Figures of a server before, while and after a suspect was capped.
+
+    :param cached: relative growth of the server's part of the L3 cache while
+        the suspect was capped; None if unknown.
+    """
+
+    before: float
+    during: float
+    after: float
+    cached: float | None = None
+
+    @property
+    def change(self) -> float:
+        """Natural logarithm of the figure while capped by the mean of before
+        and after.
+        """
+        return math.log(self.during) - (
+            math.log(self.before) + math.log(self.after)) / 2
+
+
+@dataclass(frozen=True)
+class Effect:
+    """Effect of a cap of a suspect on a server, relative to its figure.
+
+    :param mean: mean of the trials.
+    :param low: lower end of the interval of 99 %.
+    :param high: upper end of the interval of 99 %.
+    :param by_cache: whether the server moved less while capped because more
+        of it was in the L3 cache; the effect is then what it moved less.
+    """
+
+    mean: float
+    low: float
+    high: float
+    trials: int
+    by_cache: bool = False
+
+    @property
+    def is_proven(self) -> bool:
+        """Whether the suspect disturbs the server beyond doubt."""
+        return (self.trials >= PROVING_TRIALS and self.low > 0
+                and self.mean >= LEAST_EFFECT)
+
+
+def is_steady(before: float, after: float) -> bool:
+    """Whether a figure before a cap and after it is about the same."""
+    return max(before, after) <= CHANGED * min(before, after)
+
+
+def measure_effect(done: Sequence[Trial]) -> Effect | None:
+    """Return the effect that the trials of one suspect show; None without a
+    trial.
+    """
+    if not done:
+        return None
+    sign = -1 if _is_by_cache(done) else 1
+    changes = [sign * trial.change for trial in done]
+    mean, half = _compute_interval(changes, _T_PROVE)
+    return Effect(math.expm1(mean), _to_relative(mean - half),
+                  _to_relative(mean + half), len(changes), sign < 0)
+
+
+def _is_by_cache(done: Sequence[Trial]) -> bool:
+    """Whether a server moved less while its part of the L3 cache grew."""
+    grown = [trial.cached for trial in done if trial.cached is not None]
+    return bool(grown) and statistics.median(grown) >= CACHE_GROWTH and (
+        statistics.fmean(trial.change for trial in done) < 0)
+
+
+def _compute_interval(values: Sequence[float], quantiles: Sequence[float]
+                      ) -> tuple[float, float]:
+    """Return mean and half width of the t interval of values."""
+    if len(values) < 2:
+        return values[0], math.inf
+    free = min(len(values) - 1, len(quantiles))
+    return statistics.fmean(values), quantiles[free - 1] * (
+        statistics.stdev(values) / math.sqrt(len(values)))
+
+
+def _to_relative(logarithm: float) -> float:
+    """Return a relative change by its logarithm, between -1 and 100."""
+    return math.expm1(min(max(logarithm, -50.0), math.log(101)))
+
+
+def is_cleared(done: Sequence[Trial]) -> bool:
+    """Whether trials show that a suspect has no effect worth mentioning."""
+    if len(done) < CLEARING_TRIALS:
+        return False
+    mean, half = _compute_interval(
+        [(-1 if _is_by_cache(done) else 1) * trial.change for trial in done],
+        _T_CLEAR)
+    return mean + half < math.log1p(LEAST_EFFECT)
+
+
+def choose_next(candidates: Sequence[str],
+                done: Mapping[str, Sequence[Trial]]) -> str | None:
+    """Return the suspect that should be capped next; None if nothing is left
+    to be shown.
+
+    Each suspect is tried once, then the one with the largest effect until
+    its interval is clear.
+
+    :param candidates: the most likely one first.
+    """
+    for uuid in candidates:
+        if not done.get(uuid):
+            return uuid
+    effects = {uuid: effect for uuid in candidates
+               if (effect := measure_effect(done[uuid])) is not None}
+    ordered = sorted(effects, key=lambda uuid: effects[uuid].mean,
+                     reverse=True)
+    for uuid in ordered:
+        if effects[uuid].is_proven:
+            return None
+        if not is_cleared(done[uuid]) and len(done[uuid]) < MOST_TRIALS:
+            return uuid
+    return None

@@ -1,0 +1,203 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+
+from ghsched_placement import blame
+from ghsched_placement import blame_trials
+from ghsched_placement.tests import base
+
+SERVER = 'server'
+
+
+def sample(number=0, server=10.0, load=0.8, busy=1.0, **rates):
+    return blame.Sample(60.0 * number, 1.0, {SERVER: server, **rates}, load,
+                        busy)
+
+
+def trial(change, before=100.0):
+    return blame_trials.Trial(before, before * (1 + change), before)
+
+
+class OtherCauseTest(base.TestCase):
+
+    def find(self, **fields):
+        return blame.find_other_cause(SERVER, [blame.Sample(
+            1.0, 1.0, {SERVER: 96.0}, **{'busy': 0.9, **fields})] * 3)
+
+    def test_cause_of_waiting_server_is_what_it_waits_for(self):
+        for fields, cause in (
+                ({'cap': 100.0}, blame.Cause.OWN_CAP),
+                ({'cpu_wait': 0.1}, blame.Cause.CPU_WAIT),
+                ({'stalled': 0.05}, blame.Cause.RECLAIM),
+                ({'io_wait': 0.2}, blame.Cause.IO),
+                ({'busy': 0.01}, blame.Cause.IDLE)):
+            self.assertEqual(cause, (self.find(**fields) or [None])[0],
+                             fields)
+
+    def test_cause_of_server_below_the_limits_is_none(self):
+        self.assertIsNone(self.find(cap=110.0, cpu_wait=0.09, stalled=0.04,
+                                    io_wait=0.19))
+        self.assertIsNone(self.find(busy=None))
+
+    def test_cause_is_the_usual_one_and_not_that_of_one_sample(self):
+        samples = [sample(), sample(), blame.Sample(
+            1.0, 1.0, {SERVER: 10.0}, busy=1.0, cpu_wait=0.9)]
+        self.assertEqual(blame.Cause.CPU_WAIT, blame.find_other_cause(
+            SERVER, samples)[0])
+        samples += [blame.Sample(1.0, 1.0, {SERVER: 10.0}, busy=1.0,
+                                 cpu_wait=0.0)] * 2
+        self.assertIsNone(blame.find_other_cause(SERVER, samples))
+
+
+class FigureTest(base.TestCase):
+
+    def test_figure_is_bandwidth_in_a_second_of_cpu_time(self):
+        self.assertEqual(20.0, sample(busy=0.5).compute_figure(SERVER))
+        self.assertEqual(10.0, sample(busy=None).compute_figure(SERVER))
+        self.assertIsNone(sample(busy=0.01).compute_figure(SERVER))
+        self.assertIsNone(sample().compute_figure('other'))
+
+    def test_figure_with_instructions_is_their_number(self):
+        self.assertEqual(7.0, blame.Sample(
+            1.0, 1.0, {SERVER: 3.0}, work=7.0).compute_figure(SERVER))
+
+
+class SuspectTest(base.TestCase):
+
+    def test_shares_are_of_what_others_use(self):
+        found = blame.rank_suspects(
+            SERVER, (), [sample(server=20.0, a=45.0, b=15.0)] * 2)
+        self.assertEqual([('a', 0.75), ('b', 0.25)],
+                         [(one.uuid, one.share) for one in found])
+        # Of 80 units 45 are of a, and they are 0.8 of what the node delivers.
+        self.assertAlmostEqual(0.45, found[0].node_share)
+
+    def test_guest_that_rests_has_the_share_of_the_last_minutes(self):
+        found = blame.rank_suspects(
+            SERVER, [sample(a=90.0, b=10.0)], [sample(a=0.0, b=10.0)])
+        self.assertEqual([('a', 0.9), ('b', 0.1)],
+                         [(one.uuid, one.share) for one in found])
+
+    def test_correlation_of_a_guest_that_takes_what_the_server_lacks(self):
+        record = [sample(number, server=10.0 - number, a=50.0 + number,
+                         b=20.0) for number in range(8)]
+        found = {one.uuid: one for one in blame.rank_suspects(
+            SERVER, record, [sample(a=50.0, b=20.0)])}
+        self.assertLess(found['a'].correlation, -0.9)
+        self.assertEqual(9, found['a'].points)
+        self.assertGreater(found['a'].strength, 0.8)
+        self.assertEqual((None, 0.0),
+                         (found['b'].correlation, found['b'].strength))
+
+    def test_few_points_have_no_correlation(self):
+        found, = blame.rank_suspects(
+            SERVER, (), [sample(number, server=10.0 - number, a=number + 1.0)
+                         for number in range(5)])
+        self.assertEqual((None, 5), (found.correlation, found.points))
+
+    def test_candidates_are_large_guests_and_never_the_host(self):
+        suspects = blame.rank_suspects(SERVER, (), [sample(
+            **{blame.HOST: 500.0, 'tiny': 5.0},
+            **{f'guest-{number}': 100.0 - number for number in range(6)})])
+        self.assertEqual(
+            ('guest-0', 'guest-1', 'guest-2', 'guest-3'),
+            blame.choose_candidates(suspects))
+
+
+class VerdictTest(base.TestCase):
+
+    def judge(self, *samples):
+        return blame.judge_by_figures(
+            SERVER, blame.rank_suspects(SERVER, (), samples), samples)
+
+    def test_verdict_on_a_full_node_is_the_largest_guest(self):
+        found = self.judge(sample(a=40.0, b=20.0))
+        self.assertEqual((blame.Kind.GUEST, 'a', False),
+                         (found.kind, found.suspect, found.proven))
+
+    def test_verdict_on_a_quiet_node_is_nobody(self):
+        self.assertEqual(blame.Kind.NOBODY,
+                         self.judge(sample(a=40.0, load=0.4)).kind)
+
+    def test_verdict_among_many_small_guests_is_nobody(self):
+        self.assertEqual(blame.Kind.NOBODY, self.judge(sample(
+            **{f'guest-{number}': 9.0 for number in range(20)})).kind)
+
+    def test_verdict_without_figures_is_unknown(self):
+        self.assertEqual(blame.Kind.UNKNOWN, self.judge().kind)
+
+    def test_verdict_on_what_no_guest_moves_is_the_host(self):
+        self.assertEqual(blame.Kind.HOST, self.judge(
+            sample(a=10.0, **{blame.HOST: 70.0})).kind)
+
+    def test_trials_overrule_the_figures(self):
+        before = self.judge(sample(a=40.0, b=20.0))
+        proven = [trial(0.3), trial(0.31), trial(0.29), trial(0.3)]
+        without = [trial(0.001), trial(-0.001), trial(0.0)]
+        found = blame.judge_by_trials(before, {'a': without, 'b': proven})
+        self.assertEqual((blame.Kind.GUEST, 'b', True),
+                         (found.kind, found.suspect, found.proven))
+        found = blame.judge_by_trials(before, {'a': without})
+        self.assertEqual((blame.Kind.NOBODY, '', True),
+                         (found.kind, found.suspect, found.proven))
+
+    def test_unclear_trials_prove_nothing(self):
+        before = self.judge(sample(a=40.0))
+        found = blame.judge_by_trials(
+            before, {'a': [trial(0.3), trial(-0.2), trial(0.2)]})
+        self.assertEqual((blame.Kind.NOBODY, False),
+                         (found.kind, found.proven))
+        self.assertEqual(before, blame.judge_by_trials(before, {}))
+
+
+class TrialTest(base.TestCase):
+
+    def test_interval_of_a_steady_effect_is_clear(self):
+        found = blame_trials.measure_effect(
+            [trial(0.20), trial(0.22), trial(0.18), trial(0.21)])
+        self.assertTrue(found.is_proven)
+        self.assertTrue(0.1 < found.low < 0.2 < found.high < 0.35, found)
+
+    def test_small_or_unsteady_effect_is_not_proven(self):
+        for changes in ((0.02, 0.021, 0.019, 0.02), (0.5, 0.1, 0.02, 0.4),
+                        (0.3,), (0.3, 0.28)):
+            self.assertFalse(blame_trials.measure_effect(
+                list(map(trial, changes))).is_proven, changes)
+
+    def test_growing_cache_with_less_bandwidth_is_an_effect(self):
+        def fetched(change):
+            return blame_trials.Trial(100.0, 100.0 * (1 - change), 100.0,
+                                      cached=0.5)
+        found = blame_trials.measure_effect(
+            [fetched(0.3), fetched(0.31), fetched(0.29)])
+        self.assertTrue(found.by_cache and found.is_proven, found)
+        found = blame_trials.measure_effect(
+            [trial(-0.3), trial(-0.31), trial(-0.29)])
+        self.assertFalse(found.by_cache or found.is_proven)
+
+    def test_next_suspect_is_each_once_then_the_worst_until_it_is_clear(self):
+        done = {}
+        self.assertEqual('a', blame_trials.choose_next(('a', 'b'), done))
+        done['a'] = [trial(0.0)]
+        self.assertEqual('b', blame_trials.choose_next(('a', 'b'), done))
+        done['b'] = [trial(0.2)]
+        self.assertEqual('b', blame_trials.choose_next(('a', 'b'), done))
+        done['b'] = [trial(0.2), trial(0.201), trial(0.199)]
+        self.assertIsNone(blame_trials.choose_next(('a', 'b'), done))
+
+    def test_next_suspect_after_cleared_ones_is_another(self):
+        cleared = [trial(0.0), trial(0.001), trial(-0.001)]
+        self.assertTrue(blame_trials.is_cleared(cleared))
+        self.assertEqual('b', blame_trials.choose_next(
+            ('a', 'b'), {'a': cleared, 'b': [trial(-0.1)]}))
+        self.assertIsNone(blame_trials.choose_next(
+            ('a',), {'a': cleared}))

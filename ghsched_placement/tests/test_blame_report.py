@@ -1,0 +1,108 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+
+import json
+
+from ghsched_placement import blame
+from ghsched_placement import blame_report
+from ghsched_placement import blame_trials
+from ghsched_placement import policy as policies
+from ghsched_placement.tests import base
+
+NAMES = {'s': blame_report.Named('web', 'mine'),
+         'a': blame_report.Named('noisy', 'other'),
+         'b': blame_report.Named('calm', 'mine')}
+EFFECT = blame_trials.Effect(0.42, 0.3, 0.55, 4)
+SAMPLE = blame.Sample(1.0, 1.0, {'s': 5e9, 'a': 4e10}, 0.8, 0.9, 0.01)
+
+
+def report(kind=blame.Kind.GUEST, prove=True, **verdict):
+    found = blame.Evidence(
+        blame.Verdict(kind, **verdict), (
+            blame.Suspect('a', 0.75, 0.5, -0.8, 12, 0.6,
+                          EFFECT if prove else None),
+            blame.Suspect('b', 0.2, untried='it may not'),
+            blame.Suspect(blame.HOST, 0.05)),
+        0.8, {'a': [blame_trials.Trial(1e9, 2e9, 1e9)]} if prove else {},
+        (SAMPLE,))
+    return blame_report.make_report('s', 'host_a', (1, 0), found, NAMES,
+                                    prove)
+
+
+class ReportTest(base.TestCase):
+
+    def test_report_is_json_with_all_evidence(self):
+        shown = json.loads(json.dumps(report(suspect='a', proven=True)))
+        self.assertEqual(
+            {'server', 'verdict', 'prove', 'nodes', 'load', 'figure', 'own',
+             'suspects', 'trials'}, set(shown))
+        self.assertEqual(('noisy', [0, 1], 5e9), (
+            shown['verdict']['name'], shown['nodes'], shown['own']['used']))
+        self.assertEqual(
+            (0.42, 0.3, 0.55, 4), tuple(
+                shown['suspects'][0][name] for name
+                in ('effect', 'low', 'high', 'trials')))
+        self.assertIsNone(shown['suspects'][2]['uuid'])
+        self.assertEqual([{'suspect': 'a', 'before': 10 ** 9,
+                           'during': 2 * 10 ** 9, 'after': 10 ** 9}],
+                         shown['trials'])
+
+    def test_rows_have_as_many_cells_as_the_header(self):
+        rows = list(blame_report.list_rows(report(suspect='a')))
+        self.assertEqual(
+            ('noisy', '75', '50', '-0.80', '0.60', '42', '30', '55', '4',
+             '-'), rows[0])
+        self.assertEqual({len(blame_report.HEADER)}, set(map(len, rows)))
+        self.assertEqual('(the host)', rows[2][0])
+
+    def test_effect_of_unbounded_interval_is_null(self):
+        found = blame.Evidence(blame.Verdict(blame.Kind.NOBODY), (
+            blame.Suspect('a', 1.0, effect=blame_trials.measure_effect(
+                [blame_trials.Trial(1.0, 2.0, 1.0)])),))
+        shown = blame_report.make_report('s', 'h', (), found, {}, True)
+        self.assertNotIn('Infinity', json.dumps(shown))
+
+    def test_sentence_of_each_verdict_names_the_reason(self):
+        for shown, text in (
+                (report(suspect='a', proven=True),
+                 'noisy disturbs web: while it was capped, web did 42 % more '
+                 '(30 to 55 %, 4 trials).'),
+                (report(suspect='a', prove=False), '--prove shows'),
+                (report(blame.Kind.HOST), 'no guest moves'),
+                (report(blame.Kind.NOBODY, proven=True), 'no cap'),
+                (report(blame.Kind.NOBODY), 'none has a clear effect'),
+                (report(blame.Kind.UNKNOWN), 'not known'),
+                *((report(blame.Kind.NOT_MEMORY, cause=cause, value=0.3),
+                   'Not memory') for cause in blame.Cause)):
+            self.assertIn(text, blame_report.summarize(shown))
+
+    def test_names_of_other_projects_are_hidden(self):
+        shown = blame_report.hide_others(
+            report(suspect='a', proven=True), 'mine')
+        text = json.dumps(shown)
+        for word in ('noisy', '"a"', '"other"'):
+            self.assertNotIn(word, text)
+        self.assertIn('calm', text)
+        self.assertEqual('other guest 1', shown['verdict']['name'])
+        self.assertIn('other guest 1 disturbs web',
+                      blame_report.summarize(shown))
+
+    def test_request_that_is_malformed_is_refused(self):
+        for asked in ({'blame': False}, {'blame': 1},
+                      {'blame': True, 'prove': 'yes'},
+                      {'blame': True, 'x': 1}):
+            self.assertRaises(policies.PolicyError,
+                              blame_report.parse_request, asked)
+        self.assertFalse(blame_report.parse_request({'blame': True}))
+        self.assertTrue(blame_report.parse_request(
+            {'blame': True, 'prove': True}))
