@@ -115,6 +115,8 @@ class GuestNode:
     :param memory_wait: as of a host node; one figure for all of the guest.
     :param remote: part of its memory that is on no node that its vCPUs ran
         on.
+    :param io_wait: time that some thread of it waited for I/O (PSI); one
+        figure for all of the guest.
     """
 
     guest: str
@@ -127,6 +129,7 @@ class GuestNode:
     bandwidth: float | None = None
     memory_wait: float | None = None
     remote: float | None = None
+    io_wait: float | None = None
 
 
 @dataclass(frozen=True)

@@ -50,18 +50,18 @@ from collections.abc import Mapping
 from collections.abc import Sequence
 import json
 from pathlib import Path
-import shutil
 import sys
 from typing import Any
 from typing import NamedTuple
 
 from oslo_config import cfg
-import prettytable
 
+from ghsched_nova.cmd import blame
 from ghsched_nova.cmd import configured
 from ghsched_nova.cmd import console
 from ghsched_nova.cmd import domains
 from ghsched_nova.cmd import retire
+from ghsched_nova.cmd import tables
 from ghsched_nova import guest_changes
 from ghsched_nova.host import engine
 from ghsched_nova.host import interrupts
@@ -115,6 +115,12 @@ def make_parser() -> argparse.ArgumentParser:
         'correct now, 1: the policy of a guest cannot be applied, 2: wrong '
         'usage or an error',
     )
+    blame.add_blame_options(_add_command(
+        commands, 'blame', blame.run_blame_command,
+        'find out which guest disturbs another one by memory, from shares of '
+        'the bandwidth, their correlation with its own figure, and trials '
+        'with caps; exit status 0: there is an answer, 2: wrong usage or an '
+        'error'))
     retire.add_retire_options(_add_command(
         commands, 'retire', retire.run_retire_command,
         'remove from Placement what this host has reported to it, before its '
@@ -331,20 +337,21 @@ def _render_changes_as_tables(
     actions += [(action.kind, '-', action.what, action.reason)
                 for action in changed.actions]
     if actions:
-        parts.append(_render_table(_ACTION_HEADER, actions))
+        parts.append(tables.render_table(_ACTION_HEADER, actions))
     problems = _make_problem_rows(names, report.problems)
     problems += [(names.get(problem.uuid, problem.uuid), '-', problem.reason)
                  for problem in changed.problems]
     if problems:
-        parts.append(_render_table(('Guest', 'Group', 'Problem'),
+        parts.append(tables.render_table(('Guest', 'Group', 'Problem'),
                      _merge_same_problems(problems)))
     if report.unmeasured:
-        parts.append(_render_table(
+        parts.append(tables.render_table(
             ('Guest', 'Group', 'Not measured'),
             _make_problem_rows(names, report.unmeasured)))
     if report.overlaps:
-        parts.append(_render_table(('Guest', 'Group', 'Ways of the L3'),
-                                   _make_problem_rows(names, report.overlaps)))
+        parts.append(tables.render_table(
+            ('Guest', 'Group', 'Ways of the L3'),
+            _make_problem_rows(names, report.overlaps)))
     capped = sum(guest.shared == naming.DEFAULT for guest in wanted.guests)
     # Those that were refused are not wanted.
     asking = {guest.domain.uuid for guest in wanted.guests} | (
@@ -378,16 +385,6 @@ def _merge_same_problems(
         guests.setdefault((group, reason), []).append(guest)
     return [(', '.join(names), group, reason)
             for (group, reason), names in guests.items()]
-
-
-def _render_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Return rows as a text table that is no wider than the terminal."""
-    table = prettytable.PrettyTable(header, max_width=60)
-    if sys.stdout is not None and sys.stdout.isatty():
-        table.max_table_width = max(40, shutil.get_terminal_size().columns)
-    table.align = 'l'
-    table.add_rows([list(row) for row in rows])
-    return str(table.get_string())
 
 
 if __name__ == '__main__':

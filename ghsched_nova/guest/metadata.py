@@ -43,6 +43,9 @@ _PROJECT = ('metadata/{http://openstack.org/xmlns/libvirt/nova/1.1}instance/'
 #: Element of the instance's flavor there (LibvirtConfigGuestMetaNovaFlavor).
 _FLAVOR = ('metadata/{http://openstack.org/xmlns/libvirt/nova/1.1}instance/'
            '{*}flavor')
+#: Element of the instance's name there (LibvirtConfigGuestMetaNovaInstance).
+_NAME = ('metadata/{http://openstack.org/xmlns/libvirt/nova/1.1}instance/'
+         '{*}name')
 #: Attributes of a node element that belong to its policy.
 _VALUES = frozenset(NodePolicy(l3_ways=1, burst=1).to_mapping())
 #: Value of the group attribute if a domain shares its control group.
@@ -203,6 +206,16 @@ def read_project_id(domain: etree._Element) -> str:
     """
     element = domain.find(_PROJECT)
     return '' if element is None else str(element.get('uuid', ''))
+
+
+def read_server_name(domain: etree._Element) -> str:
+    """Return the name of a domain's server in Nova.
+
+    Empty if the domain was not created by Nova.
+
+    :param domain: root element of the domain XML.
+    """
+    return (domain.findtext(_NAME) or '').strip()
 
 
 def read_flavor_name(domain: etree._Element) -> str:

@@ -79,6 +79,14 @@ def _list_foreign_groups(root: Path, names: frozenset[str],
         if os.path.exists(root / name / 'tasks'))
 
 
+def _reconcile_as_root(root: Path, run_path: Path,
+                       wanted: model.Wanted) -> reconciling.Report:
+    """Bring resctrl into the desired state through privsep."""
+    report: reconciling.Report = _privileged().reconcile(
+        root, run_path, wanted)
+    return report
+
+
 def _ignore_repairs(_kinds: Iterable[str]) -> None:
     """Do nothing; the default callback for the changes of a reconciliation."""
 
@@ -115,6 +123,9 @@ class HostEngine(host_facts.HostFacts):
         self.uncounted: dict[str, str] = {}
         #: Lists all running domains.
         self.running: Callable[[], Iterable[desired.Running]] = tuple
+        #: Brings resctrl into the desired state.
+        self.apply: Callable[[Path, Path, model.Wanted],
+                             reconciling.Report] = _reconcile_as_root
         #: Renders policies into the XML of domains.
         self.domain_xml = domain_xml.DomainXml(self)
 
@@ -188,7 +199,7 @@ class HostEngine(host_facts.HostFacts):
         guest = desired.add_iommu_groups(
             desired.make_desired_group(host, running), running, host,
             self.section)
-        report = _privileged().reconcile(
+        report = self.apply(
             self.root, self.run_path, model.Wanted(
                 (guest,), (running.domain,),
                 others=resolve.make_unused_domain_values(host),
@@ -212,7 +223,7 @@ class HostEngine(host_facts.HostFacts):
 
     def check_access(self) -> None:
         """Raise GroupError if resctrl is not mounted or cannot be locked."""
-        _privileged().reconcile(self.root, self.run_path, model.Wanted())
+        self.apply(self.root, self.run_path, model.Wanted())
 
     def make_wanted_state(self, running: Iterable[desired.Running],
                           before: Iterable[str]
@@ -313,8 +324,7 @@ class HostEngine(host_facts.HostFacts):
             if not (wanted.guests or wanted.removable or wanted.cache):
                 return tuple(problems), ()
             try:
-                report = _privileged().reconcile(
-                    self.root, self.run_path, wanted)
+                report = self.apply(self.root, self.run_path, wanted)
             except fs.GroupError as error:
                 return (*problems, *(
                     model.Problem(guest.domain.uuid, '', str(error))

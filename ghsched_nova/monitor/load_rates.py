@@ -70,6 +70,7 @@ class Guest:
     :param threads: counters by vCPU.
     :param memory: bytes by host NUMA node; None if unknown.
     :param stalled: microseconds in which some thread waited for memory.
+    :param io_stalled: microseconds in which some thread waited for I/O.
     """
 
     uuid: str
@@ -78,6 +79,7 @@ class Guest:
     threads: Mapping[int, Thread] = field(default_factory=dict)
     memory: Mapping[int, int] | None = None
     stalled: int | None = None
+    io_stalled: int | None = None
 
 
 @dataclass(frozen=True)
@@ -136,12 +138,14 @@ class _Between:
     :param demands: CPU demand by vCPU.
     :param on: host NUMA nodes on which the vCPUs ran.
     :param stalled: share of the time in which some thread waited for memory.
+    :param io_stalled: share of the time in which some thread waited for I/O.
     """
 
     guest: Guest
     demands: Mapping[int, _Demand]
     on: frozenset[int]
     stalled: float | None
+    io_stalled: float | None
 
     @property
     def total_and_remote_memory(self) -> tuple[int, int] | None:
@@ -227,7 +231,9 @@ def _between(before: Sample, now: Sample,
                 if demand is not None:
                     demands[vcpu] = demand
         yield _Between(guest, demands, frozenset(on), _rate(
-            old.stalled if old else None, guest.stalled, period * 1e6))
+            old.stalled if old else None, guest.stalled, period * 1e6),
+            _rate(old.io_stalled if old else None, guest.io_stalled,
+                  period * 1e6))
 
 
 def _demand(old: Guest | None, vcpu: int, thread: Thread,
@@ -279,7 +285,7 @@ def _guest_node(one: _Between, cell: cells.Cell, period: float,
         bandwidth=None if node is None else bandwidth.guests.get(
             (one.guest.uuid, node)),
         memory_wait=one.stalled,
-        remote=_remote([one]))
+        remote=_remote([one]), io_wait=one.io_stalled)
 
 
 def _remote(guests: Iterable[_Between]) -> float | None:

@@ -182,7 +182,9 @@ class LoadReader:
         return load_rates.Guest(
             known.uuid, known.id, known.cells, threads,
             self._read_guest_memory(process, now), load_files.parse_stall_time(
-                _read_file(f'{process.group}/memory.pressure')))
+                _read_file(f'{process.group}/memory.pressure')),
+            load_files.parse_stall_time(
+                _read_file(f'{process.group}/io.pressure')))
 
     def _find_qemu_process(self, guest: RunningGuest) -> _Process | None:
         """Find the QEMU process of a guest with its vCPU threads.

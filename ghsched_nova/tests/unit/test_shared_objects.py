@@ -102,6 +102,12 @@ STRESSED = {
     'ghsched_nova.host.bandwidth_use.BandwidthUse': _UNIT + (
         'virt.test_guest_diagnostics.ThreadsTest'
         '.test_bandwidth_use_of_many_threads_makes_one_reader'),
+    'ghsched_nova.host.blame_cap.Capper': _UNIT + (
+        'host.test_blame_cap.CapperTest'
+        '.test_caps_under_native_threads_are_released_in_turn'),
+    'ghsched_nova.host.blame_record.BlameRecord': _UNIT + (
+        'host.test_blame_record.RecordTest'
+        '.test_record_under_native_threads_has_each_report_once'),
     'ghsched_nova.host.burst_use.BurstUse':
         _REPORT + 'test_burst_use_under_native_threads_counts_every_period',
     'ghsched_nova.host.engine.HostEngine':
@@ -142,6 +148,8 @@ _REPLACED = 'each attribute is replaced as a whole, by reports of the host'
 
 #: Why an object is not shared, by class.
 NOT_SHARED = {
+    'ghsched_nova.host.blame_probe.HostProbe': _CALL,
+    'ghsched_nova.host.blame_session.Session': _CALL,
     'ghsched_nova.traffic.conntrack.Conntrack': 'GuestTraffic locks it',
     'ghsched_nova.traffic.conntrack_table._Largest': _CALL,
     'ghsched_nova.live.change.LiveChange': _REQUEST,

@@ -1,0 +1,132 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""``ghsched-host blame``: who disturbs a guest of this host by memory?"""
+
+import argparse
+from collections.abc import Iterator
+from collections.abc import Sequence
+import contextlib
+import json
+from pathlib import Path
+import signal
+import socket
+import sys
+import threading
+from typing import NoReturn
+
+from ghsched_nova.cmd import configured
+from ghsched_nova.cmd import domains
+from ghsched_nova.cmd import tables
+from ghsched_nova.guest import metadata
+from ghsched_nova.host import blame
+from ghsched_nova.host import blame_cap
+from ghsched_nova.host import blame_record
+from ghsched_nova.host import desired
+from ghsched_nova.host import engine
+from ghsched_nova.host import readings
+from ghsched_nova.resctrl import model
+from ghsched_nova.resctrl import reconcile
+from ghsched_placement import blame_report
+from ghsched_placement import exits
+
+
+def add_blame_options(command: argparse.ArgumentParser) -> None:
+    """Add the options of ``ghsched-host blame`` to its parser."""
+    command.add_argument('server', metavar='SERVER',
+                         help='UUID of the server, its name in Nova, or that '
+                              'of its libvirt domain')
+    command.add_argument(
+        '--prove', action='store_true',
+        help='cap suspects for moments, one at a time, and compare the '
+             'figure of the server meanwhile; guarantees are kept')
+
+
+def run_blame_command(arguments: argparse.Namespace) -> int:
+    """Print who disturbs a guest; return the exit status.
+
+    :raises HostError: when the host cannot be read.
+    """
+    section = configured.read_section(arguments.config_file)
+    state_path = configured.read_state_path(arguments.config_file)
+    host = engine.HostEngine(section, readings.Readings(
+        Path(section.resctrl_path), state_path / readings.FILE, keeps=False))
+
+    def list_running() -> list[desired.Running]:
+        return domains.list_running(arguments.connect)
+
+    def find(uuid: str) -> desired.Running | None:
+        return next((one for one in list_running()
+                     if one.domain.uuid == uuid), None)
+
+    host.running, host.apply = list_running, _reconcile_directly
+    investigator = blame.Investigator(
+        blame_cap.Capper(host, threading.RLock(), find, _report_cap),
+        socket.gethostname(), list_running,
+        lambda: blame_record.read_periods(state_path / blame_record.FILE))
+    server = find_server(list_running(), arguments.server)
+    try:
+        with _undo_when_terminated():
+            shown = investigator.run(server, arguments.prove)
+    except blame.NotInvestigated as error:
+        raise domains.HostError(str(error)) from error
+    print(json.dumps(shown, indent=2) if arguments.format == 'json'
+          else format_text(shown))
+    return exits.DONE
+
+
+def find_server(running: Sequence[desired.Running], wanted: str) -> str:
+    """Return the UUID of the running guest with a name or UUID.
+
+    :raises HostError: if there is none, or several.
+    """
+    found = [one.domain.uuid for one in running if wanted in (
+        one.domain.uuid, one.domain.name,
+        metadata.read_server_name(one.root) if one.xml else '')]
+    if len(found) != 1:
+        raise domains.HostError(
+            f'{len(found) or "no"} running guests of this host are called '
+            f'{wanted!r}; name it by its UUID')
+    return found[0]
+
+
+def _reconcile_directly(root: Path, run_path: Path,
+                        wanted: model.Wanted) -> reconcile.Report:
+    """Bring resctrl into the desired state as root, without privsep."""
+    return reconcile.reconcile(reconcile.Place(root, run_path), wanted)
+
+
+def _report_cap(event: str, uuid: str) -> None:
+    """Print the begin or end of a cap of a trial."""
+    print(f'ghsched-host: {event} of a cap on guest {uuid}', file=sys.stderr)
+
+
+@contextlib.contextmanager
+def _undo_when_terminated() -> Iterator[None]:
+    """Within this context SIGTERM and SIGHUP end the command in good order."""
+    def end(number: int, _frame: object) -> NoReturn:
+        sys.exit(128 + number)
+
+    before = {number: signal.signal(number, end)
+              for number in (signal.SIGTERM, signal.SIGHUP)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def format_text(shown: dict[str, object]) -> str:
+    """Render a report as a text table and sentences."""
+    rows = list(blame_report.list_rows(shown))
+    parts = [tables.render_table(blame_report.HEADER, rows)] if rows else []
+    return '\n'.join([*parts, blame_report.summarize(shown)])

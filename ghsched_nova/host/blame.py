@@ -1,0 +1,163 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""Investigations on this host: who disturbs a server by memory?"""
+
+from collections.abc import Callable
+from collections.abc import Iterable
+from collections.abc import Iterator
+from collections.abc import Sequence
+import contextlib
+from dataclasses import dataclass
+from dataclasses import field
+from pathlib import Path
+import threading
+from typing import Any
+
+from lxml import etree
+
+from ghsched_nova import conf
+from ghsched_nova.guest import cells
+from ghsched_nova.guest import metadata
+from ghsched_nova.host import blame_cap
+from ghsched_nova.host import blame_probe
+from ghsched_nova.host import blame_session
+from ghsched_nova.host import desired
+from ghsched_nova.host import load_use
+from ghsched_nova.monitor import blame_periods
+from ghsched_nova.monitor import load_meter
+from ghsched_nova.monitor import load_rates
+from ghsched_nova.monitor import load_reader
+from ghsched_nova.monitor import reader as readers
+from ghsched_nova.monitor import topology
+from ghsched_nova.monitor import view
+from ghsched_placement import blame_report
+from ghsched_placement import load as loads
+
+#: Investigations of a process at a time.
+MOST = 2
+#: Event types of notifications, before ``start`` and ``end``.
+EVENT = 'ghsched.server.blame.cap.'
+
+
+class NotInvestigated(Exception):  # noqa: N818
+    """A server cannot be investigated, with the reason."""
+
+
+@dataclass
+class Investigator:
+    """Investigates servers of this host; thread-safe.
+
+    :param capper: caps suspects.
+    :param host: name of this host.
+    :param list_running: lists all running domains.
+    :param get_periods: returns the record of the last minutes.
+    :param clocks: clocks of investigations.
+    """
+
+    capper: blame_cap.Capper
+    host: str
+    list_running: Callable[[], Iterable[desired.Running]]
+    get_periods: Callable[[], Sequence[blame_periods.Period]]
+    clocks: blame_probe.Clocks = field(default_factory=blame_probe.Clocks)
+    _free: threading.BoundedSemaphore = field(
+        default_factory=lambda: threading.BoundedSemaphore(MOST))
+
+    def run(self, server: str, prove: bool) -> dict[str, Any]:
+        """Return the report of who disturbs a server.
+
+        :param server: UUID of the server.
+        :param prove: whether suspects may be capped.
+        :raises NotInvestigated: with the reason.
+        """
+        if not self._free.acquire(blocking=False):
+            raise NotInvestigated(f'{MOST} servers of this host are being '
+                                  'investigated; try again in a minute')
+        try:
+            with self._hold_lock(prove):
+                return self._investigate(server, prove)
+        except (topology.MonitorUnavailable, blame_cap.NotCapped) as error:
+            raise NotInvestigated(str(error)) from error
+        finally:
+            self._free.release()
+
+    @contextlib.contextmanager
+    def _hold_lock(self, prove: bool) -> Iterator[None]:
+        """Within this context suspects may be capped if that is wanted."""
+        if not prove:
+            yield
+            return
+        with blame_cap.hold_trial_lock(self.capper.engine.root):
+            yield
+
+    def _investigate(self, server: str, prove: bool) -> dict[str, Any]:
+        section = self.capper.engine.section
+        guests = list(make_guests(self.list_running()))
+        mine = next((one for one in guests if one.uuid == server), None)
+        if mine is None:
+            raise NotInvestigated('the server does not run on this host')
+        reader = readers.Reader(
+            Path(section.resctrl_path), Path(section.sysfs_path),
+            conf.parse_by_node(section, 'node_bandwidth'),
+            self.clocks.monotonic, occupancy=True)
+        nodes = blame_probe.find_nodes(mine, reader.get_host())
+        probe = blame_probe.HostProbe(
+            server, guests, nodes, reader, _make_load_measure(section, mine),
+            self.capper, self.clocks)
+        found = blame_session.Session(
+            server, [blame_periods.make_sample(period, server, nodes)
+                     for period in self.get_periods()
+                     if any(uuid == server for uuid, _node
+                            in period.guests)], probe).run(prove)
+        return blame_report.make_report(
+            server, self.host, sorted(nodes), found,
+            {one.uuid: blame_report.Named(one.title, one.project)
+             for one in guests}, prove)
+
+
+def make_guests(running: Iterable[desired.Running]) -> Iterator[view.Guest]:
+    """Yield running guests with policy, NUMA nodes, name and project."""
+    by_uuid = {one.domain.uuid: one for one in running
+               if one.domain.id >= 0 and one.xml}
+    for guest in load_use.list_guests_with_policies(by_uuid.values()):
+        root = by_uuid[guest.uuid].root
+        yield view.Guest(
+            guest.name, guest.uuid, guest.domain_id, guest.policy,
+            cells=_parse_cells(root), flavor=guest.flavor,
+            server=metadata.read_server_name(root),
+            project=metadata.read_project_id(root))
+
+
+def _parse_cells(root: etree._Element) -> tuple[cells.Cell, ...]:
+    """Return the NUMA nodes of a guest; empty if they are malformed."""
+    try:
+        return cells.parse_cells(root)
+    except ValueError:
+        return ()
+
+
+def _make_load_measure(section: Any,
+                       guest: view.Guest) -> blame_probe.MeasureLoad:
+    """Return a function that measures the load of one guest."""
+    meter = load_meter.LoadMeter(
+        load_reader.LoadReader(load_reader.Paths(
+            sysfs=Path(section.sysfs_path),
+            run=Path(section.libvirt_run_path))),
+        conf.get_bottleneck_limits(section))
+    running = [load_reader.RunningGuest(
+        guest.uuid, guest.domain_id or 0, guest.name, guest.cells)]
+
+    def measure(bandwidth: load_rates.Bandwidth) -> loads.Load | None:
+        meter.measure(running, bandwidth)
+        return meter.load
+
+    return measure

@@ -1,0 +1,209 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""Temporary cap on a suspect's bandwidth, with which a disturbance is proven.
+
+The suspect's control group is written as if its policy had a lower cap;
+nothing records that. Whatever happens meanwhile, the next reconciliation of
+nova-compute therefore restores the group.
+"""
+
+from collections.abc import Callable
+from collections.abc import Collection
+from collections.abc import Iterator
+import contextlib
+import dataclasses
+import errno
+import fcntl
+import logging
+import os
+from pathlib import Path
+import threading
+from typing import Any
+
+from lxml import etree
+
+from ghsched_nova.guest import metadata
+from ghsched_nova.host import blame_session
+from ghsched_nova.host import desired
+from ghsched_nova.host import engine as engines
+from ghsched_nova.resctrl import fs
+from ghsched_placement.policy import GuestPolicy
+from ghsched_placement.policy import NodePolicy
+
+LOG = logging.getLogger(__name__)
+
+#: Percent of a host NUMA node's bandwidth that a suspect is left, or its
+#: guarantee if that is more.
+CAP_PERCENT = 10
+#: Seconds after which a cap is undone, whatever has become of its trial.
+CAP_LIMIT_S = 10.0
+
+NotCapped = blame_session.NotCapped
+#: Errors of a control group that cannot be written.
+_ERRORS = (*desired.NOT_DESIRED, fs.GroupError, etree.XMLSyntaxError)
+
+
+@contextlib.contextmanager
+def hold_trial_lock(root: Path) -> Iterator[None]:
+    """Within this context no other process of this host caps a suspect.
+
+    :param root: mount point of resctrl; its lock is another one.
+    :raises NotCapped: if another process does.
+    """
+    try:
+        descriptor = os.open(root / 'info', os.O_RDONLY | os.O_CLOEXEC)
+    except OSError as error:
+        raise NotCapped(f'resctrl cannot be read: {error}') from error
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+    except OSError as error:
+        if error.errno not in (errno.EWOULDBLOCK, errno.EACCES):
+            raise
+        raise NotCapped('another server of this host is being investigated '
+                        'with --prove') from error
+    finally:
+        os.close(descriptor)
+
+
+def lower_cap(running: desired.Running,
+              nodes: Collection[int]) -> desired.Running:
+    """Return a running domain with a policy that leaves it little bandwidth.
+
+    Its guarantee is kept, and so is its policy on other host NUMA nodes.
+
+    :param nodes: host NUMA nodes of the server that is investigated.
+    :raises NotCapped: if its limits are not its own or cannot be lower.
+    """
+    try:
+        found = running.policy
+    except metadata.MetadataError as error:
+        raise NotCapped(f'its policy cannot be read: {error}') from error
+    if running.shared_group:
+        raise NotCapped('it shares its control group with other guests')
+    if found is None or not found.policy.controlled:
+        return _give_policy(running, nodes)
+    capped = tuple(
+        _lower_node(policy) if node in nodes else policy for policy, node
+        in zip(found.policy.nodes, found.host_nodes, strict=True))
+    if capped == found.policy.nodes:
+        raise NotCapped('its guarantee is all that its cap leaves it there')
+    return _with_policy(running, dataclasses.replace(
+        found, policy=dataclasses.replace(found.policy, nodes=capped)))
+
+
+def _give_policy(running: desired.Running,
+                 nodes: Collection[int]) -> desired.Running:
+    """Return a domain without limits of its own with a low cap.
+
+    :raises NotCapped: if libvirt has given it limits.
+    """
+    tune = running.root.find('cputune')
+    if tune is not None and (tune.find('memorytune') is not None
+                             or tune.find('cachetune') is not None):
+        raise NotCapped('its control group is one of libvirt, which ghsched '
+                        'does not change')
+    monitor = running.policy is not None and running.policy.policy.monitor
+    places = tuple(sorted(nodes))
+    return _with_policy(running, metadata.DomainPolicy(
+        GuestPolicy(nodes=tuple(NodePolicy(maximum=CAP_PERCENT)
+                                for _node in places), monitor=monitor),
+        places))
+
+
+def _lower_node(policy: NodePolicy) -> NodePolicy:
+    """Return a node's policy with the lowest cap that keeps its guarantee."""
+    return dataclasses.replace(policy, burst=0, maximum=min(
+        policy.maximum, max(policy.minimum, CAP_PERCENT)))
+
+
+def _with_policy(running: desired.Running,
+                 policy: metadata.DomainPolicy) -> desired.Running:
+    """Return a running domain with another policy in its XML."""
+    return desired.Running(running.domain,
+                           metadata.write_policy(running.xml, policy))
+
+
+@dataclasses.dataclass
+class Capper:
+    """Caps one suspect at a time; thread-safe.
+
+    :param engine: engine that enforces policies on this host.
+    :param changing: lock that is held while the policy of a guest changes.
+    :param find: returns a running domain by its UUID; None if it has ended.
+    :param tell: logs and notifies the begin and end of a cap.
+    """
+
+    engine: engines.HostEngine
+    changing: contextlib.AbstractContextManager[Any]
+    find: Callable[[str], desired.Running | None]
+    tell: Callable[[str, str], None] = lambda _event, _uuid: None
+    _timer: threading.Timer | None = None
+    _capped: str = ''
+
+    def cap(self, uuid: str, nodes: Collection[int]) -> None:
+        """Cap a suspect on host NUMA nodes, for a limited time.
+
+        :raises NotCapped: with the reason; nothing is changed.
+        """
+        with self.changing:
+            self.release()
+            running = self.find(uuid)
+            if running is None or not running.xml:
+                raise NotCapped('it does not run')
+            capped = lower_cap(running, nodes)
+            self._capped = uuid
+            self._timer = threading.Timer(CAP_LIMIT_S, self.release)
+            self._timer.daemon = True
+            self._timer.start()
+            self.tell('start', uuid)
+            try:
+                self.engine.reconcile_guest(capped)
+                return
+            except _ERRORS as error:
+                reason = str(error)
+        self.release()
+        raise NotCapped(reason)
+
+    def release(self) -> None:
+        """Restore the limits of the suspect; never raises."""
+        with self.changing:
+            uuid, self._capped = self._capped, ''
+            timer, self._timer = self._timer, None
+            if timer is not None:
+                timer.cancel()
+            if not uuid:
+                return
+            try:
+                self._restore(uuid)
+            except Exception as error:
+                LOG.warning('ghsched: cannot restore the limits of guest '
+                            '%(uuid)s after a trial, retrying with the next '
+                            'report: %(error)s',
+                            {'uuid': uuid, 'error': error})
+            self._tell_end(uuid)
+
+    def _restore(self, uuid: str) -> None:
+        """Enforce the policy that a suspect has by now."""
+        running = self.find(uuid)
+        if running is not None and running.xml and (
+                running.controlled and not running.shared_group):
+            self.engine.reconcile_guest(running)
+        else:
+            self.engine.reconcile()
+
+    def _tell_end(self, uuid: str) -> None:
+        try:
+            self.tell('end', uuid)
+        except Exception as error:
+            LOG.warning('ghsched: cannot notify the end of a cap: %s', error)

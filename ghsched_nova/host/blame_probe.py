@@ -1,0 +1,158 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""Figures of one server and of the guests beside it, measured on the host."""
+
+from collections.abc import Callable
+from collections.abc import Collection
+from collections.abc import Mapping
+from collections.abc import Sequence
+import dataclasses
+import time
+
+from ghsched_nova.host import blame_cap
+from ghsched_nova.monitor import blame_periods
+from ghsched_nova.monitor import load_rates
+from ghsched_nova.monitor import reader as readers
+from ghsched_nova.monitor import topology
+from ghsched_nova.monitor import view
+from ghsched_placement import blame
+from ghsched_placement import load as loads
+
+#: Measures the load of the server; None before there are two samples.
+MeasureLoad = Callable[[load_rates.Bandwidth], loads.Load | None]
+
+
+@dataclasses.dataclass(frozen=True)
+class Clocks:
+    """Clocks of an investigation, in seconds.
+
+    :param monotonic: monotonic clock.
+    :param wall: seconds since 1970.
+    :param sleep: waits.
+    """
+
+    monotonic: Callable[[], float] = time.monotonic
+    wall: Callable[[], float] = time.time
+    sleep: Callable[[float], None] = time.sleep
+
+
+@dataclasses.dataclass
+class HostProbe:
+    """A server on this host, see :class:`blame_session.Probe`.
+
+    :param server: UUID of the server.
+    :param guests: running guests.
+    :param nodes: host NUMA nodes of the server.
+    :param reader: reader that nobody else uses, as each measurement begins at
+        the end of the last one.
+    :param capper: caps suspects.
+    """
+
+    server: str
+    guests: Sequence[view.Guest]
+    nodes: Collection[int]
+    reader: readers.Reader
+    measure_load: MeasureLoad
+    capper: blame_cap.Capper
+    clocks: Clocks = dataclasses.field(default_factory=Clocks)
+    _snapshot: view.Snapshot | None = None
+    _measured_at: float = 0.0
+
+    def get_time(self) -> float:
+        """Return seconds of a monotonic clock."""
+        return self.clocks.monotonic()
+
+    def wait(self, seconds: float) -> None:
+        """Sleep."""
+        self.clocks.sleep(seconds)
+
+    def cap(self, uuid: str) -> None:
+        """Cap a guest on the server's nodes.
+
+        :raises NotCapped: with the reason; nothing is changed.
+        """
+        self.capper.cap(uuid, self.nodes)
+
+    def release(self) -> None:
+        """Restore the limits of the capped guest; never raises."""
+        self.capper.release()
+
+    def measure(self) -> blame.Sample | None:
+        """Measure since the previous call.
+
+        :returns: None if the server's bandwidth is not known.
+        :raises MonitorUnavailable: if the host reports no bandwidth.
+        """
+        snapshot = self._snapshot = view.make_snapshot(
+            self.reader.measure_usage(), self.guests)
+        bandwidth = load_rates.extract_bandwidth(snapshot)
+        load = self.measure_load(bandwidth)
+        now = self.clocks.monotonic()
+        seconds, self._measured_at = now - self._measured_at, now
+        sample = blame_periods.make_sample(
+            blame_periods.make_period(bandwidth, load, seconds,
+                                      self.clocks.wall()),
+            self.server, self.nodes)
+        if self.server not in sample.rates or seconds <= 0:
+            return None
+        own = self._find(self.server)
+        waits = _find_waits(load, self.server)
+        return dataclasses.replace(
+            sample, cap=_sum_caps(own), cached=_sum_cached(own),
+            cpu_wait=waits['cpu_wait'], stalled=waits['memory_wait'],
+            io_wait=waits['io_wait'])
+
+    def get_limits(self, uuid: str) -> object:
+        """Return the limits of a guest in the last measurement."""
+        return tuple(row.effective for row in self._find(uuid))
+
+    def _find(self, uuid: str) -> list[view.GuestNode]:
+        """Return the figures of a guest on the server's nodes."""
+        return [row for one in (self._snapshot.guests if self._snapshot
+                                else ())
+                if one.guest.uuid == uuid
+                for row in one.nodes if set(row.nodes) & set(self.nodes)]
+
+
+def find_nodes(guest: view.Guest, host: topology.Host) -> frozenset[int]:
+    """Return the host NUMA nodes of a guest: those of its XML, else all."""
+    bound = {node for cell in guest.cells for node in cell.host_nodes}
+    return frozenset(bound or host.l3 or host.control)
+
+
+def _sum_caps(rows: Sequence[view.GuestNode]) -> float | None:
+    """Return the bytes per second that caps allow on nodes; None if some node
+    has none.
+    """
+    caps = [row.effective.rate if row.effective else None for row in rows]
+    known = [cap for cap in caps if cap is not None]
+    return float(sum(known)) if known and len(known) == len(caps) else None
+
+
+def _sum_cached(rows: Sequence[view.GuestNode]) -> float | None:
+    """Return the bytes in the L3 caches of nodes; None if unknown."""
+    known = [row.cached for row in rows if row.cached is not None]
+    return float(sum(known)) if known and len(known) == len(rows) else None
+
+
+def _find_waits(load: loads.Load | None,
+                server: str) -> Mapping[str, float | None]:
+    """Return the longest waiting times of a server's nodes, by field of
+    GuestNode.
+    """
+    mine = [one for one in (load.guests if load else ())
+            if one.guest == server]
+    return {name: max((value for one in mine
+                       if (value := getattr(one, name)) is not None),
+                      default=None)
+            for name in ('cpu_wait', 'memory_wait', 'io_wait')}

@@ -1,0 +1,84 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""Record of the bandwidth of this host's guests in the last minutes."""
+
+from pathlib import Path
+import threading
+
+from oslo_log import log as logging
+
+from ghsched_nova import atomic_file
+from ghsched_nova.monitor import blame_periods
+from ghsched_nova.monitor import load_rates
+from ghsched_nova.monitor import view
+from ghsched_placement import load
+
+LOG = logging.getLogger(__name__)
+
+#: Name of the file in Nova's state_path.
+FILE = 'ghsched-blame.json'
+#: Bytes that are read of the file at most.
+LONGEST_FILE = 4 * 2 ** 20
+
+
+class BlameRecord:
+    """Record of the last periods between reports of nova-compute; thread-safe.
+
+    :param path: file that preserves the record over restarts of nova-compute
+        and shows it to ``ghsched-host blame``.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._adding = threading.Lock()
+        # Replaced as a whole, so that readers do not wait for the disk.
+        self.periods = read_periods(path)
+        self._last: float | None = None
+
+    def add(self, snapshot: view.Snapshot | None,
+            measured: load.Load | None, now: float) -> None:
+        """Add the time since the last report to the record; never raises.
+
+        :param snapshot: bandwidth since the last report; None if unknown.
+        :param measured: load since the last report; None if unknown.
+        :param now: seconds since 1970.
+        """
+        try:
+            with self._adding:
+                last = self._last
+                if last is not None and now <= last:
+                    return      # overtaken by a later report
+                self._last = now
+                if snapshot is None or last is None:
+                    return
+                period = blame_periods.make_period(
+                    load_rates.extract_bandwidth(snapshot), measured,
+                    now - last, now)
+                if not period.guests:
+                    return
+                self.periods = (*self.periods, period)[
+                    -blame_periods.PERIODS_KEPT:]
+                atomic_file.write_file(
+                    self._path, blame_periods.to_json(self.periods))
+        except Exception as error:
+            LOG.warning('ghsched: cannot record the bandwidth of guests, '
+                        'retrying with the next report: %r', error)
+
+
+def read_periods(path: Path) -> tuple[blame_periods.Period, ...]:
+    """Read the record of a host from a file; empty if it cannot be read."""
+    try:
+        with open(path, encoding='utf-8') as stream:
+            return blame_periods.from_json(stream.read(LONGEST_FILE))
+    except (OSError, UnicodeDecodeError):
+        return ()

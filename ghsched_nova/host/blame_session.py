@@ -1,0 +1,239 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""Observation of a server, and trials with caps on suspects, on its host.
+
+Uses no Nova object and no file; the host is a :class:`Probe`.
+"""
+
+from collections.abc import Iterable
+from collections.abc import Sequence
+import dataclasses
+from dataclasses import dataclass
+from dataclasses import field
+from typing import Protocol
+
+from ghsched_placement import blame
+from ghsched_placement import blame_trials
+
+#: Seconds within which an answer is given.
+BUDGET_S = 56.0
+#: Samples of an observation, and seconds of each.
+SAMPLES = 8
+SAMPLE_S = 1.0
+#: Seconds that a change of a cap needs to show, and seconds that are measured
+#: after it.
+SETTLE_S = 0.3
+WINDOW_S = 1.2
+#: Caps of one suspect that are undone early, after which it is left.
+FAILURES = 3
+
+
+class NotCapped(Exception):  # noqa: N818
+    """A guest cannot be capped for a trial, with the reason."""
+
+
+class Probe(Protocol):
+    """A server on its host."""
+
+    def get_time(self) -> float:
+        """Return seconds of a monotonic clock."""
+
+    def wait(self, seconds: float) -> None:
+        """Sleep."""
+
+    def measure(self) -> blame.Sample | None:
+        """Measure since the previous call; None if nothing is known."""
+
+    def get_limits(self, uuid: str) -> object:
+        """Return what the last measurement found of a guest's limits."""
+
+    def cap(self, uuid: str) -> None:
+        """Cap a guest's bandwidth.
+
+        :raises NotCapped: with the reason; nothing is changed.
+        """
+
+    def release(self) -> None:
+        """Restore the limits of the capped guest; never raises."""
+
+
+@dataclass
+class Session:
+    """Investigation of one server.
+
+    :param server: UUID of the server.
+    :param record: samples of the last minutes.
+    """
+
+    server: str
+    record: Sequence[blame.Sample]
+    probe: Probe
+    _tried: dict[str, list[blame_trials.Trial]] = field(default_factory=dict)
+    _untried: dict[str, str] = field(default_factory=dict)
+    _failures: dict[str, int] = field(default_factory=dict)
+    _usual: dict[str, float] = field(default_factory=dict)
+
+    def run(self, prove: bool) -> blame.Evidence:
+        """Return the evidence about the server.
+
+        :param prove: whether suspects may be capped.
+        """
+        deadline = self.probe.get_time() + BUDGET_S
+        samples = self._observe()
+        suspects = blame.rank_suspects(self.server, self.record, samples)
+        self._usual = blame.find_usual_rates(self.record, samples)
+        verdict = blame.judge_by_figures(self.server, suspects, samples)
+        if prove and verdict.kind is not blame.Kind.NOT_MEMORY:
+            try:
+                self._try_suspects(blame.choose_candidates(suspects),
+                                   deadline)
+            finally:
+                self.probe.release()
+            verdict = blame.judge_by_trials(verdict, self._tried)
+        return blame.Evidence(
+            verdict, tuple(self._add_effects(suspects)),
+            blame.compute_load(samples), self._tried, tuple(samples))
+
+    def _observe(self) -> list[blame.Sample]:
+        """Return samples of the next seconds."""
+        self.probe.measure()
+        found = []
+        for _number in range(SAMPLES):
+            self.probe.wait(SAMPLE_S)
+            sample = self.probe.measure()
+            if sample is not None:
+                found.append(sample)
+        return found
+
+    def _try_suspects(self, candidates: Sequence[str],
+                      deadline: float) -> None:
+        """Cap suspects in turn until one is proven, or the time is over."""
+        before = self._measure_window()
+        length = 2 * (SETTLE_S + WINDOW_S)
+        while self.probe.get_time() + length <= deadline:
+            left = [uuid for uuid in candidates if uuid not in self._untried]
+            if blame_trials.choose_next(left, self._tried) is None:
+                return
+            # A cap shows nothing while one of both rests.
+            suspect = blame_trials.choose_next(
+                [uuid for uuid in left if self._is_active(uuid, before)],
+                self._tried) if self._has_figure(before) else None
+            if suspect is None:
+                before = self._measure_window()
+                continue
+            try:
+                before = self._try_once(suspect, before)
+            except NotCapped as error:
+                self._untried[suspect] = str(error)
+
+    def _try_once(self, suspect: str, before: blame.Sample | None
+                  ) -> blame.Sample | None:
+        """Cap a suspect once, and add a trial if it has figures.
+
+        :param before: sample from just before.
+        :returns: sample from just after.
+        :raises NotCapped: if the suspect cannot be capped.
+        """
+        free = self.probe.get_limits(suspect)
+        self.probe.cap(suspect)
+        try:
+            self._settle()
+            capped = self.probe.get_limits(suspect)
+            self.probe.wait(WINDOW_S)
+            during = self.probe.measure()
+            # A report of nova-compute may have undone it meanwhile.
+            held = free != capped == self.probe.get_limits(suspect)
+        finally:
+            self.probe.release()
+        after = self._measure_window()
+        if not held:
+            self._count_failure(suspect)
+        trial = self._make_trial(before, during, after)
+        if held and trial is not None and self._is_steady(
+                suspect, before, after):
+            self._tried.setdefault(suspect, []).append(trial)
+        return after
+
+    def _is_steady(self, suspect: str, before: blame.Sample | None,
+                   after: blame.Sample | None) -> bool:
+        """Whether a suspect moves as much after a cap as before it."""
+        return before is not None and after is not None and (
+            blame_trials.is_steady(before.rates.get(suspect, 0.0),
+                                   after.rates.get(suspect, 0.0)))
+
+    def _has_figure(self, sample: blame.Sample | None) -> bool:
+        """Whether the server has a figure in a sample."""
+        return bool(sample and sample.compute_figure(self.server))
+
+    def _is_active(self, suspect: str, sample: blame.Sample | None) -> bool:
+        """Whether a suspect moves at least half of its usual bandwidth."""
+        return sample is None or sample.rates.get(suspect, 0.0) >= (
+            self._usual.get(suspect, 0.0) / 2)
+
+    def _settle(self) -> None:
+        self.probe.wait(SETTLE_S)
+        self.probe.measure()
+
+    def _measure_window(self) -> blame.Sample | None:
+        """Return a sample that begins once a change has shown."""
+        self._settle()
+        self.probe.wait(WINDOW_S)
+        return self.probe.measure()
+
+    def _make_trial(self, *samples: blame.Sample | None
+                    ) -> blame_trials.Trial | None:
+        """Return the trial of samples before, while and after a cap; None if
+        a figure is unknown, or has changed for another reason.
+        """
+        figures = [sample.compute_figure(self.server) if sample else None
+                   for sample in samples]
+        before, during, after = figures
+        if (before is None or during is None or after is None
+                or min(before, during, after) <= 0
+                or not blame_trials.is_steady(before, after)):
+            return None
+        return blame_trials.Trial(before, during, after,
+                                  _compute_growth(*samples))
+
+    def _count_failure(self, suspect: str) -> None:
+        """Leave a suspect whose caps are undone too often.
+
+        :raises NotCapped: if it was the last time.
+        """
+        count = self._failures[suspect] = self._failures.get(suspect, 0) + 1
+        if count >= FAILURES:
+            raise NotCapped('other changes of its control group have undone '
+                            'the cap')
+
+    def _add_effects(self, suspects: Iterable[blame.Suspect]
+                     ) -> Iterable[blame.Suspect]:
+        """Yield suspects with the effects of their caps, or why there are
+        none.
+        """
+        for one in suspects:
+            yield dataclasses.replace(
+                one, untried=self._untried.get(one.uuid, ''),
+                effect=blame_trials.measure_effect(
+                    self._tried.get(one.uuid, ())))
+
+
+def _compute_growth(before: blame.Sample | None, during: blame.Sample | None,
+                    after: blame.Sample | None) -> float | None:
+    """Return the relative growth of a server's part of the L3 cache while a
+    suspect was capped; None if unknown.
+    """
+    cached = [one.cached if one else None for one in (before, during, after)]
+    if not all(cached):
+        return None
+    first, middle, last = (one or 0.0 for one in cached)
+    return 2 * middle / (first + last) - 1

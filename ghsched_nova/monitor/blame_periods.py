@@ -1,0 +1,141 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""Periods of bandwidth of all guests of a host, and a record of them (pure).
+
+nova-compute records one period with each of its reports. An investigation of
+one server makes samples of them, and of shorter periods that it measures.
+"""
+
+from collections.abc import Collection
+from collections.abc import Iterable
+from collections.abc import Mapping
+from collections.abc import Sequence
+from dataclasses import dataclass
+from dataclasses import field
+import json
+from typing import Any
+
+from ghsched_nova.monitor import load_rates
+from ghsched_placement import blame
+from ghsched_placement import load as loads
+from ghsched_placement import wire
+
+VERSION = 1
+#: Periods that are kept, and guests on a node in each of them.
+PERIODS_KEPT = 15
+GUESTS_KEPT = 1024
+
+
+@dataclass(frozen=True)
+class Period:
+    """Bandwidth of a host in one period; bytes per second.
+
+    :param time: seconds since 1970 at its end.
+    :param seconds: length.
+    :param used: by host NUMA node.
+    :param capacity: what a node can deliver, by host NUMA node.
+    :param guests: by guest UUID and host NUMA node.
+    :param busy: busy time of the vCPUs, 0 to 1, by guest UUID.
+    """
+
+    time: float
+    seconds: float
+    used: Mapping[int, float] = field(default_factory=dict)
+    capacity: Mapping[int, float] = field(default_factory=dict)
+    guests: Mapping[tuple[str, int], float] = field(default_factory=dict)
+    busy: Mapping[str, float] = field(default_factory=dict)
+
+
+def make_period(bandwidth: load_rates.Bandwidth, measured: loads.Load | None,
+                seconds: float, time: float) -> Period:
+    """Return a period of measured bandwidth and load.
+
+    :param measured: load in the same period; None if unknown.
+    """
+    return Period(time, seconds, bandwidth.used, bandwidth.capacity,
+                  bandwidth.guests, compute_busy_times(
+                      measured.guests if measured else ()))
+
+
+def compute_busy_times(nodes: Iterable[loads.GuestNode]) -> dict[str, float]:
+    """Return the mean busy time of the vCPUs of each guest, by its UUID.
+
+    Guests of which some vCPU is unknown are left out.
+    """
+    sums: dict[str, tuple[float, int]] = {}
+    unknown = set()
+    for node in nodes:
+        if node.cpu_load is None or not node.vcpus:
+            unknown.add(node.guest)
+            continue
+        busy, vcpus = sums.get(node.guest, (0.0, 0))
+        sums[node.guest] = (busy + node.cpu_load * node.vcpus,
+                            vcpus + node.vcpus)
+    return {uuid: busy / vcpus for uuid, (busy, vcpus) in sums.items()
+            if uuid not in unknown}
+
+
+def make_sample(period: Period, server: str,
+                nodes: Collection[int]) -> blame.Sample:
+    """Return the figures of a period on the host NUMA nodes of a server.
+
+    What no guest has moved counts for the host.
+    """
+    rates: dict[str, float] = {}
+    for (uuid, node), rate in period.guests.items():
+        if node in nodes:
+            rates[uuid] = rates.get(uuid, 0.0) + rate
+    used = sum(period.used.get(node, 0.0) for node in nodes)
+    rates[blame.HOST] = max(0.0, used - sum(rates.values()))
+    parts = [period.used[node] / period.capacity[node] for node in nodes
+             if node in period.used and period.capacity.get(node)]
+    return blame.Sample(period.time, period.seconds, rates,
+                        max(parts, default=None), period.busy.get(server))
+
+
+# -- JSON ---------------------------------------------------------------------
+
+
+def to_json(periods: Sequence[Period]) -> str:
+    """Return the last periods of a host as JSON."""
+    return json.dumps({'version': VERSION, 'periods': [{
+        'time': round(one.time, 3), 'seconds': round(one.seconds, 3),
+        'used': _pack(one.used), 'capacity': _pack(one.capacity),
+        'guests': [[uuid, node, round(rate)] for (uuid, node), rate
+                   in list(one.guests.items())[:GUESTS_KEPT]],
+        'busy': {uuid: round(busy, 4) for uuid, busy
+                 in list(one.busy.items())[:GUESTS_KEPT]},
+    } for one in periods[-PERIODS_KEPT:]]}, separators=(',', ':'))
+
+
+def _pack(amounts: Mapping[int, float]) -> list[list[int]]:
+    return [[node, round(amount)] for node, amount in amounts.items()]
+
+
+def from_json(text: str) -> tuple[Period, ...]:
+    """Parse the last periods of a host; empty if the text is malformed."""
+    return wire.parse(text, VERSION, _parse_periods) or ()
+
+
+def _parse_periods(found: Mapping[str, Any]) -> tuple[Period, ...]:
+    return tuple(Period(
+        float(one['time']), float(one['seconds']), _unpack(one['used']),
+        _unpack(one['capacity']),
+        {(str(uuid), int(node)): float(rate)
+         for uuid, node, rate in one['guests'][:GUESTS_KEPT]},
+        {str(uuid): float(busy) for uuid, busy in one['busy'].items()})
+        for one in found['periods'][-PERIODS_KEPT:])
+
+
+def _unpack(pairs: Sequence[Sequence[Any]]) -> dict[int, float]:
+    return {int(node): float(amount) for node, amount in pairs}

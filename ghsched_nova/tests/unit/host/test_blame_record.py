@@ -1,0 +1,106 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+
+from pathlib import Path
+
+from fixtures import FakeLogger
+from fixtures import TempDir
+
+from ghsched_nova.host import blame_record
+from ghsched_nova.monitor import blame_periods
+from ghsched_nova.tests.unit.host import test_service_level_use
+from ghsched_placement import blame
+from ghsched_placement import load
+from ghsched_placement.tests import base
+from ghsched_placement.tests.fixtures import threads
+
+
+def snapshot(**rates):
+    return test_service_level_use.snapshot(*(
+        test_service_level_use.guest(rate, uuid)
+        for uuid, rate in rates.items()), used=500.0)
+
+
+class RecordTest(base.TestCase):
+
+    def setUp(self):
+        super().setUp()
+        self.log = self.useFixture(FakeLogger())
+        self.path = Path(self.useFixture(TempDir()).path) / 'blame.json'
+        self.record = blame_record.BlameRecord(self.path)
+
+    def test_record_has_the_last_periods_and_survives_a_restart(self):
+        for number in range(40):
+            self.record.add(snapshot(a=100.0 + number),
+                            test_service_level_use.busy(0.5, 'a'),
+                            60.0 * number)
+        found = blame_record.read_periods(self.path)
+        self.assertEqual(blame_periods.PERIODS_KEPT, len(found))
+        self.assertEqual(
+            (39 * 60.0, 60.0, {('a', 0): 139.0}, {0: 500.0}, {0: 1000.0},
+             {'a': 0.5}),
+            (found[-1].time, found[-1].seconds, found[-1].guests,
+             found[-1].used, found[-1].capacity, found[-1].busy))
+        self.assertEqual(
+            found, blame_record.BlameRecord(self.path).periods)
+
+    def test_record_without_figures_stays_as_it_is(self):
+        self.record.add(snapshot(a=1.0), None, 60.0)
+        self.record.add(None, None, 120.0)
+        self.record.add(snapshot(), None, 180.0)
+        self.record.add(snapshot(a=1.0), None, 170.0)
+        self.assertEqual((), self.record.periods)
+        self.assertEqual('', self.log.output)
+
+    def test_malformed_file_is_no_record(self):
+        for text in ('', '{', '[]', '{"version": 1}',
+                     '{"version": 1, "periods": [7]}', '\xff'):
+            self.path.write_bytes(text.encode('latin-1'))
+            self.assertEqual((), blame_record.read_periods(self.path))
+
+    def test_record_that_cannot_be_written_is_logged(self):
+        record = blame_record.BlameRecord(self.path / 'nowhere')
+        for number in range(2):
+            record.add(snapshot(a=1.0), None, 60.0 * number)
+        self.assertIn('cannot record the bandwidth of guests',
+                      self.log.output)
+
+    def test_record_under_native_threads_has_each_report_once(self):
+        clock = iter(range(1000, 10 ** 9))
+        self.assertEqual([], threads.stress([
+            lambda _chance: self.record.add(
+                snapshot(a=1.0), None, next(clock))] * 4, 2))
+        times = [one.time for one in self.record.periods]
+        self.assertEqual(sorted(set(times)), times)
+        self.assertEqual('', self.log.output)
+
+
+class SampleTest(base.TestCase):
+
+    def test_sample_is_of_the_nodes_of_the_server(self):
+        period = blame_periods.Period(
+            60.0, 60.0, {0: 100.0, 1: 50.0, 2: 900.0}, {0: 200.0, 1: 60.0},
+            {('s', 0): 10.0, ('s', 1): 5.0, ('a', 1): 40.0, ('a', 2): 800.0},
+            {'s': 0.7})
+        found = blame_periods.make_sample(period, 's', (0, 1))
+        self.assertEqual({'s': 15.0, 'a': 40.0, blame.HOST: 95.0},
+                         found.rates)
+        self.assertAlmostEqual(50 / 60, found.load)
+        self.assertEqual(0.7, found.busy)
+
+    def test_busy_time_is_the_mean_of_all_vcpus(self):
+        self.assertEqual({'a': 0.5}, blame_periods.compute_busy_times([
+            load.GuestNode('a', 0, 0, 1, cpu_load=0.8),
+            load.GuestNode('a', 1, 1, 3, cpu_load=0.4),
+            load.GuestNode('b', 0, 0, 1, cpu_load=0.8),
+            load.GuestNode('b', 1, 0, 1)]))

@@ -1,0 +1,167 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+
+"""Investigations of simulated hosts, and proofs that are killed."""
+
+import contextlib
+import random
+
+from ghsched_nova.host import blame_session
+from ghsched_nova.tests.fixtures import blame_cases
+from ghsched_nova.tests.fixtures import blame_hosts
+from ghsched_placement import blame
+from ghsched_placement.tests import base
+
+SEED = 'ci'
+
+
+class Probe:
+    """A server that a guest slows down to a half, and its calls."""
+
+    def __init__(self, culprit='bully', undone=()):
+        self.culprit, self.undone = culprit, undone
+        self.now, self.capped, self.calls = 0.0, '', []
+        self.limit = None
+        self.fails_at = None
+
+    def get_time(self):
+        return self.now
+
+    def wait(self, seconds):
+        self.now += seconds
+        if self.capped in self.undone:
+            self.capped = ''
+        if self.fails_at is not None and self.now >= self.fails_at:
+            raise KeyboardInterrupt
+
+    def measure(self):
+        slow = self.capped != self.culprit
+        return blame.Sample(
+            self.now, 1.0, {'me': 50.0 if slow else 100.0, 'bully': 300.0,
+                            'decoy': 200.0}, 0.9, 1.0, cpu_wait=0.0)
+
+    def get_limits(self, uuid):
+        return uuid == self.capped
+
+    def cap(self, uuid):
+        assert not self.capped, 'two at once'
+        if uuid == self.limit:
+            raise blame_session.NotCapped('it may not')
+        self.calls.append(uuid)
+        self.capped = uuid
+
+    def release(self):
+        self.capped = ''
+
+
+class SessionTest(base.TestCase):
+
+    def run_session(self, probe, prove=True):
+        return blame_session.Session('me', (), probe).run(prove)
+
+    def test_culprit_is_proven_and_released(self):
+        probe = Probe()
+        found = self.run_session(probe)
+        self.assertEqual(
+            (blame.Kind.GUEST, 'bully', True),
+            (found.verdict.kind, found.verdict.suspect,
+             found.verdict.proven))
+        self.assertEqual('', probe.capped)
+        self.assertLess(probe.now, 60)
+
+    def test_nobody_is_capped_without_prove(self):
+        probe = Probe()
+        found = self.run_session(probe, prove=False)
+        self.assertEqual((blame.Kind.GUEST, False),
+                         (found.verdict.kind, found.verdict.proven))
+        self.assertEqual([], probe.calls)
+
+    def test_nobody_is_capped_for_a_server_that_waits_for_cpus(self):
+        probe = Probe()
+        probe.measure = lambda: blame.Sample(
+            probe.now, 1.0, {'me': 1.0, 'bully': 9.0}, 0.9, 1.0,
+            cpu_wait=0.5)
+        found = self.run_session(probe)
+        self.assertEqual((blame.Kind.NOT_MEMORY, blame.Cause.CPU_WAIT),
+                         (found.verdict.kind, found.verdict.cause))
+        self.assertEqual([], probe.calls)
+
+    def test_guest_that_cannot_be_capped_has_the_reason(self):
+        probe = Probe()
+        probe.limit = 'bully'
+        found = self.run_session(probe)
+        self.assertEqual('it may not', found.suspects[0].untried)
+        self.assertNotEqual('bully', found.verdict.suspect)
+
+    def test_cap_that_is_undone_early_is_no_trial(self):
+        probe = Probe(undone=('bully',))
+        found = self.run_session(probe)
+        self.assertIn('undone', found.suspects[0].untried)
+        self.assertEqual(blame_session.FAILURES, probe.calls.count('bully'))
+        self.assertNotIn('bully', found.tried)
+
+    def test_interrupted_proof_releases_the_suspect(self):
+        for moment in (12.0, 10.1, 14.3):
+            probe = Probe()
+            probe.fails_at = moment
+            self.assertRaises(KeyboardInterrupt, self.run_session, probe)
+            self.assertEqual('', probe.capped)
+
+    def test_proof_that_never_gets_clear_ends_in_time(self):
+        probe = Probe()
+        chance = random.Random(1)  # noqa: S311
+        probe.measure = lambda: blame.Sample(
+            probe.now, 1.0, {'me': chance.uniform(80.0, 120.0),
+                             'bully': 300.0}, 0.9, 1.0)
+        self.assertNotEqual(blame.Kind.GUEST,
+                            self.run_session(probe).verdict.kind)
+        self.assertLessEqual(probe.now, blame_session.BUDGET_S)
+
+
+class StagedTest(base.TestCase):
+    """A part of tools/judge/blame, which has the goal for 200 cases."""
+
+    def test_culprits_of_staged_cases_are_found(self):
+        count = blame_cases.Count()
+        for number in range(32):
+            case = blame_cases.make_case(SEED, number)
+            count.add(case, *blame_cases.run_case(case, SEED))
+        self.assertGreaterEqual(count.precision, 0.9, count)
+        self.assertGreaterEqual(count.recall, 0.85, count)
+        self.assertLessEqual(count.longest, 60)
+
+    def test_staged_case_on_emulated_host_leaves_groups_as_before(self):
+        case = blame_cases.make_case(SEED, 1)
+        found, _seconds, as_before = blame_hosts.run_case(case, SEED)
+        self.assertTrue(as_before)
+        names = {one.uuid: one.name for one in case.tenants}
+        self.assertEqual(case.culprit, names.get(found.verdict.suspect))
+
+    def test_killed_proofs_are_undone_by_the_next_reconciliation(self):
+        changed, hit = blame_hosts.run_killed(SEED, 60, each=15)
+        self.assertEqual(0, changed)
+        self.assertGreater(hit, 15)     # the test would show nothing else
+
+    def test_proof_without_release_leaves_a_group_changed(self):
+        """Whether the test of killed proofs could fail at all."""
+        case = blame_cases.make_case(SEED, 1)
+        with contextlib.ExitStack() as stack:
+            host = blame_hosts.open_host(case, SEED, stack)
+            before = host.show()
+            probe = host.probe(case.victim)
+            culprit = next(one for one in case.tenants
+                           if one.name == 'culprit')
+            probe.cap(culprit.uuid)
+            self.assertNotEqual(before, host.show())
+            probe.release()
+            self.assertEqual(before, host.show())
