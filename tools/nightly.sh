@@ -19,7 +19,8 @@
 # between two hosts of a cloud (moves) and of guests that share groups (sharing),
 # an upgrade (upgrade), Watcher (watcher), every operation with every fault
 # (pairs), random ones (soak), simulated memory beside the contention model
-# (judge: DRAMsim3 at $DRAMSIM3_TREE, or a clone), moves on the virtual compute node and interrupts
+# (judge: DRAMsim3 at $DRAMSIM3_TREE, or a clone), staged cases of servers that
+# others disturb (blame), moves on the virtual compute node and interrupts
 # of its VFs (vnode). The last line counts.
 #
 # usage: tools/nightly.sh [MINUTES] [PART]...
@@ -40,7 +41,7 @@ if [[ ${1:-} =~ ^[0-9]+$ ]]; then
     shift
 fi
 ALL=(releases newest properties fuzz killed keys bench moves sharing upgrade
-    watcher pairs soak judge vnode)
+    watcher pairs soak judge blame vnode)
 DRAMSIM3_URL=https://github.com/umd-memsys/DRAMsim3
 NOVA_URL=https://opendev.org/openstack/nova
 [ $# -gt 0 ] || set -- "${ALL[@]}"
@@ -158,6 +159,11 @@ part_judge() {
     stage 'simulated memory, short' 30 "$VENV/bin/python" \
         tools/judge/memory/memory_judge.py all "$tree" "$out" --short \
         --cells '^ddr4 want' --out "$out/recorded.json"
+}
+
+part_blame() {
+    stage 'who disturbs a server, and killed proofs' 60 \
+        "$VENV/bin/python" -W ignore tools/judge/blame/blame_judge.py
 }
 
 part_vnode() {
