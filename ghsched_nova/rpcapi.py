@@ -40,6 +40,8 @@ _LOCK_VERSION = '1.1'
 #: First versions with check_move and with move_nodes.
 _CHECK_VERSION = '1.2'
 _MOVE_VERSION = '1.3'
+#: First version with blame.
+_BLAME_VERSION = '1.4'
 
 
 #: Seconds without a heartbeat of nova-compute after which a query fails; a
@@ -161,6 +163,23 @@ class HostClient:
                    move=move,
                    token=token,
                    lock=lock)
+
+    def blame(self, guest: change.Guest, prove: bool) -> dict[str, Any]:
+        """Ask a compute host who disturbs a running guest by memory.
+
+        The answer takes up to a minute.
+
+        :param prove: whether the host may cap other guests for moments.
+        :returns: report, see :mod:`ghsched_placement.blame_report`.
+        :raises Refused: with the host's reason.
+        :raises HostSilent: if the host does not answer; caps are undone then.
+        """
+        if not messaging.bus_answers(self._context):
+            raise _make_bus_error(guest.host)
+        report: dict[str, Any] = self._call(
+            guest, 'blame', _BLAME_VERSION, messaging.long_calls(),
+            prove=prove)['report']
+        return report
 
     def _call(self, guest: change.Guest, method: str,
               version: str = messages.FIRST_VERSION,

@@ -28,6 +28,7 @@ from ghsched_nova.nova_seams import shared
 SET = 'os_compute_api:ghsched:server-set'
 DRY_RUN = 'os_compute_api:ghsched:dry-run'
 MOVE = 'os_compute_api:ghsched:move-nodes'
+BLAME = 'os_compute_api:ghsched:blame'
 LIST_REFUSALS = 'os_compute_api:ghsched:list-refusals'
 
 _OPERATIONS: Any = [{'method': 'POST', 'path': '/servers/{server_id}/action '
@@ -53,6 +54,12 @@ def list_rules() -> list[policy.DocumentedRuleDefault]:
             MOVE, f'rule:{SET}',
             'Move a server to other NUMA nodes of its host. That names nodes '
             'and CPUs of the host, and moves all memory of the server.',
+            _OPERATIONS, scope_types=_SCOPES),
+        policy.DocumentedRuleDefault(
+            BLAME, 'rule:context_is_admin',
+            'Find out which guest disturbs a server by memory. Other guests '
+            'of the host are capped for moments if that is asked for. Who is '
+            'no admin is told no name of a guest of another project.',
             _OPERATIONS, scope_types=_SCOPES),
         policy.DocumentedRuleDefault(
             LIST_REFUSALS, 'rule:context_is_admin',

@@ -24,7 +24,9 @@ answers one action itself::
 
 with the JSON of ``ghsched server set``. ``{"move_nodes": {"0": 1}, "dry_run":
 false}`` instead, host NUMA node by guest NUMA node, moves the server inside
-its host (:mod:`ghsched_placement.move_report`).
+its host (:mod:`ghsched_placement.move_report`). ``{"blame": true, "prove":
+false}`` asks its host who disturbs it by memory
+(:mod:`ghsched_placement.blame_report`).
 Whatever else comes goes on to Nova. The filter also switches on what else
 nova-api needs for ghsched (:mod:`ghsched_nova.api.nova_changes`).
 """
@@ -49,6 +51,7 @@ from ghsched_nova.live import errors
 from ghsched_nova.live import records
 from ghsched_nova.live import servers
 from ghsched_nova.nova_seams import api
+from ghsched_placement import blame_report
 from ghsched_placement import change as changes
 from ghsched_placement import change_report
 from ghsched_placement import move_report
@@ -211,6 +214,8 @@ def _run_action(context: Any, uuid: str, action: Any) -> dict[str, Any]:
 
     :raises nova.exception.Forbidden: if the rules do not allow it.
     """
+    if isinstance(action, dict) and blame_report.KEY in action:
+        return _blame_server(context, uuid, action)
     is_move = isinstance(action, dict) and move_report.KEY in action
     dry_run = isinstance(action, dict) and action.get('dry_run') is True
     server = records.get_visible_server(uuid, context)
@@ -233,6 +238,22 @@ def _run_action(context: Any, uuid: str, action: Any) -> dict[str, Any]:
     with records.open_cell_context(uuid, context) as cell:
         return change_report.make_change_report(
             servers.change_server_policy(cell, uuid, specs, dry_run), dry_run)
+
+
+def _blame_server(context: Any, uuid: str,
+                  asked: Mapping[str, Any]) -> dict[str, Any]:
+    """Ask a server's host who disturbs the server; return a report.
+
+    :raises nova.exception.Forbidden: when the rules do not allow it.
+    """
+    server = records.get_visible_server(uuid, context)
+    rules.authorize(context, rules.BLAME, {
+        'project_id': server.project_id, 'user_id': server.user_id})
+    prove = blame_report.parse_request(asked)
+    with records.open_cell_context(uuid, context) as cell:
+        report = servers.blame_server(cell, uuid, prove)
+    return report if context.is_admin else blame_report.hide_others(
+        report, server.project_id)
 
 
 def _make_error_document(code: int, message: str) -> webob.Response:

@@ -128,7 +128,7 @@ def make_guests(running: Iterable[desired.Running]) -> Iterator[view.Guest]:
     """Yield running guests with policy, NUMA nodes, name and project."""
     by_uuid = {one.domain.uuid: one for one in running
                if one.domain.id >= 0 and one.xml}
-    for guest in load_use.list_guests_with_policies(by_uuid.values()):
+    for guest in load_use.list_guests_and_policies(by_uuid.values()):
         root = by_uuid[guest.uuid].root
         yield view.Guest(
             guest.name, guest.uuid, guest.domain_id, guest.policy,

@@ -45,8 +45,8 @@ class BlameRecord:
         self.periods = read_periods(path)
         self._last: float | None = None
 
-    def add(self, snapshot: view.Snapshot | None,
-            measured: load.Load | None, now: float) -> None:
+    def record_period(self, snapshot: view.Snapshot | None,
+                      measured: load.Load | None, now: float) -> None:
         """Add the time since the last report to the record; never raises.
 
         :param snapshot: bandwidth since the last report; None if unknown.

@@ -26,6 +26,9 @@ to the version before.
     ``check_move``, see :mod:`ghsched_nova.live.move_messages`.
 1.3
     ``move_nodes``, likewise.
+1.4
+    ``blame``, whose answer has ``report``, see
+    :mod:`ghsched_placement.blame_report`.
 """
 
 from collections.abc import Mapping
@@ -37,7 +40,7 @@ from ghsched_placement.bandwidth import NodePolicy
 
 #: oslo.messaging: our namespace on the topic of nova-compute.
 NAMESPACE = 'ghsched'
-VERSION = '1.3'
+VERSION = '1.4'
 FIRST_VERSION = '1.0'
 
 #: One guest NUMA node: ``host_node``, ``min``, ``max``, ``hardlimit`` and

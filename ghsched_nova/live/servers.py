@@ -18,6 +18,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ghsched_nova.live import change as live_changes
+from ghsched_nova.live import errors
 from ghsched_nova.live import node_move
 from ghsched_nova.live import placement
 from ghsched_nova.live import records
@@ -101,6 +102,26 @@ def move_server(context: Any, server: str, new_nodes: Mapping[int, int],
         return mover.plan_move(new_nodes)
     with records.record_action(context, server, records.MOVE_EVENT):
         return mover.move_guest(new_nodes)
+
+
+def blame_server(context: Any, server: str, prove: bool) -> dict[str, Any]:
+    """Ask a server's host who disturbs the server by memory.
+
+    :param context: context of the guest's cell.
+    :param server: UUID of the server.
+    :param prove: whether the host may cap other guests for moments.
+    :returns: report, see :mod:`ghsched_placement.blame_report`.
+    :raises Refused: with the reason.
+    """
+    guest = records.NovaRecords(context, server).read()
+    if not guest.running:
+        raise errors.RefusedByState('the server does not run')
+    try:
+        report = rpcapi.HostClient(context).blame(guest, prove)
+    except errors.HostSilent as error:
+        raise errors.Refused(str(error)) from error
+    report['server']['name'] = guest.name
+    return report
 
 
 def make_node_mover(context: Any, server: str) -> node_move.NodeMove:

@@ -32,6 +32,7 @@ from ghsched_nova.nova_seams import numa
 from ghsched_nova.nova_seams import registry
 from ghsched_nova.nova_seams import shared
 from ghsched_nova import pci_requests
+from ghsched_nova.virt import blame_rpc
 from ghsched_nova.virt import driver_devices
 from ghsched_nova.virt import driver_migration
 from ghsched_nova.virt import driver_reports
@@ -68,6 +69,9 @@ class GhschedLibvirtDriver(driver_reports.ReportingDriver,
                                                   self._changing,
                                                   self._report_shared_groups,
                                                   self._moves)
+        self.blame_endpoint = blame_rpc.BlameEndpoint(
+            self._ghsched, self._changing, self._find_running_guest,
+            self._list_running_guests, lambda: self._blame_record.periods)
 
     def init_host(self, host: str) -> None:
         try:

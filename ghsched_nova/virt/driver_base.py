@@ -170,6 +170,13 @@ class DriverBase(libvirt_driver.LibvirtDriver):
                               for guest in guests]
         return self._last_running
 
+    def _find_running_guest(self, uuid: str) -> desired.Running | None:
+        """Return a running guest with its live XML; None if it does not run.
+        """
+        return next((self._read_running_guest(guest) for guest
+                     in self._host.list_guests(only_running=True)
+                     if guest.uuid == uuid), None)
+
     def _read_running_guest(self, guest: Any) -> desired.Running:
         """Return a running guest with its XML; with no XML if unreadable."""
         domain = model.Domain(guest.uuid, guest.id, guest.name)

@@ -24,6 +24,7 @@ from oslo_serialization import jsonutils
 from ghsched_nova import conf
 from ghsched_nova.host import allocation_check
 from ghsched_nova.host import bandwidth_use
+from ghsched_nova.host import blame_record
 from ghsched_nova.host import burst_use
 from ghsched_nova.host import desired
 from ghsched_nova.host import headroom_report
@@ -72,6 +73,8 @@ class ReportingDriver(base.DriverBase):
             Path(shared.config().state_path) / burst_use.FILE)
         self._service_levels = service_level_use.ServiceLevelUse(
             Path(shared.config().state_path) / service_level_use.FILE)
+        self._blame_record = blame_record.BlameRecord(
+            Path(shared.config().state_path) / blame_record.FILE)
         self._diagnostics = guest_diagnostics.GuestDiagnostics(
             bandwidth_use.BandwidthUse(shared.config().ghsched),
             self._ghsched, lambda: self._load_use.load,
@@ -198,6 +201,8 @@ class ReportingDriver(base.DriverBase):
             load_use.list_guests_and_policies(running))
         self._burst_use.record_bursts(bandwidth, time.time())
         resources = self._load_use.add_to_stats(resources, running, bandwidth)
+        self._blame_record.record_period(bandwidth, self._load_use.load,
+                                         time.time())
         self._service_levels.record_period(
             bandwidth, self._load_use.load, self._ghsched.not_held,
             self._ghsched.uncounted, time.time())

@@ -102,9 +102,10 @@ class GhschedComputeManager(manager.ComputeManager):
         """
         super().init_host(service_ref)
         # [DEFAULT]compute_driver may name Nova's own driver.
-        endpoint = getattr(self.driver, 'policy_endpoint', None)
-        if endpoint and endpoint not in self.additional_endpoints:
-            self.additional_endpoints.append(endpoint)
+        for name in ('policy_endpoint', 'blame_endpoint'):
+            endpoint = getattr(self.driver, name, None)
+            if endpoint and endpoint not in self.additional_endpoints:
+                self.additional_endpoints.append(endpoint)
 
     @seam(f'{_MANAGER}._attach_interface',
           ('self', 'context', 'instance', 'network_id', 'port_id',

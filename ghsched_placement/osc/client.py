@@ -162,6 +162,16 @@ class Client(nova_reader.NovaReader):
             'move_nodes': {str(guest): host for guest, host in nodes.items()},
             'dry_run': dry_run})
 
+    def blame_server(self, uuid: str, prove: bool) -> dict[str, Any]:
+        """Ask nova-api who disturbs a server by memory.
+
+        :param prove: whether its host may cap other guests for moments.
+        :returns: report, see :mod:`ghsched_placement.blame_report`.
+        :raises Refused: when the request is refused.
+        :raises CommandError: when the request fails.
+        """
+        return self._post_server_action(uuid, {'blame': True, 'prove': prove})
+
     def _post_server_action(self, uuid: str, action: Mapping[str, Any],
                             advice: str = '') -> dict[str, Any]:
         """Send ghsched's server action to nova-api; return the response.

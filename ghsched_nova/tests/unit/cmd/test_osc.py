@@ -23,6 +23,8 @@ from cliff import lister
 
 from ghsched_nova.host_files import density_command as density
 from ghsched_nova.tests.fixtures import plans
+from ghsched_placement import blame
+from ghsched_placement import blame_report
 from ghsched_placement import change_report
 from ghsched_placement import move_report
 from ghsched_placement.osc import audit
@@ -34,6 +36,7 @@ from ghsched_placement.osc import leftovers
 from ghsched_placement.osc import rebalance
 from ghsched_placement.osc import refusals
 from ghsched_placement.osc import server
+from ghsched_placement.osc import server_blame
 from ghsched_placement.osc import server_change
 from ghsched_placement.tests import base
 
@@ -105,6 +108,26 @@ class MoveServerNodesTest(base.TestCase):
         self.client.move_nodes.assert_not_called()
 
 
+class BlameServerTest(base.TestCase):
+
+    def test_report_of_nova_api_is_a_table_and_a_sentence(self):
+        app = mock.MagicMock()
+        client = app.client_manager.ghsched
+        client.find_server.return_value = {'id': UUID}
+        client.blame_server.return_value = blame_report.make_report(
+            UUID, 'host_a', (0,), blame.Evidence(
+                blame.Verdict(blame.Kind.NOBODY), (
+                    blame.Suspect('x', 1.0),)), {}, True)
+        command = server_blame.BlameServer(app, None)
+        parser = command.get_parser('openstack ghsched server blame')
+        with self.assertLogs(command.log, 'WARNING') as log:
+            header, rows = command.take_action(
+                parser.parse_args(['web', '--prove']))
+        client.blame_server.assert_called_once_with(UUID, True)
+        self.assertEqual(len(header), len(rows[0]))
+        self.assertIn('Nobody disturbs', log.output[0])
+
+
 class WidthTest(base.TestCase):
     """A table of any command fits a terminal, whatever is in its cells."""
 
@@ -116,6 +139,7 @@ class WidthTest(base.TestCase):
         host.ListHosts: host.LIST,
         leftovers.ListLeftovers: leftovers.COLUMNS,
         refusals.ListRefusals: refusals.COLUMNS,
+        server_blame.BlameServer: blame_report.HEADER,
         server_change.MoveServerNodes: move_report.HEADER,
         server_change.SetServer: change_report.HEADER,
         rebalance.ApplyRebalance: rebalance.RESULT,

@@ -33,6 +33,7 @@ from ghsched_nova.live import move_messages
 from ghsched_nova.nova_seams import messaging
 from ghsched_nova import rpcapi
 from ghsched_nova.tests.fixtures import plans
+from ghsched_nova.virt import blame_rpc
 from ghsched_nova.virt import rpc
 from ghsched_placement.policy import NodePolicy
 from ghsched_placement.tests import base
@@ -57,6 +58,7 @@ REQUESTS = {
     'check_move': ('1.2', {'move': MOVE}),
     'move_nodes': ('1.3', {'move': MOVE, 'token': 't', 'lock': 'l'}),
 }
+BLAME = {'prove': True}
 #: What a host of 1.0 takes.
 OLD_SET = {'policy': [NODE], 'token': 't'}
 
@@ -117,6 +119,19 @@ class RequestTest(base.TestCase):
             [(method, *request) for method, request in REQUESTS.items()],
             self.bus.calls)
 
+    def test_report_of_who_disturbs_a_guest_is_passed_on(self):
+        client = self.client({'report': {'x': 1}})
+        self.assertEqual({'x': 1}, client.blame(GUEST, True))
+        self.assertEqual([('blame', '1.4', BLAME)], self.bus.calls)
+        self.assertEqual({'timeout': 9, 'retry': 2}, self.bus.patience)
+        error = self.assertRaises(errors.Refused,
+                                  self.client({}, '1.3').blame, GUEST, True)
+        self.assertIn('does not know the call', str(error))
+        error = self.assertRaises(
+            errors.Refused, self.client({'refused': 'no'}).blame, GUEST,
+            False)
+        self.assertEqual('host host_a: no', str(error))
+
     def test_a_host_of_the_release_before_is_not_asked_for_more(self):
         self.client({}, '1.0').set_policy(GUEST, self.policy(), 't', 'l')
         self.assertEqual([('set_policy', '1.0', OLD_SET)], self.bus.calls)
@@ -163,9 +178,11 @@ class RequestTest(base.TestCase):
 class EndpointTest(base.TestCase):
 
     def test_it_takes_what_each_release_sends(self):
-        self.assertEqual((messages.NAMESPACE, '1.3'),
-                         (rpc.PolicyEndpoint.target.namespace,
-                          rpc.PolicyEndpoint.target.version))
+        for endpoint in (rpc.PolicyEndpoint, blame_rpc.BlameEndpoint):
+            self.assertEqual((messages.NAMESPACE, '1.4'), (
+                endpoint.target.namespace, endpoint.target.version))
+        inspect.signature(blame_rpc.BlameEndpoint.blame).bind(
+            None, None, instance_uuid='u', **BLAME)
         for method, arguments in (
                 *((method, arguments) for method, (_version, arguments)
                   in REQUESTS.items()), ('set_policy', OLD_SET)):

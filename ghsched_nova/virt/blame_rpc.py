@@ -1,0 +1,83 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""RPC endpoint of nova-compute to find out who disturbs a guest."""
+
+from collections.abc import Callable
+from collections.abc import Iterable
+from collections.abc import Sequence
+import contextlib
+from typing import Any
+
+from oslo_log import log as logging
+import oslo_messaging
+
+from ghsched_nova.host import blame
+from ghsched_nova.host import blame_cap
+from ghsched_nova.host import desired
+from ghsched_nova.host import engine
+from ghsched_nova.live import messages
+from ghsched_nova.monitor import blame_periods
+from ghsched_nova.nova_seams import messaging
+from ghsched_nova.nova_seams import shared
+
+LOG = logging.getLogger(__name__)
+
+
+class BlameEndpoint:
+    """RPC method to investigate guests of this host.
+
+    Answers as :class:`ghsched_nova.virt.rpc.PolicyEndpoint`.
+
+    :param own_engine: engine that enforces policies on this host.
+    :param changing: lock that is held while the policy of a guest changes.
+    :param find: returns a running guest by its UUID.
+    :param list_running: lists all running guests.
+    :param get_periods: returns the record of the last minutes.
+    """
+
+    target = oslo_messaging.Target(namespace=messages.NAMESPACE,
+                                   version=messages.VERSION)
+
+    def __init__(
+        self,
+        own_engine: engine.HostEngine,
+        changing: contextlib.AbstractContextManager[Any],
+        find: Callable[[str], desired.Running | None],
+        list_running: Callable[[], Iterable[desired.Running]],
+        get_periods: Callable[[], Sequence[blame_periods.Period]],
+    ) -> None:
+        self._investigator = blame.Investigator(
+            blame_cap.Capper(own_engine, changing, find, _report_cap),
+            shared.config().host, list_running, get_periods)
+
+    def blame(self, context: Any, instance_uuid: str,
+              prove: bool) -> dict[str, Any]:
+        """Return the report of who disturbs a guest by memory.
+
+        :param prove: whether other guests may be capped for moments.
+        """
+        try:
+            return {'report': self._investigator.run(instance_uuid, prove)}
+        except blame.NotInvestigated as error:
+            return {'refused': str(error)}
+
+
+def _report_cap(event: str, uuid: str) -> None:
+    """Log and notify the begin or end of a cap of a trial."""
+    LOG.info('ghsched: %(event)s of a cap on guest %(uuid)s, to find out '
+             'whether it disturbs another one',
+             {'event': event, 'uuid': uuid})
+    messaging.notify(blame.EVENT + event, {
+        'host': shared.config().host, 'server': uuid,
+        'percent': blame_cap.CAP_PERCENT,
+        'seconds_max': blame_cap.CAP_LIMIT_S})

@@ -1,0 +1,50 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""``openstack ghsched server blame``."""
+
+import argparse
+
+from ghsched_placement import blame_report
+from ghsched_placement.osc import base
+from ghsched_placement.osc import client as clients
+
+
+class BlameServer(base.Lister):
+    """Find out which guest of its host disturbs a server by memory.
+
+    Shows what the other guests use, how that goes with the server's own
+    figure, and with --prove what a cap on them does to it. Says so when the
+    server waits for something else than memory. Takes up to a minute.
+    nova-api must have the filter of ghsched in its api-paste.ini.
+    """
+
+    nothing = 'No other guest uses memory of its host NUMA nodes.'
+
+    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
+        parser: argparse.ArgumentParser = super().get_parser(prog_name)
+        parser.add_argument('server', metavar='<server>',
+                            help='Server (name or ID)')
+        parser.add_argument(
+            '--prove', action='store_true',
+            help='Cap suspects for moments, one at a time, and compare the '
+                 'figure of the server meanwhile; guarantees are kept')
+        return parser
+
+    def take_action(self, parsed_args: argparse.Namespace
+                    ) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+        client = clients.get_client(self.app)
+        shown = client.blame_server(
+            str(client.find_server(parsed_args.server)['id']),
+            parsed_args.prove)
+        self.log.warning(blame_report.summarize(shown))
+        return blame_report.HEADER, list(blame_report.list_rows(shown))
