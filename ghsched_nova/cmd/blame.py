@@ -56,13 +56,13 @@ def run_blame_command(arguments: argparse.Namespace) -> int:
 
     :raises HostError: when the host cannot be read.
     """
-    section = configured.read_section(arguments.config_file)
+    section = configured.read_ghsched_options(arguments.config_file)
     state_path = configured.read_state_path(arguments.config_file)
     host = engine.HostEngine(section, readings.Readings(
         Path(section.resctrl_path), state_path / readings.FILE, keeps=False))
 
     def list_running() -> list[desired.Running]:
-        return domains.list_running(arguments.connect)
+        return domains.list_running_domains(arguments.connect)
 
     def find(uuid: str) -> desired.Running | None:
         return next((one for one in list_running()

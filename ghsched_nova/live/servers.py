@@ -113,7 +113,7 @@ def blame_server(context: Any, server: str, prove: bool) -> dict[str, Any]:
     :returns: report, see :mod:`ghsched_placement.blame_report`.
     :raises Refused: with the reason.
     """
-    guest = records.NovaRecords(context, server).read()
+    guest = records.NovaRecords(context, server).read_guest()
     if not guest.running:
         raise errors.RefusedByState('the server does not run')
     try:
