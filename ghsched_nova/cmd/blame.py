@@ -65,8 +65,7 @@ def run_blame_command(arguments: argparse.Namespace) -> int:
         return domains.list_running_domains(arguments.connect)
 
     def find(uuid: str) -> desired.Running | None:
-        return next((one for one in list_running()
-                     if one.domain.uuid == uuid), None)
+        return domains.find_running_domain(arguments.connect, uuid)
 
     host.running, host.apply = list_running, _reconcile_directly
     investigator = blame.Investigator(

@@ -31,6 +31,25 @@ def list_running_domains(uri: str) -> list[desired.Running]:
     return _select_domains(uri, 'VIR_CONNECT_LIST_DOMAINS_ACTIVE')
 
 
+def find_running_domain(uri: str, uuid: str) -> desired.Running | None:
+    """Return a running libvirt domain with its XML; None if it does not run.
+
+    :raises HostError: when libvirt does not answer.
+    """
+    libvirt = _import_libvirt()
+    connection = _connect_libvirt(libvirt, uri)
+    try:
+        found = _read_domain(connection.lookupByUUIDString(uuid),
+                             libvirt.libvirtError)
+        return found if found.domain.id >= 0 else None
+    except libvirt.libvirtError as error:
+        if error.get_error_code() == libvirt.VIR_ERR_NO_DOMAIN:
+            return None
+        raise HostError(f'libvirt ({uri}): {error}') from error
+    finally:
+        connection.close()
+
+
 def list_all_domains(uri: str) -> list[desired.Running]:
     """Return all libvirt domains, running or not, with their XML.
 

@@ -349,9 +349,8 @@ def _render_changes_as_tables(
             ('Guest', 'Group', 'Not measured'),
             _make_problem_rows(names, report.unmeasured)))
     if report.overlaps:
-        parts.append(tables.render_table(
-            ('Guest', 'Group', 'Ways of the L3'),
-            _make_problem_rows(names, report.overlaps)))
+        parts.append(tables.render_table(('Guest', 'Group', 'Ways of the L3'),
+                     _make_problem_rows(names, report.overlaps)))
     capped = sum(guest.shared == naming.DEFAULT for guest in wanted.guests)
     # Those that were refused are not wanted.
     asking = {guest.domain.uuid for guest in wanted.guests} | (

@@ -37,6 +37,7 @@ from ghsched_nova.host import blame_session
 from ghsched_nova.host import desired
 from ghsched_nova.host import engine as engines
 from ghsched_nova.resctrl import fs
+from ghsched_nova.resctrl import naming
 from ghsched_placement.policy import GuestPolicy
 from ghsched_placement.policy import NodePolicy
 
@@ -194,13 +195,20 @@ class Capper:
             self._tell_end(uuid)
 
     def _restore(self, uuid: str) -> None:
-        """Enforce the policy that a suspect has by now."""
+        """Enforce the policy that a suspect has by now; the group of one
+        that has ended goes with it.
+        """
         running = self.find(uuid)
-        if running is not None and running.xml and (
-                running.controlled and not running.shared_group):
-            self.engine.reconcile_guest(running)
+        if running is None or not running.xml:
+            return
+        engine = self.engine
+        wanted, _problems = engine.wanted(
+            [running], [naming.render_own_group_name(uuid)])
+        if (wanted.cache is not None or engine.caps_all
+                or running.shared_group):
+            engine.reconcile()      # groups of other guests may be affected
         else:
-            self.engine.reconcile()
+            engine.apply(engine.root, engine.run_path, wanted)
 
     def _tell_end(self, uuid: str) -> None:
         try:
