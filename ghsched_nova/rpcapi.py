@@ -174,10 +174,10 @@ class HostClient:
         :raises Refused: with the host's reason.
         :raises HostSilent: if the host does not answer; caps are undone then.
         """
-        if not messaging.bus_answers(self._context):
+        if not messaging.is_bus_reachable(self._context):
             raise _make_bus_error(guest.host)
         report: dict[str, Any] = self._call(
-            guest, 'blame', _BLAME_VERSION, messaging.long_calls(),
+            guest, 'blame', _BLAME_VERSION, messaging.get_long_call_timeouts(),
             prove=prove)['report']
         return report
 

@@ -109,7 +109,7 @@ class Investigator:
             Path(section.resctrl_path), Path(section.sysfs_path),
             conf.parse_by_node(section, 'node_bandwidth'),
             self.clocks.monotonic, occupancy=True)
-        nodes = blame_probe.find_nodes(mine, reader.get_host())
+        nodes = blame_probe.find_nodes(mine, reader.get_monitored_host())
         probe = blame_probe.HostProbe(
             server, guests, nodes, reader, _make_load_measure(section, mine),
             self.capper, self.clocks)
@@ -157,7 +157,7 @@ def _make_load_measure(section: Any,
         guest.uuid, guest.domain_id or 0, guest.name, guest.cells)]
 
     def measure(bandwidth: load_rates.Bandwidth) -> loads.Load | None:
-        meter.measure(running, bandwidth)
+        meter.measure_host_load(running, bandwidth)
         return meter.load
 
     return measure

@@ -202,9 +202,9 @@ class Capper:
         if running is None or not running.xml:
             return
         engine = self.engine
-        wanted, _problems = engine.wanted(
+        wanted, _problems = engine.make_wanted_state(
             [running], [naming.render_own_group_name(uuid)])
-        if (wanted.cache is not None or engine.caps_all
+        if (wanted.cache is not None or engine.has_default_cap
                 or running.shared_group):
             engine.reconcile()      # groups of other guests may be affected
         else:

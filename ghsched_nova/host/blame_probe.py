@@ -93,9 +93,9 @@ class HostProbe:
         :returns: None if the server's bandwidth is not known.
         :raises MonitorUnavailable: if the host reports no bandwidth.
         """
-        snapshot = self._snapshot = view.make_snapshot(
-            self.reader.measure_usage(), self.guests)
-        bandwidth = load_rates.extract_bandwidth(snapshot)
+        snapshot = self._snapshot = view.make_bandwidth_snapshot(
+            self.reader.measure_group_bandwidth(), self.guests)
+        bandwidth = load_rates.extract_known_bandwidth(snapshot)
         load = self.measure_load(bandwidth)
         now = self.clocks.monotonic()
         seconds, self._measured_at = now - self._measured_at, now

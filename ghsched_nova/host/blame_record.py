@@ -62,7 +62,7 @@ class BlameRecord:
                 if snapshot is None or last is None:
                     return
                 period = blame_periods.make_period(
-                    load_rates.extract_bandwidth(snapshot), measured,
+                    load_rates.extract_known_bandwidth(snapshot), measured,
                     now - last, now)
                 if not period.guests:
                     return

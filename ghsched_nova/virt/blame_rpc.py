@@ -77,7 +77,7 @@ def _report_cap(event: str, uuid: str) -> None:
     LOG.info('ghsched: %(event)s of a cap on guest %(uuid)s, to find out '
              'whether it disturbs another one',
              {'event': event, 'uuid': uuid})
-    messaging.notify(blame.EVENT + event, {
+    messaging.send_notification(blame.EVENT + event, {
         'host': shared.config().host, 'server': uuid,
         'percent': blame_cap.CAP_PERCENT,
         'seconds_max': blame_cap.CAP_LIMIT_S})
