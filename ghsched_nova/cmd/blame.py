@@ -22,15 +22,13 @@ import signal
 import socket
 import sys
 import threading
+from typing import Any
 from typing import NoReturn
 
 from ghsched_nova.cmd import configured
 from ghsched_nova.cmd import domains
 from ghsched_nova.cmd import tables
 from ghsched_nova.guest import metadata
-from ghsched_nova.host import blame
-from ghsched_nova.host import blame_cap
-from ghsched_nova.host import blame_record
 from ghsched_nova.host import desired
 from ghsched_nova.host import engine
 from ghsched_nova.host import readings
@@ -56,31 +54,49 @@ def run_blame_command(arguments: argparse.Namespace) -> int:
 
     :raises HostError: when the host cannot be read.
     """
-    section = configured.read_ghsched_options(arguments.config_file)
-    state_path = configured.read_state_path(arguments.config_file)
-    host = engine.HostEngine(section, readings.Readings(
-        Path(section.resctrl_path), state_path / readings.FILE, keeps=False))
-
-    def list_running() -> list[desired.Running]:
-        return domains.list_running_domains(arguments.connect)
-
-    def find(uuid: str) -> desired.Running | None:
-        return domains.find_running_domain(arguments.connect, uuid)
-
-    host.running, host.apply = list_running, _reconcile_directly
-    investigator = blame.Investigator(
-        blame_cap.Capper(host, threading.RLock(), find, _report_cap),
-        socket.gethostname(), list_running,
-        lambda: blame_record.read_periods(state_path / blame_record.FILE))
-    server = find_server(list_running(), arguments.server)
-    try:
-        with _undo_when_terminated():
-            shown = investigator.run(server, arguments.prove)
-    except blame.NotInvestigated as error:
-        raise domains.HostError(str(error)) from error
+    server = find_server(domains.list_running_domains(arguments.connect),
+                         arguments.server)
+    with _undo_when_terminated():
+        shown = _investigate(arguments, server)
     print(json.dumps(shown, indent=2) if arguments.format == 'json'
           else format_text(shown))
     return exits.DONE
+
+
+def _investigate(arguments: argparse.Namespace,
+                 server: str) -> dict[str, Any]:
+    """Return the report of who disturbs a guest.
+
+    :raises HostError: when the guest cannot be investigated.
+    """
+    # The imports are slow, and other commands of ghsched-host need none.
+    from ghsched_nova.host import blame
+    from ghsched_nova.host import blame_cap
+    from ghsched_nova.host import blame_record
+
+    state_path = configured.read_state_path(arguments.config_file)
+    host = _make_engine(arguments, state_path)
+    investigator = blame.Investigator(
+        blame_cap.Capper(
+            host, threading.RLock(), lambda uuid: domains.find_running_domain(
+                arguments.connect, uuid), _report_cap),
+        socket.gethostname(), host.running,
+        lambda: blame_record.read_periods(state_path / blame_record.FILE))
+    try:
+        return investigator.run(server, arguments.prove)
+    except blame.NotInvestigated as error:
+        raise domains.HostError(str(error)) from error
+
+
+def _make_engine(arguments: argparse.Namespace,
+                 state_path: Path) -> engine.HostEngine:
+    """Return the engine of this host, which changes resctrl as root."""
+    section = configured.read_ghsched_options(arguments.config_file)
+    host = engine.HostEngine(section, readings.Readings(
+        Path(section.resctrl_path), state_path / readings.FILE, keeps=False))
+    host.running = lambda: domains.list_running_domains(arguments.connect)
+    host.apply = _reconcile_directly
+    return host
 
 
 def find_server(running: Sequence[desired.Running], wanted: str) -> str:
@@ -124,7 +140,7 @@ def _undo_when_terminated() -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def format_text(shown: dict[str, object]) -> str:
+def format_text(shown: dict[str, Any]) -> str:
     """Render a report as a text table and sentences."""
     rows = list(blame_report.list_rows(shown))
     parts = [tables.render_table(blame_report.HEADER, rows)] if rows else []

@@ -243,7 +243,7 @@ class ManualTest(base.TestCase):
         # A mistake to show, an element of XML, rules of Nova's policy, and a
         # recording rule of Prometheus.
         self.assertEqual(
-            {'mem_bw_mim', 'policy', 'server', 'dry', 'move', 'list',
+            {'mem_bw_mim', 'policy', 'server', 'dry', 'move', 'list', 'blame',
              'server_short'},
             set(named) - {key.name for key in keys.KEYS})
 
