@@ -107,7 +107,7 @@ class Investigator:
             raise NotInvestigated('the server does not run on this host')
         reader = readers.Reader(
             Path(section.resctrl_path), Path(section.sysfs_path),
-            conf.parse_by_node(section, 'node_bandwidth'),
+            conf.parse_node_values(section, 'node_bandwidth'),
             self.clocks.monotonic, occupancy=True)
         nodes = blame_probe.find_nodes(mine, reader.get_monitored_host())
         probe = blame_probe.HostProbe(
@@ -152,7 +152,7 @@ def _make_load_measure(section: Any,
         load_reader.LoadReader(load_reader.Paths(
             sysfs=Path(section.sysfs_path),
             run=Path(section.libvirt_run_path))),
-        conf.get_bottleneck_limits(section))
+        conf.make_bottleneck_limits(section))
     running = [load_reader.RunningGuest(
         guest.uuid, guest.domain_id or 0, guest.name, guest.cells)]
 
