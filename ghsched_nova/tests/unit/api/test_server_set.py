@@ -235,26 +235,6 @@ class FilterTest(base.TestCase):
             self.assertEqual('GET' if rule.name == policies.LIST_REFUSALS
                              else 'POST', rule.operations[0]['method'])
 
-    def test_report_of_who_disturbs_a_server_is_for_admins(self):
-        report = {'server': {'name': 'web'}, 'suspects': [
-            {'uuid': 'x', 'name': 'noisy', 'project': 'other'}],
-            'verdict': {'suspect': 'x', 'name': 'noisy'},
-            'trials': [{'suspect': 'x'}]}
-        with mock.patch.object(servers, 'blame_server',
-                               return_value=report) as ask:
-            found = self.ask({'ghsched': {'blame': True, 'prove': True}})
-            self.assertEqual((200, report), (found.status_int, found.json))
-            self.assertEqual((UUID, True), ask.call_args[0][1:])
-            self.assertEqual(400, self.ask(
-                {'ghsched': {'blame': 'yes'}}).status_int)
-            self.become('member')
-            self.assertEqual(403, self.ask(
-                {'ghsched': {'blame': True}}).status_int)
-            self.allow(BLAME='role:member')
-            found = self.ask({'ghsched': {'blame': True}})
-            self.assertEqual(200, found.status_int)
-            self.assertNotIn('noisy', found.text)
-
     def test_locked_server_is_changed_by_admins_alone(self):
         self.server.locked = True
         self.assertEqual(200, self.status_of('SET'))

@@ -1,0 +1,90 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+
+"""The part of the server action that tells who disturbs a server."""
+
+from types import SimpleNamespace
+from unittest import mock
+
+from nova import conf
+from nova import context as nova_context
+from nova import objects
+
+from ghsched_nova.api import policies
+from ghsched_nova.api import server_set
+from ghsched_nova.live import errors
+from ghsched_nova.live import servers
+from ghsched_nova.tests.fixtures import plans
+from ghsched_placement.tests import base
+
+REPORT = {'server': {'name': 'web'}, 'suspects': [
+    {'uuid': 'x', 'name': 'noisy', 'project': 'other'}],
+    'verdict': {'suspect': 'x', 'name': 'noisy'},
+    'trials': [{'suspect': 'x'}]}
+
+
+class BlameActionTest(base.TestCase):
+
+    def setUp(self):
+        super().setUp()
+        objects.register_all()
+        conf.CONF([], project='nova', default_config_files=[])
+        self.addCleanup(conf.CONF.reset)
+        policies.get_shared_enforcer.cache_clear()
+        self.addCleanup(policies.get_shared_enforcer.cache_clear)
+        for name, value in (
+                ('open_cell_context', None),
+                ('get_visible_server', SimpleNamespace(
+                    project_id='project', user_id='owner', locked=True))):
+            self.enterContext(mock.patch(
+                f'ghsched_nova.live.records.{name}',
+                **({'return_value': value} if value else {})))
+        self.servers = self.enterContext(mock.patch.object(
+            servers, 'blame_server', return_value=REPORT))
+
+    def ask(self, action, role='admin'):
+        context = nova_context.RequestContext(
+            'user', 'project', roles=[role], is_admin=role == 'admin')
+        return server_set.handle_action(context, plans.UUID, action)
+
+    def allow(self, role):
+        path, = self.create_tempfiles(
+            [('policy', f'"{policies.BLAME}": "role:{role}"')], '.yaml')
+        conf.CONF.set_override('policy_file', path, 'oslo_policy')
+        self.addCleanup(conf.CONF.clear_override, 'policy_file',
+                        'oslo_policy')
+        policies.get_shared_enforcer.cache_clear()
+
+    def test_report_for_an_admin_names_guests_of_all_projects(self):
+        for prove in (True, False):
+            found = self.ask({'blame': True, 'prove': prove})
+            self.assertEqual((200, REPORT), (found.status_int, found.json))
+            self.assertEqual((plans.UUID, prove),
+                             self.servers.call_args[0][1:])
+
+    def test_report_for_a_user_with_a_rule_names_no_other_project(self):
+        self.assertEqual(403, self.ask({'blame': True}, 'member').status_int)
+        self.servers.assert_not_called()
+        self.allow('member')
+        found = self.ask({'blame': True}, 'member')
+        self.assertEqual(200, found.status_int)
+        self.assertNotIn('noisy', found.text)
+
+    def test_malformed_question_is_refused(self):
+        self.assertEqual(400, self.ask({'blame': 'yes'}).status_int)
+
+    def test_refusal_of_the_host_is_passed_on(self):
+        self.servers.side_effect = errors.Refused('host host_a: no')
+        found = self.ask({'blame': True})
+        self.assertEqual(409, found.status_int)
+        self.assertIn('host_a: no', found.text)
