@@ -141,7 +141,7 @@ class StagedTest(base.TestCase):
         self.assertLessEqual(count.longest, 60)
 
     def test_staged_case_on_emulated_host_leaves_groups_as_before(self):
-        case = blame_cases.make_case(SEED, 1)
+        case = blame_cases.make_case(SEED, 5)
         found, _seconds, as_before = blame_hosts.run_case(case, SEED)
         self.assertTrue(as_before)
         names = {one.uuid: one.name for one in case.tenants}
@@ -154,7 +154,7 @@ class StagedTest(base.TestCase):
 
     def test_proof_without_release_leaves_a_group_changed(self):
         """Whether the test of killed proofs could fail at all."""
-        case = blame_cases.make_case(SEED, 1)
+        case = blame_cases.make_case(SEED, 5)
         with contextlib.ExitStack() as stack:
             host = blame_hosts.open_host(case, SEED, stack)
             before = host.show()
