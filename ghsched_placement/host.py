@@ -64,8 +64,7 @@ class HostDescription:
 
     @property
     def guarantee_step(self) -> int:
-        """Steps, in percent, in which the host can set bandwidth guarantees.
-        """
+        """Step in percent between guarantees that the host can enforce."""
         return math.gcd(*self.guarantees) or 1
 
     @property

@@ -158,7 +158,7 @@ def describe_amount(number: int, resource: str) -> str:
 
 def find_trait_mismatches(traits: frozenset[str], required: Iterable[str],
                           forbidden: Iterable[str]) -> Iterator[Lack]:
-    """Yield a reason for each trait a host lacks or must not have.
+    """Yield a reason for each trait that a host lacks or must not have.
 
     :param traits: traits of the compute node's own provider.
     """
@@ -239,7 +239,7 @@ class Gathered:
 
 
 def format_host_names(hosts: Sequence[str]) -> str:
-    """Return host names as text; after the first few only how many more."""
+    """Return the first few host names as text, and how many more there are."""
     shown = ', '.join(hosts[:NAMED_HOSTS])
     if len(hosts) > NAMED_HOSTS:
         shown += f' and {len(hosts) - NAMED_HOSTS} more'

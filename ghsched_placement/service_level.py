@@ -219,7 +219,8 @@ def add_periods(before: Levels, periods: Mapping[Key, tuple[Owner, Period]],
     """Add a measured period to the service levels of a host's servers.
 
     A service level says how much bandwidth a server got in a month, and how
-    long it was short of its guarantee.
+    long it was short of its guarantee. A period is the time between two
+    measurements.
 
     :param before: service levels until now.
     :param periods: bandwidth of each server in the new period.

@@ -111,7 +111,7 @@ def between(talks: Mapping[str, Iterable[Talk]],
             known: Iterable[Port]) -> affinity.Ties:
     """Return the network traffic between each pair of guests of a cloud.
 
-    Hosts report traffic between addresses; the guests are found by them. If
+    Hosts report traffic between IP addresses, which identify the guests. If
     both hosts report the traffic of a pair, the larger figure counts.
 
     :param talks: reported traffic, by guest UUID.

@@ -290,7 +290,7 @@ def _find_other_consumers(
         client: clients.Client, host: capacity.Host, servers: Iterable[Server],
         holdings: Holdings, migrations: Callable[[], Mapping[str,
                                                              str]]) -> Others:
-    """Find out what the consumers are that are not servers of the host.
+    """Identify the consumers of a host's resources that are not its servers.
 
     They may be migrations, servers on other hosts, or deleted servers that can
     be restored.

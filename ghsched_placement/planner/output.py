@@ -232,7 +232,9 @@ def _format_count(number: int, noun: str) -> str:
 
 def _yield_density_sections(plan: DensityPlan,
                             first: DensityPlan) -> Iterator[str]:
-    """Yield the text sections on how many containers a machine takes.
+    """Yield the text sections of a prediction of container densities.
+
+    A density is how many containers run well on a machine.
 
     :param plan: the prediction for one flavor and machine.
     :param first: prediction with the same fitted model parameters that is
