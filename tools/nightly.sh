@@ -13,7 +13,8 @@
 
 # What takes too long for .ci/run, in parts: every release of Nova
 # (releases), its newest source (newest: a git repository or an unpacked tree
-# at $NOVA_TREE, or a clone), properties with new examples (properties), random hosts (fuzz), a
+# at $NOVA_TREE, or a clone), properties with new
+# examples and the judge of guest NUMA nodes (properties), random hosts (fuzz), a
 # hundred moves inside a host that are killed (killed), each key of a flavor
 # through all moves between two hosts (keys), benchmarks (bench), all moves
 # between two hosts of a cloud (moves) and of guests that share groups (sharing),
