@@ -39,7 +39,7 @@ def write_file(path: Path, content: str | bytes) -> None:
 
 
 def _sync_directory(directory: Path) -> None:
-    """Sync the file names of a directory to disk."""
+    """Sync a directory to disk, so that renamed files survive a crash."""
     descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY
                          | os.O_CLOEXEC)
     try:
@@ -50,9 +50,9 @@ def _sync_directory(directory: Path) -> None:
 
 @contextlib.contextmanager
 def create_temporary_file(target: Path) -> Iterator[BinaryIO]:
-    """Create a temporary file next to a target file, with its owner and mode.
+    """Within this context, yield a temporary file next to a target file.
 
-    The temporary file is removed at the end of the context, unless it was
+    It has the target's owner and mode, and is removed at the end unless it was
     renamed.
     """
     temporary = target.with_name(f'.ghsched-{secrets.token_hex(8)}')

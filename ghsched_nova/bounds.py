@@ -119,7 +119,7 @@ class Checked:
 
 
 def _compile_check(annotation: Any) -> _Check:
-    """Return a function that checks values against a type with bounds.
+    """Return a function that checks a value by a type annotation with bounds.
 
     :param annotation: type annotation, in which ``Annotated`` gives bounds.
     :raises TypeError: if the annotation permits unbounded values.

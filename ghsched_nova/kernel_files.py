@@ -31,9 +31,11 @@ _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 def get_file_system_type(path: str | int) -> int:
-    """Return the file system type of a path or descriptor; 0 if unknown.
+    """Return the type of the file system that a file is on; 0 if unknown.
 
     It is ``f_type`` of statfs(2).
+
+    :param path: path or descriptor of the file.
     """
     found = (ctypes.c_long * 32)()
     libc = ctypes.CDLL(None)
@@ -69,7 +71,11 @@ def write_kernel_file(top: Path, names: Iterable[str], text: str,
 
 
 def _open_in_directory(directory: int, name: str, flags: int) -> int:
-    """Open a file by its name in an open directory; close the directory."""
+    """Open a file in an open directory, then close the directory.
+
+    :param directory: descriptor of the directory.
+    :param name: name of the file, without a slash.
+    """
     if name in ('', '.', '..') or '/' in name:
         raise FileNotFoundError(errno.ENOENT, 'not the name of a file', name)
     found = os.open(name, flags, dir_fd=directory)

@@ -59,23 +59,24 @@ class BadFlavor(exception.PciInvalidAlias):
 
 
 def get_guest_node(pci_request: Any) -> int | None:
-    """Return the guest NUMA node of a PCI request that was made for VFs.
+    """Return the guest NUMA node for which a PCI request asks for VFs.
 
-    None for a PCI request that is not of ``ghsched:vfs``.
+    None for a PCI request that was not made from ``ghsched:vfs``.
     """
     match = _REQUESTER.fullmatch(pci_request.requester_id or '')
     return int(match[1]) if match else None
 
 
 def select_vf_requests(requests: Iterable[Any] | None) -> list[Any]:
-    """Return the PCI requests that the extra spec ``ghsched:vfs`` has created.
-    """
+    """Return the PCI requests that were made from ``ghsched:vfs``."""
     return [request for request in requests or ()
             if get_guest_node(request) is not None]
 
 
 def has_strict_vf_affinity(requests: Any) -> bool:
-    """Whether Nova's PCI NUMA affinity policy restricts the nodes of VFs.
+    """Whether Nova restricts on which host NUMA nodes a server's VFs may be.
+
+    By its PCI NUMA affinity policy.
 
     :param requests: ``InstancePCIRequests`` of a server, or None.
     """
@@ -85,8 +86,7 @@ def has_strict_vf_affinity(requests: Any) -> bool:
 
 
 def parse_vf_requests(requests: Iterable[Any]) -> tuple[policies.Vfs, ...]:
-    """Return alias, count and guest NUMA node of each VF request of a server.
-    """
+    """Return alias, count and guest NUMA node of a server's VF requests."""
     return tuple(policies.Vfs(node, request.alias_name, request.count)
                  for request in requests
                  if (node := get_guest_node(request)) is not None)
@@ -164,10 +164,11 @@ def store_allocated_pfs(requests: Sequence[Any],
 
 @contextlib.contextmanager
 def claiming_move(instance: Any) -> Iterator[None]:
-    """Within this context, a move's claim takes the PFs of its allocation.
+    """Within this context, a move's claim takes the PFs that Placement chose.
 
-    :func:`make_pci_requests` adds these PFs to the PCI requests, which the
-        resource tracker makes again for a move.
+    They are those in the guest's allocation. :func:`make_pci_requests` adds
+    them to the PCI requests, which the resource tracker makes again for a
+    move.
     """
     _claims.mapping = _pop_allocated_pfs(instance)
     try:
@@ -178,9 +179,10 @@ def claiming_move(instance: Any) -> Iterator[None]:
 
 @contextlib.contextmanager
 def claiming_instance(instance: Any) -> Iterator[None]:
-    """Within this context, an instance's claim takes its allocated PFs.
+    """Within this context, a claim takes VFs of the PFs that Placement chose.
 
-    The instance's PCI requests name these PFs.
+    The PFs are written into the instance's PCI requests, because Nova's claim
+    would otherwise choose any matching PF.
     """
     mapping = _pop_allocated_pfs(instance)
     if mapping and instance.pci_requests:
@@ -191,7 +193,10 @@ def claiming_instance(instance: Any) -> Iterator[None]:
 
 
 def _pop_allocated_pfs(instance: Any) -> Mapping[str, Sequence[str]] | None:
-    """Return the PFs stored for an instance's claim, and forget them."""
+    """Return the PFs that Placement chose for an instance, and forget them.
+
+    :func:`store_allocated_pfs` has stored them until the claim.
+    """
     given, _claims.given = getattr(_claims, 'given', None), None
     own = instance.pci_requests and instance.pci_requests.requests
     return given[1] if given and given[0] is own else None
@@ -200,7 +205,9 @@ def _pop_allocated_pfs(instance: Any) -> Mapping[str, Sequence[str]] | None:
 def set_allocated_pfs(requests: Sequence[Any],
                       mapping: Mapping[str, Sequence[str]] | None,
                       aliases: bool) -> None:
-    """Write the PFs that Placement chose into the PCI requests of a server.
+    """Write the PFs that Placement chose into a server's PCI requests.
+
+    Nova's claim then takes devices of these PFs.
 
     :param mapping: provider UUIDs by suffix of the request group.
     :param aliases: whether requests of ``pci_passthrough:alias`` are changed,
@@ -227,6 +234,6 @@ def _requests_vfs(extra_specs: Iterable[str]) -> bool:
 
 
 def register_vf_requests() -> None:
-    """Make Nova add PCI requests for ``ghsched:vfs`` of flavors; idempotent.
+    """Make Nova add PCI requests for flavors with ``ghsched:vfs``; idempotent.
     """
     pci.wrap_pci_requests(make_pci_requests)

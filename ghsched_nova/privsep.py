@@ -123,7 +123,7 @@ connections = Context(
 def entrypoint(owner: priv_context.PrivContext, timeout: float
                ) -> Callable[[Callable[_Arguments, _Result]],
                              Callable[_Arguments, _Result]]:
-    """Return a decorator that runs a function in a privsep helper.
+    """Return a decorator: the function runs in a privileged helper process.
 
     :param owner: privsep context whose helper runs the function.
     :param timeout: seconds after which the caller gets :class:`HelperTimeout`.
@@ -154,7 +154,7 @@ def entrypoint(owner: priv_context.PrivContext, timeout: float
 
 
 def _close_if_unusable(owner: priv_context.PrivContext, force: bool) -> None:
-    """Close a privsep context's channel if its reader thread has ended.
+    """Close the channel to a privileged helper that no longer answers.
 
     The next call starts a new helper. oslo.privsep keeps using a channel whose
     reader thread has ended by an exception (an answer that msgpack cannot
@@ -176,7 +176,7 @@ def get_qemu_pid_directory() -> Path:
 
 
 def check_qemu_process(process: tuple[str, int]) -> None:
-    """Refuse a process ID that is not of the QEMU process of a domain.
+    """Refuse a process that is not the QEMU process of the named domain.
 
     :param process: name of the domain, process ID.
     :raises Refused: naming both.

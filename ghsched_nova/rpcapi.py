@@ -84,11 +84,11 @@ class HostClient:
     def check_policy(
         self, guest: change.Guest, policy: change.Packed
     ) -> dict[str, Any]:
-        """Ask a compute host whether it can apply a bandwidth policy to a
-        guest.
+        """Ask a compute host whether it can apply a bandwidth policy.
 
         Nothing is changed.
 
+        :param guest: the guest to which it would be applied.
         :returns: ``policy``: policy of the running guest (None if it does not
             run), ``same``: whether that is the requested policy,
             ``effective``: values that the host would enforce, ``guests``:
@@ -135,8 +135,7 @@ class HostClient:
 
     def check_move(self, guest: change.Guest,
                    move: move_messages.Packed) -> None:
-        """Ask a compute host whether a running guest can move between its NUMA
-        nodes.
+        """Ask a compute host whether a guest can move between its NUMA nodes.
 
         :raises Refused: with the host's reason.
         :raises HostSilent: if the host does not answer.
@@ -145,11 +144,11 @@ class HostClient:
 
     def move_nodes(self, guest: change.Guest, move: move_messages.Packed,
                    token: str, lock: str) -> None:
-        """Ask a compute host to move a running guest between the host's NUMA
-        nodes.
+        """Ask a compute host to move a running guest between NUMA nodes.
 
         The move may take as long as a live migration.
 
+        :param token: ID of this call, by which it can be cancelled.
         :param lock: ID of the caller's lock on the server.
         :raises Refused: with the host's reason; the host has rolled back.
         :raises HalfDone: with the host's reason; the host could not roll back
@@ -212,7 +211,8 @@ class HostClient:
 
 
 def _raise_answered_error(answer: object, host: str) -> None:
-    """Raise the error that a compute host's RPC answer contains, if any."""
+    """Raise the error that a compute host has answered to an RPC call, if any.
+    """
     if not isinstance(answer, dict):
         raise errors.Refused(f'nova-compute on {host} returned an answer '
                              f'of unknown type {type(answer).__name__}')
@@ -225,14 +225,17 @@ def _raise_answered_error(answer: object, host: str) -> None:
 
 
 def _make_bus_error(host: str) -> errors.HostSilent:
-    """Return the error for a host whose message bus cannot be reached."""
+    """Return the error of a call whose message bus cannot be reached.
+
+    :param host: the compute host to call.
+    """
     return errors.HostSilent(
         'the message bus does not answer, by which nova-compute on '
         f'{host} is reached')
 
 
 def _make_timeout_error(host: str) -> _UnknownCall:
-    """Return the error for a host whose nova-compute lacks an RPC method."""
+    """Return the error of an RPC call that a host's nova-compute lacks."""
     return _UnknownCall(
         f'nova-compute on {host} does not know the call; is compute_driver = '
         'ghsched.GhschedLibvirtDriver there, of this release or later?')

@@ -71,7 +71,9 @@ def _make_error(error: policy.PolicyError) -> exception.ValidationError:
 
 def check_flavor(extra_specs: Mapping[str, str],
                  changed: Collection[str]) -> None:
-    """Refuse extra specs that are contradictory or exceed Placement's limits.
+    """Refuse a flavor with contradictory or too large ghsched extra specs.
+
+    Placement limits some of the amounts.
 
     :param changed: names of the new or changed extra specs.
     :raises nova.exception.ValidationError: names the extra spec and a remedy.

@@ -36,9 +36,12 @@ seam = registry.make_seam_decorator(registry.API)
 
 def add_usage_deltas(original: Callable[[Any, int], dict[str, int]], spec: Any,
                      count: int) -> dict[str, int]:
-    """Return the project usage that new servers add, with ghsched's resources.
+    """Return the usage that new servers add to their project.
+
+    ghsched's resources are added to those that Nova counts.
 
     :param original: ``nova.limit.placement._get_deltas``.
+    :param spec: request for the servers.
     :param count: number of servers.
     :returns: amounts by name of the limit.
     """
@@ -50,10 +53,13 @@ def add_usage_deltas(original: Callable[[Any, int], dict[str, int]], spec: Any,
 
 
 def count_server_resources(spec: Any) -> collections.Counter[str]:
-    """Count the Placement resources of a server that Nova does not count.
+    """Count a server's Placement resources that Nova itself does not count.
 
-    Amounts by resource class. A control group is counted even if the server
-    will share an existing one, because only the scheduler finds out.
+    A control group is counted even if the server will share an existing one,
+    because only the scheduler finds out.
+
+    :param spec: request for the server.
+    :returns: amounts by resource class.
     """
     found: collections.Counter[str] = collections.Counter()
     policy = _parse_policy(spec.flavor)
@@ -71,7 +77,7 @@ def count_server_resources(spec: Any) -> collections.Counter[str]:
 
 
 def count_added_usage(flavor: Any, after: Mapping[str, str]) -> dict[str, int]:
-    """Count the project usage that changed extra specs of a server add.
+    """Count by how much changed extra specs raise a project's usage.
 
     :param flavor: flavor of the server before the change.
     :param after: extra specs after the change.
@@ -101,7 +107,7 @@ def _parse_policy(flavor: Any) -> policies.GuestPolicy | None:
 def _count_vfs(flavor: Any) -> collections.Counter[str]:
     """Count the VFs that a flavor requests, by resource class.
 
-    Empty if Placement does not track devices.
+    Empty if devices are not tracked in Placement.
     """
     requests = pci_request.get_pci_requests_from_flavor(flavor).requests
     spec = objects.RequestSpec(

@@ -27,7 +27,7 @@ from ghsched_nova import pci_requests
 
 
 def apply_patches() -> None:
-    """Replace the functions of nova-api that ghsched extends; idempotent.
+    """Patch the functions of nova-api that ghsched extends; idempotent.
 
     :raises ghsched_nova.nova_seams.registry.SeamsDiffer: when this Nova is not
         compatible with ghsched.

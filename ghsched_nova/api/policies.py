@@ -38,7 +38,7 @@ _SCOPES = ['project']
 
 
 def list_rules() -> list[policy.DocumentedRuleDefault]:
-    """Return the rules of ghsched for nova-api's policy, with defaults."""
+    """Return ghsched's rules for nova-api's policy file, with defaults."""
     return [
         policy.DocumentedRuleDefault(
             SET, 'rule:context_is_admin',
@@ -70,18 +70,24 @@ def list_rules() -> list[policy.DocumentedRuleDefault]:
 
 @functools.lru_cache(maxsize=1)
 def get_shared_enforcer() -> policy.Enforcer:
-    """Return this process's oslo.policy enforcer, made on first use."""
+    """Return the oslo.policy enforcer of this process.
+
+    It is made at the first call.
+    """
     return api.make_enforcer(list_rules())
 
 
 def get_enforcer() -> policy.Enforcer:
-    """Return an oslo.policy enforcer for programs that write policy files."""
+    """Return an oslo.policy enforcer with Nova's configuration loaded.
+
+    Entry point for programs that write policy files.
+    """
     shared.config()([], project='nova')
     return get_shared_enforcer()
 
 
 def authorize(context: Any, rule: str, target: Mapping[str, Any]) -> None:
-    """Refuse an API request that the policy rules do not allow the user.
+    """Refuse an API request that the policy rules forbid to its user.
 
     :param rule: name of one of ghsched's policy rules.
     :param target: ``project_id`` and ``user_id`` of the server.

@@ -48,7 +48,7 @@ _BUS_RETRIES = 1
 
 
 def collect_refusals(context: Any) -> dict[str, Any]:
-    """Return the refused requests that all nova-scheduler services recorded.
+    """Return the refused requests recorded by all nova-scheduler services.
 
     :param context: request context of nova-api.
     :returns: the refusals, and the hosts whose nova-scheduler did not answer.
@@ -68,7 +68,7 @@ def collect_refusals(context: Any) -> dict[str, Any]:
 
 def _ask_scheduler(context: Any, host: str
                    ) -> tuple[refusal_record.Refused, ...] | None:
-    """Return the refusals that nova-scheduler on a host has recorded.
+    """Return the refused requests recorded by nova-scheduler on a host.
 
     None if it does not answer.
     """

@@ -106,7 +106,7 @@ class Filter:
 
 def make_version_headers(
         request_headers: MutableMapping[str, str]) -> dict[str, str]:
-    """Return response headers with the compute microversion of a request.
+    """Return response headers that name a request's compute microversion.
 
     The response is the same in all microversions.
     """
@@ -131,9 +131,10 @@ def parse_action(body: bytes) -> Any:
 
 
 def parse_extra_specs(action: Any) -> tuple[dict[str, str | None], bool]:
-    """Return the new extra specs of a server action; also if it is a dry run.
+    """Return the extra specs to change, from the body of a server action.
 
-    :returns: the extra specs, and whether nothing is to be changed.
+    :returns: the new extra specs, and whether the change is only to be
+        checked (dry run).
     :raises PolicyError: names the invalid part.
     """
     specs = action.get('extra_specs') if isinstance(action, dict) else None
@@ -148,7 +149,10 @@ def parse_extra_specs(action: Any) -> tuple[dict[str, str | None], bool]:
 
 
 def handle_refusals_request(context: Any) -> webob.Response:
-    """Return the response to a request for the refused flavors."""
+    """Return the response to ``GET /ghsched/refusals``.
+
+    It lists the flavors whose requests nova-scheduler refused.
+    """
     try:
         _check_context(context)
         rules.authorize(context, rules.LIST_REFUSALS, {})
@@ -169,7 +173,11 @@ def _check_context(context: Any) -> None:
 
 
 def handle_action(context: Any, uuid: str, action: Any) -> webob.Response:
-    """Change or move a server for an API request; return the response."""
+    """Change or move a server for an API request; return the response.
+
+    :param uuid: UUID of the server.
+    :param action: argument of the ``ghsched`` server action.
+    """
     try:
         _check_context(context)
         document = _run_action(context, uuid, action)
@@ -186,7 +194,7 @@ def handle_action(context: Any, uuid: str, action: Any) -> webob.Response:
 def _make_error_response(
     context: Any, uuid: str, error: Exception
 ) -> webob.Response:
-    """Log a refused or failed server change; return its HTTP error response.
+    """Log why a server was not changed; return the HTTP error response.
 
     Only an admin sees names of hosts in it.
     """
@@ -205,14 +213,16 @@ def _make_error_response(
 
 
 def _remove_host_name(document: dict[str, Any]) -> dict[str, Any]:
-    """Return a change report without the host name, for non-admin users."""
+    """Remove the host name from a change report, for users without admin role.
+    """
     return {**document, 'server': {**document['server'], 'host': None}}
 
 
 def _run_action(context: Any, uuid: str, action: Any) -> dict[str, Any]:
-    """Change or move a server if the policy rules allow it; return a report.
+    """Change or move a server; return a report of the change.
 
-    :raises nova.exception.Forbidden: if the rules do not allow it.
+    :param action: argument of the ``ghsched`` server action.
+    :raises nova.exception.Forbidden: if the policy rules do not allow it.
     """
     if isinstance(action, dict) and blame_report.KEY in action:
         return _blame_server(context, uuid, action)

@@ -104,7 +104,7 @@ def list_opts() -> list[tuple[cfg.OptGroup, list[cfg.Opt]]]:
 
 
 def _list_privsep_opts(capabilities: list[str]) -> list[cfg.Opt]:
-    """Return the options that oslo.privsep registers for a helper of ghsched.
+    """Return the options that oslo.privsep has for a helper of ghsched.
 
     The import is local, because only nova-compute needs oslo.privsep
     otherwise.
@@ -118,7 +118,7 @@ def _list_privsep_opts(capabilities: list[str]) -> list[cfg.Opt]:
 
 
 def make_tree_config(section: Any) -> tree.Config:
-    """Return the options of Placement inventories as a tree.Config.
+    """Return the options that concern Placement inventories.
 
     :param section: ``conf.ghsched``.
     :raises ValueError: if a key of ``reserved_bandwidth`` is not a NUMA node
@@ -134,7 +134,10 @@ def make_tree_config(section: Any) -> tree.Config:
 
 
 def make_burst_limits(section: Any) -> burst.Limits:
-    """Return the options that limit the burst bandwidth a host offers."""
+    """Return the options that limit how much burst bandwidth a host offers.
+
+    :param section: ``conf.ghsched``.
+    """
     limits = burst.make_limits_for_risk(section.burst_risk,
                                         section.burst_window,
                                         section.burst_ratio_max)
@@ -144,8 +147,11 @@ def make_burst_limits(section: Any) -> burst.Limits:
 
 
 def make_bottleneck_limits(section: Any) -> bottleneck.Limits:
-    """Return the load thresholds above which a NUMA node is a bottleneck.
+    """Return the load thresholds above which a NUMA node is overloaded.
 
+    Such a node is called a bottleneck.
+
+    :param section: ``conf.ghsched``.
     :raises ValueError: names the unknown figure.
     """
     try:

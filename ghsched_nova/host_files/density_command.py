@@ -139,7 +139,13 @@ class PlanDensity(base.Lister):
 def _make_plan(client: clients.Client, parsed_args: argparse.Namespace,
                targets: Sequence[Target],
                bar: Bar) -> tuple[planner.Plan, Predicted]:
-    """Return the capacity plan of a cloud, with predicted densities."""
+    """Return the capacity plan of a cloud, with predicted container densities.
+
+    The density is the number of containers that the guests of a host can run.
+
+    :param targets: machines for which densities are predicted.
+    :param bar: shows the progress.
+    """
     wanted = [
         convert_flavor(client.get_flavor(name)) for name in parsed_args.flavors
     ]
@@ -170,7 +176,7 @@ def _make_plan(client: clients.Client, parsed_args: argparse.Namespace,
 
 
 def convert_flavor(flavor: Any) -> planned.Flavor:
-    """Convert a flavor of openstacksdk to a flavor of the capacity planner."""
+    """Convert an openstacksdk flavor to a flavor of the capacity planner."""
     size = flavors.get_flavor_size(flavor)
     return planned.Flavor(flavor.name, size.vcpus, size.memory_mb,
                           size.disk_gb, size.swap_mb, flavor.extra_specs)
@@ -203,7 +209,8 @@ def find_resource_classes(client: clients.Client,
 def make_rows(found: planner.Plan) -> Iterator[tuple[Any, ...]]:
     """Yield the table rows of a capacity plan.
 
-    One row for each flavor, and for the mix, on each kind of host.
+    One for each flavor on each kind of host, and one for the mix of all
+    flavors on each kind of host.
     """
     for flavor in found.flavors:
         for host in flavor.hosts:
@@ -218,7 +225,10 @@ def make_rows(found: planner.Plan) -> Iterator[tuple[Any, ...]]:
 
 
 def _make_row(name: str, host: planner.HostPlan) -> tuple[Any, ...]:
-    """Return a table row on the number of guests that fit one kind of host."""
+    """Return a table row: how many guests fit on hosts of one kind.
+
+    :param name: name of the flavor or of the mix.
+    """
     return (name, columns.Words(list(host.hosts)), host.guests,
             host.guests * len(host.hosts), columns.mark_unknown(host.pooled),
             f'{host.whole_before} -> {host.whole_after} of {host.nodes}',
@@ -231,7 +241,7 @@ def _make_row(name: str, host: planner.HostPlan) -> tuple[Any, ...]:
 
 
 def make_density_row(plan: DensityPlan) -> tuple[Any, ...]:
-    """Return the table row of a predicted container density."""
+    """Return a table row: how many containers a host's guests can run."""
     return (plan.subject,
             columns.Words([f'{plan.report.machine} (simulated)']),
             plan.guests['ghsched'],
@@ -241,7 +251,7 @@ def make_density_row(plan: DensityPlan) -> tuple[Any, ...]:
 
 
 def _curves_to_dicts(plan: DensityPlan) -> Iterator[dict[str, Any]]:
-    """Convert predicted latency curves to dictionaries for JSON."""
+    """Convert a plan's predicted latency curves to dictionaries for JSON."""
     for curve in plan.report.curves:
         yield {'scenario': curve.scenario,
                'guests': plan.guests[curve.scenario],
@@ -264,7 +274,7 @@ class Curves(columns.Lines):
 
 
 def collect_notes(densities: Sequence[DensityPlan]) -> list[str]:
-    """Return the distinct notes of predicted container densities."""
+    """Return the notes of predicted container densities, each once."""
     found = [f'{one.subject}: {note}' for one in densities
              for note in one.notes]
     fitted = [FITTED.format(one.report.machine, ', '.join(
@@ -278,7 +288,7 @@ def collect_notes(densities: Sequence[DensityPlan]) -> list[str]:
 
 
 def _format_node(item: Mapping[str, Any]) -> str:
-    """Return a NUMA node's name for a table; ``host`` for the whole host."""
+    """Return a NUMA node's name in a table, or ``host`` for the whole host."""
     return 'host' if item['node'] is None else f'node {item["node"]}'
 
 

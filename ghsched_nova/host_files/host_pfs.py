@@ -48,7 +48,10 @@ class HostPf:
 
 def make_pf_providers(root: tree.Provider,
                       pfs: Sequence[HostPf]) -> Iterator[tree.Provider]:
-    """Yield the Placement providers that Nova creates for PFs."""
+    """Yield the Placement providers that Nova would create for a host's PFs.
+
+    :param root: provider of the compute node.
+    """
     for pf in pfs:
         name = f'{root.name}_{pf.address.upper()}'
         yield tree.Provider(

@@ -137,14 +137,15 @@ class HostFile:
 
     @property
     def distances(self) -> dict[int, dict[int, int]]:
-        """Distance (ACPI SLIT) of each two NUMA nodes; empty if not given."""
+        """Distance (ACPI SLIT) of each pair of NUMA nodes; empty if not given.
+        """
         return {node.id: dict(zip((other.id for other in self.nodes),
                                   node.distances, strict=True))
                 for node in self.nodes if node.distances}
 
     @property
     def nearest(self) -> dict[int, int]:
-        """Nearest NUMA node with CPUs, by NUMA node without CPUs."""
+        """Nearest NUMA node that has CPUs, by node without CPUs."""
         return cpuless_nodes.find_nearest_nodes(
             self.distances, {node.id for node in self.nodes if node.cpus})
 
@@ -164,7 +165,7 @@ class HostFile:
 
 
 def load_host_file(path: str) -> HostFile:
-    """Read a host file and return the host that it describes.
+    """Read a YAML description of a host (a host file); return the host.
 
     :raises HostFileError: when the file is missing or has a mistake.
     """
@@ -177,7 +178,9 @@ def load_host_file(path: str) -> HostFile:
 
 
 def _load_schema() -> dict[str, Any]:
-    """Return the JSON schema of host files, with the known resctrl dialects.
+    """Return the JSON schema of host files.
+
+    It lists the known resctrl variants (dialects).
     """
     found: dict[str, Any] = json.loads(_SCHEMA.read_text(encoding='utf-8'))
     resctrl = found['properties']['resctrl']['properties']
@@ -186,7 +189,7 @@ def _load_schema() -> dict[str, Any]:
 
 
 def _parse_host(top: _Section) -> HostFile:
-    """Build a host from a valid host file."""
+    """Build a host from the content of a host file, which is valid."""
     nodes, domains = _parse_nodes(top['nodes'])
     resctrl = _parse_resctrl(top['resctrl'], domains,
                              {node['id']: node.get('bandwidth_mb', 0)
@@ -215,10 +218,12 @@ def _parse_host(top: _Section) -> HostFile:
 def _parse_machine(section: Any, name: str, nodes: Sequence[HostNode],
                    resctrl: ResctrlHost,
                    pfs: Sequence[host_pfs.HostPf]) -> Machine | None:
-    """Build the contention model's machine of a host file, or return None.
+    """Return a host as the machine that the contention model simulates.
 
-    Without a latency curve of its own it gets the shipped curve that suits it
-    best.
+    None if the host file does not ask for it. Without a latency curve of its
+    own the machine gets the shipped curve that suits it best.
+
+    :param section: section ``contention`` of the host file.
     """
     if section is None:
         return None
@@ -239,7 +244,10 @@ def _parse_machine(section: Any, name: str, nodes: Sequence[HostNode],
 
 
 def _parse_cpus(name: str, value: str | int) -> frozenset[int]:
-    """Parse a CPU list of a host file."""
+    """Parse a list of CPUs in a host file.
+
+    :param name: name of the value, for error messages.
+    """
     try:
         # YAML makes a number of a single CPU.
         return cpulist.parse_cpu_list(str(value))
@@ -353,7 +361,10 @@ def _parse_resctrl(section: _Section, domains: Mapping[int, tuple[int, ...]],
 
 
 def _parse_dialect(section: _Section) -> dialects.Dialect:
-    """Return a host file's resctrl dialect, with the controls it lists."""
+    """Return the resctrl variant that a host file names.
+
+    It has only the bandwidth controls that the host file lists.
+    """
     dialect = dialects.BY_NAME[section['dialect']]
     if 'lines' in section:
         schema.validate_document(section['lines'], {'items': {
@@ -378,9 +389,11 @@ def _convert_node_bandwidths(
 ) -> dict[int, int]:
     """Return the bandwidth of NUMA nodes in bytes per second.
 
-    Empty for a dialect whose caps are percentages.
+    Needed on kernels whose caps are absolute bandwidths; empty for others.
 
-    It is needed on kernels whose caps are absolute bandwidths.
+    :param dialect: the host's variant of resctrl.
+    :param domains: resctrl domains by NUMA node.
+    :param speeds: MB/s by NUMA node.
     """
     if not dialect.absolute:
         return {}
@@ -395,7 +408,11 @@ def _convert_node_bandwidths(
 def _parse_domains(
     dialect: dialects.Dialect, domains: Mapping[int, tuple[int, ...]]
 ) -> dict[int, tuple[int, ...]]:
-    """Return the resctrl domains of each NUMA node of a host file."""
+    """Return the resctrl domains of each NUMA node of a host file.
+
+    :param dialect: the host's variant of resctrl.
+    :param domains: the domains that the host file lists.
+    """
     if dialect.domain_kind != 'numa':
         if not any(domains.values()):
             raise schema.Mistake('nodes: no node has domains, which the '
@@ -412,7 +429,7 @@ def _parse_domains(
 def _parse_priority(
     section: _Section, dialect: dialects.Dialect
 ) -> int | None:
-    """Return the default bandwidth priority of a host file.
+    """Return the default bandwidth priority that a host file gives.
 
     None if the host has no control of priorities.
     """

@@ -64,7 +64,7 @@ def make_providers(host: HostFile, name: str) -> tuple[tree.Provider, ...]:
 def make_planner_host(host: HostFile, name: str) -> hosts.Host:
     """Build an empty host for the capacity planner from a host file.
 
-    It has the inventories of Nova and of ghsched.
+    It offers what Nova and ghsched would report to Placement for the host.
 
     :param name: name of the compute node.
     """
@@ -84,7 +84,7 @@ def make_planner_host(host: HostFile, name: str) -> hosts.Host:
 
 
 def _nova_inventories(host: HostFile) -> dict[str, tree.Inventory]:
-    """Return the inventories that Nova's libvirt driver reports for a host."""
+    """Return the inventories that Nova's libvirt driver would report."""
     compute = host.compute
     cpus = sum(len(node.cpus) for node in host.nodes)
     dedicated = len(compute.dedicated)

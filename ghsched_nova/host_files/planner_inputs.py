@@ -53,7 +53,9 @@ class Described:
 
 
 def load_hosts(texts: Iterable[str]) -> tuple[Described, ...]:
-    """Load host files from arguments ``FILE`` or ``FILE*COUNT``.
+    """Load the hosts that arguments ``FILE`` or ``FILE*COUNT`` name.
+
+    Each file is a YAML description of a host.
 
     :raises PlannerError: for a bad file, or two hosts of one name.
     """
@@ -84,8 +86,9 @@ def load_hosts(texts: Iterable[str]) -> tuple[Described, ...]:
 
 def load_targets(paths: Iterable[str],
                  hosts: Iterable[Described] = ()) -> tuple[Target, ...]:
-    """Load the machines whose densities will be predicted from host files.
+    """Load the machines for which to predict how many containers they run.
 
+    :param paths: host files of the machines.
     :param hosts: hosts of the capacity plan.
     :raises PlannerError: for a bad file, or two machines of one name.
     """
@@ -101,8 +104,9 @@ def load_targets(paths: Iterable[str],
 
 
 def load_target(path: str, hosts: Iterable[Described] = ()) -> Target:
-    """Load a machine whose density will be predicted from a host file.
+    """Load a machine for which to predict how many containers it runs.
 
+    :param path: host file of the machine.
     :param hosts: hosts of the capacity plan; the plan already says how many
         guests fit on them.
     :raises PlannerError: for a bad file, or one without ``contention``.
@@ -118,7 +122,9 @@ def load_target(path: str, hosts: Iterable[Described] = ()) -> Target:
 
 
 def make_target(host: Described, counted: bool = True) -> Target:
-    """Return the machine of a host that has a ``contention`` section.
+    """Return a host as a machine for which to predict container density.
+
+    Its host file must have the section ``contention``.
 
     :param counted: whether the capacity plan includes the host.
     """
@@ -132,11 +138,13 @@ def make_target(host: Described, counted: bool = True) -> Target:
 def map_aliases(hosts: Iterable[Described],
                 given: Iterable[tuple[str, str]] = (),
                 wanted: Iterable[Flavor] = ()) -> dict[str, str]:
-    """Return the resource class of VFs by PCI alias.
+    """Return the Placement resource class of VFs, by PCI alias.
 
     Classes given on the command line take precedence over host files. An alias
     with two classes is left out unless a flavor requests VFs.
 
+    :param given: pairs of alias and class from the command line.
+    :param wanted: the requested flavors.
     :raises PlannerError: when a flavor requests VFs and an alias has two
         classes.
     """
@@ -236,6 +244,7 @@ def _convert_errors(
 ) -> Iterator[None]:
     """Within this context, convert cloud service errors to PlannerError.
 
+    :param service: name of the service.
     :param subject: start of the error message, if the service has answered.
     :raises PlannerError: when the service does not answer, or refuses.
     """
@@ -264,9 +273,9 @@ def read_free_capacities(connection: Any) -> Mapping[str,
                                                      tuple[NodeCapacity, ...]]:
     """Read the free CPUs and memory of host NUMA nodes from Nova.
 
-    They are by UUID of the compute node.
+    Empty if the user may not read them.
 
-    Empty if the user may not read them from Nova.
+    :returns: capacities by UUID of the compute node.
     """
     from osc_lib import exceptions
 

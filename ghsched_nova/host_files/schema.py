@@ -41,7 +41,7 @@ class Mistake(ValueError):
 
 
 def validate_document(document: Any, schema: Any, name: str = '') -> Any:
-    """Validate a document by a JSON schema; return it with text keys.
+    """Validate a document by a JSON schema; return it with string keys.
 
     :param name: name of the document if it is a part of another.
     :raises Mistake: names the place in the document and the reason.

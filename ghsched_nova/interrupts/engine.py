@@ -34,9 +34,9 @@ Report = guest_changes.Report[model.Action]
 def plan_interrupt_changes(
     guests: Iterable[model.Guest], host: model.Host, proc: Path = Path('/proc')
 ) -> Report:
-    """Return changes of CPUs that passthrough devices' interrupts need.
+    """Return which device interrupts must move to other CPUs; change nothing.
 
-    Nothing is changed.
+    The devices are passthrough devices of guests.
 
     :param proc: mount point of procfs.
     """
@@ -56,7 +56,8 @@ def reconcile_interrupts(guests: Iterable[model.Guest], host: model.Host,
                          set_cpus: Steer | None = None) -> Report:
     """Move interrupts of passthrough devices to housekeeping CPUs.
 
-    Interrupts that already go to such CPUs are left alone.
+    These CPUs are neither dedicated to guests nor isolated. Interrupts that
+    already go there are not moved.
 
     :param set_cpus: function that makes a change; the privileged helper by
         default.
@@ -78,7 +79,7 @@ def reconcile_interrupts(guests: Iterable[model.Guest], host: model.Host,
 
 
 def read_interrupt_affinity(path: Path) -> model.Route | None:
-    """Read the CPU affinity of an interrupt.
+    """Read which CPUs may handle an interrupt.
 
     None if the interrupt has been released.
 

@@ -59,7 +59,7 @@ class Interrupt:
 
     @property
     def can_bypass_host(self) -> bool:
-        """Whether KVM can deliver an interrupt to the guest without the host.
+        """Whether the guest can get this interrupt without the host.
 
         False for wired (INTx) interrupts.
         """
@@ -137,7 +137,7 @@ class Action:
 
     @property
     def line(self) -> str:
-        """Displayed line with the new CPUs of an interrupt."""
+        """This change as a line of output: the interrupt and its new CPUs."""
         return cpulist.render_cpu_list(self.cpus)
 
     @property
@@ -150,9 +150,9 @@ class Action:
 
 
 def parse_interrupts(text: str) -> list[Interrupt]:
-    """Parse ``/proc/interrupts``: interrupts of passthrough devices.
+    """Return the interrupts of passthrough (VFIO) devices of this host.
 
-    The devices are VFIO devices; the order is that of the kernel.
+    In the order of the kernel.
 
     :param text: content of ``/proc/interrupts``, proc(5).
     """
@@ -176,14 +176,12 @@ def _parse_line(line: str) -> Iterator[Interrupt]:
 
 
 def is_vfio_interrupt_name(text: str) -> bool:
-    """Whether a text is the name of a VFIO device's interrupt."""
+    """Whether an interrupt with this name belongs to a VFIO device."""
     return _NAME.fullmatch(text) is not None
 
 
 def count_interrupts_by_device(text: str) -> Mapping[str, int]:
-    """Return the interrupts that the host has handled, by PCI address.
-
-    These are interrupts of passthrough (VFIO) devices only.
+    """Return interrupt counts of passthrough devices, by PCI address.
 
     :param text: content of ``/proc/interrupts``.
     """
@@ -196,10 +194,10 @@ def count_interrupts_by_device(text: str) -> Mapping[str, int]:
 def select_steerable_interrupts(
     guests: Iterable[Guest], interrupts: Iterable[Interrupt], bypass: bool
 ) -> list[tuple[Guest, Interrupt]]:
-    """Return interrupts that ghsched may move, each with its guest.
+    """Return the device interrupts that ghsched may move to other CPUs.
 
-    These are interrupts of passthrough devices, without shared ones and those
-    that bypass the hypervisor.
+    Each comes with its guest. Shared interrupts, and those that reach the
+    guest without the host, are left out.
 
     :param bypass: whether message signalled interrupts bypass the hypervisor.
     """
@@ -215,12 +213,14 @@ def plan_interrupt_actions(
         host: Host) -> tuple[tuple[Action, ...], tuple[Problem, ...]]:
     """Plan moves of device interrupts to housekeeping CPUs.
 
-    Also return problems. An interrupt that already goes to some of these CPUs
-    is not changed, because irqbalance may have chosen them.
+    These CPUs are neither dedicated to guests nor isolated. An interrupt that
+    already goes to some of them is not moved, because irqbalance may have
+    chosen them.
 
     :param interrupts: interrupts, each with its guest.
     :param routes: affinity by interrupt number; released interrupts are
         missing.
+    :returns: the moves, and problems.
     """
     actions, problems = [], dict[Problem, None]()
     for guest, interrupt in interrupts:
@@ -239,7 +239,10 @@ def plan_interrupt_actions(
 
 def _make_no_cpu_problem(
         guest: Guest, interrupt: Interrupt, route: Route) -> Problem:
-    """Return the problem that a NUMA node has no housekeeping CPU."""
+    """Return the problem of an interrupt without a CPU to move to.
+
+    Its NUMA node has no CPU that is neither dedicated nor isolated.
+    """
     where = 'the host' if route.node is None else f'NUMA node {route.node}'
     return Problem(
         guest.uuid, f'interrupts of {interrupt.device} stay where they are: '

@@ -24,10 +24,10 @@ MEMS = 'cpuset.mems'
 
 def find_cpusets(pid: int, proc: Path = Path('/proc'),
                  root: Path = ROOT) -> list[Path]:
-    """Return the cpuset control groups of a process and its threads.
+    """Return the control groups that restrict a process's memory to nodes.
 
-    These are paths of directories. Groups that QEMU may share with other
-    processes are left out.
+    These are cpuset groups of the process and its threads, as paths of
+    directories. Groups that QEMU may share with other processes are left out.
     """
     found: dict[Path, None] = {}
     try:
@@ -56,9 +56,11 @@ def _directory(task: Path, root: Path) -> Path | None:
 
 
 def read_cpuset_mems(path: Path) -> frozenset[int] | None:
-    """Read the NUMA nodes of a control group from ``cpuset.mems``.
+    """Read on which NUMA nodes a control group may allocate memory.
 
-    The group may allocate memory from these nodes. None if unknown.
+    None if unknown.
+
+    :param path: directory of the group.
     """
     try:
         return cpulist.parse_cpu_list((path / MEMS).read_text().strip())

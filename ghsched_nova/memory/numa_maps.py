@@ -69,7 +69,7 @@ class Area:
 
     @property
     def stray_pages(self) -> int:
-        """Number of a memory area's pages that are not on its NUMA node."""
+        """Number of this memory area's pages that are on other NUMA nodes."""
         return sum(count for node, count in self.pages.items()
                    if node != self.node)
 
@@ -116,11 +116,12 @@ def _parse_bound_area(line: str) -> Area | None:
 
 
 def predict_rebound_node(node: int, old: Nodes, new: Nodes) -> int:
-    """Return the NUMA node to which the kernel rebinds a node's memory.
+    """Return the node to which the kernel will rebind memory of a NUMA node.
 
-    This happens to memory that is bound to one node when ``cpuset.mems``
-    changes.
+    When ``cpuset.mems`` changes, the kernel rebinds memory that is bound to
+    one node.
 
+    :param node: node to which the memory is bound.
     :param old: nodes allowed before the change.
     :param new: nodes allowed after the change.
     """
@@ -132,7 +133,9 @@ def predict_rebound_node(node: int, old: Nodes, new: Nodes) -> int:
 def plan_cpuset_mems(
     new_nodes: Mapping[int, int], old_nodes: Iterable[int]
 ) -> tuple[Nodes, ...]:
-    """Return ``cpuset.mems`` values that move a guest's memory in steps.
+    """Return the values of ``cpuset.mems`` to write, to move a guest's memory.
+
+    They are written one after the other.
 
     :param new_nodes: new host node by old one.
     :param old_nodes: all host nodes of the guest before the move.
@@ -158,7 +161,7 @@ def plan_cpuset_mems(
 
 def _moves_to_wanted_nodes(
         steps: Sequence[Nodes], wanted: Mapping[int, int]) -> bool:
-    """Whether ``cpuset.mems`` values move memory to the wanted nodes.
+    """Whether values of ``cpuset.mems`` move a guest's memory as wanted.
 
     :param steps: values of ``cpuset.mems``, in order.
     :param wanted: wanted node by present node.

@@ -53,7 +53,7 @@ class Memory:
         return ''
 
     def read_allowed_nodes(self, domain_name: str) -> frozenset[int] | None:
-        """Read the host NUMA nodes from which a guest may allocate memory.
+        """Read from which host NUMA nodes a guest may allocate memory.
 
         None if unknown.
 
@@ -117,7 +117,7 @@ class Memory:
                 time.sleep(max(0.0, begun + due - time.monotonic()))
 
     def _move_stray_pages(self, guest: privileged.Guest) -> None:
-        """Move a guest's stray pages to their NUMA node, in several attempts.
+        """Move a guest's pages on wrong NUMA nodes; try several times.
 
         :raises NotBound: if pages are still on other nodes.
         """
@@ -138,7 +138,10 @@ class Memory:
 
 def _find_areas_with_stray_pages(
         guest: privileged.Guest) -> list[numa_maps.Area]:
-    """Return a guest's memory areas with pages on a wrong host NUMA node."""
+    """Return the memory areas of a guest with pages on other NUMA nodes.
+
+    Each area is bound to one host NUMA node.
+    """
     return [area for area in privileged.read_bound_areas(
         guest) if area.stray_pages]
 

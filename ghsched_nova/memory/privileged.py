@@ -75,7 +75,7 @@ _Piece = Annotated[tuple[_Address, _Address, _PageSize], _check_address_range]
 
 
 def read_bound_areas(guest: Guest) -> list[numa_maps.Area]:
-    """Read a guest's memory areas that are bound to one NUMA node each.
+    """Read which memory areas of a guest are bound to one NUMA node each.
 
     The privileged helper reads them.
 
@@ -86,7 +86,9 @@ def read_bound_areas(guest: Guest) -> list[numa_maps.Area]:
 
 
 def restrict_memory_to_nodes(guest: Guest, nodes: Iterable[int]) -> str:
-    """Restrict a guest's memory to host NUMA nodes, by privileged helper.
+    """Restrict a guest's memory to host NUMA nodes.
+
+    The privileged helper does it.
 
     :returns: error message; empty on success.
     """
@@ -124,7 +126,7 @@ def _move(guest: Guest, piece: _Piece, node: _Node) -> int:
 
 
 def read_areas(pid: int, proc: Path = Path('/proc')) -> list[_Area]:
-    """Read a process's memory areas that are bound to one NUMA node each.
+    """Read which memory areas of a process are bound to one NUMA node each.
 
     Return their fields as a privileged helper's answer; empty if the process
     has ended.
@@ -142,7 +144,7 @@ def read_areas(pid: int, proc: Path = Path('/proc')) -> list[_Area]:
 
 def write_cpuset_mems(
         pid: int, nodes: list[int], root: Path = cpusets.ROOT) -> str:
-    """Restrict a process's memory to NUMA nodes, in ``cpuset.mems``.
+    """Restrict a process's memory to NUMA nodes, by ``cpuset.mems``.
 
     :returns: error message; empty on success.
     """

@@ -48,17 +48,21 @@ _WHY = {
 
 
 def set_deadline_scheduling(tid: int, scheduling: Scheduling) -> str:
-    """Put a thread under the kernel's SCHED_DEADLINE scheduling.
+    """Put a thread under the kernel's SCHED_DEADLINE scheduling class.
 
     :param tid: thread id; 0 for the calling thread.
-    :returns: reason for which the kernel refused it; empty on success.
+    :param scheduling: runtime, deadline and period.
+    :returns: why the kernel refused it; empty on success.
     """
     error = try_deadline_scheduling(tid, scheduling)
     return f'thread {tid}: {explain_scheduling_errno(error)}' if error else ''
 
 
 def try_deadline_scheduling(tid: int, scheduling: Scheduling) -> int:
-    """Try to put a thread under SCHED_DEADLINE; return the errno, or 0."""
+    """Put a thread under SCHED_DEADLINE; return the errno, or 0.
+
+    :param scheduling: runtime, deadline and period.
+    """
     attr = ctypes.create_string_buffer(_ATTR.pack(
         _ATTR.size, NUMBER, _RESET_ON_FORK, 0, 0,
         *(1000 * (time or 0) for time in (
@@ -81,7 +85,7 @@ def read_deadline_scheduling(tid: int) -> Scheduling:
 
 
 def explain_scheduling_errno(error: int) -> str:
-    """Return what an errno means when a scheduling class is set."""
+    """Return why the kernel refuses a scheduling class, from the errno."""
     why = _WHY.get(error)
     return os.strerror(error) + (f' ({why})' if why else '')
 

@@ -31,9 +31,9 @@ Report = guest_changes.Report[model.Action]
 
 def plan_thread_changes(
         guests: Iterable[model.Guest], run_path: Path) -> Report:
-    """Return changes of scheduling class and CPUs that guests' threads need.
+    """Return how guests' threads must change to comply with their policies.
 
-    Nothing is changed.
+    These are changes of scheduling class and CPUs. Nothing is changed.
 
     :param run_path: directory with libvirt's ``<domain name>.pid`` files.
     """

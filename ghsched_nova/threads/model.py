@@ -108,7 +108,8 @@ class Action:
 
     @property
     def line(self) -> str:
-        """Displayed line with the new CPUs or scheduling class of a thread."""
+        """This change as a line of output: the thread and its new scheduling.
+        """
         return (cpulist.render_cpu_list(self.cpus) if self.cpus
                 else str(self.scheduling))
 
@@ -121,13 +122,13 @@ class Action:
 def plan_thread_actions(
     guest: Guest, threads: Mapping[Role, Thread]
 ) -> tuple[tuple[Action, ...], tuple[Problem, ...]]:
-    """Plan changes of scheduling class and CPUs of a guest's threads.
+    """Plan changes that make a guest's threads comply with its policy.
 
-    Also return problems. The changes make the threads comply with the guest's
-    policy. Changes of CPUs come first, because the kernel does not move a
-    thread under deadline scheduling.
+    These are changes of scheduling class and CPUs. Changes of CPUs come first,
+    because the kernel does not move a thread under deadline scheduling.
 
     :param threads: threads as they are scheduled now.
+    :returns: the changes, and problems.
     """
     actions = tuple(
         Action(guest.uuid, guest.name, role, threads[role],

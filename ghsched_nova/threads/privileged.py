@@ -58,9 +58,9 @@ _Microseconds = Annotated[int, Range(0, 2 ** 32)]
 
 
 def _check_guest_thread(value: tuple[str, Kind, int, int, int]) -> None:
-    """Refuse a thread ID that is not the stated thread of a guest.
+    """Refuse a thread ID that does not belong to the named guest thread.
 
-    For example, vCPU 3 of a running guest.
+    The thread is, for example, vCPU 3 of a running guest.
 
     :param value: name of the domain, kind, number, thread id, start time.
     """
@@ -80,9 +80,9 @@ def _check_guest_thread(value: tuple[str, Kind, int, int, int]) -> None:
 
 
 def _check_scheduling_class(value: tuple[str, int, int, int, int]) -> None:
-    """Refuse a scheduling class that the configuration does not permit.
+    """Refuse a scheduling class that guest threads must not have.
 
-    For guest threads, by the options of the privileged helper.
+    The options of the privileged helper permit classes.
 
     :param value: class, priority, runtime, deadline, period.
     """
@@ -116,7 +116,9 @@ _Class = Annotated[tuple[Annotated[str, bounds.Text('[a-z]+', 16)],
 
 
 def set_thread_class(action: Action) -> str:
-    """Set the scheduling class or CPUs of a thread, by privileged helper.
+    """Set the scheduling class or CPUs of a thread.
+
+    The privileged helper does it.
 
     :returns: error message; empty on success.
     """
@@ -201,8 +203,8 @@ def _try_here() -> str:
 def _run_in_child_process(test: Callable[[], int]) -> str:
     """Run a test of scheduling in a child process; return its error text.
 
-    Empty on success. A child is used because a thread without CPU time could
-    keep the Python interpreter lock.
+    Empty on success. In this process, a thread without CPU time could keep the
+    Python interpreter lock.
 
     :param test: function that returns an errno, or 0.
     """
@@ -225,9 +227,10 @@ def _run_in_child_process(test: Callable[[], int]) -> str:
 
 
 def set_thread_cpus(tid: int, start_time: int, cpus: Iterable[int]) -> str:
-    """Set the CPUs of a thread, unless its ID belongs to another thread now.
+    """Set the CPUs of a thread, unless its ID has been reused.
 
-    A different start time shows that it does.
+    A different start time shows that the thread ID belongs to another thread
+    now.
 
     :param start_time: start time of the thread in clock ticks since boot.
     :returns: error message; empty on success.

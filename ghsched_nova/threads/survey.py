@@ -51,7 +51,7 @@ def read_qemu_threads(
     """Read the threads of a QEMU process by role, such as vCPU 3.
 
     Other threads are left out. Of two threads with the same name the older one
-    is taken: a new thread has its creator's name until QEMU renames it.
+    counts: a new thread has its creator's name until QEMU renames it.
     """
     found: dict[Role, Thread] = {}
     try:
@@ -70,7 +70,7 @@ def read_qemu_threads(
 
 
 def read_thread_role(proc: Path, pid: int, tid: int) -> Role | None:
-    """Read a QEMU thread's role, such as vCPU 3, from the thread's name.
+    """Read from a QEMU thread's name which thread it is, such as vCPU 3.
 
     None if the thread has no known role.
     """
@@ -92,8 +92,9 @@ def _thread(path: Path, tid: int) -> tuple[str, Thread] | None:
 
 
 def parse_start_time(stat_text: str) -> int:
-    """Parse a thread's ``stat``: start time in clock ticks since boot.
+    """Return a thread's start time in clock ticks since boot.
 
+    :param stat_text: content of the thread's ``stat`` file.
     :raises ValueError: if the text is malformed.
     :raises IndexError: if the text is too short.
     """

@@ -56,11 +56,11 @@ class Selection:
 def select_connections(lines: Iterable[str], addresses: frozenset[str],
                        is_late: Callable[[], bool] = lambda: False
                        ) -> Selection:
-    """Return the conntrack table's connections that have these addresses.
+    """Return the connections in conntrack's table that have given addresses.
 
-    One of the IP addresses is an end of the connection. A connection that is
-    listed several times counts once, with its largest byte count. The ends are
-    the client and the server, before address translation.
+    The client or the server has one of the IP addresses, before address
+    translation. A connection that is listed several times counts once, with
+    its largest byte count.
 
     :param lines: lines of ``/proc/net/nf_conntrack``.
     :param addresses: IP addresses in their shortest form.
@@ -105,7 +105,7 @@ class _Largest:
         self.floor = 0
 
     def add_flow(self, flow: Flow) -> None:
-        """Add a network connection (flow) of an IP address.
+        """Add a network connection (flow) of this IP address.
 
         Of two connections with the same key, the one with more bytes is kept.
         """
@@ -115,7 +115,7 @@ class _Largest:
             self.drop_smallest_flows()
 
     def drop_smallest_flows(self) -> None:
-        """Drop flows of an IP address with the fewest bytes, if too many."""
+        """Drop the flows with the fewest bytes if the address has too many."""
         ordered = sorted(self.flows.values(), reverse=True,
                          key=lambda one: (one.count, one.key))
         self.flows = {one.key: one for one in ordered[:self._most]}
@@ -129,12 +129,15 @@ def _format_address_as_kernel(address: str) -> str:
 
 
 def _parse_source_addresses(line: str) -> list[str]:
-    """Parse the source addresses of client and server in a conntrack line."""
+    """Return the addresses of client and server in a conntrack line.
+
+    These are the two source addresses.
+    """
     return [part.partition(' ')[0] for part in line.split(' src=')[1:]]
 
 
 def _parse_byte_count(line: str) -> int:
-    """Parse the bytes in both directions of a conntrack line.
+    """Return the bytes sent in both directions, from a conntrack line.
 
     -1 if the line has no valid byte counts.
     """
@@ -155,7 +158,7 @@ def _fields(line: str) -> Iterator[tuple[str, str]]:
 
 
 def _parse_connection(line: str) -> Flow | None:
-    """Parse the connection in a conntrack line.
+    """Return the connection that a conntrack line describes.
 
     None if the line does not have two valid addresses.
     """

@@ -63,9 +63,9 @@ class Source(abc.ABC):
 
     @abc.abstractmethod
     def flows(self, addresses: frozenset[str]) -> Iterable[Flow]:
-        """Return the host's network connections that have these addresses.
+        """Return the host's network connections with some IP addresses.
 
-        One of the IP addresses is an end of the connection.
+        The client or the server has one of the addresses.
 
         :param addresses: IP addresses of guests of this host, in their
             shortest form.
@@ -77,13 +77,13 @@ def count_new_bytes(before: Mapping[str, Flow], flows: Iterable[Flow],
                     floors: Mapping[str, float]) -> dict[affinity.Pair, float]:
     """Return the bytes sent between IP addresses since the last reading.
 
-    The result is by pair of addresses. A smaller byte count than before means
-    a new connection with the same key.
+    A smaller byte count than before means a new connection with the same key.
 
     :param before: connections of the earlier reading, by key.
     :param flows: connections of this reading.
     :param floors: by address, maximum bytes of connections that the earlier
         reading left out.
+    :returns: bytes by pair of addresses.
     """
     found: dict[affinity.Pair, float] = {}
     for flow in flows:
@@ -115,7 +115,7 @@ class Meter:
 
     def update_traffic_strengths(
             self, addresses: frozenset[str], now: float) -> None:
-        """Update the strength of traffic between pairs of IP addresses.
+        """Update how strong the traffic between pairs of IP addresses is.
 
         The network connections of the addresses are read for this.
 

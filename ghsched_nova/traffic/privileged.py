@@ -46,9 +46,9 @@ _Selection = tuple[list[tuple[str, str, str, int]], bool, bool,
 
 
 def read_connections(addresses: Iterable[str]) -> conntrack_table.Selection:
-    """Read the network connections of IP addresses from the conntrack table.
+    """Read the network connections of some IP addresses.
 
-    The privileged helper reads the table.
+    The privileged helper reads them from the conntrack table.
 
     :raises OSError: if the table cannot be read.
     :raises HelperTimeout: if the helper does not answer.
