@@ -80,3 +80,16 @@ class NearestTest(CpulessTestCase):
         self.reserve(n1=90)
         server = self.guest('preferred', 'ERROR', mem_bw_min=20)
         self.assertIn('ghsched', self.fault(server))
+
+    def test_placement_has_the_node_below_the_nearest(self):
+        self.start_with_cpuless((2, 4))
+        provider = {one['uuid']: one for one in self.placement.get(
+            '/resource_providers', version='1.14').body[
+                'resource_providers']}
+        self.assertEqual(
+            self.provider('host_a', 1),
+            provider[self.provider('host_a', 2)]['parent_provider_uuid'])
+        pf, = (one for one in provider.values()
+               if one['name'] == 'host_a_0000:81:00.0')
+        self.assertEqual(self.provider('host_a', 2),
+                         pf['parent_provider_uuid'])
