@@ -134,7 +134,7 @@ def from_json(text: str) -> dict[int, Record]:
     The result is empty if the text is malformed. If only the use by project is
     malformed, only that is left out.
     """
-    return wire.parse(text, VERSION, _parse_records) or {}
+    return wire.parse_record(text, VERSION, _parse_records) or {}
 
 
 def _parse_records(found: Mapping[str, Any]) -> dict[int, Record]:

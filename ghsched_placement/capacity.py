@@ -77,11 +77,11 @@ class Stock:
     def capacity(self) -> int:
         """Amount that can be allocated in total: (total - reserved) * ratio.
         """
-        return tree.free(self.record, 0)
+        return tree.compute_free_amount(self.record, 0)
 
     @property
     def free(self) -> int:
-        return tree.free(self.record, self.used)
+        return tree.compute_free_amount(self.record, self.used)
 
     @property
     def min_unit(self) -> int:

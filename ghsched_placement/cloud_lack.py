@@ -135,7 +135,7 @@ def _find_missing_vfs(policy: GuestPolicy, pfs: Mapping[str, Sequence[vfs.Pf]],
         if policy.vfs_locality != 'node':
             # What is near may be out; what is far must be there at least.
             total = sum(need.count for need in needs)
-            most = max(map(sum, vfs.by_place(of_alias, 'any').values()),
+            most = max(map(sum, vfs.group_free_vfs(of_alias, 'any').values()),
                        default=0)
             if total > most:
                 yield Lack(
@@ -150,7 +150,7 @@ def _find_missing_vfs(policy: GuestPolicy, pfs: Mapping[str, Sequence[vfs.Pf]],
 def _find_missing_local_vfs(alias: str, needs: Sequence[Vfs],
                             of_alias: Sequence[vfs.Pf]) -> Iterator[Lack]:
     free = {place: sum(left) for place, left
-            in vfs.by_place(of_alias, 'node').items()}
+            in vfs.group_free_vfs(of_alias, 'node').items()}
     most = max(free.values(), default=0)
     for need in needs:
         if need.count > most:
@@ -251,7 +251,7 @@ def _find_missing_bandwidth_shares(policy: GuestPolicy, accounting: Accounting,
                 f'the most left on one node is {most} %')
     if each_alone and len(demand) > 1 and not any(
             _fits_on_separate_nodes(demand.values(), left)
-            for left in vfs.by_place(nodes(), 'any').values()):
+            for left in vfs.group_free_vfs(nodes(), 'any').values()):
         yield Lack(
             None, lack.BANDWIDTH, needed=max(demand.values()), reason=(
                 f'no host has {len(demand)} NUMA nodes with enough of their '

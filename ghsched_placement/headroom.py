@@ -62,6 +62,6 @@ def from_stats(stats: Mapping[str, str | None]) -> Headroom | None:
 
     None if the host does not report them, or the record is malformed.
     """
-    return wire.parse(stats.get(KEY), VERSION, lambda found: Headroom(
+    return wire.parse_record(stats.get(KEY), VERSION, lambda found: Headroom(
         float(found['time']), int(found['guests']), int(found['groups']),
         {int(node): int(left) for node, left in found['bandwidth'].items()}))

@@ -192,7 +192,7 @@ def from_json(text: str) -> Load | None:
     Unknown fields and malformed nodes are ignored; a malformed value of a node
     counts as unknown.
     """
-    return wire.parse(text, VERSION, _parse_load)
+    return wire.parse_record(text, VERSION, _parse_load)
 
 
 def _parse_load(found: Mapping[str, Any]) -> Load:

@@ -240,7 +240,8 @@ def from_diagnostics(diagnostics: Mapping[str, Any]
 
     The result is empty if the record is malformed; unknown fields are ignored.
     """
-    return wire.parse(diagnostics.get(KEY), VERSION, lambda found: tuple(
+    return wire.parse_record(diagnostics.get(KEY), VERSION,
+                             lambda found: tuple(
         sorted(map(_parse_node_capacity, found['nodes']),
                key=lambda room: room.node))) or ()
 

@@ -82,7 +82,7 @@ class PlacementClient:
         """Return the free amounts of a resource provider, by resource class.
         """
         used = self.get_usages(provider)
-        return {name: tree.free(record, used.get(name, 0))
+        return {name: tree.compute_free_amount(record, used.get(name, 0))
                 for name, record in self.get_inventories(provider).items()}
 
     def get_usage_by_consumer(self, provider: str,

@@ -366,7 +366,7 @@ def _compute_rt_permille(threads: ThreadPolicy, extra_specs: Mapping[str, str],
 
     chosen = scheduling.list_vcpus(threads, vcpus)
     try:
-        by_node = topology.vcpus_by_node(guest_nodes, vcpus, extra_specs)
+        by_node = topology.list_vcpus_by_node(guest_nodes, vcpus, extra_specs)
     except topology.TopologyError as error:
         raise PolicyError(keys.VCPU_SCHEDULER.extra_spec,
                           str(error)) from None

@@ -97,7 +97,7 @@ def to_json(record: Sequence[Refused]) -> str:
 
 def from_json(text: str) -> tuple[Refused, ...]:
     """Parse a record of refused flavors from JSON; empty if malformed."""
-    return wire.parse(text, VERSION, lambda found: tuple(
+    return wire.parse_record(text, VERSION, lambda found: tuple(
         map(_parse_flavor, found['refused'][:MAX_FLAVORS]))) or ()
 
 

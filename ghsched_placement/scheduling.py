@@ -200,8 +200,8 @@ def build_policy(values: Mapping[str, object],
     return policy
 
 
-def compute_room(cpus: int, runtime_us: int, period_us: int,
-                 percent: int) -> int:
+def compute_rt_capacity(cpus: int, runtime_us: int, period_us: int,
+                        percent: int) -> int:
     """Return the CPU time that real-time vCPUs may use of shared host CPUs.
 
     It is that of one NUMA node, in thousandths of a CPU.

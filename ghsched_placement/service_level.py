@@ -319,7 +319,7 @@ def from_json(text: str) -> dict[Key, Level]:
 
     The result is empty if the text is malformed.
     """
-    return wire.parse(text, VERSION, _parse_levels) or {}
+    return wire.parse_record(text, VERSION, _parse_levels) or {}
 
 
 def from_file(path: Path | None) -> dict[Key, Level]:

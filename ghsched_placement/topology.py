@@ -93,8 +93,8 @@ class Guest:
             for number, cell in enumerate(self.cells))
 
 
-def split(vcpus: int, memory_mb: int,
-          extra_specs: Mapping[str, str]) -> Guest:
+def split_guest(vcpus: int, memory_mb: int,
+                extra_specs: Mapping[str, str]) -> Guest:
     """Split a flavor's vCPUs and memory among guest NUMA nodes as Nova does.
 
     :param vcpus: number of vCPUs.
@@ -320,8 +320,8 @@ def _make_cells(nodes: int, vcpus: int, memory_mb: int,
     return _make_manual_cells(vcpus, memory_mb, cpus, memory)
 
 
-def vcpus_by_node(nodes: int, vcpus: int, extra_specs: Mapping[str, str]
-                  ) -> tuple[frozenset[int], ...]:
+def list_vcpus_by_node(nodes: int, vcpus: int, extra_specs: Mapping[str, str]
+                       ) -> tuple[frozenset[int], ...]:
     """Return the vCPU numbers of each guest NUMA node of a flavor.
 
     :param nodes: number of guest NUMA nodes.

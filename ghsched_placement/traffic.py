@@ -54,7 +54,8 @@ class Port:
     address: str
 
 
-def write(ties: affinity.Ties, addresses: Iterable[str]) -> dict[str, Any]:
+def make_diagnostics(ties: affinity.Ties,
+                     addresses: Iterable[str]) -> dict[str, Any]:
     """Return a guest's network traffic as a field of its diagnostics.
 
     The field lists the traffic of each of its addresses with other addresses,
@@ -76,7 +77,8 @@ def _order_pair(pair: affinity.Pair, mine: set[str]) -> tuple[str, str]:
     return (one, other) if one in mine else (other, one)
 
 
-def read(diagnostics: Mapping[str, Any]) -> tuple[Talk, ...] | None:
+def parse_diagnostics(
+        diagnostics: Mapping[str, Any]) -> tuple[Talk, ...] | None:
     """Parse a guest's network traffic from its diagnostics; None if absent."""
     found = diagnostics.get(KEY)
     if not isinstance(found, list):
@@ -94,7 +96,7 @@ def _parse_talk(found: Any) -> Talk | None:
     return talk if 0 <= talk.rate < float('inf') else None
 
 
-def ports(server: Mapping[str, Any]) -> tuple[Port, ...]:
+def list_ports(server: Mapping[str, Any]) -> tuple[Port, ...]:
     """Return the fixed IP addresses of a server, by its record in Nova's API.
     """
     found = []
@@ -107,8 +109,8 @@ def ports(server: Mapping[str, Any]) -> tuple[Port, ...]:
     return tuple(found)
 
 
-def between(talks: Mapping[str, Iterable[Talk]],
-            known: Iterable[Port]) -> affinity.Ties:
+def compute_guest_traffic(talks: Mapping[str, Iterable[Talk]],
+                          known: Iterable[Port]) -> affinity.Ties:
     """Return the network traffic between each pair of guests of a cloud.
 
     Hosts report traffic between IP addresses, which identify the guests. If

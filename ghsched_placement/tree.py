@@ -121,11 +121,11 @@ class Provider:
     traits: frozenset[str]
 
 
-def desired(root_uuid: str, root_name: str, host: HostDescription,
-            config: Config,
-            current: Mapping[str, Current] | None = None,
-            fewer: Mapping[tuple[str, str], Current] | None = None,
-            ) -> tuple[Provider, ...]:
+def build_providers(root_uuid: str, root_name: str, host: HostDescription,
+                    config: Config,
+                    current: Mapping[str, Current] | None = None,
+                    fewer: Mapping[tuple[str, str], Current] | None = None,
+                    ) -> tuple[Provider, ...]:
     """Return the resource providers that a host should have in Placement.
 
     The compute node's provider comes first, then one for each NUMA node.
@@ -155,8 +155,8 @@ def desired(root_uuid: str, root_name: str, host: HostDescription,
         offered, key=lambda provider: provider.parent_uuid != root_uuid))
 
 
-def retired(provider: Provider,
-            current: Mapping[str, Current]) -> Provider:
+def make_retired_provider(provider: Provider,
+                          current: Mapping[str, Current]) -> Provider:
     """Return the provider of a removed NUMA node that guests still use.
 
     It is kept without anything to allocate, because Placement does not delete
@@ -172,8 +172,9 @@ def retired(provider: Provider,
                      in current.items()})
 
 
-def inventory(total: int, reserved: int = 0, allocation_ratio: float = 1.0,
-              step: int = 1) -> dict[str, int | float]:
+def make_inventory(total: int, reserved: int = 0,
+                   allocation_ratio: float = 1.0,
+                   step: int = 1) -> dict[str, int | float]:
     """Return an inventory record in the form of Placement's API.
 
     :param step: number that each allocated amount must be a multiple of.
@@ -185,7 +186,7 @@ def inventory(total: int, reserved: int = 0, allocation_ratio: float = 1.0,
     }
 
 
-def slots(provider: Provider) -> frozenset[str]:
+def list_group_units(provider: Provider) -> frozenset[str]:
     """Return the name of each resctrl control group that a host offers.
 
     Placement counts control groups; each unit has a name.
@@ -199,7 +200,7 @@ def slots(provider: Provider) -> frozenset[str]:
                      for number in range(1, int(record['total']) + 1))
 
 
-def free(record: Inventory, used: int) -> int:
+def compute_free_amount(record: Inventory, used: int) -> int:
     """Return the free amount of an inventory, as Placement computes it.
 
     :param record: inventory record of Placement's API.
@@ -215,14 +216,15 @@ def _make_numa_provider(root: Provider, node: int, host: HostDescription,
                         fewer: Mapping[tuple[str, str], Current]) -> Provider:
     uuid = names.make_numa_provider_uuid(root.uuid, node)
     offered = {
-        names.MEM_BW_PCT: bandwidth(node, host, config,
-                                    current.get(uuid, Current())),
+        names.MEM_BW_PCT: make_bandwidth_inventory(
+            node, host, config, current.get(uuid, Current())),
         names.MEM_BW_BURST_PCT: _make_burst_inventory(
             node, host, config,
             fewer.get((uuid, names.MEM_BW_BURST_PCT), Current())),
         **{name: _make_counted_inventory(amount, least,
                                          fewer.get((uuid, name), Current()))
-           for name, (amount, least) in counted(host, node).items()}}
+           for name, (amount, least) in get_counted_amounts(
+               host, node).items()}}
     return Provider(
         uuid=uuid,
         name=names.make_numa_provider_name(root.name, node),
@@ -235,8 +237,8 @@ def _make_numa_provider(root: Provider, node: int, host: HostDescription,
         | {names.NUMA_NODE_TRAIT, names.NUMA_ROOT_TRAIT, names.OWNER_TRAIT})
 
 
-def bandwidth(node: int, host: HostDescription, config: Config,
-              current: Current) -> dict[str, int | float]:
+def make_bandwidth_inventory(node: int, host: HostDescription, config: Config,
+                             current: Current) -> dict[str, int | float]:
     """Return the bandwidth inventory of a host NUMA node; empty without one.
 
     The reserved amount is limited by what is allocated, since Placement would
@@ -251,8 +253,8 @@ def bandwidth(node: int, host: HostDescription, config: Config,
         return _make_closed_inventory(current)
     step = math.gcd(host.guarantee_step, *current.amounts)
     least = min((host.round_up_guarantee(1), *current.amounts))
-    reserved = _get_reserved_percent(node, host,
-                                     config) + burst_pool(node, host, config)
+    reserved = (_get_reserved_percent(node, host, config)
+                + get_burst_reserve(node, host, config))
     if (not host.has_uniform_guarantee_steps
             or (step, least) != (host.guarantee_step,
                                  host.round_up_guarantee(1))):
@@ -261,8 +263,10 @@ def bandwidth(node: int, host: HostDescription, config: Config,
                                                 * config.allocation_ratio,
                                                 config.allocation_ratio)
     unused = WHOLE_NODE - math.ceil(current.used / config.allocation_ratio)
-    return {**inventory(WHOLE_NODE, reserved=max(0, min(unused, reserved)),
-                        allocation_ratio=config.allocation_ratio, step=step),
+    return {**make_inventory(WHOLE_NODE,
+                             reserved=max(0, min(unused, reserved)),
+                             allocation_ratio=config.allocation_ratio,
+                             step=step),
             'min_unit': least}
 
 
@@ -285,7 +289,8 @@ def _compute_unusable_bandwidth(host: HostDescription, amounts: Sequence[int],
     return math.ceil((held - allocated + unusable) / ratio)
 
 
-def counted(host: HostDescription, node: int) -> dict[str, tuple[int, int]]:
+def get_counted_amounts(host: HostDescription,
+                        node: int) -> dict[str, tuple[int, int]]:
     """Return how many L3 ways and how much real-time CPU time a node offers.
 
     :param node: number of the host NUMA node.
@@ -309,11 +314,11 @@ def _make_counted_inventory(amount: int, least: int,
     if not amount:
         return _make_closed_inventory(current)
     total = max(amount, current.used)
-    return {**inventory(total, reserved=total - amount),
+    return {**make_inventory(total, reserved=total - amount),
             'min_unit': min(least, total)}
 
 
-def burst_pool(node: int, host: HostDescription, config: Config) -> int:
+def get_burst_reserve(node: int, host: HostDescription, config: Config) -> int:
     """Return the percent of a host NUMA node that is reserved for bursts.
 
     A burst is bandwidth above a guarantee that a guest gets most of the time.
@@ -336,13 +341,13 @@ def _get_reserved_percent(node: int, host: HostDescription,
     return max(config.reserved(node), host.kept_share)
 
 
-def offered_bursts(node: int, host: HostDescription, config: Config) -> int:
+def get_burst_limit(node: int, host: HostDescription, config: Config) -> int:
     """Return the percent of a host node that may be promised as bursts.
 
     A burst is bandwidth above a guarantee that a guest gets most of the time.
     More may be promised to all guests than is reserved.
     """
-    pool = burst_pool(node, host, config)
+    pool = get_burst_reserve(node, host, config)
     return host.bursts.get(node, pool) if pool else 0
 
 
@@ -355,12 +360,13 @@ def _make_burst_inventory(node: int, host: HostDescription, config: Config,
 
     :param current: usage of the inventory in Placement.
     """
-    pool = burst_pool(node, host, config)
+    pool = get_burst_reserve(node, host, config)
     if not pool:
         return _make_closed_inventory(current)
-    offered = max(offered_bursts(node, host, config), current.used)
-    return inventory(pool, allocation_ratio=round((offered + 0.5) / pool, 3)
-                     if offered != pool else 1.0)
+    offered = max(get_burst_limit(node, host, config), current.used)
+    return make_inventory(pool,
+                          allocation_ratio=round((offered + 0.5) / pool, 3)
+                          if offered != pool else 1.0)
 
 
 def _make_closed_inventory(current: Current) -> dict[str, int | float]:
@@ -371,7 +377,7 @@ def _make_closed_inventory(current: Current) -> dict[str, int | float]:
     if not current.used:
         return {}
     total = max(current.total, current.used, 1)
-    return inventory(total, reserved=total)
+    return make_inventory(total, reserved=total)
 
 
 def _make_group_inventory(host: HostDescription,
@@ -391,5 +397,5 @@ def _make_group_inventory(host: HostDescription,
     total = max(capacity, current.total) if current.used else capacity
     if total == 0:
         return {}
-    record = inventory(total, reserved=total - capacity)
+    record = make_inventory(total, reserved=total - capacity)
     return {names.RESCTRL_GROUP: record}

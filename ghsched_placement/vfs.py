@@ -65,8 +65,8 @@ class Pf:
         return self.parent if locality == 'node' else self.root
 
 
-def query(resource_class: str,
-          required: frozenset[str]) -> list[tuple[str, str]]:
+def make_pf_query(resource_class: str,
+                  required: frozenset[str]) -> list[tuple[str, str]]:
     """Return the allocation candidates query that finds PFs with a free VF.
 
     :param resource_class: resource class of the VFs.
@@ -78,8 +78,8 @@ def query(resource_class: str,
     return asked
 
 
-def read(summaries: Mapping[str, Any], resource_class: str,
-         required: frozenset[str]) -> list[Pf]:
+def parse_pfs(summaries: Mapping[str, Any], resource_class: str,
+              required: frozenset[str]) -> list[Pf]:
     """Parse PFs and their free VFs from Placement's allocation candidates.
 
     :param summaries: ``provider_summaries`` of microversion 1.29 or later.
@@ -112,7 +112,7 @@ def _find_place(summaries: Mapping[str, Any], summary: Mapping[str, Any],
     return place
 
 
-def by_place(pfs: Iterable[Pf], locality: str) -> dict[str, list[int]]:
+def group_free_vfs(pfs: Iterable[Pf], locality: str) -> dict[str, list[int]]:
     """Return the free VFs of each PF, grouped by NUMA node or by host.
 
     :param locality: ``node`` groups by NUMA node, others by host.
@@ -126,9 +126,10 @@ def by_place(pfs: Iterable[Pf], locality: str) -> dict[str, list[int]]:
             for place, free in places.items()}
 
 
-def tries(policy: GuestPolicy, find: Callable[[], Mapping[str, Sequence[Pf]]],
-          too_many: Callable[[Sizes], None] = lambda _sizes: None,
-          ) -> Iterator[tuple[str, Sizes]]:
+def yield_vf_requests(policy: GuestPolicy,
+                      find: Callable[[], Mapping[str, Sequence[Pf]]],
+                      too_many: Callable[[Sizes], None] = lambda _sizes: None,
+                      ) -> Iterator[tuple[str, Sizes]]:
     """Yield the ways to request a guest's VFs from Placement, best first.
 
     A way is how near the VFs must be to their guest nodes (locality), and how
@@ -146,7 +147,7 @@ def tries(policy: GuestPolicy, find: Callable[[], Mapping[str, Sequence[Pf]]],
     for locality in LOCALITIES[:last + 1]:
         yield locality, {}
         pfs = find() if pfs is None else pfs
-        for sizes in ways(policy.vfs, pfs, locality, WAYS):
+        for sizes in list_divisions(policy.vfs, pfs, locality, WAYS):
             if is_feasible(policy.vfs, pfs, sizes):
                 yield locality, sizes
             else:
@@ -164,11 +165,11 @@ def is_feasible(needs: Sequence[Vfs], pfs: Mapping[str, Sequence[Pf]],
     parts = Counter[str]()
     for need in needs:
         parts[need.alias] += len(sizes[need.guest_node, need.alias])
-    return combinations(parts, pfs) <= _MAX_COMBINATIONS
+    return count_combinations(parts, pfs) <= _MAX_COMBINATIONS
 
 
-def ways(needs: Sequence[Vfs], pfs: Mapping[str, Sequence[Pf]],
-         locality: str, most: int) -> list[Sizes]:
+def list_divisions(needs: Sequence[Vfs], pfs: Mapping[str, Sequence[Pf]],
+                   locality: str, most: int) -> list[Sizes]:
     """Return divisions of a guest's VFs among several PFs that some host has.
 
     Those with the fewest parts come first, then those that fit most hosts.
@@ -202,7 +203,7 @@ def _yield_host_divisions(needs: Sequence[Vfs],
     :param pfs: PFs of the host, by PCI alias.
     :param locality: how near the VFs must be to their guest NUMA nodes.
     """
-    places = {alias: by_place(of_alias, locality)
+    places = {alias: group_free_vfs(of_alias, locality)
               for alias, of_alias in pfs.items()}
     nodes = sorted({need.guest_node for need in needs})
     known = sorted({place for of_alias in places.values()
@@ -251,8 +252,8 @@ def _take_vfs(needs: Sequence[Vfs],
     return tuple(way)
 
 
-def combinations(parts: Mapping[str, int],
-                 pfs: Mapping[str, Sequence[Pf]]) -> int:
+def count_combinations(parts: Mapping[str, int],
+                       pfs: Mapping[str, Sequence[Pf]]) -> int:
     """Return how many combinations of PFs Placement tries on one host.
 
     Placement tries every way to give the request groups for VFs a PF.
@@ -262,7 +263,7 @@ def combinations(parts: Mapping[str, int],
     """
     found = 1
     for alias, number in parts.items():
-        of_a_host = by_place(pfs.get(alias, ()), 'any').values()
+        of_a_host = group_free_vfs(pfs.get(alias, ()), 'any').values()
         found *= max(map(len, of_a_host), default=0) ** number
     return found
 

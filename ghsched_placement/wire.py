@@ -29,8 +29,8 @@ MALFORMED = (AttributeError, KeyError, OverflowError, RecursionError,
              TypeError, ValueError)
 
 
-def parse(text: Any, version: int, build: Callable[[dict[str, Any]], T]
-          ) -> T | None:
+def parse_record(text: Any, version: int, build: Callable[[dict[str, Any]], T]
+                 ) -> T | None:
     """Parse a versioned JSON record; None if it is absent or malformed.
 
     Such records are exchanged between services of different releases.

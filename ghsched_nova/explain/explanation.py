@@ -150,8 +150,8 @@ def _parse_flavor(explanation: Explanation) -> dict[str, Any]:
     question = explanation.question
     policies.check_names(question.flavor_specs)
     policies.check_topology(question.flavor_specs)
-    guest = topology.split(question.vcpus, question.memory_mb,
-                           question.flavor_specs)
+    guest = topology.split_guest(question.vcpus, question.memory_mb,
+                                 question.flavor_specs)
     policy = policies.parse_policy(question.flavor_specs, len(guest.cells),
                                    question.vcpus)
     policy = policy or policies.GuestPolicy()

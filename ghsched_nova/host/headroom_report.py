@@ -75,7 +75,7 @@ def compute_headroom(offered: Sequence[tree.Provider], nodes: Iterable[int],
 def _compute_free(inventories: Mapping[str, tree.Inventory], name: str,
                   used: int) -> int:
     record = inventories.get(name)
-    return tree.free(record, used) if record else 0
+    return tree.compute_free_amount(record, used) if record else 0
 
 
 def _read_policy(xml: str) -> metadata.DomainPolicy | None:

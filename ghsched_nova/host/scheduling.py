@@ -115,8 +115,8 @@ class ThreadKeeper:
             return {}
         runtime, period = (_read_sysctl(name, default)
                            for name, default in _LEFT.items())
-        found = {node: classes.compute_room(len(cpus), runtime, period,
-                                            percent)
+        found = {node: classes.compute_rt_capacity(len(cpus), runtime, period,
+                                                   percent)
                  for node, cpus in self.shared.items()}
         return {node: permille for node, permille in found.items()
                 if permille}

@@ -57,5 +57,5 @@ def make_pf_providers(root: tree.Provider,
         yield tree.Provider(
             uuid=str(uuid.uuid5(uuid.UUID(root.uuid), name)), name=name,
             parent_uuid=names.make_numa_provider_uuid(root.uuid, pf.node),
-            inventories={pf.resource_class: tree.inventory(pf.vfs)},
+            inventories={pf.resource_class: tree.make_inventory(pf.vfs)},
             traits=_TRAITS)

@@ -41,17 +41,18 @@ def make_providers(host: HostFile, name: str) -> tuple[tree.Provider, ...]:
     :param name: name of the compute node.
     """
     resctrl = host.resctrl.make_description(host.reserved_groups)
-    found = tree.desired(
+    found = tree.build_providers(
         str(uuid.uuid5(_NAMESPACE, name)), name,
         replace(resctrl, numa_nodes=tuple(node.id for node in host.nodes),
                 nearest=host.nearest,
                 bursts={
-                    node.id: math.floor(host.burst_ratio * tree.burst_pool(
-                        node.id, resctrl, host.tree_config))
+                    node.id: math.floor(
+                        host.burst_ratio * tree.get_burst_reserve(
+                            node.id, resctrl, host.tree_config))
                     for node in host.nodes},
                 # Linux has them; a file cannot say what is refused on a host.
                 rt_permille={
-                    node.id: scheduling.compute_room(
+                    node.id: scheduling.compute_rt_capacity(
                         len(node.cpus - host.compute.dedicated), 950000,
                         1000000, 100) for node in host.nodes},
                 capabilities=resctrl.capabilities | {
@@ -89,13 +90,13 @@ def _nova_inventories(host: HostFile) -> dict[str, tree.Inventory]:
     cpus = sum(len(node.cpus) for node in host.nodes)
     dedicated = len(compute.dedicated)
     found = {
-        orc.VCPU: tree.inventory(cpus - dedicated,
-                                 allocation_ratio=compute.cpu_ratio),
-        orc.PCPU: tree.inventory(dedicated),
-        orc.MEMORY_MB: tree.inventory(
+        orc.VCPU: tree.make_inventory(cpus - dedicated,
+                                      allocation_ratio=compute.cpu_ratio),
+        orc.PCPU: tree.make_inventory(dedicated),
+        orc.MEMORY_MB: tree.make_inventory(
             sum(node.memory_mb for node in host.nodes),
             allocation_ratio=compute.ram_ratio),
-        orc.DISK_GB: tree.inventory(
+        orc.DISK_GB: tree.make_inventory(
             _ENOUGH if compute.disk_gb is None else compute.disk_gb)}
     return {name: record for name, record in found.items()
             if record['total']}

@@ -171,7 +171,8 @@ class Shares:
                 continue
             record = self._client.get_inventories(provider).get(name)
             used = self._client.get_usages(provider).get(name, 0)
-            left = tree.free(record, used - own) if record else 0
+            left = tree.compute_free_amount(record,
+                                            used - own) if record else 0
             if left < amount:
                 what = lack.ON_NODE[name]
                 percent = ' %' if what.startswith('%') else ''

@@ -124,7 +124,7 @@ def _pack(amounts: Mapping[int, float]) -> list[list[int]]:
 
 def from_json(text: str) -> tuple[Period, ...]:
     """Parse the last periods of a host; empty if the text is malformed."""
-    return wire.parse(text, VERSION, _parse_periods) or ()
+    return wire.parse_record(text, VERSION, _parse_periods) or ()
 
 
 def _parse_periods(found: Mapping[str, Any]) -> tuple[Period, ...]:

@@ -46,7 +46,7 @@ def parse_repair_counts(text: str) -> dict[str, int]:
 
     A repair corrects a guest's resctrl group. Empty if the text is malformed.
     """
-    return wire.parse(text, VERSION, lambda found: {
+    return wire.parse_record(text, VERSION, lambda found: {
         str(kind): int(count)
         for kind, count in found['repairs'].items()}) or {}
 

@@ -311,8 +311,9 @@ class GhschedSchedulerManager(manager.SchedulerManager):
         if policy is None:
             yield None
             return
-        tries = vfs.tries(policy, lambda: self._list_free_pfs(spec, policy),
-                          _log_too_many_combinations)
+        tries = vfs.yield_vf_requests(
+            policy, lambda: self._list_free_pfs(spec, policy),
+            _log_too_many_combinations)
         for locality, sizes in tries if policy.vfs else ():
             yield request_filter.Try(locality, sizes)
         if not policy.vfs:
@@ -438,9 +439,9 @@ class GhschedSchedulerManager(manager.SchedulerManager):
 
         :param resource_and_traits: resource class and required traits.
         """
-        answer = self._placement.get_allocation_candidates(
-            vfs.query(*resource_and_traits), _MAX_PFS)
-        return vfs.read(answer['provider_summaries'], *resource_and_traits)
+        found = self._placement.get_allocation_candidates(
+            vfs.make_pf_query(*resource_and_traits), _MAX_PFS)
+        return vfs.parse_pfs(found['provider_summaries'], *resource_and_traits)
 
     def _has_candidates(self, query: list[tuple[str, str]]) -> bool:
         """Whether Placement has any allocation candidate for a query."""

@@ -82,8 +82,8 @@ def update_inventories(provider_tree: Any, nodename: str,
         provider_tree, root_uuid, host, config, usages, current))
     shrinking = _find_shrinking_classes(provider_tree, root_uuid, host,
                                         config, usages)
-    wanted = tree.desired(root_uuid, nodename, host, config, current,
-                          shrinking)
+    wanted = tree.build_providers(root_uuid, nodename, host, config, current,
+                                  shrinking)
     for provider in wanted:
         _put_provider(provider_tree, provider)
     _put_group_resources(provider_tree, wanted[0])
@@ -125,13 +125,13 @@ def _find_shrinking_classes(
         inventory = (provider_tree.data(uuid).inventory
                      if provider_tree.exists(uuid) else {})
         offered = {name: amount for name, (amount, _least)
-                   in tree.counted(host, node).items()}
-        offered[names.MEM_BW_BURST_PCT] = tree.offered_bursts(
+                   in tree.get_counted_amounts(host, node).items()}
+        offered[names.MEM_BW_BURST_PCT] = tree.get_burst_limit(
             node, host, config)
         for name, amount in offered.items():
             record = inventory.get(name)
             if record and max(record['total'],
-                              tree.free(record, 0)) > amount:
+                              tree.compute_free_amount(record, 0)) > amount:
                 found[uuid, name] = tree.Current(
                     total=int(record['total']),
                     used=usages(uuid).get(name, 0))
@@ -153,8 +153,9 @@ def _find_shrinking_bandwidth(
         record = (provider_tree.data(uuid).inventory.get(names.MEM_BW_PCT)
                   if provider_tree.exists(uuid) else None)
         known = current.get(uuid, tree.Current())
-        if record and tree.free(record, 0) > tree.free(
-                tree.bandwidth(node, host, config, known), 0):
+        offered = tree.make_bandwidth_inventory(node, host, config, known)
+        if record and (tree.compute_free_amount(record, 0)
+                       > tree.compute_free_amount(offered, 0)):
             found[uuid] = dataclasses.replace(
                 known, used=usages(uuid).get(names.MEM_BW_PCT, 0))
     return found
@@ -214,7 +215,7 @@ def _put_group_resources(provider_tree: Any, root: tree.Provider) -> None:
     does for virtual persistent memory.
     """
     resources = dict(provider_tree.data(root.uuid).resources)
-    slots = tree.slots(root)
+    slots = tree.list_group_units(root)
     resources.pop(names.RESCTRL_GROUP, None)
     if slots:
         resources[names.RESCTRL_GROUP] = {
@@ -250,7 +251,7 @@ def _retire_providers(provider_tree: Any, wanted: Sequence[tree.Provider],
 def _reserve_inventory(data: Any, used: Mapping[str, int]) -> tree.Provider:
     totals = {name: int(data.inventory.get(name, {'total': amount})['total'])
               for name, amount in used.items()}
-    return tree.retired(
+    return tree.make_retired_provider(
         tree.Provider(uuid=data.uuid, name=data.name,
                       parent_uuid=data.parent_uuid, inventories={},
                       traits=frozenset({names.NUMA_NODE_TRAIT,

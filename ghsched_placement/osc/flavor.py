@@ -264,7 +264,7 @@ def parse_flavor_specs(size: Size, extra_specs: Mapping[str, str]
     """
     extra_specs = list_node_count_variants(size, extra_specs)[0]
     try:
-        guest = topology.split(size.vcpus, size.memory_mb, extra_specs)
+        guest = topology.split_guest(size.vcpus, size.memory_mb, extra_specs)
     except topology.TopologyError as error:
         raise base.Refused(f'the flavor: {error}') from None
     problems = policies.find_all_errors(extra_specs, len(guest.cells))
@@ -308,7 +308,7 @@ def list_node_count_variants(size: Size, extra_specs: Mapping[str, str]
 def _can_split_guest(size: Size, extra_specs: Mapping[str, str]) -> bool:
     """Return whether Nova can split a flavor's guest into its NUMA nodes."""
     try:
-        topology.split(size.vcpus, size.memory_mb, extra_specs)
+        topology.split_guest(size.vcpus, size.memory_mb, extra_specs)
     except topology.TopologyError:
         return False
     return True

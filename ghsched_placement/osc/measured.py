@@ -241,11 +241,11 @@ def _members(servers: Iterable[Server], guests: Iterable[move_plan.Guest],
 
 def _ties(said: Mapping[str, Mapping[str, Any]],
           records: Mapping[str, Mapping[str, Any]]) -> affinity.Ties:
-    return traffic.between(
+    return traffic.compute_guest_traffic(
         {uuid: talks for uuid, found in said.items()
-         if (talks := traffic.read(found))},
+         if (talks := traffic.parse_diagnostics(found))},
         [port for record in records.values()
-         for port in traffic.ports(record)])
+         for port in traffic.list_ports(record)])
 
 
 def list_recent_moves(client: clients.Client, cloud: move_plan.Cloud,

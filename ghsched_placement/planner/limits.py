@@ -222,7 +222,8 @@ def list_inventory_usage(
             taken = state.taken.get((place, name), 0)
             before = provider.used.get(name, 0)
             total = found.setdefault((node, word), [0, 0, 0])
-            total[0] += tree.free(state.get_inventory_record((place, name)), 0)
+            total[0] += tree.compute_free_amount(
+                state.get_inventory_record((place, name)), 0)
             total[1] += before
             total[2] += taken
     return tuple(Use(*key, *total) for key, total in found.items())

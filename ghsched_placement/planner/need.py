@@ -130,7 +130,7 @@ class Need:
             Placement would take too long.
         """
         if self.policy.vfs:
-            return vfs.tries(self.policy, find_pfs, report_skipped)
+            return vfs.yield_vf_requests(self.policy, find_pfs, report_skipped)
         return iter([('any', {})])
 
     def list_vf_devices(self, sizes: vfs.Sizes) -> list[request.Devices]:
@@ -232,7 +232,8 @@ def build_flavor_need(flavor: Flavor, accounting: Accounting = 'min',
         flavor = replace(flavor, extra_specs=auto_nodes.set_node_count(
             flavor.extra_specs, 1))
     try:
-        guest = topology.split(flavor.vcpus, flavor.ram, flavor.extra_specs)
+        guest = topology.split_guest(flavor.vcpus, flavor.ram,
+                                     flavor.extra_specs)
         check_topology(flavor.extra_specs)
         policy = parse_policy(flavor.extra_specs, len(guest.cells),
                               flavor.vcpus) or GuestPolicy()

@@ -146,9 +146,9 @@ class Stage:
                               strict=True):
             if wish.alias not in found:
                 asked = item.resource_class, item.required
-                answer = self._query_placement(vfs.query(*asked))
-                found[wish.alias] = vfs.read(answer['provider_summaries'],
-                                             *asked)
+                answer = self._query_placement(vfs.make_pf_query(*asked))
+                found[wish.alias] = vfs.parse_pfs(answer['provider_summaries'],
+                                                  *asked)
         return found
 
     def _query_placement(self, query: Sequence[tuple[str, str]]) -> Any:

@@ -66,8 +66,9 @@ class State:
         self.claimed: dict[Slot, int] = {}
         self._rooms = {room.node: room for room in host.cells}
         self._free = {
-            (place, name): tree.free(self.get_inventory_record((place, name)),
-                                     provider.used.get(name, 0))
+            (place, name): tree.compute_free_amount(
+                self.get_inventory_record((place, name)),
+                provider.used.get(name, 0))
             for place, provider in enumerate(host.providers)
             for name in provider.inventories}
 

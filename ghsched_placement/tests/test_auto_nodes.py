@@ -33,9 +33,10 @@ class CountsTest(base.TestCase):
             fixed = auto_nodes.set_node_count(specs, count)
             if count in counts:
                 self.assertEqual(
-                    count, len(topology.split(vcpus, memory, fixed).cells))
+                    count,
+                    len(topology.split_guest(vcpus, memory, fixed).cells))
             elif count <= min(most, vcpus):
-                self.assertRaises(topology.TopologyError, topology.split,
+                self.assertRaises(topology.TopologyError, topology.split_guest,
                                   vcpus, memory, fixed)
 
     def test_default_is_one_node_or_two(self):

@@ -61,7 +61,7 @@ class TreeTest(base.TestCase):
 
     def setUp(self):
         super().setUp()
-        self.providers = tree.desired(
+        self.providers = tree.build_providers(
             ROOT, 'a', HostDescription(
                 nodes=(1, 2), numa_nodes=(0, 1, 2, 3), control_groups=8,
                 nearest={0: 2, 3: 1}), tree.Config())
@@ -88,9 +88,9 @@ class TreeTest(base.TestCase):
                 'root_provider_uuid': ROOT, 'traits': [],
                 'parent_provider_uuid': node_uuid(node),
                 'resources': {'VF': {'capacity': 4, 'used': node}}}
-        found = vfs.read(summaries, 'VF', frozenset())
+        found = vfs.parse_pfs(summaries, 'VF', frozenset())
         self.assertEqual({node_uuid(2): [4, 2], node_uuid(1): [3, 1]},
-                         vfs.by_place(found, 'node'))
+                         vfs.group_free_vfs(found, 'node'))
 
 
 class AssignmentTest(base.TestCase):

@@ -325,8 +325,8 @@ class AdmissionTest(base.TestCase):
         admitted = 0
         for _set in range(10000):
             dedicated, shared = chance.randint(0, 64), chance.randint(1, 64)
-            left = scheduling.compute_room(shared, 950000, 1000000,
-                                           chance.choice([50, 100]))
+            left = scheduling.compute_rt_capacity(shared, 950000, 1000000,
+                                                  chance.choice([50, 100]))
             total = dedicated * ((scheduling.DEADLINE_SHARE << 20) // 100)
             for _guest in range(chance.randint(1, 12)):
                 vcpus = self.flavor(chance, SHARED)
@@ -341,9 +341,11 @@ class AdmissionTest(base.TestCase):
         self.assertGreater(admitted, 10000)
 
     def test_no_room_without_a_budget_of_the_kernel(self):
-        self.assertEqual(0, scheduling.compute_room(4, 0, 1000000, 100))
-        self.assertEqual(4000, scheduling.compute_room(4, -1, 1000000, 100))
-        self.assertEqual(1800, scheduling.compute_room(4, 950000, 1000000, 50))
+        self.assertEqual(0, scheduling.compute_rt_capacity(4, 0, 1000000, 100))
+        self.assertEqual(4000,
+                         scheduling.compute_rt_capacity(4, -1, 1000000, 100))
+        self.assertEqual(1800, scheduling.compute_rt_capacity(4, 950000,
+                                                              1000000, 50))
 
     def flavor(self, chance, specs=DEDICATED):
         period = chance.randint(100, 4194304)

@@ -16,7 +16,7 @@ from ghsched_placement import topology
 
 
 def split(vcpus=4, memory_mb=1024, **specs):
-    return topology.split(vcpus, memory_mb, {
+    return topology.split_guest(vcpus, memory_mb, {
         f'hw:{key}'.replace('__', '.'): value
         for key, value in specs.items()})
 

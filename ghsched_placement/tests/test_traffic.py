@@ -35,34 +35,36 @@ class RecordTest(base.TestCase):
             ('10.0.0.5', '10.0.0.6'): affinity.Tie(50.4, 0),
             ('10.0.0.4', '10.0.0.5'): affinity.Tie(70, 0),
             ('10.0.0.4', '10.0.0.6'): affinity.Tie(90, 0)})
-        found = traffic.read(json.loads(json.dumps(
-            traffic.write(ties, ['10.0.0.5']))))
+        found = traffic.parse_diagnostics(json.loads(json.dumps(
+            traffic.make_diagnostics(ties, ['10.0.0.5']))))
         self.assertEqual((Talk('10.0.0.5', '10.0.0.4', 70),
                           Talk('10.0.0.5', '10.0.0.6', 50)), found)
 
     def test_no_record_is_not_silence(self):
-        self.assertIsNone(traffic.read({}))
-        self.assertEqual((), traffic.read({traffic.KEY: []}))
+        self.assertIsNone(traffic.parse_diagnostics({}))
+        self.assertEqual((), traffic.parse_diagnostics({traffic.KEY: []}))
 
     @given(st.recursive(
         st.none() | st.booleans() | st.floats() | st.text(),
         lambda inner: st.lists(inner)))
     def test_invalid_values_are_left_out(self, found):
-        traffic.read({traffic.KEY: found})
-        traffic.read({traffic.KEY: [found, ['::1', '::2', found]]})
+        traffic.parse_diagnostics({traffic.KEY: found})
+        traffic.parse_diagnostics(
+            {traffic.KEY: [found, ['::1', '::2', found]]})
 
 
 class BetweenTest(base.TestCase):
 
     def ties(self, talks, *known):
-        return {pair: tie.strength for pair, tie in traffic.between(
-            talks, [Port(*port.split()) for port in known]).by_pair.items()}
+        found = traffic.compute_guest_traffic(
+            talks, [Port(*port.split()) for port in known])
+        return {pair: tie.strength for pair, tie in found.by_pair.items()}
 
     def test_fixed_addresses_of_a_server(self):
         self.assertEqual(
             (Port('one', 'p net', '10.0.0.5'),
-             Port('one', 'p net', 'fd00::5')), traffic.ports(SERVER))
-        self.assertEqual((), traffic.ports({'id': 'one'}))
+             Port('one', 'p net', 'fd00::5')), traffic.list_ports(SERVER))
+        self.assertEqual((), traffic.list_ports({'id': 'one'}))
 
     def test_two_hosts_count_the_same_bytes(self):
         self.assertEqual({('a', 'b'): 60}, self.ties(

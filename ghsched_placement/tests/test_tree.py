@@ -43,8 +43,9 @@ _GUARANTEES = st.one_of(
 class TreeTestCase(base.TestCase):
 
     def desired(self, host=HOST, config=None, current=None):
-        return tree.desired(ROOT, 'node1', host, config or tree.Config(),
-                            current)
+        return tree.build_providers(ROOT, 'node1', host,
+                                    config or tree.Config(),
+                                    current)
 
 
 class ReservedTest(TreeTestCase):
@@ -54,7 +55,7 @@ class ReservedTest(TreeTestCase):
                              reserved_elsewhere=20, bursts={1: 90})
         _root, node0, node1 = self.desired(config=config)
         self.assertEqual([40, 0], [
-            tree.free(node.inventories[names.MEM_BW_PCT], 0)
+            tree.compute_free_amount(node.inventories[names.MEM_BW_PCT], 0)
             for node in (node0, node1)])
         self.assertEqual(80, node1.inventories[names.MEM_BW_BURST_PCT][
             'total'])
@@ -77,7 +78,7 @@ class ReservedTest(TreeTestCase):
         _root, node, _other = self.desired(
             config=config, current={uuid: tree.Current(used=used)})
         record = node.inventories[names.MEM_BW_PCT]
-        capacity = tree.free(record, 0)
+        capacity = tree.compute_free_amount(record, 0)
         self.assertEqual(100, record['total'])
         self.assertTrue(0 <= record['reserved'] <= reserved)
         if used <= math.floor(100 * ratio):
@@ -106,13 +107,14 @@ class DesiredTreeTest(TreeTestCase):
             record[name] for name in ('total', 'reserved', 'min_unit')))
         self.assertNotIn(names.L3_WAYS, node1.inventories)
         used = tree.Current(total=12, used=11)
-        _root, node0, node1 = tree.desired(
+        _root, node0, node1 = tree.build_providers(
             ROOT, 'node1', host, tree.Config(),
             fewer={(node.uuid, names.L3_WAYS): used
                    for node in (node0, node1)})
         record = node0.inventories[names.L3_WAYS]
         self.assertEqual((11, 2), (record['total'], record['reserved']))
-        self.assertEqual(0, tree.free(node1.inventories[names.L3_WAYS], 0))
+        self.assertEqual(
+            0, tree.compute_free_amount(node1.inventories[names.L3_WAYS], 0))
 
     def test_real_time_is_counted_by_node_and_never_below_use(self):
         host = dataclasses.replace(HOST, rt_permille={0: 900})
@@ -122,7 +124,7 @@ class DesiredTreeTest(TreeTestCase):
                          node0.inventories[names.RT_CPU_PERMILLE]['max_unit']))
         self.assertNotIn(names.RT_CPU_PERMILLE, node1.inventories)
         used = tree.Current(total=1800, used=1200)
-        _root, node0, _node1 = tree.desired(
+        _root, node0, _node1 = tree.build_providers(
             ROOT, 'node1', host, tree.Config(),
             fewer={(node0.uuid, names.RT_CPU_PERMILLE): used})
         record = node0.inventories[names.RT_CPU_PERMILLE]
@@ -134,7 +136,7 @@ class DesiredTreeTest(TreeTestCase):
         host = dataclasses.replace(HOST, bursts={0: allowed})
         config = tree.Config(bursts={0: pool})
         _root, node0, node1 = self.desired(host, config)
-        _root, node0, _node1 = tree.desired(
+        _root, node0, _node1 = tree.build_providers(
             ROOT, 'node1', host, config,
             fewer={(node0.uuid, names.MEM_BW_BURST_PCT): tree.Current(
                 total=pool, used=used)})
@@ -143,7 +145,7 @@ class DesiredTreeTest(TreeTestCase):
         single, = struct.unpack('f', struct.pack(
             'f', record['allocation_ratio']))
         for ratio in (record['allocation_ratio'], single):
-            self.assertEqual(max(allowed, used), tree.free(
+            self.assertEqual(max(allowed, used), tree.compute_free_amount(
                 {**record, 'allocation_ratio': ratio}, 0))
         self.assertNotIn(names.MEM_BW_BURST_PCT, node1.inventories)
 
@@ -151,9 +153,9 @@ class DesiredTreeTest(TreeTestCase):
         config = tree.Config(reserved_bandwidth={0: 10}, bursts={0: 40})
         _root, node0, node1 = self.desired(config=config)
         self.assertEqual([50, 100], [
-            tree.free(node.inventories[names.MEM_BW_PCT], 0)
+            tree.compute_free_amount(node.inventories[names.MEM_BW_PCT], 0)
             for node in (node0, node1)])
-        self.assertEqual(40, tree.free(
+        self.assertEqual(40, tree.compute_free_amount(
             node0.inventories[names.MEM_BW_BURST_PCT], 0))
 
     def test_a_host_that_guarantees_nothing_promises_no_bursts(self):
@@ -162,11 +164,11 @@ class DesiredTreeTest(TreeTestCase):
             host, tree.Config(bursts={0: 40}))
         self.assertNotIn(names.MEM_BW_BURST_PCT, node0.inventories)
         self.assertEqual(0, node0.inventories[names.MEM_BW_PCT]['reserved'])
-        _root, node0, _node1 = tree.desired(
+        _root, node0, _node1 = tree.build_providers(
             ROOT, 'node1', host, tree.Config(bursts={0: 40}),
             fewer={(node0.uuid, names.MEM_BW_BURST_PCT): tree.Current(
                 total=40, used=60)})
-        self.assertEqual(0, tree.free(
+        self.assertEqual(0, tree.compute_free_amount(
             node0.inventories[names.MEM_BW_BURST_PCT], 0))
 
     def test_the_uuid_of_a_numa_provider_follows_from_its_host_and_node(self):
@@ -219,7 +221,7 @@ class DesiredTreeTest(TreeTestCase):
                                  ((76, 22), 0)):
             _root, node = self.desired(
                 host, current={uuid: tree.Current(amounts=amounts)})
-            self.assertEqual(offered, tree.free(
+            self.assertEqual(offered, tree.compute_free_amount(
                 node.inventories[names.MEM_BW_PCT], sum(amounts)), amounts)
 
     @given(_GUARANTEES, st.lists(st.integers(1, 100), max_size=40),
@@ -241,15 +243,16 @@ class DesiredTreeTest(TreeTestCase):
             self.assertLessEqual(sum(taken), 100 - record['reserved'])
             if (amount % record['step_size'] == 0
                     and amount >= record['min_unit']
-                    and amount <= tree.free(record, sum(taken))):
+                    and amount <= tree.compute_free_amount(record,
+                                                           sum(taken))):
                 taken.append(amount)
         self.assertTrue(sum(map(held, taken)) <= most, taken)
 
     def test_every_control_group_has_a_name(self):
         root = self.desired()[0]
         self.assertEqual(31, root.inventories[names.RESCTRL_GROUP]['total'])
-        self.assertEqual(31, len(tree.slots(root)))
-        self.assertIn('ghsched-group-31', tree.slots(root))
+        self.assertEqual(31, len(tree.list_group_units(root)))
+        self.assertIn('ghsched-group-31', tree.list_group_units(root))
 
     def test_a_host_without_control_has_no_inventory_of_it(self):
         (root,) = self.desired(HostDescription())
@@ -257,7 +260,7 @@ class DesiredTreeTest(TreeTestCase):
         self.assertEqual({'CUSTOM_GHSCHED_DEVICE_NUMA',
                           'CUSTOM_GHSCHED_GUEST_TOPOLOGY',
                           'CUSTOM_GHSCHED_NUMA_AUTO'}, root.traits)
-        self.assertEqual(frozenset(), tree.slots(root))
+        self.assertEqual(frozenset(), tree.list_group_units(root))
 
     def test_slots_that_are_held_stay_and_the_lost_ones_are_reserved(self):
         root, *_ = self.desired(
@@ -265,7 +268,7 @@ class DesiredTreeTest(TreeTestCase):
             current={ROOT: tree.Current(total=31, used=2)})
         record = root.inventories[names.RESCTRL_GROUP]
         self.assertEqual((31, 24), (record['total'], record['reserved']))
-        self.assertEqual(31, len(tree.slots(root)))
+        self.assertEqual(31, len(tree.list_group_units(root)))
 
     def test_slots_that_nobody_holds_go(self):
         root, *_ = self.desired(
@@ -289,11 +292,11 @@ class DesiredTreeTest(TreeTestCase):
     def test_bandwidth_saved_by_sharing_is_offered_again(self):
         record = self.groups('abc', 7, a='g', b='g', c='g')
         self.assertEqual((9, 0), (record['total'], record['reserved']))
-        self.assertEqual(6, tree.free(record, 3))
+        self.assertEqual(6, tree.compute_free_amount(record, 3))
 
     def test_one_that_may_be_about_to_start_is_counted(self):
         record = self.groups('abcd', 7, a='g', b='g', c='g')
-        self.assertEqual(5, tree.free(record, 4))
+        self.assertEqual(5, tree.compute_free_amount(record, 4))
 
     def test_slots_stay_when_those_who_shared_are_gone(self):
         record = self.groups('ab', 9, a='g')
@@ -302,12 +305,12 @@ class DesiredTreeTest(TreeTestCase):
     def test_groups_of_guests_without_a_unit_are_counted(self):
         # They joined others, which have left.
         record = self.groups('ab', 7, x='g', y='g')
-        self.assertEqual(4, tree.free(record, 2))
+        self.assertEqual(4, tree.compute_free_amount(record, 2))
 
     def test_guests_without_a_unit_save_none(self):
         # Eight groups for ten units and three guests that joined.
         record = self.groups('abcdefgh', 15, usable=15, a='g', x='g', y='g')
-        self.assertEqual(15 - 8, tree.free(record, 8))
+        self.assertEqual(15 - 8, tree.compute_free_amount(record, 8))
 
     @given(usable=st.integers(0, 40), total=st.integers(0, 60),
            sharing=st.dictionaries(st.integers(0, 30).map(str),
@@ -324,7 +327,7 @@ class DesiredTreeTest(TreeTestCase):
             self.assertLessEqual(usable, groups)
             return
         self.assertEqual(max(0, usable - groups - alone),
-                         tree.free(record, used))
+                         tree.compute_free_amount(record, used))
         self.assertGreaterEqual(record['total'], total if used else 0)
         self.assertGreaterEqual(record['total'] - record['reserved'], used)
 
@@ -352,11 +355,11 @@ class DesiredTreeTest(TreeTestCase):
 
     def test_a_retired_node_offers_nothing_and_keeps_what_is_held(self):
         node = self.desired()[1]
-        closed = tree.retired(node, {
+        closed = tree.make_retired_provider(node, {
             names.MEM_BW_PCT: tree.Current(total=100, used=60)})
         record = closed.inventories[names.MEM_BW_PCT]
         self.assertEqual((100, 100), (record['total'], record['reserved']))
-        self.assertEqual(0, tree.free(record, 60))
+        self.assertEqual(0, tree.compute_free_amount(record, 60))
 
     @given(usable=st.integers(0, 200), total=st.integers(0, 200),
            used=st.integers(0, 200))
@@ -374,7 +377,8 @@ class DesiredTreeTest(TreeTestCase):
             self.assertEqual(max(usable, used),
                              record['total'] - record['reserved'])
             self.assertGreaterEqual(record['reserved'], 0)
-            self.assertEqual(max(0, usable - used), tree.free(record, used))
+            self.assertEqual(max(0, usable - used),
+                             tree.compute_free_amount(record, used))
 
     def test_the_same_arguments_give_the_same_tree(self):
         self.assertEqual(self.desired(), self.desired())
@@ -383,8 +387,9 @@ class DesiredTreeTest(TreeTestCase):
 class FreeTest(base.TestCase):
 
     def test_overcommit_is_rounded_down_as_placement_does(self):
-        record = tree.inventory(100, reserved=10, allocation_ratio=1.05)
-        self.assertEqual(94 - 60, tree.free(record, 60))
+        record = tree.make_inventory(100, reserved=10, allocation_ratio=1.05)
+        self.assertEqual(94 - 60, tree.compute_free_amount(record, 60))
 
     def test_a_node_reserved_below_its_usage_has_nothing_left(self):
-        self.assertEqual(0, tree.free(tree.inventory(100, reserved=60), 60))
+        self.assertEqual(0, tree.compute_free_amount(
+            tree.make_inventory(100, reserved=60), 60))

@@ -32,16 +32,17 @@ class ReadTest(base.TestCase):
 
     def test_remaining_amounts_and_their_nodes(self):
         self.assertEqual([vfs.Pf('root', 'node0', 5)],
-                         vfs.read({'pf': self.summary()}, *VFS))
+                         vfs.parse_pfs({'pf': self.summary()}, *VFS))
 
     def test_other_devices_are_left_out(self):
-        self.assertEqual([], vfs.read({
+        self.assertEqual([], vfs.parse_pfs({
             'gpu': self.summary(resource_class='CUSTOM_GPU'),
             'other': self.summary(traits=('CUSTOM_B',))}, *VFS))
 
     def test_the_question_names_class_and_traits(self):
         self.assertEqual([('resources_vf', 'CUSTOM_VF:1'),
-                          ('required_vf', 'CUSTOM_A')], vfs.query(*VFS))
+                          ('required_vf', 'CUSTOM_A')],
+                         vfs.make_pf_query(*VFS))
 
 
 class SplitsTest(base.TestCase):
@@ -50,8 +51,8 @@ class SplitsTest(base.TestCase):
         pfs = [vfs.Pf('a', 'a0', 3), vfs.Pf('a', 'a1', 4),
                vfs.Pf('a', 'a0', 5)]
         self.assertEqual({'a0': [5, 3], 'a1': [4]},
-                         vfs.by_place(pfs, 'node'))
-        self.assertEqual({'a': [5, 4, 3]}, vfs.by_place(pfs, 'any'))
+                         vfs.group_free_vfs(pfs, 'node'))
+        self.assertEqual({'a': [5, 4, 3]}, vfs.group_free_vfs(pfs, 'any'))
 
     def test_the_fewest_pfs_come_first(self):
         self.assertEqual(
@@ -65,8 +66,8 @@ class SplitsTest(base.TestCase):
         pfs = {'nic': [vfs.Pf('a', 'a0', 1)] * 4 + [vfs.Pf('b', 'b0', 1)] * 2,
                'fast': [vfs.Pf('a', 'a0', 1)] * 2}
         self.assertEqual(4 ** 3 * 2,
-                         vfs.combinations({'nic': 3, 'fast': 1}, pfs))
-        self.assertEqual(0, vfs.combinations({'other': 1}, pfs))
+                         vfs.count_combinations({'nic': 3, 'fast': 1}, pfs))
+        self.assertEqual(0, vfs.count_combinations({'other': 1}, pfs))
 
     def test_no_more_than_asked_for(self):
         pools = [[8, 4], [7, 5], [6, 6]]
@@ -79,13 +80,13 @@ class SplitsTest(base.TestCase):
         self.assertEqual(
             [{(0, 'nic'): (2, 2), (1, 'nic'): (3, 1)},
              {(0, 'nic'): (3, 1), (1, 'nic'): (2, 2)}],
-            vfs.ways(needs, {'nic': pfs}, 'node', 9))
+            vfs.list_divisions(needs, {'nic': pfs}, 'node', 9))
 
     def test_guest_nodes_take_of_the_same_pfs_one_after_the_other(self):
         pfs = [vfs.Pf('a', 'a0', 4), vfs.Pf('a', 'a1', 2)]
         needs = [policy.Vfs(0, 'nic', 3), policy.Vfs(1, 'nic', 3)]
         self.assertEqual([{(0, 'nic'): (3,), (1, 'nic'): (2, 1)}],
-                         vfs.ways(needs, {'nic': pfs}, 'any', 9))
+                         vfs.list_divisions(needs, {'nic': pfs}, 'any', 9))
 
     @given(st.lists(st.tuples(st.sampled_from('ab'), st.sampled_from('01'),
                               st.integers(0, 9)), max_size=6),
@@ -96,7 +97,7 @@ class SplitsTest(base.TestCase):
         pfs = [vfs.Pf(root, root + node, free) for root, node, free in hosts]
         needs = [policy.Vfs(node, 'nic', count)
                  for node, count in enumerate(counts)]
-        for way in vfs.ways(needs, {'nic': pfs}, locality, 99):
+        for way in vfs.list_divisions(needs, {'nic': pfs}, locality, 99):
             self.assertEqual(counts, [sum(way[need.guest_node, 'nic'])
                                       for need in needs])
             most = max(sum(pf.free for pf in pfs if pf.root == root)
@@ -107,7 +108,7 @@ class SplitsTest(base.TestCase):
         pfs = [vfs.Pf(str(root), 'node', free)
                for root, pool in enumerate(pools) for free in pool]
         pfs = [vfs.Pf(pf.root, pf.root + pf.parent, pf.free) for pf in pfs]
-        return [way[0, 'nic'] for way in vfs.ways(
+        return [way[0, 'nic'] for way in vfs.list_divisions(
             [policy.Vfs(0, 'nic', count)], {'nic': pfs}, 'node', most)]
 
 
@@ -117,7 +118,7 @@ class TriesTest(base.TestCase):
 
     def tries(self, pfs=None, **how):
         wanted = policy.GuestPolicy(vfs=(policy.Vfs(0, 'nic', 8),), **how)
-        return list(vfs.tries(wanted, lambda: pfs or self.PFS))
+        return list(vfs.yield_vf_requests(wanted, lambda: pfs or self.PFS))
 
     def test_the_nearest_come_first_and_one_pf_before_several(self):
         shared = {(0, 'nic'): (5, 3)}
@@ -131,7 +132,7 @@ class TriesTest(base.TestCase):
             locality for locality, _ in self.tries(vfs_locality='node')])
 
     def test_pfs_are_asked_for_only_when_one_pf_was_not_enough(self):
-        found = vfs.tries(policy.GuestPolicy(vfs=(
+        found = vfs.yield_vf_requests(policy.GuestPolicy(vfs=(
             policy.Vfs(0, 'nic', 8),)), lambda: self.fail('asked'))
         self.assertEqual(('node', {}), next(found))
 
@@ -141,6 +142,6 @@ class TriesTest(base.TestCase):
         told = []
         wanted = policy.GuestPolicy(vfs=(policy.Vfs(0, 'nic', 8),),
                                     vfs_locality='node')
-        self.assertEqual([('node', {})], list(vfs.tries(
+        self.assertEqual([('node', {})], list(vfs.yield_vf_requests(
             wanted, lambda: many, told.append)))
         self.assertEqual([{(0, 'nic'): (1,) * 8}], told)

@@ -22,7 +22,7 @@ from ghsched_placement import wire
 class ParseTest(base.TestCase):
 
     def parse(self, text):
-        return wire.parse(text, 2, lambda found: int(found['value']))
+        return wire.parse_record(text, 2, lambda found: int(found['value']))
 
     def test_record_of_the_version_is_built(self):
         self.assertEqual(5, self.parse('{"version": 2, "value": 5}'))
@@ -40,5 +40,5 @@ class ParseTest(base.TestCase):
         self.assertIsNone(self.parse(text))
 
     def test_error_that_is_no_malformed_record_is_raised(self):
-        self.assertRaises(ZeroDivisionError, wire.parse, json.dumps(
+        self.assertRaises(ZeroDivisionError, wire.parse_record, json.dumps(
             {'version': 2}), 2, lambda _found: 1 // 0)

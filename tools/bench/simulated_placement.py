@@ -95,7 +95,7 @@ class Placement(wsgi.Application):
     def add_host(self, name: str, shape: Shape) -> None:
         """A compute node as nova-compute with our driver reports it."""
         nodes = tuple(range(shape.nodes))
-        providers = tree.desired(
+        providers = tree.build_providers(
             str(uuid.uuid4()), name,
             HostDescription(nodes=nodes, numa_nodes=nodes, control_groups=31,
                             capabilities=frozenset({'MEM_BW_MIN',
@@ -123,7 +123,7 @@ class Placement(wsgi.Application):
         path = f'/resource_providers/{key}'
         self.call('PUT', path + '/inventories', {
             'resource_provider_generation': 0,
-            'inventories': {name: tree.inventory(int(total))
+            'inventories': {name: tree.make_inventory(int(total))
                             for name, total in totals.items()}})
         self.call('PUT', path + '/traits', {
             'resource_provider_generation': 1, 'traits': sorted(traits)})

@@ -129,7 +129,7 @@ class TopologyTest(base.TestCase):
             return
         if expected and not fits(expected):
             return
-        guest = topology.split(4, 2048, extra_specs)
+        guest = topology.split_guest(4, 2048, extra_specs)
         cells = expected.cells if expected else []
         self.assertEqual(
             [(cell.cpuset | cell.pcpuset, cell.memory) for cell in cells],
@@ -140,7 +140,7 @@ class TopologyTest(base.TestCase):
     def test_refusals_agree(self, extra_specs):
         reason = None
         try:
-            topology.split(4, 2048, extra_specs)
+            topology.split_guest(4, 2048, extra_specs)
         except topology.TopologyError as error:
             reason = str(error)
         try:
@@ -163,7 +163,7 @@ class TopologyTest(base.TestCase):
         flavor.memory_mb = memory_mb
         numa = numa_of(flavor)
         try:
-            topology.split(4, memory_mb, extra_specs)
+            topology.split_guest(4, memory_mb, extra_specs)
         except topology.TopologyError as error:
             self.assertIn('multiple', str(error))
             self.assertFalse(fits(numa))
@@ -195,7 +195,7 @@ class ImageTest(base.TestCase):
             return
         if expected and not fits(expected):
             return
-        guest = topology.split(
+        guest = topology.split_guest(
             4, 2048, images.merge_image_properties(extra_specs, properties))
         cells = expected.cells if expected else []
         self.assertEqual(
@@ -243,7 +243,7 @@ class QueryTest(base.TestCase):
             return
         if numa and not fits(numa):
             return
-        guest = topology.split(4, 2048, extra_specs)
+        guest = topology.split_guest(4, 2048, extra_specs)
         policy = policies.parse_policy(extra_specs, len(guest.cells))
         told = parse.urlencode(query.make_candidates_query(
             query.Flavor(vcpus=guest.shared, pcpus=guest.pcpus,

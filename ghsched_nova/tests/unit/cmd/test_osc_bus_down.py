@@ -92,10 +92,10 @@ def placement(path, query):
 
 
 def of_provider(uuid, what=''):
-    inventories = ({names.RESCTRL_GROUP: tree.inventory(8),
-                    'VCPU': tree.inventory(8),
-                    'MEMORY_MB': tree.inventory(4096)} if uuid == ROOT
-                   else {names.MEM_BW_PCT: tree.inventory(100)})
+    inventories = ({names.RESCTRL_GROUP: tree.make_inventory(8),
+                    'VCPU': tree.make_inventory(8),
+                    'MEMORY_MB': tree.make_inventory(4096)} if uuid == ROOT
+                   else {names.MEM_BW_PCT: tree.make_inventory(100)})
     held = HELD.get(uuid, {})
     return {
         '': next(one for one in PROVIDERS if one['uuid'] == uuid),

@@ -30,7 +30,7 @@ def guest(*nodes, shared=False, **keys):
 
 class LeftTest(base.TestCase):
 
-    OFFERED = tree.desired(ROOT, 'h', HostDescription(
+    OFFERED = tree.build_providers(ROOT, 'h', HostDescription(
         nodes=(0, 1), numa_nodes=(0, 1), control_groups=7),
         tree.Config(reserved_bandwidth={0: 10}, allocation_ratio=1.0))
 
@@ -57,7 +57,7 @@ class LeftTest(base.TestCase):
             guest(1, mem_bw_min='20', shared=True)))
 
     def test_a_host_without_control(self):
-        offered = tree.desired(ROOT, 'h', HostDescription(
+        offered = tree.build_providers(ROOT, 'h', HostDescription(
             numa_nodes=(0, 1)), tree.Config())
         self.assertEqual((0, 0, {0: 0, 1: 0}), self.of(offered=offered))
 

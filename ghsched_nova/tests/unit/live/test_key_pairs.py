@@ -112,7 +112,7 @@ class Placement:
                 in self.allocations.items()}, 'project_id': 'p',
                 'user_id': 'u', 'consumer_generation': self.generation}
         elif rest == ['inventories']:
-            body = {'inventories': {name: tree.inventory(total) for
+            body = {'inventories': {name: tree.make_inventory(total) for
                                     name, total in clouds.OFFERED.items()}}
         elif rest == ['usages']:
             body = {'usages': dict(self.allocations.get(uuid, {}))}

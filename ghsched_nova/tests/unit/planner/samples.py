@@ -35,12 +35,12 @@ def host(name='one', nodes=2, vfs=(), groups=4, cells=True, used=None,
     """
     if promised is not None:
         offered['bursts'] = promised
-    root, *numa = tree.desired(
+    root, *numa = tree.build_providers(
         str(uuid.uuid5(uuid.NAMESPACE_DNS, name)), name,
         described(nodes, groups, offered), tree.Config(bursts=bursts or {}))
-    of_nova = {'VCPU': tree.inventory(4 * nodes),
-               'MEMORY_MB': tree.inventory(memory * nodes),
-               'DISK_GB': tree.inventory(100)}
+    of_nova = {'VCPU': tree.make_inventory(4 * nodes),
+               'MEMORY_MB': tree.make_inventory(memory * nodes),
+               'DISK_GB': tree.make_inventory(100)}
     found = [Provider(root.uuid, name, None, root.uuid,
                       {**root.inventories, **of_nova}, {},
                       root.traits | {'OWNER_NOVA'})]
@@ -50,7 +50,7 @@ def host(name='one', nodes=2, vfs=(), groups=4, cells=True, used=None,
     found += [Provider(
         str(uuid.uuid5(uuid.UUID(numa[node].uuid), 'pf')),
         f'{name}_0000:0{node}:00.0', numa[node].uuid, root.uuid,
-        {NIC: tree.inventory(count)}, {}, frozenset({'OWNER_NOVA'}))
+        {NIC: tree.make_inventory(count)}, {}, frozenset({'OWNER_NOVA'}))
         for node, count in enumerate(vfs)]
     found = [Provider(
         one.uuid, one.name, one.parent, one.root, one.inventories,

@@ -207,14 +207,14 @@ class SumsTest(base.TestCase):
         taken = []
         for share in asked:
             record = next(
-                one for one in tree.desired(
+                one for one in tree.build_providers(
                     world.UUID.format(0), 'node', host.make_description(),
                     config,
                     {uuid: tree.Current(amounts=tuple(taken))})
                 if one.uuid == uuid).inventories[names.MEM_BW_PCT]
             if (share % record['step_size'] == 0
                     and share >= record['min_unit']
-                    and share <= tree.free(record, sum(taken))):
+                    and share <= tree.compute_free_amount(record, sum(taken))):
                 taken.append(share)
         held = [resolve.resolve_settings(host, GuestPolicy(
             nodes=(NodePolicy(minimum=share),)), (0,))[0].minimum

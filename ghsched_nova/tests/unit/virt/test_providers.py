@@ -40,7 +40,7 @@ class NodeTestCase(base.TestCase):
                 nodes=nodes, capabilities=frozenset({'MEM_BW_MIN'}),
                 bursts=bursts or {}, **more), config, 0, self.usages,
             lambda uuid, name: {})
-        return {name: tree.free(record, 0) for name, record
+        return {name: tree.compute_free_amount(record, 0) for name, record
                 in self.tree.data(NODE).inventory.items()}
 
     def usages(self, uuid):
