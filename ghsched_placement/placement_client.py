@@ -143,7 +143,8 @@ class PlacementClient:
             response = getattr(self._session, method)(url, *body,
                                                       version=VERSION)
         except exceptions.ClientException as error:
-            LOG.warning('cannot reach Placement: %s', error)
+            LOG.warning('cannot reach Placement, the current operation fails: '
+                        '%s', error)
             raise PlacementError('Placement does not answer'
                                  ) from error
         if response.status_code not in (200, 204):

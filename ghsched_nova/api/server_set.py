@@ -201,7 +201,8 @@ def _make_error_response(
     code = (404 if isinstance(error, errors.Gone)
             else 409 if isinstance(error, errors.Refused) else 500)
     LOG.log(logging.ERROR if code == 500 else logging.INFO,
-            'server %(uuid)s: cannot be changed: %(error)s',
+            'ghsched: cannot change the bandwidth policy or NUMA nodes of '
+            'server %(uuid)s as requested by the API: %(error)s',
             {'uuid': uuid, 'error': error})
     if context.is_admin:
         return _make_error_document(code, str(error))

@@ -109,8 +109,9 @@ class CloudReader:
         try:
             self._cache.refresh()
         except cloud_cache.ERRORS as error:
-            LOG.warning('cannot read the cloud, keeping its last state: '
-                        '%(error)s', {'error': error})
+            LOG.warning('cannot read hosts and flavors from Placement and '
+                        'Nova, exporting the last figures: %(error)s',
+                        {'error': error})
             self._errors += 1
             return self._interval
         return (min(_BACKLOG_PAUSE_S, self._interval)

@@ -54,11 +54,12 @@ class BandwidthUse:
         try:
             return self.take_snapshot(guests)
         except topology.MonitorUnavailable as error:
-            LOG.debug('ghsched: not measuring memory bandwidth use on this '
-                      'host: %s', error)
+            LOG.debug('ghsched: resctrl on this host cannot monitor memory '
+                      'bandwidth, not measuring bandwidth use: %s', error)
         except Exception as error:
-            LOG.warning('ghsched: cannot measure memory bandwidth use, '
-                        'reporting this host without it: %r',
+            LOG.warning('ghsched: cannot measure the memory bandwidth in use '
+                        'on this host, reporting the host to Nova without it: '
+                        '%r',
                         error)
         return None
 

@@ -157,8 +157,10 @@ class DomainXml:
                 self._list_devices(xml, devices), host_nodes,
                 policy.device_numa, distances, bool(distances))
             for problem in decision.problems:
-                LOG.warning('ghsched: cannot attach a passthrough device to '
-                            'its own guest NUMA node: %s', problem)
+                LOG.warning('ghsched: no guest NUMA node is on the host NUMA '
+                            'node of a passthrough device, the guest will not '
+                            'see the real NUMA node of that device: %s',
+                            problem)
             if self.libvirt.numa_element:
                 return device_numa.render_numa_element(
                     xml, decision.guest_node_of)
@@ -168,9 +170,9 @@ class DomainXml:
         except pci_topology.DeviceNumaError as error:
             if policy.device_numa == device_numa.REQUIRED:
                 raise
-            LOG.warning('ghsched: cannot attach the passthrough devices of a '
-                        'guest to their guest NUMA nodes, starting it without '
-                        'their NUMA nodes: %s', error)
+            LOG.warning('ghsched: cannot assign the passthrough devices of a '
+                        'guest to guest NUMA nodes, starting the guest with '
+                        'devices without a NUMA node: %s', error)
             return xml
 
     def _list_devices(self, xml: str, claimed: Sequence[device_numa.Device]

@@ -170,7 +170,7 @@ class HostEngine(host_facts.HostFacts):
     def _log_once(self, message: str) -> None:
         if message != self._logged:
             self._logged = message
-            LOG.info('ghsched: bandwidth control of this host: %s', message)
+            LOG.info('ghsched: resctrl support of this host: %s', message)
 
     def reconcile_guest(self, running: desired.Running) -> bool:
         """Enforce one running domain's policy in resctrl.
@@ -343,20 +343,22 @@ class HostEngine(host_facts.HostFacts):
             try:
                 self.reconcile()
             except Exception as error:
-                LOG.warning('ghsched: cannot update shared and monitoring '
-                            'groups after a guest has stopped, retrying with '
-                            'the next report: %s', error)
+                LOG.warning('ghsched: cannot update shared resctrl groups '
+                            'after a guest has stopped, retrying in the next '
+                            'periodic task: %s', error)
         # Not Path.is_dir(): it raises when the file system does not answer.
         if not os.path.isdir(self.root / naming.render_own_group_name(uuid)):
             return
         try:
             if _privileged().remove_own_group(self.root, uuid):
-                LOG.info('ghsched: removed the control group of stopped '
-                         'guest %s', uuid)
+                LOG.info('ghsched: removed the resctrl control group of '
+                         'stopped guest %s', uuid)
         except Exception as error:
             # Whatever privsep raises must not stop a power-off or cleanup.
-            LOG.warning('ghsched: cannot remove the control group of guest '
-                        '%(uuid)s: %(error)s', {'uuid': uuid, 'error': error})
+            LOG.warning('ghsched: cannot remove the resctrl control group of '
+                        'stopped guest %(uuid)s, retrying in the next '
+                        'periodic task: %(error)s',
+                        {'uuid': uuid, 'error': error})
 
     def can_join(self, policy: GuestPolicy,
                  host_nodes: Sequence[int]) -> bool:
@@ -406,7 +408,8 @@ def _log_unmeasured(report: reconciling.Report,
     found = frozenset(report.unmeasured)
     for problem in sorted(found - known, key=str):
         LOG.warning('ghsched: cannot measure the memory bandwidth of guest '
-                    '%(uuid)s: %(reason)s',
+                    '%(uuid)s, reporting no bandwidth use for this guest: '
+                    '%(reason)s',
                     {'uuid': problem.guest, 'reason': problem.reason})
     return found
 
@@ -421,13 +424,15 @@ def _log_overlaps(report: reconciling.Report,
     """
     found = frozenset(report.overlaps)
     for problem in sorted(found - known, key=str):
-        LOG.warning('ghsched: guest %(uuid)s shares its reserved L3 cache '
-                    'ways: %(reason)s; give that group other ways or remove '
-                    'it', {'uuid': problem.guest, 'reason': problem.reason})
+        LOG.warning('ghsched: the L3 cache ways reserved for guest %(uuid)s '
+                    'are also used by another control group: %(reason)s; '
+                    'change the cache ways of the other group or remove it',
+                    {'uuid': problem.guest, 'reason': problem.reason})
     return found
 
 
 def _log_actions(report: reconciling.Report) -> None:
     for action in report.actions:
-        LOG.info('ghsched: changed resctrl: %(action)s, because %(reason)s',
+        LOG.info('ghsched: changed the resctrl settings of this host: '
+                 '%(action)s, because %(reason)s',
                  {'action': action, 'reason': action.reason})

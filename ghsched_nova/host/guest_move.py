@@ -121,8 +121,8 @@ class Mover:
 
         :param error: the error.
         """
-        LOG.warning('ghsched: cannot move guest %(name)s between NUMA nodes, '
-                    'returning it to its old nodes: %(error)r',
+        LOG.warning('ghsched: cannot move guest %(name)s to other host NUMA '
+                    'nodes, moving it back to its old nodes: %(error)r',
                     {'name': domain.guest.name, 'error': error})
         try:
             if move_record.read_record(domain.live) is not None:
@@ -132,8 +132,9 @@ class Mover:
                     request.move.make_reverse(), request.shared))
                 self._remove_record(domain)
         except Exception as worse:
-            LOG.exception('ghsched: cannot return guest %s to its old NUMA '
-                          'nodes, retrying with the next report',
+            LOG.exception('ghsched: cannot move guest %s back to its old host '
+                          'NUMA nodes after a failed move, retrying in the '
+                          'next periodic task',
                           domain.guest.name)
             raise policy_change.NotChanged(
                 f'{error}; the guest could not be returned to its old NUMA '
@@ -168,8 +169,9 @@ class Mover:
                 self._move_domain(
                     domain, move_messages.Request(move, request.shared))
                 break
-        LOG.warning('ghsched: a move of guest %(name)s between NUMA nodes was '
-                    'interrupted; the guest is on host nodes %(nodes)s now',
+        LOG.warning('ghsched: finished or undid an interrupted move of guest '
+                    '%(name)s between host NUMA nodes; the guest is now on '
+                    'host NUMA nodes %(nodes)s',
                     {'name': domain.guest.name,
                      'nodes': [cell.host_node for cell in cells]})
         self._remove_record(domain)
@@ -236,9 +238,10 @@ class Mover:
         try:
             self._write_record(domain, None)
         except Exception as error:
-            LOG.warning('ghsched: cannot remove the record of a finished '
-                        'move from guest %(name)s, retrying with the next '
-                        'report: %(error)s',
+            LOG.warning('ghsched: cannot remove the record of a finished move '
+                        'between NUMA nodes from the metadata of guest '
+                        '%(name)s, retrying in the next periodic task: '
+                        '%(error)s',
                         {'name': domain.guest.name, 'error': error})
 
     @contextlib.contextmanager

@@ -83,6 +83,7 @@ def _read_policy(xml: str) -> metadata.DomainPolicy | None:
         return metadata.read_policy(xml) if desired.may_have_policy(
             xml) else None
     except metadata.MetadataError as error:
-        LOG.debug('ghsched: cannot read the policy of a guest, not counting '
-                  'it in headroom: %s', error)
+        LOG.debug('ghsched: cannot read the bandwidth policy of a guest from '
+                  'its XML, reporting free bandwidth to nova-scheduler '
+                  'without counting this guest: %s', error)
         return None

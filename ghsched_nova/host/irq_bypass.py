@@ -216,12 +216,13 @@ def _read_kernel_log() -> str:
                 command, capture_output=True, text=True, errors='replace',
                 timeout=_SECONDS, check=False).stdout
         except (OSError, subprocess.SubprocessError) as error:
-            LOG.debug('ghsched: cannot read the kernel log with %s: %s',
+            LOG.debug('ghsched: cannot read the kernel log with command %s to '
+                      'detect GICv4 interrupt bypass: %s',
                       command[0], error)
             continue
         if _GIC.search(text):
             return text
-    LOG.info('ghsched: cannot detect GICv4 interrupt bypass: the kernel log '
-             'that this user can read does not mention it; set '
-             '[ghsched]irq_bypass')
+    LOG.info('ghsched: cannot detect whether this host has GICv4 interrupt '
+             'bypass: the kernel log that nova-compute can read does not '
+             'mention the GIC; set [ghsched]irq_bypass')
     return ''

@@ -77,8 +77,8 @@ class LoadUse:
             with self._measuring:
                 self._measure_load(running, snapshot)
         except Exception as error:
-            LOG.warning('ghsched: cannot measure the load of NUMA nodes, '
-                        'reporting this host without it: %r',
+            LOG.warning('ghsched: cannot measure the load of host NUMA nodes, '
+                        'reporting the host to Nova without it: %r',
                         error)
         if self.load is not None:
             resources['stats'] = {**(resources.get('stats') or {}),
@@ -99,7 +99,7 @@ class LoadUse:
             list(list_measurable_guests(running)),
             load_rates.extract_known_bandwidth(snapshot))
         for change in changes:
-            LOG.info('ghsched: NUMA node %(node)s %(what)s a bottleneck: '
+            LOG.info('ghsched: host NUMA node %(node)s %(what)s a bottleneck: '
                      '%(resource)s is %(value).2f',
                      {'node': change.node, 'resource': change.resource,
                       'what': 'is' if change.begins else 'is no longer',
@@ -120,8 +120,8 @@ def list_measurable_guests(running: Iterable[desired.Running]
                                            one.domain.name,
                                            cells.parse_cells(one.root))
         except (ValueError, etree.XMLSyntaxError) as error:
-            LOG.debug('ghsched: cannot measure the load of %(name)s: its NUMA '
-                      'nodes are unknown: %(error)s',
+            LOG.debug('ghsched: cannot measure the load of guest %(name)s, '
+                      'its NUMA nodes cannot be read from its XML: %(error)s',
                       {'name': one.domain.name, 'error': error})
 
 

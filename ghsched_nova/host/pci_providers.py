@@ -108,11 +108,13 @@ class Placer:
         try:
             self._client().move_provider(provider.uuid, provider.name, parent)
         except PlacementError as error:
-            LOG.warning('ghsched: cannot move provider %(name)s below '
-                        '%(parent)s, retrying with the next report: %(error)s',
+            LOG.warning('ghsched: cannot move resource provider %(name)s '
+                        'below provider %(parent)s in Placement, retrying in '
+                        'the next periodic task: %(error)s',
                         {'name': provider.name, 'parent': parent,
                          'error': error})
             return
         self._moved[provider.uuid] = parent
-        LOG.info('ghsched: moved provider %(name)s below %(parent)s',
+        LOG.info('ghsched: moved resource provider %(name)s below provider '
+                 '%(parent)s in Placement',
                  {'name': provider.name, 'parent': parent})

@@ -174,8 +174,9 @@ def change_policy(host: engine.HostEngine, domain: Domain,
         _apply_policy(host, domain, _replace_nodes(before, nodes))
     except Exception as error:
         left = _restore_policy(host, domain, before, stored)
-        LOG.warning('ghsched: cannot change the policy of guest %(name)s, '
-                    'keeping the old one: %(error)s%(left)s',
+        LOG.warning('ghsched: cannot change the bandwidth policy of running '
+                    'guest %(name)s, rolling back to the old policy: '
+                    '%(error)s%(left)s',
                     {'name': domain.guest.name, 'error': error, 'left': left})
         raise NotChanged(f'{error}{left}', bool(left)) from error
 

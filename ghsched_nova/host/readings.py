@@ -108,8 +108,9 @@ class Readings:
             self._lines = {**self._lines, **found}
             self._failure = ''
             self._write_file()
-        LOG.info('ghsched: measured how the kernel rounds bandwidth '
-                 'percentages in the schemata lines %(lines)s',
+        LOG.info('ghsched: measured to which steps the kernel rounds '
+                 'bandwidth percentages, so that caps and guarantees are set '
+                 'exactly; schemata lines: %(lines)s',
                  {'lines': ', '.join(found)})
         return True
 
@@ -119,9 +120,9 @@ class Readings:
         if failure != self._failure:
             self._failure = failure
             LOG.warning(
-                'ghsched: cannot measure how the kernel rounds bandwidth '
-                'percentages, retrying in %(seconds)d s; caps and '
-                'guarantees may be a few percent too low: %(error)s',
+                'ghsched: cannot measure to which steps the kernel rounds '
+                'bandwidth percentages, retrying in %(seconds)d s; until then '
+                'caps and guarantees may be a few percent too low: %(error)s',
                 {'seconds': RETRY_S, 'error': failure})
 
     def _read_file(self, mount: str) -> _Known:
@@ -137,8 +138,9 @@ class Readings:
             return {}
         except (OSError, ValueError, KeyError, TypeError,
                 AttributeError) as error:
-            LOG.warning('ghsched: cannot read measured bandwidth percentages '
-                        'from %(path)s, measuring again: %(error)s',
+            LOG.warning('ghsched: cannot read from %(path)s to which steps '
+                        'the kernel rounds bandwidth percentages, measuring '
+                        'the steps again: %(error)s',
                         {'path': self._path, 'error': error})
             return {}
 
@@ -151,8 +153,9 @@ class Readings:
                     line: list(shown) for line, shown
                     in self._lines.items()}}))
         except OSError as error:
-            LOG.warning('ghsched: cannot write measured bandwidth percentages '
-                        'to %(path)s: %(error)s',
+            LOG.warning('ghsched: cannot save to %(path)s to which steps the '
+                        'kernel rounds bandwidth percentages, nova-compute '
+                        'will measure them again after a restart: %(error)s',
                         {'path': self._path, 'error': error})
 
 

@@ -58,5 +58,7 @@ class Repairs:
                 )
         except (OSError, UnicodeDecodeError) as error:
             LOG.warning(
-                'ghsched: cannot count repairs of guest policies: %s', error
+                'ghsched: cannot record how often guest settings were '
+                'restored, the counts in the metrics will be too low: %s',
+                error
             )

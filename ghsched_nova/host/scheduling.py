@@ -163,8 +163,9 @@ class ThreadKeeper:
                                           Path(self._section.libvirt_run_path))
         # The next report of the host logs the problems of other guests.
         for problem in report.problems if is_ours else ():
-            LOG.error('ghsched: cannot set the scheduling class of a guest '
-                      'thread: %s', problem)
+            LOG.error('ghsched: cannot set the scheduling class (SCHED_FIFO '
+                      'etc.) of a guest thread, refusing the guest: %s',
+                      problem)
             raise PolicyError(keys.VCPU_SCHEDULER.extra_spec,
                               'the kernel of the host does not admit it')
 
@@ -180,18 +181,20 @@ class ThreadKeeper:
                 Path(self._section.libvirt_run_path))
         except Exception:
             LOG.exception(
-                'ghsched: cannot check the scheduling classes of '
-                'guests, retrying with the next report'
+                'ghsched: cannot check the scheduling classes of guest '
+                'threads, retrying in the next periodic task'
             )
             return []
         for action in report.actions:
-            LOG.warning('ghsched: guest %(uuid)s: restored %(what)s: '
+            LOG.warning('ghsched: guest %(uuid)s: restored the scheduling '
+                        'class or CPUs of a guest thread: %(what)s: '
                         '%(reason)s', {'uuid': action.uuid,
                                        'what': action.what,
                                        'reason': action.reason})
         for problem in report.problems:
-            LOG.error('ghsched: cannot set the scheduling class of a guest '
-                      'thread: %s', problem)
+            LOG.error('ghsched: cannot set the scheduling class or CPUs of a '
+                      'guest thread, retrying in the next periodic task: %s',
+                      problem)
         return [action.kind for action in report.actions]
 
     def _explain_unsupported(self, name: str) -> str:
@@ -225,8 +228,9 @@ class ThreadKeeper:
             why = f'it cannot be tried: {error}'
         if why and why != self._logged.get(name):
             self._logged[name] = why
-            LOG.info('ghsched: host capability not reported: %(what)s: '
-                     '%(why)s', {'what': _WHAT[name], 'why': why})
+            LOG.info('ghsched: this host does not report to Placement that it '
+                     'supports %(what)s: %(why)s',
+                     {'what': _WHAT[name], 'why': why})
         return why
 
 

@@ -83,8 +83,9 @@ class ServiceLevelUse:
                     atomic_file.write_file(self._path,
                                            service_level.to_json(levels))
         except Exception as error:
-            LOG.warning('ghsched: cannot record the service levels of '
-                        'servers, retrying with the next report: %r', error)
+            LOG.warning('ghsched: cannot record for how long guests received '
+                        'their guaranteed bandwidth (service level), retrying '
+                        'in the next periodic task: %r', error)
 
 
 def make_periods(snapshot: view.Snapshot, measured: load.Load | None,

@@ -64,8 +64,8 @@ class GuestTraffic:
             # Logged once, although each report fails the same way.
             if self._failure != str(error):
                 LOG.warning(
-                    'ghsched: cannot measure network traffic between '
-                    'guests: %s',
+                    'ghsched: cannot measure network traffic between guests, '
+                    'returning guest diagnostics without it: %s',
                     error,
                 )
             self._failure = str(error)
@@ -86,8 +86,10 @@ class GuestTraffic:
                 self._meter.ties,
                 addresses.parse_fixed_addresses(guest.get_xml_desc()))
         except Exception as error:
-            LOG.warning('ghsched: cannot report traffic of guest %(name)s: '
-                        '%(error)r', {'name': guest.name, 'error': error})
+            LOG.warning('ghsched: cannot add network traffic to the '
+                        'diagnostics of guest %(name)s, returning the '
+                        'diagnostics without it: %(error)r',
+                        {'name': guest.name, 'error': error})
             return found
 
 

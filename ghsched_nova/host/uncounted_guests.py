@@ -125,7 +125,8 @@ def check_allocations(
             of_provider['resources'][resource_class] = amount
     found = find_unallocated_guests(guests, holdings, root, accounting)
     for uuid, reason in found.items():
-        LOG.error('ghsched: the Placement allocation of guest %(uuid)s lacks '
-                  'its guarantee: %(reason)s. Run "openstack ghsched audit '
-                  '--fix"', {'uuid': uuid, 'reason': reason})
+        LOG.error('ghsched: the Placement allocation of running guest '
+                  '%(uuid)s lacks bandwidth or a control group that its '
+                  'flavor guarantees: %(reason)s. Run "openstack ghsched '
+                  'audit --fix"', {'uuid': uuid, 'reason': reason})
     return found

@@ -310,8 +310,9 @@ def _finish_action(
             exc_tb=failure.__traceback__ if failure else None,
             want_result=False)
     except Exception as error:
-        LOG.warning('ghsched: cannot record that an action of server %s '
-                    'has ended: %s', uuid, error)
+        LOG.warning('ghsched: cannot record the end of an instance action of '
+                    'server %s in the Nova database, the action stays '
+                    'unfinished: %s', uuid, error)
 
 
 def get_visible_server(uuid: str, user_context: Any) -> Any:

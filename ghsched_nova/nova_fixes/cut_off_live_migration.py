@@ -134,16 +134,16 @@ def make_live_migration_reset(
 
 def _try_to_finish(finish: Callable[..., Any], context: Any, instance: Any,
                    migration: Any) -> None:
-    LOG.warning('ghsched: live migration to %s: libvirt copied the guest '
-                'while nova-compute was not running, finishing the '
-                'migration. Volumes stay connected to this host until it '
-                'reboots',
+    LOG.warning('ghsched: live migration to %s: libvirt completed it while '
+                'nova-compute was not running, finishing it in Nova. Volumes '
+                'stay connected to this host until it reboots',
                 migration.dest_compute, instance=instance)
     try:
         finish(context, instance, migration)
     except Exception as error:
-        LOG.error('ghsched: live migration to %(host)s: cannot finish it: '
-                  '%(error)s. Check the guest on that host',
+        LOG.error('ghsched: live migration to %(host)s: libvirt completed it, '
+                  'but Nova cannot finish it: %(error)s. Check the guest on '
+                  'that host',
                   {'host': migration.dest_compute, 'error': error},
                   instance=instance)
     # What Nova does next is to start guests that ran when the host was
@@ -154,13 +154,15 @@ def _try_to_finish(finish: Callable[..., Any], context: Any, instance: Any,
 def _try_to_roll_back(roll_back: Callable[..., Any], context: Any,
                       instance: Any, migration: Any) -> None:
     LOG.warning('ghsched: live migration to %s: nova-compute stopped before '
-                'the copy, rolling back; the guest stays on this host',
+                'libvirt had copied the guest, rolling back; the guest stays '
+                'on this host',
                 migration.dest_compute, instance=instance)
     try:
         roll_back(context, instance, migration)
     except Exception as error:
-        LOG.error('ghsched: cannot return the allocation of a migration to '
-                  'the server: %s. Run "openstack ghsched audit --fix"',
+        LOG.error('ghsched: cannot return the allocation of a rolled-back '
+                  'live migration to its server in Placement: %s. Run '
+                  '"openstack ghsched audit --fix"',
                   error, instance=instance)
 
 
@@ -203,15 +205,15 @@ def live_migrate_to_end(migrate: Callable[..., Any],
                 follows.noting(recover_method), block_migration, migrate_data)
     except Exception as error:
         if follows.done:
-            LOG.info('ghsched: live migration completed, ignoring a late '
-                     'error of libvirt: %s', error,
-                     instance=instance)
+            LOG.info('ghsched: live migration completed, ignoring a later '
+                     'error of libvirt: %s', error, instance=instance)
             return
         copied = None if follows.begun else is_copied(instance)
         if copied is None:
             raise
-        LOG.warning('ghsched: live migration to %(host)s: Nova cannot monitor '
-                    'it (%(error)s); libvirt %(end)s the guest',
+        LOG.warning('ghsched: live migration to %(host)s: nova-compute cannot '
+                    'follow the libvirt job (%(error)s); libvirt %(end)s the '
+                    'guest, continuing from there',
                     {'host': dest, 'error': error,
                      'end': 'has copied' if copied else 'did not copy'},
                     instance=instance)
@@ -235,8 +237,8 @@ def wait_for_result(is_gone: Callable[[], bool | None]) -> bool | None:
         except Unknown:
             return None
         except Exception as error:
-            LOG.info('ghsched: cannot ask libvirt for the result of a live '
-                     'migration, retrying: %s', error)
+            LOG.info('ghsched: cannot ask libvirt whether it has copied a '
+                     'live-migrating guest, asking again: %s', error)
             unanswered += 1
         else:
             if gone is not None:
@@ -269,8 +271,9 @@ def _has_domain(host: Any, instance: Any) -> bool:
     except exception.InstanceNotFound:
         return False
     except exception.InternalError as error:
-        LOG.warning('ghsched: cannot ask libvirt whether the guest is on '
-                    'this host: %s', error, instance=instance)
+        LOG.warning('ghsched: cannot ask libvirt whether a live-migrating '
+                    'guest is still on this host, assuming that the guest is '
+                    'here: %s', error, instance=instance)
     return True
 
 
@@ -303,8 +306,9 @@ def _abort_copy(host: Any, instance: Any) -> bool:
                 _abort_disk_copies(host, instance)
                 return True
         except Exception as error:
-            LOG.info('ghsched: cannot ask libvirt whether it still copies '
-                     'the guest: %s', error, instance=instance)
+            LOG.info('ghsched: cannot ask libvirt whether a live migration '
+                     'still copies the guest, not rolling the migration back: '
+                     '%s', error, instance=instance)
             return False
         time.sleep(1)
     return False
@@ -318,9 +322,9 @@ def _abort_disk_copies(host: Any, instance: Any) -> None:
     try:
         abort_disk_copies(host.get_guest(instance))
     except Exception as error:
-        LOG.warning('ghsched: cannot abort the disk copies of a failed live '
-                    'migration: %s. Hard-reboot the guest before the next '
-                    'migration', error,
+        LOG.warning('ghsched: cannot abort the disk copy jobs of a failed '
+                    'live migration: %s. Hard-reboot the server before its '
+                    'next live migration', error,
                     instance=instance)
 
 

@@ -162,8 +162,8 @@ def iterate_node_orders(instance: Any, host: Destination,
         policy = policies.parse_policy(
             instance.flavor.extra_specs, guest_nodes, instance.flavor.vcpus)
     except policies.PolicyError as error:
-        LOG.warning('ghsched: cannot read the extra specs of the flavor, '
-                    'not restricting the live migration claim: %s', error,
+        LOG.warning('ghsched: cannot parse the extra specs of the flavor, '
+                    'not limiting the live migration to NUMA nodes: %s', error,
                     instance=instance)
         return
     if policy is None or not guest_nodes or not (

@@ -104,8 +104,9 @@ def is_applied(name: str, process: str) -> bool:
     """
     found = describe_local_state(_BY_NAME[name], process)
     if not found.applied and found.text.startswith('not applied'):
-        LOG.warning('ghsched: cannot apply the repair %(name)s of Nova: '
-                    '%(state)s', {'name': name, 'state': found.text})
+        LOG.warning('ghsched: this service runs without the fix %(name)s for '
+                    'a Nova bug (option [ghsched]nova_fixes): %(state)s',
+                    {'name': name, 'state': found.text})
     return found.applied
 
 

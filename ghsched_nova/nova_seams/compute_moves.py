@@ -51,8 +51,9 @@ def count_moving_guests(tracker: Any, nodename: str) -> None:
             if node == nodename:
                 tracker._update_usage(_make_usage(topology), nodename)
         except exception.NovaException as error:
-            LOG.warning('ghsched: cannot claim the new NUMA nodes of moving '
-                        'server %s, counting its old nodes only: %s',
+            LOG.warning('ghsched: cannot claim the destination NUMA nodes of '
+                        'server %s, which is moving between host NUMA nodes; '
+                        'counting only its old nodes: %s',
                         uuid, error)
 
 

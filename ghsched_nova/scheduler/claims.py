@@ -87,14 +87,16 @@ class Claims:
                         context, consumer, claim):
                     claim.client.remove_resources_from_instance_allocation(
                         context, consumer, claim.allocations)
-                    LOG.info('ghsched: server %(server)s: released the '
-                             'claim of a request that failed',
+                    LOG.info('ghsched: server %(server)s: released in '
+                             'Placement what a failed scheduling request had '
+                             'claimed',
                              {'server': consumer})
             except Exception as error:
-                LOG.error('ghsched: server %(server)s: cannot release the '
-                          'claim of a request that failed: %(error)s. If '
-                          'openstack resource provider allocation show '
-                          '%(server)s lists any, they belong to no guest',
+                LOG.error('ghsched: server %(server)s: cannot release in '
+                          'Placement what a failed scheduling request had '
+                          'claimed: %(error)s. Allocations that "openstack '
+                          'resource provider allocation show %(server)s" '
+                          'lists belong to no guest',
                           {'server': consumer, 'error': error})
         self.reset()
 

@@ -360,9 +360,9 @@ class _FreeAmounts:
         try:
             return client.get_free_amounts(provider_uuid)
         except PlacementError as error:
-            LOG.warning('ghsched: cannot read the usage of provider '
-                        '%(uuid)s from Placement, refusing the candidate: '
-                        '%(error)s',
+            LOG.warning('ghsched: cannot read the free resources of provider '
+                        '%(uuid)s from Placement, refusing the allocation '
+                        'candidate: %(error)s',
                         {'uuid': provider_uuid, 'error': error})
             return {}
 
@@ -386,4 +386,4 @@ def _log_refusals_once(spec: shared.RequestSpec, refused: Gathered,
     for line in lines:
         if line not in known:
             known.add(line)
-            LOG.info('ghsched: flavor %s', line)
+            LOG.info('ghsched: hosts that do not fit: flavor %s', line)

@@ -168,8 +168,8 @@ class Feed:
             self._full_at = self._at
             self.rebuilt += 1
             LOG.log(logging.INFO if self.rebuilt == 1 else logging.DEBUG,
-                    'ghsched: index of %(hosts)d hosts: all were read in '
-                    '%(cpu).2f s of processor time',
+                    'ghsched: index of %(hosts)d hosts for nova-scheduler was '
+                    'built from the Nova database in %(cpu).2f s of CPU time',
                     {'hosts': len(self.index),
                      'cpu': time.process_time() - began})
 
@@ -245,10 +245,10 @@ class Feed:
         if ahead and not self._ahead.get(answer.cell):
             LOG.warning(
                 'ghsched: cell %(cell)s: %(count)d compute nodes (such as '
-                '%(uuid)s) have reports with a time in the future of the '
-                'database; check the clocks of nova-conductor and of the '
-                'database', {'cell': answer.cell, 'count': len(ahead),
-                             'uuid': min(ahead)})
+                '%(uuid)s) have update times later than the clock of the cell '
+                'database; synchronize the clocks of nova-conductor and of '
+                'the database', {'cell': answer.cell, 'count': len(ahead),
+                                 'uuid': min(ahead)})
         self._ahead[answer.cell] = frozenset(ahead)
 
     def _try_parse_report(self, cell: str,
@@ -263,9 +263,9 @@ class Feed:
         except Exception as error:
             if uuid not in self._unread:
                 self._unread.add(uuid)
-                LOG.warning('ghsched: cannot read the report of host '
-                            '%(host)s, leaving the host out of the index: '
-                            '%(error).200r',
+                LOG.warning('ghsched: cannot parse the compute node record of '
+                            'host %(host)s, leaving the host out of the index '
+                            'of hosts: %(error).200r',
                             {'host': report.get('host'), 'error': error})
             return None
         self._unread.discard(uuid)

@@ -127,8 +127,8 @@ class Writer:
                 self._written = now
                 self._write_file(self._directory, figures)
         except OSError as error:
-            LOG.warning('ghsched: cannot write scheduler metrics to '
-                        '%(directory)s: %(error)s',
+            LOG.warning('ghsched: cannot write the metrics file of '
+                        'nova-scheduler to directory %(directory)s: %(error)s',
                         {'directory': self._directory, 'error': error})
         finally:
             self._lock.release()

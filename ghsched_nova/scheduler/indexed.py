@@ -105,8 +105,8 @@ class IndexedScheduler:
         except policies.PolicyError:
             need = None
         except Exception:
-            LOG.exception('ghsched: cannot use the index of hosts, searching '
-                          'all hosts')
+            LOG.exception('ghsched: cannot use the index of hosts for a '
+                          'scheduling request, searching all hosts instead')
             need = None
         if need is None:
             self._count_request('others')
@@ -139,7 +139,8 @@ class IndexedScheduler:
                 if not search.states:
                     break
         except index_search.NotForIndex as reason:
-            LOG.debug('ghsched: the index cannot serve the request: %s',
+            LOG.debug('ghsched: the index of hosts cannot serve a scheduling '
+                      'request, searching all hosts instead: %s',
                       reason)
         finally:
             self._current.search = None
@@ -191,8 +192,8 @@ class IndexedScheduler:
         except index_search.NotForIndex:
             raise
         except Exception as error:
-            LOG.exception('ghsched: cannot search by the index of hosts, '
-                          'searching all hosts')
+            LOG.exception('ghsched: cannot find allocation candidates by the '
+                          'index of hosts, searching all hosts instead')
             raise index_search.NotForIndex(repr(error)) from error
 
     def subtract_placed_guest(self, selections: Any, spec: Any,
@@ -261,9 +262,9 @@ class IndexedScheduler:
         if is_time:
             LOG.info(
                 'ghsched: index of %(hosts)d hosts, updated %(age).1f s ago, '
-                'read in full %(rebuilt)d times; requests: %(hits)d hits, '
-                '%(fallbacks)d fell back to a full search, %(others)d not '
-                'eligible, %(remembered)d refused from cache',
+                'rebuilt %(rebuilt)d times; scheduling requests: %(hits)d '
+                'hits, %(fallbacks)d fell back to a full search, %(others)d '
+                'not eligible, %(remembered)d refused from cache',
                 {'hosts': len(self.index), 'age': self.feed.age,
                  'rebuilt': self.feed.rebuilt, **counts})
         with _log_errors('cannot write metrics'):
@@ -283,6 +284,7 @@ def _log_errors(failure: str, spec: Any = None) -> Iterator[None]:
     try:
         yield
     except Exception:
-        LOG.exception('ghsched: %(failure)s (server %(server)s)',
+        LOG.exception('ghsched: index of hosts: %(failure)s, ignoring the '
+                      'error (server %(server)s)',
                       {'failure': failure,
                        'server': getattr(spec, 'instance_uuid', '-')})

@@ -64,7 +64,8 @@ class GhschedLoadWeigher(option_weigher.OptionWeigher):
         if nearness is None:
             return self.unreadable
         score = 0.0 - min(1.0, nearness)
-        LOG.debug('ghsched: host %(host)s: score %(score).2f in %(weigher)s',
+        LOG.debug('ghsched: host %(host)s: weigher score %(score).2f by '
+                  '%(weigher)s',
                   {'host': host_state.host, 'score': score,
                    'weigher': type(self).__name__})
         return score

@@ -350,8 +350,8 @@ class GhschedSchedulerManager(manager.SchedulerManager):
                 # in Placement's next answer another NUMA node has its turn.
                 if count == ATTEMPTS or not self._seen.lost:
                     raise
-                LOG.info('ghsched: lost a claim to another request, '
-                         'scheduling flavor %s again', spec.flavor.name)
+                LOG.info('ghsched: another request claimed the resources '
+                         'first, scheduling flavor %s again', spec.flavor.name)
 
     def _get_sorted_hosts(self, spec_obj: Any, host_states: Any,
                           index: int) -> Any:
@@ -400,11 +400,11 @@ class GhschedSchedulerManager(manager.SchedulerManager):
                          if one.resource != lack.COMBINATION] or shortages
         except Exception:
             # The refusal stands whether or not its reason can be had.
-            LOG.exception('ghsched: cannot determine why flavor %s was '
-                          'refused', spec.flavor.name)
+            LOG.exception('ghsched: cannot determine why no host fits flavor '
+                          '%s, refusing without a reason', spec.flavor.name)
             return ''
         for item in found:
-            LOG.info('ghsched: flavor %(flavor)s refused: %(item)s',
+            LOG.info('ghsched: no host found for flavor %(flavor)s: %(item)s',
                      {'flavor': spec.flavor.name, 'item': item})
         return '; '.join(item.reason for item in found)
 
@@ -477,18 +477,19 @@ def _record_refused_move(context: Any, spec: shared.RequestSpec | None,
     try:
         scheduler.add_failed_event(context, spec.instance_uuid, _EVENT, reason)
     except Exception as error:
-        LOG.warning('ghsched: cannot record the reason of the refusal in '
-                    'the actions of server %(uuid)s: %(error)s',
+        LOG.warning('ghsched: cannot record in the instance actions of server '
+                    '%(uuid)s why the server could not be moved: %(error)s',
                     {'uuid': spec.instance_uuid, 'error': error})
 
 
 def _log_too_many_combinations(sizes: vfs.Sizes) -> None:
-    LOG.info('ghsched: not splitting the VFs of the flavor among PFs as %s: '
-             'too many combinations for Placement', sizes)
+    LOG.info('ghsched: not asking Placement for the VFs of a flavor split '
+             'among PFs as %s: the query would have too many combinations',
+             sizes)
 
 
 def _log_distinct_lines(lines: Iterable[str],
                         log_method: Callable[..., None]) -> None:
     """Log each line about refused hosts once, even if given several times."""
     for line in dict.fromkeys(lines):
-        log_method('ghsched: flavor %s', line)
+        log_method('ghsched: hosts that do not fit: flavor %s', line)

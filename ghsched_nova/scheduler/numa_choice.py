@@ -57,12 +57,13 @@ def schedule_with_fitting_count(
             try:
                 return schedule_request(tried, has_other)
             except indexed.NoRoom:
-                LOG.debug('ghsched: index of hosts has no room for flavor '
-                          '%(flavor)s with %(count)d guest NUMA nodes',
+                LOG.debug('ghsched: no host in the index has room for flavor '
+                          '%(flavor)s with %(count)d guest NUMA nodes, trying '
+                          'other numbers of NUMA nodes',
                           {'flavor': spec.flavor.name, 'count': count})
             except exception.NoValidHost as error:
                 refusals[count] = error
-                LOG.debug('ghsched: flavor %(flavor)s does not fit with '
+                LOG.debug('ghsched: no host found for flavor %(flavor)s with '
                           '%(count)d guest NUMA nodes: %(error)s',
                           {'flavor': spec.flavor.name, 'count': count,
                            'error': error})

@@ -70,8 +70,8 @@ class OptionWeigher(weights.BaseHostWeigher):
         try:
             return self.compute_score(host_state, spec)
         except Exception as error:
-            LOG.warning('ghsched: host %(host)s: %(failure)s, using score '
-                        '%(score)s: %(error)r',
+            LOG.warning('ghsched: host %(host)s: %(failure)s, using weigher '
+                        'score %(score)s: %(error)r',
                         {'host': getattr(host_state, 'host', host_state),
                          'failure': self.failure,
                          'score': self.unreadable, 'error': error})

@@ -62,8 +62,9 @@ class RefusalLog:
                             self._parse_file(), flavor.flavorid, flavor.name,
                             time.time())))
         except Exception as error:
-            LOG.warning('ghsched: cannot count the refusal of a request: '
-                        '%(error)r', {'error': error})
+            LOG.warning('ghsched: cannot add a refused scheduling request to '
+                        'the record of refused requests: %(error)r',
+                        {'error': error})
 
     def read_refusals(self) -> tuple[refusal_record.Refused, ...]:
         """Return the refusals in the record file; empty if it is unreadable.
@@ -71,8 +72,9 @@ class RefusalLog:
         try:
             return self._parse_file()
         except (OSError, UnicodeDecodeError) as error:
-            LOG.warning('ghsched: cannot read the record of refusals: '
-                        '%(error)s', {'error': error})
+            LOG.warning('ghsched: cannot read the record of refused '
+                        'scheduling requests, listing none: %(error)s',
+                        {'error': error})
             return ()
 
     def _parse_file(self) -> tuple[refusal_record.Refused, ...]:

@@ -87,10 +87,10 @@ def _compute_placement_score(state: Any, spec: shared.RequestSpec) -> Score:
 def _log_score(state: Any, parts: Sequence[Part], score: Score) -> None:
     LOG.debug(
         'ghsched: host %(host)s: fragmentation score %(value).3f: the guest '
-        'would take NUMA nodes %(nodes)s, %(lost).0f %% of them empty '
-        '(%(whole).0f %% of the nodes of the host are); %(stranded).1f '
-        'devices would lose their CPUs (cost %(devices).2f), and %(room).0f '
-        '%% of CPUs and memory would stay free on these nodes',
+        'would take host NUMA nodes %(nodes)s, of which %(lost).0f %% are '
+        'empty (of all its nodes: %(whole).0f %%); %(stranded).1f devices '
+        'would be left without free CPUs on their node (cost %(devices).2f); '
+        '%(room).0f %% of CPUs and memory of the taken nodes would stay free',
         {'host': state.host, 'value': score.value,
          'nodes': ', '.join(str(part.node.number) for part in parts) or '-',
          'lost': 100 * score.lost, 'whole': 100 * score.whole,

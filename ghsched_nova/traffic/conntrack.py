@@ -51,9 +51,9 @@ class Conntrack(Source):
             raise SourceError('the kernel counts no bytes of connections; set '
                               'net.netfilter.nf_conntrack_acct=1')
         if self._was_complete and not found.is_complete:
-            LOG.warning('ghsched: network traffic figures of guests are '
-                        'incomplete: cannot read all of %(table)s within '
-                        '%(seconds)d s',
+            LOG.warning('ghsched: cannot read all of %(table)s within '
+                        '%(seconds)d s, the network traffic figures of guests '
+                        'are incomplete',
                         {'table': privileged.TABLE,
                          'seconds': privileged.READ_TIMEOUT})
         self._was_complete = found.is_complete

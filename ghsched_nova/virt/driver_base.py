@@ -141,8 +141,9 @@ class DriverBase(libvirt_driver.LibvirtDriver):
             problems = self._ghsched.reconcile(self._repairs.count_repairs)
         except Exception:
             # Whatever is wrong with resctrl, the host has to report.
-            LOG.exception('ghsched: cannot enforce the policies of guests, '
-                          'retrying with the next report')
+            LOG.exception('ghsched: cannot enforce the bandwidth policies of '
+                          'the guests of this host, retrying in the next '
+                          'periodic task')
             return
         self._notify_protection_changes()
         if not problems:
@@ -152,11 +153,13 @@ class DriverBase(libvirt_driver.LibvirtDriver):
         for problem in problems:
             guest = guests.get(problem.guest)
             if guest is None:
-                LOG.warning('ghsched: the policy of a guest is not '
-                            'enforced: %s', problem)
+                LOG.warning('ghsched: the bandwidth policy of a guest is not '
+                            'enforced, retrying in the next periodic task: %s',
+                            problem)
             elif is_running(guest):
-                LOG.error('ghsched: the policy of guest %(name)s is not '
-                          'enforced: %(problem)s',
+                LOG.error('ghsched: the bandwidth policy of guest %(name)s is '
+                          'not enforced, retrying in the next periodic task: '
+                          '%(problem)s',
                           {'name': guest.name, 'problem': problem})
 
     def _notify_protection_changes(self) -> None:
@@ -184,8 +187,9 @@ class DriverBase(libvirt_driver.LibvirtDriver):
             xml = guest.get_xml_desc()
         except libvirt_driver.libvirt.libvirtError as error:
             if is_running(guest):
-                LOG.error('ghsched: cannot read the XML of guest %(name)s '
-                          'from libvirt: %(error)s',
+                LOG.error('ghsched: cannot read the XML of running guest '
+                          '%(name)s from libvirt, its bandwidth policy is '
+                          'unknown until the next periodic task: %(error)s',
                           {'name': guest.name, 'error': error})
             return desired.Running(domain)
         return desired.Running(domain, xml)

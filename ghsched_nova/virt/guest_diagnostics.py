@@ -101,7 +101,8 @@ class GuestDiagnostics:
                         report, missing_devices=missing_devices()))
         except Exception as error:
             LOG.warning('ghsched: cannot read the memory bandwidth of guest '
-                        '%(name)s for its diagnostics: %(error)r',
+                        '%(name)s, returning its diagnostics without '
+                        'bandwidth: %(error)r',
                         {'name': guest.name, 'error': error})
         return diagnostics_of_nova
 

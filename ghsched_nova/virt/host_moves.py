@@ -96,7 +96,8 @@ class HostMoves:
             domain, move, lambda: compute_moves.claim_new_nodes(
                 self._virtapi, instance, request.move.after),
             lambda: _list_guest_cells(context, instance.uuid))
-        LOG.info('ghsched: moved the guest between NUMA nodes: %s',
+        LOG.info('ghsched: moved a running guest between host NUMA nodes, by '
+                 'guest NUMA node (old and new host node): %s',
                  request.move.nodes_moved, instance=instance)
         self._report_move(context, instance, request)
 
@@ -117,8 +118,9 @@ class HostMoves:
                     for guest,
                     (old, new) in request.move.nodes_moved.items()]})
         except Exception as error:
-            LOG.warning('ghsched: cannot report a move between NUMA nodes to '
-                        'Placement, retrying with the next report: %s',
+            LOG.warning('ghsched: cannot report a move of a guest between '
+                        'host NUMA nodes to Placement and as a notification, '
+                        'updating Placement in the next periodic task: %s',
                         error, instance=instance)
 
     def finish_interrupted_moves(self, running: Iterable[desired.Running],
@@ -143,9 +145,9 @@ class HostMoves:
             except exception.InstanceNotFound:
                 continue
             except Exception:
-                LOG.exception('ghsched: cannot finish the interrupted move of '
-                              'server %s between NUMA nodes, retrying with '
-                              'the next report', uuid)
+                LOG.exception('ghsched: cannot finish or undo an interrupted '
+                              'move of server %s between host NUMA nodes, '
+                              'retrying in the next periodic task', uuid)
 
 
 def _list_guest_cells(context: Any, uuid: str) -> tuple[GuestCell, ...]:

@@ -75,7 +75,8 @@ def log_refusal(error: Exception,
 
     The exception has the reason for the tenant.
     """
-    LOG.error('ghsched: cannot start the guest on this host, refusing it: %s',
+    LOG.error('ghsched: refusing to start a guest, because this host cannot '
+              'provide what its flavor asks for: %s',
               error, instance=instance)
     return exception.ComputeResourcesUnavailable(
         reason=describe_for_tenant(error))

@@ -160,8 +160,8 @@ class PolicyEndpoint:
             instance = self._get_instance(context, instance_uuid, token, lock)
             with self._changing, self.running_domain(instance_uuid) as domain:
                 policy_change.change_policy(self._engine, domain, policy)
-                LOG.info('ghsched: changed the policy of guest %(name)s to '
-                         '%(policy)s',
+                LOG.info('ghsched: changed the bandwidth policy of running '
+                         'guest %(name)s to %(policy)s',
                          {'name': domain.guest.name, 'policy': policy})
         # After the lock, because Placement may be slow: a caller whose call
         # timed out can then query the policy.

@@ -354,8 +354,9 @@ class CloudCache:
         try:
             questions = self._make_flavor_requirements(record, owned)
         except base.Refused as error:
-            LOG.warning('flavor %(name)s: counting no fitting guests: '
-                        '%(error)s', {'name': name, 'error': error})
+            LOG.warning('cannot determine how many more guests of flavor '
+                        '%(name)s fit in the cloud, counting none: %(error)s',
+                        {'name': name, 'error': error})
             yield _make_flavor_refusal(str(error))
             return
         known = self._verdicts.get(name)

@@ -67,13 +67,13 @@ class ArrivalTest(openstack_base.CommandTestCase):
     def test_an_error_that_nobody_foresaw_is_as_any_other(self):
         self.migrate(RuntimeError('boom'))
         self.assertEqual(('ACTIVE', 'host_b'), self.state())
-        self.assertIn('is not enforced after a live migration, retrying with '
-                      'the next report: boom', self.log.output)
+        self.assertIn('after its live migration to this host, retrying in the '
+                      'next periodic task: boom', self.log.output)
 
     def test_it_runs_on_and_is_shown_until_a_report_has_repaired_it(self):
         self.migrate(fs.GroupError('refused there'))
         self.assertEqual(('ACTIVE', 'host_b'), self.state())
-        self.assertRegex(self.log.output, 'is not enforced .*refused there')
+        self.assertRegex(self.log.output, 'cannot enforce .*refused there')
         self.assert_source_is_free()
         (kind, text), = self.drift()
         self.assertIn('refused there', text)

@@ -84,7 +84,7 @@ class WholeNodesTest(FragmentationTestCase):
         self.assertRegex(
             self.log.output,
             r'ghsched: host host_\w: fragmentation score 0\.\d+: the guest '
-            r'would take NUMA nodes \d, 100 % of them empty')
+            r'would take host NUMA nodes \d, of which 100 % are empty')
 
     def test_nodes_of_placements_choice_are_the_ones_that_are_scored(self):
         for name in ('host_a', 'host_b'):
@@ -98,7 +98,7 @@ class WholeNodesTest(FragmentationTestCase):
         self.assertEqual([0], self.host_nodes(server))
         self.assertRegex(
             self.log.output, 'host_a: fragmentation score 0.9.*: the guest '
-            'would take NUMA nodes 0, 0 % of them empty')
+            'would take host NUMA nodes 0, of which 0 % are empty')
 
 
 class PackedNodesTest(FragmentationTestCase):

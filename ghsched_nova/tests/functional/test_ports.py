@@ -164,8 +164,8 @@ class BootTest(PortsTestCase):
         self.assertEqual([-1], self.seen_nodes(server))
         self.assertIn('would not have its devices near on 1 host (host_a)',
                       self.stdlog.logger.output)
-        self.assertIn('cannot attach a passthrough device to its own guest '
-                      'NUMA node',
+        self.assertIn('no guest NUMA node is on the host NUMA node of a '
+                      'passthrough device',
                       self.stdlog.logger.output)
 
     def test_preferred_goes_to_the_host_where_it_is_near(self):

@@ -286,7 +286,8 @@ class BootTest(nova_base.GhschedTestCase):
             'claim_resources', rival_first))
         server = self.boot(self.flavor(mem_bw_min=60))
         self.assert_agreement(server, 'host_a', [60])
-        self.assertIn('lost a claim to another request', self.log.output)
+        self.assertIn('another request claimed the resources first',
+                      self.log.output)
 
     def test_many_candidates_are_logged_in_one_line_per_reason(self):
         for host in ('host_a', 'host_b'):

@@ -98,8 +98,8 @@ class StartTest(UnprotectedTestCase):
         self.assertIn(reason, self.driver._ghsched.not_held[
             self.server['id']])
         self.assertRegex(
-            self.log.output, 'ERROR ghsched: cannot enforce the policy of a '
-            r'guest, starting the guest without it .*' + reason)
+            self.log.output, 'ERROR ghsched: cannot enforce the bandwidth '
+            r'policy of a guest, starting the guest unprotected .*' + reason)
         (word, payload), = self.notified()
         self.assertEqual(('start', 'host_a', self.server['id']),
                          (word, payload['host'], payload['server']))

@@ -58,7 +58,8 @@ class BandwidthUseTest(base.TestCase):
 
     def test_error_is_logged_and_measures_nothing(self):
         self.assertIsNone(self.use('intel', x=1).measure_bandwidth())
-        self.assertIn('cannot measure memory bandwidth use', self.log.output)
+        self.assertIn('cannot measure the memory bandwidth in use',
+                      self.log.output)
 
 
 class NovasMonitorsTest(base.TestCase):

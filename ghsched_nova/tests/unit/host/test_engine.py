@@ -46,7 +46,7 @@ class HostFactsTest(EngineTestCase):
         self.assertEqual('', self.log.output)
         os.chmod(self.root, 0o555)
         self.engine.warn_of_open_directory()
-        self.assertIn(f'any user can lock {self.root}',
+        self.assertIn(f'any user can lock the resctrl directory {self.root}',
                       self.log.output)
         self.option('resctrl_path', '/nowhere')
         self.engine.warn_of_open_directory()
@@ -73,7 +73,7 @@ class HostFactsTest(EngineTestCase):
             UUID.format(1), 'ghsched-' + UUID.format(1),
             'control group pqos has 3 ways of L3 0 that the guest has to '
             'itself')
-        text = 'shares its reserved L3 cache ways: control group pqos'
+        text = 'are also used by another control group: control group pqos'
         for overlaps, times in (((overlap,), 1), ((overlap,), 1), ((), 1),
                                 ((overlap,), 2)):
             self.call.return_value = reconcile.Report(overlaps=overlaps)
@@ -127,9 +127,11 @@ class GuestsTest(EngineTestCase):
                           threads=(7, 8))))
         self.reconcile([running()], [])
         self.assertEqual(
-            'INFO ghsched: changed resctrl: g: write line MB:0=1, '
+            'INFO ghsched: changed the resctrl settings of this host: '
+            'g: write line MB:0=1, '
             'because MB is 9\n'
-            'INFO ghsched: changed resctrl: g: move threads 7, 8, '
+            'INFO ghsched: changed the resctrl settings of this host: '
+            'g: move threads 7, 8, '
             'because away\n',
             self.log.output)
 
@@ -227,8 +229,9 @@ class GuestsTest(EngineTestCase):
             with mock.patch(PRIVILEGED + 'remove_own_group',
                             side_effect=error):
                 self.engine.release_group(UUID.format(2))
-            self.assertIn(f'cannot remove the control group of guest '
-                          f'{UUID.format(2)}: {error}', self.log.output)
+            self.assertIn(f'control group of stopped guest {UUID.format(2)}, '
+                          'retrying in the next periodic task: '
+                          f'{error}', self.log.output)
 
     def test_a_guest_keeps_the_kind_of_group_it_was_started_with(self):
         for shared in (True, False):

@@ -83,7 +83,8 @@ class SharingTest(EngineTestCase):
         self.call.assert_called_once()
         self.call.side_effect = RuntimeError('privsep is gone')
         self.engine.release_group(UUID.format(2))
-        self.assertIn('cannot update shared', self.log.output)
+        self.assertIn('cannot update shared resctrl groups',
+                      self.log.output)
 
     def test_guests_that_share_are_reported_with_their_groups(self):
         self.reconcile([running(1, shared=True), running(2, shared=True),

@@ -52,7 +52,7 @@ class ReadingsTest(base.TestCase):
         both = {'MB': SHOWN, 'MBMIN': SHOWN}
         self.assertEqual(both, first.get_measured())
         self.assertEqual(both, self.readings().get_measured())
-        self.assertIn('in the schemata lines MB, MBMIN', self.log.output)
+        self.assertIn('schemata lines: MB, MBMIN', self.log.output)
 
     def test_host_that_was_read_before_a_measurement_starts_no_second(self):
         readings_ = self.readings()
@@ -108,7 +108,7 @@ class ReadingsTest(base.TestCase):
         found = readings.Readings(
             self.root, self.path.parent / 'absent' / 'file', self.measure)
         self.assertTrue(found.measure_missing(self.host))
-        self.assertIn('cannot write', self.log.output)
+        self.assertIn('cannot save', self.log.output)
 
     def test_many_threads_measure_once(self):
         found = self.readings()

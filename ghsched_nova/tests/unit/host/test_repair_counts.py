@@ -60,7 +60,8 @@ class RepairsTest(base.TestCase):
         log = self.useFixture(fixtures.FakeLogger())
         repair_counts.Repairs(
             Path('/nowhere/repairs.json')).count_repairs(['write line'])
-        self.assertIn('cannot count repairs', log.output)
+        self.assertIn('cannot record how often guest settings were restored',
+                      log.output)
 
     def test_repairs_added_by_native_threads_are_all_counted(self):
         shared = repair_counts.Repairs(self.path)

@@ -148,7 +148,7 @@ class LookTest(base.TestCase):
                         stats=f'{{"num_instances": "{guests}"}}')
             self.assertEqual({'a': guests, 'b': 1}, self.look())
         self.assertEqual(1, self.feed.hosts_ahead)
-        self.assertEqual(1, self.log.output.count('check the clocks'))
+        self.assertEqual(1, self.log.output.count('synchronize the clocks'))
         self.database_time += datetime.timedelta(hours=2)
         self.look()
         self.assertEqual(0, self.feed.hosts_ahead)
@@ -162,7 +162,7 @@ class LookTest(base.TestCase):
             self.assertEqual({'b': 0}, self.look())
         self.assertEqual(1, self.feed.unreadable_hosts)
         self.assertEqual(1, self.log.output.count(
-            'cannot read the report of host a'))
+            'cannot parse the compute node record of host a'))
         self.change('a', 12, numa_topology=None)
         self.assertEqual({'a': 0, 'b': 0}, self.look())
         self.assertEqual(0, self.feed.unreadable_hosts)
