@@ -41,8 +41,8 @@ _CONTROLS = frozenset(
     if name.startswith('MEM_BW_') and name != 'MEM_BW_MONITOR')
 _OF_NODES = (names.NUMA_ROOT_TRAIT, names.OWNER_TRAIT)
 
-_NEXT_REPORT = ('nova-compute puts it right with its next report; look at '
-                'its log if it does not')
+_NEXT_REPORT = ('nova-compute corrects this in its next periodic task; if '
+                'not, see the log of nova-compute')
 
 
 def audit_host_allocations(host: capacity.Host, servers: Iterable[Server],
@@ -94,8 +94,8 @@ def _make_stale_migration_finding(host: capacity.Host, consumer: str,
     return Finding(
         host.name, 'allocation-kept', consumer,
         f'holds {what} of the server {owner}, '
-        'whose migration has ended', 'Placement or nova-compute was away when '
-        'Nova wanted to give it back; --fix does', owner)
+        'whose migration has ended', 'Placement or nova-compute did not '
+        'answer when Nova released the allocation; --fix releases it', owner)
 
 
 def _make_orphaned_allocation_finding(host: capacity.Host, consumer: str,
@@ -115,18 +115,19 @@ def _make_orphaned_allocation_finding(host: capacity.Host, consumer: str,
         return Finding(
             host.name, 'allocation-without-server', consumer,
             text + 'Nova has no such server on this host',
-            'nova-manage placement audit --verbose shows it, with '
-            '--delete it is removed')
+            '"nova-manage placement audit --verbose" shows the allocation, '
+            'with --delete it removes it')
     if not server_host:
         return Finding(
             host.name, 'allocation-elsewhere', consumer,
             text + 'the server is on no host',
-            'Placement was away when Nova wanted to remove it; --fix does')
+            'Placement did not answer when Nova removed the allocation; '
+            '--fix removes it')
     return Finding(
         host.name, 'allocation-elsewhere', consumer,
         text + 'the server is on ' + server_host,
-        'after an evacuation nova-compute removes it here when it starts '
-        'again')
+        'after an evacuation nova-compute of this host removes the '
+        'allocation when nova-compute starts again')
 
 
 # -- providers ----------------------------------------------------------------
@@ -141,20 +142,20 @@ def _check_providers(host: capacity.Host) -> Iterator[Finding]:
     if offered and not controls:
         yield Finding(
             host.name, 'traits-missing', host.name,
-            'its NUMA nodes have bandwidth, and it has no trait that says '
-            'how guests can be limited', _NEXT_REPORT)
+            'its NUMA nodes offer bandwidth, but the host has no trait of a '
+            'bandwidth control', _NEXT_REPORT)
     if offered and host.groups is None:
         yield Finding(
             host.name, 'inventory-missing', host.name,
-            f'its NUMA nodes have bandwidth, and it has no '
-            f'{names.RESCTRL_GROUP}', 'is [ghsched]reserved_control_groups '
+            f'its NUMA nodes offer bandwidth, but the host has no inventory '
+            f'of {names.RESCTRL_GROUP}', 'is [ghsched]reserved_control_groups '
             'too large, or does other software use all control groups?')
     for pf in host.elsewhere:
         if host.nodes:
             yield Finding(
                 host.name, 'device-without-node', pf.address,
-                'its provider is below no NUMA node, so '
-                'ghsched:vfs_locality=node passes it over',
+                'the provider of the device is below no NUMA node, so '
+                'ghsched:vfs_locality=node never uses the device',
                 'does the host know the NUMA node of the device '
                 '(/sys/bus/pci/devices/*/numa_node)?')
 
@@ -164,9 +165,9 @@ def _check_node(host: capacity.Host, node: capacity.Node,
     if node.number is None:
         yield Finding(
             host.name, 'provider-unknown', node.name,
-            f'it has the trait {names.NUMA_NODE_TRAIT}, and its UUID '
-            f'{node.uuid} is not that of a NUMA node of this host',
-            'delete it when nothing is allocated of it')
+            f'the provider has the trait {names.NUMA_NODE_TRAIT}, but its '
+            f'UUID {node.uuid} is not that of a NUMA node of this host',
+            'delete the provider when it has no allocations')
         return
     missing = sorted(trait for trait in _OF_NODES
                      if trait not in node.traits)
@@ -174,13 +175,14 @@ def _check_node(host: capacity.Host, node: capacity.Node,
                       if trait in host.root.traits - node.traits)
     if missing:
         yield Finding(host.name, 'traits-missing', node.name,
-                      f'it has not {", ".join(missing)}', _NEXT_REPORT)
+                      f'the provider lacks the traits {", ".join(missing)}',
+                      _NEXT_REPORT)
     if node.bandwidth is None and controls and not node.nearest:
         yield Finding(
             host.name, 'inventory-missing', node.name,
-            f'it has no {names.MEM_BW_PCT}, other nodes of the host can be '
-            'controlled', 'nova-compute tells in its log which nodes the '
-            'kernel can control')
+            f'the NUMA node has no inventory of {names.MEM_BW_PCT}, although '
+            'the host controls bandwidth', 'the log of nova-compute says '
+            'which nodes the kernel can control')
     yield from _check_usage(host, node.name, '% of memory bandwidth',
                             node.bandwidth)
 
@@ -192,14 +194,14 @@ def _check_usage(host: capacity.Host, name: str, unit: str,
     if not stock.capacity:
         yield Finding(
             host.name, 'inventory-closed', name,
-            f'{stock.used} {unit} are held, and none is offered any more',
-            'did resctrl vanish, or the node? Move the guests away, or look '
-            'at the log of nova-compute')
+            f'{stock.used} {unit} are allocated, but none is offered any more',
+            'is resctrl still mounted, and the NUMA node online? Move the '
+            'guests away, or see the log of nova-compute')
     else:
         yield Finding(
             host.name, 'over-allocated', name,
-            f'{stock.used} {unit} are held of {stock.capacity} that are '
-            'offered', 'was more reserved since? Move guests away')
+            f'{stock.used} {unit} are allocated, but only {stock.capacity} '
+            'are offered', 'has the reservation been raised? Move guests away')
 
 
 # -- servers ------------------------------------------------------------------
@@ -211,7 +213,7 @@ def _check_server(host: capacity.Host, server: Server,
     if server.problem:
         yield Finding(host.name, 'flavor-invalid', server.uuid,
                       f'{server.name}: {server.problem}',
-                      'resize the server to a flavor that is right')
+                      'resize the server to a valid flavor')
         return
     policy = server.policy or GuestPolicy()
     if allocation or not (policy.controlled or policy.vfs
@@ -221,27 +223,28 @@ def _check_server(host: capacity.Host, server: Server,
     else:
         yield Finding(
             host.name, 'allocation-differs', server.uuid,
-            f'{server.name} holds nothing, neither for its flavor nor for '
-            'Nova', 'nova-manage placement heal_allocations --instance '
-            f'{server.uuid}, then this command with --fix')
+            f'{server.name} has no allocation on this host',
+            f'nova-manage placement heal_allocations --instance {server.uuid},'
+            ' then this command with --fix')
     if server.absent:
         yield Finding(
             host.name, 'domain-missing', server.uuid,
-            f'{server.name} is ACTIVE, and no domain of it runs on its host',
-            'delete it again if it was being deleted; else "openstack server '
-            'reboot --hard" starts it')
+            f'{server.name} is ACTIVE, but its domain does not run on its '
+            'host',
+            'delete the server again if it was being deleted; else start it '
+            'with "openstack server reboot --hard"')
     if server.not_held:
         yield Finding(
             host.name, 'not-protected', server.uuid,
-            f'{server.name} runs, and its policy does not hold: '
+            f'{server.name} runs, but its bandwidth policy is not enforced: '
             f'{server.not_held}',
             'run "ghsched-host plan" on the host; ' + _NEXT_REPORT)
     if server.missing_devices:
         yield Finding(
             host.name, 'devices-missing', server.uuid,
             f'{server.name} has {", ".join(server.missing_devices)}',
-            'cold-migrate or resize it, so that its devices are claimed '
-            'again, or delete it')
+            'cold-migrate or resize the server, so that its devices are '
+            'claimed again, or delete it')
 
 
 def _check_allocation(host: capacity.Host, server: Server, policy: GuestPolicy,
@@ -274,8 +277,9 @@ def can_share_control_group(host: capacity.Host,
     return any(trait in node.traits for node in host.nodes)
 
 
-_MOVE_IT = ('live-migrate or resize it, so that it is scheduled again; was '
-            'it forced onto the host, or started before ghsched was there?')
+_MOVE_IT = ('live-migrate or resize the server, so that it is scheduled '
+            'again; was it forced onto the host, or started before ghsched '
+            'was installed?')
 
 
 def _check_bandwidth(host: capacity.Host, server: Server, policy: GuestPolicy,

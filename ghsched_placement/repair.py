@@ -110,8 +110,8 @@ def plan_release(host: capacity.Host, consumer: str,
     text = audit.describe_allocation(host, allocation)
     if not text:
         return None
-    return Repair(host.name, consumer, f'remove what it holds here: {text}, '
-                  'with all else of this host', {
+    return Repair(host.name, consumer, 'remove its allocation from this '
+                  f'host: {text}, and all other resources of the host', {
                       provider: dict.fromkeys(resources, 0)
                       for provider, resources in allocation.items()})
 
@@ -124,7 +124,7 @@ def plan_transfer(host: capacity.Host, consumer: str, allocation: Amounts,
     :param allocation: amounts by provider UUID and resource class.
     """
     return Repair(
-        host.name, consumer, f'give it back to {server.name}: '
+        host.name, consumer, f'return to {server.name}: '
         + audit.describe_allocation(host, allocation), {}, server.uuid)
 
 
@@ -166,7 +166,7 @@ def plan_flavor_repair(host: capacity.Host, server: Server,
         return None
     return Repair(
         host.name, server.uuid,
-        f'have {server.name} hold '
+        f'set the allocation of {server.name} to '
         f'{audit.describe_allocation(host, wanted) or "no bandwidth"}', wanted)
 
 

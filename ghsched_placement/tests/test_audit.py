@@ -390,7 +390,8 @@ class ProvidersTest(AuditTestCase):
         self.assertEqual(['traits-missing'], self.kinds(clouds.host(
             clouds.node(0, traits=clouds.NODE_TRAITS - {
                 missing, names.OWNER_TRAIT}))))
-        self.assertEqual(f'it has not {names.OWNER_TRAIT}, {missing}',
+        self.assertEqual(f'the provider lacks the traits {names.OWNER_TRAIT}, '
+                         f'{missing}',
                          self.found[0].text)
 
     def test_a_node_that_is_of_another_host(self):

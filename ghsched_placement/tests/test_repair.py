@@ -89,7 +89,8 @@ class HealTest(base.TestCase):
 
     def test_resources_dropped_by_a_heal_of_nova(self):
         one, = plan(guest(30, 1), {ROOT: {'VCPU': 2}})
-        self.assertEqual('have web hold 30 % on node 1, a control group',
+        self.assertEqual('set the allocation of web to 30 % on node 1, a '
+                         'control group',
                          one.text)
         self.assertEqual(
             {ROOT: {'VCPU': 2, names.RESCTRL_GROUP: 1},

@@ -86,7 +86,7 @@ class AuditTest(openstack_base.CommandTestCase):
             self.set_power_state(lost, power_state)
             (subject, text), = self.missing()
             self.assertEqual(lost['id'], subject)
-            self.assertIn('is ACTIVE, and no domain of it runs on its host',
+            self.assertIn('is ACTIVE, but its domain does not run on its host',
                           text)
         # Nobody asks the host.
         self.assertEqual((0, []), self.audit())
