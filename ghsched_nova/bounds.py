@@ -101,7 +101,7 @@ class Checked:
                                 f'bounded: {error}') from error
 
     def __call__(self, *args: object) -> Any:
-        """Check the arguments against the bounds of a function, then call it.
+        """Call the function if its arguments are within their bounds.
 
         :raises Refused: if an argument is out of its bounds.
         """

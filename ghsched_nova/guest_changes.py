@@ -24,7 +24,7 @@ Action = TypeVar('Action')
 
 @dataclass(frozen=True)
 class Problem:
-    """Cause why something of a guest cannot be as its policy says.
+    """Reason why a guest's policy cannot be enforced in part.
 
     :param uuid: of the guest.
     """

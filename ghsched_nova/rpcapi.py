@@ -164,11 +164,12 @@ class HostClient:
                    lock=lock)
 
     def blame(self, guest: change.Guest, prove: bool) -> dict[str, Any]:
-        """Ask a compute host who disturbs a running guest by memory.
+        """Ask a compute host which guests slow down a running guest by memory.
 
         The answer takes up to a minute.
 
-        :param prove: whether the host may cap other guests for moments.
+        :param prove: whether the host may cap other guests for a moment, to
+            see whether the guest gets faster.
         :returns: report, see :mod:`ghsched_placement.blame_report`.
         :raises Refused: with the host's reason.
         :raises HostSilent: if the host does not answer; caps are undone then.

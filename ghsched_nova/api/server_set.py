@@ -253,8 +253,11 @@ def _run_action(context: Any, uuid: str, action: Any) -> dict[str, Any]:
 
 def _blame_server(context: Any, uuid: str,
                   asked: Mapping[str, Any]) -> dict[str, Any]:
-    """Ask a server's host who disturbs the server; return a report.
+    """Return a report of which guests slow down a server by memory.
 
+    The server's host makes it.
+
+    :param asked: argument of the request.
     :raises nova.exception.Forbidden: when the rules do not allow it.
     """
     server = records.get_visible_server(uuid, context)

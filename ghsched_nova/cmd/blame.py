@@ -50,8 +50,9 @@ def add_blame_options(command: argparse.ArgumentParser) -> None:
 
 
 def run_blame_command(arguments: argparse.Namespace) -> int:
-    """Print who disturbs a guest; return the exit status.
+    """Run ``ghsched-host blame``: print which guests slow down a guest.
 
+    :returns: exit status.
     :raises HostError: when the host cannot be read.
     """
     server = find_server(domains.list_running_domains(arguments.connect),
@@ -65,7 +66,7 @@ def run_blame_command(arguments: argparse.Namespace) -> int:
 
 def _investigate(arguments: argparse.Namespace,
                  server: str) -> dict[str, Any]:
-    """Return the report of who disturbs a guest.
+    """Return a report of which guests slow down a guest by memory.
 
     :raises HostError: when the guest cannot be investigated.
     """
@@ -90,7 +91,7 @@ def _investigate(arguments: argparse.Namespace,
 
 def _make_engine(arguments: argparse.Namespace,
                  state_path: Path) -> engine.HostEngine:
-    """Return the engine of this host, which changes resctrl as root."""
+    """Return the object that enforces policies on this host, as root."""
     section = configured.read_ghsched_options(arguments.config_file)
     host = engine.HostEngine(section, readings.Readings(
         Path(section.resctrl_path), state_path / readings.FILE, keeps=False))
@@ -100,8 +101,9 @@ def _make_engine(arguments: argparse.Namespace,
 
 
 def find_server(running: Sequence[desired.Running], wanted: str) -> str:
-    """Return the UUID of the running guest with a name or UUID.
+    """Return the UUID of the running guest with a given name or UUID.
 
+    :param wanted: name or UUID.
     :raises HostError: if there is none, or several.
     """
     found = [one.domain.uuid for one in running if wanted in (
@@ -116,18 +118,24 @@ def find_server(running: Sequence[desired.Running], wanted: str) -> str:
 
 def _reconcile_directly(root: Path, run_path: Path,
                         wanted: model.Wanted) -> reconcile.Report:
-    """Bring resctrl into the desired state as root, without privsep."""
+    """Bring resctrl to the desired state, without a privileged helper.
+
+    The process must run as root.
+    """
     return reconcile.reconcile(reconcile.Place(root, run_path), wanted)
 
 
 def _report_cap(event: str, uuid: str) -> None:
-    """Print the begin or end of a cap of a trial."""
+    """Print that the temporary cap of a guest begins or ends."""
     print(f'ghsched-host: {event} of a cap on guest {uuid}', file=sys.stderr)
 
 
 @contextlib.contextmanager
 def _undo_when_terminated() -> Iterator[None]:
-    """Within this context SIGTERM and SIGHUP end the command in good order."""
+    """Within this context, SIGTERM and SIGHUP end the command with a clean-up.
+
+    Temporary caps are undone.
+    """
     def end(number: int, _frame: object) -> NoReturn:
         sys.exit(128 + number)
 
@@ -141,7 +149,7 @@ def _undo_when_terminated() -> Iterator[None]:
 
 
 def format_text(shown: dict[str, Any]) -> str:
-    """Render a report as a text table and sentences."""
+    """Render a report of ``ghsched-host blame`` as table and sentences."""
     rows = list(blame_report.list_rows(shown))
     parts = [tables.render_table(blame_report.HEADER, rows)] if rows else []
     return '\n'.join([*parts, blame_report.summarize(shown)])

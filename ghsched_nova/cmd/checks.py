@@ -60,7 +60,7 @@ class Check:
 
 @dataclass(frozen=True)
 class Facts:
-    """A node as it is.
+    """Configuration, programs and resctrl features of a node.
 
     :param nova: release of Nova, empty without one.
     :param placement: release of Placement, likewise.

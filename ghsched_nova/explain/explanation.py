@@ -73,7 +73,9 @@ class Question:
 
 @dataclass(frozen=True)
 class Explanation:
-    """All that is known; what lies behind a refusal is None or empty.
+    """Answer for a flavor on a host; fields that are unknown are empty.
+
+    After a refusal the later steps are unknown.
 
     :param threads: elements of the XML that schedule the guest's threads.
     :param topology: elements of the XML that show the host to the guest.

@@ -52,7 +52,7 @@ class Refused(Exception):  # noqa: N818
 
 @dataclass(frozen=True)
 class PlacementRequest:
-    """All that decides where a guest goes.
+    """Guest and host for which to choose NUMA nodes and VFs.
 
     :param state: the host as Placement and Nova would have it, empty.
     :param nodes: where the caller wants the guest; None is anywhere.
@@ -218,7 +218,7 @@ def _find_misfit(request: PlacementRequest, guest_node: int,
 def _find_unenforceable(
     request: PlacementRequest, guest_node: int, host_node: int
 ) -> str | None:
-    """Return why a host NUMA node cannot enforce a guest's limits.
+    """Return why a host NUMA node cannot enforce a guest's bandwidth limits.
 
     None if it can.
     """

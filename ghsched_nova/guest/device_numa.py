@@ -149,7 +149,7 @@ def _find_guest_node(host_node: int | None,
                      host_nodes: Sequence[int]) -> tuple[int | None, str]:
     """Return the guest NUMA node whose memory is on a host NUMA node.
 
-    None and the reason if there is none.
+    :returns: the guest node, or None and the reason why no node matches.
     """
     if not host_nodes:
         return None, 'the guest has no NUMA nodes (hw:numa_nodes)'

@@ -55,7 +55,7 @@ class NotInvestigated(Exception):  # noqa: N818
 
 @dataclass
 class Investigator:
-    """Investigates servers of this host; thread-safe.
+    """Finds out which guests slow down servers of this host; thread-safe.
 
     :param capper: caps suspects.
     :param host: name of this host.
@@ -73,10 +73,11 @@ class Investigator:
         default_factory=lambda: threading.BoundedSemaphore(MOST))
 
     def run(self, server: str, prove: bool) -> dict[str, Any]:
-        """Return the report of who disturbs a server.
+        """Return a report of which guests slow down a server by memory.
 
         :param server: UUID of the server.
-        :param prove: whether suspects may be capped.
+        :param prove: whether other guests may be capped for a moment, to see
+            whether the server gets faster.
         :raises NotInvestigated: with the reason.
         """
         if not self._free.acquire(blocking=False):
@@ -92,7 +93,10 @@ class Investigator:
 
     @contextlib.contextmanager
     def _hold_lock(self, prove: bool) -> Iterator[None]:
-        """Within this context suspects may be capped if that is wanted."""
+        """Within this context, no other process caps guests of this host.
+
+        :param prove: whether guests are to be capped; else nothing is locked.
+        """
         if not prove:
             yield
             return
@@ -125,7 +129,7 @@ class Investigator:
 
 
 def make_guests(running: Iterable[desired.Running]) -> Iterator[view.Guest]:
-    """Yield running guests with policy, NUMA nodes, name and project."""
+    """Yield the running guests, each with policy, NUMA nodes and owner."""
     by_uuid = {one.domain.uuid: one for one in running
                if one.domain.id >= 0 and one.xml}
     for guest in load_use.list_guests_and_policies(by_uuid.values()):

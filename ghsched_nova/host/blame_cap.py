@@ -56,7 +56,9 @@ _ERRORS = (*desired.NOT_DESIRED, fs.GroupError, etree.XMLSyntaxError)
 
 @contextlib.contextmanager
 def hold_trial_lock(root: Path) -> Iterator[None]:
-    """Within this context no other process of this host caps a suspect.
+    """Within this context, no other process of this host caps a guest.
+
+    Guests are capped for a moment to see whether another one gets faster.
 
     :param root: mount point of resctrl; its lock is another one.
     :raises NotCapped: if another process does.
@@ -79,11 +81,12 @@ def hold_trial_lock(root: Path) -> Iterator[None]:
 
 def lower_cap(running: desired.Running,
               nodes: Collection[int]) -> desired.Running:
-    """Return a running domain with a policy that leaves it little bandwidth.
+    """Return a copy of a running domain with a very low bandwidth cap.
 
     Its guarantee is kept, and so is its policy on other host NUMA nodes.
 
-    :param nodes: host NUMA nodes of the server that is investigated.
+    :param nodes: host NUMA nodes to cap it on: those of the server that is
+        investigated.
     :raises NotCapped: if its limits are not its own or cannot be lower.
     """
     try:
@@ -105,8 +108,9 @@ def lower_cap(running: desired.Running,
 
 def _give_policy(running: desired.Running,
                  nodes: Collection[int]) -> desired.Running:
-    """Return a domain without limits of its own with a low cap.
+    """Return a copy, with a very low cap, of a domain without limits.
 
+    :param nodes: host NUMA nodes to cap it on.
     :raises NotCapped: if libvirt has given it limits.
     """
     tune = running.root.find('cputune')
@@ -123,21 +127,24 @@ def _give_policy(running: desired.Running,
 
 
 def _lower_node(policy: NodePolicy) -> NodePolicy:
-    """Return a node's policy with the lowest cap that keeps its guarantee."""
+    """Lower the cap in a NUMA node's policy as far as its guarantee permits.
+    """
     return dataclasses.replace(policy, burst=0, maximum=min(
         policy.maximum, max(policy.minimum, CAP_PERCENT)))
 
 
 def _with_policy(running: desired.Running,
                  policy: metadata.DomainPolicy) -> desired.Running:
-    """Return a running domain with another policy in its XML."""
+    """Return a copy of a running domain with another policy in its XML."""
     return desired.Running(running.domain,
                            metadata.write_policy(running.xml, policy))
 
 
 @dataclasses.dataclass
 class Capper:
-    """Caps one suspect at a time; thread-safe.
+    """Caps one guest at a time for a moment; thread-safe.
+
+    The guest is suspected of slowing down another one.
 
     :param engine: engine that enforces policies on this host.
     :param changing: lock that is held while the policy of a guest changes.
@@ -153,7 +160,7 @@ class Capper:
     _capped: str = ''
 
     def cap(self, uuid: str, nodes: Collection[int]) -> None:
-        """Cap a suspect on host NUMA nodes, for a limited time.
+        """Cap a guest on host NUMA nodes, for a limited time.
 
         :raises NotCapped: with the reason; nothing is changed.
         """
@@ -177,7 +184,7 @@ class Capper:
         raise NotCapped(reason)
 
     def release(self) -> None:
-        """Restore the limits of the suspect; never raises."""
+        """Restore the limits of the capped guest; never raises."""
         with self.changing:
             uuid, self._capped = self._capped, ''
             timer, self._timer = self._timer, None
@@ -195,8 +202,9 @@ class Capper:
             self._tell_end(uuid)
 
     def _restore(self, uuid: str) -> None:
-        """Enforce the policy that a suspect has by now; the group of one
-        that has ended goes with it.
+        """Enforce the current policy of a guest that was capped.
+
+        If it has ended, its control group is removed.
         """
         running = self.find(uuid)
         if running is None or not running.xml:

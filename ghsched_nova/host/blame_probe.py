@@ -73,11 +73,11 @@ class HostProbe:
         return self.clocks.monotonic()
 
     def wait(self, seconds: float) -> None:
-        """Sleep."""
+        """Sleep for some seconds."""
         self.clocks.sleep(seconds)
 
     def cap(self, uuid: str) -> None:
-        """Cap a guest on the server's nodes.
+        """Cap a guest on the host NUMA nodes of the investigated server.
 
         :raises NotCapped: with the reason; nothing is changed.
         """
@@ -88,9 +88,9 @@ class HostProbe:
         self.capper.release()
 
     def measure(self) -> blame.Sample | None:
-        """Measure since the previous call.
+        """Measure bandwidth and load since the previous call.
 
-        :returns: None if the server's bandwidth is not known.
+        :returns: None if the investigated server's bandwidth is not known.
         :raises MonitorUnavailable: if the host reports no bandwidth.
         """
         snapshot = self._snapshot = view.make_bandwidth_snapshot(
@@ -113,11 +113,11 @@ class HostProbe:
             io_wait=waits['io_wait'])
 
     def get_limits(self, uuid: str) -> object:
-        """Return the limits of a guest in the last measurement."""
+        """Return the limits that a guest had in the last measurement."""
         return tuple(row.effective for row in self._find(uuid))
 
     def _find(self, uuid: str) -> list[view.GuestNode]:
-        """Return the figures of a guest on the server's nodes."""
+        """Return a guest's bandwidth on the investigated server's nodes."""
         return [row for one in (self._snapshot.guests if self._snapshot
                                 else ())
                 if one.guest.uuid == uuid
@@ -125,14 +125,18 @@ class HostProbe:
 
 
 def find_nodes(guest: view.Guest, host: topology.Host) -> frozenset[int]:
-    """Return the host NUMA nodes of a guest: those of its XML, else all."""
+    """Return the host NUMA nodes on which a guest's memory is.
+
+    All nodes of the host if its XML names none.
+    """
     bound = {node for cell in guest.cells for node in cell.host_nodes}
     return frozenset(bound or host.l3 or host.control)
 
 
 def _sum_caps(rows: Sequence[view.GuestNode]) -> float | None:
-    """Return the bytes per second that caps allow on nodes; None if some node
-    has none.
+    """Return the bytes per second that a guest's caps allow in total.
+
+    None if a NUMA node has no cap.
     """
     caps = [row.effective.rate if row.effective else None for row in rows]
     known = [cap for cap in caps if cap is not None]
@@ -140,15 +144,21 @@ def _sum_caps(rows: Sequence[view.GuestNode]) -> float | None:
 
 
 def _sum_cached(rows: Sequence[view.GuestNode]) -> float | None:
-    """Return the bytes in the L3 caches of nodes; None if unknown."""
+    """Return how many bytes a guest has in L3 caches; None if unknown.
+
+    :param rows: figures of the guest by host NUMA node.
+    """
     known = [row.cached for row in rows if row.cached is not None]
     return float(sum(known)) if known and len(known) == len(rows) else None
 
 
 def _find_waits(load: loads.Load | None,
                 server: str) -> Mapping[str, float | None]:
-    """Return the longest waiting times of a server's nodes, by field of
-    GuestNode.
+    """Return how long a server waited for CPU, memory and I/O.
+
+    Of its NUMA nodes the longest time counts.
+
+    :returns: time by field of GuestNode; None if unknown.
     """
     mine = [one for one in (load.guests if load else ())
             if one.guest == server]

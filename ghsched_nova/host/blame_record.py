@@ -47,7 +47,10 @@ class BlameRecord:
 
     def record_period(self, snapshot: view.Snapshot | None,
                       measured: load.Load | None, now: float) -> None:
-        """Add the time since the last report to the record; never raises.
+        """Add the measurements since the last report to the record.
+
+        The record of the last minutes shows later which guests slow down a
+        server. Never raises.
 
         :param snapshot: bandwidth since the last report; None if unknown.
         :param measured: load since the last report; None if unknown.
@@ -76,7 +79,10 @@ class BlameRecord:
 
 
 def read_periods(path: Path) -> tuple[blame_periods.Period, ...]:
-    """Read the record of a host from a file; empty if it cannot be read."""
+    """Read a host's measurements of the last minutes from a file.
+
+    Empty if the file cannot be read.
+    """
     try:
         with open(path, encoding='utf-8') as stream:
             return blame_periods.from_json(stream.read(LONGEST_FILE))

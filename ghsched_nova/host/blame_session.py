@@ -49,16 +49,16 @@ class Probe(Protocol):
         """Return seconds of a monotonic clock."""
 
     def wait(self, seconds: float) -> None:
-        """Sleep."""
+        """Sleep for some seconds."""
 
     def measure(self) -> blame.Sample | None:
-        """Measure since the previous call; None if nothing is known."""
+        """Measure since the previous call; None if the result is unknown."""
 
     def get_limits(self, uuid: str) -> object:
-        """Return what the last measurement found of a guest's limits."""
+        """Return the limits that a guest had in the last measurement."""
 
     def cap(self, uuid: str) -> None:
-        """Cap a guest's bandwidth.
+        """Cap a guest's bandwidth until :meth:`release`.
 
         :raises NotCapped: with the reason; nothing is changed.
         """
@@ -69,7 +69,7 @@ class Probe(Protocol):
 
 @dataclass
 class Session:
-    """Investigation of one server.
+    """Investigation of which guests slow down one server.
 
     :param server: UUID of the server.
     :param record: samples of the last minutes.
@@ -84,9 +84,10 @@ class Session:
     _usual: dict[str, float] = field(default_factory=dict)
 
     def run(self, prove: bool) -> blame.Evidence:
-        """Return the evidence about the server.
+        """Return the evidence of which guests slow down the server.
 
-        :param prove: whether suspects may be capped.
+        :param prove: whether other guests may be capped for a moment, to see
+            whether the server gets faster.
         """
         deadline = self.probe.get_time() + BUDGET_S
         samples = self._observe()
@@ -105,7 +106,10 @@ class Session:
             blame.compute_load(samples), self._tried, tuple(samples))
 
     def _observe(self) -> list[blame.Sample]:
-        """Return samples of the next seconds."""
+        """Measure the server and other guests for some seconds.
+
+        :returns: samples.
+        """
         self.probe.measure()
         found = []
         for _number in range(SAMPLES):
@@ -117,7 +121,11 @@ class Session:
 
     def _try_suspects(self, candidates: Sequence[str],
                       deadline: float) -> None:
-        """Cap suspects in turn until one is proven, or the time is over."""
+        """Cap suspected guests in turn until one is proven to disturb.
+
+        :param candidates: UUIDs of suspected guests.
+        :param deadline: time at which to stop.
+        """
         before = self._measure_window()
         length = 2 * (SETTLE_S + WINDOW_S)
         while self.probe.get_time() + length <= deadline:
@@ -138,7 +146,7 @@ class Session:
 
     def _try_once(self, suspect: str, before: blame.Sample | None
                   ) -> blame.Sample | None:
-        """Cap a suspect once, and add a trial if it has figures.
+        """Cap a suspected guest once; record whether the server gets faster.
 
         :param before: sample from just before.
         :returns: sample from just after.
@@ -166,17 +174,17 @@ class Session:
 
     def _is_steady(self, suspect: str, before: blame.Sample | None,
                    after: blame.Sample | None) -> bool:
-        """Whether a suspect moves as much after a cap as before it."""
+        """Whether a guest moves as much memory after a cap as before it."""
         return before is not None and after is not None and (
             blame_trials.is_steady(before.rates.get(suspect, 0.0),
                                    after.rates.get(suspect, 0.0)))
 
     def _has_figure(self, sample: blame.Sample | None) -> bool:
-        """Whether the server has a figure in a sample."""
+        """Whether a sample has a measurement of the investigated server."""
         return bool(sample and sample.compute_figure(self.server))
 
     def _is_active(self, suspect: str, sample: blame.Sample | None) -> bool:
-        """Whether a suspect moves at least half of its usual bandwidth."""
+        """Whether a guest uses at least half of its usual bandwidth."""
         return sample is None or sample.rates.get(suspect, 0.0) >= (
             self._usual.get(suspect, 0.0) / 2)
 
@@ -185,15 +193,21 @@ class Session:
         self.probe.measure()
 
     def _measure_window(self) -> blame.Sample | None:
-        """Return a sample that begins once a change has shown."""
+        """Wait until a changed cap has an effect, then measure.
+
+        :returns: sample.
+        """
         self._settle()
         self.probe.wait(WINDOW_S)
         return self.probe.measure()
 
     def _make_trial(self, *samples: blame.Sample | None
                     ) -> blame_trials.Trial | None:
-        """Return the trial of samples before, while and after a cap; None if
-        a figure is unknown, or has changed for another reason.
+        """Return the server's figures before, during and after a cap.
+
+        None if a figure is unknown, or has changed for another reason.
+
+        :param samples: samples before, during and after the cap.
         """
         figures = [sample.compute_figure(self.server) if sample else None
                    for sample in samples]
@@ -206,9 +220,9 @@ class Session:
                                   _compute_growth(*samples))
 
     def _count_failure(self, suspect: str) -> None:
-        """Leave a suspect whose caps are undone too often.
+        """Count a cap that was undone early; give a guest up after several.
 
-        :raises NotCapped: if it was the last time.
+        :raises NotCapped: if the guest is given up.
         """
         count = self._failures[suspect] = self._failures.get(suspect, 0) + 1
         if count >= FAILURES:
@@ -217,8 +231,9 @@ class Session:
 
     def _add_effects(self, suspects: Iterable[blame.Suspect]
                      ) -> Iterable[blame.Suspect]:
-        """Yield suspects with the effects of their caps, or why there are
-        none.
+        """Yield suspected guests with the effects of their caps.
+
+        A guest that was not capped has the reason.
         """
         for one in suspects:
             yield dataclasses.replace(
@@ -229,8 +244,9 @@ class Session:
 
 def _compute_growth(before: blame.Sample | None, during: blame.Sample | None,
                     after: blame.Sample | None) -> float | None:
-    """Return the relative growth of a server's part of the L3 cache while a
-    suspect was capped; None if unknown.
+    """Return how much more L3 cache a server had while a guest was capped.
+
+    As a part of its cache before and after; None if unknown.
     """
     cached = [one.cached if one else None for one in (before, during, after)]
     if not all(cached):

@@ -51,14 +51,18 @@ class BurstUse:
 
     @property
     def records(self) -> Mapping[int, burst_record.Record]:
-        """Burst record of each host NUMA node whose guests may use bursts."""
+        """Burst statistics of each host NUMA node whose guests may use bursts.
+        """
         kept = conf.make_tree_config(self._section).bursts
         return {node: record for node, record in self._records.items()
                 if kept.get(node)}
 
     @property
     def offered_percent(self) -> dict[int, int]:
-        """Percent of bandwidth offered for bursts, by host NUMA node."""
+        """Percent of bandwidth offered for bursts, by host NUMA node.
+
+        A burst is bandwidth above a guest's guarantee.
+        """
         return {node: record.offered for node, record in self.records.items()}
 
     def record_bursts(self, snapshot: view.Snapshot | None,

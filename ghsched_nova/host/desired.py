@@ -52,7 +52,7 @@ _NOBODY: Mapping[str, int] = MappingProxyType({})
 
 @dataclass(frozen=True)
 class Sharing:
-    """Membership of a domain in a shared control group.
+    """Shared control group of a domain.
 
     :param group: name of the control group.
     :param traits: host NUMA node and the trait that shows guests to come that

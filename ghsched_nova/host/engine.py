@@ -81,7 +81,7 @@ def _list_foreign_groups(root: Path, names: frozenset[str],
 
 def _reconcile_as_root(root: Path, run_path: Path,
                        wanted: model.Wanted) -> reconciling.Report:
-    """Bring resctrl into the desired state through privsep."""
+    """Bring resctrl to the desired state by the privileged helper."""
     report: reconciling.Report = _privileged().reconcile(
         root, run_path, wanted)
     return report
@@ -164,7 +164,7 @@ class HostEngine(host_facts.HostFacts):
 
     @property
     def has_sharing_changed(self) -> bool:
-        """Whether shared groups changed since the last report to Placement."""
+        """Whether shared control groups changed since the last report."""
         return self._sharing != self._described
 
     def _log_once(self, message: str) -> None:

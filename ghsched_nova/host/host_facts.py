@@ -45,7 +45,7 @@ class HostFacts:
         self._shown = shown or readings.Readings(self.root)
 
     def host(self) -> resctrl_host.ResctrlHost:
-        """Read the host's bandwidth control capabilities from resctrl.
+        """Read from resctrl what bandwidth control this host supports.
 
         :raises ResctrlUnavailable: if the kernel has no bandwidth control.
         """
@@ -113,7 +113,7 @@ class HostFacts:
         return sysfs_files.read_device_node(self._sysfs, address)
 
     def find_nearest_nodes(self) -> dict[int, int]:
-        """Return the nearest NUMA node with CPUs of each node without CPUs."""
+        """Return, by node without CPUs, the nearest NUMA node with CPUs."""
         with_cpus = {node for node, path
                      in sysfs_files.iterate_numa_nodes(self._sysfs)
                      if sysfs_files.read_node_cpus(path)}

@@ -53,7 +53,7 @@ class InterruptKeeper:
                          running: Iterable[desired.Running]) -> engine.Report:
         """Report device interrupts that are not on housekeeping CPUs.
 
-        No interrupt is moved.
+        These are CPUs that are not dedicated to guests. No interrupt is moved.
         """
         guests = list_steered_guests(running)
         if not guests:
@@ -65,7 +65,8 @@ class InterruptKeeper:
                         running: Iterable[desired.Running]) -> engine.Report:
         """Move device interrupts of running guests to housekeeping CPUs.
 
-        Only guests whose policy asks for that are considered.
+        These are CPUs that are not dedicated to guests. Only guests whose
+        policy asks for that are considered.
 
         :returns: report of the moved interrupts.
         """

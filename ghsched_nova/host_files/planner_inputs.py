@@ -43,7 +43,7 @@ _NO_SDK = ('a cloud is read with openstacksdk and osc-lib, and there is no '
 
 @dataclass(frozen=True)
 class Described:
-    """Hosts of one host file.
+    """Hosts that one host file describes.
 
     :param names: of the compute nodes.
     """

@@ -134,7 +134,9 @@ class Host(Protocol):
 
 
 class Shares(Protocol):
-    """A guest's allocation, see :class:`ghsched_nova.live.placement.Shares`.
+    """A guest's allocation in Placement.
+
+    See :class:`ghsched_nova.live.placement.Shares`.
     """
 
     def read_allocated_amounts(self) -> dict[tuple[str, str], int]:

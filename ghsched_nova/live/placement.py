@@ -47,7 +47,7 @@ _NODES = 256
 
 
 class Shares:
-    """Allocation of one consumer on host NUMA nodes.
+    """A guest's allocation in Placement on some host NUMA nodes.
 
     :param client: HTTP client with ``get`` and ``put`` of Nova's report
         client.

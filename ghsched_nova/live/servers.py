@@ -105,11 +105,12 @@ def move_server(context: Any, server: str, new_nodes: Mapping[int, int],
 
 
 def blame_server(context: Any, server: str, prove: bool) -> dict[str, Any]:
-    """Ask a server's host who disturbs the server by memory.
+    """Ask a server's host which guests slow down the server by memory.
 
     :param context: context of the guest's cell.
     :param server: UUID of the server.
-    :param prove: whether the host may cap other guests for moments.
+    :param prove: whether the host may cap other guests for a moment, to see
+        whether the server gets faster.
     :returns: report, see :mod:`ghsched_placement.blame_report`.
     :raises Refused: with the reason.
     """

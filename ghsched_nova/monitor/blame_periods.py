@@ -58,9 +58,11 @@ class Period:
 
 def make_period(bandwidth: load_rates.Bandwidth, measured: loads.Load | None,
                 seconds: float, time: float) -> Period:
-    """Return a period of measured bandwidth and load.
+    """Return a host's bandwidth and load in one period between two reports.
 
     :param measured: load in the same period; None if unknown.
+    :param seconds: length of the period.
+    :param time: end of the period, in seconds since 1970.
     """
     return Period(time, seconds, bandwidth.used, bandwidth.capacity,
                   bandwidth.guests, compute_busy_times(
@@ -68,9 +70,10 @@ def make_period(bandwidth: load_rates.Bandwidth, measured: loads.Load | None,
 
 
 def compute_busy_times(nodes: Iterable[loads.GuestNode]) -> dict[str, float]:
-    """Return the mean busy time of the vCPUs of each guest, by its UUID.
+    """Return how busy the vCPUs of each guest were, by UUID.
 
-    Guests of which some vCPU is unknown are left out.
+    The mean of its vCPUs, 0 to 1. Guests of which some vCPU is unknown are
+    left out.
     """
     sums: dict[str, tuple[float, int]] = {}
     unknown = set()
@@ -89,7 +92,10 @@ def make_sample(period: Period, server: str,
                 nodes: Collection[int]) -> blame.Sample:
     """Return the figures of a period on the host NUMA nodes of a server.
 
-    What no guest has moved counts for the host.
+    Bandwidth that no guest has used is counted as the host's.
+
+    :param server: UUID of the server.
+    :param nodes: host NUMA nodes of the server.
     """
     rates: dict[str, float] = {}
     for (uuid, node), rate in period.guests.items():

@@ -60,7 +60,8 @@ class Collector(registry.Collector):
     def collect(self) -> Iterator[core.Metric]:
         """Yield a Prometheus gauge for each statistic of bandwidth bursts.
 
-        Each gauge has a sample per host NUMA node.
+        A burst is bandwidth above a guest's guarantee. Each gauge has a sample
+        per host NUMA node.
         """
         records = burst_record.from_file(self._path)
         for name, text, figure in _METRICS:

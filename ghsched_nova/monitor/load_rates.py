@@ -371,9 +371,9 @@ def _find_largest_stall_ratio(
 def _compute_disk_load(
     node_number: int, before: Sample, now: Sample
 ) -> tuple[float | None, float | None]:
-    """Return the highest disk load and mean queue length of a NUMA node.
+    """Return a NUMA node's highest disk load and mean queue length.
 
-    Both are of the worst disk, between two samples. None if unknown.
+    Both are of the busiest disk, between two samples. None if unknown.
 
     :param node_number: number of the node.
     """
@@ -410,8 +410,8 @@ def smooth_load(before: Load | None, now: Load, time_constant: float) -> Load:
 
     Values that are unknown now or were unknown before are not smoothed.
 
-    :param time_constant: time after which earlier values weigh 1/e; 0 disables
-        smoothing.
+    :param time_constant: seconds after which earlier values weigh 1/e; 0
+        disables smoothing.
     """
     if before is None or time_constant <= 0:
         return now

@@ -58,7 +58,7 @@ class MonitorUnavailable(Exception):  # noqa: N818
 
 
 class Place(NamedTuple):
-    """Monitor file of a domain.
+    """File that reports the bandwidth of a resctrl group on one domain.
 
     :param domain: number in the name of its directory, without leading zeros;
         followed by the number of the node if the domain is divided (``0/1``).
@@ -73,7 +73,9 @@ class Place(NamedTuple):
 
 @dataclass(frozen=True)
 class Host:
-    """Facts of a host that are constant while resctrl stays mounted.
+    """NUMA nodes and bandwidth monitors of a host.
+
+    They are constant while resctrl stays mounted.
 
     :param title: name of the dialect in output.
     :param dialect: None if the host does not control bandwidth or its schemata

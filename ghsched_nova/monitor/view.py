@@ -47,7 +47,7 @@ ShortTimes = Mapping[service_level.Key, service_level.ShortTime]
 
 @dataclass(frozen=True)
 class Group:
-    """Group of resctrl.
+    """Resctrl group.
 
     :param name: path below the root; empty for the root group.
     :param number: inode number, which distinguishes the group from an earlier

@@ -69,7 +69,7 @@ def install_in_compute() -> None:
 
 @dataclass(frozen=True)
 class Destination:
-    """The host that a live migration claims on.
+    """Destination host of a live migration, with the guest's allocation.
 
     :param uuid: of the compute node, and of its root provider.
     :param nodes: host NUMA nodes.
@@ -85,7 +85,9 @@ class Destination:
     nearest: Mapping[int, int] = field(default_factory=dict)
 
     def map_pfs_to_nodes(self, device_numa: str) -> dict[str, int | None]:
-        """Return the host NUMA node that the VFs of each PF count for.
+        """Return the host NUMA node to which the VFs of each PF are counted.
+
+        For a PF on a node without CPUs it may be the nearest node with CPUs.
 
         :param device_numa: value of ``ghsched:device_numa``.
         """
@@ -134,6 +136,8 @@ def _describe_destination(tracker: Any, node: Any, allocs: Any) -> Destination:
 
 def _make_limits(node: Any, order: Sequence[int]) -> Any:
     """Return NUMA limits that name the host node of each guest NUMA node.
+
+    Nova then claims these nodes.
 
     :param node: Nova's ComputeNode, which has the allocation ratios.
     :param order: host NUMA node of each guest NUMA node.

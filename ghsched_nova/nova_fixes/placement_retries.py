@@ -72,7 +72,10 @@ def _delete_with_retries(original: Callable[...,
 
 
 def _has_ghsched_allocation(client: Any, context: Any, consumer: str) -> bool:
-    """Whether a consumer has an allocation of a ghsched resource class."""
+    """Whether a consumer's allocation has a resource class of ghsched.
+
+    :param consumer: UUID of the server.
+    """
     held = client.get_allocs_for_consumer(context, consumer)
     return any(names.OUR_CLASSES & set(part['resources'])
                for part in held['allocations'].values())

@@ -55,7 +55,7 @@ class SeamsDiffer(Exception):
 
 @dataclass(frozen=True)
 class Seam:
-    """A name of Nova that ghsched relies on.
+    """Function or attribute of Nova that ghsched relies on.
 
     :param parameters: of a function; None for an attribute or a constant.
     :param since: release that brought a parameter. We hand these on and use
@@ -93,9 +93,9 @@ _replacing = threading.RLock()
 
 def make_seam_decorator(
         *processes: str) -> Callable[..., Callable[[_Used], _Used]]:
-    """Make a decorator that declares that a function uses a function of Nova.
+    """Make a decorator that declares that a function uses a Nova function.
 
-    Such a function of Nova is called a seam. All seams are compared with the
+    Such a Nova function is called a seam. All seams are compared with the
     installed Nova when a service starts.
 
     :param processes: services of Nova in which ghsched uses the functions.
@@ -114,7 +114,7 @@ def make_seam_decorator(
 
 
 def _add_seam(seam: Seam) -> None:
-    """Add a function of Nova to the table of functions that ghsched uses.
+    """Add a Nova function to the table of functions that ghsched relies on.
 
     Several modules may declare the same function.
 
@@ -130,7 +130,7 @@ def _add_seam(seam: Seam) -> None:
 
 
 def load_all_seams() -> None:
-    """Import all modules that declare which functions of Nova ghsched uses.
+    """Import all modules that declare which Nova functions ghsched uses.
 
     The table of these functions is complete afterwards.
     """
@@ -157,7 +157,7 @@ def get_expected_parameters(release: int, names: Iterable[str] | None = None,
 
 
 def find_owner(name: str) -> tuple[Any, str]:
-    """Return the module or class of Nova in which a dotted name is defined.
+    """Return the Nova module or class in which a dotted name is defined.
 
     :returns: the module or class, and the last part of the name.
     :raises AttributeError: if Nova has no such module or class.
@@ -175,7 +175,7 @@ def find_owner(name: str) -> tuple[Any, str]:
 def replace_function(name: str,
                      function: Callable[..., Any],
                      of: Any = None) -> None:
-    """Replace a function of Nova by another function, once.
+    """Replace a Nova function by a function of ghsched, once.
 
     A second call with the same function changes nothing; another function is
     wrapped around the first.
@@ -216,7 +216,12 @@ _OURS = '_ghsched_wrapped'
 
 def _record_replacement(name: str, function: Callable[..., Any],
                         original: Any) -> bool:
-    """Record the replacement of a Nova function; return whether it is new."""
+    """Record that a Nova function was replaced; return False if known.
+
+    :param name: dotted name of the function.
+    :param function: the replacement.
+    :param original: Nova's function.
+    """
     if _get_qualified_name(function) in getattr(original, _OURS, ()):
         return False
     record_addition(name, function)
@@ -224,7 +229,7 @@ def _record_replacement(name: str, function: Callable[..., Any],
 
 
 def record_addition(name: str, added: Any) -> None:
-    """Record that ghsched added an object to a list or table of Nova."""
+    """Record that ghsched added an object to one of Nova's lists or tables."""
     with _replacing:
         REPLACED[name] = tuple(dict.fromkeys(
             (*REPLACED.get(name, ()), _get_qualified_name(added))))

@@ -37,7 +37,7 @@ _HIDDEN = ('args', 'kwargs')
 
 @dataclass(frozen=True)
 class Mismatch:
-    """A name of Nova that differs from what ghsched was written for.
+    """Function of Nova that differs from what ghsched expects.
 
     :param expected: parameters; none of an attribute or a constant.
     :param found: its parameters; None if Nova has no such name.

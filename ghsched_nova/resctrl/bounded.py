@@ -123,7 +123,7 @@ def _lower_default_guarantee(
 def _find_raised_domains(
     name: str, reset: int, desired: Iterable[resolve.Desired]
 ) -> set[int]:
-    """Return the resctrl domains where a guest's guarantee needs room.
+    """Return the resctrl domains where a guest needs a raised guarantee.
 
     There a guest's value is higher than that of a new control group.
 

@@ -50,7 +50,7 @@ _INFO = {'L3': 'L3', 'L3CODE': 'L3CODE', 'L3PBM': 'L3'}
 
 @dataclass(frozen=True)
 class Cache:
-    """Ways of the L3 caches of a host, and those that guests can have.
+    """Ways of a host's L3 caches, and those that guests can reserve.
 
     :param lines: of schemata, all of which hold the same.
     :param mask: all ways.
@@ -331,8 +331,9 @@ def get_group_mask(group: schemata.Schemata, line: str, domain: int) -> int:
 def describe_shared_ways(cache: Cache, domains: Iterable[int],
                          first: schemata.Schemata,
                          second: schemata.Schemata) -> str:
-    """Return text on the L3 ways that two control groups share; empty if none.
+    """Describe the L3 ways that two control groups share; empty if none.
 
+    :param cache: L3 caches of the host.
     :param domains: ids of the caches to compare.
     :param first: schemata of the first group.
     :param second: schemata of the second group.

@@ -144,10 +144,11 @@ _Masks = dict[int, dict[str, int]]
 def _assign_masks(cache: caches.Cache, groups: Mapping[str, model.Guest],
                   current: Mapping[str, schemata.Schemata]
                   ) -> tuple[_Masks, list[model.Problem]]:
-    """Assign L3 bit masks to control groups; report groups left without ways.
+    """Assign L3 bit masks to control groups; report those that get none.
 
     :param groups: a guest of each control group, by name of the group.
     :param current: present schemata of each group.
+    :returns: bit masks, and a problem for each group without enough ways.
     """
     masks: _Masks = {}
     lacking: dict[str, int] = {}

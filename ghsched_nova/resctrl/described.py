@@ -62,7 +62,7 @@ _DOMAIN_KINDS: Mapping[str, knobs.DomainKind] = {'L3': 'l3', 'NODE': 'numa'}
 
 @dataclass(frozen=True)
 class Control:
-    """A line of schemata as the kernel describes it.
+    """Schemata line as the kernel describes it below info/.
 
     :param resource: the directory in info/ that it belongs to.
     :param name: of the line, and of the directory of the description.

@@ -43,7 +43,7 @@ _PROC = Path('/proc')
 
 
 class GroupError(Exception):
-    """A guest's control group does not hold what it should.
+    """Error of a change of resctrl, such as a refusal of the kernel.
 
     All of the arguments are plain, so that the error can be made again from
     them on the other side of oslo.privsep.
@@ -77,7 +77,7 @@ class GroupError(Exception):
 
 
 class Files:
-    """All that is done to the file system; tests put their own in place."""
+    """File operations on resctrl; tests use their own."""
 
     def read(self, path: Path) -> str:
         return path.read_text(encoding='utf-8', errors='replace')

@@ -56,7 +56,7 @@ MIB = Unit('MiB/s', 2 ** 20)
 
 @dataclass(frozen=True)
 class Knob:
-    """A line of schemata that holds one part of a guest's policy.
+    """Bandwidth control: a schemata line for one part of a guest's policy.
 
     :param role: the part of the policy.
     :param line: name of the line, exactly.
@@ -97,7 +97,7 @@ class Knob:
     tolerance: int = 0
 
     def can_show(self, value: int) -> bool:
-        """Whether this schemata line can have a value when it is read."""
+        """Whether the kernel can show a given value in this schemata line."""
         lowest = self.minimum if self.lowest is None else self.lowest
         return lowest <= value <= self.maximum
 

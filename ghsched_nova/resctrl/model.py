@@ -66,7 +66,7 @@ _LINE = re.compile(r'[A-Z][A-Z0-9_]{0,31}')
 
 @dataclass(frozen=True)
 class Domain:
-    """A domain of libvirt that runs, whether it has a policy or not.
+    """Running libvirt domain, with or without a bandwidth policy.
 
     :param id: libvirt's number; a new one with each start.
     """
@@ -78,7 +78,7 @@ class Domain:
 
 @dataclass(frozen=True)
 class Guest:
-    """A running domain with a policy that needs a group.
+    """Running domain with a policy that needs a resctrl group.
 
     :param vcpus: the vCPUs that belong into the group.
     :param online: how many of them have a thread at least; the others may be
@@ -130,7 +130,7 @@ class Guest:
 
 @dataclass(frozen=True)
 class Wanted:
-    """The desired state.
+    """Resctrl groups that a host should have, and its running domains.
 
     :param guests: those with a policy.
     :param domains: all that run, those of ``guests`` among them.
@@ -186,7 +186,7 @@ class Wanted:
 
 @dataclass(frozen=True)
 class Group:
-    """A control group as it was found.
+    """Resctrl control group as it was found.
 
     :param tasks: ids of the threads in it.
     :param schemata: None when it was not read, could not be, or when it is a
@@ -209,7 +209,7 @@ class Group:
 
 @dataclass(frozen=True)
 class Counters:
-    """Counters as they were found.
+    """Assignable bandwidth counters of a host as they were found.
 
     :param file: of groups, where their counters are.
     :param free: how many are no group's, by domain.
@@ -224,7 +224,7 @@ class Counters:
 
 @dataclass(frozen=True)
 class Actual:
-    """The actual state.
+    """Resctrl groups and guests' threads as they were found on a host.
 
     :param groups: all control groups by name, and the monitoring groups that
         guests without a control group have or are to lose.
@@ -254,7 +254,7 @@ class Actual:
 
 @dataclass(frozen=True)
 class Action:
-    """A change of a host, and the reason for it.
+    """Change of a host's resctrl, and the reason for it.
 
     :param group: its directory below the root.
     :param guest: UUID of the guest it is for; empty for a removal, and for
@@ -313,8 +313,9 @@ class Problem:
 
 @dataclass(frozen=True)
 class Plan:
-    """Changes of a host in the order in which they are made: removals make
-    room.
+    """Changes of a host's resctrl, in the order in which they are made.
+
+    Removals come first, to free groups for guests that need one.
 
     :param foreign: control groups that belong to nobody here.
     :param unmeasured: guests that asked to be measured, and why they are not.

@@ -234,8 +234,7 @@ def _find_vcpu_threads(guest: Guest, actual: model.Actual) -> dict[int, int]:
 
 
 def _describe_missing_vcpus(guest: Guest, actual: model.Actual) -> str:
-    """Return text on a guest's missing vCPU threads; empty if none is missing.
-    """
+    """Describe a guest's missing vCPU threads; empty if none is missing."""
     vcpus = _find_vcpu_threads(guest, actual)
     if len(vcpus) >= guest.online:
         return ''

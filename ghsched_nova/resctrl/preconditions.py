@@ -68,7 +68,7 @@ class Kernel:
 
 @dataclass(frozen=True)
 class Missing:
-    """A precondition that is not met.
+    """Precondition of bandwidth control that a host does not meet.
 
     :param name: of the precondition, fixed.
     :param text: what was found.

@@ -70,9 +70,9 @@ class PolicyNotHeld(Exception):  # noqa: N818
 
 @dataclass(frozen=True)
 class DomainSetting:
-    """Values that one resctrl domain holds for one guest.
+    """Bandwidth values of a guest on one resctrl domain.
 
-    None stands for a knob that the host has not.
+    None for a control that the host does not have.
 
     :param domain: id in the schemata lines.
     :param host_node: host NUMA node of the domain.
@@ -159,7 +159,7 @@ def resolve_settings(host: resctrl_host.ResctrlHost,
                      host_nodes: Sequence[int]) -> tuple[DomainSetting, ...]:
     """Return the bandwidth settings of a guest for each resctrl domain.
 
-    Guarantees and caps that the host cannot hold exactly are rounded up.
+    Guarantees and caps that the host does not support exactly are rounded up.
 
     :param host: bandwidth control of the host.
     :param policy: bandwidth policy of the guest.

@@ -54,7 +54,7 @@ Readings = Sequence[int | None]
 
 @dataclass(frozen=True)
 class Scale:
-    """Percentages that a line can show.
+    """Percentages that a schemata line can be set to.
 
     :param written: the value to write for each shown one, ascending.
     """
@@ -63,7 +63,8 @@ class Scale:
 
     @classmethod
     def from_readings(cls, readings: Readings) -> 'Scale':
-        """Make a scale, the percentages a line can hold, from measurements.
+        """Make a scale, the percentages a line can be set to, from
+        measurements.
 
         :param readings: percentages shown after each of 0 to 100 was written.
         """
@@ -75,7 +76,7 @@ class Scale:
 
     @property
     def highest_percent(self) -> int:
-        """Highest percentage that a schemata line can hold."""
+        """Highest percentage that the schemata line can be set to."""
         return max(self.written, default=0)
 
     @property
@@ -85,17 +86,15 @@ class Scale:
                 if shown != value}
 
     def find_percent_at_least(self, percent: int) -> int | None:
-        """Round a percentage up to one that the schemata line can hold.
-
-        None if there is none.
+        """Round a percentage up to one that the line can be set to, or None.
         """
         return next((shown for shown in self.written if shown >= percent),
                     None)
 
     def find_percent_at_most(self, percent: float) -> int:
-        """Round a percentage down to one that the schemata line can hold.
+        """Round a percentage down to one that the schemata line can be set to.
 
-        0 if there is none.
+        0 if the line supports none.
         """
         return max((shown for shown in self.written if shown <= percent),
                    default=0)

@@ -224,9 +224,7 @@ def _read_monitoring_groups(
 
 def _count_other_monitors(files: fs.Files, root: Path,
                           names: Iterable[str]) -> int:
-    """Count the host's monitoring groups, except those in shared groups.
-
-    Monitoring groups of guests that share a control group are not counted.
+    """Count monitoring groups, except those of guests in shared groups.
 
     :param names: names of the control groups.
     """

@@ -32,7 +32,7 @@ seam = registry.make_seam_decorator(registry.SCHEDULER)
 
 @dataclass(frozen=True)
 class _Claim:
-    """A claim of one server.
+    """Claim of a server's resources in Placement.
 
     :param client: of Placement, with which it was claimed.
     :param allocations: ``{provider: {'resources': {class: amount}}}`` that the

@@ -75,7 +75,7 @@ Device = tuple[str, str]
 
 @dataclass(frozen=True)
 class NodeNeed:
-    """Resources that a guest NUMA node takes of its host NUMA node.
+    """Resources that a guest NUMA node needs on its host NUMA node.
 
     :param pinned: dedicated CPUs.
     :param shared: vCPUs on shared CPUs.
@@ -95,7 +95,7 @@ class NodeNeed:
 
 @dataclass(frozen=True)
 class Need:
-    """Resources that a request takes of one host.
+    """Resources that a scheduling request needs on one host.
 
     :param groups: resctrl control groups.
     :param steered: whether the host has to run the driver of ghsched.
@@ -120,7 +120,7 @@ class Need:
 
 @dataclass(frozen=True)
 class NodeCapacity:
-    """Resources that a host NUMA node has left.
+    """Free resources of a host NUMA node.
 
     :param cpus: total of dedicated CPUs.
     :param pinned: dedicated CPUs that are left.
@@ -173,7 +173,7 @@ class NodeCapacity:
 
 @dataclass(frozen=True)
 class HostReport:
-    """Report of one host.
+    """Free resources that a compute host reported to Nova's database.
 
     :param updated: changes with each report.
     :param guests: number of guests that the report counts.
@@ -195,7 +195,7 @@ class HostReport:
 
 @dataclass(frozen=True)
 class HostView:
-    """Resources that a host has left at one moment.
+    """Free resources of a host at one moment.
 
     :param rooms: by place of the host NUMA node in the report.
     :param groups: control groups; None if unknown.
@@ -288,7 +288,7 @@ class _Claim:
 
 
 class Host:
-    """A host: its last report, and the claims of this scheduler since then.
+    """Host of the index: its last report, and later claims of this scheduler.
 
     Not safe for threads: :class:`Index` calls the methods under its lock.
 
@@ -439,7 +439,9 @@ def _amounts_grew(old: Mapping[Any, int], new: Mapping[Any, int]) -> bool:
 
 
 class Index:
-    """All hosts of a cloud, shared by the threads of a scheduler process.
+    """Free resources of all hosts of a cloud, kept in memory.
+
+    They are shared by the threads of a scheduler process.
 
     :ivar gains: number of times a host had, or may have had, more than
         before.

@@ -338,7 +338,7 @@ def _parse_cpus(value: Any) -> set[int]:
 
 
 def _get_object_fields(document: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the fields of a serialized versioned object of Nova."""
+    """Return the fields of a serialized Nova versioned object."""
     found: Mapping[str, Any] = document['nova_object.data']
     return found
 
@@ -361,11 +361,12 @@ def _count_free_devices(pools: Any) -> dict[int | None, Counter[Device]]:
 def _add_to_nearest_nodes(devices: dict[int | None, Counter[Device]],
                           cells: Iterable[Mapping[str, Any]],
                           ) -> dict[int | None, Counter[Device]]:
-    """Add devices of NUMA nodes without CPUs to the nearest node with CPUs.
+    """Count devices of nodes without CPUs on the nearest node with CPUs.
 
-    Some flavors may have them there, and what the index finds is checked.
+    Guests of some flavors may use them from there. The index may find too
+    much: its proposals are checked.
 
-    :param devices: number of free devices by host NUMA node.
+    :param devices: number of free devices by host NUMA node; changed in place.
     :param cells: serialized NUMA cells of the host.
     """
     found = dict(devices)

@@ -46,7 +46,7 @@ _WAYS = {'hits': 'index', 'fallbacks': 'index_in_vain', 'others': 'whole',
 
 @dataclass(frozen=True)
 class Figures:
-    """State of the index of one process.
+    """Metrics of one scheduler process's index of hosts.
 
     :param counts: number of requests since the start, by what became of them.
     :param hosts: in the index.

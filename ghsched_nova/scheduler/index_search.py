@@ -67,7 +67,7 @@ class NotForIndex(Exception):
 
 @dataclass
 class Search:
-    """A request that nova-scheduler handles by the index.
+    """State of a scheduling request that is served by the index of hosts.
 
     :ivar tried: UUIDs of hosts that were proposed.
     :ivar states: of those proposed now, by UUID.
@@ -163,7 +163,7 @@ def _list_required_vfs(spec: shared.RequestSpec,
 
 @dataclass(frozen=True)
 class Query:
-    """An allocation candidates query for one host at a time.
+    """Query for allocation candidates, sent to Placement for each host.
 
     :param parameters: all but the host and the traits.
     :param suffixes: of the request groups.

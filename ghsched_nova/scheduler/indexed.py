@@ -61,7 +61,7 @@ class _Current(threading.local):
 
 
 class IndexedScheduler:
-    """The index of one scheduler manager, shared by its threads.
+    """Scheduling by an in-memory index of hosts; shared by threads.
 
     :param manager: ``nova.scheduler.host_manager.HostManager``.
     """

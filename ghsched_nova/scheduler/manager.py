@@ -224,9 +224,9 @@ class GhschedSchedulerManager(manager.SchedulerManager):
 
     def _search_unless_refused(self, indexed: IndexedScheduler, need: Need,
                                context: Any, *args: Any, **kwargs: Any) -> Any:
-        """Select hosts by Nova's search, unless it just refused the like.
+        """Select hosts by Nova's search unless an equal request just failed.
 
-        The index has found no host. A new refusal is cached.
+        Called if the index has found no host. A new refusal is cached.
         """
         spec, gains = kwargs['spec_obj'].obj_clone(), indexed.index.gains
         indexed.refuse_if_cached(spec, need)
@@ -243,10 +243,7 @@ class GhschedSchedulerManager(manager.SchedulerManager):
 
     def _get_all_host_states(self, context: Any, spec_obj: Any,
                              provider_summaries: Any) -> Any:
-        """Return the states of the hosts to filter for a request.
-
-        All hosts with allocation candidates, or those the index proposed.
-        """
+        """Return states of hosts with candidates, or the index's proposals."""
         search = self._indexed and self._indexed.current_search
         if not search:
             return super()._get_all_host_states(context, spec_obj,
@@ -374,7 +371,8 @@ class GhschedSchedulerManager(manager.SchedulerManager):
         return hosts
 
     def _select_hosts(self, *args: Any, **kwargs: Any) -> Any:
-        """Call Nova's select_destinations(); unwrap errors that it raises."""
+        """Call Nova's select_destinations(); unwrap oslo.messaging's errors.
+        """
         try:
             return super().select_destinations(*args, **kwargs)
         except messaging.ExpectedException as expected:

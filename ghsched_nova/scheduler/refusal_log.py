@@ -43,7 +43,9 @@ _LOCK_INTERVAL_S = 0.01
 
 
 class RefusalLog:
-    """Record of refusals in a file, for all processes of a host.
+    """Counts of refused requests by flavor, in a file.
+
+    All scheduler processes of a host share the file.
 
     :param directory: ``[DEFAULT]state_path``.
     """

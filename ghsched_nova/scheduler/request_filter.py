@@ -69,7 +69,9 @@ def parse_policy(spec: shared.RequestSpec) -> policies.GuestPolicy | None:
 
 @dataclass(frozen=True)
 class Try:
-    """A way to ask Placement for a request.
+    """Way to ask Placement for the VFs of a request.
+
+    A request may be tried in several ways.
 
     :param locality: how far they may be, of
         :data:`ghsched_placement.request.LOCALITIES`.

@@ -53,7 +53,9 @@ class Level(NamedTuple):
 
 @dataclass(frozen=True)
 class CapacityClass:
-    """Hosts whose nodes have the same greatest levels.
+    """Class of hosts whose NUMA nodes have equal (rounded) free capacity.
+
+    Only the highest amounts of the nodes count.
 
     :param one: levels that some node reaches; none is below another one.
     :param two: levels that some two nodes reach, likewise.

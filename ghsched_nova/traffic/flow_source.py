@@ -52,7 +52,7 @@ class Flow:
 
 
 class Source(abc.ABC):
-    """Counts flows on this host.
+    """Reader of the network connections of this host.
 
     :ivar floors: by address, bytes of the flows that the last look left out,
         at most; none where it left out none.

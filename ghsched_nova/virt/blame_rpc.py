@@ -62,9 +62,10 @@ class BlameEndpoint:
 
     def blame(self, context: Any, instance_uuid: str,
               prove: bool) -> dict[str, Any]:
-        """Return the report of who disturbs a guest by memory.
+        """Return a report of which guests slow down a guest by memory.
 
-        :param prove: whether other guests may be capped for moments.
+        :param prove: whether other guests may be capped for a moment, to see
+            whether the guest gets faster.
         """
         try:
             return {'report': self._investigator.run(instance_uuid, prove)}
@@ -73,7 +74,13 @@ class BlameEndpoint:
 
 
 def _report_cap(event: str, uuid: str) -> None:
-    """Log and notify the begin or end of a cap of a trial."""
+    """Log, and notify about, the begin or end of a guest's temporary cap.
+
+    The cap shows whether the guest slows down another one.
+
+    :param event: ``start`` or ``end``.
+    :param uuid: UUID of the capped guest.
+    """
     LOG.info('ghsched: %(event)s of a cap on guest %(uuid)s, to find out '
              'whether it disturbs another one',
              {'event': event, 'uuid': uuid})

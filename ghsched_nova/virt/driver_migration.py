@@ -183,11 +183,11 @@ class MigratingDriver(base.DriverBase):
         return result
 
     def _enforce_after_migration(self, instance: Any) -> None:
-        """Enforce the policy of a live-migrated guest; never raise.
+        """Enforce a live-migrated guest's bandwidth policy; never raise.
 
-        The guest already runs here, so an error is logged, and each periodic
-        report of nova-compute retries. If libvirt creates the control group,
-        the cap is enforced from the start.
+        The guest already runs here, so an error is logged, and nova-compute's
+        next periodic reports retry. If libvirt creates the control group, the
+        cap is enforced from the start.
         """
         try:
             guest = self._host.get_guest(instance)

@@ -177,8 +177,7 @@ class ReportingDriver(base.DriverBase):
         return topology
 
     def _find_nearest_nodes(self, cells: Iterable[Any]) -> dict[int, int]:
-        """Return the nearest node with CPUs of each host NUMA node without
-        CPUs.
+        """Return, by host node without CPUs, the nearest node with CPUs.
 
         The nearest node reports a pseudo physical network for each of them.
 

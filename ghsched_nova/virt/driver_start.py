@@ -180,9 +180,9 @@ class StartingDriver(base.DriverBase):
         return guest
 
     def _must_start_paused(self, xml: str) -> bool:
-        """Whether a guest must start paused until its policy is enforced.
+        """Whether a guest must start paused until its bandwidth is limited.
 
-        Otherwise its vCPUs would first run without bandwidth limits.
+        A guest with a bandwidth policy must not run without its limits.
         """
         return desired.may_have_policy(xml) or self._ghsched.has_default_cap
 
@@ -256,7 +256,7 @@ class StartingDriver(base.DriverBase):
                 self._reconcile_or_stop(guest, instance)
 
     def _reconcile_or_stop(self, guest: Any, instance: Any) -> None:
-        """Enforce a guest's policy, or stop the guest if that fails.
+        """Enforce a guest's bandwidth policy; stop the guest if that fails.
 
         A guest without a policy is not stopped, because it has no guarantee.
 
