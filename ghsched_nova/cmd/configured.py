@@ -65,6 +65,19 @@ def read_state_path(files: Sequence[str] | None = None) -> Path:
     return Path(options.state_path)
 
 
+def find_state_path() -> Path:
+    """Return nova-compute's ``[DEFAULT]state_path``.
+
+    The default of Nova if the configuration cannot be read.
+    """
+    from oslo_config import cfg
+
+    try:
+        return read_state_path()
+    except cfg.Error:
+        return Path('/var/lib/nova')
+
+
 def list_nova_conf_files(directory: Path = Path('/etc/nova')) -> list[str]:
     """Return the configuration files that Nova services read, in order."""
     from oslo_config import cfg

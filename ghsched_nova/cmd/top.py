@@ -37,11 +37,16 @@ from typing import NoReturn
 
 from ghsched_nova.cmd import configured
 from ghsched_nova.cmd import console
+from ghsched_nova.monitor import top_history
 from ghsched_nova.monitor import top_output
 from ghsched_nova.monitor import top_screen
 from ghsched_nova.monitor import top_source
 from ghsched_nova.monitor import topology
 from ghsched_placement import exits
+from ghsched_placement import usage_history
+
+#: File with the bandwidth of the last hours in nova-compute's state_path.
+HISTORY = 'ghsched-history.json'
 
 #: The other screen, without a cursor; and back.
 _BEGIN, _END = '\x1b[?1049h\x1b[?25l', '\x1b[?25h\x1b[?1049l'
@@ -73,15 +78,27 @@ def make_parser() -> argparse.ArgumentParser:
     top.add_argument('-g', '--guest', default='', metavar='TEXT',
                      help='show only guests whose name, UUID or domain '
                           'contains TEXT')
+    top.add_argument('--load', action='store_true',
+                     help='show load and waiting of NUMA nodes and guests as '
+                          'well; reads several files per vCPU')
+    _add_record_options(top)
+    return top
+
+
+def _add_record_options(top: argparse.ArgumentParser) -> None:
+    """Add the options that read records of nova-compute."""
     top.add_argument('--service-levels', type=Path, metavar='FILE',
                      help='show in what part of this month guests got less '
                           'than their guarantees, from '
                           'ghsched-service-levels.json in the state_path of '
                           'nova-compute')
-    top.add_argument('--load', action='store_true',
-                     help='show load and waiting of NUMA nodes and guests as '
-                          'well; reads several files per vCPU')
-    return top
+    top.add_argument('--since', type=_parse_minutes, metavar='TIME',
+                     help='print once who used most bandwidth in the last '
+                          'minutes or hours, e.g. 30m or 1h, from the record '
+                          'of nova-compute')
+    top.add_argument('--history', type=Path, metavar='FILE',
+                     help='record for --since (default: ghsched-history.json '
+                          'in the state_path of nova-compute)')
 
 
 def _parse_delay(text: str) -> float:
@@ -96,6 +113,14 @@ def _parse_delay(text: str) -> float:
     return seconds
 
 
+def _parse_minutes(text: str) -> int:
+    """Parse a command-line argument as a number of minutes."""
+    try:
+        return top_history.parse_minutes(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
+
+
 def _parse_frame_count(text: str) -> int:
     """Parse a command-line argument as a positive number of updates."""
     if not (text.isascii() and text.isdigit() and 0 < int(text) < 10 ** 9):
@@ -106,6 +131,8 @@ def _parse_frame_count(text: str) -> int:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run ``ghsched-top`` and return its exit status."""
     arguments = make_parser().parse_args(argv)
+    if arguments.since:
+        return _print_uses(arguments)
     if not arguments.node_bandwidth:
         arguments.node_bandwidth = configured.read_node_bandwidth()
     source = dataclasses.replace(
@@ -129,6 +156,25 @@ def main(argv: Sequence[str] | None = None) -> int:
         console.discard_output()
     except KeyboardInterrupt:
         pass
+    return exits.DONE
+
+
+def _print_uses(arguments: argparse.Namespace) -> int:
+    """Print who used most bandwidth; return the exit status."""
+    try:
+        path = arguments.history or configured.find_state_path() / HISTORY
+        history = usage_history.from_file(path)
+    except OSError as error:
+        print(f'ghsched-top: cannot read the record of nova-compute: {error}',
+              file=sys.stderr)
+        return exits.COULD_NOT
+    now = time.time()
+    uses = top_history.list_uses_since(history, arguments.since, now,
+                                       arguments.guest)
+    if arguments.reverse:
+        uses.reverse()
+    print(top_history.render_uses_as_json(uses, history, now, arguments.since)
+          if arguments.json else top_history.render_uses(uses, history))
     return exits.DONE
 
 

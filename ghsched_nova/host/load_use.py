@@ -130,15 +130,16 @@ def list_guests_and_policies(
     """Return the running guests, each with its policy and owner if known."""
     found = []
     for one in running:
-        policy, project, flavor = None, '', ''
+        policy, project, flavor, server = None, '', '', ''
         try:
             policy = one.policy
             if policy:
                 project = metadata.read_project_id(one.root)
                 flavor = metadata.read_flavor_name(one.root)
+                server = metadata.read_server_name(one.root)
         except (metadata.MetadataError, etree.XMLSyntaxError):
             pass
         found.append(view.Guest(one.domain.name, one.domain.uuid,
-                                one.domain.id, policy, project=project,
-                                flavor=flavor))
+                                one.domain.id, policy, server=server,
+                                project=project, flavor=flavor))
     return found

@@ -292,7 +292,7 @@ class Page:
             columns.insert(_CACHED, _SHORT_TIME_TITLE)
             for row, entry in zip(cells, shown, strict=True):
                 row.insert(_CACHED, _format_short_time(entry.short))
-        titles, *rows = _align_table_columns(columns, cells, 2, _LEAST)
+        titles, *rows = align_table_columns(columns, cells, 2, _LEAST)
         lines = [*map(Line, (*self.head, titles))][first:end]
         return lines + [
             Line(text, _is_limited_below_policy(entry.row))
@@ -323,7 +323,7 @@ def make_top_page(
         for usage in snapshot.guests if usage.guest.problem]
     lines += ['', *_format_node_lines(snapshot), '']
     if loaded and measured:
-        lines += _align_table_columns(
+        lines += align_table_columns(
             top_load.NODE_TITLES, top_load.format_node_load_rows(measured), 1)
         lines.append('')
     guests = [one for one in snapshot.guests if _matches(one, name_filter)]
@@ -374,7 +374,7 @@ def _format_node_lines(snapshot: view.Snapshot) -> list[str]:
                    for node in snapshot.nodes]
         for row, chance in itertools.zip_longest(rows, chances):
             row.append('-' if chance is None else f'{100 * chance:.2g}')
-    return _align_table_columns(titles, rows, 1)
+    return align_table_columns(titles, rows, 1)
 
 
 def _total_row(snapshot: view.Snapshot) -> Row:
@@ -533,7 +533,7 @@ def clip_text_to_columns(text: str, first: int, columns: int) -> str:
     return ''.join(found)
 
 
-def _align_table_columns(
+def align_table_columns(
         titles: Sequence[str], rows: Sequence[Row], left_aligned: int,
         min_widths: Sequence[int] = ()) -> list[str]:
     """Return the lines of a text table with aligned columns, titles first.

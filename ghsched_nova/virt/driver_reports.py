@@ -28,6 +28,7 @@ from ghsched_nova.host import blame_record
 from ghsched_nova.host import burst_use
 from ghsched_nova.host import desired
 from ghsched_nova.host import headroom_report
+from ghsched_nova.host import history_use
 from ghsched_nova.host import load_use
 from ghsched_nova.host import pci_providers
 from ghsched_nova.host import service_level_use
@@ -75,10 +76,12 @@ class ReportingDriver(base.DriverBase):
             Path(shared.config().state_path) / service_level_use.FILE)
         self._blame_record = blame_record.BlameRecord(
             Path(shared.config().state_path) / blame_record.FILE)
+        self._history = history_use.HistoryUse(
+            Path(shared.config().state_path) / history_use.FILE)
         self._diagnostics = guest_diagnostics.GuestDiagnostics(
             bandwidth_use.BandwidthUse(shared.config().ghsched),
             self._ghsched, lambda: self._load_use.load,
-            lambda: self._burst_use.records)
+            lambda: self._burst_use.records, lambda: self._history.history)
         self._traffic = traffic_report.GuestTraffic(shared.config().ghsched)
 
     def update_provider_tree(self, provider_tree: Any, nodename: str,
@@ -206,6 +209,7 @@ class ReportingDriver(base.DriverBase):
         self._service_levels.record_period(
             bandwidth, self._load_use.load, self._ghsched.not_held,
             self._ghsched.uncounted, time.time())
+        self._history.record_period(bandwidth, time.time())
         return self._add_headroom(resources)
 
     def _notify_bottleneck(self, change: bottleneck.Change,

@@ -43,6 +43,7 @@ from ghsched_placement import burst_record
 from ghsched_placement import diagnostics
 from ghsched_placement import load
 from ghsched_placement.policy import GuestPolicy
+from ghsched_placement import usage_history
 
 LOG = logging.getLogger(__name__)
 
@@ -61,16 +62,20 @@ class GuestDiagnostics:
     :param host: engine that enforces policies on this host.
     :param measured: returns the last measured load.
     :param bursts: returns the burst records by host NUMA node.
+    :param history: returns the bandwidth of guests in the last hours.
     """
 
     def __init__(self, use: bandwidth_use.BandwidthUse,
                  host: engine.HostEngine,
                  measured: Callable[[], load.Load | None] = lambda: None,
-                 bursts: Bursts = dict) -> None:
+                 bursts: Bursts = dict,
+                 history: Callable[[], usage_history.History] =
+                 usage_history.History) -> None:
         self._use = use
         self._host = host
         self._measured = measured
         self._bursts = bursts
+        self._history = history
         self._listing = threading.Lock()
         self._listed: tuple[float, tuple[str, ...],
                             tuple[str, ...]] | None = None
@@ -92,6 +97,8 @@ class GuestDiagnostics:
             diagnostics_of_nova |= load.to_guest_diagnostics(
                 measured, guest.uuid)
         try:
+            diagnostics_of_nova |= usage_history.to_diagnostics(
+                self._history(), guest.uuid)
             policy = metadata.read_policy(guest.get_xml_desc())
             if policy is not None:
                 report = self._try_making_report(view.Guest(

@@ -32,6 +32,7 @@ from ghsched_placement.osc import host as hosts
 from ghsched_placement.osc import http
 from ghsched_placement.osc import node_classes
 from ghsched_placement.osc import observe
+from ghsched_placement.osc import server_history
 from ghsched_placement import policy as policies
 
 COLUMNS = (
@@ -81,12 +82,20 @@ class ShowServerBandwidth(base.Lister):
         parser = super().get_parser(prog_name)
         parser.add_argument('server', metavar='<server>',
                             help='Server (name or ID)')
+        parser.add_argument(
+            '--history', action='store_true',
+            help='Show the mean bandwidth of each minute of the last hours, '
+                 'as the present host of the server has measured it')
         return parser
 
     def take_action(self, parsed_args: argparse.Namespace
                     ) -> tuple[tuple[str, ...], list[tuple[Any, ...]]]:
         client = clients.get_client(self.app)
         record = client.find_server(parsed_args.server)
+        if parsed_args.history:
+            parsed_args.long = True     # a table of its own, with all columns
+            return (server_history.COLUMNS,
+                    server_history.list_history_rows(client, record))
         guest = collect_server_records(client, record, self.log.warning)
         return COLUMNS, list(list_node_rows(guest))
 

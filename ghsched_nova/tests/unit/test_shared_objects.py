@@ -113,6 +113,8 @@ STRESSED = {
     'ghsched_nova.host.engine.HostEngine':
         _HOST + 'EngineStressTest'
         '.test_engine_under_native_threads_keeps_the_newest_reasons',
+    'ghsched_nova.host.history_use.HistoryUse':
+        _REPORT + 'test_history_under_native_threads_counts_no_time_twice',
     'ghsched_nova.virt.guest_diagnostics.GuestDiagnostics': _UNIT + (
         'virt.test_guest_diagnostics.ThreadsTest'
         '.test_diagnostics_of_many_threads_are_whole_and_listed_once'),

@@ -26,6 +26,7 @@ from ghsched_nova import conf
 from ghsched_nova.host import burst_use
 from ghsched_nova.host import engine
 from ghsched_nova.host import guest_move
+from ghsched_nova.host import history_use
 from ghsched_nova.host import load_use
 from ghsched_nova.host import protection_events
 from ghsched_nova.host import readings
@@ -170,6 +171,28 @@ class ReportStressTest(base.TestCase):
         self.assertLessEqual(level.seconds, level.seen - 1000)
         self.assertEqual(use.levels, service_level_use.ServiceLevelUse(
             self.top / 'levels').levels)
+
+    def test_history_under_native_threads_counts_no_time_twice(self):
+        use = history_use.HistoryUse(self.top / 'history')
+        found = test_service_level_use.snapshot(
+            test_service_level_use.guest(100.0))
+        clock = iter(range(1200, 10 ** 9))
+
+        def watch(_chance):
+            assert set(use.history.minutes) <= {('u', 0), ('', 0)}
+
+        self.assertEqual([], threads.stress(
+            [lambda _chance: use.record_period(found, next(clock))] * 4
+            + [watch] * 2,
+            2))
+        self.assertEqual('', self.log.output)
+        for minutes in use.history.minutes.values():
+            self.assertLessEqual(sum(one.seconds for one in minutes),
+                                 next(clock) - 1200)
+            self.assertLessEqual(max(one.seconds for one in minutes), 60.0)
+        self.assertEqual(
+            use.history.minutes,
+            history_use.HistoryUse(self.top / 'history').history.minutes)
 
     def test_load_use_under_native_threads_samples_one_at_a_time(self):
         inside, told = [], []

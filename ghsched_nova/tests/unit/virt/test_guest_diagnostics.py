@@ -33,6 +33,7 @@ from ghsched_placement.policy import GuestPolicy
 from ghsched_placement.policy import NodePolicy
 from ghsched_placement.tests import base
 from ghsched_placement.tests.fixtures import threads
+from ghsched_placement import usage_history
 
 GROUP = 'ghsched-' + trees.UUID
 
@@ -49,7 +50,7 @@ class GuestDiagnosticsTestCase(base.TestCase):
             GuestPolicy((node,)), (1,), shared))
 
     def asked(self, dialect, lines=(), group=GROUP, guests=1,
-              missing_devices=()):
+              missing_devices=(), history=usage_history.History):
         """Return a function that requests the diagnostics of a guest."""
         self.host = trees.Host(dialect)
         self.addCleanup(self.host.remove)
@@ -66,7 +67,7 @@ class GuestDiagnosticsTestCase(base.TestCase):
             desired.Running(model.Domain(f'{number}', number, 'x'), self.xml)
             for number in range(1, guests)]
         found = guest_diagnostics.GuestDiagnostics(
-            bandwidth_use.BandwidthUse(section), own_engine)
+            bandwidth_use.BandwidthUse(section), own_engine, history=history)
         guest = types.SimpleNamespace(
             name='instance-1', uuid=trees.UUID, id=7,
             get_xml_desc=lambda: self.xml)
@@ -87,6 +88,16 @@ class GuestDiagnosticsTest(GuestDiagnosticsTestCase):
             found.get_limits_by_host_node()[1])
         self.assertEqual([0, 1], [node.host_node for node in found.host])
         self.assertEqual(trees.CAPACITY, found.host[1].capacity)
+
+    def test_diagnostics_have_the_guests_own_last_hours(self):
+        key = usage_history.Key(trees.UUID, 1)
+        minutes = (usage_history.Minute(5, 60.0, 7.0),)
+        found = self.asked('openeuler66', history=lambda: (
+            usage_history.History({key: minutes,
+                                   usage_history.Key('x', 1): minutes})))()
+        self.assertEqual(
+            {key: minutes},
+            usage_history.from_diagnostics(found).minutes)
 
     def test_rounding_by_the_host_is_as_wanted(self):
         for dialect, asked, lines, shown in (

@@ -1,0 +1,101 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""History of the bandwidth of this host's guests, added with each report."""
+
+from collections.abc import Iterator
+from pathlib import Path
+import threading
+
+from oslo_log import log as logging
+
+from ghsched_nova import atomic_file
+from ghsched_nova.monitor import load_rates
+from ghsched_nova.monitor import view
+from ghsched_placement import usage_history
+from ghsched_placement.usage_history import Key
+
+LOG = logging.getLogger(__name__)
+
+#: Name of the file in Nova's state_path.
+FILE = 'ghsched-history.json'
+
+#: Seconds that one period counts at most, as those of service levels.
+PERIOD_MAX_S = 600.0
+
+
+class HistoryUse:
+    """Record of the bandwidth in each of the last minutes; thread-safe.
+
+    :param path: file that preserves the record over restarts of nova-compute,
+        and shows it to ``ghsched-top``.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._adding = threading.Lock()
+        # Replaced as a whole, so that readers do not wait for the disk.
+        self.history = _read_history(path)
+        self._last: float | None = None
+
+    def record_period(self, snapshot: view.Snapshot | None,
+                      now: float) -> None:
+        """Add the time since the last report to the record; never raises.
+
+        :param snapshot: bandwidth since the last report; None if unknown.
+        :param now: seconds since 1970.
+        """
+        try:
+            with self._adding:
+                last = self._last
+                if last is not None and now <= last:
+                    return      # overtaken by a later report
+                self._last = now
+                if snapshot is None or last is None:
+                    return
+                self.history = usage_history.add_period(
+                    self.history, make_period(
+                        snapshot, max(last, now - PERIOD_MAX_S), now))
+                if self.history.minutes:
+                    atomic_file.write_file(
+                        self._path, usage_history.to_json(self.history))
+        except Exception as error:
+            LOG.warning('ghsched: cannot record the bandwidth of guests, '
+                        'retrying with the next report: %r', error)
+
+
+def make_period(snapshot: view.Snapshot, start: float,
+                end: float) -> usage_history.Period:
+    """Return the complete bandwidth figures of a period for the history."""
+    known = load_rates.extract_known_bandwidth(snapshot)
+    return usage_history.Period(
+        start, end,
+        {**{Key(*key): rate for key, rate in known.guests.items() if key[0]},
+         **{Key('', node): rate for node, rate in known.used.items()}},
+        dict(_yield_names(snapshot)), known.capacity)
+
+
+def _yield_names(snapshot: view.Snapshot) -> Iterator[tuple[str, str]]:
+    for usage in snapshot.guests:
+        yield usage.guest.uuid, usage.guest.title
+
+
+def _read_history(path: Path) -> usage_history.History:
+    """Read the record of a host from a file; empty if it cannot be read."""
+    try:
+        return usage_history.from_file(path)
+    except FileNotFoundError:
+        pass
+    except OSError as error:
+        LOG.warning('ghsched: cannot read the bandwidth of guests in the last '
+                    'hours, starting a new record: %s', error)
+    return usage_history.History()

@@ -1,0 +1,76 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+from pathlib import Path
+
+import fixtures
+
+from ghsched_nova.host import history_use
+from ghsched_nova.tests.unit.host import test_service_level_use
+from ghsched_placement.tests import base
+from ghsched_placement.usage_history import Key
+from ghsched_placement.usage_history import Minute
+
+guest = test_service_level_use.guest
+snapshot = test_service_level_use.snapshot
+
+
+class HistoryUseTest(base.TestCase):
+
+    def setUp(self):
+        super().setUp()
+        self.log = self.useFixture(fixtures.FakeLogger(level=30))
+        self.path = Path(self.useFixture(fixtures.TempDir()).path, 'history')
+        self.use = history_use.HistoryUse(self.path)
+
+    def test_history_of_reports_has_minute_means_and_is_kept_in_the_file(self):
+        for now, used in ((1200.0, 9.0), (1230.0, 10.0), (1290.0, 40.0)):
+            self.use.record_period(snapshot(guest(used)), now)
+        self.assertEqual(
+            {Key('u', 0): (Minute(20, 60.0, 25.0), Minute(21, 30.0, 40.0)),
+             Key('', 0): (Minute(20, 60.0, 500.0), Minute(21, 30.0, 500.0))},
+            self.use.history.minutes)
+        self.assertEqual(({'u': 'instance-1'}, {0: 1000.0}),
+                         (self.use.history.names, self.use.history.capacity))
+        self.assertEqual(self.use.history,
+                         history_use.HistoryUse(self.path).history)
+
+    def test_unknown_bandwidth_and_a_long_pause_add_no_time(self):
+        for now, used in ((1200.0, 9.0), (1260.0, None), (9060.0, 10.0)):
+            self.use.record_period(snapshot(guest(used)), now)
+        minutes = self.use.history.minutes[Key('u', 0)]
+        self.assertEqual(600.0, sum(one.seconds for one in minutes))
+
+    def test_host_without_bandwidth_writes_nothing(self):
+        for now in (1000.0, 1060.0):
+            self.use.record_period(None, now)
+        self.assertFalse(self.path.exists())
+
+    def test_error_is_logged_and_not_raised(self):
+        self.use = history_use.HistoryUse(Path('/none/history'))
+        for now in (1000.0, 1060.0):
+            self.use.record_period(snapshot(guest(100.0)), now)
+        self.assertIn('cannot record the bandwidth of guests, retrying with '
+                      'the next report', self.log.output)
+        self.assertEqual({Key('u', 0), Key('', 0)},
+                         set(self.use.history.minutes))
+
+    def test_link_in_place_of_the_record_is_logged_and_replaced(self):
+        other = self.path.with_name('other')
+        other.write_text('{}')
+        self.path.symlink_to(other)
+        use = history_use.HistoryUse(self.path)
+        self.assertIn('starting a new record', self.log.output)
+        for now in (1000.0, 1060.0):
+            use.record_period(snapshot(guest(100.0)), now)
+        self.assertFalse(self.path.is_symlink())
+        self.assertEqual('{}', other.read_text())

@@ -1,0 +1,334 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""Bandwidth of servers in each minute of the last hours (pure).
+
+nova-compute adds the time between its reports. A period that spans several
+minutes adds to each of them the seconds that it has in common with it.
+"""
+
+from collections.abc import Iterable
+from collections.abc import Iterator
+from collections.abc import Mapping
+from collections.abc import Sequence
+from dataclasses import dataclass
+from dataclasses import field
+import itertools
+import json
+import math
+import os
+from pathlib import Path
+import stat
+from typing import Any
+from typing import NamedTuple
+
+from ghsched_placement import wire
+
+VERSION = 1
+#: Key of a server's history in Nova's server diagnostics.
+KEY = 'ghsched_history'
+
+MINUTE_S = 60
+#: Minutes that are kept at most, with the current one.
+MINUTES_KEPT = 360
+#: Servers on a host NUMA node that are kept at most; the newest stay.
+SERVERS_KEPT = 2048
+#: Minutes of all servers together that are kept at most.
+ENTRIES_KEPT = 65536
+#: Characters of a server's name that are kept.
+NAME_LENGTH = 64
+#: Minutes and host NUMA nodes in the diagnostics of a server.
+MINUTES_REPORTED = 180
+NODES_REPORTED = 16
+#: Bytes of a record at most; a longer file is not read.
+LONGEST = 4 * 2 ** 20
+
+
+class Key(NamedTuple):
+    """Server on a host NUMA node, by its UUID; empty for the whole node."""
+
+    server: str
+    node: int
+
+
+class Minute(NamedTuple):
+    """Bandwidth of a server in one minute.
+
+    :param number: minutes since 1970.
+    :param seconds: time of the minute that was measured.
+    :param rate: mean over this time in bytes per second.
+    """
+
+    number: int
+    seconds: float
+    rate: float
+
+
+@dataclass(frozen=True)
+class History:
+    """Bandwidth of a host's servers in each of the last minutes.
+
+    :param minutes: measured minutes of a server, the oldest first.
+    :param names: name of a server, by its UUID.
+    :param capacity: bytes per second that a host NUMA node can deliver.
+    """
+
+    minutes: Mapping[Key, tuple[Minute, ...]] = field(default_factory=dict)
+    names: Mapping[str, str] = field(default_factory=dict)
+    capacity: Mapping[int, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Period:
+    """Bandwidth of a host's servers in one period, bytes per second.
+
+    :param start: seconds since 1970.
+    :param end: seconds since 1970.
+    """
+
+    start: float
+    end: float
+    rates: Mapping[Key, float] = field(default_factory=dict)
+    names: Mapping[str, str] = field(default_factory=dict)
+    capacity: Mapping[int, float] = field(default_factory=dict)
+
+
+def to_minute_number(time: float) -> int:
+    """Return the minutes since 1970 at a time in seconds since 1970."""
+    return int(time // MINUTE_S)
+
+
+def add_period(before: History, period: Period) -> History:
+    """Return the history of a host with one more period added.
+
+    Minutes after the end of the period are dropped: the clock was set back.
+    """
+    now = to_minute_number(period.end)
+    parts = tuple(_split_into_minutes(period.start, period.end))
+    minutes = {}
+    for key in {**before.minutes, **period.rates}:
+        rate = period.rates.get(key)
+        found = _add_parts(before.minutes.get(key, ()),
+                           () if rate is None else parts, rate or 0.0, now)
+        if found:
+            minutes[key] = found
+    minutes = _limit_servers(minutes)
+    servers = {key.server for key in minutes}
+    return History(
+        minutes,
+        {server: name[:NAME_LENGTH] for server, name
+         in {**before.names, **period.names}.items() if server in servers},
+        dict(itertools.islice(period.capacity.items(), SERVERS_KEPT)))
+
+
+def _split_into_minutes(start: float, end: float
+                        ) -> Iterator[tuple[int, float]]:
+    """Yield each minute of a period and how many of its seconds are in it."""
+    first = max(to_minute_number(start),
+                to_minute_number(end) - MINUTES_KEPT + 1)
+    for number in range(first, to_minute_number(end) + 1):
+        seconds = (min(end, (number + 1) * MINUTE_S)
+                   - max(start, number * MINUTE_S))
+        if seconds > 0:
+            yield number, seconds
+
+
+def _add_parts(before: Sequence[Minute], parts: Sequence[tuple[int, float]],
+               rate: float, now: int) -> tuple[Minute, ...]:
+    """Return a server's minutes with parts of minutes added.
+
+    :param parts: minutes with the seconds to add to each.
+    :param now: number of the current minute.
+    """
+    oldest = now - MINUTES_KEPT + 1
+    kept = [one for one in before if oldest <= one.number <= now]
+    if not parts:
+        return tuple(kept)
+    first = parts[0][0]
+    # Nearly all minutes end before the period begins.
+    untouched = [one for one in kept if one.number < first]
+    changed = {one.number: one for one in kept[len(untouched):]}
+    for number, seconds in parts:
+        old = changed.get(number, Minute(number, 0.0, 0.0))
+        # A clock that was set back measures a minute twice.
+        total = old.seconds + seconds
+        changed[number] = Minute(
+            number, total, (old.seconds * old.rate + seconds * rate) / total)
+    return (*untouched, *(changed[number] for number in sorted(changed)))
+
+
+def _limit_servers(minutes: Mapping[Key, tuple[Minute, ...]]
+                   ) -> dict[Key, tuple[Minute, ...]]:
+    """Drop servers and minutes above the limits, the oldest ones first."""
+    newest = sorted(minutes, key=lambda key: minutes[key][-1].number,
+                    reverse=True)[:SERVERS_KEPT]
+    each = ENTRIES_KEPT // max(1, len(newest))
+    return {key: minutes[key][-each:] for key in newest}
+
+
+# -- who used most ------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Use:
+    """Bandwidth that a server has used on a host NUMA node in some minutes.
+
+    :param seconds: time that was measured.
+    :param moved: bytes.
+    :param peak: highest mean of one minute in bytes per second.
+    """
+
+    key: Key
+    name: str
+    seconds: float
+    moved: float
+    peak: float
+
+    @property
+    def rate(self) -> float:
+        """Mean over the measured time in bytes per second."""
+        return self.moved / self.seconds if self.seconds else 0.0
+
+
+def list_uses(history: History, first: int) -> list[Use]:
+    """Return what each server has used since a minute, the largest first.
+
+    :param first: number of the first minute.
+    """
+    found = []
+    for key, minutes in history.minutes.items():
+        chosen = [one for one in minutes if one.number >= first]
+        if chosen:
+            found.append(Use(
+                key, history.names.get(key.server, ''),
+                math.fsum(one.seconds for one in chosen),
+                math.fsum(one.seconds * one.rate for one in chosen),
+                max(one.rate for one in chosen)))
+    return sorted(found, key=lambda use: (-use.moved, use.name, use.key))
+
+
+# -- JSON ---------------------------------------------------------------------
+
+
+def to_json(history: History) -> str:
+    """Return the history of a host as JSON."""
+    return json.dumps({
+        'version': VERSION, 'names': dict(history.names),
+        'capacity': [[node, round(rate)]
+                     for node, rate in history.capacity.items()],
+        'minutes': [[*key, _pack_minutes(minutes)]
+                    for key, minutes in history.minutes.items()],
+    }, separators=(',', ':'))
+
+
+def _pack_minutes(minutes: Iterable[Minute]) -> list[float]:
+    """Return minutes as numbers: those since the last one, seconds, rate."""
+    packed: list[float] = []
+    last = 0
+    for number, seconds, rate in minutes:
+        packed += (number - last, round(seconds, 2), round(rate))
+        last = number
+    return packed
+
+
+def from_json(text: str) -> History:
+    """Parse the history of a host; empty if the text is malformed."""
+    return wire.parse_record(text, VERSION, _parse_history) or History()
+
+
+def from_file(path: Path) -> History:
+    """Read the history of a host from a JSON file; empty if it is malformed.
+
+    :raises OSError: if the file is a link, not regular, too long or
+        unreadable.
+    """
+    descriptor = os.open(
+        path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    with open(descriptor, 'rb') as stream:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise OSError(f'{path} is not a regular file')
+        content = stream.read(LONGEST + 1)
+    if len(content) > LONGEST:
+        raise OSError(f'{path} is longer than {LONGEST} bytes')
+    return from_json(content.decode(errors='replace'))
+
+
+def _parse_history(found: Mapping[str, Any]) -> History:
+    minutes = {}
+    for server, node, packed in found['minutes'][:SERVERS_KEPT]:
+        one = _parse_minutes(packed)
+        if one:
+            minutes[Key(str(server), int(node))] = one
+    return History(
+        _limit_servers(minutes),
+        {str(server): str(name)[:NAME_LENGTH] for server, name
+         in itertools.islice(found['names'].items(), SERVERS_KEPT)},
+        {int(node): _parse_amount(rate) for node, rate
+         in found['capacity'][:SERVERS_KEPT]})
+
+
+def _parse_minutes(packed: Sequence[Any]) -> tuple[Minute, ...]:
+    """Parse the minutes of a server.
+
+    :raises ValueError: if they are not in ascending order.
+    """
+    found: list[Minute] = []
+    last = 0
+    for gap, seconds, rate in itertools.islice(
+            zip(packed[::3], packed[1::3], packed[2::3], strict=True),
+            MINUTES_KEPT):
+        if int(gap) <= 0:
+            raise ValueError('minutes are not in ascending order')
+        last += int(gap)
+        found.append(Minute(last, _parse_amount(seconds),
+                            _parse_amount(rate)))
+    return tuple(found)
+
+
+def _parse_amount(value: Any) -> float:
+    """Parse a finite number that is not negative.
+
+    :raises ValueError: for anything else.
+    """
+    amount = float(value)
+    if not 0 <= amount < math.inf:
+        raise ValueError(f'{amount} is not an amount')
+    return amount
+
+
+# -- diagnostics of a server --------------------------------------------------
+
+
+def to_diagnostics(history: History, server: str) -> dict[str, str]:
+    """Return the last hours of one server for Nova's server diagnostics.
+
+    Empty if nothing was measured.
+    """
+    keys = sorted(key for key in history.minutes
+                  if key.server == server)[:NODES_REPORTED]
+    if not keys:
+        return {}
+    return {KEY: to_json(History(
+        {key: history.minutes[key][-MINUTES_REPORTED:] for key in keys},
+        capacity={key.node: history.capacity[key.node] for key in keys
+                  if key.node in history.capacity}))}
+
+
+def from_diagnostics(diagnostics: Mapping[str, Any]) -> History | None:
+    """Parse the last hours of a server from Nova's server diagnostics.
+
+    None if the host does not report them.
+    """
+    text = diagnostics.get(KEY)
+    if not isinstance(text, str):
+        return None
+    return wire.parse_record(text, VERSION, _parse_history)
