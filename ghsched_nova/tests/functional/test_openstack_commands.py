@@ -12,6 +12,8 @@
 
 """``openstack ghsched ...`` against Nova and Placement."""
 
+from pathlib import Path
+import shutil
 from unittest import mock
 
 import fixtures
@@ -240,6 +242,26 @@ class ServerTest(openstack_base.CommandTestCase):
             [(0, nodes[0], 10, 50, 10), (1, nodes[1], 20, 50, 20)],
             [(row['Guest Node'], row['Host Node'], row['Min (%)'],
               row['Max (%)'], row['Allocated (%)']) for row in rows])
+
+    def test_server_shown_with_history_has_the_minutes_of_its_host(self):
+        self.flags(node_bandwidth={'0': 10000, '1': 10000}, group='ghsched')
+        self.start_measured_host('host_a', 10000, 50, 50)
+        booted = self.boot(self.flavor(mem_bw_min=10))
+        node, = self.host_nodes(booted)
+        # The simulated libvirt makes no group. It moves 2 GB/s.
+        domain, = self.domains('host_a')
+        group = Path(self.kernel.path, f'qemu-{domain.ID()}-{domain.name()}')
+        path = group / f'mon_data/mon_MB_{node:02}/mbm_total_bytes'
+        path.parent.mkdir(parents=True)
+        path.write_text('2000\n')
+        shutil.copy(Path(self.kernel.path, 'schemata'), group)
+        for _report in range(3):
+            self._run_periodics()
+        rows = self.json_of(server.ShowServerBandwidth, booted['id'],
+                            '--history')
+        self.assertEqual({(node, 2000.0, 20.0)}, {
+            (row['Host Node'], row['Used (MB/s)'], row['Used (%)'])
+            for row in rows if row['Host Node'] == node})
 
     def test_who_is_no_admin_sees_what_is_asked(self):
         self.start_host()
