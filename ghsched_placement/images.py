@@ -70,7 +70,7 @@ def _merge_image_value(key: str, name: str, value: str,
     if not of_flavor:
         return value
     if name.startswith('hw_numa_'):
-        raise ImageError(f'{name}: the flavor says {key} already')
+        raise ImageError(f'{name}: the flavor already sets {key}')
     if name == 'hw_cpu_policy':
         if value == 'dedicated' and of_flavor != 'dedicated':
             raise ImageError(f'{name}: dedicated, and the flavor says {key}='

@@ -181,7 +181,7 @@ def _has_pcpu_request(vcpus: int, isolated: bool, policy: str,
     pcpus = asked['PCPU']
     if any(asked.values()) and (policy or all(asked.values())):
         raise TopologyError('resources:VCPU, resources:PCPU, hw:cpu_policy: '
-                            'only one of them may be there')
+                            'only one of them can be set')
     if pcpus and pcpus != vcpus + isolated:
         raise TopologyError(f'resources:PCPU: {pcpus} for a guest that needs '
                             f'{vcpus + isolated}')
@@ -315,8 +315,8 @@ def _make_cells(nodes: int, vcpus: int, memory_mb: int,
         return _make_even_cells(nodes, vcpus, memory_mb)
     if len(cpus) != nodes or len(memory) != nodes:
         raise TopologyError(
-            'hw:numa_cpus.N, hw:numa_mem.N: each must be there for every N '
-            f'from 0 to {nodes - 1}, or none at all')
+            'hw:numa_cpus.N, hw:numa_mem.N: set both for every N '
+            f'from 0 to {nodes - 1}, or none of them')
     return _make_manual_cells(vcpus, memory_mb, cpus, memory)
 
 

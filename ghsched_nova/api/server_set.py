@@ -207,7 +207,7 @@ def _make_error_response(
     if context.is_admin:
         return _make_error_document(code, str(error))
     if code == 404:
-        return _make_error_document(code, f'Nova knows no server {uuid}')
+        return _make_error_document(code, f'Nova has no server {uuid}')
     return _make_error_document(code, getattr(error, 'public', '') or (
         'the server cannot be changed now; the log of nova-api has the '
         f'reason, for request {context.request_id}'))

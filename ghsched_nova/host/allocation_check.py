@@ -88,9 +88,9 @@ def check_allocation(policy: GuestPolicy, accounting: Accounting,
                 f'{device_node}')
     if policy.controlled and not joins and not _get_amount(
             allocations, compute_node_uuid, names.RESCTRL_GROUP):
-        raise Disagreement('Placement holds no resctrl control group for the '
-                           'guest; was it sent to this host past the '
-                           'scheduler?')
+        raise Disagreement('Placement has allocated no control group to the '
+                           'guest; was the host chosen without '
+                           'nova-scheduler?')
 
 
 def check_devices(requests: Iterable[Devices],

@@ -163,7 +163,7 @@ def change_policy(host: engine.HostEngine, domain: Domain,
     live, stored = domain.live, domain.stored
     before = metadata.read_policy(live)
     if before is None or not before.policy.controlled:
-        raise NotChanged('the domain has no policy to change')
+        raise NotChanged('the guest has no policy to change')
     if before.host_nodes != host_nodes:
         raise NotChanged(
             f'the domain runs on the host NUMA nodes {before.host_nodes}, '

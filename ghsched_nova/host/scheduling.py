@@ -167,7 +167,7 @@ class ThreadKeeper:
                       'etc.) of a guest thread, refusing the guest: %s',
                       problem)
             raise PolicyError(keys.VCPU_SCHEDULER.extra_spec,
-                              'the kernel of the host does not admit it')
+                              'the kernel of the host refuses this class')
 
     def reconcile_classes(self,
                           running: Iterable[desired.Running]) -> list[str]:

@@ -334,7 +334,7 @@ class LiveChange:
         if now == plan.packed_policy:
             return
         self._undo.pop()
-        raise errors.Refused(f'{timeout}; it has kept the old policy')
+        raise errors.Refused(f'{timeout}; the guest keeps its old policy')
 
     # -- undoing --------------------------------------------------------------
 

@@ -332,7 +332,7 @@ def get_visible_server(uuid: str, user_context: Any) -> Any:
             return objects.Instance.get_by_uuid(context, uuid,
                                                 expected_attrs=['flavor'])
         except exception.InstanceNotFound as error:
-            raise errors.Gone(f'Nova knows no server {uuid}') from error
+            raise errors.Gone(f'Nova has no server {uuid}') from error
 
 
 @contextlib.contextmanager
@@ -349,7 +349,7 @@ def open_cell_context(uuid: str, user_context: Any = None) -> Iterator[Any]:
     try:
         mapping = objects.InstanceMapping.get_by_instance_uuid(context, uuid)
     except exception.InstanceMappingNotFound as error:
-        raise errors.Gone(f'Nova knows no server {uuid}') from error
+        raise errors.Gone(f'Nova has no server {uuid}') from error
     except Exception as error:
         raise errors.Refused("Nova's API database cannot be asked: "
                              f'{type(error).__name__}: {error}') from error

@@ -91,7 +91,7 @@ class HostMoves:
                 request.move.before,
                 numa.list_guest_cells(instance.numa_topology)):
             raise policy_change.NotChanged(
-                'the server is on other NUMA nodes or CPUs than a moment ago')
+                'the NUMA nodes or CPUs of the server just changed; retry')
         self._mover.move_guest(
             domain, move, lambda: compute_moves.claim_new_nodes(
                 self._virtapi, instance, request.move.after),

@@ -45,8 +45,8 @@ _BANDWIDTH = ('the host cannot hold the memory bandwidth of the flavor '
 #: Reason for the tenant by exception; a PolicyError has its own text.
 _REASONS: tuple[tuple[type[Exception], str], ...] = (
     (allocation_check.Disagreement,
-     'what is set aside for the server (ghsched:mem_bw_min, ghsched:vfs) is '
-     'not where it would run'),
+     'the resources allocated to the server (ghsched:mem_bw_min, ghsched:vfs) '
+     'are not on the NUMA nodes that it would run on'),
     (pci_topology.DeviceNumaError,
      'the guest cannot see the NUMA node of each device '
      '(ghsched:device_numa=required)'),
@@ -66,7 +66,7 @@ def describe_for_tenant(error: Exception) -> str:
     for kind, text in _REASONS:
         if isinstance(error, kind):
             return f'ghsched: {text}'
-    return 'ghsched: the host cannot hold what the flavor asks for'
+    return 'ghsched: the host cannot provide what the flavor asks for'
 
 
 def log_refusal(error: Exception,

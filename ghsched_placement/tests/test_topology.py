@@ -69,7 +69,7 @@ class RefusalTest(base.TestCase):
             ({'numa_nodes': '0'}, "hw:numa_nodes: '0' is not a number"),
             ({'numa_nodes': '3'}, '4 vCPUs cannot be split evenly'),
             ({'numa_nodes': '2', 'memory_mb': 7}, '7 MB of RAM cannot'),
-            (two, 'each must be there for every N from 0 to 1'),
+            (two, 'set both for every N from 0 to 1'),
             ({**two, 'numa_cpus__0': '0-1', 'numa_cpus__1': '1-3'},
              'hw:numa_cpus.1: vCPU 1 is on another node'),
             ({**two, 'numa_cpus__0': '0-1', 'numa_cpus__1': '9'},

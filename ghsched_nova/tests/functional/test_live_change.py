@@ -632,7 +632,7 @@ class RefusedTest(LiveChangeTestCase):
         error = self.assertRaises(
             errors.Gone, self.change, mem_bw_min=40,
             server={'id': '8d0a1e5c-9a8e-4f2a-9d5b-6a5c5ad1e9a1'})
-        self.assertIn('Nova knows no server', str(error))
+        self.assertIn('Nova has no server', str(error))
 
 
 class KnownTest(LiveChangeTestCase):
@@ -751,7 +751,7 @@ class SilentHostTest(LiveChangeTestCase):
 
     def test_a_lost_request(self):
         with self.silence('set_policy'):
-            self.refused('it has kept the old policy', mem_bw_min=40)
+            self.refused('the guest keeps its old policy', mem_bw_min=40)
         self.assert_as_before()
 
     def test_a_lost_answer(self):

@@ -83,7 +83,7 @@ class CheckTest(base.TestCase):
             allocation_check.Disagreement, self.check, [0],
             {HOST: {'resources': {'VCPU': 2}}},
             parse_policy({'ghsched:mem_bw_max': '50'}, 1))
-        self.assertIn('past the scheduler', str(error))
+        self.assertIn('chosen without nova-scheduler', str(error))
 
     def test_a_vf_of_another_node_is_refused_where_near_is_a_must(self):
         def check(**keys):
