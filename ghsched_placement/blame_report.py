@@ -64,8 +64,8 @@ from ghsched_placement import policy as policies
 #: Of the action of nova-api.
 KEY = 'blame'
 
-HEADER = ('Guest', 'Share (%)', 'Of Node (%)', 'Correlation', 'Strength',
-          'Effect of Cap (%)', 'From (%)', 'To (%)', 'Trials', 'Not Tried')
+HEADER = ('Guest', 'Share %', 'Node %', 'Corr.', 'Strength',
+          'Effect %', 'Interval', 'Trials', 'Not Tried')
 
 #: Suspects in a report at most.
 SUSPECTS_SHOWN = 10
@@ -200,9 +200,9 @@ def list_rows(shown: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
             one['name'] or '(the host)', _percent(one['share']),
             _percent(one['node_share']), _number(one['correlation']),
             _number(one['strength']),
-            _percent(one['effect']), _percent(one['low']) if tried else '-',
-            _percent(one['high']) if tried else '-', str(one['trials']),
-            one['untried'] or '-')
+            _percent(one['effect']),
+            f"{_percent(one['low'])} to {_percent(one['high'])}"
+            if tried else '-', str(one['trials']), one['untried'] or '-')
 
 
 def _percent(value: float | None) -> str:
