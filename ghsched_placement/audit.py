@@ -216,8 +216,8 @@ def _check_server(host: capacity.Host, server: Server,
                       'resize the server to a valid flavor')
         return
     policy = server.policy or GuestPolicy()
-    if allocation or not (policy.controlled or policy.vfs
-                          or policy.resources(accounting)):
+    if allocation or not (policy.needs_control_group or policy.vfs
+                          or policy.get_resources_by_node(accounting)):
         yield from _check_allocation(host, server, policy, allocation,
                                      accounting)
     else:
@@ -254,12 +254,12 @@ def _check_allocation(host: capacity.Host, server: Server, policy: GuestPolicy,
     yield from _check_node_resources(host, server, policy, allocation,
                                      accounting)
     groups = allocation.get(host.uuid, {}).get(names.RESCTRL_GROUP, 0)
-    if groups != int(policy.controlled) and not (
+    if groups != int(policy.needs_control_group) and not (
             groups == 0 and can_share_control_group(host, policy)):
         yield Finding(
             host.name, 'allocation-differs', server.uuid,
             f'{server.name} holds {groups} control groups, its flavor needs '
-            f'{int(policy.controlled)}', _MOVE_IT)
+            f'{int(policy.needs_control_group)}', _MOVE_IT)
     yield from _check_vfs(host, server, policy, allocation)
 
 
@@ -291,7 +291,7 @@ def _check_bandwidth(host: capacity.Host, server: Server, policy: GuestPolicy,
         cap (``max``).
     """
     have = get_bandwidth_by_node(host, allocation)
-    want = policy.demand(accounting)
+    want = policy.get_bandwidth_by_node(accounting)
     where = {node: want[guest] for guest, node in enumerate(server.nodes)
              if guest in want}
     agrees = (have == where if server.nodes
@@ -322,7 +322,7 @@ def _check_node_resources(host: capacity.Host, server: Server,
     compared with its flavor.
     """
     wanted = {server.nodes[guest]: amounts for guest, amounts
-              in policy.resources(accounting).items()
+              in policy.get_resources_by_node(accounting).items()
               if guest < len(server.nodes)}
     for node in host.nodes:
         asked = wanted.get(-1 if node.number is None else node.number, {})

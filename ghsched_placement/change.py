@@ -106,12 +106,12 @@ def check_policy_change(extra_specs: Mapping[str, str],
     merged = merge_extra_specs(extra_specs, requested)
     before = policies.parse_policy(extra_specs, guest_nodes) or GuestPolicy()
     after = policies.parse_policy(merged, guest_nodes) or GuestPolicy()
-    if before.controlled != after.controlled:
+    if before.needs_control_group != after.needs_control_group:
         raise policies.PolicyError(
             to_extra_spec(next(iter(requested))),
             'the guest was started without ghsched:mem_bw_* and has no '
             'control group; resize it to a flavor with them'
-            if after.controlled else
+            if after.needs_control_group else
             'this would leave the guest without any ghsched:mem_bw_*, and '
             'its control group without a use; resize it to a flavor without '
             'them, or set ghsched:mem_bw_max to 100')
@@ -138,7 +138,7 @@ def compute_allocation_amounts(policy: GuestPolicy, accounting: Accounting,
         the amount is 0.
     :returns: amounts by provider UUID and resource class.
     """
-    asked = policy.resources(accounting)
+    asked = policy.get_resources_by_node(accounting)
     found: dict[tuple[str, str], int] = {}
     for guest_node, host_node in enumerate(host_nodes):
         provider = names.make_numa_provider_uuid(compute_node_uuid, host_node)

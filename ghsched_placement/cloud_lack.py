@@ -208,7 +208,8 @@ def _format_by_guest_node(counts: Mapping[int, int], unit: str = '') -> str:
 
 def _find_missing_capabilities(policy: GuestPolicy,
                                ask: Ask) -> Iterator[Lack]:
-    wanting = {name: lack.HELD_BY_KEY[name] for name in policy.capabilities()}
+    wanting = {name: lack.HELD_BY_KEY[name]
+               for name in policy.get_needed_capabilities()}
     if 'MEM_BW_MIN' in wanting and not any(
             node.minimum for node in policy.nodes):
         wanting['MEM_BW_MIN'] = keys.MEM_BW_BURST
@@ -229,7 +230,7 @@ def _find_missing_bandwidth_shares(policy: GuestPolicy, accounting: Accounting,
                                    ask: Ask,
                                    nodes: Callable[[], Sequence[vfs.Pf]]
                                    ) -> Iterator[Lack]:
-    demand = dict(sorted(policy.demand(accounting).items()))
+    demand = dict(sorted(policy.get_bandwidth_by_node(accounting).items()))
     each_alone = True
     for share in sorted(set(demand.values())):
         if not _has_node_with_amount(share, ask):
@@ -268,7 +269,8 @@ def _find_missing_resources(policy: GuestPolicy, accounting: Accounting,
     """
     for name, (what, key, cure) in lack.BESIDE.items():
         for count in sorted({amounts[name] for amounts
-                             in policy.resources(accounting).values()
+                             in policy.get_resources_by_node(
+                                 accounting).values()
                              if name in amounts}):
             if not _has_node_with_amount(count, ask, resource=name):
                 most = _find_largest_free_amount(count, ask, name)
@@ -290,7 +292,7 @@ def _get_counted_key(accounting: Accounting) -> str:
 
 
 def _needs_missing_group(policy: GuestPolicy, ask: Ask) -> bool:
-    return policy.controlled and not ask(
+    return policy.needs_control_group and not ask(
         [('resources', f'{names.RESCTRL_GROUP}:1')])
 
 
@@ -304,7 +306,8 @@ def _find_missing_shared_bandwidth(policy: GuestPolicy, accounting: Accounting,
 
     :param ask: returns whether any host satisfies a Placement query.
     """
-    for node, share in sorted(policy.demand(accounting).items()):
+    for node, share in sorted(
+            policy.get_bandwidth_by_node(accounting).items()):
         trait = names.make_share_trait(policy.fingerprint, node)
         if not _has_node_with_amount(share, ask, trait):
             yield Lack(

@@ -92,7 +92,8 @@ class GuestDemand:
     def get_node_amounts(self, guest_node: int) -> dict[str, int]:
         """Return the amounts to allocate for a guest node, by resource class.
         """
-        return self.policy.resources(self.accounting).get(guest_node, {})
+        return self.policy.get_resources_by_node(self.accounting).get(
+            guest_node, {})
 
     def find_shortages(self, capacity: NodeCapacity | None,
                        guest_node: int) -> list[Shortage]:
@@ -165,7 +166,8 @@ def _must_share_control_group(host: capacity.Host,
     Such a guest can only share the resctrl control group of guests with the
     same bandwidth policy.
     """
-    return demand.policy.controlled and not (host.groups and host.groups.free)
+    return demand.policy.needs_control_group and not (host.groups
+                                                      and host.groups.free)
 
 
 def _can_share_control_group(node: capacity.Node, demand: GuestDemand,
@@ -362,7 +364,7 @@ class _FreeCapacity:
                  for node in range(self._wish.guest_nodes)]
         if not self._has_host_resources():
             return None
-        joins = self._wish.policy.controlled and self._groups < 1
+        joins = self._wish.policy.needs_control_group and self._groups < 1
         nodes = self._match_nodes(needs, joins)
         if nodes is None:
             return None
@@ -373,7 +375,7 @@ class _FreeCapacity:
             if room is not None and self._wish.needs:
                 self._rooms[node] = room.take_guest_node(
                     self._wish.needs[guest_node], self._wish.page_size)
-        self._groups -= self._wish.policy.controlled and not joins
+        self._groups -= self._wish.policy.needs_control_group and not joins
         self.sharing += joins
         for name in self._amounts:
             self._amounts[name] -= self._wish.amounts[name]

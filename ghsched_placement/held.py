@@ -79,7 +79,7 @@ def yield_possible_host_nodes(policy: GuestPolicy, accounting: Accounting,
     :param nodes: NUMA nodes of the host.
     :param allocation: bandwidth and devices of the guest, by host NUMA node.
     """
-    shares = policy.demand(accounting)
+    shares = policy.get_bandwidth_by_node(accounting)
     vfs: dict[int, int] = {}
     for vf in policy.vfs:
         vfs[vf.guest_node] = vfs.get(vf.guest_node, 0) + vf.count

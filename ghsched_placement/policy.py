@@ -95,7 +95,7 @@ class GuestPolicy:
     auto_nodes: bool = False
 
     @property
-    def controlled(self) -> bool:
+    def needs_control_group(self) -> bool:
         """Whether the guest needs a resctrl control group on its host.
 
         The kernel limits and guarantees bandwidth and L3 by control group.
@@ -110,7 +110,8 @@ class GuestPolicy:
         """
         return digest(map(str, self.nodes))
 
-    def demand(self, accounting: Accounting = 'min') -> dict[int, int]:
+    def get_bandwidth_by_node(self, accounting: Accounting = 'min') -> dict[
+            int, int]:
         """Return the percent of bandwidth to allocate, by guest NUMA node.
 
         Guest nodes for which Placement counts no bandwidth are left out.
@@ -124,12 +125,12 @@ class GuestPolicy:
         return {number: share for number, share in shares.items() if share}
 
     @property
-    def partitions(self) -> bool:
+    def has_l3_partition(self) -> bool:
         """Whether the guest has ways of an L3 cache to itself."""
         return any(node.l3_ways for node in self.nodes)
 
-    def resources(self, accounting: Accounting = 'min'
-                  ) -> dict[int, dict[str, int]]:
+    def get_resources_by_node(self, accounting: Accounting = 'min'
+                              ) -> dict[int, dict[str, int]]:
         """Return the amounts to allocate from host NUMA nodes in Placement.
 
         They are by guest NUMA node and resource class.
@@ -137,7 +138,7 @@ class GuestPolicy:
         :param accounting: bandwidth that Placement counts: the guarantee
             (``min``) or the cap (``max``).
         """
-        shares = self.demand(accounting)
+        shares = self.get_bandwidth_by_node(accounting)
         found = {number: {names.MEM_BW_PCT: shares.get(number, 0),
                           names.MEM_BW_BURST_PCT: node.get_counted_burst(
                               accounting),
@@ -149,12 +150,12 @@ class GuestPolicy:
                          if amount}
                 for number, amounts in found.items() if any(amounts.values())}
 
-    def capabilities(self) -> frozenset[str]:
+    def get_needed_capabilities(self) -> frozenset[str]:
         """Return what a host must be able to do for the policy, by name.
 
         The names are those of ghsched's capability traits, such as MEM_BW_MAX.
         """
-        needed = {'L3_WAYS'} if self.partitions else set()
+        needed = {'L3_WAYS'} if self.has_l3_partition else set()
         for node in self.nodes:
             if node.minimum or node.burst:
                 # Bursts of others must not take what is guaranteed.
@@ -175,7 +176,7 @@ class GuestPolicy:
             needed.add('NUMA_AUTO')
         return self.threads.capabilities() | needed
 
-    def for_guest(self) -> str:
+    def render_for_guest(self) -> str:
         """Return the part of the policy that the guest can read, as JSON.
 
         ``nodes`` has one entry per guest NUMA node, with the values of the

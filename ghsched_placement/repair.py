@@ -141,7 +141,7 @@ def plan_flavor_repair(host: capacity.Host, server: Server,
     policy = server.policy
     if policy is None or server.moving or not allocation:
         return None
-    counted = policy.resources(accounting)
+    counted = policy.get_resources_by_node(accounting)
     if counted and max(counted) >= len(server.nodes):
         return None
     by_node = {server.nodes[guest]: amounts
@@ -153,7 +153,7 @@ def plan_flavor_repair(host: capacity.Host, server: Server,
             or providers[number].bandwidth is not None)
             for number, amounts in by_node.items()):
         return None
-    groups = int(policy.controlled)
+    groups = int(policy.needs_control_group)
     if groups and audit.can_share_control_group(host, policy):
         groups = min(1,
                      allocation.get(host.uuid, {}).get(names.RESCTRL_GROUP, 0))

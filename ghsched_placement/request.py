@@ -126,8 +126,8 @@ def build_request(policy: GuestPolicy, accounting: Accounting,
         Placement enforces ``node`` only.
     :param joining: whether the guest shares a control group of other guests.
     """
-    demand = policy.resources(accounting)
-    own_group = policy.controlled and not joining
+    demand = policy.get_resources_by_node(accounting)
+    own_group = policy.needs_control_group and not joining
     root_required = _list_host_traits(policy)
     traits = make_share_traits(policy) if joining else {}
     groups = [
@@ -159,7 +159,7 @@ def count_combinations(policy: GuestPolicy, accounting: Accounting, nodes: int,
     :param nodes: number of host NUMA nodes.
     :param pfs: number of PFs of the host, by PCI alias.
     """
-    found: int = nodes ** len(policy.resources(accounting))
+    found: int = nodes ** len(policy.get_resources_by_node(accounting))
     return found * math.prod(pfs.get(need.alias, 0) for need in policy.vfs)
 
 
@@ -176,7 +176,7 @@ def check_size(policy: GuestPolicy, accounting: Accounting = 'min') -> None:
     pfs = Counter(need.alias for need in policy.vfs)
     if policy.vfs_locality != 'node':
         pfs = Counter(pfs.keys())
-    counted = policy.resources(accounting).keys()
+    counted = policy.get_resources_by_node(accounting).keys()
     with_vfs = {need.guest_node for need in policy.vfs}
     nodes = max(len(policy.nodes), *(node + 1 for node in (
         -1, *counted, *with_vfs)))
@@ -234,7 +234,7 @@ def make_share_traits(policy: GuestPolicy) -> dict[int, frozenset[str]]:
 
 def _list_host_traits(policy: GuestPolicy) -> frozenset[str]:
     """Return the traits that a host must have to enforce a guest's policy."""
-    needed = policy.capabilities()
+    needed = policy.get_needed_capabilities()
     if policy.vfs:
         # Only such a host has its PFs below its NUMA nodes.
         needed |= {'DEVICE_NUMA'}
@@ -271,7 +271,7 @@ def list_node_suffixes(policy: GuestPolicy, accounting: Accounting,
         cap (``max``) of bandwidth.
     :param joining: whether the guest shares a control group of other guests.
     """
-    demand = policy.resources(accounting)
+    demand = policy.get_resources_by_node(accounting)
     joined = range(len(policy.nodes)) if joining else ()
     return {node: (names.make_bandwidth_suffix(node) if node in demand
                    else names.make_node_suffix(node))

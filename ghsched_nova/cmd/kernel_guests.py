@@ -112,7 +112,7 @@ def _check_guest_on_kernel(
     """Check whether the kernel can enforce the policy of one guest."""
     title = f'{running.domain.name} ({running.domain.uuid})'
     try:
-        if not (running.controlled or running.measured):
+        if not (running.needs_control_group or running.needs_monitoring_group):
             return checks.Check(title, 'ok', 'needs no control group')
         if isinstance(host, str):
             return checks.Check(

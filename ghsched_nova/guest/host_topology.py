@@ -374,5 +374,5 @@ def _set_oem_string(root: etree._Element, policy: GuestPolicy) -> None:
 
 def _make_oem_entry(policy: GuestPolicy) -> etree._Element:
     entry = etree.Element('entry')
-    entry.text = OEM_PREFIX + policy.for_guest()
+    entry.text = OEM_PREFIX + policy.render_for_guest()
     return entry

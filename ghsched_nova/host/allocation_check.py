@@ -68,7 +68,7 @@ def check_allocation(policy: GuestPolicy, accounting: Accounting,
         host, so that it needs none of its own.
     :raises Disagreement: naming the first difference.
     """
-    for guest_node, share in policy.demand(accounting).items():
+    for guest_node, share in policy.get_bandwidth_by_node(accounting).items():
         node = host_nodes[guest_node]
         provider = names.make_numa_provider_uuid(compute_node_uuid, node)
         have = _get_amount(allocations, provider, names.MEM_BW_PCT)
@@ -86,7 +86,7 @@ def check_allocation(policy: GuestPolicy, accounting: Accounting,
                 f'guest NUMA node {guest_node} was claimed on host NUMA node '
                 f'{host_nodes[guest_node]}, and a VF for it on node '
                 f'{device_node}')
-    if policy.controlled and not joins and not _get_amount(
+    if policy.needs_control_group and not joins and not _get_amount(
             allocations, compute_node_uuid, names.RESCTRL_GROUP):
         raise Disagreement('Placement has allocated no control group to the '
                            'guest; was the host chosen without '
@@ -141,7 +141,8 @@ def _check_node_allocations(policy: GuestPolicy, accounting: Accounting,
                             host_nodes: Sequence[int],
                             allocations: Mapping[str, Any],
                             compute_node_uuid: str) -> None:
-    for guest_node, amounts in policy.resources(accounting).items():
+    for guest_node, amounts in policy.get_resources_by_node(
+            accounting).items():
         provider = names.make_numa_provider_uuid(compute_node_uuid,
                                                  host_nodes[guest_node])
         for name, unit in _UNITS.items():

@@ -40,7 +40,7 @@ def check_arrival(host: engine.HostEngine, policy: GuestPolicy,
     :raises GroupError: if no control group is free, or resctrl cannot be
         written.
     """
-    if not policy.controlled:
+    if not policy.needs_control_group:
         return
     found = host.host()
     resolve.resolve_settings(found, policy, host_nodes)

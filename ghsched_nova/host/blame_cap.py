@@ -95,7 +95,7 @@ def lower_cap(running: desired.Running,
         raise NotCapped(f'its policy cannot be read: {error}') from error
     if running.shared_group:
         raise NotCapped('it shares its control group with other guests')
-    if found is None or not found.policy.controlled:
+    if found is None or not found.policy.needs_control_group:
         return _give_policy(running, nodes)
     capped = tuple(
         _lower_node(policy) if node in nodes else policy for policy, node

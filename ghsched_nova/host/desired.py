@@ -88,12 +88,13 @@ class Running:
                 else None)
 
     @property
-    def controlled(self) -> bool:
+    def needs_control_group(self) -> bool:
         """Whether a domain's bandwidth policy requires a control group.
 
         :raises MetadataError: if the policy cannot be read.
         """
-        return self.policy is not None and self.policy.policy.controlled
+        return (self.policy is not None
+                and self.policy.policy.needs_control_group)
 
     @property
     def reserves_l3_ways(self) -> bool:
@@ -102,12 +103,13 @@ class Running:
         False if the policy cannot be read.
         """
         try:
-            return self.policy is not None and self.policy.policy.partitions
+            return (self.policy is not None
+                    and self.policy.policy.has_l3_partition)
         except metadata.MetadataError:
             return False
 
     @property
-    def monitored(self) -> bool:
+    def wants_monitoring(self) -> bool:
         """Whether a domain's policy requests bandwidth measurement.
 
         :raises MetadataError: if the policy cannot be read.
@@ -115,7 +117,7 @@ class Running:
         return self.policy is not None and self.policy.policy.monitor
 
     @property
-    def measured(self) -> bool:
+    def needs_monitoring_group(self) -> bool:
         """Whether this domain needs a monitoring group of its own.
 
         A domain with a control group is measured in that group. libvirt
@@ -124,7 +126,7 @@ class Running:
 
         :raises MetadataError: if the policy cannot be read.
         """
-        return self.monitored and not self.controlled
+        return self.wants_monitoring and not self.needs_control_group
 
     @property
     def sharing(self) -> Sharing | None:
@@ -136,7 +138,8 @@ class Running:
             found = self.policy
         except metadata.MetadataError:
             return None
-        if found is None or not found.shared or not found.policy.controlled:
+        if (found is None or not found.shared
+                or not found.policy.needs_control_group):
             return None
         return Sharing(
             naming.render_shared_name(found.policy.nodes, found.host_nodes),
@@ -291,7 +294,7 @@ def make_default_group(host: resctrl_host.ResctrlHost, running: Running,
     return model.Guest(
         running.domain, frozenset(range(most)), online,
         resolve.make_desired_lines(host, settings), 'ghsched',
-        shared=naming.DEFAULT, monitor=running.monitored)
+        shared=naming.DEFAULT, monitor=running.wants_monitoring)
 
 
 def _find_group_maker(root: etree._Element

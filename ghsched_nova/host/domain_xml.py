@@ -70,7 +70,7 @@ class DomainXml:
         :raises ResctrlUnavailable: if the host has no bandwidth control.
         :raises PolicyNotHeld: if the host cannot enforce the policy.
         """
-        if not policy.controlled and not policy.monitor:
+        if not policy.needs_control_group and not policy.monitor:
             return self.render_unprotected(xml, policy, host_nodes)
         host = self._facts.host()
         settings = resolve.resolve_settings(host, policy, host_nodes)
@@ -109,10 +109,10 @@ class DomainXml:
         :param host_nodes: host NUMA node of each guest NUMA node.
         """
         realtime = tuple(host_nodes[:len(policy.rt_permille)])
-        if not policy.controlled and not policy.monitor:
+        if not policy.needs_control_group and not policy.monitor:
             return metadata.DomainPolicy(policy, (), realtime_nodes=realtime)
-        shared = (self._facts.shares and policy.controlled
-                  and not policy.partitions)
+        shared = (self._facts.shares and policy.needs_control_group
+                  and not policy.has_l3_partition)
         return metadata.DomainPolicy(
             policy, tuple(host_nodes[:len(policy.nodes)]), shared, realtime)
 
@@ -126,7 +126,7 @@ class DomainXml:
         :raises NOT_DESIRED: if the policy cannot be read or not be enforced.
         """
         domain = metadata.read_policy(xml)
-        if domain is None or not domain.policy.controlled:
+        if domain is None or not domain.policy.needs_control_group:
             return xml
         settings = resolve.resolve_settings(self._facts.host(), domain.policy,
                                             domain.host_nodes)

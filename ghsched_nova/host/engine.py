@@ -187,7 +187,7 @@ class HostEngine(host_facts.HostFacts):
             raise fs.GroupError('the domain is no longer running')
         if (running.shared_group or self._partitioned
                 or running.reserves_l3_ways
-                or self.has_default_cap and not running.controlled):
+                or self.has_default_cap and not running.needs_control_group):
             return self._reconcile_with_all(running)
         # Waits for a reconciliation of all guests, whose list may be older.
         with self._reconciling:
@@ -366,7 +366,7 @@ class HostEngine(host_facts.HostFacts):
         nodes = host_nodes[:len(policy.nodes)]
         return (
             self.shares
-            and not policy.partitions
+            and not policy.has_l3_partition
             and len(nodes) == len(policy.nodes)
             and naming.render_shared_name(policy.nodes, nodes) in self.groups()
         )
@@ -391,8 +391,8 @@ class HostEngine(host_facts.HostFacts):
         own.
         """
         try:
-            return running.controlled or (
-                not self.has_default_cap and running.measured)
+            return running.needs_control_group or (
+                not self.has_default_cap and running.needs_monitoring_group)
         except metadata.MetadataError:
             return True
 

@@ -51,8 +51,9 @@ def compute_headroom(offered: Sequence[tree.Provider], nodes: Iterable[int],
     groups, used, count = 0, dict.fromkeys(nodes, 0), 0
     for policy in filter(None, map(_read_policy, guests)):
         count += 1
-        groups += policy.policy.controlled and not policy.shared
-        for guest_node, share in policy.policy.demand(accounting).items():
+        groups += policy.policy.needs_control_group and not policy.shared
+        for guest_node, share in policy.policy.get_bandwidth_by_node(
+                accounting).items():
             node = policy.host_nodes[guest_node]
             used[node] = used.get(node, 0) + share
     return Headroom(

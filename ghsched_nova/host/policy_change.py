@@ -87,7 +87,7 @@ class Domain:
 def read_policy(xml: str) -> list[dict[str, Any]] | None:
     """Return the bandwidth policy in a domain's metadata, or None."""
     domain = metadata.read_policy(xml)
-    if domain is None or not domain.policy.controlled:
+    if domain is None or not domain.policy.needs_control_group:
         return None
     return messages.pack_policy(domain.policy.nodes, domain.host_nodes)
 
@@ -162,7 +162,7 @@ def change_policy(host: engine.HostEngine, domain: Domain,
     nodes, host_nodes = messages.unpack_policy(policy)
     live, stored = domain.live, domain.stored
     before = metadata.read_policy(live)
-    if before is None or not before.policy.controlled:
+    if before is None or not before.policy.needs_control_group:
         raise NotChanged('the guest has no policy to change')
     if before.host_nodes != host_nodes:
         raise NotChanged(

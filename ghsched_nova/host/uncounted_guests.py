@@ -93,8 +93,9 @@ def list_counted_policies(
             guest = one.policy
         except metadata.MetadataError:
             continue    # the reconciliation of the guest logs the error
-        if guest is not None and (guest.policy.controlled
-                                  or guest.policy.resources(accounting)):
+        if guest is not None and (guest.policy.needs_control_group
+                                  or guest.policy.get_resources_by_node(
+                                      accounting)):
             found[one.domain.uuid] = guest
     return found
 
@@ -113,9 +114,10 @@ def check_allocations(
     asked = {(names.make_numa_provider_uuid(root,
                                             guest.allocated_nodes[number]),
               name) for guest in guests.values()
-             for number, amounts in guest.policy.resources(accounting).items()
+             for number,
+             amounts in guest.policy.get_resources_by_node(accounting).items()
              for name in amounts}
-    if any(guest.policy.controlled for guest in guests.values()):
+    if any(guest.policy.needs_control_group for guest in guests.values()):
         asked.add((root, names.RESCTRL_GROUP))
     holdings: dict[str, dict[str, Any]] = {}
     for provider, resource_class in sorted(asked):

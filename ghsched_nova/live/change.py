@@ -257,7 +257,7 @@ class LiveChange:
         change = changes.check_policy_change(
             guest.extra_specs, new_values, len(guest.host_nodes)
         )
-        if not change.after.controlled:
+        if not change.after.needs_control_group:
             raise policies.PolicyError(
                 changes.to_extra_spec(next(iter(new_values), 'mem_bw_max')),
                 'the guest has no policy that could change')

@@ -299,7 +299,7 @@ class NodeMove:
         guest = place.guest
         policy = policies.parse_policy(guest.extra_specs, len(place.cells),
                                        guest.vcpus)
-        if policy is None or not policy.resources(self.accounting):
+        if policy is None or not policy.get_resources_by_node(self.accounting):
             return {}, {}
         wanted = changes.compute_allocation_amounts(
             policy,

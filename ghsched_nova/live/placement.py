@@ -139,7 +139,7 @@ class Shares:
         :raises Refused: naming the key of the policy and the trait.
         """
         traits = self._client.get_traits(compute_node_uuid)
-        needed = GuestPolicy(nodes=policy.nodes).capabilities()
+        needed = GuestPolicy(nodes=policy.nodes).get_needed_capabilities()
         for capability in sorted(needed):
             trait = names.CAPABILITY_TRAITS[capability]
             if trait not in traits:

@@ -405,7 +405,8 @@ def _make_unprotected_metric(
     inside |= {guest for together in sharers.values() for guest in together}
     yield make_metric('ghsched_guest_not_protected', [
         (_labels(guest), guest not in inside) for guest in guests
-        if guest.policy is not None and guest.policy.policy.controlled])
+        if guest.policy is not None
+        and guest.policy.policy.needs_control_group])
 
 
 def _vfio(handled: Mapping[str, int],

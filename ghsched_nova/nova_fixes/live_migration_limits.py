@@ -171,7 +171,7 @@ def iterate_node_orders(instance: Any, host: Destination,
                     instance=instance)
         return
     if policy is None or not guest_nodes or not (
-            policy.controlled or policy.vfs or policy.rt_permille):
+            policy.needs_control_group or policy.vfs or policy.rt_permille):
         return
     accounting = shared.config().ghsched.bandwidth_accounting
     found = held.parse_allocation_by_node(

@@ -85,7 +85,7 @@ def get_guest_demand(spec: shared.RequestSpec) -> gradient.Kind | None:
     if not topology:
         return None
     policy = request_filter.parse_policy(spec)
-    demand = policy.demand(
+    demand = policy.get_bandwidth_by_node(
         shared.config().ghsched.bandwidth_accounting) if policy else {}
     devices: dict[int, int] = {}
     wanted = spec.pci_requests if 'pci_requests' in spec else None
@@ -97,7 +97,7 @@ def get_guest_demand(spec: shared.RequestSpec) -> gradient.Kind | None:
          devices.get(number, 0))
         for number, node in enumerate(
             read.list_guest_node_amounts(topology, 1))),
-        bool(policy and policy.controlled))
+        bool(policy and policy.needs_control_group))
 
 
 def get_free_capacity(state: Any,

@@ -100,7 +100,7 @@ def compute_request_need(spec: shared.RequestSpec,
             or _is_ineligible(spec)):
         return None
     policy = request_filter.parse_policy(spec)
-    demand = policy.demand(accounting) if policy else {}
+    demand = policy.get_bandwidth_by_node(accounting) if policy else {}
     devices = _list_required_vfs(spec, policy)
     nodes = tuple(
         NodeNeed(pinned=node.pinned, shared=node.shared, memory=node.memory,
@@ -110,7 +110,7 @@ def compute_request_need(spec: shared.RequestSpec,
         for number, (cell, node) in enumerate(zip(
             topology.cells, host_nodes.list_guest_node_amounts(topology, 1),
             strict=True)))
-    return Need(nodes, int(bool(policy and policy.controlled)),
+    return Need(nodes, int(bool(policy and policy.needs_control_group)),
                 steered=policy is not None, label=_make_label(spec),
                 unreported=policy is not None and any(
                     node.burst for node in policy.nodes))

@@ -315,7 +315,7 @@ class GhschedSchedulerManager(manager.SchedulerManager):
             yield request_filter.Try(locality, sizes)
         if not policy.vfs:
             yield None
-        if policy.controlled and self._has_shared_group(policy):
+        if policy.needs_control_group and self._has_shared_group(policy):
             last = requests.LOCALITIES.index(policy.vfs_locality)
             for locality in (requests.LOCALITIES[:last + 1] if policy.vfs
                              else (policy.vfs_locality,)):
@@ -411,7 +411,7 @@ class GhschedSchedulerManager(manager.SchedulerManager):
         """Return the requested resources of which no host has enough free."""
         cloud = cloud_lack.Cloud(
             self._has_candidates, self._list_free_pfs(spec, policy),
-            policy.controlled and self._has_shared_group(policy),
+            policy.needs_control_group and self._has_shared_group(policy),
             lambda: self._list_free_providers(
                 names.MEM_BW_PCT, frozenset({names.NUMA_NODE_TRAIT})))
         return cloud_lack.find_refusal_reasons(

@@ -115,7 +115,7 @@ class MigratingDriver(base.DriverBase):
         """
         try:
             policy = base.parse_policy(instance)
-            if policy is not None and policy.controlled:
+            if policy is not None and policy.needs_control_group:
                 migration_xml.check_domain_numbering(self._ghsched.host())
         except refusal.NOT_HELD as error:
             raise exception.MigrationPreCheckError(

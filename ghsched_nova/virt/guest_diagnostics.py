@@ -175,7 +175,7 @@ class GuestDiagnostics:
         policy = domain.policy
         try:
             host = self._host.host()
-            if domain.shared and policy.controlled:
+            if domain.shared and policy.needs_control_group:
                 guests = self._host.count_group_guests(
                     usage.guest.uuid, policy, domain.host_nodes)
                 policy = resolve.scale_shared_policy(host, policy, guests)

@@ -345,7 +345,8 @@ def make_bandwidth_controls(machine: Machine, workload: Workload,
     if len(keys.nodes) != workload.nodes:
         raise ValueError(f'the keys are of a guest with {len(keys.nodes)} '
                          f'NUMA nodes, the guests have {workload.nodes}')
-    missing = (keys.capabilities() & set(CONTROLS)) - machine.controls
+    missing = (
+        keys.get_needed_capabilities() & set(CONTROLS)) - machine.controls
     if missing:
         raise ValueError(f'{machine.name}: the host cannot hold '
                          + ', '.join(sorted(missing)))

@@ -121,14 +121,14 @@ def make_rebalance_guest(
         return None
     one, policy = mine[0], server.policy or GuestPolicy()
     free = one.memory is not None and not policy.vfs
-    counted = dict(policy.resources(accounting).get(0, {}))
+    counted = dict(policy.get_resources_by_node(accounting).get(0, {}))
     return move_plan.Guest(
         server.uuid, Spot(server.host, server.nodes[0]), _get_wanted_cpus(one),
         one.bandwidth or 0.0, one.memory or 0.0,
         counted.pop(names.MEM_BW_PCT, 0), inside=free, between=free,
-        counted=counted, groups=int(policy.controlled),
+        counted=counted, groups=int(policy.needs_control_group),
         traits=frozenset(names.CAPABILITY_TRAITS[name]
-                         for name in policy.capabilities()))
+                         for name in policy.get_needed_capabilities()))
 
 
 def _busy(one: load.GuestNode) -> float | None:

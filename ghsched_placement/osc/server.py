@@ -210,7 +210,7 @@ def _yield_other_amounts(guest: Guest, number: int,
     :param number: number of the guest NUMA node.
     :param node: host NUMA node; None if unknown.
     """
-    asked = guest.policy.resources().get(number, {})
+    asked = guest.policy.get_resources_by_node().get(number, {})
     for one in node_classes.BESIDE:
         yield asked.get(one.resource_class, 0)
     for one in node_classes.BESIDE:

@@ -112,7 +112,7 @@ def convert_need_for_gradient(need: Need) -> gradient.Kind:
         (cell.pinned, cell.shared, cell.memory,
          need.bandwidth.get(number, 0), devices.get(number, 0))
         for number, cell in enumerate(need.guest.needs)),
-        need.policy.controlled)
+        need.policy.needs_control_group)
 
 
 def convert_state_for_gradient(state: State) -> gradient.FreeCapacity:

@@ -104,7 +104,7 @@ def _enlarge_inventory(state: State, change: _Change) -> State:
 
 def _list_changes(state: State, need: Need) -> Iterator[_Change]:
     host = state.host
-    if need.policy.controlled and (
+    if need.policy.needs_control_group and (
             names.RESCTRL_GROUP in host.root.inventories):
         yield _Change(None, (0, names.RESCTRL_GROUP), lack.GROUPS, 1)
     nodes: Mapping[int, int | None] = {

@@ -201,13 +201,13 @@ class Need:
 
         They are by guest NUMA node and resource class.
         """
-        return self.policy.resources(self.accounting)
+        return self.policy.get_resources_by_node(self.accounting)
 
     @property
     def bandwidth(self) -> dict[int, int]:
         """Percent of memory bandwidth that a guest needs, by guest NUMA node.
         """
-        return self.policy.demand(self.accounting)
+        return self.policy.get_bandwidth_by_node(self.accounting)
 
 
 def build_flavor_need(flavor: Flavor, accounting: Accounting = 'min',

@@ -63,7 +63,7 @@ class CheckTest(base.TestCase):
                      {'ghsched:numa_max': '4', 'ghsched:numa_keep': 'true'}):
             found = policy.check_flavor({**AUTO, **more}, {**AUTO, **more})
             self.assertTrue(found.auto_nodes)
-            self.assertIn('NUMA_AUTO', found.capabilities())
+            self.assertIn('NUMA_AUTO', found.get_needed_capabilities())
 
     def test_keys_that_contradict_auto_are_refused(self):
         for more in ('hw:numa_nodes', 'hw:numa_cpus.0', 'hw:numa_mem.1',

@@ -79,8 +79,8 @@ class AffinityGroupTest(RefusalTestCase):
     def test_a_group_needs_no_numa_topology_and_no_control_group(self):
         found = parsed({'ghsched:affinity_group': 'web-1.a'}, 0)
         self.assertEqual('web-1.a', found.affinity_group)
-        self.assertFalse(found.controlled)
-        self.assertEqual(frozenset(), found.capabilities())
+        self.assertFalse(found.needs_control_group)
+        self.assertEqual(frozenset(), found.get_needed_capabilities())
 
     def test_a_name_is_short_and_plain(self):
         for name in ('', ' ', '-web', 'a b', 'web\n1', 'w' * 64, 'ä'):
@@ -119,7 +119,7 @@ class ParseTest(base.TestCase):
         for text, monitor in (('true', True), ('0', False)):
             result = parsed({'ghsched:monitor': text}, 0)
             self.assertEqual(policy.GuestPolicy((), monitor), result)
-            self.assertFalse(result.controlled)
+            self.assertFalse(result.needs_control_group)
 
     def test_blanks_around_a_value_do_not_matter(self):
         result = parsed({'ghsched:mem_bw_min': ' 60\n',
@@ -364,19 +364,22 @@ class DemandTest(base.TestCase):
             policy.NodePolicy(60, 80), policy.NodePolicy(0, 30)))
 
     def test_the_guarantee_counts_unless_the_cap_is_to(self):
-        self.assertEqual({0: 60}, self.policy.demand())
-        self.assertEqual({0: 80, 1: 30}, self.policy.demand('max'))
+        self.assertEqual({0: 60}, self.policy.get_bandwidth_by_node())
+        self.assertEqual({0: 80, 1: 30},
+                         self.policy.get_bandwidth_by_node('max'))
 
     def test_nothing_is_counted_for_a_monitor(self):
         for accounting in ('min', 'max'):
             self.assertEqual(
-                {}, policy.GuestPolicy((), True).demand(accounting))
+                {},
+                policy.GuestPolicy((), True).get_bandwidth_by_node(accounting))
 
 
 class CapabilitiesTest(base.TestCase):
 
     def needs(self, *nodes, monitor=False):
-        return set(policy.GuestPolicy(nodes, monitor).capabilities())
+        return set(policy.GuestPolicy(nodes,
+                                      monitor).get_needed_capabilities())
 
     def test_defaults_of_the_host_need_no_action(self):
         self.assertEqual(set(), self.needs(policy.NodePolicy()))
@@ -405,7 +408,7 @@ class CapabilitiesTest(base.TestCase):
         except policy.PolicyError:
             return
         if result is not None:
-            self.assertLessEqual(result.capabilities(),
+            self.assertLessEqual(result.get_needed_capabilities(),
                                  names.CAPABILITY_TRAITS.keys())
 
 
@@ -474,8 +477,8 @@ class VfsTest(base.TestCase):
 
     def test_vfs_alone_control_nothing(self):
         result = parsed({'ghsched:vfs': 'nic:1'}, 1)
-        self.assertFalse(result.controlled)
-        self.assertEqual(frozenset(), result.capabilities())
+        self.assertFalse(result.needs_control_group)
+        self.assertEqual(frozenset(), result.get_needed_capabilities())
 
     def test_the_api_needs_no_other_key_to_be_right(self):
         self.assertEqual(

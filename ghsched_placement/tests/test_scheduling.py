@@ -159,7 +159,7 @@ class ParseTest(base.TestCase):
                  'ghsched:vcpu_runtime_us': '100',
                  'ghsched:vcpu_period_us': '300',
                  'hw:numa_nodes': str(nodes), **specs}, nodes,
-                vcpus).resources()
+                vcpus).get_resources_by_node()
 
         def amounts(*permille):
             return {node: {names.RT_CPU_PERMILLE: amount}
@@ -199,7 +199,7 @@ class ParseTest(base.TestCase):
     def test_realtime_asks_the_host_for_it(self):
         def asked(**ours):
             return policy.GuestPolicy(
-                threads=parsed(DEDICATED, **ours)).capabilities()
+                threads=parsed(DEDICATED, **ours)).get_needed_capabilities()
         self.assertEqual({'VCPU_REALTIME'}, asked(vcpu_scheduler='fifo'))
         self.assertEqual({'VCPU_DEADLINE'}, asked(
             vcpu_scheduler='deadline', vcpu_runtime_us=10,

@@ -158,7 +158,7 @@ class Host:
     def wanted(self) -> model.Wanted:
         """Return the desired state, from the XML of all guests."""
         guests = tuple(desired.make_desired_group(self.resctrl, one)
-                       for one in self.running if one.controlled)
+                       for one in self.running if one.needs_control_group)
         return model.Wanted(
             guests, tuple(one.domain for one in self.running),
             frozenset(self.files.directories(self.place.root)),

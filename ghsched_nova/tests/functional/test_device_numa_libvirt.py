@@ -396,7 +396,7 @@ class BootTest(LibvirtTestCase):
         :param memory: whether its kernel reads HMAT.
         """
         for text in ('distance=10 24', 'distance=24 10',
-                     f'GUEST-POLICY {POLICY.for_guest()}'):
+                     f'GUEST-POLICY {POLICY.render_for_guest()}'):
             self.assertIn(text, console)
         for node, nanoseconds, mib in (0, 120, 19073), (1, 90, 95367):
             if memory:

@@ -121,12 +121,12 @@ class AllCapabilitiesTestCase(openstack_base.CommandTestCase,
         """Placement and domain agree on the node, with all of each class."""
         node, = self.host_nodes(server)
         policy = policies.parse_policy(extra_specs, 1, 2)
-        wanted = policy.resources()
+        wanted = policy.get_resources_by_node()
         self.assertEqual({node: wanted[0]} if wanted else {},
                          self.held(server))
         domain = metadata.read_policy(self.xml(server))
         self.assertLessEqual(set(domain.allocated_nodes), {node})
-        self.assertEqual(wanted, domain.policy.resources())
+        self.assertEqual(wanted, domain.policy.get_resources_by_node())
         self.assertEqual(policy.nodes, domain.policy.nodes)
         self.assertIsNone(move_record.read_record(self.xml(server)))
 
@@ -181,7 +181,7 @@ class SingleKeyTest(AllCapabilitiesTestCase):
     def check_live_change(self, server, specs):
         """A running guest with bandwidth gets other values, the rest stays."""
         xml = self.xml(server)
-        if not metadata.read_policy(xml).policy.controlled:
+        if not metadata.read_policy(xml).policy.needs_control_group:
             error = self.assertRaises(policies.PolicyError, self.change,
                                       server, mem_bw_max='70')
             self.assertIn('ghsched:mem_bw', str(error))

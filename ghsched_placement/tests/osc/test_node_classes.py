@@ -48,7 +48,7 @@ def policy_of(kind):
 
 
 #: What a guest of the sample flavor holds of each class.
-AMOUNTS = {kind: policy_of(kind).resources()[0][kind]
+AMOUNTS = {kind: policy_of(kind).get_resources_by_node()[0][kind]
            for kind in sorted(names.NODE_CLASSES)}
 
 #: Column of "capacity show" with what is left of a class.
@@ -137,7 +137,8 @@ class ClassTest(base.TestCase):
                                                 self.wish(kind))
             self.assertEqual(
                 min(left // AMOUNTS[kind],
-                    31 if self.server(kind).policy.controlled else 1000),
+                    31 if self.server(kind).policy.needs_control_group
+                    else 1000),
                 found.guests)
 
     @ddt.data(*sorted(names.NODE_CLASSES))
@@ -182,7 +183,7 @@ class ClassTest(base.TestCase):
     @ddt.data(*sorted(names.NODE_CLASSES))
     def test_audit_finds_a_class_that_is_held_of_another_node(self, kind):
         on, held = self.host(kind), self.held(kind)
-        if not self.server(kind).policy.controlled:
+        if not self.server(kind).policy.needs_control_group:
             del held[clouds.root_uuid('a')]
         self.assertEqual((), audit.audit_host_allocations(
             on, [self.server(kind)], {'u': held}))
@@ -307,7 +308,8 @@ class GroupTest(base.TestCase):
                            (2, 'holds 2 control groups')):
             found = audit.audit_host_allocations(
                 self.host(held), [server_of], {'u': {
-                    clouds.node_uuid('a', 0): self.policy.resources()[0],
+                    clouds.node_uuid(
+                        'a', 0): self.policy.get_resources_by_node()[0],
                     clouds.root_uuid('a'): {names.RESCTRL_GROUP: held}}})
             self.assertIn(text, ' '.join(one.text for one in found))
             self.assertEqual(bool(text), bool(found))

@@ -65,7 +65,7 @@ class LowerCapTest(base.TestCase):
         self.assertEqual(((0, 1), [10, 10], True), (
             found.host_nodes, [one.maximum for one in found.policy.nodes],
             found.policy.monitor))
-        self.assertFalse(before.controlled)
+        self.assertFalse(before.needs_control_group)
 
     def test_guest_whose_limits_are_not_its_own_is_not_capped(self):
         tuned = XML.replace('</domain>', (

@@ -77,10 +77,10 @@ class DesiredTest(base.TestCase):
         self.assertRaises(desired.DomainError, read, policy=None)
 
     def test_only_guests_with_bandwidth_need_a_group(self):
-        self.assertTrue(running().controlled)
+        self.assertTrue(running().needs_control_group)
         for policy in (None, GuestPolicy(monitor=True)):
             found = running(policy=policy)
-            self.assertFalse(found.controlled)
+            self.assertFalse(found.needs_control_group)
             self.assertEqual(policy is not None,
                              desired.may_have_policy(found.xml))
 
@@ -93,7 +93,8 @@ class DesiredTest(base.TestCase):
                 (POLICY, '', False), (None, '', False),
                 (GuestPolicy(device_numa='required'), '', False)):
             self.assertEqual(measured,
-                             running(xml, policy=policy).measured)
+                             running(xml,
+                                     policy=policy).needs_monitoring_group)
         guest = read(policy=alone)
         self.assertEqual('mon_groups/ghsched-' + DOMAIN.uuid, guest.group)
         self.assertEqual((True, {}), (guest.is_only_measured, guest.desired))

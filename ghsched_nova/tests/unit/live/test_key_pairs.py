@@ -171,8 +171,9 @@ class Server:
         return scheduling.render_scheduling(xml, self.policy.threads)
 
     def allocations_on(self, node):
-        groups = ({names.RESCTRL_GROUP: 1} if self.policy.controlled else {})
-        wanted = self.policy.resources(self.accounting)
+        groups = ({names.RESCTRL_GROUP: 1} if self.policy.needs_control_group
+                  else {})
+        wanted = self.policy.get_resources_by_node(self.accounting)
         return {ROOT: {'VCPU': 2, **groups},
                 **({NODES[node]: wanted[0]} if wanted else {})}
 
@@ -338,7 +339,8 @@ class KeyTestCase(base.TestCase):
             self.assert_agrees(server, node)
             # Both places in one request, then the new one in another.
             self.assertEqual(
-                2 if server.policy.resources(server.accounting) else 0,
+                2 if server.policy.get_resources_by_node(server.accounting)
+                else 0,
                 len(server.placement.written))
 
     def check_live_changes(self, specs, accounting):
@@ -351,12 +353,12 @@ class KeyTestCase(base.TestCase):
                 server.change(key, value)
             except policies.PolicyError as error:
                 self.assertIn('ghsched:mem_bw', str(error))
-                self.assertTrue(not before.controlled
+                self.assertTrue(not before.needs_control_group
                                 or self.contradicts(wanted))
                 self.assertEqual([], server.placement.written)
                 self.assertEqual(specs, server.specs)
             else:
-                self.assertTrue(before.controlled)
+                self.assertTrue(before.needs_control_group)
                 self.assertEqual(wanted, server.specs)
                 self.assertEqual({
                     f'class:{name}': amount - held.get(name, 0)
@@ -382,7 +384,8 @@ class KeyTestCase(base.TestCase):
                 self.assertEqual({node} if counted else set(),
                                  set(domain.allocated_nodes))
                 self.assert_policy(server, domain)
-                tuned = memorytune == 'basic' and server.policy.controlled
+                tuned = (memorytune == 'basic'
+                         and server.policy.needs_control_group)
                 self.assertEqual({str(node)} if tuned else set(), {
                     element.get('id') for element in etree.fromstring(
                         xml).iterfind('cputune/memorytune/node')})
