@@ -453,7 +453,7 @@ class ScreenTest(base.TestCase):
             'a\u4e2d', top_output.clip_text_to_columns('a\u4e2d\u6587', 0, 4))
         self.assertEqual(
             '\u6587', top_output.clip_text_to_columns('a\u4e2d\u6587', 2, 4))
-        rows = top_output._align_table_columns(
+        rows = top_output.align_table_columns(
             ('N', 'X'), [['\u4e2d\u6587', '1'], ['abcd', '2']], 1
         )
         self.assertEqual(
