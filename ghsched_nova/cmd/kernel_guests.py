@@ -109,7 +109,8 @@ def _check_guest_on_kernel(
     section: Any,
     group_sizes: Mapping[str, int],
 ) -> checks.Check:
-    """Check whether the kernel can enforce the policy of one guest."""
+    """Check whether the kernel can enforce the bandwidth policy of one guest.
+    """
     title = f'{running.domain.name} ({running.domain.uuid})'
     try:
         if not (running.needs_control_group or running.needs_monitoring_group):

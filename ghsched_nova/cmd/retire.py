@@ -122,7 +122,7 @@ def load_retire_configuration(
 def _describe_guests_with_policy(
     guests: Sequence[desired.Running],
 ) -> Iterator[str]:
-    """Yield a sentence about each guest that still has a policy."""
+    """Yield a sentence about each guest that still has a bandwidth policy."""
     for guest in guests:
         if desired.may_have_policy(guest.xml):
             yield (f'guest {guest.domain.name} ({guest.domain.uuid}) has a '

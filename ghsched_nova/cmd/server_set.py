@@ -178,14 +178,15 @@ def read_nova_service_conf(
 
 
 def render_change_as_json(plan: Any, dry_run: bool) -> str:
-    """Return the report of a server's policy change as JSON."""
+    """Return the report of a server's bandwidth policy change as JSON."""
     return json.dumps(
         change_report.make_change_report(plan, dry_run), indent=2
     )
 
 
 def render_change_as_table(plan: Any, dry_run: bool) -> str:
-    """Return the report of a server's policy change as a text table."""
+    """Return the report of a server's bandwidth policy change as a text table.
+    """
     shown = change_report.make_change_report(plan, dry_run)
     table = prettytable.PrettyTable(change_report.HEADER)
     table.align = 'l'

@@ -96,7 +96,7 @@ class DomainPolicy:
         return self.host_nodes or self.realtime_nodes
 
     def replace_host_nodes(self, host_nodes: tuple[int, ...]) -> Self:
-        """Return a copy of this policy with other host NUMA nodes.
+        """Return a copy of this bandwidth policy with other host NUMA nodes.
 
         :raises ValueError: if the number of nodes differs from the policy's.
         """

@@ -202,7 +202,7 @@ class Capper:
             self._tell_end(uuid)
 
     def _restore(self, uuid: str) -> None:
-        """Enforce the current policy of a guest that was capped.
+        """Enforce the current bandwidth policy of a guest that was capped.
 
         If it has ended, its control group is removed.
         """

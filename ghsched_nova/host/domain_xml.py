@@ -102,7 +102,7 @@ class DomainXml:
 
     def _make_policy(self, policy: GuestPolicy,
                      host_nodes: Sequence[int]) -> metadata.DomainPolicy:
-        """Return the policy to store in a guest's metadata.
+        """Return the bandwidth policy to store in a guest's metadata.
 
         It also names the guest's host NUMA nodes.
 

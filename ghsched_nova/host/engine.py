@@ -173,7 +173,7 @@ class HostEngine(host_facts.HostFacts):
             LOG.info('ghsched: resctrl support of this host: %s', message)
 
     def reconcile_guest(self, running: desired.Running) -> bool:
-        """Enforce one running domain's policy in resctrl.
+        """Enforce one running domain's bandwidth policy in resctrl.
 
         :param running: the domain; its XML has the policy in the metadata.
         :returns: whether resctrl was changed.
@@ -194,7 +194,7 @@ class HostEngine(host_facts.HostFacts):
             return self._reconcile_own(running)
 
     def _reconcile_own(self, running: desired.Running) -> bool:
-        """Enforce a guest's policy in a resctrl group of its own."""
+        """Enforce a guest's bandwidth policy in a resctrl group of its own."""
         host = self.host()
         guest = desired.add_iommu_groups(
             desired.make_desired_group(host, running), running, host,
@@ -213,7 +213,7 @@ class HostEngine(host_facts.HostFacts):
         return bool(report.actions)
 
     def _reconcile_with_all(self, running: desired.Running) -> bool:
-        """Enforce all guests' policies because one guest was started."""
+        """Enforce all guests' bandwidth policies because one was started."""
         problems, actions = self._reconcile_running(running)
         for problem in problems:
             if problem.guest == running.domain.uuid:
@@ -292,7 +292,7 @@ class HostEngine(host_facts.HostFacts):
 
     def reconcile(self, repaired: Callable[[Iterable[str]], None]
                   = _ignore_repairs) -> tuple[model.Problem, ...]:
-        """Enforce all guests' policies; remove unused control groups.
+        """Enforce all guests' bandwidth policies; remove unused groups.
 
         :param repaired: called with the kinds of the changes made.
         :returns: unenforced policies, with the reasons.
@@ -306,7 +306,7 @@ class HostEngine(host_facts.HostFacts):
 
     def _reconcile_running(self, known: desired.Running | None = None
                            ) -> _Done:
-        """Enforce all running guests' policies.
+        """Enforce all running guests' bandwidth policies.
 
         :param known: a running guest that libvirt may list with old data.
         :returns: problems and changes.
@@ -384,7 +384,7 @@ class HostEngine(host_facts.HostFacts):
         return 1 + sum(one.group == group for one in others.values())
 
     def needs_group(self, running: desired.Running) -> bool:
-        """Whether a domain's policy requires a control or monitoring group.
+        """Whether a domain's bandwidth policy requires a resctrl group.
 
         True if the policy is unreadable. If a cap applies to all guests
         without a policy, a guest that is only measured needs no group of its

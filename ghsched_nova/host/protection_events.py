@@ -38,9 +38,10 @@ class Notices:
         self._sent: set[str] = set()
 
     def notify_changes(self, host: str, reasons: Mapping[str, str]) -> None:
-        """Notify about guests whose policy became enforced or unenforced.
+        """Notify about guests that lost or regained bandwidth protection.
 
-        Never raises. The next call retries a notification that cannot be sent.
+        A guest is protected while its policy is enforced. Never raises. The
+        next call retries a notification that cannot be sent.
 
         :param host: name of this compute host.
         :param reasons: reason by UUID of each guest that is not protected.

@@ -236,7 +236,7 @@ class LiveChange:
     def _check_change(
         self, new_values: changes.RequestedChanges, dry_run: bool
     ) -> Plan:
-        """Check a change of a server's policy; return how to carry it out.
+        """Check a change of a bandwidth policy; return how to carry it out.
 
         Nothing is changed.
 
@@ -316,10 +316,10 @@ class LiveChange:
     def _resolve_unanswered_call(
         self, plan: Plan, call_id: str, timeout: errors.HostSilent
     ) -> None:
-        """Find out whether a host that did not answer has set the new policy.
+        """Find out if a host that did not answer has set the new policy.
 
         The call is cancelled if the host has not begun it. Returns if the
-        policy is set, and raises else.
+        bandwidth policy is set, and raises else.
 
         :raises Refused: if the host has kept the old policy.
         """
@@ -339,7 +339,7 @@ class LiveChange:
     # -- undoing --------------------------------------------------------------
 
     def _roll_back(self, error: BaseException) -> NoReturn:
-        """Undo the steps of a failed policy change, and raise its error."""
+        """Undo the steps of a failed change of a policy; raise its error."""
         steps, self._undo = self._undo, []
         roll_back_change(error, steps, self.records.unlock_server)
 

@@ -322,7 +322,7 @@ class GhschedSchedulerManager(manager.SchedulerManager):
                 yield request_filter.Try(locality, joins=True)
 
     def _has_shared_group(self, policy: policies.GuestPolicy) -> bool:
-        """Whether guests of this policy share a control group anywhere."""
+        """Whether guests of this policy share a resctrl group on any host."""
         return self._placement.is_trait_in_use(
             names.make_share_trait(policy.fingerprint, 0))
 

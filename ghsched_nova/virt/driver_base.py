@@ -163,7 +163,7 @@ class DriverBase(libvirt_driver.LibvirtDriver):
                           {'name': guest.name, 'problem': problem})
 
     def _notify_protection_changes(self) -> None:
-        """Notify about guests whose policy became enforced or unenforced."""
+        """Notify about guests that lost or regained bandwidth protection."""
         self._notices.notify_changes(shared.config().host,
                                      dict(self._ghsched.not_held))
 

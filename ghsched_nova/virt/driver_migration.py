@@ -72,15 +72,16 @@ class MigratingDriver(base.DriverBase):
 
     def pre_live_migration(self, context: Any, instance: Any, *args: Any,
                            **kwargs: Any) -> Any:
-        """Prepare this destination; check that it can enforce the policy.
+        """Prepare the destination; check that it can limit the bandwidth.
 
-        If it cannot, Nova rolls the live migration back.
+        If it cannot enforce the guest's policy, Nova rolls the live migration
+        back.
         """
         self._check_arriving_guest(instance)
         return super().pre_live_migration(context, instance, *args, **kwargs)
 
     def _check_arriving_guest(self, instance: Any) -> None:
-        """Refuse a live migration whose policy this host cannot enforce.
+        """Refuse a live migration if the bandwidth policy cannot be enforced.
 
         :raises nova.exception.MigrationPreCheckError: with the reason.
         """

@@ -161,7 +161,7 @@ class StartingDriver(base.DriverBase):
     def _create_guest(self, context: Any, xml: str, instance: Any,
                       power_on: bool = True, pause: bool = False,
                       post_xml_callback: Any = None) -> Any:
-        """Start a guest paused, enforce its policy, then resume the guest.
+        """Start a guest paused, limit its bandwidth, then resume the guest.
 
         libvirt moves the vCPU threads into the control group while the guest
         is paused, so no vCPU runs before the policy is enforced.
@@ -188,7 +188,7 @@ class StartingDriver(base.DriverBase):
 
     def _launch(self, launch: Callable[..., Any], guest: Any, instance: Any,
                 pause: bool = False) -> None:
-        """Start a defined domain paused, enforce its policy, then resume it.
+        """Start a defined domain paused, limit its bandwidth, then resume it.
 
         Nova calls this after a soft reboot and after a cold snapshot.
 
@@ -221,7 +221,7 @@ class StartingDriver(base.DriverBase):
     @seam('nova.virt.libvirt.driver.LibvirtDriver._soft_reboot',
           ('self', 'instance'))
     def _soft_reboot(self, instance: Any) -> Any:
-        """Reboot a guest softly, then enforce its policy again.
+        """Reboot a guest softly, then enforce its bandwidth policy again.
 
         The policy is enforced even if another process has started the guest
         while Nova waited for its shutdown.
@@ -282,7 +282,7 @@ class StartingDriver(base.DriverBase):
             raise refusal.log_refusal(error, instance) from error
 
     def _enforce_or_report(self, guest: Any, instance: Any) -> None:
-        """Enforce a guest's policy, or record that the guest is unprotected.
+        """Enforce a bandwidth policy, or record that a guest is unprotected.
 
         A guest that must not start unprotected raises an error instead. Each
         periodic report of nova-compute retries the policies of recorded

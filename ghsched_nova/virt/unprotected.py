@@ -60,11 +60,11 @@ def refusing_unprotected_guests() -> Iterator[None]:
 
 
 def may_start_unprotected(error: Exception, instance: Any) -> bool:
-    """Whether a guest may start although its policy cannot be enforced.
+    """Whether a guest may start although its bandwidth cannot be limited.
 
     ``[ghsched]unprotected_guests`` decides. Logs an error if it may.
 
-    :param error: reason why the policy cannot be enforced.
+    :param error: reason why the guest's policy cannot be enforced.
     """
     if (_arrives.get() or not isinstance(error, CAUSES)
             or shared.config().ghsched.unprotected_guests != START):
