@@ -35,9 +35,10 @@ def multiples(step):
 #: Multiples of a step, some of them skipped, or any shares at all.
 _GUARANTEES = st.one_of(
     st.integers(1, 25).map(multiples),
-    st.sets(st.integers(1, 100)).map(lambda one: tuple(sorted(one))),
+    # Every control can hold all of the bandwidth.
+    st.sets(st.integers(1, 100)).map(lambda one: tuple(sorted(one | {100}))),
     st.sets(st.integers(1, 50)).map(
-        lambda one: tuple(2 * value for value in sorted(one))))
+        lambda one: tuple(2 * value for value in sorted(one | {50}))))
 
 
 class TreeTestCase(base.TestCase):
