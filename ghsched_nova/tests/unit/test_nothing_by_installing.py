@@ -32,7 +32,8 @@ TOP = pathlib.Path(__file__).parents[3]
 SERVICES = {
     'nova-api': ('nova.api.openstack.compute.routes',
                  'nova.api.openstack.wsgi_app', 'nova.limit.placement'),
-    'nova-conductor': ('nova.conductor.manager', 'nova.conductor.api'),
+    'nova-conductor': ('nova.cmd.conductor', 'nova.conductor.manager',
+                       'nova.conductor.api'),
     'nova-scheduler': ('nova.cmd.scheduler', 'nova.scheduler.manager'),
     'nova-compute': ('nova.cmd.compute', 'nova.compute.manager',
                      'nova.virt.libvirt.driver')}
