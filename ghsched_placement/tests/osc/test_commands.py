@@ -272,7 +272,7 @@ class HostTest(base.TestCase):
             'web (u): allocated 30 % on node 0, set on the host 30 % on node '
             '0', found['guests'].human_readable())
         self.assertTrue(found['drift'].human_readable().startswith(
-            'allocation-differs: u: web holds'))
+            'allocation-differs: u: web has no allocation on this host'))
 
 
 class SharedGroupTest(base.TestCase):
