@@ -14,11 +14,14 @@ from pathlib import Path
 
 import fixtures
 import prometheus_client
+import yaml
 
 from ghsched_nova.monitor import service_metrics
 from ghsched_placement import service_level
 from ghsched_placement.service_level import Cause
 from ghsched_placement.tests import base
+
+ETC = Path(__file__).parents[4] / 'etc' / 'ghsched'
 
 LABELS = {'project': 'p', 'server': 'u', 'flavor': 'f', 'node': '1'}
 
@@ -46,6 +49,17 @@ class ServiceMetricsTest(base.TestCase):
                 (2, 'short_periods_total', {'cause': 'node_full'}),
                 (0, 'short_minutes_total', {'cause': 'own_cap'})):
             self.assertEqual(expected, self.value(path, name, **labels), name)
+
+    def test_rating_asks_for_metrics_and_labels_that_exist(self):
+        asked = yaml.safe_load((ETC / 'cloudkitty' / 'metrics.yml'
+                                ).read_text())['metrics']
+        known = {metric.exported_name: metric.labels
+                 for metric in service_metrics.METRICS}
+        self.assertEqual({'ghsched_server_allocated_percent',
+                          'ghsched_server_got_percent'}, set(asked))
+        for name, wanted in asked.items():
+            self.assertLessEqual({*wanted['groupby'], *wanted['metadata']},
+                                 set(known[name]), name)
 
     def test_file_that_is_missing_or_malformed_has_no_sample(self):
         path = Path(self.useFixture(fixtures.TempDir()).path, 'levels.json')
