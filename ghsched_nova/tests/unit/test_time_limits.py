@@ -38,6 +38,8 @@ _GIVES_UP = 'its end is GIVE_UP_S away'
 _ATTACK = 'an entry point that has to be too late'
 #: Why a short limit, or a clock, makes no test fail, by file and finding.
 HARMLESS = {
+    ('ghsched_nova/tests/fixtures/blame_cases.py', 'wait(60.0)'):
+        'seconds of a simulated host',
     ('ghsched_nova/tests/fixtures/mount.py', 'join(_STOP_TIMEOUT)'):
         'what has not ended is killed',
     ('ghsched_nova/tests/fixtures/mount.py', 'time.monotonic'): _GIVES_UP,
@@ -55,6 +57,8 @@ HARMLESS = {
     ('ghsched_nova/tests/unit/cmd/test_top.py', 'time.monotonic'): _GIVES_UP,
     ('ghsched_nova/tests/unit/monitor/test_reader.py', 'join(0.2)'):
         'the thread is not to end',
+    ('ghsched_nova/tests/unit/monitor/test_top_history.py', 'time.time'):
+        'an hour, to the minute, and a record of two',
     ('ghsched_nova/tests/unit/resctrl/test_fs.py', 'wait(0.3)'):
         'the event is not to be set',
     ('ghsched_nova/tests/unit/scheduler/test_index_feed.py',

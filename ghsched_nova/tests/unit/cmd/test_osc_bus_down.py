@@ -45,8 +45,8 @@ FLAVOR = {'id': '1', 'name': 'x', 'original_name': 'x', 'vcpus': 1,
 
 #: Commands that find nothing to do in this cloud.
 WITHOUT_ROWS = {'PlanRebalance', 'ApplyRebalance', 'ListRefusals'}
-#: Commands that change what only nova-compute can change.
-CHANGES = {'SetServer', 'MoveServerNodes'}
+#: Commands that ask for what only nova-compute knows or can change.
+CHANGES = {'SetServer', 'MoveServerNodes', 'BlameServer'}
 #: Commands whose answer has figures that only the host knows.
 ASK_HOSTS = {'Audit', 'ShowCapacity', 'CheckFlavor', 'ShowHost',
              'PlanRebalance', 'ApplyRebalance', 'ShowServerBandwidth',
