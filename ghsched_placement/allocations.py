@@ -41,6 +41,9 @@ def make_allocations_body(consumer: Mapping[str, Any],
 
 
 def parse_allocations(answer: Mapping[str, Any]) -> dict[str, dict[str, int]]:
-    """Parse GET /allocations into amounts by provider and resource class."""
+    """Parse Placement's answer to GET /allocations of a consumer.
+
+    :returns: allocated amounts, by provider UUID and resource class.
+    """
     return {provider: dict(one['resources'])
             for provider, one in answer['allocations'].items()}

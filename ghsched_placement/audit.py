@@ -49,9 +49,9 @@ def audit_host_allocations(host: capacity.Host, servers: Iterable[Server],
                            holdings: Holdings, others: Others | None = None,
                            accounting: Accounting = 'min') -> tuple[Finding,
                                                                     ...]:
-    """Compare a host's allocations in Placement with Nova; return findings.
+    """Compare Nova's servers on a host with their allocations in Placement.
 
-    Each difference is a finding, with a remedy for the admin.
+    Each difference is returned as a finding, with a remedy for the admin.
 
     :param host: host with its resource providers.
     :param servers: servers of this host, with the policies of their flavors.
@@ -265,11 +265,11 @@ def _check_allocation(host: capacity.Host, server: Server, policy: GuestPolicy,
 
 def can_share_control_group(host: capacity.Host,
                             policy: GuestPolicy | None) -> bool:
-    """Whether a guest may share a control group with other guests of a host.
+    """Whether a host has a resctrl control group that a guest may share.
 
-    Guests with the same bandwidth policy can share a resctrl control group.
+    Only guests with the same bandwidth policy can share a control group.
 
-    :param policy: bandwidth policy of the guest; None without one.
+    :param policy: bandwidth policy of the guest; None if it has none.
     """
     if policy is None:
         return False
@@ -287,8 +287,10 @@ def _check_bandwidth(host: capacity.Host, server: Server, policy: GuestPolicy,
                      accounting: Accounting) -> Iterator[Finding]:
     """Yield a finding if a server's allocated bandwidth is not its flavor's.
 
+    :param allocation: the server's amounts by provider UUID and resource
+        class.
     :param accounting: whether Placement counts the guarantee (``min``) or the
-        cap (``max``).
+        cap (``max``) of bandwidth.
     """
     have = get_bandwidth_by_node(host, allocation)
     want = policy.get_bandwidth_by_node(accounting)
@@ -318,8 +320,8 @@ def _check_node_resources(host: capacity.Host, server: Server,
                           accounting: Accounting) -> Iterator[Finding]:
     """Yield a finding for each wrong amount of L3 ways, bursts or RT CPU time.
 
-    The amounts allocated from each NUMA node that the server runs on are
-    compared with its flavor.
+    The amounts that the server has allocated from each of its host NUMA nodes
+    are compared with the amounts that its flavor requests.
     """
     wanted = {server.nodes[guest]: amounts for guest, amounts
               in policy.get_resources_by_node(accounting).items()
@@ -339,9 +341,10 @@ def _check_node_resources(host: capacity.Host, server: Server,
 def _check_vfs(host: capacity.Host, server: Server, policy: GuestPolicy,
                allocation: Mapping[str, Mapping[str, int]]
                ) -> Iterator[Finding]:
-    """Yield a finding if a server has too few VFs, or VFs of wrong NUMA nodes.
+    """Yield a finding if a server's allocated VFs do not match its flavor.
 
-    More VFs than its flavor requests are allowed, as ports can have VFs, too.
+    The server has too few VFs, or VFs of wrong NUMA nodes. More VFs than the
+    flavor requests are no error, because the server's ports can have VFs, too.
     """
     want = Counter[int]()
     for one in policy.vfs:
@@ -389,7 +392,7 @@ def _count_vfs(pfs: Iterable[capacity.Pf],
 
 def sum_bandwidth_by_node(host: capacity.Host,
                           holdings: Holdings) -> dict[int, int]:
-    """Return the percent of bandwidth that all guests have allocated, by node.
+    """Return the percent of bandwidth allocated to all guests, by host node.
 
     :param holdings: allocations from this host's providers, by consumer.
     """
@@ -404,7 +407,8 @@ def get_bandwidth_by_node(host: capacity.Host,
                           ) -> dict[int, int]:
     """Return the percent of bandwidth in one allocation, by host NUMA node.
 
-    :param allocation: amounts by provider UUID and resource class.
+    :param allocation: a consumer's amounts by provider UUID and resource
+        class.
     """
     found = {}
     for node in host.nodes:
@@ -418,7 +422,7 @@ def describe_allocation(host: capacity.Host,
                         allocation: Mapping[str, Mapping[str, int]]) -> str:
     """Describe the bandwidth, control groups and VFs in an allocation as text.
 
-    The text is empty if the allocation has other resources only.
+    The text is empty if the allocation has none of these resources.
 
     :param allocation: amounts by provider UUID and resource class.
     """
@@ -441,7 +445,7 @@ def describe_allocation(host: capacity.Host,
 
 
 def _describe_resources(allocation: Mapping[str, Mapping[str, int]]) -> str:
-    """Describe each resource class and amount in an allocation as text.
+    """Describe all resource classes and amounts in an allocation as text.
 
     :param allocation: amounts by provider UUID and resource class.
     """

@@ -64,7 +64,8 @@ def _describe_domain_difference(node_policy: NodePolicy,
                                 reported: diagnostics.GuestNode | None) -> str:
     """Describe how a guest's libvirt domain differs from its flavor, as text.
 
-    The text is empty if they do not differ, or are not known.
+    The text is empty if there is no difference, or if the host has not
+    reported the domain's values.
 
     :param node_policy: bandwidth policy of the flavor for a guest NUMA node.
     :param reported: limits of the guest as the host reports them.
@@ -84,7 +85,8 @@ def _describe_control_group_difference(node_policy: NodePolicy,
                                        shared: bool) -> str:
     """Describe how a guest's control group differs from its flavor, as text.
 
-    The text is empty if they do not differ, or are not known.
+    The text is empty if there is no difference, or if the host has not
+    reported the group's limits.
 
     :param node_policy: bandwidth policy of the flavor for a guest NUMA node.
     :param reported: limits of the guest as the host reports them.
@@ -111,8 +113,8 @@ def check_guarantees(host: capacity.Host, servers: Iterable[Server],
                      allocated: Mapping[int, int]) -> Iterator[Finding]:
     """Yield a finding for each host node that guarantees more than allocated.
 
-    The bandwidth guaranteed to guests in resctrl is compared with the
-    bandwidth, bursts included, that Placement has allocated to them.
+    The bandwidth that resctrl control groups guarantee to guests is compared
+    with the bandwidth, bursts included, that the guests have in Placement.
 
     :param allocated: percent of bandwidth allocated from each host NUMA node.
     """
@@ -139,7 +141,7 @@ def check_guarantees(host: capacity.Host, servers: Iterable[Server],
 def yield_guarantees(guests: Iterable[diagnostics.GuestNode]) -> Iterator[int]:
     """Yield the percent of bandwidth that each control group guarantees.
 
-    Guests that share a control group count once.
+    Several guests that share a control group yield one value.
 
     :param guests: reported limits of the guests on one host NUMA node.
     """
@@ -186,9 +188,9 @@ def find_unreported_servers(host: capacity.Host, servers: Iterable[Server],
                             state: str | None) -> Iterator[Finding]:
     """Yield a finding for each server missing from nova-compute's reports.
 
-    If nova-compute is down, there is one finding for the host.
+    If nova-compute is down, a single finding for the host is yielded instead.
 
-    :param state: state of nova-compute; None for an unknown host.
+    :param state: state of nova-compute; None if Nova does not know the host.
     """
     if state != 'up':
         yield _make_unchecked_finding(

@@ -31,8 +31,8 @@ _BY_NODE = ('hw:numa_cpus.', 'hw:numa_mem.')
 def is_node_count_undecided(extra_specs: Mapping[str, str]) -> bool:
     """Whether the scheduler has yet to choose the number of guest NUMA nodes.
 
-    True for a flavor with ghsched:numa=auto and without hw:numa_nodes, which
-    the scheduler adds when it has chosen.
+    This is the case for a flavor with ghsched:numa=auto and without
+    hw:numa_nodes. The scheduler adds hw:numa_nodes once it has chosen.
     """
     return (keys.NUMA.extra_spec in extra_specs
             and keys.NUMA_NODES not in extra_specs)
@@ -64,8 +64,8 @@ def list_server_node_counts(extra_specs: Mapping[str, str], vcpus: int,
                             is_fixed: bool) -> tuple[int, ...]:
     """Return the numbers of guest NUMA nodes to try for an existing server.
 
-    They are in ascending order. Only one is returned if the server must keep
-    the number that it has.
+    The numbers are in ascending order. If the server must keep its present
+    number, only this number is returned.
 
     :param current: number that the server has; 0 if it has never run.
     :param is_fixed: whether the number cannot change now, such as during a
@@ -77,13 +77,19 @@ def list_server_node_counts(extra_specs: Mapping[str, str], vcpus: int,
 
 
 def get_max_node_count(extra_specs: Mapping[str, str]) -> int:
-    """Return the largest number of guest NUMA nodes the scheduler may choose.
+    """Return the largest number of guest NUMA nodes that a flavor allows.
+
+    The scheduler chooses the number for a flavor with ghsched:numa=auto.
     """
     return int(extra_specs.get(keys.NUMA_MAX.extra_spec, DEFAULT_MAX))
 
 
 def keeps_node_count(extra_specs: Mapping[str, str]) -> bool:
-    """Whether a flavor makes a server keep its number of NUMA nodes in a move.
+    """Whether a server of a flavor keeps its number of NUMA nodes when moved.
+
+    Otherwise the scheduler may choose another number of guest NUMA nodes when
+    the server is resized, migrated, evacuated or unshelved. The extra spec
+    ``ghsched:numa_keep`` decides.
     """
     # Slow to import; few flavors need it.
     from oslo_utils import strutils

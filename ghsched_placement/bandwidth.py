@@ -80,11 +80,11 @@ class NodePolicy(Bandwidth):
         return self.maximum < 100
 
     def get_counted_burst(self, accounting: Accounting) -> int:
-        """Return the percent that Placement counts for the node's burst.
+        """Return the percent of bandwidth that Placement counts for a burst.
 
-        A burst is bandwidth above the guarantee that the guest gets most of
-        the time. The result is 0 if Placement counts the caps of guests
-        (accounting ``max``), because a cap includes the burst.
+        A burst is bandwidth above the guarantee of a guest NUMA node, which
+        the guest gets nearly all of the time. The result is 0 if Placement
+        counts caps (accounting ``max``), because a cap includes the burst.
         """
         return self.burst if accounting == 'min' else 0
 
@@ -97,7 +97,9 @@ class NodePolicy(Bandwidth):
                 + (f',burst={self.burst}' if self.burst else ''))
 
     def to_mapping(self) -> dict[str, Any]:
-        """Return the bandwidth policy as a dict; l3_ways and burst if not 0.
+        """Return the bandwidth policy as a dict.
+
+        The keys ``l3_ways`` and ``burst`` are left out if their value is 0.
         """
         more = {'l3_ways': self.l3_ways, 'burst': self.burst}
         return {**self.as_dict(), **{name: value for name, value

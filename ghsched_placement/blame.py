@@ -120,7 +120,13 @@ class Sample:
     work: float | None = None
 
     def compute_figure(self, server: str) -> float | None:
-        """Return a server's figure in this period; None if unknown."""
+        """Return the speed of a server in this sample; None if it is unknown.
+
+        The speed is the server's instructions, or else its bytes of memory
+        traffic, per second of CPU time.
+
+        :param server: UUID of the server.
+        """
         if self.work is not None:
             return self.work
         rate = self.rates.get(server)
@@ -157,8 +163,11 @@ class Suspect:
 
     @property
     def score(self) -> float:
-        """Order of suspects before a trial: the share, and half as much
-        again for a correlation.
+        """Score by which suspected guests are sorted, the highest first.
+
+        It is the guest's share of the bandwidth that others use, increased by
+        up to half if the server is slower whenever the guest uses more
+        bandwidth.
         """
         return self.share * (1 + self.strength / 2)
 
@@ -202,10 +211,14 @@ class Evidence:
 
 def find_other_cause(server: str, samples: Sequence[Sample]
                      ) -> tuple[Cause, float] | None:
-    """Return the cause other than memory of a slow server with its figure;
-    None if there is none.
+    """Return a cause other than memory bandwidth that slows a server down.
+
+    Such causes are the server's own bandwidth cap, waiting for CPUs, memory
+    reclaim or I/O, and idle vCPUs. The first one that applies is returned.
 
     :param samples: samples with the waiting times of the server.
+    :returns: the cause and the measured value that shows it; None if no such
+        cause applies.
     """
     used = _median(sample.rates.get(server) for sample in samples)
     cap = _median(sample.cap for sample in samples)
@@ -226,13 +239,19 @@ def find_other_cause(server: str, samples: Sequence[Sample]
 
 
 def _median(values: Iterable[float | None]) -> float | None:
-    """Return the median of the known values; None without one."""
+    """Return the median of the known values; None if no value is known."""
     known = [value for value in values if value is not None]
     return statistics.median(known) if known else None
 
 
 def compute_load(samples: Sequence[Sample]) -> float | None:
-    """Return the median load of a server's nodes; None if unknown."""
+    """Return the median load of the host NUMA nodes that a server runs on.
+
+    The load of a node is the fraction of its memory bandwidth that is in use.
+
+    :param samples: samples of the last seconds.
+    :returns: None if the load is unknown in all samples.
+    """
     return _median(sample.load for sample in samples)
 
 
@@ -241,7 +260,11 @@ def compute_load(samples: Sequence[Sample]) -> float | None:
 
 def rank_suspects(server: str, record: Sequence[Sample],
                   samples: Sequence[Sample]) -> tuple[Suspect, ...]:
-    """Return the evidence of shares and correlation, the worst guest first.
+    """Return the guests that may slow a server down, the likeliest first.
+
+    The evidence against each guest is its share of the bandwidth that others
+    use on the server's host NUMA nodes, and how well its bandwidth correlates
+    with the server's slowdown.
 
     :param record: samples of the last minutes.
     :param samples: samples of the last seconds.
@@ -266,8 +289,14 @@ def rank_suspects(server: str, record: Sequence[Sample],
 
 def find_usual_rates(record: Sequence[Sample],
                      samples: Sequence[Sample]) -> dict[str, float]:
-    """Return the bandwidth by guest: the mean of the last seconds, or that of
-    the last minutes where it is more, as a guest may just rest.
+    """Return the bandwidth that each guest usually uses, in bytes per second.
+
+    This is the mean of the last seconds, or the mean of the last minutes if
+    that is higher, because a guest may be idle at the moment.
+
+    :param record: samples of the last minutes.
+    :param samples: samples of the last seconds.
+    :returns: bandwidth by guest UUID.
     """
     now, before = _mean_rates(samples), _mean_rates(record)
     return {uuid: max(rate, before.get(uuid, 0.0))
@@ -275,7 +304,12 @@ def find_usual_rates(record: Sequence[Sample],
 
 
 def _mean_rates(samples: Sequence[Sample]) -> dict[str, float]:
-    """Return the mean bandwidth by guest; 0 where a sample lacks a guest."""
+    """Return each guest's mean bandwidth over samples, in bytes per second.
+
+    A guest that is missing from a sample counts as using no bandwidth in it.
+
+    :returns: bandwidth by guest UUID.
+    """
     seconds = sum(sample.seconds for sample in samples)
     found: dict[str, float] = {}
     for sample in samples:
@@ -287,8 +321,17 @@ def _mean_rates(samples: Sequence[Sample]) -> dict[str, float]:
 
 def _correlate(server: str, suspect: str, samples: Sequence[Sample]
                ) -> tuple[float | None, int]:
-    """Return the rank correlation of a suspect's bandwidth with the server's
-    figure, and its number of points.
+    """Return how a suspect's bandwidth correlates with a server's speed.
+
+    The result is a rank correlation from -1 to 1.
+
+    The speed is the server's instructions, or else its bytes of memory
+    traffic, per second of CPU time. A negative correlation means that the
+    server is slower while the suspect uses more bandwidth.
+
+    :param suspect: UUID of the guest that may slow the server down.
+    :returns: the correlation, and the number of samples that it is based on.
+        The correlation is None if there are too few samples or no variation.
     """
     pairs = [(sample.rates.get(suspect, 0.0), figure) for sample in samples
              if (figure := sample.compute_figure(server)) is not None]
@@ -303,7 +346,10 @@ def _correlate(server: str, suspect: str, samples: Sequence[Sample]
 
 
 def _rank(values: Sequence[float]) -> list[float]:
-    """Return the rank of each value; equal values have their mean rank."""
+    """Return the rank of each value, for a rank correlation.
+
+    Equal values all get the mean of their ranks.
+    """
     ordered = sorted(values)
     first = {value: place for place, value
              in reversed(list(enumerate(ordered)))}
@@ -312,8 +358,14 @@ def _rank(values: Sequence[float]) -> list[float]:
 
 
 def _compute_strength(correlation: float | None, points: int) -> float:
-    """Return how far below 0 a correlation is with a confidence of 9/10, by
-    Fisher's transformation; 0 if it may be positive.
+    """Return how surely a correlation is negative, from 0 to 1.
+
+    This is the distance from 0 that the correlation has with 90 percent
+    confidence (Fisher's transformation). It is 0 if the true correlation may
+    be positive.
+
+    :param correlation: rank correlation; None if unknown.
+    :param points: number of samples that the correlation is based on.
     """
     if correlation is None or correlation >= 0 or points <= 3:
         return 0.0
@@ -323,7 +375,13 @@ def _compute_strength(correlation: float | None, points: int) -> float:
 
 
 def choose_candidates(suspects: Sequence[Suspect]) -> tuple[str, ...]:
-    """Return the UUIDs of the guests that a cap should be tried on."""
+    """Return the UUIDs of the guests that should be capped for a trial.
+
+    A trial caps the bandwidth of a suspected guest for a short time, to see
+    whether the slow server gets faster.
+
+    :param suspects: suspected guests, the most suspicious first.
+    """
     return tuple(one.uuid for one in suspects if one.uuid != HOST
                  and one.share >= WORTH_A_TRIAL)[:CANDIDATES]
 
@@ -333,7 +391,13 @@ def choose_candidates(suspects: Sequence[Suspect]) -> tuple[str, ...]:
 
 def judge_by_figures(server: str, suspects: Sequence[Suspect],
                      samples: Sequence[Sample]) -> Verdict:
-    """Return the verdict by shares and correlation alone."""
+    """Return the verdict on who slows a server down, from measurements alone.
+
+    No guest has been capped for a trial, so that the verdict is not proven.
+
+    :param suspects: suspected guests, the most suspicious first.
+    :param samples: samples of the last seconds.
+    """
     other = find_other_cause(server, samples)
     if other is not None:
         return Verdict(Kind.NOT_MEMORY, cause=other[0], value=other[1])
@@ -354,10 +418,13 @@ def judge_by_figures(server: str, suspects: Sequence[Suspect],
 
 def judge_by_trials(before: Verdict,
                     tried: Mapping[str, Sequence[trials.Trial]]) -> Verdict:
-    """Return the verdict after trials.
+    """Return the verdict on who slows a server down, after trials.
 
-    :param before: verdict by figures.
-    :param tried: trials by guest.
+    In a trial, the bandwidth of a suspected guest is capped for a short time,
+    to see whether the server gets faster.
+
+    :param before: verdict from measurements alone.
+    :param tried: trials by UUID of the capped guest.
     """
     if before.kind is Kind.NOT_MEMORY or not any(tried.values()):
         return before

@@ -85,11 +85,14 @@ _NOBODY = Named('')
 def make_report(server: str, host: str, nodes: Sequence[int],
                 found: blame.Evidence, names: Mapping[str, Named],
                 prove: bool) -> dict[str, Any]:
-    """Return the report of the evidence about a server.
+    """Return a report on which guests slow a server down, as a dict.
 
     :param server: UUID of the server.
-    :param names: guests by UUID.
-    :param prove: whether suspects were capped.
+    :param nodes: host NUMA nodes of the server.
+    :param found: evidence about the server, with the verdict.
+    :param names: names and projects of guests, by UUID.
+    :param prove: whether the user asked for trials, which cap suspected guests
+        for a short time.
     """
     verdict = found.verdict
     return {
@@ -114,7 +117,11 @@ def make_report(server: str, host: str, nodes: Sequence[int],
 
 def _report_own(server: str, samples: Sequence[blame.Sample]
                 ) -> dict[str, float | None]:
-    """Return the medians of a server's own figures."""
+    """Return the medians of a server's own measurements, by name.
+
+    The measurements are busy and waiting times of vCPUs, the bandwidth cap and
+    the used bandwidth. A median is None if nothing was measured.
+    """
     values: dict[str, list[float | None]] = {
         name: [getattr(one, name) for one in samples]
         for name in ('busy', 'cpu_wait', 'stalled', 'io_wait', 'cap')}
@@ -127,7 +134,12 @@ def _report_own(server: str, samples: Sequence[blame.Sample]
 
 def _report_suspect(one: blame.Suspect,
                     names: Mapping[str, Named]) -> dict[str, Any]:
-    """Return the report of the evidence against one guest, or the host."""
+    """Return the evidence against a suspected guest, for the report.
+
+    The suspect can also be the host itself, for traffic of no known guest.
+
+    :param names: names and projects of guests, by UUID.
+    """
     named, effect = names.get(one.uuid, _NOBODY), one.effect
     return {
         'uuid': one.uuid or None, 'name': named.name or one.uuid or None,
@@ -144,16 +156,16 @@ def _report_suspect(one: blame.Suspect,
 
 
 def _round(value: float | None) -> float | None:
-    """Return a value with four significant digits; None if it is not finite.
-    """
+    """Round a value to four significant digits; None for None, inf and NaN."""
     if value is None or not math.isfinite(value):
         return None
     return float(f'{value:.4g}')
 
 
 def parse_request(asked: Mapping[str, Any]) -> bool:
-    """Return whether suspects may be capped, by the body of the API action.
+    """Parse the body of the API action that asks who slows a server down.
 
+    :returns: whether suspected guests may be capped for trials.
     :raises PolicyError: when the request is malformed.
     """
     for name in (KEY, 'prove'):
@@ -166,8 +178,12 @@ def parse_request(asked: Mapping[str, Any]) -> bool:
 
 
 def hide_others(shown: Mapping[str, Any], project: str) -> dict[str, Any]:
-    """Return a report without names of guests of other projects, for a user
-    who is no admin.
+    """Return a report in which guests of other projects are anonymous.
+
+    It is for users who are not admins.
+
+    :param shown: report on which guests slow a server down.
+    :param project: UUID of the user's project.
     """
     places = {one['uuid']: f'other guest {number}' for number, one
               in enumerate(shown['suspects'], 1)
@@ -193,7 +209,12 @@ def hide_others(shown: Mapping[str, Any], project: str) -> dict[str, Any]:
 
 
 def list_rows(shown: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
-    """Yield a table row for each suspect of a report, as HEADER."""
+    """Yield a table row for each suspected guest in a report.
+
+    The columns are those of ``HEADER``.
+
+    :param shown: report on which guests slow a server down.
+    """
     for one in shown['suspects']:
         tried = one['effect'] is not None and one['trials'] > 1
         yield (
@@ -214,7 +235,10 @@ def _number(value: float | None) -> str:
 
 
 def summarize(shown: Mapping[str, Any]) -> str:
-    """Return the verdict of a report as sentences."""
+    """Return sentences on which guest slows a server down, if any.
+
+    :param shown: report on the server.
+    """
     verdict, own = shown['verdict'], shown['own']
     name = shown['server']['name'] or shown['server']['uuid']
     return _SENTENCES[verdict['kind']](name, verdict, own, shown)

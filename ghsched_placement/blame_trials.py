@@ -62,8 +62,12 @@ class Trial:
 
     @property
     def change(self) -> float:
-        """Natural logarithm of the figure while capped by the mean of before
-        and after.
+        """Logarithm of how much faster a server was during a trial.
+
+        The speed while a suspected guest was capped is divided by the normal
+        speed. Normal is the geometric mean of the speeds before and after the
+        cap. The value is positive if the server was faster while the guest was
+        capped.
         """
         return math.log(self.during) - (
             math.log(self.before) + math.log(self.after)) / 2
@@ -88,19 +92,27 @@ class Effect:
 
     @property
     def is_proven(self) -> bool:
-        """Whether the suspect disturbs the server beyond doubt."""
+        """Whether trials prove that the suspected guest slows the server down.
+        """
         return (self.trials >= PROVING_TRIALS and self.low > 0
                 and self.mean >= LEAST_EFFECT)
 
 
 def is_steady(before: float, after: float) -> bool:
-    """Whether a figure before a cap and after it is about the same."""
+    """Whether a server's speed is about the same before and after a trial.
+
+    A trial caps the bandwidth of a suspected guest for a short time. If the
+    speed has changed otherwise meanwhile, the trial says nothing.
+    """
     return max(before, after) <= CHANGED * min(before, after)
 
 
 def measure_effect(done: Sequence[Trial]) -> Effect | None:
-    """Return the effect that the trials of one suspect show; None without a
-    trial.
+    """Return how much faster a server is while a suspected guest is capped.
+
+    :param done: trials that capped this guest.
+    :returns: mean and confidence interval over the trials; None if there are
+        no trials.
     """
     if not done:
         return None
@@ -112,7 +124,13 @@ def measure_effect(done: Sequence[Trial]) -> Effect | None:
 
 
 def _is_by_cache(done: Sequence[Trial]) -> bool:
-    """Whether a server moved less while its part of the L3 cache grew."""
+    """Whether a server moved fewer bytes because it had more of the L3 cache.
+
+    This happens if capping a guest leaves more cache to the server: the server
+    then reads less from memory, without being slower.
+
+    :param done: trials that capped the bandwidth of one guest.
+    """
     grown = [trial.cached for trial in done if trial.cached is not None]
     return bool(grown) and statistics.median(grown) >= CACHE_GROWTH and (
         statistics.fmean(trial.change for trial in done) < 0)
@@ -120,7 +138,11 @@ def _is_by_cache(done: Sequence[Trial]) -> bool:
 
 def _compute_interval(values: Sequence[float], quantiles: Sequence[float]
                       ) -> tuple[float, float]:
-    """Return mean and half width of the t interval of values."""
+    """Return the mean of values and half the width of its confidence interval.
+
+    :param quantiles: quantiles of Student's t distribution, from 1 degree of
+        freedom on.
+    """
     if len(values) < 2:
         return values[0], math.inf
     free = min(len(values) - 1, len(quantiles))
@@ -129,12 +151,22 @@ def _compute_interval(values: Sequence[float], quantiles: Sequence[float]
 
 
 def _to_relative(logarithm: float) -> float:
-    """Return a relative change by its logarithm, between -1 and 100."""
+    """Convert the logarithm of a ratio to a relative change.
+
+    A ratio of 1.2 is a relative change of 0.2.
+
+    The result is limited to at most 100 (100 times more).
+    """
     return math.expm1(min(max(logarithm, -50.0), math.log(101)))
 
 
 def is_cleared(done: Sequence[Trial]) -> bool:
-    """Whether trials show that a suspect has no effect worth mentioning."""
+    """Whether trials show that a suspected guest does not slow a server down.
+
+    The effect of capping the guest is below 5 percent, with high confidence.
+
+    :param done: trials that capped this guest.
+    """
     if len(done) < CLEARING_TRIALS:
         return False
     mean, half = _compute_interval(
@@ -145,13 +177,14 @@ def is_cleared(done: Sequence[Trial]) -> bool:
 
 def choose_next(candidates: Sequence[str],
                 done: Mapping[str, Sequence[Trial]]) -> str | None:
-    """Return the suspect that should be capped next; None if nothing is left
-    to be shown.
+    """Return the UUID of the suspected guest to cap in the next trial.
 
-    Each suspect is tried once, then the one with the largest effect until
-    its interval is clear.
+    Each guest is capped once first. After that, the guest with the largest
+    effect on the server is capped again until its effect is certain.
 
-    :param candidates: the most likely one first.
+    :param candidates: UUIDs of suspected guests, the most suspicious first.
+    :param done: trials so far, by guest UUID.
+    :returns: None if further trials would show nothing new.
     """
     for uuid in candidates:
         if not done.get(uuid):

@@ -75,11 +75,11 @@ class Change:
 
 def make_bottleneck_limits(thresholds: Mapping[str, int],
                            hysteresis: int = HYSTERESIS) -> Limits:
-    """Return the loads at which a NUMA node becomes a bottleneck, by resource.
+    """Return the loads at which a host NUMA node counts as a bottleneck.
 
     Resources without a given threshold get a default one.
 
-    :param thresholds: percent of load by resource; 0: the resource cannot be a
+    :param thresholds: percent of load by resource; 0: the resource is never a
         bottleneck.
     :param hysteresis: percent of each threshold by which the load must fall
         below it before a bottleneck ends.
@@ -115,9 +115,10 @@ def _get_bottlenecks(node: HostNode | None) -> Iterable[str]:
 
 def _find_bottlenecks(node: HostNode, previous: Iterable[str],
                       limits: Limits) -> tuple[str, ...]:
-    """Return the resources whose load makes a host NUMA node a bottleneck.
+    """Return the overloaded resources of a host NUMA node, by name.
 
-    :param previous: resources that were bottlenecks of the node before.
+    :param previous: resources that were overloaded before; they remain so
+        until their load is well below the threshold.
     :param limits: thresholds at which a bottleneck begins and ends.
     """
     figures = node.get_loads_by_resource()

@@ -91,8 +91,9 @@ _RISKS = {'low': (0.5, 1.5), 'medium': (0.3, 1.2), 'high': (0.1, 1.1)}
 def make_limits_for_risk(risk: str, window: int, ratio: float) -> Limits:
     """Return the burst overcommitment limits for a risk: low, medium or high.
 
-    A burst is bandwidth above a guest's guarantee. The risk is that guests
-    want more bursts at a time than the host has reserved bandwidth for.
+    A burst is bandwidth above a guest's guarantee, which the guest gets nearly
+    all of the time. The risk is that guests want more bursts at the same time
+    than the host has reserved bandwidth for.
 
     :param window: hours for which measurements count.
     :param ratio: how many times the bandwidth that is reserved for bursts may
@@ -145,7 +146,10 @@ class Hour:
     short: int = 0
 
     def add_hour(self, other: 'Hour') -> 'Hour':
-        """Return the sum of two records of burst use in the same hour."""
+        """Return the sum of two records of burst use in the same hour.
+
+        A burst is bandwidth above a guest's guarantee.
+        """
         return Hour(self.number, *map(
             operator.add, list(vars(self).values())[1:],
             list(vars(other).values())[1:]))
@@ -173,10 +177,11 @@ class Measured:
 
 def make_hour_from_period(number: int, shares: Sequence[Share], pool: float,
                           full: bool) -> Hour:
-    """Return an hourly record of burst use with one measured period in it.
+    """Return an hourly record of burst use that contains one measured period.
 
-    A period is the time between two measurements of nova-compute. It is not
-    counted if no guest has a burst.
+    A burst is bandwidth above a guest's guarantee. A period is the time
+    between two measurements of nova-compute. A period in which no guest has a
+    burst is not counted.
 
     :param number: number of the hour, in hours since 1970.
     :param shares: use of each guest's burst in the period.
@@ -200,9 +205,10 @@ def make_hour_from_period(number: int, shares: Sequence[Share], pool: float,
 
 def add_period_to_hours(hours: Iterable[Hour], new: Hour,
                         window: int) -> tuple[Hour, ...]:
-    """Add a measured period to the hourly records of burst use of a host node.
+    """Add a measured period to the hourly records of a host node's burst use.
 
-    A period is the time between two measurements of nova-compute.
+    A burst is bandwidth above a guest's guarantee. A period is the time
+    between two measurements of nova-compute.
 
     :param hours: records until now; those older than the window are dropped.
     :param new: record of the new period, see :func:`make_hour_from_period`.
@@ -224,12 +230,15 @@ def to_hour_number(now: float) -> int:
 
 
 def summarize_hours(hours: Sequence[Hour], limits: Limits) -> Measured | None:
-    """Return the burst use of a host NUMA node over a whole window of hours.
+    """Summarize how much of their bursts the guests of a host NUMA node use.
 
-    None until a whole window has been measured: a shorter time would miss a
+    A burst is bandwidth above a guest's guarantee. The hourly records must
+    cover a whole window (such as a day), because a shorter time could miss a
     load that occurs once a day.
 
     :param hours: hourly records, the oldest first.
+    :param limits: limits on overcommitting bursts, with the window.
+    :returns: None if the records do not cover a whole window yet.
     """
     known = [hour for hour in hours if hour.periods]
     if (len(known) < _COVERED * limits.window
@@ -253,11 +262,14 @@ def estimate_shortage_probability(found: Measured, promised: float,
                                   pool: float, limits: Limits) -> float:
     """Estimate how often bursts exceed the bandwidth reserved for them.
 
+    A burst is bandwidth above a guest's guarantee. More bursts may be promised
+    than are reserved, because guests rarely use them at the same time.
+
     :param found: measured burst use of a host NUMA node.
     :param promised: percent of the host NUMA node that is promised as bursts
         to all guests.
     :param pool: percent of the node that is reserved for bursts.
-    :returns: fraction, 0 to 1, of the measured periods.
+    :returns: fraction of the time, from 0 to 1.
     """
     if promised <= pool:
         return 0.0
@@ -276,9 +288,10 @@ def compute_burst_limit(hours: Sequence[Hour], pool: float,
                         limits: Limits) -> int:
     """Return the percent of a host NUMA node that may be promised as bursts.
 
-    More may be promised than is reserved, as guests rarely use their bursts
-    all at once. Until a whole window of hours is measured, the result is what
-    is reserved.
+    A burst is bandwidth above a guest's guarantee. More may be promised than
+    is reserved, because guests rarely use their bursts at the same time. Until
+    a whole window of hours is measured, no more than the reserved percent is
+    returned.
 
     :param hours: hourly records of burst use, the oldest first.
     :param pool: percent of the node that is reserved for bursts.
@@ -302,15 +315,16 @@ def compute_burst_limit(hours: Sequence[Hour], pool: float,
 
 def add_to_hourly_minima(before: Sequence[tuple[int, int]], hour: int,
                          now: int, window: int) -> tuple[tuple[int, int], ...]:
-    """Add a new burst limit of a host node to the lowest burst limits by hour.
+    """Add a newly computed burst limit to the lowest limits by hour.
 
-    Placement is offered no more than the lowest limit of the whole window.
+    The burst limit is the percent of a host NUMA node that may be promised to
+    guests as bandwidth above their guarantees. Placement is offered the lowest
+    limit of the whole window.
 
     :param before: pairs of the number of an hour and its lowest burst limit,
         the oldest first; those older than the window are dropped.
     :param hour: number of the current hour.
-    :param now: percent of the host NUMA node that may be promised as bursts by
-        the latest measurement.
+    :param now: the newly computed limit.
     :param window: length of the window in hours.
     :returns: the pairs with the new limit.
     """
@@ -325,8 +339,9 @@ def add_to_hourly_minima(before: Sequence[tuple[int, int]], hour: int,
 def smooth_burst_offer(before: int, now: int) -> int:
     """Return the percent of a host NUMA node to offer to Placement as bursts.
 
-    A lower percentage than until now is offered at once, a higher one only if
-    it is at least 10 percent higher, so that small changes cause no writes.
+    A burst is bandwidth above a guest's guarantee. A lower percentage is
+    offered at once. A higher percentage is offered only if the increase is at
+    least 10 percent, so that small changes cause no writes to Placement.
 
     :param before: percent offered until now.
     :param now: percent that the measurements allow now.
@@ -337,8 +352,6 @@ def smooth_burst_offer(before: int, now: int) -> int:
 def _compute_beta_tail(mean: float, variance: float, value: float) -> float:
     """Return the probability that a beta-distributed variable exceeds a value.
 
-    :param mean: mean of the distribution.
-    :param variance: variance of the distribution.
     :param value: the bound, between 0 and 1, both excluded.
     """
     most = mean * (1 - mean)
@@ -355,8 +368,8 @@ def _compute_beta_tail(mean: float, variance: float, value: float) -> float:
 def _compute_incomplete_beta(a: float, b: float, x: float) -> float:
     """Return the regularized incomplete beta function I_x(a, b).
 
-    DLMF 8.17.22 (https://dlmf.nist.gov/8.17#v), a continued fraction
-    evaluated from the front (modified Lentz method).
+    It is evaluated as a continued fraction (DLMF 8.17.22,
+    https://dlmf.nist.gov/8.17#v) by the modified Lentz method.
     """
     if x > (a + 1) / (a + b + 2):
         return 1.0 - _compute_incomplete_beta(b, a, 1.0 - x)

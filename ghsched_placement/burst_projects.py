@@ -83,10 +83,10 @@ class Use:
     square_sum: float = 0.0
 
     def add_period(self, weight: float, promised: int, used: float) -> 'Use':
-        """Return the project's use of bursts with one more period added.
+        """Return the project's use of bursts with a measured period added.
 
-        A period is the time between two measurements of nova-compute; older
-        ones count less.
+        A burst is bandwidth above a guest's guarantee. A period is the time
+        between two measurements of nova-compute; older periods count less.
 
         :param weight: factor by which all earlier periods count less.
         :param promised: percent of the host NUMA node that was promised to the
@@ -101,10 +101,11 @@ class Use:
 
     def compute_mean_and_deviation(self, periods: float) -> tuple[float,
                                                                   float]:
-        """Return mean and standard deviation of the used part of bursts.
+        """Return mean and deviation of the used part of a project's bursts.
 
-        This is the part, 0 to 1, that a project's guests use of the bandwidth
-        that is promised to them as bursts.
+        A burst is bandwidth above a guest's guarantee. The part is 0 if the
+        guests use none of the bursts that they are promised, and 1 if they use
+        all.
 
         :param periods: number of measured periods, older ones weighted less.
             Periods before the project's first guest count as fully used.
@@ -136,20 +137,28 @@ class Uses:
 
     @property
     def total_promised(self) -> int:
-        """Percent of a host NUMA node promised as bursts to all projects."""
+        """Percent of a host NUMA node promised as bursts to all projects.
+
+        A burst is bandwidth above a guest's guarantee.
+        """
         return sum(use.promised for use in self.projects)
 
     @property
     def largest_promised(self) -> int:
-        """Percent of a host node promised as bursts to any project at most."""
+        """Percent of a host NUMA node promised as bursts to one project.
+
+        The project with the largest percent counts.
+
+        A burst is bandwidth above a guest's guarantee.
+        """
         return max((use.promised for use in self.projects), default=0)
 
     @property
     def effective_projects(self) -> float:
         """Effective number of projects with bursts on a host NUMA node.
 
-        Projects that are promised equal bursts count as their number, unequal
-        ones as fewer (square of the sum over sum of the squares).
+        It is the number of projects if all are promised equal bursts, and less
+        otherwise: the square of the sum divided by the sum of the squares.
         """
         squares = sum(use.promised ** 2 for use in self.projects)
         return self.total_promised ** 2 / squares if squares else 0.0
@@ -158,7 +167,10 @@ class Uses:
 def add_period_by_project(before: Uses, hour: int,
                           shares: Iterable[burst.Share],
                           window: int) -> Uses:
-    """Add one measured period to the burst use of a host NUMA node by project.
+    """Add a measured period to the burst use by project of a host NUMA node.
+
+    A burst is bandwidth above a guest's guarantee. A period is the time
+    between two measurements of nova-compute.
 
     :param before: use of bursts by project until now.
     :param hour: number of the hour of the period.
@@ -188,13 +200,14 @@ def add_period_by_project(before: Uses, hour: int,
 
 def compute_limit_by_project_use(uses: Uses, pool: float,
                                  limits: burst.Limits) -> int:
-    """Return the percent of a host node that may be promised as bursts.
+    """Return the percent of a host NUMA node that may be promised as bursts.
 
-    It depends on how much of its bursts each project has used. It is never
-    less than the reserved percent, and exactly that if one project has all
-    guests, or if less than a window was measured. If guests count as
-    independent (``limits.correlation`` is 0), only the overcommitment ratio
-    limits it.
+    A burst is bandwidth above a guest's guarantee. More may be promised than
+    is reserved if the measured use shows that projects do not all use their
+    bursts at the same time. Exactly the reserved percent is returned if one
+    project has all guests, or until a whole window was measured. If guests
+    count as independent (``limits.correlation`` is 0), only the overcommitment
+    ratio limits the result.
 
     :param uses: measured use of bursts by project.
     :param pool: percent of the node that is reserved for bursts.
@@ -218,9 +231,10 @@ def compute_limit_by_project_use(uses: Uses, pool: float,
 def _compute_worst_use(uses: Uses, safety: float) -> float:
     """Return the percent of a host node that bursts use in the worst case.
 
-    In the worst case, the projects that add most to the use are all busy at
-    the same time.
+    In the worst case, the projects with the largest unused bursts use them
+    fully at the same time, and the other projects use as much as usual.
 
+    :param uses: measured use of bursts by project.
     :param safety: factor on the measured mean use of the other projects.
     """
     rest = []
@@ -241,6 +255,8 @@ def _compute_worst_use(uses: Uses, safety: float) -> float:
 
 def from_mapping(found: Mapping[str, Any]) -> Uses:
     """Parse the use of bursts by project from a mapping; ignore unknown keys.
+
+    A burst is bandwidth above a guest's guarantee.
 
     :raises KeyError, TypeError, ValueError: if the mapping is malformed.
     """

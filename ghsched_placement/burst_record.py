@@ -60,6 +60,8 @@ class Record:
     @property
     def total(self) -> burst.Hour:
         """Burst use of a host NUMA node, summed over all hours of the window.
+
+        A burst is bandwidth above a guest's guarantee.
         """
         return functools.reduce(burst.Hour.add_hour, self.hours, burst.Hour(0))
 
@@ -82,12 +84,14 @@ def add_period_to_record(before: Record, hour: int, now: Period,
                          limits: burst.Limits) -> Record:
     """Add one measured period to the burst record of a host NUMA node.
 
-    A period is the time between two measurements of nova-compute. It is not
-    counted if the use of some guest is unknown.
+    The record says how much of their bursts (bandwidth above a guarantee) the
+    guests have used. A period is the time between two measurements of
+    nova-compute. A period in which some guest's use is unknown is not counted.
 
     :param before: burst record until now.
     :param hour: number of the hour of the period, in hours since 1970.
     :param now: measured use of bursts in the period.
+    :returns: the record with the new period.
     """
     shares = now.shares or ()
     promised = (before.promised if now.shares is None
@@ -117,8 +121,9 @@ def add_period_to_record(before: Record, hour: int, now: Period,
 def to_json(records: Mapping[int, Record]) -> str:
     """Return the burst records of a host's NUMA nodes as JSON.
 
-    The use by project is in a JSON object of its own, because older releases
-    refuse unknown fields in the record of a node.
+    A burst record says how much of their bursts guests have used. The use by
+    project is in a JSON object of its own, because older releases refuse
+    unknown fields in the record of a node.
 
     :param records: burst record by host NUMA node.
     """
@@ -132,7 +137,7 @@ def from_json(text: str) -> dict[int, Record]:
     """Parse the burst records of a host's NUMA nodes from JSON.
 
     The result is empty if the text is malformed. If only the use by project is
-    malformed, only that is left out.
+    malformed, the records are returned without the use by project.
     """
     return wire.parse_record(text, VERSION, _parse_records) or {}
 
@@ -147,7 +152,7 @@ def _parse_records(found: Mapping[str, Any]) -> dict[int, Record]:
 def from_file(path: Path | None) -> dict[int, Record]:
     """Read the burst records of a host's NUMA nodes from a JSON file.
 
-    The result is empty without a path, or if the file cannot be read.
+    The result is empty if the path is None, or if the file cannot be read.
     """
     try:
         return from_json(path.read_text()) if path else {}

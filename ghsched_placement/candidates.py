@@ -69,7 +69,11 @@ class VfRequest:
     count: int
 
     def list_vf_group_suffixes(self) -> list[str]:
-        """Return the request group suffix of each VF of a PCI request."""
+        """Return the request group suffix of each VF of a PCI request.
+
+        A suffix names a granular request group of an allocation candidates
+        query.
+        """
         return [names.make_vf_suffix(self.request_id, number)
                 for number in range(self.count)]
 
@@ -100,7 +104,7 @@ class Wanted:
     is_nearest_near: bool = False
 
     def list_all_group_suffixes(self) -> frozenset[str]:
-        """Return the request group suffixes of all guest nodes and VFs.
+        """Return the request group suffixes of all guest NUMA nodes and VFs.
 
         A suffix names a granular request group of an allocation candidates
         query.
@@ -134,6 +138,7 @@ class Host:
 
         :param is_nearest_near: whether VFs of a node without CPUs count for
             the nearest node with CPUs.
+        :returns: host NUMA node by UUID of the PF's provider.
         """
         if not is_nearest_near or not self.nearest:
             return self.node_of_pf
@@ -194,12 +199,12 @@ class Placed:
 
     @property
     def rank(self) -> tuple[Any, ...]:
-        """Sort key of a guest's assignments to host nodes; smallest is best.
+        """Sort key of a guest's assignments to host nodes; the lowest is best.
 
-        It compares, in this order: VFs far from their guest nodes; host nodes
-        with PFs that are used by guest nodes without VFs; number of sockets;
-        load; cost to other guests; which of equal nodes is filled next; number
-        of PFs.
+        Assignments are compared first by the number of VFs that are far from
+        their guest nodes. Next come PFs wasted on guest nodes without VFs, the
+        number of sockets, the load of the host nodes, and the cost to other
+        guests.
         """
         off_node, off_socket = self.far
         busy, turn = node_choice.split_load_cost(self.busy)
@@ -210,12 +215,15 @@ class Placed:
 
 def map_vfs_to_pfs(candidates: Sequence[Mapping[str, Any]],
                    vfs: Sequence[VfRequest]) -> None:
-    """Complete the provider mappings of candidates by the PF of each VF.
+    """Add the PF of each VF to the provider mappings of allocation candidates.
 
-    The candidates are changed in place; Nova reads the mappings from the one
-    that it claims. Placement maps a request group for several VFs under the
-    suffix of the first of them, so a VF without a mapping gets the PF of the
-    VF before it.
+    Nova reads from these mappings which PF each VF is taken from. Placement
+    maps a request group for several VFs only once, under the suffix of the
+    first VF, so that the other VFs get the PF of the VF before them. The
+    candidates are changed in place.
+
+    :param candidates: allocation candidates of Placement.
+    :param vfs: VFs that the guest requests.
     """
     for candidate in candidates:
         mappings = candidate['mappings']

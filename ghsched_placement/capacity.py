@@ -51,7 +51,8 @@ class Provider:
     traits: frozenset[str] = frozenset()
 
     def get_stock(self, resource_class: str) -> 'Stock | None':
-        """Return inventory and usage of a resource class; None if absent."""
+        """Return inventory and usage of a resource class; None if it has none.
+        """
         record = self.inventories.get(resource_class)
         if record is None:
             return None
@@ -91,15 +92,15 @@ class Stock:
 
     @property
     def step_size(self) -> int:
-        """Number that each allocated amount must be a multiple of."""
+        """Number of which allocated amounts must be multiples (step_size)."""
         return int(self.record.get('step_size', 1))
 
     @property
     def max_unit(self) -> int:
         """Largest amount that one more allocation can take now.
 
-        It is free, no more than Placement's max_unit, and a multiple of the
-        step size.
+        It is limited by the free amount, by Placement's max_unit and by the
+        step size, of which it is a multiple.
         """
         most = min(self.free, int(self.record['max_unit']))
         return most - most % self.step_size
@@ -189,10 +190,10 @@ class Host:
             if trait in self.root.traits))
 
     def get_largest_guarantee(self, node: Node) -> int:
-        """Return the largest bandwidth guarantee a node can give, in percent.
+        """Return the largest bandwidth guarantee for one more guest on a node.
 
-        It is the largest for one more guest, and 0 if the host has no free
-        control group.
+        It is a percentage of the node's bandwidth. It is 0 if the host has no
+        free control group.
         """
         if node.bandwidth is None or not self.groups or not self.groups.free:
             return 0
@@ -202,8 +203,10 @@ class Host:
 def compute_fragmentation(host: Host) -> int | None:
     """Return the percent of a host's free bandwidth on partly allocated nodes.
 
-    This bandwidth is of no use to a guest that needs a whole NUMA node. 0 if
-    all free bandwidth is on unused nodes, None if no bandwidth is free.
+    This bandwidth is of no use to a guest that needs a whole NUMA node.
+
+    :returns: 0 if all free bandwidth is on unused nodes; None if no bandwidth
+        is free.
     """
     stocks = [node.bandwidth for node in host.nodes if node.bandwidth]
     free = sum(stock.free for stock in stocks)
@@ -214,10 +217,10 @@ def compute_fragmentation(host: Host) -> int | None:
 
 
 def set_node_capacity(host: Host, capacities: Iterable[NodeCapacity]) -> Host:
-    """Return a copy of a host with given CPUs and memory of its NUMA nodes.
+    """Return a copy of a host with other CPUs and memory of its NUMA nodes.
 
-    :param capacities: CPUs and memory of host NUMA nodes; those of the other
-        nodes become unknown.
+    :param capacities: CPUs and memory of host NUMA nodes. The CPUs and memory
+        of nodes that are not listed become unknown.
     """
     known: dict[int | None, NodeCapacity] = {
         capacity.node: capacity for capacity in capacities}
@@ -226,7 +229,9 @@ def set_node_capacity(host: Host, capacities: Iterable[NodeCapacity]) -> Host:
 
 
 def estimate_node_capacity(host: Host) -> tuple[NodeCapacity, ...]:
-    """Estimate each NUMA node's CPUs and memory as even parts of the host's.
+    """Estimate the CPUs and memory of each NUMA node of a host.
+
+    Each node is assumed to have an equal part of the host's CPUs and memory.
     """
     numbers = [node.number for node in host.nodes if node.number is not None]
     parts = len(numbers)
@@ -241,10 +246,11 @@ def estimate_node_capacity(host: Host) -> tuple[NodeCapacity, ...]:
 
 def _divide_inventory(host: Host, resource_class: str,
                       parts: int) -> tuple[int, int, float]:
-    """Return total, usage and ratio of an even part of a host's inventory.
+    """Return an equal part of a host's inventory: total, usage and ratio.
 
     :param resource_class: resource class of the host's inventory.
     :param parts: number of parts to divide the host's inventory into.
+    :returns: total and used amount of one part, and the allocation ratio.
     """
     stock = host.root.get_stock(resource_class)
     if stock is None or not parts:
@@ -269,10 +275,11 @@ def build_hosts(providers: Iterable[Provider]) -> tuple[Host, ...]:
 def parse_numa_node_number(root: str, uuid: str, name: str) -> int | None:
     """Parse the host NUMA node number from the name of a resource provider.
 
-    None if the name has none, or if the UUID is not the one that ghsched gives
-    the provider of this NUMA node.
-
     :param root: UUID of the compute node's provider.
+    :param uuid: UUID of the resource provider.
+    :param name: name of the resource provider.
+    :returns: None if the name has no number, or if the UUID is not the one
+        that ghsched gives the provider of this NUMA node.
     """
     match = _NODE.fullmatch(name)
     if match is None:
@@ -318,7 +325,9 @@ def _build_node(provider: Provider, root: Provider, pfs: list[Pf]) -> Node:
 
 
 def _build_pfs(provider: Provider, root: Provider) -> list[Pf]:
-    """Return a PF for each custom (CUSTOM_*) resource class of a provider.
+    """Return the PFs that a resource provider stands for.
+
+    There is one PF for each custom (CUSTOM_*) resource class of the provider.
 
     :param root: provider of the compute node.
     """

@@ -95,13 +95,14 @@ def merge_extra_specs(extra_specs: Mapping[str, str],
 def check_policy_change(extra_specs: Mapping[str, str],
                         requested: RequestedChanges,
                         guest_nodes: int) -> Change:
-    """Validate a change of a server's bandwidth policy and return it.
+    """Validate a change of a server's bandwidth policy; return the new policy.
 
     :param extra_specs: extra specs of the server's flavor now.
     :param requested: new value by extra spec; None removes the extra spec.
     :param guest_nodes: number of NUMA nodes of the server.
-    :raises PolicyError: when the new policy is invalid, or needs a control
-        group and the guest was started without one, or the reverse.
+    :raises PolicyError: if the new policy is invalid. It is also raised if
+        only one of the old and new policies needs a control group, because a
+        running guest can neither get nor lose its control group.
     """
     merged = merge_extra_specs(extra_specs, requested)
     before = policies.parse_policy(extra_specs, guest_nodes) or GuestPolicy()
@@ -128,8 +129,9 @@ def compute_allocation_amounts(policy: GuestPolicy, accounting: Accounting,
                                host_nodes: Sequence[int],
                                compute_node_uuid: str, classes: Iterable[str]
                                ) -> dict[tuple[str, str], int]:
-    """Return the amounts that a policy allocates from each host NUMA node.
+    """Return the amounts that a guest allocates from each host NUMA node.
 
+    :param policy: bandwidth policy of the guest.
     :param accounting: whether Placement counts the guarantee (``min``) or the
         cap (``max``) of bandwidth.
     :param host_nodes: host NUMA node of each guest NUMA node.
@@ -172,8 +174,8 @@ def make_changed_allocation_body(answer: Mapping[str, Any],
     :param answer: body of GET /allocations/{consumer} (Placement 1.28 or
         later, up to 1.37).
     :param new_amounts: amounts by provider UUID and resource class; 0 removes
-        one. Amounts that are not listed stay as they are.
-    :returns: None when nothing would change.
+        an amount. Amounts that are not listed do not change.
+    :returns: None if the consumer has these amounts already.
     """
     held = allocations.parse_allocations(answer)
     if all(held.get(provider, {}).get(name, 0) == amount
@@ -191,7 +193,8 @@ def merge_by_maximum(some: Amounts,
                      others: Amounts) -> dict[tuple[str, str], int]:
     """Merge two allocations, taking the larger amount of each resource.
 
-    While a policy changes, the result suffices for the old and the new one.
+    The result is allocated while a server's policy changes, because it
+    suffices for both the old and the new policy.
     """
     return {key: max(some.get(key, 0), others.get(key, 0))
             for key in {**some, **others}}
@@ -201,8 +204,7 @@ def find_unlisted_providers(amounts: Amounts,
                             providers: Iterable[str]) -> frozenset[str]:
     """Return the providers in an allocation that are not in a given list.
 
-    :param amounts: amounts of the allocation, by provider UUID and resource
-        class.
+    :param amounts: amounts by provider UUID and resource class.
     :param providers: UUIDs of the given providers.
     """
     return frozenset(provider for provider, _name in amounts) - frozenset(

@@ -21,8 +21,9 @@ from ghsched_placement import policy as policies
 
 def add_change_arguments(parser: argparse.ArgumentParser,
                          identifier: str) -> None:
-    """Add the arguments that change a server's bandwidth policy to a parser.
+    """Add command-line arguments for changing a server's bandwidth policy.
 
+    :param parser: parser to which the arguments are added.
     :param identifier: what identifies the server (such as ``UUID``), for the
         help text.
     """
@@ -45,8 +46,9 @@ def add_change_arguments(parser: argparse.ArgumentParser,
 
 def parse_change_arguments(arguments: argparse.Namespace) -> dict[str,
                                                                   str | None]:
-    """Return the extra specs to change, by the command line; None removes one.
+    """Return the extra specs that the command line asks to change.
 
+    :returns: new value by extra spec; None removes the extra spec.
     :raises PolicyError: for an extra spec that cannot be changed, a value
         outside its range, or an extra spec that is named twice.
     """

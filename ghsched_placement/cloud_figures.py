@@ -90,9 +90,11 @@ def list_host_amounts(host: capacity.Host) -> Iterator[Amount]:
 
 def _sum_vfs(host: capacity.Host, node: int | None,
              pfs: Iterable[capacity.Pf]) -> Iterator[Amount]:
-    """Yield capacity and usage of VFs by resource class, summed over some PFs.
+    """Yield capacity and usage of the VFs of some PFs, by resource class.
 
-    :param node: host NUMA node of the PFs; None for the host as a whole.
+    The VFs of all PFs with the same resource class are added up.
+
+    :param node: host NUMA node of the PFs; None for the whole host.
     """
     found: dict[str, list[capacity.Stock | None]] = {}
     for pf in pfs:
@@ -103,11 +105,13 @@ def _sum_vfs(host: capacity.Host, node: int | None,
 
 def _sum_stocks(host: capacity.Host, node: int | None, name: str,
                 stocks: Iterable[capacity.Stock | None]) -> Iterator[Amount]:
-    """Yield the sum of a host's inventories of one class; nothing if none.
+    """Yield capacity and usage of one resource class, summed over inventories.
+
+    Nothing is yielded if none of the inventories exists.
 
     :param node: host NUMA node of the inventories; None for the whole host.
     :param name: resource class.
-    :param stocks: the inventories; None for one that does not exist.
+    :param stocks: inventories of the class; None for one that does not exist.
     """
     there = [stock for stock in stocks if stock is not None]
     if there:
@@ -119,10 +123,11 @@ def _sum_stocks(host: capacity.Host, node: int | None, name: str,
 
 def sum_flavor_capacity(flavor: str, wanted_guests: int,
                         verdicts: Iterable[fitting.Verdict]) -> FlavorRoom:
-    """Sum up how many guests of a flavor fit in a cloud, from all its hosts.
+    """Count how many guests of a flavor fit in a cloud, over all its hosts.
 
+    :param flavor: name of the flavor.
     :param wanted_guests: number of guests that should fit.
-    :param verdicts: how many guests fit on each host, or why none does.
+    :param verdicts: for each host, how many guests fit, or why none does.
     """
     found = list(verdicts)
     lacking = Counter(resource for verdict in found if not verdict.guests

@@ -73,11 +73,12 @@ _NO_GROUP = 'no host has a resctrl control group left'
 def find_refusal_reasons(policy: GuestPolicy, accounting: Accounting,
                          cloud: Cloud,
                          rest: Sequence[tuple[str, str]] = ()) -> list[Lack]:
-    """Return the reasons why no host of the cloud can take a guest.
+    """Return the reasons why no host of a cloud can take a guest.
 
-    They are resources and traits that no host has free. If each of them is
-    free somewhere, the reason is that no host has all of them together.
+    The reasons are resources and traits that no host has free. If each of them
+    is free on some host, the reason is that no host has all of them together.
 
+    :param policy: what the guest asks for by ghsched's extra specs.
     :param accounting: whether Placement counts the guarantee (``min``) or the
         cap (``max``) of bandwidth.
     :param cloud: functions that query Placement.
@@ -103,7 +104,7 @@ def find_refusal_reasons(policy: GuestPolicy, accounting: Accounting,
 def _find_unmet_needs(policy: GuestPolicy, accounting: Accounting,
                       cloud: Cloud,
                       rest: Sequence[tuple[str, str]]) -> list[Lack]:
-    """Return the resources and traits that a guest needs and no host has free.
+    """Return the resources and traits of a guest that no host has free.
 
     :param policy: what the guest asks for by ghsched's extra specs.
     :param rest: parameters of the allocation candidates query that ghsched has
@@ -176,7 +177,9 @@ def _find_missing_local_vfs(alias: str, needs: Sequence[Vfs],
 
 def _list_free_vfs_by_host(of_alias: Sequence[vfs.Pf],
                            free: Mapping[str, int]) -> Iterator[list[int]]:
-    """Yield the free VFs of the NUMA nodes of each host, the most first.
+    """Yield, for each host, the free VFs of each of its NUMA nodes.
+
+    The numbers of a host are sorted, the largest first.
 
     :param of_alias: PFs of one PCI alias, on all hosts.
     :param free: free VFs by UUID of the NUMA node's provider.
@@ -190,7 +193,7 @@ def _list_free_vfs_by_host(of_alias: Sequence[vfs.Pf],
 
 def _fits_on_separate_nodes(counts: Iterable[int],
                             free_amounts: Sequence[int]) -> bool:
-    """Whether amounts fit on a host if each takes a NUMA node of its own.
+    """Whether each amount fits on a host NUMA node of its own.
 
     :param counts: amounts that the guest NUMA nodes need.
     :param free_amounts: free amount of each host NUMA node, the largest first.
@@ -263,7 +266,9 @@ def _find_missing_bandwidth_shares(policy: GuestPolicy, accounting: Accounting,
 
 def _find_missing_resources(policy: GuestPolicy, accounting: Accounting,
                             ask: Ask) -> Iterator[Lack]:
-    """Yield each L3, burst or real-time CPU amount that no host node has free.
+    """Yield a reason for each resource that no host NUMA node has enough of.
+
+    The resources are L3 cache ways, bandwidth bursts and real-time CPU time.
 
     :param ask: returns whether any host satisfies a Placement query.
     """
@@ -285,7 +290,10 @@ def _find_missing_resources(policy: GuestPolicy, accounting: Accounting,
 def _get_counted_key(accounting: Accounting) -> str:
     """Return the name of the extra spec whose bandwidth Placement counts.
 
-    It is that of the guarantee (``min``) or of the cap (``max``).
+    This is the extra spec for the guarantee or for the cap.
+
+    :param accounting: whether Placement counts the guarantee (``min``) or the
+        cap (``max``) of bandwidth.
     """
     key = keys.MEM_BW_MIN if accounting == 'min' else keys.MEM_BW_MAX
     return key.extra_spec
@@ -298,11 +306,10 @@ def _needs_missing_group(policy: GuestPolicy, ask: Ask) -> bool:
 
 def _find_missing_shared_bandwidth(policy: GuestPolicy, accounting: Accounting,
                                    ask: Ask) -> Iterator[Lack]:
-    """Yield a reason if no control group to share has enough bandwidth.
+    """Yield a reason if no shareable control group has enough free bandwidth.
 
-    A guest must share a resctrl control group if the cloud has none free. The
-    reason, at most one, is that no host node with a suitable control group has
-    enough free bandwidth.
+    A guest must share a resctrl control group of other guests if the cloud has
+    none free. At most one reason is yielded.
 
     :param ask: returns whether any host satisfies a Placement query.
     """
@@ -326,10 +333,14 @@ def _has_node_with_amount(share: int, ask: Ask,
 
 
 def _find_next_bandwidth_step(share: int, ask: Ask) -> int:
-    """Return the next larger percent a host node can guarantee; 0 if none.
+    """Return the next larger percent of bandwidth that a host can guarantee.
+
+    Hosts can guarantee bandwidth only in steps. The result helps an admin to
+    choose another guarantee for a flavor.
 
     :param share: percent of bandwidth that no host NUMA node can guarantee.
     :param ask: returns whether any host satisfies a Placement query.
+    :returns: 0 if no host can guarantee a larger percent.
     """
     larger = sorted({share + -share % step for step in _STEPS} - {share})
     return next((one for one in larger
@@ -361,9 +372,9 @@ _BOUNDS = frozenset({'in_tree', 'member_of'})
 
 def strip_ghsched_requests(query: Iterable[tuple[str, str]],
                            prefixes: tuple[str, ...]) -> list[tuple[str, str]]:
-    """Return an allocation candidates query without ghsched's additions.
+    """Return an allocation candidates query without what ghsched has added.
 
-    These are its request groups, its traits and the limit.
+    ghsched adds request groups, traits and a limit to Nova's query.
 
     :param prefixes: suffix prefixes of ghsched's request groups.
     """
@@ -385,6 +396,8 @@ def strip_ghsched_requests(query: Iterable[tuple[str, str]],
 def _find_other_unmet_needs(rest: Sequence[tuple[str, str]],
                             ask: Ask) -> Iterator[Lack]:
     """Yield a reason for each part of a query that no host satisfies.
+
+    Only the parts that ghsched has not added are tried, each by itself.
 
     :param rest: parameters of the allocation candidates query that ghsched has
         not added.

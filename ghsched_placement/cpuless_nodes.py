@@ -24,10 +24,10 @@ from ghsched_placement import keys
 
 def get_counted_node(node: int | None, nearest: Mapping[int, int],
                      device_numa: str) -> int | None:
-    """Return the host NUMA node that a device of a guest counts for.
+    """Return the host NUMA node that a device is counted for.
 
-    Under ``ghsched:device_numa=preferred`` a device of a node without CPUs
-    counts for the nearest node with CPUs.
+    This is the device's own node. But under ``ghsched:device_numa=preferred``
+    a device of a node without CPUs counts for the nearest node with CPUs.
 
     :param node: host NUMA node of the device; None if unknown.
     :param nearest: nearest node with CPUs, by node without CPUs.
@@ -40,9 +40,9 @@ def get_counted_node(node: int | None, nearest: Mapping[int, int],
 
 def find_nearest_nodes(distances: Mapping[int, Mapping[int, int]],
                        with_cpus: Collection[int]) -> dict[int, int]:
-    """Return the nearest NUMA node with CPUs of each node without CPUs.
+    """Return the nearest NUMA node with CPUs for each node without CPUs.
 
-    Of nodes at equal distances it is the one with the lowest number.
+    If several nodes are equally near, the one with the lowest number is taken.
 
     :param distances: distance between each two host NUMA nodes (ACPI SLIT).
     :param with_cpus: host NUMA nodes that have CPUs.

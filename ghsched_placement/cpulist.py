@@ -30,8 +30,9 @@ class CpuListError(ValueError):
 def parse_cpu_list(text: str) -> frozenset[int]:
     """Parse a CPU list such as ``0-3,^2,8`` into a set of CPU numbers.
 
-    Blanks are allowed. ``^N`` or ``^N-M`` excludes CPUs, wherever it stands in
-    the list, as in Nova and libvirt. An empty text gives an empty set.
+    ``^N`` or ``^N-M`` excludes CPUs. As in Nova and libvirt, excluded CPUs may
+    stand anywhere in the list, and blanks are allowed. An empty text gives an
+    empty set.
 
     :raises CpuListError: for any other text, and for a CPU number of
         :data:`MAX_CPUS` or more.

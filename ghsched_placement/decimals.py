@@ -18,10 +18,12 @@ _DECIMAL = re.compile(r'[0-9]{1,20}')
 
 
 def parse_decimal(text: str) -> int | None:
-    """Parse a decimal number of at most 20 digits; None for any other text.
+    """Parse a decimal number of at most 20 digits.
 
     Blanks around the number are ignored. Signs, underscores and digits of
     other scripts are not allowed.
+
+    :returns: None if the text is not such a number.
     """
     stripped = text.strip()
     return int(stripped) if _DECIMAL.fullmatch(stripped) else None

@@ -68,8 +68,8 @@ class GuestNode:
     def is_enforcing_limits(self, minimum: int, maximum: int) -> bool:
         """Whether the guest's control group has a given guarantee and cap.
 
-        Values that differ only by the host's rounding count as equal. False if
-        the limits of the group are unknown.
+        Values that differ only by the host's rounding count as equal. The
+        result is False if the limits of the group are unknown.
 
         :param minimum: guaranteed percent of bandwidth.
         :param maximum: cap, percent of bandwidth.
@@ -78,10 +78,10 @@ class GuestNode:
                                                                     maximum)
 
     def is_violating_limits(self, minimum: int, maximum: int) -> bool:
-        """Whether the guest's control group is known not to enforce limits.
+        """Whether the guest's control group is known not to have given limits.
 
-        False if the limits of the group are unknown, or if the host has
-        another bandwidth policy for the guest.
+        The result is False if the limits of the group are unknown, or if the
+        host has another bandwidth policy for the guest.
 
         :param minimum: guaranteed percent of bandwidth.
         :param maximum: cap, percent of bandwidth.
@@ -162,14 +162,19 @@ class Report:
 
 
 def to_diagnostics(report: Report) -> dict[str, Any]:
-    """Convert nova-compute's report on a guest to Nova's diagnostics."""
+    """Convert nova-compute's report on a guest to Nova's server diagnostics.
+
+    The report has the guest's bandwidth limits and its memory traffic.
+    """
     return {KEY: dataclasses.asdict(report)}
 
 
 def from_diagnostics(diagnostics: Mapping[str, Any]) -> Report | None:
     """Parse nova-compute's report on a guest from Nova's server diagnostics.
 
-    None if the diagnostics hold no report.
+    The report has the guest's bandwidth limits and its memory traffic.
+
+    :returns: None if the diagnostics contain no report.
     """
     found = diagnostics.get(KEY)
     if not isinstance(found, Mapping):

@@ -37,10 +37,12 @@ class DocumentError(ValueError):
 
 
 def load_yaml(path: str) -> Any:
-    """Load a YAML file within limits of length, depth and number of nodes.
+    """Load a YAML file that is not too long, too deep or too complex.
 
-    :raises DocumentError: when the file cannot be read or is no YAML within
-        the limits; the error does not name the path.
+    The limits protect the program from files that would exhaust its memory.
+
+    :raises DocumentError: if the file cannot be read, or is not a YAML file
+        within the limits. The error does not name the path.
     """
     try:
         text = Path(path).read_text(encoding='utf-8')

@@ -90,7 +90,10 @@ class GuestDemand:
         return found
 
     def get_node_amounts(self, guest_node: int) -> dict[str, int]:
-        """Return the amounts to allocate for a guest node, by resource class.
+        """Return the amounts to allocate for a guest NUMA node.
+
+        :param guest_node: number of the guest NUMA node.
+        :returns: amount by resource class, such as percent of bandwidth.
         """
         return self.policy.get_resources_by_node(self.accounting).get(
             guest_node, {})
@@ -130,17 +133,17 @@ class Verdict:
 
     @property
     def reason_texts(self) -> tuple[str, ...]:
-        """Reasons why the host cannot take the guest, as one text each."""
+        """Reasons why the host cannot take the guest, as a list of texts."""
         return tuple(map(str, self.lacks))
 
     @property
     def needs_shared_group(self) -> bool:
-        """Whether the guest fits only by sharing others' control groups."""
+        """Whether the guest fits only if it shares others' control groups."""
         return 0 < self.guests == self.sharing
 
 
 def check_host_capacity(host: capacity.Host, demand: GuestDemand) -> Verdict:
-    """Check how many guests of one kind fit on a host, or why none does.
+    """Check how many guests of one kind fit on a host, or why none fits.
 
     :param demand: resources and traits that each guest asks for.
     """
@@ -161,10 +164,10 @@ def check_host_capacity(host: capacity.Host, demand: GuestDemand) -> Verdict:
 
 def _must_share_control_group(host: capacity.Host,
                               demand: GuestDemand) -> bool:
-    """Whether a guest needs a control group while the host has none free.
+    """Whether a guest must share a control group with others on a host.
 
-    Such a guest can only share the resctrl control group of guests with the
-    same bandwidth policy.
+    This is so if the guest needs a resctrl control group and the host has none
+    free. Only guests with the same bandwidth policy can share one.
     """
     return demand.policy.needs_control_group and not (host.groups
                                                       and host.groups.free)
@@ -174,7 +177,7 @@ def _can_share_control_group(node: capacity.Node, demand: GuestDemand,
                              guest_node: int) -> bool:
     """Whether a host node has a control group that a guest node may share.
 
-    A resctrl control group can be shared by guests with the same policy.
+    Guests with the same bandwidth policy can share a resctrl control group.
     """
     return node.traits >= request.make_share_traits(demand.policy).get(
         guest_node, frozenset())
@@ -207,7 +210,9 @@ def _find_refusal_reasons(host: capacity.Host,
 
 def _can_share_on_all_guest_nodes(host: capacity.Host,
                                   demand: GuestDemand) -> bool:
-    """Whether each guest node finds a host node with a control group to share.
+    """Whether each guest node can share a control group on some host node.
+
+    Guests with the same bandwidth policy can share a resctrl control group.
     """
     return all(any(_can_share_control_group(node, demand, guest_node)
                    for node in host.nodes)
@@ -245,9 +250,11 @@ def _check_nodes(host: capacity.Host, demand: GuestDemand, guest_node: int,
                  must_share: bool) -> Iterator[Lack]:
     """Yield the reasons why no NUMA node of a host can take a guest NUMA node.
 
-    Nothing is yielded if at least one host NUMA node can.
+    Nothing is yielded if at least one host NUMA node can take it.
 
-    :param must_share: whether the guest must share a control group of others.
+    :param guest_node: number of the guest NUMA node.
+    :param must_share: whether the guest must share the control group of other
+        guests.
     """
     misfits = [(node, tuple(_check_node(node, demand, guest_node, must_share)))
                for node in host.nodes]
@@ -266,7 +273,9 @@ def _check_node(node: capacity.Node, demand: GuestDemand, guest_node: int,
                 must_share: bool) -> Iterator[Lack]:
     """Yield the reasons why a host NUMA node cannot take a guest NUMA node.
 
-    :param must_share: whether the guest must share a control group of others.
+    :param guest_node: number of the guest NUMA node.
+    :param must_share: whether the guest must share the control group of other
+        guests.
     """
     if node.number is None:
         yield Lack(None, 'number', reason='it is not known which node it is')
@@ -288,7 +297,7 @@ def _check_node(node: capacity.Node, demand: GuestDemand, guest_node: int,
 
 
 def _make_resource_sort_key(item: tuple[str, int]) -> tuple[bool, str]:
-    """Return a sort key for resource classes: bandwidth first, others by name.
+    """Return a sort key that puts bandwidth before other resource classes.
 
     :param item: resource class and amount.
     """
@@ -356,9 +365,10 @@ class _FreeCapacity:
             for node in host.nodes if node.number is not None}
 
     def add_guest(self) -> tuple[int, ...] | None:
-        """Take the resources of one more guest; return its host NUMA nodes.
+        """Allocate the resources of one more guest on this host.
 
-        None if the guest does not fit.
+        :returns: host NUMA node of each guest NUMA node; None if the guest
+            does not fit.
         """
         needs = [self._sum_node_amounts(node)
                  for node in range(self._wish.guest_nodes)]
@@ -407,10 +417,10 @@ class _FreeCapacity:
                         for name, amount in needed.items()))
 
     def _allows_amounts(self, node: int, amounts: Mapping[str, int]) -> bool:
-        """Whether a host node's inventories allow amounts of these sizes.
+        """Whether a host node's inventories allow allocations of these sizes.
 
-        min_unit and step_size of the inventories are checked, not what is
-        free.
+        Only min_unit and step_size of the inventories are checked. Whether
+        enough is free is not checked.
 
         :param amounts: amount to allocate by resource class.
         """
@@ -421,15 +431,16 @@ class _FreeCapacity:
 
     def _match_nodes(self, node_amounts: Sequence[Mapping[str, int]],
                      shares_group: bool) -> tuple[int, ...] | None:
-        """Find a free host NUMA node for each guest node; None if impossible.
+        """Choose a free host NUMA node for each guest NUMA node.
 
         The emptiest host nodes are tried first. If all suitable host nodes are
-        taken by other nodes of the guest, one of these is moved to a different
-        host node if possible (Kuhn's augmenting paths).
+        taken by other nodes of the guest, one of those is assigned to a
+        different host node if possible (Kuhn's augmenting paths).
 
         :param node_amounts: amounts of each guest node, by resource class.
         :param shares_group: whether the guest shares a control group of other
             guests.
+        :returns: host node of each guest node; None if there is no solution.
         """
         order = sorted(self._nodes, key=lambda node: (
             -self._nodes[node][names.MEM_BW_PCT], node))

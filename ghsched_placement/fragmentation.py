@@ -48,7 +48,7 @@ class Share:
         return self.free >= self.total
 
     def get_free_fraction(self, taken: int = 0) -> float:
-        """Return the fraction of CPUs or memory that stays free.
+        """Return the fraction of CPUs or memory that is free, from 0 to 1.
 
         :param taken: number of CPUs, or MiB of memory, to count as used, too.
         """
@@ -112,10 +112,10 @@ class HostNode:
 
     @property
     def is_whole(self) -> bool:
-        """Whether a guest that needs a whole host NUMA node can have this one.
+        """Whether the host NUMA node is free for a guest that needs all of it.
 
-        All its CPUs must be free. Memory is not checked: every guest with a
-        NUMA topology has CPUs on each of its nodes.
+        All its CPUs must be free. Memory is not checked, because every guest
+        with a NUMA topology has CPUs on each of its nodes.
         """
         return (self.guarded and self.pinned.is_untouched
                 and self.shared.is_untouched)
@@ -135,9 +135,10 @@ class Part(NamedTuple):
     def get_free_cpu_fraction(self, placed: bool) -> float:
         """Return the free fraction of the host CPUs that the guest node uses.
 
-        These are dedicated CPUs, shared CPUs, or the scarcer of both.
+        These CPUs are dedicated, shared or both; if both, the scarcer ones
+        count.
 
-        :param placed: whether the guest node's CPUs count as taken.
+        :param placed: whether the guest node's own CPUs count as taken.
         """
         return min((share.get_free_fraction(taken if placed else 0)
                     for share, taken in self._pair_cpus() if taken),
@@ -146,7 +147,7 @@ class Part(NamedTuple):
     def get_mean_free_fraction(self) -> float:
         """Return the mean free fraction of the host node's CPUs and memory.
 
-        The guest NUMA node counts as placed on the host node.
+        The guest NUMA node counts as already placed on the host node.
         """
         memory = self.node.memory.get_free_fraction(self.guest.memory)
         return (self.get_free_cpu_fraction(True) + memory) / 2
@@ -183,12 +184,12 @@ WORST = Score(0.0)
 
 def score_placement(nodes: Collection[HostNode], placed: Sequence[Part],
                     needs: Sequence[DeviceNeed], guest_nodes: int) -> Score:
-    """Score, 0 (worst) to 1, how little a guest would fragment a host.
+    """Score how little a new guest would fragment a host, from 0 (worst) to 1.
 
-    Splitting a whole host node costs more than everything else together. Among
-    hosts where as many are split, the best is the one with fewest whole nodes
-    before, then with fewest stranded devices (devices of a node that has no
-    CPUs left for them), then the fullest.
+    Breaking into a whole host NUMA node costs most. Among placements that
+    break into equally many, hosts with fewer whole nodes are better. Next,
+    hosts are better where fewer devices become useless because their node has
+    no CPUs left. At last, fuller hosts are better.
 
     :param nodes: all NUMA nodes of the host.
     :param placed: guest NUMA nodes, each with its host NUMA node.
@@ -215,13 +216,17 @@ def _get_untouched_fraction(nodes: Collection[HostNode]) -> float:
 
 def _compute_device_cost(nodes: Collection[HostNode], placed: Sequence[Part],
                          needs: Sequence[DeviceNeed]) -> tuple[float, float]:
-    """Return the cost of using nodes with devices, and the stranded devices.
+    """Return the cost of taking CPUs near devices, and the stranded devices.
 
-    Devices are stranded if their node has no free CPUs left, in part if only
-    some CPUs are taken: 8 VFs of a node with a quarter of its CPUs taken count
-    as 2. Devices that the guest takes are not stranded. A guest without
-    devices also pays for being on a node with devices (half), or on another
-    node of such a host (a quarter).
+    A device is stranded if its host node has no CPUs left for a guest that
+    would use it. It counts in part if some CPUs are left: 8 VFs of a node with
+    a quarter of its CPUs taken count as 2. Devices that the guest takes are
+    not stranded. A guest without devices also pays for being on a node with
+    devices (half), or on another node of such a host (a quarter).
+
+    :param nodes: all NUMA nodes of the host.
+    :param placed: guest NUMA nodes, each with its host NUMA node.
+    :param needs: passthrough devices that the guest takes.
     """
     beside = 0.25 if any(sum(node.devices.values()) for node in nodes) else 0.0
     cost = stranded = 0.0
@@ -241,9 +246,13 @@ def _compute_device_cost(nodes: Collection[HostNode], placed: Sequence[Part],
 
 def _count_remaining_devices(placed: Sequence[Part],
                              needs: Sequence[DeviceNeed]) -> list[int]:
-    """Return how many devices stay free on each host node that a guest takes.
+    """Return how many devices stay free on each host node that a guest uses.
 
-    Devices are taken from the nodes in turn, as ``ghsched:vfs`` requests them.
+    The guest's devices are taken from its host nodes in turn, which is how
+    ``ghsched:vfs`` requests them.
+
+    :param placed: guest NUMA nodes, each with its host NUMA node.
+    :param needs: passthrough devices that the guest takes.
     """
     left = [dict(part.node.devices) for part in placed]
     for need in needs:

@@ -96,8 +96,12 @@ class FreeCapacity:
 def measure_unusable_capacity(capacity: FreeCapacity, kind: Kind) -> float:
     """Return how much free capacity of a host a kind of guest cannot use.
 
-    The host NUMA nodes that cannot back such a guest count: the free fractions
-    of their CPUs, memory, bandwidth and devices are added up.
+    It is the free capacity of the host NUMA nodes that are too full for a NUMA
+    node of such a guest. The free fractions of their CPUs, memory, bandwidth
+    and devices are added up.
+
+    :param capacity: free amounts of the host and its NUMA nodes.
+    :param kind: amounts that such a guest takes.
     """
     return _measure_unusable_capacity(
         _sum_free_fractions_by_node(capacity),
@@ -124,8 +128,8 @@ class Growth:
     def get_growth(self, kind: Kind, host_nodes: Sequence[int]) -> float:
         """Return by how much one more guest increases a host's fragmentation.
 
-        Fragmentation is the free capacity that the guests of recent requests
-        could not use. A lower growth makes a better host.
+        Fragmentation is the free capacity that guests like those of recent
+        requests could not use. The host with the least growth is the best.
 
         :param kind: amounts that the guest takes.
         :param host_nodes: host NUMA node of each guest NUMA node.
@@ -160,13 +164,14 @@ def _measure_unusable_capacity(free_fractions: Mapping[int, float],
                                groups: int | None, kind: Kind) -> float:
     """Return how much free capacity of a host a kind of guest cannot use.
 
-    It is the sum of the free fractions of the NUMA nodes that cannot back such
-    a guest.
+    It is the free capacity of the host NUMA nodes that are too full for a NUMA
+    node of such a guest.
 
     :param free_fractions: sum of the free fractions of all resources, by host
         node.
     :param fitting: host nodes with enough free, by amounts of a guest node.
     :param groups: free control groups; None if unknown.
+    :param kind: amounts that such a guest takes.
     """
     nodes_of = [fitting[taken] for taken in kind.nodes]
     # Enough where the nodes of one are among those of the next, as where all
@@ -187,9 +192,10 @@ def _sum_free_fractions_by_node(capacity: FreeCapacity) -> dict[int, float]:
 
 def _find_fitting_nodes(capacity: FreeCapacity, needs: Iterable[Amounts]
                         ) -> dict[Amounts, frozenset[int]]:
-    """Return, for each set of amounts, the host nodes that have them all free.
+    """Return the host nodes with enough free capacity for each guest node.
 
-    :param needs: amounts that a guest node needs, for each kind of guest node.
+    :param needs: amounts that a guest node takes, for each kind of guest node.
+    :returns: numbers of host NUMA nodes by amounts of the guest node.
     """
     return {taken: frozenset([node for node, free in capacity.free.items()
                               if _has_enough(free, taken)]) for taken in needs}
@@ -232,7 +238,8 @@ class Mix:
     def get_kind_shares(self) -> dict[Kind, float]:
         """Return the fraction of recent requests for each kind of guest.
 
-        Only the most frequent kinds count; their fractions sum to 1.
+        Guests that take the same amounts are of the same kind. Only the most
+        frequent kinds are returned, and their fractions sum to 1.
         """
         with self._lock:
             return dict(_yield_kind_shares(self._count))

@@ -48,7 +48,9 @@ class Headroom:
 
 
 def to_stats(headroom: Headroom) -> dict[str, str]:
-    """Convert a host's free bandwidth and control groups to Nova host stats.
+    """Convert a host's free bandwidth and control groups to Nova's host stats.
+
+    nova-compute reports host stats to nova-scheduler.
     """
     return {KEY: json.dumps({
         'version': VERSION, 'time': round(headroom.time, 1),
@@ -58,9 +60,10 @@ def to_stats(headroom: Headroom) -> dict[str, str]:
 
 
 def from_stats(stats: Mapping[str, str | None]) -> Headroom | None:
-    """Parse a host's free bandwidth and control groups from Nova host stats.
+    """Parse a host's free bandwidth and control groups from Nova's host stats.
 
-    None if the host does not report them, or the record is malformed.
+    :returns: None if the host does not report them, or the record is
+        malformed.
     """
     return wire.parse_record(stats.get(KEY), VERSION, lambda found: Headroom(
         float(found['time']), int(found['guests']), int(found['groups']),

@@ -44,7 +44,7 @@ def parse_allocation_by_node(allocations: Mapping[str, Any], compute_node: str,
     """Parse a guest's allocation into bandwidth and devices by host NUMA node.
 
     :param allocations: ``{provider: {'resources': {class: amount}}}``.
-    :param compute_node: UUID of the host's root provider.
+    :param compute_node: UUID of the compute node's resource provider.
     :param nodes: NUMA nodes of the host.
     :param node_of_pf: host NUMA node by UUID of a PF's provider.
     """
@@ -66,11 +66,12 @@ def yield_possible_host_nodes(policy: GuestPolicy, accounting: Accounting,
                               guest_nodes: int,
                               nodes: Collection[int],
                               allocation: Held) -> Iterator[tuple[int, ...]]:
-    """Yield each assignment of host nodes that a guest's allocation allows.
+    """Yield the host NUMA nodes that a guest's nodes may be on, by allocation.
 
-    An assignment gives each guest NUMA node a host NUMA node. For guest nodes
-    with VFs, host nodes with most devices come first; for others, those with
-    fewest.
+    Placement knows how much a guest has of each host NUMA node, but not which
+    guest NUMA node is where. Each result is one possibility: the host node of
+    each guest node, in order. For guest nodes with VFs, host nodes with most
+    devices are tried first; for others, those with fewest devices.
 
     :param policy: what the guest asks for by ghsched's extra specs.
     :param accounting: whether Placement counts the guarantee (``min``) or the

@@ -64,12 +64,17 @@ class HostDescription:
 
     @property
     def guarantee_step(self) -> int:
-        """Step in percent between guarantees that the host can enforce."""
+        """Percent by which guarantees that the host can enforce differ.
+
+        The hardware can guarantee bandwidth to guests only in steps.
+        """
         return math.gcd(*self.guarantees) or 1
 
     @property
     def has_uniform_guarantee_steps(self) -> bool:
         """Whether the host can enforce every multiple of its guarantee step.
+
+        Some hosts can guarantee bandwidth only in steps of unequal size.
         """
         step = self.guarantee_step
         return len(self.guarantees) * step == max(self.guarantees, default=0)
@@ -77,11 +82,15 @@ class HostDescription:
     def round_up_guarantee(self, percent: int) -> int:
         """Round a percentage up to a guarantee that the host can enforce.
 
-        The result is 100 percent if the host can enforce none as large.
+        The hardware can guarantee bandwidth only in steps. The result is 100
+        percent if no enforceable guarantee is large enough.
         """
         return next((one for one in self.guarantees if one >= percent), 100)
 
     def round_down_guarantee(self, percent: int) -> int:
-        """Round a percentage down to a guarantee that the host can enforce."""
+        """Round a percentage down to a guarantee that the host can enforce.
+
+        The hardware can guarantee bandwidth only in steps.
+        """
         return max((one for one in self.guarantees if one <= percent),
                    default=0)

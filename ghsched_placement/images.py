@@ -37,8 +37,13 @@ class ImageError(ValueError):
 
 def merge_image_properties(extra_specs: Mapping[str, str],
                            properties: Mapping[str, str]) -> dict[str, str]:
-    """Return a flavor's extra specs with the properties of an image merged in.
+    """Merge the properties of an image into a flavor's extra specs.
 
+    As in Nova, an image may set some extra specs, unless the flavor forbids
+    it.
+
+    :param properties: image properties, such as ``hw_numa_nodes``.
+    :returns: the merged extra specs.
     :raises ImageError: when the image sets what the flavor does not allow.
     """
     merged = dict(extra_specs)

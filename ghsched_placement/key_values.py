@@ -41,8 +41,8 @@ def split_extra_spec(extra_spec: str) -> tuple[keys.Key, int | None]:
 
     ``ghsched:mem_bw_min.1`` is the key ``mem_bw_min`` for guest NUMA node 1.
 
-    :raises PolicyError: for an unknown key, or a guest NUMA node where the key
-        takes none.
+    :raises PolicyError: for an unknown key, or for a guest NUMA node if the
+        key cannot be set for single guest nodes.
     """
     match = _KEY.fullmatch(extra_spec[len(PREFIX):])
     key = keys.BY_NAME.get(match['name']) if match else None
@@ -65,8 +65,11 @@ def split_extra_spec(extra_spec: str) -> tuple[keys.Key, int | None]:
 
 
 def parse_extra_spec_value(extra_spec: str, key: keys.Key, text: str) -> Value:
-    """Parse the value of a ghsched extra spec, given as text; check its range.
+    """Parse and validate the value of a ghsched extra spec.
 
+    :param extra_spec: full name of the extra spec, for the error.
+    :param key: definition of the extra spec, with its type and range.
+    :param text: the value as text.
     :raises PolicyError: for a value that the extra spec cannot have.
     """
     text = str(text).strip()

@@ -64,7 +64,12 @@ class Key:
         return f'{NAMESPACE}:{self.name}'
 
     def get_node_extra_spec(self, node: int) -> str:
-        """Return the name of the key's extra spec for one guest NUMA node."""
+        """Return the extra spec's name for one guest NUMA node.
+
+        The name is such as ``ghsched:mem_bw_min.1``.
+
+        :param node: number of the guest NUMA node.
+        """
         return f'{self.extra_spec}.{node}'
 
 
@@ -395,9 +400,11 @@ _OWN_NAMES = 'mem_bw_'
 
 
 def guess_extra_spec(extra_spec: str) -> str | None:
-    """Return the ghsched extra spec that a misspelled one most likely means.
+    """Return the ghsched extra spec that a misspelled name most likely means.
 
-    None if no name is similar. The guest NUMA node after the dot is kept.
+    A guest NUMA node after a dot, as in ``.1``, is kept.
+
+    :returns: None if no ghsched extra spec has a similar name.
     """
     named = _NAMED.match(extra_spec)
     rest = extra_spec[named.end():] if named else extra_spec
@@ -411,12 +418,22 @@ def guess_extra_spec(extra_spec: str) -> str | None:
 
 
 def is_in_ghsched_namespace(extra_spec: str) -> bool:
-    """Whether an extra spec's name begins with "ghsched" and any separator."""
+    """Whether the name of an extra spec begins with ``ghsched`` as a word.
+
+    Any separator may follow, because an admin may mistype the colon.
+    """
     return _NAMED.match(extra_spec) is not None
 
 
 def add_namespace(extra_spec: str) -> str | None:
-    """Return a key's name with the ghsched prefix; None for an unknown key."""
+    """Return the full name of a ghsched extra spec.
+
+    The full name has the prefix ``ghsched:``. ``mem_bw_min.1`` becomes
+    ``ghsched:mem_bw_min.1``.
+
+    :param extra_spec: name without the prefix.
+    :returns: None if ghsched has no extra spec of this name.
+    """
     name, dot, node = extra_spec.strip().lower().partition('.')
     key = BY_NAME.get(name)
     return None if key is None else key.extra_spec + dot + node

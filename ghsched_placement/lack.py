@@ -122,7 +122,10 @@ class Lack:
 
     @property
     def text(self) -> str:
-        """Text on what a host or NUMA node is short of, and by how much."""
+        """Text that says which resource a host or NUMA node has too little of.
+
+        It also says how much is free and how much is needed.
+        """
         return self.reason or (
             f'{self.free} {get_unit(self.resource)} free, '
             f'{self.needed} needed')
@@ -138,7 +141,9 @@ class Lack:
 
 
 def get_unit(resource: str) -> str:
-    """Return the unit printed after an amount of a resource, such as "vCPUs".
+    """Return the unit in which amounts of a resource are printed.
+
+    The unit is a word such as "vCPUs" or "MiB".
 
     :param resource: name of the resource, in words or as a resource class.
     """
@@ -158,9 +163,14 @@ def describe_amount(number: int, resource: str) -> str:
 
 def find_trait_mismatches(traits: frozenset[str], required: Iterable[str],
                           forbidden: Iterable[str]) -> Iterator[Lack]:
-    """Yield a reason for each trait that a host lacks or must not have.
+    """Yield a refusal reason for each trait in which a host does not match.
+
+    The host lacks a trait that a guest requires, or has a trait that the guest
+    forbids.
 
     :param traits: traits of the compute node's own provider.
+    :param required: traits that the guest requires.
+    :param forbidden: traits that the guest forbids.
     """
     if os_traits.COMPUTE_STATUS_DISABLED in traits:
         yield Lack(None, 'compute service', reason='the compute service is '
@@ -180,14 +190,16 @@ def find_resource_shortage(resource: str, needed: int, free: int,
                            per_guest: int | None = None,
                            node: int | None = None,
                            key: str = '') -> Lack | None:
-    """Return the reason that a host is short of a resource; None if it is not.
+    """Return the reason that a host has too little of a resource for a guest.
 
-    :param needed: amount that one guest needs.
+    :param needed: amount that the guest needs.
+    :param free: free amount on the host or host NUMA node.
     :param per_guest: largest amount that one guest may have; None if it may
         have all that is free.
-    :param node: host NUMA node that is short of it; None for the whole host.
+    :param node: host NUMA node with the shortage; None for the whole host.
     :param key: name of the extra spec that requests the resource, for the
         text.
+    :returns: None if the amount is free.
     """
     if free < needed:
         found = Lack(node, resource, max(0, free), needed)
@@ -203,7 +215,7 @@ def find_resource_shortage(resource: str, needed: int, free: int,
 def make_too_few_nodes_reason(guest_nodes: int, suffix: str = '') -> Lack:
     """Return the refusal reason of a host with too few NUMA nodes for a guest.
 
-    Each guest NUMA node fits by itself, but not all of them together.
+    Each guest NUMA node would fit alone, but they do not all fit together.
 
     :param suffix: text to append, on what the nodes need besides resources.
     """
@@ -222,13 +234,14 @@ class Gathered:
         self._hosts.setdefault(lack, []).append(host)
 
     def list_most_frequent(self) -> list[Lack]:
-        """Return the reasons why hosts refused a guest, most frequent first.
-        """
+        """Return why hosts refused a guest, the most frequent reason first."""
         return sorted(self._hosts, key=lambda lack: -len(self._hosts[lack]))
 
     def format_log_lines(self, prefix: str,
                          verb: str = 'refused') -> list[str]:
-        """Return a log line for each refusal reason, naming its hosts.
+        """Return a log line for each reason why hosts refused a guest.
+
+        Each line names the hosts that refused for this reason.
 
         :param prefix: text on the flavor, with which each line begins.
         :param verb: what the hosts did, such as ``refused``.
@@ -239,7 +252,10 @@ class Gathered:
 
 
 def format_host_names(hosts: Sequence[str]) -> str:
-    """Return the first few host names as text, and how many more there are."""
+    """Format a list of host names as a short text.
+
+    Only the first few hosts are named; the others are counted.
+    """
     shown = ', '.join(hosts[:NAMED_HOSTS])
     if len(hosts) > NAMED_HOSTS:
         shown += f' and {len(hosts) - NAMED_HOSTS} more'
@@ -282,7 +298,8 @@ def explain_filtered_hosts(filtered: Sequence[Filtered], hosts: int,
     :param filtered: number of hosts before and after each filter, in the order
         of the filters.
     :param hosts: number of hosts among Placement's candidates.
-    :param ghsched_reasons: reasons of ghsched's own filters, by filter name.
+    :param ghsched_reasons: reasons that ghsched's own filters gave, by filter
+        name.
     """
     removing = [one for one in filtered if one.after < one.before]
     if filtered and filtered[-1].after:

@@ -36,16 +36,17 @@ def guess_host_nodes(nodes: Sequence[HostNode],
                      needs: Sequence[DeviceNeed] = (),
                      physnets: frozenset[str] = frozenset(),
                      pack: bool = False) -> tuple[HostNode, ...]:
-    """Return the host node that Nova likely chooses for each guest node.
+    """Guess which host NUMA node Nova will choose for each guest NUMA node.
 
     nova-compute makes the real choice when it claims the guest's resources.
-    The result is empty if the host has fewer nodes than the guest.
 
     :param nodes: NUMA nodes of the host, in any order.
+    :param guest_nodes: NUMA nodes of the guest.
     :param needs: passthrough devices that the guest takes.
     :param physnets: physical networks that the guest's nodes must be near to.
     :param pack: value of
         ``[compute]packing_host_numa_cells_allocation_strategy``.
+    :returns: empty if the host has fewer nodes than the guest.
     """
     if not guest_nodes or len(nodes) < len(guest_nodes):
         return ()
@@ -69,9 +70,9 @@ def _sort_nodes_like_nova(nodes: Sequence[HostNode], pinned: bool,
                           pack: bool) -> list[HostNode]:
     """Return the host nodes in the order in which Nova tries them for a guest.
 
-    Nova spreads guests over nodes unless configured to pack them. It puts
-    nodes with devices first for guests that ask for devices, and last for
-    others.
+    Nova tries the emptiest nodes first, or the fullest if it is configured to
+    pack guests. Nodes with devices come first for guests that ask for devices,
+    and last for other guests.
 
     :param pinned: whether the guest has dedicated CPUs.
     :param needs: passthrough devices that the guest takes.
@@ -100,7 +101,8 @@ def _can_place_guest(chosen: Sequence[HostNode], guest: Sequence[GuestNode],
 
 
 def _has_devices(nodes: Sequence[HostNode], request: DeviceNeed) -> bool:
-    """Whether host NUMA nodes have enough free devices for a request."""
+    """Whether some host NUMA nodes together have enough devices for a request.
+    """
     counts = {pool: count for node in nodes
               for pool, count in node.devices.items() if pool in request.pools}
     return request.anywhere or sum(counts.values()) >= request.count

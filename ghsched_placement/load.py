@@ -92,7 +92,8 @@ class HostNode:
     def get_loads_by_resource(self) -> dict[str, float]:
         """Return the node's known loads and waiting times, by resource.
 
-        The names of the resources are those in RESOURCES.
+        The resources are those in RESOURCES, such as CPUs and memory
+        bandwidth.
         """
         found = {name: getattr(self, name) for name in RESOURCES}
         return {name: value for name, value in found.items()
@@ -151,7 +152,10 @@ class Load:
 
 
 def to_stats(load: Load) -> dict[str, str]:
-    """Convert a host's load record to Nova host stats; leave out its guests.
+    """Convert a host's load record to Nova's host stats, without its guests.
+
+    The record has the load of the CPUs, memory and other resources of each
+    NUMA node. nova-compute reports host stats to nova-scheduler.
     """
     return {KEY: to_json(dataclasses.replace(load, guests=()))}
 
@@ -159,7 +163,8 @@ def to_stats(load: Load) -> dict[str, str]:
 def to_guest_diagnostics(load: Load, guest: str) -> dict[str, str]:
     """Convert a host's load record to a field of one guest's diagnostics.
 
-    The loads of other guests are left out.
+    The record has the load of each NUMA node and of each guest. The loads of
+    other guests are left out.
 
     :param guest: UUID of the guest.
     """
@@ -168,16 +173,20 @@ def to_guest_diagnostics(load: Load, guest: str) -> dict[str, str]:
 
 
 def from_stats(stats: Mapping[str, Any]) -> Load | None:
-    """Parse a load record from a host's stats or a guest's diagnostics.
+    """Parse a host's load record from its stats or from a guest's diagnostics.
 
-    None if it is absent or malformed.
+    :returns: None if the record is missing or malformed.
     """
     text = stats.get(KEY)
     return from_json(text) if isinstance(text, str) else None
 
 
 def to_json(load: Load) -> str:
-    """Return a host's load record as JSON; leave out unknown values."""
+    """Return a host's load record as JSON, without unknown values.
+
+    The record has the load of the CPUs, memory and other resources of each
+    NUMA node.
+    """
     return json.dumps(
         {'version': VERSION, 'time': round(load.time, 1),
          'period': round(load.period, 3),
@@ -187,10 +196,12 @@ def to_json(load: Load) -> str:
 
 
 def from_json(text: str) -> Load | None:
-    """Parse a host's load record from JSON; None if the text is malformed.
+    """Parse a host's load record from JSON.
 
     Unknown fields and malformed nodes are ignored; a malformed value of a node
     counts as unknown.
+
+    :returns: None if the text is malformed.
     """
     return wire.parse_record(text, VERSION, _parse_load)
 

@@ -54,20 +54,21 @@ class Steps:
 
     @property
     def has_steps_left(self) -> bool:
-        """Whether a search may go on: its limit of steps is not reached."""
+        """Whether the search has not reached its limit of steps yet."""
         return self.taken < self.limit
 
 
 def match_items_to_places(choices: Sequence[Collection[Place]],
                           order: Iterable[int] | None = None
                           ) -> tuple[Place, ...] | None:
-    """Assign each item a place of its own, from those that it accepts.
+    """Assign each item a place that it accepts, no two items the same place.
 
-    None if this is impossible.
+    Items are guest NUMA nodes and places are host NUMA nodes, for instance.
 
     :param choices: places that each item accepts, the preferred first.
     :param order: order in which items choose; None for the order of
         ``choices``.
+    :returns: place of each item; None if there is no such assignment.
     """
     item_at: dict[Place, int] = {}
     for item in range(len(choices)) if order is None else order:
@@ -80,9 +81,10 @@ def match_items_to_places(choices: Sequence[Collection[Place]],
 def _augment_matching(choices: Sequence[Collection[Place]], item: int,
                       item_at: dict[Place, int], seen: set[Place],
                       steps: Steps) -> bool:
-    """Assign a place to an item; reassign other items if that is needed.
+    """Assign a place to one more item, reassigning other items if needed.
 
     :param choices: places that each item accepts.
+    :param item: index of the item.
     :param item_at: item by place, changed in place.
     :param seen: places that have been tried.
     :param steps: counts the steps of the search.
@@ -127,23 +129,25 @@ class Cheapest:
         return tuple(place_of[item] for item in range(len(place_of)))
 
     def get_excess_cost(self, item: int, place: int, cost: int) -> int:
-        """Return the least extra cost of having an item in a given place.
+        """Return the least extra cost of giving an item a certain place.
 
-        It is compared with the cheapest assignment. It is a lower bound,
-        because other items may have to move, too.
+        The cost is compared with this assignment, which is the cheapest. The
+        result is a lower bound, because other items may have to change their
+        places, too.
 
+        :param item: index of the item.
+        :param place: place that the item shall have.
         :param cost: cost of the item in that place.
         """
         return cost - self.of_item[item] - self.of_place[place]
 
 
 def find_cheapest_assignment(costs: Costs, steps: Steps) -> Cheapest | None:
-    """Assign each item a place of its own, with the least total cost.
-
-    None if the items cannot all have a place.
+    """Assign each item a place of its own so that the total cost is lowest.
 
     :param costs: for each item, the cost of each place that it may have.
     :param steps: counts the steps of the search (Hungarian method).
+    :returns: None if the items cannot all have a place of their own.
     """
     of_item = [0] * len(costs)
     of_place = dict.fromkeys(itertools.chain.from_iterable(costs), 0)
@@ -167,15 +171,16 @@ def find_cheapest_assignment(costs: Costs, steps: Steps) -> Cheapest | None:
 
 def _find_shortest_path(costs: Costs, item: int, known: Cheapest,
                         steps: Steps) -> _Path | None:
-    """Return the cheapest way to give one more item a place, or None.
+    """Find the cheapest way to give one more item a place.
 
-    The way is an augmenting path: items that have a place already move on
-    until one of them takes a free place.
+    If other items must change their places for this, the result says which (an
+    augmenting path).
 
     :param costs: for each item, the cost of each place that it may have.
     :param item: item without a place.
     :param known: cheapest assignment of the items before it.
     :param steps: counts the steps of the search.
+    :returns: None if the item cannot have a place.
     """
     near: dict[int, int] = {}
     done: dict[int, int] = {}
@@ -199,13 +204,14 @@ def _find_shortest_path(costs: Costs, item: int, known: Cheapest,
 def yield_assignments_by_cost(costs: Costs, rest: Rest, steps: Steps
                               ) -> Iterator[tuple[tuple[Any, ...],
                                                   tuple[int, ...]]]:
-    """Yield assignments of items to places, with costs, cheapest first.
+    """Yield assignments of items to different places, the cheapest first.
 
     :param costs: for each item, the cost of each place that it may have.
-    :param rest: returns what to sort assignments of equal cost by, for the
-        places of the first items; a lower bound if some items have none yet.
-    :param steps: limit of the search; the first result is found in spite of
-        it.
+    :param rest: returns a second sort key, for assignments of equal cost. If
+        it is called with the places of only the first items, it returns a
+        lower bound.
+    :param steps: limit of the search, which may be exceeded for the first
+        result.
     """
     best = find_cheapest_assignment(costs, steps)
     if best is None:
@@ -244,15 +250,14 @@ def _sum_costs(costs: Costs, places: Sequence[int]) -> int:
 def _complete_assignment(costs: Costs, places: Sequence[int],
                          item_at: Mapping[int, int],
                          steps: Steps) -> Mapping[int, int] | None:
-    """Return an assignment of all items in which the first have given places.
-
-    None if there is no such assignment.
+    """Assign all items places, with given places for the first items.
 
     :param costs: for each item, the cost of each place that it may have.
     :param places: places of the first items.
     :param item_at: item by place, in an assignment that has all but the last
         of these places.
     :param steps: counts the steps of the search.
+    :returns: None if there is no such assignment.
     """
     if not places:
         return item_at

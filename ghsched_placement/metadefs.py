@@ -30,7 +30,10 @@ _TYPES = {'int': 'integer', 'bool': 'boolean'}
 
 
 def make_metadata_namespace() -> dict[str, Any]:
-    """Return Glance's metadata definitions of ghsched's extra specs."""
+    """Return the Glance metadata definitions of ghsched's extra specs.
+
+    Horizon offers extra specs that Glance has definitions of.
+    """
     return {
         'namespace': NAME,
         'display_name': 'Memory bandwidth, VFs and scheduling (ghsched)',

@@ -44,8 +44,9 @@ HEADER = ('Guest Node', 'Host Node', 'Host Node After', 'vCPU', 'CPUs',
 
 
 def parse_node_pairs(texts: Iterable[str]) -> dict[int, int]:
-    """Parse texts such as ``0=1`` (guest NUMA node 0 to host NUMA node 1).
+    """Parse pairs of a guest NUMA node and a host NUMA node, such as ``0=1``.
 
+    :param texts: the pairs; ``0=1`` is guest node 0 on host node 1.
     :raises PolicyError: for any other text, and a guest node named twice.
     :returns: host NUMA node by guest NUMA node.
     """

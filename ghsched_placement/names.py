@@ -83,7 +83,7 @@ _SHARES_PREFIX = 'CUSTOM_GHSCHED_SHARES_'
 
 
 def make_share_trait(fingerprint: str, guest_node: int) -> str:
-    """Return the trait of host nodes whose control group a guest can share.
+    """Return the trait of host nodes that have a control group to share.
 
     Guests with the same bandwidth policy can share a resctrl control group.
 
@@ -98,7 +98,8 @@ def is_share_trait(trait: str) -> bool:
 
 
 def is_ghsched_trait(trait: str) -> bool:
-    """Whether a trait is one that only ghsched reports to Placement."""
+    """Whether a trait is one of those that only ghsched reports to Placement.
+    """
     return trait in _OUR_TRAITS or is_share_trait(trait)
 
 
@@ -118,14 +119,20 @@ def make_numa_provider_uuid(compute_node_uuid: str, node: int) -> str:
 
 
 def make_numa_provider_name(root_name: str, node: int) -> str:
-    """Return the unique name of the resource provider of a host NUMA node."""
+    """Return the name of the resource provider of a host NUMA node.
+
+    The name is unique, because it begins with the name of the compute node.
+
+    :param root_name: name of the compute node's resource provider.
+    :param node: number of the host NUMA node.
+    """
     return f'{root_name}_NUMA{node}'
 
 
 def make_control_group_name(number: int) -> str:
-    """Return the name of the N-th control group that a host offers to guests.
+    """Return the name of a resctrl control group that a host offers to guests.
 
-    :param number: N, counted from 1.
+    :param number: number of the group, counted from 1.
     """
     return f'ghsched-group-{number}'
 
@@ -153,8 +160,9 @@ def make_bandwidth_suffix(guest_node: int) -> str:
 def make_node_suffix(guest_node: int) -> str:
     """Return the suffix of a request group that only selects a host node.
 
-    The group requests no resources. It is for a guest NUMA node without a
-    request group for bandwidth.
+    The group requests no resources. It is needed for a guest NUMA node for
+    which no bandwidth is requested. A suffix names a granular request group of
+    an allocation candidates query.
     """
     return f'{GROUP_PREFIX}node{guest_node}'
 
@@ -188,15 +196,20 @@ _DEVICES = re.compile(r'ghsched-devices-of-(\d+)')
 def make_devices_physnet(node: int) -> str:
     """Return the pseudo physical network of a host NUMA node without CPUs.
 
-    The nearest node with CPUs reports it to nova-scheduler.
+    The nearest node with CPUs reports this network to nova-scheduler, so that
+    the scheduler knows whose devices are near.
+
+    :param node: number of the node without CPUs.
     """
     return f'ghsched-devices-of-{node}'
 
 
 def parse_devices_physnet(physnet: str) -> int | None:
-    """Parse the host NUMA node without CPUs from a pseudo physical network.
+    """Parse the number of a host node without CPUs from a physical network.
 
-    None if the name encodes no such node.
+    The name is made by :func:`make_devices_physnet`.
+
+    :returns: None for any other name.
     """
     match = _DEVICES.fullmatch(physnet)
     return int(match[1]) if match else None
@@ -206,7 +219,9 @@ _ORDER = re.compile(r'ghsched-order(?:-\d+)+')
 
 
 def make_order_physnet(nodes: Sequence[int]) -> str:
-    """Return the pseudo physical network that encodes a guest's host nodes.
+    """Return a pseudo physical network that encodes the host nodes of a guest.
+
+    nova-scheduler thus tells nova-compute which host NUMA nodes it has chosen.
 
     :param nodes: host NUMA node of each guest NUMA node, in their order.
     """
@@ -214,9 +229,11 @@ def make_order_physnet(nodes: Sequence[int]) -> str:
 
 
 def parse_order_physnet(physnet: str) -> tuple[int, ...] | None:
-    """Parse a guest's host nodes from the name of a pseudo physical network.
+    """Parse the host NUMA nodes of a guest from a pseudo physical network.
 
-    None if the name lists no host nodes.
+    The name is made by :func:`make_order_physnet`.
+
+    :returns: host node of each guest node; None for any other name.
     """
     if not _ORDER.fullmatch(physnet):
         return None
@@ -227,7 +244,9 @@ _COUNT = re.compile(r'ghsched-nodes-(\d+)')
 
 
 def make_count_physnet(nodes: int) -> str:
-    """Return the pseudo physical network that encodes a guest's node count.
+    """Return a pseudo physical network that encodes a guest's node count.
+
+    nova-scheduler thus tells nova-compute how many NUMA nodes the guest has.
 
     :param nodes: number of guest NUMA nodes.
     """
@@ -235,7 +254,11 @@ def make_count_physnet(nodes: int) -> str:
 
 
 def parse_count_physnet(physnet: str) -> int | None:
-    """Parse a guest's NUMA node count from a pseudo physical network's name.
+    """Parse the number of guest NUMA nodes from a pseudo physical network.
+
+    The name is made by :func:`make_count_physnet`.
+
+    :returns: None for any other name.
     """
     match = _COUNT.fullmatch(physnet)
     return int(match[1]) if match else None

@@ -73,7 +73,7 @@ def assign_host_nodes(candidates: Sequence[Mapping[str, Any]], wanted: Wanted,
                       cost: Cost | None = None,
                       steps: matching.Steps | None = None,
                       ) -> tuple[Iterator[Placed], Lack | None]:
-    """Return the possible assignments of a guest to NUMA nodes of a host.
+    """Return the possible assignments of a guest's NUMA nodes to host nodes.
 
     The assignments come best first. If there are none, the second part of the
     result is the refusal reason.
@@ -109,8 +109,11 @@ def _read_candidates(candidates: Sequence[Mapping[str, Any]],
                                 Counter[Lack]]:
     """Sort allocation candidates into usable and unusable ones.
 
-    At most half of the search's steps are spent on reading.
+    At most half of the search's steps are spent on reading candidates.
 
+    :param candidates: Placement's allocation candidates of the host.
+    :param reader: finds the host nodes that a candidate allows.
+    :param steps: counts the steps of the search.
     :returns: usable candidates, grouped by the host nodes that they allow for
         each guest node, and the number of unusable ones by reason.
     """
@@ -198,9 +201,10 @@ class _Reader:
                        steps: matching.Steps) -> Rows | Lack:
         """Return the host nodes that a candidate allows for each guest node.
 
-        :param mappings: the candidate's providers by request group suffix.
+        :param mappings: providers of the allocation candidate, by request
+            group suffix.
         :param steps: counts the steps of the search.
-        :returns: the reason, if the candidate cannot be used.
+        :returns: a refusal reason if the candidate cannot be used.
         """
         steps.taken += self._size
         found = []
@@ -225,11 +229,13 @@ class _Reader:
 
     def _find_fitting_nodes(self, guest_node: _Guest, provider: Any,
                             pfs: tuple[str, ...]) -> _Row | Lack:
-        """Return the host nodes that fit a guest node, or a refusal reason.
+        """Return the host nodes for one guest node that a candidate allows.
 
+        :param guest_node: guest NUMA node, with its request groups.
         :param provider: UUID of the provider that a candidate gives the guest
             node's own request group.
         :param pfs: UUIDs of the PFs that the candidate gives its VFs.
+        :returns: a refusal reason if there are no such host nodes.
         """
         nodes = self._host.node_of_numa
         if provider is None and guest_node.may_lack:
@@ -258,10 +264,10 @@ class _Reader:
     def _rate_near_nodes(self, nodes: Iterable[int],
                          devices: Mapping[int | None, int]) -> dict[int,
                                                                     int]:
-        """Return the distance of a guest node's VFs from each host node.
+        """Return how far a guest node's VFs are from each host node.
 
-        Host nodes that are farther from a VF than the flavor allows are left
-        out. The distances of all VFs are combined into one number.
+        The distances of all VFs are combined into one number. Host nodes that
+        are farther from a VF than the flavor allows are left out.
 
         :param nodes: host NUMA nodes to rate.
         :param devices: number of VFs by the host NUMA node of their PF.
@@ -279,15 +285,15 @@ class _Reader:
     def split_cost(self, cost: int) -> tuple[Far, int]:
         """Split an assignment's cost into far VFs and wasted host nodes.
 
-        A far VF is on another NUMA node or socket than its guest node. A
-        wasted host node has PFs, and its guest node has no VFs.
+        A far VF is on another NUMA node or socket than its guest node. A host
+        node with PFs is wasted if its guest node has no VFs.
         """
         cost, wasted = divmod(cost, self._unit)
         off_socket, off_node = divmod(cost, self._unit)
         return (off_node, off_socket), wasted
 
     def has_assignment(self, rows: Rows) -> bool:
-        """Whether each guest node can have a different host node.
+        """Whether every guest node can have a host node of its own.
 
         :param rows: host nodes that each guest NUMA node may have.
         """
@@ -301,7 +307,7 @@ class _Reader:
 def _yield_guest_nodes(wanted: Wanted) -> Iterator[_Guest]:
     """Yield the guest NUMA nodes to be assigned, with their request groups.
 
-    Nothing is yielded if no request is bound to a NUMA node.
+    Nothing is yielded if the guest requests nothing of a host NUMA node.
     """
     if not wanted.suffixes:
         return
@@ -315,7 +321,10 @@ def _yield_guest_nodes(wanted: Wanted) -> Iterator[_Guest]:
 
 
 def _compute_least_cost(rows: Rows) -> int:
-    """Return a lower bound of the cost of a guest's assignments.
+    """Return a lower bound of the cost of a guest's assignments to host nodes.
+
+    The cost counts VFs far from their guest nodes, and PFs near guest nodes
+    without VFs.
 
     :param rows: host nodes that each guest NUMA node may have.
     """
@@ -349,9 +358,10 @@ class _Loads:
         self._known: dict[frozenset[int], tuple[Any, ...]] = {}
 
     def get_rank(self, nodes: Sequence[int]) -> tuple[Any, ...]:
-        """Return a sort key of host nodes by sockets and load.
+        """Return a sort key of an assignment: number of sockets, then load.
 
-        If these are too few nodes for the guest, the key is a lower bound.
+        If only the first guest nodes have host nodes yet, the key is a lower
+        bound of the keys of all complete assignments.
 
         :param nodes: host nodes of the first guest nodes.
         """
@@ -370,9 +380,9 @@ class _Loads:
     def _count_sockets(self, nodes: frozenset[int], missing: int) -> int:
         """Return the least number of sockets that a guest can be on.
 
-        The first of its host NUMA nodes are given.
+        Only the first of the guest's host nodes are chosen yet.
 
-        :param nodes: host NUMA nodes that the guest has already.
+        :param nodes: host NUMA nodes that are chosen.
         :param missing: number of further nodes that the guest needs.
         """
         socket_of = self._host.socket_of
@@ -391,9 +401,9 @@ class _Loads:
                             ) -> node_choice.Cost:
         """Return the least load that a guest's host NUMA nodes can have.
 
-        The first of its host NUMA nodes are given.
+        Only the first of the guest's host nodes are chosen yet.
 
-        :param nodes: host NUMA nodes that the guest has already.
+        :param nodes: host NUMA nodes that are chosen.
         :param missing: number of further nodes that the guest needs.
         """
         if not self._least_loaded:
@@ -437,7 +447,7 @@ class _Ways:
         self._found = False
 
     def yield_by_rank(self, cost: Cost | None) -> Iterator[Placed]:
-        """Yield the assignments of the guest to host NUMA nodes, best first.
+        """Yield the assignments of the guest to host nodes, best first.
 
         :param cost: returns the cost of host nodes to other guests; None if
             there is no such cost.
@@ -452,10 +462,10 @@ class _Ways:
     def _yield_by_cost(self, cost: Cost | None) -> Iterator[_Costed]:
         """Yield groups of equally good assignments, the best group first.
 
-        In each group, the assignment of least cost to other guests comes
-        first.
+        Within a group, assignments are sorted by their cost to other guests.
 
-        :param cost: returns the cost of host nodes to other guests, or None.
+        :param cost: returns the cost of host nodes to other guests; None if
+            there is no such cost.
         """
         if cost is None:
             yield {}, self._yield_ways_by_rank()
@@ -478,7 +488,9 @@ class _Ways:
         return costs, sorted(first, key=lambda way: (costs[way[1]], way[:2]))
 
     def _get_costed_limit(self, order: Sequence[int]) -> float:
-        """Return how many assignments can be rated within the step limit.
+        """Return how many assignments to compare by cost to other guests.
+
+        Computing the costs must not exceed the search's limit of steps.
 
         :param order: host nodes of one assignment.
         """
@@ -487,10 +499,11 @@ class _Ways:
                    (self._steps.limit - self._steps.taken) / each)
 
     def _yield_ways_by_rank(self) -> Iterator[_Way]:
-        """Yield assignments from all allocation candidates, best first.
+        """Yield the assignments that all candidates allow, best first.
 
-        Candidates that allow the same host nodes are searched together, and
-        only once no others can have a better assignment.
+        Allocation candidates that allow the same host nodes are searched
+        together. A group of candidates is searched only when it may have the
+        next best assignment.
         """
         heap: list[Any] = []
         for number, rows in enumerate(self._alike):
@@ -515,7 +528,10 @@ class _Ways:
     def _yield_placements(self, key: tuple[Any, ...], order: tuple[int, ...],
                           cost: tuple[float, ...],
                           several: Sequence[Rows]) -> Iterator[Placed]:
-        """Yield the results for given host nodes, those with fewest PFs first.
+        """Yield the allocation candidates for chosen host nodes, in groups.
+
+        The group with the fewest PFs comes first. Each result also has the
+        cost and load of the host nodes.
 
         :param key: sort key of the assignment, which begins with its cost.
         :param order: host node of each guest node.
@@ -560,9 +576,9 @@ class _Ways:
 
     def _list_other_providers(self, mappings: Mapping[str, Sequence[str]]
                               ) -> tuple[Any, ...]:
-        """Return the providers of the request groups that ghsched did not add.
+        """Return the providers of request groups that ghsched has not added.
 
-        They include devices of ``pci_passthrough:alias``.
+        Such groups are for devices of ``pci_passthrough:alias``, for instance.
 
         :param mappings: a candidate's providers by request group suffix.
         """

@@ -53,9 +53,10 @@ def compute_relative_load(load: Load, taken: Mapping[int, Taken],
                           comparable_only: bool = True) -> dict[int, float]:
     """Return each host NUMA node's load relative to its bottleneck threshold.
 
-    The resource that is nearest to its threshold counts; 1 is the threshold.
-    vCPUs placed since the measurement count as busy.
+    At 1, a resource of the node reaches its threshold. The resource nearest to
+    its threshold counts. vCPUs placed since the measurement count as busy.
 
+    :param load: measured load of the host.
     :param taken: CPUs and allocated vCPUs of each host NUMA node, by Nova's
         records.
     :param limits: thresholds at which a node becomes a bottleneck.
@@ -90,10 +91,12 @@ def _add_expected_load(node: HostNode, taken: Taken | None) -> HostNode:
 
 def compute_load_costs(load: Load, taken: Mapping[int, Taken], limits: Limits,
                        pack: bool = False) -> dict[int, Cost]:
-    """Return how loaded each host node is, as a cost of placing a guest there.
+    """Return each host node's load as a cost of placing a guest there.
 
-    The result is empty if the load of a node is unknown.
+    The scheduler prefers nodes of low cost. The result is empty if the load of
+    a node is unknown.
 
+    :param load: measured load of the host.
     :param taken: CPUs and allocated vCPUs of each host NUMA node, by Nova's
         records.
     :param limits: thresholds at which a node becomes a bottleneck.
@@ -116,8 +119,11 @@ def combine_load_costs(nodes: Iterable[int],
                        costs: Mapping[int, Cost]) -> Cost:
     """Combine the load costs of several host nodes into one cost.
 
-    The highest cost counts first, then the sum; the order of nodes does not
-    matter. Empty if the cost of a node is unknown.
+    Combined costs are compared by the highest cost of a node first, then by
+    the sum. The result is empty if the cost of a node is unknown.
+
+    :param nodes: host NUMA nodes that a guest would use, in any order.
+    :param costs: load cost by host NUMA node.
     """
     parts = [costs.get(node) for node in nodes]
     known = [part for part in parts if part is not None]

@@ -106,7 +106,7 @@ class Move:
         return bool(self.nodes_moved)
 
     def make_reverse(self) -> 'Move':
-        """Return the move of the guest back to its old host NUMA nodes."""
+        """Return the plan of moving the guest back to its old NUMA nodes."""
         return Move(self.after, self.before)
 
 
@@ -114,7 +114,7 @@ def plan_node_move(guest: Sequence[GuestCell],
                    host_nodes: Mapping[int, HostCell],
                    targets: Mapping[int, int],
                    devices: Iterable[str] = ()) -> Move:
-    """Plan a guest's move to other NUMA nodes and CPUs of the same host.
+    """Plan how a guest moves to other NUMA nodes and CPUs of the same host.
 
     :param guest: all NUMA nodes of the guest.
     :param host_nodes: free CPUs and memory by host NUMA node; what the guest
@@ -168,10 +168,11 @@ def _check_devices(devices: Iterable[str]) -> None:
 
 def _add_freed_cpus(cell: HostCell, node: int, guest: Sequence[GuestCell],
                     moving: Mapping[int, int]) -> HostCell:
-    """Return a host node with the CPUs that moving guest nodes free added.
+    """Add the CPUs that moving guest nodes will free to a host node.
 
-    Memory is not added: it is in use until it has been moved.
+    Memory is not added, because it is in use until it has been moved.
 
+    :param cell: free CPUs and memory of the host NUMA node.
     :param node: number of the host NUMA node.
     :param guest: all NUMA nodes of the guest.
     :param moving: new host NUMA node of each guest NUMA node that moves.
@@ -228,14 +229,16 @@ def _move_cell(cell: GuestCell, target: HostCell, node: int,
 
 def _map_cpus(cell: GuestCell, target: HostCell,
               cores: Iterable[frozenset[int]]) -> dict[int, int] | None:
-    """Return the new host CPU for each old one; None if too few are free.
+    """Choose a new host CPU for each old host CPU of a guest NUMA node.
 
     vCPUs that share a core share one again, because the guest sees them as
-    threads of one core; with the thread policy ``prefer`` only if possible.
+    threads of one core. With the thread policy ``prefer`` they do so only if
+    possible.
 
     :param cell: guest NUMA node before the move.
     :param target: free CPUs of the new host NUMA node.
     :param cores: cores of the host NUMA node that the guest node leaves.
+    :returns: new by old host CPU; None if too few CPUs are free.
     """
     whole = cell.threads == 'isolate'
     left = [core & target.free for core in target.cores
@@ -260,13 +263,13 @@ def _map_cpus(cell: GuestCell, target: HostCell,
 
 def _choose_core(cores: Iterable[frozenset[int]],
                  count: int) -> frozenset[int] | None:
-    """Return the free CPUs of the core that has just enough of them.
+    """Return the free CPUs of the core that fits best.
 
-    It is the core with the fewest free CPUs that are enough; None if no core
-    has enough.
+    The best core has enough free CPUs, and fewer than any other such core.
 
     :param cores: free CPUs of each core.
     :param count: number of CPUs that are needed.
+    :returns: None if no core has enough.
     """
     return min((core for core in cores if len(core) >= count),
                key=lambda core: (len(core), sorted(core)), default=None)

@@ -110,7 +110,8 @@ class NodeCapacity:
 
     @property
     def vcpus(self) -> int:
-        """Number of vCPUs that the node's shared host CPUs may have."""
+        """Number of vCPUs that guests may have on the node's shared host CPUs.
+        """
         return math.floor(self.cpus * self.cpu_ratio)
 
     @property
@@ -120,22 +121,23 @@ class NodeCapacity:
 
     @property
     def dedicated_free(self) -> int:
-        """Number of dedicated CPUs of a host NUMA node that no guest has."""
+        """Number of dedicated CPUs of the host NUMA node that no guest uses.
+        """
         return self.dedicated - self.dedicated_used
 
     @property
     def memory_capacity(self) -> int:
-        """MiB that guests may have of the node, allocation ratio included."""
+        """MiB of memory that all guests may have, by the allocation ratio."""
         return math.floor(self.memory * self.ram_ratio)
 
     @property
     def memory_free(self) -> int:
-        """MiB of a host NUMA node that guests can still have."""
+        """MiB of memory of the host NUMA node that further guests can have."""
         return self.memory_capacity - self.memory_used
 
     def find_shortages(self, guest: GuestNode,
                        page_size: PageSize = None) -> list[Shortage]:
-        """Return the CPUs and memory that are missing for a guest node.
+        """Return which CPUs and memory the host node lacks for a guest node.
 
         :param page_size: memory page size that the guest asks for.
         """
@@ -158,7 +160,7 @@ class NodeCapacity:
         """Return the host node's capacity after a guest NUMA node is removed.
 
         :param page_size: page size in KiB, or None for a guest that asks for
-            no size; for any other value, the pages are unknown and stay
+            no size. For any other value, the pages are unknown and stay
             counted as used.
         """
         return self._with_changed_usage(guest, next(
@@ -184,7 +186,9 @@ class NodeCapacity:
 
     def _make_memory_shortage(self, guest: GuestNode,
                               page_size: PageSize) -> Shortage:
-        """Return the shortage of memory for a guest node: needed and free MiB.
+        """Return how much memory the host node lacks for a guest node.
+
+        The result has the needed and the free memory in MiB.
         """
         counted = self.memory_free if guest.shared else self.memory
         if page_size is not None:
@@ -199,7 +203,11 @@ class NodeCapacity:
 
     def _choose_pages(self, guest: GuestNode,
                       page_size: PageSize) -> Pages | None:
-        """Return the pages that Nova takes for a guest node, or None."""
+        """Return the memory pages that Nova takes for a guest node.
+
+        :param page_size: memory page size that the guest asks for.
+        :returns: None if no size has enough free pages.
+        """
         if page_size is None:
             return self.pages[0] if self.pages else None
         return next((one for one in self._list_usable_pages(guest, page_size)
@@ -226,7 +234,7 @@ class NodeCapacity:
 def to_diagnostics(capacities: Iterable[NodeCapacity]) -> dict[str, str]:
     """Convert CPUs and memory of host NUMA nodes to a field of diagnostics.
 
-    nova-compute reports them in the diagnostics of each guest of the host.
+    nova-compute reports them in Nova's diagnostics of each guest of the host.
     """
     return {KEY: json.dumps(
         {'version': VERSION,
@@ -238,7 +246,7 @@ def from_diagnostics(diagnostics: Mapping[str, Any]
                      ) -> tuple[NodeCapacity, ...]:
     """Parse CPUs and memory of a host's NUMA nodes from a guest's diagnostics.
 
-    The result is empty if the record is malformed; unknown fields are ignored.
+    The result is empty if the field is missing or malformed.
     """
     return wire.parse_record(diagnostics.get(KEY), VERSION,
                              lambda found: tuple(
@@ -267,7 +275,7 @@ def _parse_node_capacity(found: Mapping[str, Any]) -> NodeCapacity:
 
 
 def _parse_finite(value: Any) -> float:
-    """Return a value if it is a finite number.
+    """Return a value from a record if it is a finite number.
 
     :raises ValueError: for any other value.
     """

@@ -26,7 +26,7 @@ from ghsched_placement.node_room import NodeCapacity
 
 def add_guest(host: capacity.Host, demand: fitting.GuestDemand,
               nodes: tuple[int, ...]) -> capacity.Host:
-    """Return a host with the resources of one more guest counted as used.
+    """Return a copy of a host with the resources of one more guest in use.
 
     :param demand: resources that the guest takes.
     :param nodes: host NUMA node of each guest NUMA node.
@@ -36,7 +36,7 @@ def add_guest(host: capacity.Host, demand: fitting.GuestDemand,
 
 def remove_guest(host: capacity.Host, demand: fitting.GuestDemand,
                  nodes: tuple[int, ...]) -> capacity.Host:
-    """Return a copy of a host with the resources of one guest counted as free.
+    """Return a copy of a host with the resources of one guest freed.
 
     :param demand: resources that the guest has.
     :param nodes: host NUMA node of each guest NUMA node.

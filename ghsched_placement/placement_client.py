@@ -57,7 +57,8 @@ class PlacementClient:
 
     def get(self, url: str,
             query: Sequence[tuple[str, str]] = ()) -> dict[str, Any]:
-        """Send a GET request to Placement and return the JSON document."""
+        """Send a GET request to Placement and return the parsed JSON answer.
+        """
         if query:
             url = f'{url}?{parse.urlencode(query)}'
         return dict(self._ask('get', url).json())
@@ -74,7 +75,8 @@ class PlacementClient:
             'inventories'])
 
     def get_usages(self, provider: str) -> dict[str, int]:
-        """Return the allocated amounts of a resource provider, by class."""
+        """Return the used amounts of a resource provider, by resource class.
+        """
         return dict(self.get(f'/resource_providers/{provider}/usages')[
             'usages'])
 
@@ -87,7 +89,10 @@ class PlacementClient:
 
     def get_usage_by_consumer(self, provider: str,
                               resource_class: str) -> dict[str, int]:
-        """Return the amount of a class each consumer has of a provider."""
+        """Return how much each consumer uses of a provider's resource class.
+
+        :returns: amount by consumer UUID.
+        """
         held = self.get(f'/resource_providers/{provider}/allocations')
         return {consumer: int(one['resources'][resource_class])
                 for consumer, one in held['allocations'].items()
@@ -128,8 +133,8 @@ class PlacementClient:
     def move_provider(self, uuid: str, name: str, parent: str) -> None:
         """Move a resource provider below another parent of the same tree.
 
-        Nova's report client cannot do this: it keeps the parent that Placement
-        has.
+        Nova's report client cannot do this, because it keeps the parent that a
+        provider has in Placement.
 
         :param uuid: UUID of the provider to move.
         :param name: name of the provider.

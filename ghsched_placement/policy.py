@@ -98,15 +98,16 @@ class GuestPolicy:
     def needs_control_group(self) -> bool:
         """Whether the guest needs a resctrl control group on its host.
 
-        The kernel limits and guarantees bandwidth and L3 by control group.
+        The kernel limits and guarantees memory bandwidth, and reserves L3
+        cache ways, for control groups.
         """
         return bool(self.nodes)
 
     @property
     def fingerprint(self) -> str:
-        """Digest that is equal for guests with the same bandwidth policy.
+        """Digest that is equal for all guests with the same bandwidth policy.
 
-        Such guests can share a resctrl control group.
+        Guests with the same fingerprint can share a resctrl control group.
         """
         return digest(map(str, self.nodes))
 
@@ -126,17 +127,16 @@ class GuestPolicy:
 
     @property
     def has_l3_partition(self) -> bool:
-        """Whether the guest has ways of an L3 cache to itself."""
+        """Whether the guest has ways of an L3 cache reserved for itself."""
         return any(node.l3_ways for node in self.nodes)
 
     def get_resources_by_node(self, accounting: Accounting = 'min'
                               ) -> dict[int, dict[str, int]]:
-        """Return the amounts to allocate from host NUMA nodes in Placement.
-
-        They are by guest NUMA node and resource class.
+        """Return the amounts that the guest allocates from host NUMA nodes.
 
         :param accounting: bandwidth that Placement counts: the guarantee
             (``min``) or the cap (``max``).
+        :returns: amounts in Placement, by guest NUMA node and resource class.
         """
         shares = self.get_bandwidth_by_node(accounting)
         found = {number: {names.MEM_BW_PCT: shares.get(number, 0),
@@ -151,9 +151,9 @@ class GuestPolicy:
                 for number, amounts in found.items() if any(amounts.values())}
 
     def get_needed_capabilities(self) -> frozenset[str]:
-        """Return what a host must be able to do for the policy, by name.
+        """Return the capabilities that a host needs to enforce this policy.
 
-        The names are those of ghsched's capability traits, such as MEM_BW_MAX.
+        Each capability, such as MEM_BW_MAX, has a trait in Placement.
         """
         needed = {'L3_WAYS'} if self.has_l3_partition else set()
         for node in self.nodes:
@@ -180,7 +180,8 @@ class GuestPolicy:
         """Return the part of the policy that the guest can read, as JSON.
 
         ``nodes`` has one entry per guest NUMA node, with the values of the
-        flavor; ``scheduler`` has the class and priority of threads.
+        flavor. ``scheduler`` has the scheduling class and priority of the
+        guest's threads.
         """
         nodes = [{f'mem_bw_{name}': value
                   for name, value in node.as_dict().items()}
@@ -191,7 +192,8 @@ class GuestPolicy:
 
 
 def digest(parts: Iterable[str]) -> str:
-    """Return one SHA-256 digest of some texts, as 16 hexadecimal digits."""
+    """Return one SHA-256 digest for several texts, as 16 hexadecimal digits.
+    """
     return hashlib.sha256(';'.join(parts).encode()).hexdigest()[:16]
 
 
@@ -254,7 +256,7 @@ def get_guest_node_count(extra_specs: Mapping[str, str],
 
 
 def find_misspelt_keys(given: Iterable[str]) -> Iterator[PolicyError]:
-    """Yield an error for each extra spec that misspells one of ghsched's.
+    """Yield an error for each extra spec that is a misspelled one of ghsched.
 
     :param given: names of the extra specs.
     """
@@ -269,8 +271,8 @@ def find_misspelt_keys(given: Iterable[str]) -> Iterator[PolicyError]:
 def find_doubtful_keys(extra_specs: Iterable[str]) -> Iterator[str]:
     """Yield a warning for each extra spec that may be meant for ghsched.
 
-    Its name resembles one of ghsched's. It is not refused, because it may be a
-    property of host aggregates.
+    Its name resembles one of ghsched's extra specs. It is not refused, because
+    it may be a property of host aggregates.
     """
     for extra_spec in sorted(extra_specs):
         if extra_spec.startswith(_PREFIX) or keys.guess_extra_spec(extra_spec):
@@ -282,11 +284,11 @@ def find_doubtful_keys(extra_specs: Iterable[str]) -> Iterator[str]:
 
 
 def check_names(given: Iterable[str]) -> None:
-    """Refuse extra specs whose names are misspelled ones of ghsched.
+    """Refuse extra specs that are misspelled ones of ghsched.
 
     :param given: names of the extra specs.
-    :raises PolicyError: for the first misspelled one; the error suggests a
-        name.
+    :raises PolicyError: for the first misspelled name; the error suggests the
+        right name.
     """
     error = next(find_misspelt_keys(given), None)
     if error is not None:
@@ -297,10 +299,12 @@ def check_flavor(extra_specs: Mapping[str, str],
                  given: Iterable[str]) -> GuestPolicy | None:
     """Validate the ghsched extra specs of a flavor; return its guest policy.
 
-    None if the flavor has none, if none that ghsched depends on was changed,
-    or if hw:numa_nodes is not a number.
+    The guest policy is all that ghsched gives guests of the flavor, such as
+    memory bandwidth and VFs.
 
     :param given: names of the extra specs that are new or changed.
+    :returns: None if the flavor has no ghsched extra specs, if none that
+        ghsched depends on was changed, or if hw:numa_nodes is not a number.
     :raises PolicyError: for the first extra spec that is invalid.
     """
     check_names(given)
@@ -320,13 +324,13 @@ def parse_policy(extra_specs: Mapping[str, str],
                  guest_nodes: int, vcpus: int = 0) -> GuestPolicy | None:
     """Parse the guest policy from the ghsched extra specs of a flavor.
 
-    None if the flavor has no ghsched extra specs.
+    The guest policy is all that ghsched gives guests of the flavor, such as
+    memory bandwidth and VFs.
 
     :param extra_specs: all extra specs of the flavor.
-    :param guest_nodes: number of guest NUMA nodes, 0 if the guest has no NUMA
-        topology.
-    :param vcpus: number of vCPUs of the guest; needed only for the amounts
-        that Placement counts.
+    :param guest_nodes: number of guest NUMA nodes; 0 without NUMA topology.
+    :param vcpus: number of vCPUs; needed only for the amounts in Placement.
+    :returns: None if the flavor has no ghsched extra specs.
     :raises PolicyError: for an unknown key, an invalid value, a guest node
         that the flavor does not have, or keys that contradict each other.
     """
@@ -376,9 +380,12 @@ def _compute_rt_permille(threads: ThreadPolicy, extra_specs: Mapping[str, str],
 
 def _split_values(ours: Mapping[str, str]
                   ) -> tuple[dict[str, Value], dict[tuple[str, int], Value]]:
-    """Parse ghsched extra specs; separate those of single guest NUMA nodes.
+    """Parse the values of ghsched extra specs.
 
-    :param ours: values of ghsched's extra specs, as text, by name.
+    An extra spec is for all guest NUMA nodes, or for a single one, such as
+    ``ghsched:mem_bw_min.1``. The two kinds are returned separately.
+
+    :param ours: text values of ghsched's extra specs, by name.
     :returns: values by key, and values by key and guest NUMA node.
     """
     general: dict[str, Value] = {}
@@ -397,8 +404,8 @@ def find_all_errors(extra_specs: Mapping[str, str],
                     guest_nodes: int) -> tuple[PolicyError, ...]:
     """Return all errors in the ghsched extra specs of a flavor.
 
-    Contradictions between extra specs are reported only once every extra spec
-    is valid by itself.
+    Extra specs are checked one by one first. Only if all are valid, they are
+    checked for contradictions.
     """
     ours = {key: value for key, value in sorted(extra_specs.items())
             if key.startswith(_PREFIX)}
@@ -420,11 +427,12 @@ def find_all_errors(extra_specs: Mapping[str, str],
 
 def _split_into_groups(ours: Mapping[str, str],
                        guest_nodes: int) -> Iterator[dict[str, str]]:
-    """Split ghsched extra specs into groups that can be checked one by one.
+    """Split ghsched extra specs into groups that are checked separately.
 
     Only extra specs in the same group can contradict each other.
 
-    :param ours: values of ghsched's extra specs, as text, by name.
+    :param ours: text values of ghsched's extra specs, by name.
+    :param guest_nodes: number of guest NUMA nodes.
     """
     split = {extra_spec: split_extra_spec(extra_spec) for extra_spec in ours}
     for node in range(guest_nodes):
@@ -445,9 +453,11 @@ def _split_into_groups(ours: Mapping[str, str],
 
 def _find_own_error(extra_spec: str, text: str,
                     guest_nodes: int) -> PolicyError | None:
-    """Return the error in an extra spec, whatever the others say; or None.
+    """Return the error of a single extra spec, without regard to others.
 
     :param text: value of the extra spec.
+    :param guest_nodes: number of guest NUMA nodes.
+    :returns: None if the extra spec is valid by itself.
     """
     try:
         key, _node = split_extra_spec(extra_spec)
@@ -470,8 +480,11 @@ def _find_policy_error(extra_specs: Mapping[str, str],
 
 def parse_vfs(extra_specs: Mapping[str, str],
               guest_nodes: int) -> tuple[Vfs, ...]:
-    """Parse the VFs that a flavor requests; ignore its other extra specs.
+    """Parse the VFs that a flavor requests by ghsched extra specs.
 
+    The other extra specs of the flavor are ignored.
+
+    :param guest_nodes: number of guest NUMA nodes.
     :raises PolicyError: when an extra spec for VFs is invalid.
     """
     ours = {key: value for key, value in extra_specs.items()
@@ -509,10 +522,10 @@ def _assign_vfs(general: dict[str, Value],
                 guest_nodes: int) -> tuple[Vfs, ...]:
     """Return the VFs that a flavor requests for each guest NUMA node.
 
-    :param general: parsed values by key, for all guest nodes; the one for VFs
-        is removed.
-    :param special: parsed values by key and guest node; those for VFs are
-        removed.
+    The values for VFs are removed from the arguments.
+
+    :param general: parsed values by key, for all guest nodes.
+    :param special: parsed values by key and guest node.
     """
     by_node: dict[int, Devices] = {}
     for name, node in list(special):
@@ -533,9 +546,10 @@ def _assign_vfs(general: dict[str, Value],
 
 
 def _get_even_part(count: int, position: int, parts: int) -> int:
-    """Return the size of one part of a number that is divided evenly.
+    """Return one of the parts into which a number is divided evenly.
 
-    If the number is not a multiple, the first parts are larger by one.
+    If the number is not a multiple of the parts, the first parts are larger by
+    one.
 
     :param count: number to divide.
     :param position: index of the part.

@@ -97,8 +97,9 @@ def make_candidates_query(flavor: Flavor, request: requests.Request,
                           require_owner: bool = True) -> list[tuple[str, str]]:
     """Return nova-scheduler's allocation candidates query for a flavor.
 
-    It is that of a cloud with Nova's default settings, without a target host,
-    availability zone, ports and image properties, which would add to it.
+    This is the query of a cloud with Nova's default settings. It has no target
+    host, availability zone, ports or image properties, which would add
+    parameters.
 
     :param request: request groups and traits that ghsched adds.
     :param require_owner: whether nova-scheduler requires the trait OWNER_NOVA,
@@ -127,7 +128,10 @@ def make_candidates_query(flavor: Flavor, request: requests.Request,
 
 def list_ignored_extra_specs(extra_specs: Mapping[str, str]
                              ) -> tuple[str, ...]:
-    """Return the extra specs that make_candidates_query does not consider."""
+    """Return the extra specs that :func:`make_candidates_query` ignores.
+
+    nova-scheduler adds further parameters to its query for them.
+    """
     return tuple(sorted(filter(_NOT_SHOWN.fullmatch, extra_specs)))
 
 
@@ -137,15 +141,16 @@ def _forbid_traits(traits: set[str]) -> list[str]:
 
 def _choose_group_policy(flavor: Flavor, groups: Mapping[str, _Group],
                          request: requests.Request) -> str | None:
-    """Return the value of the group_policy parameter of the query, or None.
+    """Return the value of the query's parameter ``group_policy``.
 
-    A valid value in the flavor counts. Otherwise it is ``isolate`` if each
-    request group of ghsched needs a host NUMA node of its own and the flavor
-    has no numbered group, and ``none`` if there are several groups, at most
-    one of the flavor.
+    The flavor's own value is used if it is valid. Otherwise the value is
+    ``isolate`` if each request group of ghsched needs a host NUMA node of its
+    own and the flavor has no numbered group. It is ``none`` if there are
+    several groups, at most one of them from the flavor.
 
     :param groups: request groups of the flavor.
     :param request: request groups and traits that ghsched adds.
+    :returns: None if the query needs no such parameter.
     """
     asked = flavor.extra_specs.get('group_policy')
     if asked in ('none', 'isolate'):
@@ -186,7 +191,9 @@ def _add_trait(group: _Group, name: str, value: str) -> None:
 
 
 def _add_resource(group: _Group, name: str, value: str) -> None:
-    """Add the resource of an extra spec to a request group, if well-formed.
+    """Add an amount that an extra spec requests to a request group.
+
+    A malformed amount is ignored.
 
     :param group: request group to change.
     :param name: resource class.
@@ -201,7 +208,7 @@ def _add_flavor_resources(flavor: Flavor,
                           groups: Mapping[str, _Group]) -> None:
     """Add the flavor's CPUs, memory and disk to the unnumbered request group.
 
-    Amounts that an extra spec ``resources:`` has set are kept.
+    An amount that a ``resources:`` extra spec has set is not changed.
     """
     base = groups[''].resources
     if flavor.pcpus and not any(group.resources.get(orc.PCPU)

@@ -51,11 +51,12 @@ class Refused:
 
 def add_refusal(record: Iterable[Refused], flavor: str, name: str,
                 now: float) -> tuple[Refused, ...]:
-    """Add one refusal of a flavor to the record of refused flavors.
+    """Add one refusal to the record of flavors for which no host was found.
 
     nova-scheduler refuses a request if it finds no host. If there are too many
     flavors, the one that was refused least recently is dropped.
 
+    :param record: refused flavors until now.
     :param flavor: ID of the flavor.
     :param name: name of the flavor.
     :param now: seconds since 1970.
@@ -65,9 +66,10 @@ def add_refusal(record: Iterable[Refused], flavor: str, name: str,
 
 
 def merge_refusals(*records: Iterable[Refused]) -> tuple[Refused, ...]:
-    """Merge records of refused flavors; add the counts of each flavor.
+    """Merge records of refused flavors, adding up the counts of each flavor.
 
-    The flavors that were refused last come first.
+    nova-scheduler refuses a flavor if it finds no host for it. The flavors
+    that were refused last come first.
     """
     found: dict[str, Refused] = {}
     for one in (one for record in records for one in record):
@@ -81,7 +83,9 @@ def merge_refusals(*records: Iterable[Refused]) -> tuple[Refused, ...]:
 
 def list_recent_refusals(record: Iterable[Refused],
                          since: float) -> list[Refused]:
-    """Return the flavors refused since a time, the most refused first.
+    """Return the flavors refused since a given time, the most refused first.
+
+    nova-scheduler refuses a flavor if it finds no host for it.
 
     :param since: seconds since 1970.
     """
@@ -96,13 +100,16 @@ def to_json(record: Sequence[Refused]) -> str:
 
 
 def from_json(text: str) -> tuple[Refused, ...]:
-    """Parse a record of refused flavors from JSON; empty if malformed."""
+    """Parse a record of refused flavors from JSON text.
+
+    The result is empty if the text is malformed.
+    """
     return wire.parse_record(text, VERSION, lambda found: tuple(
         map(_parse_flavor, found['refused'][:MAX_FLAVORS]))) or ()
 
 
 def _parse_flavor(found: dict[str, Any]) -> Refused:
-    """Parse the number and time of one flavor's refusals.
+    """Parse how often and when a flavor was refused, from a record.
 
     :raises ValueError: for a number that is not possible.
     """

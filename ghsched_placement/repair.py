@@ -63,7 +63,7 @@ def plan_repairs(host: capacity.Host, servers: Iterable[Server],
                  holdings: Holdings,
                  findings: Iterable[Finding], is_up: bool,
                  accounting: Accounting = 'min') -> Iterator[Repair]:
-    """Yield the corrections of wrong allocations that an audit has found.
+    """Yield corrections for the wrong allocations that an audit has found.
 
     :param servers: servers of the host.
     :param holdings: allocations from the host's providers, by consumer.
@@ -100,12 +100,11 @@ def is_repairable(finding: Finding) -> bool:
 
 def plan_release(host: capacity.Host, consumer: str,
                  allocation: Amounts) -> Repair | None:
-    """Plan to remove all that a consumer has allocated from a host.
+    """Plan the removal of all that a consumer has allocated from a host.
 
-    None if the consumer has no resources of ghsched.
-
-    :param consumer: UUID of the consumer.
+    :param consumer: UUID of the consumer, such as a deleted server.
     :param allocation: amounts by provider UUID and resource class.
+    :returns: None if the consumer has no resources of ghsched.
     """
     text = audit.describe_allocation(host, allocation)
     if not text:
@@ -118,10 +117,11 @@ def plan_release(host: capacity.Host, consumer: str,
 
 def plan_transfer(host: capacity.Host, consumer: str, allocation: Amounts,
                   server: Server) -> Repair:
-    """Plan to give a server the allocation that an ended migration has left.
+    """Plan the transfer of an ended migration's allocation to its server.
 
     :param consumer: UUID of the migration.
     :param allocation: amounts by provider UUID and resource class.
+    :param server: server that gets the allocation.
     """
     return Repair(
         host.name, consumer, f'return to {server.name}: '
@@ -133,10 +133,10 @@ def plan_flavor_repair(host: capacity.Host, server: Server,
                        accounting: Accounting = 'min') -> Repair | None:
     """Plan the change that makes a server's allocation match its flavor.
 
-    None if nothing is wrong, if the right amounts are unknown, or without an
-    allocation (run nova-manage placement heal_allocations first).
-
     :param allocation: amounts by provider UUID and resource class.
+    :returns: None if the allocation is right, if the right amounts are
+        unknown, or if the server has no allocation. In the last case, run
+        ``nova-manage placement heal_allocations`` first.
     """
     policy = server.policy
     if policy is None or server.moving or not allocation:
@@ -172,10 +172,10 @@ def plan_flavor_repair(host: capacity.Host, server: Server,
 
 def apply_amounts(allocation: Amounts,
                   wanted: Amounts) -> dict[str, dict[str, int]]:
-    """Return a consumer's allocation after a repair.
+    """Return a consumer's allocation with the amounts of a repair applied.
 
     :param allocation: amounts by provider UUID and resource class.
-    :param wanted: amounts that the repair sets; 0 removes one.
+    :param wanted: amounts that the repair sets; 0 removes an amount.
     """
     found = _copy_allocation(allocation)
     for provider, resources in wanted.items():
@@ -195,11 +195,10 @@ def make_repair_body(answer: Mapping[str, Any], wanted: Amounts
                      ) -> dict[str, Any] | None:
     """Return the PUT /allocations body that makes a planned repair.
 
-    None if nothing changes.
-
     :param answer: body of GET /allocations/{consumer}, from microversion 1.28
         on.
-    :param wanted: amounts that the repair sets; 0 removes one.
+    :param wanted: amounts that the repair sets; 0 removes an amount.
+    :returns: None if nothing would change.
     """
     now = allocations.parse_allocations(answer)
     then = apply_amounts(now, wanted)
@@ -212,18 +211,18 @@ def make_transfer_body(answer: Mapping[str, Any],
                        server_answer: Mapping[str, Any], repair: Repair,
                        generation: int | None = None
                        ) -> dict[str, dict[str, Any]] | None:
-    """Return the POST /allocations body that gives a server an allocation.
+    """Return the POST /allocations body that moves an allocation to a server.
 
-    The allocation is that of an ended migration. It replaces the server's own,
-    as Nova does when a migration fails
-    (``SchedulerReportClient.move_allocations``). None if there is nothing to
-    move, or if the server has an allocation from the same providers.
+    The allocation of an ended migration replaces the server's own, as in Nova
+    when a migration fails (``SchedulerReportClient.move_allocations``).
 
     :param answer: body of GET /allocations/{consumer} for the migration.
     :param server_answer: body of GET /allocations/{consumer} for the server.
     :param repair: the planned repair.
     :param generation: consumer generation of the server if ``server_answer``
         has none.
+    :returns: None if there is nothing to move, or if the server has an
+        allocation from the same providers.
     """
     if server_answer['allocations'].keys() & answer['allocations'].keys() or (
             not answer['allocations']):

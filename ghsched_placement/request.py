@@ -96,10 +96,11 @@ class Devices:
     required: frozenset[str] = frozenset()
 
     def make_pf_groups(self) -> Iterator[Group]:
-        """Yield a request group for each PF, for all VFs to take from the PF.
+        """Yield a request group for each PF that VFs are taken from.
 
-        With one group for each VF, as in Nova, Placement would try m to the
-        power of n combinations for n VFs among m PFs.
+        Each group requests all VFs of one PF at once. With one group for each
+        VF, as in Nova, Placement would try m to the power of n combinations
+        for n VFs among m PFs.
         """
         first = 0
         for size in self.sizes:
@@ -113,8 +114,8 @@ def build_request(policy: GuestPolicy, accounting: Accounting,
                   locality: str = 'node', joining: bool = False) -> Request:
     """Return the request groups and traits that a policy adds to a query.
 
-    nova-scheduler sends them to Placement with its allocation candidates
-    query. There is one group for each guest NUMA node with bandwidth or other
+    nova-scheduler sends the query to Placement for allocation candidates. The
+    request has one group for each guest NUMA node with bandwidth or other
     counted resources, and one for each PF. The control group is requested of
     the compute node.
 
@@ -154,8 +155,12 @@ def count_combinations(policy: GuestPolicy, accounting: Accounting, nodes: int,
                        pfs: Mapping[str, int]) -> int:
     """Return how many combinations of providers Placement tries on one host.
 
-    Placement tries every way to give the request groups of a query providers.
+    For each request group of a query, Placement tries every provider. Too many
+    combinations would take too long.
 
+    :param policy: what the guest asks for by ghsched's extra specs.
+    :param accounting: whether Placement counts the guarantee (``min``) or the
+        cap (``max``) of bandwidth.
     :param nodes: number of host NUMA nodes.
     :param pfs: number of PFs of the host, by PCI alias.
     """
@@ -164,9 +169,10 @@ def count_combinations(policy: GuestPolicy, accounting: Accounting, nodes: int,
 
 
 def check_size(policy: GuestPolicy, accounting: Accounting = 'min') -> None:
-    """Refuse a flavor for which Placement would search for minutes.
+    """Refuse a flavor with too many guest NUMA nodes and VFs for Placement.
 
-    It has too many guest NUMA nodes and VFs.
+    Placement would try every combination of providers, which would take
+    minutes.
 
     :param policy: what the flavor asks for by ghsched's extra specs.
     :param accounting: whether Placement counts the guarantee (``min``) or the
@@ -196,10 +202,10 @@ def _make_node_groups(counted: Collection[int],
                       traits: Mapping[int, frozenset[str]],
                       near: Mapping[int, Sequence[str]]
                       ) -> tuple[list[Group], tuple[tuple[str, ...], ...]]:
-    """Return groups that bind a guest node's requests to one host NUMA node.
+    """Return request groups that bind a guest node to one host NUMA node.
 
-    They request no resources. With ``same_subtree``, Placement takes the
-    providers of all groups in a subtree from the same host node.
+    The groups request no resources. By Placement's parameter ``same_subtree``,
+    the VFs and the bandwidth of a guest node come from the same host node.
 
     :param counted: guest nodes that have a request group for bandwidth.
     :param traits: required traits of the host node, by guest node.
@@ -222,10 +228,11 @@ def _make_node_groups(counted: Collection[int],
 
 
 def make_share_traits(policy: GuestPolicy) -> dict[int, frozenset[str]]:
-    """Return the traits of host nodes whose control group a guest can share.
+    """Return the traits of host nodes that have a control group to share.
 
     Guests with the same bandwidth policy can share a resctrl control group.
 
+    :param policy: bandwidth policy of the guest.
     :returns: required traits of the host node, by guest NUMA node.
     """
     return {node: frozenset({names.make_share_trait(policy.fingerprint, node)})
@@ -262,14 +269,15 @@ def get_locality(node: int, other: int | None,
 
 def list_node_suffixes(policy: GuestPolicy, accounting: Accounting,
                        joining: bool = False) -> dict[int, str]:
-    """Return the request group suffix for each guest NUMA node's host node.
+    """Return which request group selects the host node of each guest node.
 
-    A suffix names a granular request group. The suffixes are by guest NUMA
-    node; guest nodes for which ghsched requests nothing are left out.
+    A suffix names a granular request group of an allocation candidates query.
 
     :param accounting: whether Placement counts the guarantee (``min``) or the
         cap (``max``) of bandwidth.
     :param joining: whether the guest shares a control group of other guests.
+    :returns: suffix by guest NUMA node, without guest nodes for which ghsched
+        requests nothing.
     """
     demand = policy.get_resources_by_node(accounting)
     joined = range(len(policy.nodes)) if joining else ()

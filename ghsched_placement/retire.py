@@ -73,8 +73,8 @@ class Step:
 def plan_retirement(providers: Sequence[Provider]) -> tuple[Step, ...]:
     """Plan how to remove ghsched's data about a host from Placement.
 
-    The provider of a NUMA node is deleted, unless it has an inventory that is
-    not ghsched's.
+    The provider of a NUMA node is deleted, unless it has an inventory that
+    ghsched has not reported.
 
     :param providers: all providers in the tree of a compute node.
     :returns: the steps, in the order in which to make them.
@@ -107,7 +107,9 @@ def _select_ghsched_traits(traits: Iterable[str]) -> frozenset[str]:
 
 def read_provider_tree(client: PlacementClient,
                        name: str) -> tuple[Provider, ...]:
-    """Return all resource providers of a compute node; empty if none.
+    """Return all resource providers in the tree of a compute node.
+
+    The result is empty if Placement has no provider of this name.
 
     :param name: name of the compute node's provider.
     :raises PlacementError: when Placement refuses or does not answer.
@@ -134,7 +136,7 @@ def _read_provider(client: PlacementClient,
 def apply_retirement_step(client: PlacementClient, step: Step) -> None:
     """Make one planned change that removes ghsched's data from Placement.
 
-    It counts as made if the provider does not exist any more.
+    If the provider does not exist any more, the step counts as done.
 
     :raises PlacementError: when Placement refuses or does not answer.
     """

@@ -111,9 +111,10 @@ class ThreadPolicy:
 
     @property
     def scheduler_classes(self) -> tuple[Scheduling, ...]:
-        """Scheduling of each kind of thread for which the flavor sets one.
+        """Kernel scheduling class and priority of the guest's threads.
 
-        The kinds are vCPUs, emulator threads and I/O threads.
+        There is one entry each for vCPUs, emulator threads and I/O threads, if
+        the flavor sets one for this kind of thread.
         """
         return tuple(kind for kind in (self.vcpus, self.emulator,
                                        self.iothreads) if kind is not None)
@@ -121,7 +122,7 @@ class ThreadPolicy:
     def describe_priorities(self) -> dict[str, str]:
         """Return scheduling class and priority as text, by kind of thread.
 
-        The kinds are vCPUs, emulator threads and I/O threads.
+        The kinds of threads are vCPUs, emulator threads and I/O threads.
         """
         return {kind: str(value) for kind, value in (
             ('vcpus', self.vcpus), ('emulator', self.emulator),
@@ -132,7 +133,10 @@ class ThreadPolicy:
         return any(kind.realtime for kind in self.scheduler_classes)
 
     def capabilities(self) -> frozenset[str]:
-        """Return what a host must be able to do for the policy, by name."""
+        """Return the capabilities that a host needs to enforce this policy.
+
+        Each capability has a trait in Placement.
+        """
         needed = set()
         if any(kind.priority for kind in self.scheduler_classes):
             needed.add('VCPU_REALTIME')
@@ -145,7 +149,7 @@ class ThreadPolicy:
 
     @property
     def highest_priority(self) -> int:
-        """Highest real-time priority of the guest's threads; 0 if none."""
+        """Highest real-time priority of the guest's threads; 0 without any."""
         return max((kind.priority or 0 for kind in self.scheduler_classes),
                    default=0)
 
@@ -169,6 +173,9 @@ KEYS = frozenset({key.name for kind in (*_KINDS, _TIMES) for key in kind}
 def build_policy(values: Mapping[str, object],
                  extra_specs: Mapping[str, str]) -> ThreadPolicy:
     """Build the scheduling policy of a guest's threads from extra specs.
+
+    The policy has the kernel's scheduling class and priority of vCPUs,
+    emulator threads and I/O threads.
 
     :param values: parsed values of ghsched's scheduling keys, by key name.
     :param extra_specs: all extra specs of the flavor, to check Nova's own
@@ -202,9 +209,9 @@ def build_policy(values: Mapping[str, object],
 
 def compute_rt_capacity(cpus: int, runtime_us: int, period_us: int,
                         percent: int) -> int:
-    """Return the CPU time that real-time vCPUs may use of shared host CPUs.
+    """Return how much CPU time real-time vCPUs may use on a host NUMA node.
 
-    It is that of one NUMA node, in thousandths of a CPU.
+    Only shared host CPUs count. The result is in thousandths of a CPU.
 
     :param cpus: number of shared host CPUs of the NUMA node.
     :param runtime_us: ``sched_rt_runtime_us`` of the host's kernel, -1 for no
@@ -218,8 +225,9 @@ def compute_rt_capacity(cpus: int, runtime_us: int, period_us: int,
 
 
 def list_vcpus(policy: ThreadPolicy, count: int) -> frozenset[int]:
-    """Return the vCPUs that a thread policy's scheduling class is for.
+    """Return the vCPUs of a guest that get the policy's scheduling class.
 
+    :param policy: scheduling class, with an optional mask of vCPUs.
     :param count: number of vCPUs of the guest.
     :raises PolicyError: when the mask leaves no vCPU, or names one that the
         guest does not have.
@@ -242,6 +250,8 @@ def list_vcpus(policy: ThreadPolicy, count: int) -> frozenset[int]:
 
 def parse_vcpu_mask(mask: str, count: int = 0) -> frozenset[int]:
     """Parse a mask such as ``2-3`` or ``^0-1`` into a set of vCPU numbers.
+
+    ``^`` selects all vCPUs except the listed ones.
 
     :param count: number of vCPUs of the guest, needed for masks with ``^``.
     :raises PolicyError: for a malformed mask.
@@ -271,9 +281,10 @@ def _make_scheduling(values: Mapping[str, object], scheduler: keys.Key,
 
 
 def _uses_shared_cpus(extra_specs: Mapping[str, str]) -> bool:
-    """Whether a flavor's real-time vCPUs run on shared host CPUs for certain.
+    """Whether a flavor's real-time vCPUs always run on shared host CPUs.
 
-    False if the flavor sets no CPU policy, because the image could set one.
+    The result is False if the flavor sets no CPU policy, because the image
+    could then set another one.
     """
     return extra_specs.get(_CPU_POLICY) == 'shared'
 

@@ -107,13 +107,11 @@ class Period:
 
 
 def find_cause(period: Period, moved: bool) -> Cause | None:
-    """Return why a server got too little bandwidth in a measured period.
+    """Return why a server got too little bandwidth between two measurements.
 
-    A period is the time between two measurements of nova-compute. None if the
-    server had enough.
-
-    :param period: bandwidth of the server in the period.
+    :param period: bandwidth of the server between the measurements.
     :param moved: whether the server has just come to the host NUMA node.
+    :returns: None if the server got enough.
     """
     got = period.got
     if got is None or (period.busy is not None and period.busy < BUSY):
@@ -194,8 +192,8 @@ class ShortTime(NamedTuple):
     def percent(self) -> float | None:
         """Percent of the measured time in which the server was short.
 
-        It got less bandwidth than its guarantee then. None if no time was
-        measured.
+        The server then got less bandwidth than its guarantee. The percent is
+        None if nothing was measured.
         """
         return 100 * self.short / self.measured if self.measured else None
 
@@ -203,8 +201,8 @@ class ShortTime(NamedTuple):
 def map_short_times(levels: Levels) -> dict[Key, ShortTime]:
     """Return how long each server of a host got less than its guarantee.
 
-    The month of the server's last measurement counts. Time in which only the
-    cap of its flavor kept a server from more is left out.
+    The times are those of the month in which the server was last measured.
+    Time in which only the cap of its flavor limited a server does not count.
 
     :param levels: service levels of the host's servers.
     """
@@ -216,11 +214,11 @@ def map_short_times(levels: Levels) -> dict[Key, ShortTime]:
 
 def add_periods(before: Levels, periods: Mapping[Key, tuple[Owner, Period]],
                 seconds: float, now: float) -> dict[Key, Level]:
-    """Add a measured period to the service levels of a host's servers.
+    """Add a new measurement to the service levels of a host's servers.
 
     A service level says how much bandwidth a server got in a month, and how
     long it was short of its guarantee. A period is the time between two
-    measurements.
+    measurements of nova-compute.
 
     :param before: service levels until now.
     :param periods: bandwidth of each server in the new period.
@@ -241,9 +239,12 @@ def add_periods(before: Levels, periods: Mapping[Key, tuple[Owner, Period]],
 
 
 def _begin_month(level: Level, now: float) -> Level:
-    """Return a service level for the current month; reset for a new month.
+    """Return a server's service level, reset if a new month has begun.
 
-    :param level: bandwidth service level of one server.
+    A service level says how much bandwidth a server got in a month, and how
+    long it was short of its guarantee.
+
+    :param level: service level of the server.
     :param now: current time in seconds since 1970.
     """
     utc = time.gmtime(now)
@@ -255,9 +256,14 @@ def _begin_month(level: Level, now: float) -> Level:
 
 def _add_period_to_level(level: Level, period: Period, seconds: float,
                          now: float, moved: bool) -> Level:
-    """Add a measured period to the bandwidth service level of a server.
+    """Add a new measurement to the bandwidth service level of a server.
 
-    :param period: bandwidth of the server in the period.
+    A service level says how much bandwidth a server got in a month, and how
+    long it was short of its guarantee. A period is the time between two
+    measurements of nova-compute.
+
+    :param level: service level of the server until now.
+    :param period: bandwidth of the server in the new period.
     :param seconds: length of the period.
     :param now: end of the period, in seconds since 1970.
     :param moved: whether the server has just come to the host NUMA node.
@@ -285,14 +291,14 @@ def _add_period_to_level(level: Level, period: Period, seconds: float,
 
 def _add_period_to_hours(hours: tuple[Hour, ...], number: int, seconds: float,
                          got: float, short: float) -> tuple[Hour, ...]:
-    """Add a measured period to a server's hourly records of bandwidth.
+    """Add a new measurement to a server's hourly records of bandwidth.
 
     The oldest records are dropped.
 
     :param hours: hourly records until now.
     :param number: number of the current hour, in hours since 1970.
-    :param seconds: length of the period.
-    :param got: percent of bandwidth that the server used.
+    :param seconds: time since the last measurement.
+    :param got: percent of bandwidth that the server used in this time.
     :param short: seconds in which the server was short of its guarantee.
     """
     last = hours[-1] if hours and hours[-1].number == number else Hour(number)
@@ -307,7 +313,11 @@ def _add_period_to_hours(hours: tuple[Hour, ...], number: int, seconds: float,
 
 
 def to_json(levels: Levels) -> str:
-    """Return the bandwidth service levels of a host's servers as JSON."""
+    """Return the bandwidth service levels of a host's servers as JSON.
+
+    A service level says how much bandwidth a server got in a month, and how
+    long it was short of its guarantee.
+    """
     return json.dumps({'version': VERSION, 'levels': [
         [*key, {**dataclasses.asdict(level), 'hours': [
             list(dataclasses.astuple(hour)) for hour in level.hours]}]
@@ -325,7 +335,7 @@ def from_json(text: str) -> dict[Key, Level]:
 def from_file(path: Path | None) -> dict[Key, Level]:
     """Read the bandwidth service levels of a host's servers from a file.
 
-    The result is empty without a path, or if the file cannot be read.
+    The result is empty if the path is None, or if the file cannot be read.
     """
     try:
         return from_json(path.read_text()) if path else {}
@@ -339,7 +349,10 @@ def _parse_levels(found: Mapping[str, Any]) -> dict[Key, Level]:
 
 
 def _parse_level(found: Mapping[str, Any]) -> Level:
-    """Parse a server's bandwidth service level; ignore unknown keys."""
+    """Parse a server's bandwidth service level from a mapping.
+
+    Unknown keys are ignored.
+    """
     causes = {str(cause) for cause in Cause}
     return Level(
         Owner(**_parse_fields(Owner, found['owner'], str)),
@@ -356,7 +369,7 @@ def _parse_level(found: Mapping[str, Any]) -> Level:
 
 
 def _parse_period(found: Mapping[str, Any]) -> Period:
-    """Parse a server's bandwidth in one measured period from a mapping."""
+    """Parse a server's bandwidth between two measurements from a mapping."""
     values = _parse_fields(Period, found, lambda value: (
         value if value is None or isinstance(value, bool) else float(value)))
     return Period(**values)
@@ -364,7 +377,7 @@ def _parse_period(found: Mapping[str, Any]) -> Period:
 
 def _parse_fields(kind: type, found: Mapping[str, Any], parse: Any
                   ) -> dict[str, Any]:
-    """Parse values of the fields of a dataclass from a mapping.
+    """Parse the values that a mapping has for the fields of a dataclass.
 
     :param kind: the dataclass.
     :param found: values by field name.

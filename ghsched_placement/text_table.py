@@ -19,7 +19,7 @@ import prettytable
 
 
 def render_table(titles: tuple[str, ...], rows: Iterable[list[Any]]) -> str:
-    """Return a text table with left-aligned columns and a line for each row.
+    """Render a text table with left-aligned columns and one line for each row.
     """
     table = prettytable.PrettyTable(titles)
     table.align = 'l'

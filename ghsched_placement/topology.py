@@ -83,8 +83,7 @@ class Guest:
 
     @property
     def needs(self) -> tuple[GuestNode, ...]:
-        """CPUs and memory that each guest NUMA node needs of a host NUMA node.
-        """
+        """CPUs and memory that each guest NUMA node needs on its host node."""
         isolated = self.pcpus - len(self.dedicated)
         return tuple(GuestNode(
             pinned=(len(cell.vcpus & self.dedicated)
@@ -124,9 +123,13 @@ def split_guest(vcpus: int, memory_mb: int,
 
 def _get_choice(key: str, extra_specs: Mapping[str, str],
                 choices: Sequence[str]) -> str:
-    """Return the value of an extra spec that has fixed choices; '' if unset.
+    """Return the value of an extra spec that has fixed choices.
 
-    :raises TopologyError: for a value that is not one of the choices.
+    The result is an empty text if the extra spec is not set.
+
+    :param key: name of the extra spec.
+    :param choices: values that are allowed.
+    :raises TopologyError: for any other value.
     """
     value = extra_specs.get(key, '')
     if value and value not in choices:
@@ -205,7 +208,10 @@ def _list_mixed_vcpus(vcpus: int, mask: str | None,
 
 def _list_realtime_vcpus(vcpus: int,
                          extra_specs: Mapping[str, str]) -> frozenset[int]:
-    """Return the vCPUs that Nova schedules in real time; empty if none.
+    """Return the vCPUs that Nova gives real-time scheduling.
+
+    The extra specs are ``hw:cpu_realtime`` and ``hw:cpu_realtime_mask``. The
+    result is empty if no vCPU gets it.
 
     :param vcpus: number of vCPUs.
     """
@@ -227,7 +233,9 @@ def _list_realtime_vcpus(vcpus: int,
 
 
 def _parse_vcpu_mask(key: str, vcpus: int, mask: str) -> frozenset[int]:
-    """Parse a mask of vCPUs: those that it lists, or all but the excluded.
+    """Parse a mask of vCPUs into a set of vCPU numbers.
+
+    The mask lists the vCPUs, or begins with ``^`` and excludes vCPUs.
 
     :param key: name of the extra spec, for the error.
     :param vcpus: number of vCPUs.
@@ -241,6 +249,8 @@ def _parse_vcpu_mask(key: str, vcpus: int, mask: str) -> frozenset[int]:
 
 def _has_thread_policy(extra_specs: Mapping[str, str]) -> bool:
     """Whether a flavor sets a CPU thread policy, which needs dedicated CPUs.
+
+    The policy decides whether vCPUs may share a core.
     """
     policy = _get_choice('hw:cpu_thread_policy', extra_specs,
                          ('prefer', 'isolate', 'require'))
@@ -256,8 +266,9 @@ def _has_thread_policy(extra_specs: Mapping[str, str]) -> bool:
 
 
 def _parse_page_size(extra_specs: Mapping[str, str]) -> PageSize:
-    """Parse the memory page size that a flavor requests; None without one.
+    """Parse the memory page size that a flavor requests.
 
+    :returns: None if the flavor requests no page size.
     :raises TopologyError: for a value that is no page size.
     """
     text = extra_specs.get('hw:mem_page_size')
@@ -337,9 +348,11 @@ def list_vcpus_by_node(nodes: int, vcpus: int, extra_specs: Mapping[str, str]
 
 def _list_numbered_values(key: str,
                           extra_specs: Mapping[str, str]) -> list[str]:
-    """Return the values of the extra specs key.0, key.1 and so on.
+    """Return the values of the extra specs ``key.0``, ``key.1`` and so on.
 
-    The list ends before the first number that has no extra spec.
+    The list ends before the first number for which there is no extra spec.
+
+    :param key: name of the extra specs without the number.
     """
     values: list[str] = []
     while f'{key}.{len(values)}' in extra_specs:

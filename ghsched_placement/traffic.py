@@ -58,8 +58,8 @@ def make_diagnostics(ties: affinity.Ties,
                      addresses: Iterable[str]) -> dict[str, Any]:
     """Return a guest's network traffic as a field of its diagnostics.
 
-    The field lists the traffic of each of its addresses with other addresses,
-    the most first.
+    The field lists with which other IP addresses each of the guest's addresses
+    exchanges traffic, the most traffic first.
 
     :param ties: traffic between pairs of IP addresses.
     :param addresses: IP addresses of the guest.
@@ -79,7 +79,10 @@ def _order_pair(pair: affinity.Pair, mine: set[str]) -> tuple[str, str]:
 
 def parse_diagnostics(
         diagnostics: Mapping[str, Any]) -> tuple[Talk, ...] | None:
-    """Parse a guest's network traffic from its diagnostics; None if absent."""
+    """Parse a guest's network traffic from its diagnostics.
+
+    :returns: None if the diagnostics contain no such field.
+    """
     found = diagnostics.get(KEY)
     if not isinstance(found, list):
         return None
@@ -97,7 +100,9 @@ def _parse_talk(found: Any) -> Talk | None:
 
 
 def list_ports(server: Mapping[str, Any]) -> tuple[Port, ...]:
-    """Return the fixed IP addresses of a server, by its record in Nova's API.
+    """Return the fixed IP addresses of a server, with their networks.
+
+    :param server: the server as Nova's API shows it.
     """
     found = []
     for name, entries in (server.get('addresses') or {}).items():
@@ -113,8 +118,8 @@ def compute_guest_traffic(talks: Mapping[str, Iterable[Talk]],
                           known: Iterable[Port]) -> affinity.Ties:
     """Return the network traffic between each pair of guests of a cloud.
 
-    Hosts report traffic between IP addresses, which identify the guests. If
-    both hosts report the traffic of a pair, the larger figure counts.
+    Hosts report traffic between IP addresses; these identify the guests. If
+    both hosts report the traffic of a pair, the larger amount counts.
 
     :param talks: reported traffic, by guest UUID.
     :param known: all fixed IP addresses in the cloud.
@@ -143,10 +148,13 @@ def compute_guest_traffic(talks: Mapping[str, Iterable[Talk]],
 
 def _find_guest_by_address(ports_of_address: Iterable[Port],
                            networks: set[str]) -> str:
-    """Return the UUID of the guest with an IP address; '' if not unique.
+    """Return the UUID of the guest that has an IP address.
+
+    Guests in different networks can have the same address.
 
     :param ports_of_address: ports with the address, in different networks.
     :param networks: networks whose guests are preferred.
+    :returns: an empty text if several guests are possible, or none.
     """
     ports_of_address = list(ports_of_address)
     near = {port.guest for port in ports_of_address

@@ -157,10 +157,10 @@ def build_providers(root_uuid: str, root_name: str, host: HostDescription,
 
 def make_retired_provider(provider: Provider,
                           current: Mapping[str, Current]) -> Provider:
-    """Return the provider of a removed NUMA node that guests still use.
+    """Return an empty provider for a removed NUMA node that guests still use.
 
-    It is kept without anything to allocate, because Placement does not delete
-    an inventory in use (409 InventoryInUse).
+    Placement does not delete an inventory in use (409 InventoryInUse). The
+    provider is therefore kept, without anything that is free to allocate.
 
     :param provider: provider of the NUMA node as ghsched has reported it.
     :param current: total and usage in Placement, by resource class.
@@ -189,7 +189,8 @@ def make_inventory(total: int, reserved: int = 0,
 def list_group_units(provider: Provider) -> frozenset[str]:
     """Return the name of each resctrl control group that a host offers.
 
-    Placement counts control groups; each unit has a name.
+    Placement only counts control groups. Each unit of this inventory stands
+    for one group with a name.
 
     :param provider: compute node's resource provider.
     """
@@ -239,7 +240,7 @@ def _make_numa_provider(root: Provider, node: int, host: HostDescription,
 
 def make_bandwidth_inventory(node: int, host: HostDescription, config: Config,
                              current: Current) -> dict[str, int | float]:
-    """Return the bandwidth inventory of a host NUMA node; empty without one.
+    """Return the memory bandwidth inventory of a host NUMA node.
 
     The reserved amount is limited by what is allocated, since Placement would
     otherwise refuse to change allocations. The step size divides every
@@ -248,6 +249,8 @@ def make_bandwidth_inventory(node: int, host: HostDescription, config: Config,
     :param node: number of the host NUMA node.
     :param config: options of the host.
     :param current: usage and allocations of the inventory in Placement.
+    :returns: empty if the node has no bandwidth control and the inventory is
+        not in use.
     """
     if node not in host.nodes:
         return _make_closed_inventory(current)
@@ -272,10 +275,11 @@ def make_bandwidth_inventory(node: int, host: HostDescription, config: Config,
 
 def _compute_unusable_bandwidth(host: HostDescription, amounts: Sequence[int],
                                 capacity: float, ratio: float) -> int:
-    """Return the percent of a node's bandwidth lost to rounded guarantees.
+    """Return the percent of a node's bandwidth lost by rounding guarantees.
 
-    It is what guests get beyond their allocations, and the rest that the
-    hardware cannot guarantee to a further guest.
+    The hardware can guarantee bandwidth only in steps. Guests therefore get
+    more than they have allocated, and a rest that is smaller than a step is of
+    no use.
 
     :param amounts: percent allocated to each guest.
     :param capacity: percent that can be allocated in total.
@@ -304,8 +308,8 @@ def _make_counted_inventory(amount: int, least: int,
                             current: Current) -> dict[str, int | float]:
     """Return a host NUMA node's inventory of L3 ways or real-time CPU time.
 
-    The total is never less than the usage, as Placement would refuse that;
-    what is too much is reserved.
+    Placement would refuse a total below the usage. If more is used than the
+    host offers, the total is the usage and the excess is reserved.
 
     :param amount: amount that the host offers.
     :param least: smallest amount that one allocation can have.
@@ -319,10 +323,13 @@ def _make_counted_inventory(amount: int, least: int,
 
 
 def get_burst_reserve(node: int, host: HostDescription, config: Config) -> int:
-    """Return the percent of a host NUMA node that is reserved for bursts.
+    """Return the percent of a host node's bandwidth reserved for bursts.
 
-    A burst is bandwidth above a guarantee that a guest gets most of the time.
-    The result is 0 if the host cannot enforce guarantees.
+    A burst is bandwidth above a guest's guarantee, which the guest gets nearly
+    all of the time. The result is 0 if the host cannot enforce guarantees.
+
+    :param node: number of the host NUMA node.
+    :param config: options of the host.
     """
     if node not in host.nodes or 'MEM_BW_MIN' not in host.capabilities:
         return 0
@@ -334,18 +341,24 @@ def _get_reserved_percent(node: int, host: HostDescription,
                           config: Config) -> int:
     """Return the percent of a host node's bandwidth that no guest can get.
 
-    It is reserved by configuration, or used by the kernel's control groups.
+    The configuration reserves this bandwidth, or the kernel's own control
+    groups use it.
 
     :param node: number of the host NUMA node.
+    :param config: options of the host.
     """
     return max(config.reserved(node), host.kept_share)
 
 
 def get_burst_limit(node: int, host: HostDescription, config: Config) -> int:
-    """Return the percent of a host node that may be promised as bursts.
+    """Return the percent of a host node's bandwidth to promise as bursts.
 
-    A burst is bandwidth above a guarantee that a guest gets most of the time.
-    More may be promised to all guests than is reserved.
+    A burst is bandwidth above a guest's guarantee, which the guest gets nearly
+    all of the time. All guests together may be promised more bursts than are
+    reserved, because they rarely use them at the same time.
+
+    :param node: number of the host NUMA node.
+    :param config: options of the host.
     """
     pool = get_burst_reserve(node, host, config)
     return host.bursts.get(node, pool) if pool else 0
@@ -355,9 +368,12 @@ def _make_burst_inventory(node: int, host: HostDescription, config: Config,
                           current: Current) -> dict[str, int | float]:
     """Return the inventory of bandwidth bursts of a host NUMA node.
 
-    Its allocation ratio allows more to be promised to guests than is reserved.
-    No single burst can be larger than what is reserved.
+    A burst is bandwidth above a guest's guarantee. The allocation ratio allows
+    more bursts in total than are reserved, but no single burst can be larger
+    than the reserve.
 
+    :param node: number of the host NUMA node.
+    :param config: options of the host.
     :param current: usage of the inventory in Placement.
     """
     pool = get_burst_reserve(node, host, config)
@@ -370,9 +386,13 @@ def _make_burst_inventory(node: int, host: HostDescription, config: Config,
 
 
 def _make_closed_inventory(current: Current) -> dict[str, int | float]:
-    """Return an inventory that takes no new allocations; empty if not in use.
+    """Return an inventory from which nothing more can be allocated.
+
+    It replaces the inventory of a resource that the host does not offer any
+    more, but guests still use.
 
     :param current: total and usage of the inventory in Placement.
+    :returns: empty if the inventory is not in use.
     """
     if not current.used:
         return {}
@@ -384,9 +404,9 @@ def _make_group_inventory(host: HostDescription,
                           current: Current) -> Mapping[str, Inventory]:
     """Return the inventory of a host's resctrl control groups.
 
-    A control group that several guests share counts once. While groups are
-    allocated, the total does not fall, because nova-compute would not start
-    without one that is in use (AssignedResourceNotFound).
+    A control group that several guests share counts once. The total does not
+    fall while groups are allocated, because nova-compute would not start
+    without a group that is in use (AssignedResourceNotFound).
 
     :param current: total, usage and consumers in Placement.
     """

@@ -103,14 +103,20 @@ class Period:
 
 
 def to_minute_number(time: float) -> int:
-    """Return the minutes since 1970 at a time in seconds since 1970."""
+    """Convert seconds since 1970 to whole minutes since 1970, rounded down."""
     return int(time // MINUTE_S)
 
 
 def add_period(before: History, period: Period) -> History:
-    """Return the history of a host with one more period added.
+    """Add a new measurement to a host's history of bandwidth by server.
 
-    Minutes after the end of the period are dropped: the clock was set back.
+    The history has the bandwidth of each server in each of the last minutes.
+    Minutes later than the measurement are dropped, because the clock must have
+    been set back.
+
+    :param before: history until now.
+    :param period: bandwidth of each server since the last measurement.
+    :returns: the history with the measurement.
     """
     now = to_minute_number(period.end)
     parts = tuple(_split_into_minutes(period.start, period.end))
@@ -132,7 +138,11 @@ def add_period(before: History, period: Period) -> History:
 
 def _split_into_minutes(start: float, end: float
                         ) -> Iterator[tuple[int, float]]:
-    """Yield each minute of a period and how many of its seconds are in it."""
+    """Yield each minute of a time span, with the seconds of the span in it.
+
+    :param start: start of the time span, in seconds since 1970.
+    :param end: end of the time span, in seconds since 1970.
+    """
     first = max(to_minute_number(start),
                 to_minute_number(end) - MINUTES_KEPT + 1)
     for number in range(first, to_minute_number(end) + 1):
@@ -144,10 +154,13 @@ def _split_into_minutes(start: float, end: float
 
 def _add_parts(before: Sequence[Minute], parts: Sequence[tuple[int, float]],
                rate: float, now: int) -> tuple[Minute, ...]:
-    """Return a server's minutes with parts of minutes added.
+    """Add a measurement to the bandwidth record of a server by minute.
 
-    :param parts: minutes with the seconds to add to each.
+    :param before: minutes until now; those that are too old are dropped.
+    :param parts: number of each measured minute, with the seconds measured.
+    :param rate: measured bandwidth in bytes per second.
     :param now: number of the current minute.
+    :returns: the minutes with the measurement.
     """
     oldest = now - MINUTES_KEPT + 1
     kept = [one for one in before if oldest <= one.number <= now]
@@ -168,7 +181,10 @@ def _add_parts(before: Sequence[Minute], parts: Sequence[tuple[int, float]],
 
 def _limit_servers(minutes: Mapping[Key, tuple[Minute, ...]]
                    ) -> dict[Key, tuple[Minute, ...]]:
-    """Drop servers and minutes above the limits, the oldest ones first."""
+    """Drop the oldest servers and minutes of a history that is too long.
+
+    :param minutes: measured minutes of each server.
+    """
     newest = sorted(minutes, key=lambda key: minutes[key][-1].number,
                     reverse=True)[:SERVERS_KEPT]
     each = ENTRIES_KEPT // max(1, len(newest))
@@ -195,14 +211,17 @@ class Use:
 
     @property
     def rate(self) -> float:
-        """Mean over the measured time in bytes per second."""
+        """Mean bandwidth over the measured time, in bytes per second."""
         return self.moved / self.seconds if self.seconds else 0.0
 
 
 def list_uses(history: History, first: int) -> list[Use]:
-    """Return what each server has used since a minute, the largest first.
+    """Return the bandwidth that each server of a host has used recently.
 
-    :param first: number of the first minute.
+    The server that moved most bytes comes first.
+
+    :param history: bandwidth of each server in each of the last minutes.
+    :param first: number of the first minute that counts.
     """
     found = []
     for key, minutes in history.minutes.items():
@@ -220,7 +239,7 @@ def list_uses(history: History, first: int) -> list[Use]:
 
 
 def to_json(history: History) -> str:
-    """Return the history of a host as JSON."""
+    """Return a host's history of bandwidth by server as JSON."""
     return json.dumps({
         'version': VERSION, 'names': dict(history.names),
         'capacity': [[node, round(rate)]
@@ -231,7 +250,11 @@ def to_json(history: History) -> str:
 
 
 def _pack_minutes(minutes: Iterable[Minute]) -> list[float]:
-    """Return minutes as numbers: those since the last one, seconds, rate."""
+    """Encode the bandwidth of a server in each minute as a list of numbers.
+
+    There are three numbers for each minute: minutes since the previous entry,
+    measured seconds, and bytes per second.
+    """
     packed: list[float] = []
     last = 0
     for number, seconds, rate in minutes:
@@ -241,12 +264,17 @@ def _pack_minutes(minutes: Iterable[Minute]) -> list[float]:
 
 
 def from_json(text: str) -> History:
-    """Parse the history of a host; empty if the text is malformed."""
+    """Parse a host's history of bandwidth by server from JSON.
+
+    The result is empty if the text is malformed.
+    """
     return wire.parse_record(text, VERSION, _parse_history) or History()
 
 
 def from_file(path: Path) -> History:
-    """Read the history of a host from a JSON file; empty if it is malformed.
+    """Read a host's history of bandwidth by server from a JSON file.
+
+    The result is empty if the content is malformed.
 
     :raises OSError: if the file is a link, not regular, too long or
         unreadable.
@@ -277,9 +305,10 @@ def _parse_history(found: Mapping[str, Any]) -> History:
 
 
 def _parse_minutes(packed: Sequence[Any]) -> tuple[Minute, ...]:
-    """Parse the minutes of a server.
+    """Parse the bandwidth of a server in each minute from a list of numbers.
 
-    :raises ValueError: if they are not in ascending order.
+    :param packed: numbers as :func:`_pack_minutes` returns them.
+    :raises ValueError: if the minutes are not in ascending order.
     """
     found: list[Minute] = []
     last = 0
@@ -309,9 +338,12 @@ def _parse_amount(value: Any) -> float:
 
 
 def to_diagnostics(history: History, server: str) -> dict[str, str]:
-    """Return the last hours of one server for Nova's server diagnostics.
+    """Return a server's bandwidth in the last hours for its Nova diagnostics.
 
-    Empty if nothing was measured.
+    The result is empty if nothing was measured.
+
+    :param history: bandwidth of each server in each of the last minutes.
+    :param server: UUID of the server.
     """
     keys = sorted(key for key in history.minutes
                   if key.server == server)[:NODES_REPORTED]
@@ -324,9 +356,9 @@ def to_diagnostics(history: History, server: str) -> dict[str, str]:
 
 
 def from_diagnostics(diagnostics: Mapping[str, Any]) -> History | None:
-    """Parse the last hours of a server from Nova's server diagnostics.
+    """Parse a server's bandwidth in the last hours from its Nova diagnostics.
 
-    None if the host does not report them.
+    :returns: None if the host does not report it.
     """
     text = diagnostics.get(KEY)
     if not isinstance(text, str):

@@ -55,10 +55,10 @@ class Pf:
     free: int
 
     def place(self, locality: str) -> str:
-        """Return the provider whose VFs are equally near: NUMA node or host.
+        """Return the UUID of the provider whose VFs count as equally near.
 
-        It is the NUMA node's provider for locality ``node``, else the compute
-        node's.
+        This is the provider of the NUMA node for locality ``node``, and else
+        the provider of the compute node.
 
         :param locality: how near VFs must be to a guest NUMA node.
         """
@@ -98,10 +98,14 @@ def parse_pfs(summaries: Mapping[str, Any], resource_class: str,
 
 def _find_place(summaries: Mapping[str, Any], summary: Mapping[str, Any],
                 root: str) -> str:
-    """Return the UUID of the NUMA node's provider that a PF is below.
+    """Return the UUID of the provider of a PF's host NUMA node.
 
-    For a PF of a node without CPUs it is the nearest node with CPUs, below
+    If the PF's node has no CPUs, the nearest node with CPUs is returned, below
     which Placement has the node without CPUs.
+
+    :param summaries: provider summaries of Placement, by UUID.
+    :param summary: provider summary of the PF.
+    :param root: UUID of the compute node's provider.
     """
     place: str = summary['parent_provider_uuid'] or ''
     above = summaries.get(place)
@@ -115,9 +119,9 @@ def _find_place(summaries: Mapping[str, Any], summary: Mapping[str, Any],
 def group_free_vfs(pfs: Iterable[Pf], locality: str) -> dict[str, list[int]]:
     """Return the free VFs of each PF, grouped by NUMA node or by host.
 
-    :param locality: ``node`` groups by NUMA node, others by host.
-    :returns: numbers of free VFs, the largest first, by provider UUID of the
-        NUMA node or compute node.
+    :param locality: ``node`` groups by NUMA node, other values by host.
+    :returns: numbers of free VFs, the largest first, by UUID of the provider
+        of the NUMA node or compute node.
     """
     places: dict[str, list[int]] = {}
     for pf in pfs:
@@ -132,14 +136,14 @@ def yield_vf_requests(policy: GuestPolicy,
                       ) -> Iterator[tuple[str, Sizes]]:
     """Yield the ways to request a guest's VFs from Placement, best first.
 
-    A way is how near the VFs must be to their guest nodes (locality), and how
-    they are divided among PFs. The nearest locality comes first, and for each
-    locality all VFs of a guest node from one PF.
+    A way says how near the VFs must be to their guest nodes (the locality),
+    and how many VFs to take from each PF. The nearest locality comes first.
+    For each locality, the first way takes all VFs of a guest node from one PF.
 
     :param policy: what the guest asks for by ghsched's extra specs.
     :param find: function that returns the PFs of each PCI alias; called only
         if needed.
-    :param too_many: called for each division that is skipped because Placement
+    :param too_many: called for each way that is skipped because Placement
         would take too long.
     """
     pfs: Mapping[str, Sequence[Pf]] | None = None
@@ -156,7 +160,7 @@ def yield_vf_requests(policy: GuestPolicy,
 
 def is_feasible(needs: Sequence[Vfs], pfs: Mapping[str, Sequence[Pf]],
                 sizes: Sizes) -> bool:
-    """Whether Placement can search for VFs divided among PFs in time.
+    """Whether Placement can find VFs divided among PFs in acceptable time.
 
     :param needs: VFs that the guest requests.
     :param pfs: PFs by PCI alias.
@@ -170,14 +174,15 @@ def is_feasible(needs: Sequence[Vfs], pfs: Mapping[str, Sequence[Pf]],
 
 def list_divisions(needs: Sequence[Vfs], pfs: Mapping[str, Sequence[Pf]],
                    locality: str, most: int) -> list[Sizes]:
-    """Return divisions of a guest's VFs among several PFs that some host has.
+    """Return ways to take a guest's VFs from several PFs of one host.
 
-    Those with the fewest parts come first, then those that fit most hosts.
+    Each way fits on at least one host. Ways with the fewest PFs come first,
+    then ways that fit on most hosts.
 
     :param needs: VFs that the guest requests.
     :param pfs: PFs by PCI alias.
     :param locality: how near the VFs must be to their guest NUMA nodes.
-    :param most: maximum number of divisions to return.
+    :param most: maximum number of ways to return.
     """
     found: Counter[tuple[tuple[int, ...], ...]] = Counter()
     for root in {pf.root for of_alias in pfs.values() for pf in of_alias}:
@@ -195,7 +200,7 @@ def list_divisions(needs: Sequence[Vfs], pfs: Mapping[str, Sequence[Pf]],
 def _yield_host_divisions(needs: Sequence[Vfs],
                           pfs: Mapping[str, Sequence[Pf]], locality: str
                           ) -> Iterator[tuple[tuple[int, ...], ...]]:
-    """Yield the ways to divide a guest's VFs among the PFs of one host.
+    """Yield the ways to take a guest's VFs from the PFs of one host.
 
     Each assignment of guest NUMA nodes to host nodes is tried.
 
@@ -228,12 +233,13 @@ def _take_vfs(needs: Sequence[Vfs],
               places: Mapping[str, Mapping[str, Sequence[int]]],
               place_of: Mapping[int, str],
               ) -> tuple[tuple[int, ...], ...] | None:
-    """Return how many VFs to take from each PF; None if too few are free.
+    """Return how many of a guest's VFs to take from each PF.
 
     :param needs: VFs that the guest requests.
     :param places: numbers of free VFs of PFs, by PCI alias and place.
     :param place_of: place (host node or host) of each guest NUMA node.
-    :returns: for each requested kind of VF the number by PF.
+    :returns: for each requested kind of VF the number by PF; None if too few
+        VFs are free.
     """
     left = {alias: {place: sorted(free, reverse=True)
                     for place, free in of_alias.items()}
@@ -256,7 +262,7 @@ def count_combinations(parts: Mapping[str, int],
                        pfs: Mapping[str, Sequence[Pf]]) -> int:
     """Return how many combinations of PFs Placement tries on one host.
 
-    Placement tries every way to give the request groups for VFs a PF.
+    For each request group for VFs, Placement tries every PF.
 
     :param parts: number of request groups for VFs, by PCI alias.
     :param pfs: PFs by PCI alias.

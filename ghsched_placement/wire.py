@@ -31,14 +31,15 @@ MALFORMED = (AttributeError, KeyError, OverflowError, RecursionError,
 
 def parse_record(text: Any, version: int, build: Callable[[dict[str, Any]], T]
                  ) -> T | None:
-    """Parse a versioned JSON record; None if it is absent or malformed.
+    """Parse a JSON record of a known version from another service.
 
-    Such records are exchanged between services of different releases.
+    Services of different releases exchange such records.
 
     :param text: JSON text of the record; None if there is none.
     :param version: version of the record's format that can be read.
     :param build: builds the result from the parsed JSON object; may raise any
         of :data:`MALFORMED`.
+    :returns: None if the record is missing, malformed or of another version.
     """
     try:
         found = json.loads(text or 'null')

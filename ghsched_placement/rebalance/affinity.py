@@ -150,12 +150,18 @@ class Group:
 
     @property
     def size(self) -> tuple[float, float, str]:
-        """Sort key of groups: CPU load, memory, UUID of the lead guest."""
+        """Sort key by which groups of guests are compared.
+
+        It has CPU load and memory of all members, and the UUID of the lead
+        guest.
+        """
         return self.load, self.memory, self.lead
 
 
 def make_pair_key(first: str, second: str) -> Pair:
-    """Return two guest UUIDs in sorted order, as the key of their traffic.
+    """Return the UUIDs of two guests in sorted order.
+
+    The result is the key under which the traffic of the two guests is stored.
 
     :param first: UUID of a guest.
     :param second: UUID of another guest.
@@ -165,15 +171,16 @@ def make_pair_key(first: str, second: str) -> Pair:
 
 def update_traffic_averages(ties: Ties, sent: Mapping[Pair, float], now: float,
                             settings: Settings) -> Ties:
-    """Return the mean traffic between guests with new measurements added.
+    """Add new measurements to the mean network traffic between guests.
 
     The means are weighted exponentially: the weight of a measurement halves
     with each half-life in the settings.
 
-    :param ties: average traffic of each pair of guests so far.
+    :param ties: mean traffic of each pair of guests so far.
     :param sent: bytes that each pair of guests exchanged since ``ties.time``;
         both orders of a pair are added up.
     :param now: current time in seconds, not before ``ties.time``.
+    :returns: the means with the measurements.
     """
     elapsed = now - ties.time
     if elapsed <= 0:
@@ -192,10 +199,10 @@ def update_traffic_averages(ties: Ties, sent: Mapping[Pair, float], now: float,
 
 
 def select_busiest_pairs(ties: Ties, uuids: Iterable[str], limit: int) -> Ties:
-    """Return the traffic of each guest with the peers it talks to most.
+    """Return, for some guests, the traffic with the peers they talk to most.
 
-    :param ties: average traffic of each pair of guests.
-    :param uuids: UUIDs of the guests whose pairs are considered.
+    :param ties: mean traffic of each pair of guests.
+    :param uuids: UUIDs of the guests.
     :param limit: maximum number of pairs of each guest.
     """
     by_name: dict[str, list[Pair]] = {name: [] for name in uuids}
@@ -221,15 +228,16 @@ def _sum_rates(
 
 def group_guests_by_traffic(members: Iterable[Member], ties: Ties,
                             bounds: Bounds) -> tuple[Group, ...]:
-    """Group guests that exchange much traffic, so that they can be near.
+    """Group guests that exchange much network traffic.
 
-    Each guest is in exactly one group; the largest group comes first. Members
-    of user-declared groups are merged first, then the pairs of guests with the
-    most traffic, as long as the merged group stays within the bounds.
+    The guests of a group should run on the same host NUMA node. Groups that
+    users have declared are formed first. Then the guests with the most traffic
+    are grouped, as long as a group stays within the bounds.
 
     :param members: guests to group.
-    :param ties: average traffic of each pair of guests.
+    :param ties: mean traffic of each pair of guests.
     :param bounds: limits on the size of a group.
+    :returns: groups, the largest first. Each guest is in exactly one group.
     """
     known = {member.uuid: member for member in members}
     at = {uuid: Group(uuid, frozenset({uuid}), member.load, member.memory)
@@ -251,7 +259,7 @@ def group_guests_by_traffic(members: Iterable[Member], ties: Ties,
 def _pair_declared_members(members: Iterable[Member]) -> list[Pair]:
     """Return pairs of guests that users have put into the same group.
 
-    Each member of a group is paired with the group's largest one.
+    The largest guest of each group is paired with every other member.
     """
     by_name: dict[str, list[Member]] = {}
     for member in members:
@@ -290,13 +298,13 @@ def add_server_group_traffic(members: Iterable[Member], ties: Ties,
                              minimum: float) -> Ties:
     """Return the traffic between guests, with a minimum within server groups.
 
-    A user has asked for the members of a soft-affinity group to be near each
-    other; they count as exchanging the minimum with the group's largest
-    member.
+    By a soft-affinity group, a user asks for servers to be near each other.
+    Its largest member therefore counts as exchanging at least the minimum with
+    every other member.
 
     :param members: guests, with the group that a user has put them into.
-    :param ties: average traffic of each pair of guests.
-    :param minimum: minimum traffic, in bytes/s.
+    :param ties: mean traffic of each pair of guests.
+    :param minimum: minimum traffic in bytes per second.
     """
     found = dict(ties.by_pair)
     for one, other in _pair_declared_members(members):
@@ -307,9 +315,11 @@ def add_server_group_traffic(members: Iterable[Member], ties: Ties,
 
 
 def sum_traffic_within_group(group: Group, ties: Ties) -> dict[str, float]:
-    """Return the traffic of each member with the rest of its group, bytes/s.
+    """Return how much traffic each guest has with the rest of its group.
 
-    :param ties: average traffic of each pair of guests.
+    :param group: guests that should run on the same host NUMA node.
+    :param ties: mean traffic of each pair of guests.
+    :returns: bytes per second by guest UUID.
     """
     return {uuid: math.fsum(ties.get_strength(uuid, other)
                             for other in group.members - {uuid})
@@ -318,6 +328,8 @@ def sum_traffic_within_group(group: Group, ties: Ties) -> dict[str, float]:
 
 def classify_traffic(traffic: Mapping[str, float]) -> dict[str, Level]:
     """Classify each guest's traffic with its group: weak, medium or strong.
+
+    The classes are thirds of the range from the least to the most traffic.
 
     :param traffic: traffic of each guest with its group, by guest UUID.
     """
@@ -336,9 +348,11 @@ def _classify_part(part: float) -> Level:
 
 
 def sort_members_by_traffic(group: Group, ties: Ties) -> Sequence[str]:
-    """Return a group's members, those with least traffic in the group first.
+    """Return the UUIDs of a group's guests, sorted by traffic in the group.
 
-    :param ties: average traffic of each pair of guests.
+    Guests with the least traffic come first.
+
+    :param ties: mean traffic of each pair of guests.
     """
     strengths = sum_traffic_within_group(group, ties)
     return sorted(strengths, key=lambda uuid: (strengths[uuid], uuid))

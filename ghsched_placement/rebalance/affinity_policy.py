@@ -62,7 +62,7 @@ class Affinity(Policy):
 
 
 def _yield_relief_moves(state: State, budget: Budget) -> Iterator[Move]:
-    """Yield moves of guests off overloaded host NUMA nodes.
+    """Yield moves of guests away from overloaded host NUMA nodes.
 
     The node with the highest load comes first.
 
@@ -88,14 +88,15 @@ def _yield_relief_moves(state: State, budget: Budget) -> Iterator[Move]:
 def _find_best_move(state: State, budget: Budget, guest: Guest,
                     destinations: Iterable[Spot],
                     max_load: float) -> Move | None:
-    """Return the move of a guest off an overloaded node that gains most.
+    """Return the best move of a guest away from an overloaded host NUMA node.
 
-    None if no move is allowed and pays off.
+    The best move saves the most CPU time.
 
     :param state: the cloud after the moves planned so far.
     :param budget: how many moves, and of which guests, are still allowed.
     :param destinations: host NUMA nodes to which the guest could move.
     :param max_load: relative load that the destination must stay below.
+    :returns: None if no move is allowed and saves more than it costs.
     """
     reason = f'{guest.spot} is a bottleneck'
     moves = (
@@ -109,10 +110,10 @@ def _find_best_move(state: State, budget: Budget, guest: Guest,
 
 
 def _yield_gathering_moves(state: State, budget: Budget) -> Iterator[Move]:
-    """Yield moves of guests to the host NUMA node of their peers.
+    """Yield moves of guests to the host NUMA nodes of their peers.
 
-    Peers are guests that exchange much network traffic. The most profitable
-    move comes first.
+    Peers are guests that exchange much network traffic. The move that saves
+    most CPU time comes first.
 
     :param state: the cloud after the moves planned so far.
     :param budget: how many moves, and of which guests, are still allowed.
@@ -139,8 +140,10 @@ def _yield_gathering_moves(state: State, budget: Budget) -> Iterator[Move]:
 def _find_preferred_node(state: State, guest: Guest) -> Spot | None:
     """Return the host NUMA node with which a guest exchanges most traffic.
 
-    Only guests of its own group count. None if the guest is already on that
-    node.
+    Only traffic with guests of the same group counts.
+
+    :param state: the cloud after the moves planned so far.
+    :returns: None if the guest is already on that node.
     """
     by_spot: dict[Spot, float] = {}
     for peer, strength in state.peers.get(guest.uuid, {}).items():

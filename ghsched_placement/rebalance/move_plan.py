@@ -212,13 +212,14 @@ class Policy(abc.ABC):
     def plan(self, cloud: Cloud, settings: Settings,
              history: Iterable[Moved] = (), now: float = 0.0
              ) -> tuple[Move, ...]:
-        """Plan moves of guests between NUMA nodes; return them in order.
+        """Plan moves of guests between NUMA nodes.
 
         :param cloud: load and free resources of host NUMA nodes, and the
             guests.
         :param history: earlier moves, as far back as the cool-down and the
             period of the settings reach.
         :param now: current time in seconds, by the clock of the history.
+        :returns: the moves, in the order in which to make them.
         """
 
 
@@ -260,7 +261,10 @@ class State:
         self.bandwidth[spot] += sign * guest.bandwidth
 
     def apply_move(self, move: Move) -> None:
-        """Count the guest of a planned move on its new host NUMA node."""
+        """Count the guest of a planned move on its new host NUMA node.
+
+        The load and free resources of both nodes change accordingly.
+        """
         guest = self.guests[move.guest]
         for spot, sign in ((move.origin, -1), (move.destination, 1)):
             self._count_usage(guest, spot, sign)
@@ -277,13 +281,15 @@ class State:
 
     def get_relative_load(self, spot: Spot, cpu: float = 0.0,
                           bandwidth: float = 0.0) -> float:
-        """Return a host node's load divided by the load that is too much.
+        """Return a host node's load relative to the load that is too much.
 
-        It is that of the CPUs or of the memory bandwidth, whichever is higher;
-        at 1 the node is overloaded. NaN if the load is unknown.
+        At 1 the node is overloaded. The load of the CPUs or of the memory
+        bandwidth counts, whichever is higher.
 
+        :param spot: host NUMA node.
         :param cpu: additional CPUs to assume in use on the node.
         :param bandwidth: additional bytes per second to assume in use.
+        :returns: NaN if the load is unknown.
         """
         parts = self._get_relative_loads(spot, cpu, bandwidth)
         return math.nan if math.isnan(parts[0]) else max(parts)
@@ -299,24 +305,27 @@ class State:
 
     @property
     def hysteresis_load(self) -> float:
-        """Relative load below which an overloaded node counts as relieved.
+        """Load below which an overloaded host NUMA node counts as relieved.
 
-        A node's load is relative to the load at which it is overloaded.
+        Loads are relative: at 1, a node becomes overloaded.
         """
         return 1 - self.settings.hysteresis
 
     def is_overloaded(self, spot: Spot) -> bool:
-        """Return whether a host node is still overloaded after planned moves.
+        """Return whether a host NUMA node is still overloaded after the moves.
+
+        :param spot: host NUMA node.
         """
         return self.get_relative_load(spot) >= (
             self.hysteresis_load if self.nodes[spot].bottleneck else 1)
 
     def get_excess_cpus(self, spot: Spot, cpu: float = 0.0,
                         bandwidth: float = 0.0) -> float:
-        """Return how many CPUs of a host node's load are above its limit.
+        """Return how many busy CPUs a host node has beyond its load limit.
 
-        It is 0 if the node is below the limit.
+        The result is 0 if the node is below the limit.
 
+        :param spot: host NUMA node.
         :param cpu: additional CPUs to assume in use on the node.
         :param bandwidth: additional bytes per second to assume in use.
         """
@@ -329,10 +338,13 @@ class State:
 
     def can_take_guest(self, guest: Guest, spot: Spot,
                        max_load: float) -> bool:
-        """Return whether a host node can take a guest, in resources and load.
+        """Return whether a host node can take a guest without overload.
 
-        :param max_load: load, relative to the load at which the node is
-            overloaded, that it must stay below.
+        Nova must also be able to move the guest there.
+
+        :param spot: host NUMA node.
+        :param max_load: relative load that the node must stay below; at 1 a
+            node is overloaded.
         """
         return (self.is_move_possible(guest, spot)
                 and not self.nodes[spot].bottleneck
@@ -343,9 +355,12 @@ class State:
                          leaving: Guest | None = None) -> bool:
         """Return whether Nova could move a guest to a host NUMA node.
 
-        The host's state, policy and free resources are checked, not its load.
+        The host's state, the guest's policy and free resources are checked.
+        The load of the node is not checked.
 
-        :param leaving: other guest that leaves that node first, or None.
+        :param spot: host NUMA node.
+        :param leaving: another guest that leaves that node first; None if none
+            does.
         """
         node = self.nodes[spot]
         if not node.open or guest.cpu is None or spot == guest.spot:
@@ -363,9 +378,11 @@ class State:
             self, guest: Guest, spot: Spot, leaving: Guest | None) -> bool:
         """Return whether a host node has enough free resources for a guest.
 
-        They are bandwidth guarantees and all else that Placement counts.
+        The bandwidth guarantee and all other amounts in Placement are checked.
 
-        :param leaving: other guest that leaves that node first, or None.
+        :param spot: host NUMA node.
+        :param leaving: another guest that leaves that node first; None if none
+            does.
         """
         left = self.left[spot]
         freed = leaving.counted if leaving else {}
@@ -377,8 +394,8 @@ class State:
     def _can_host_enforce_policy(self, guest: Guest, node: Node) -> bool:
         """Return whether a host can enforce a guest's bandwidth policy.
 
-        It must have the traits that the guest requires and enough free control
-        groups.
+        The host must have the traits that the guest requires, and enough free
+        control groups.
 
         :param node: any NUMA node of the host.
         """
@@ -386,19 +403,20 @@ class State:
                 and self.groups[node.spot.host] >= guest.groups)
 
     def get_traffic_with_node(self, guest: Guest, spot: Spot) -> float:
-        """Return a guest's network traffic with the guests on a host node.
+        """Return a guest's network traffic with all guests on a host node.
 
-        It is in bytes per second.
+        :param spot: host NUMA node.
+        :returns: bytes per second.
         """
         return math.fsum(strength for peer, strength
                          in self.peers.get(guest.uuid, {}).items()
                          if self.guests[peer].spot == spot)
 
     def get_traffic_cpus(self, guest: Guest, spot: Spot) -> float:
-        """Return how many CPUs a guest's network traffic would take.
+        """Return how many CPUs a guest's network traffic would keep busy.
 
-        Traffic to other hosts or NUMA nodes costs CPU time, traffic within a
-        node none. The CPUs are modelled, not measured.
+        Traffic to other hosts or NUMA nodes costs CPU time; traffic within a
+        node costs none. The CPUs are estimated, not measured.
 
         :param spot: host NUMA node where the guest is assumed to run.
         """
@@ -415,7 +433,9 @@ class State:
         """Return how many CPUs it would save to move a guest to a host node.
 
         CPUs are saved if the guest leaves an overloaded node, or comes nearer
-        to guests that it exchanges traffic with.
+        to guests with which it exchanges traffic.
+
+        :param spot: host NUMA node to move the guest to.
         """
         cpu = guest.cpu or 0.0
         relief = (self.get_excess_cpus(guest.spot)
@@ -426,9 +446,10 @@ class State:
                                   - self.get_traffic_cpus(guest, spot))
 
     def get_move_cost(self, guest: Guest, spot: Spot) -> float:
-        """Return the CPU seconds that it costs to move a guest to a host node.
+        """Return how many CPU seconds it costs to move a guest to a host node.
 
-        Infinite if the migration would never finish.
+        :param spot: host NUMA node to move the guest to.
+        :returns: infinity if the migration would never finish.
         """
         settings = self.settings
         rate = settings.inside_rate
@@ -442,12 +463,14 @@ class State:
 
     def make_profitable_move(
             self, guest: Guest, spot: Spot, reason: str) -> Move | None:
-        """Return a guest's move to a host node if it pays off, else None.
+        """Return a guest's move to a host node if it saves more than it costs.
 
-        A move pays off if the CPU time that it saves exceeds what it costs by
-        the margin in the settings.
+        The CPU time that the move saves must exceed its cost by the margin in
+        the settings.
 
+        :param spot: host NUMA node to move the guest to.
         :param reason: why the guest is moved, for the user.
+        :returns: None if the move does not save enough.
         """
         gain = self.get_saved_cpus(guest, spot) * self.settings.horizon
         cost = self.get_move_cost(guest, spot)

@@ -32,7 +32,7 @@ LIMITED = 'its host has had its moves of the period'
 
 def explain_no_moves(cloud: Cloud, settings: Settings,
                      history: Iterable[Moved] = (), now: float = 0.0) -> str:
-    """Return a sentence on why no server of a cloud is to be moved.
+    """Return a sentence that says why no server of a cloud is to be moved.
 
     :param history: recent moves, which rule out further moves for a while.
     :param now: current time in seconds, by the clock of the history.
@@ -91,7 +91,10 @@ def _format_bottlenecks(spots: list[Spot]) -> str:
 
 
 def _format_reasons(reasons: Counter[str]) -> str:
-    """Format reasons, each with the number of servers that it holds for."""
+    """Format the reasons why servers are not moved as text.
+
+    Each reason has the number of servers to which it applies.
+    """
     total = sum(reasons.values())
     parts = '; '.join(f'{count}: {text}'
                       for text, count in reasons.most_common())

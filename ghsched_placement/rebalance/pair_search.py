@@ -68,9 +68,9 @@ class Budget:
         return self._by_host.get(host, 0) >= self._most
 
     def can_make_moves(self, *moves: tuple[Spot, Spot]) -> bool:
-        """Return whether the limits on numbers of moves allow more moves.
+        """Return whether more moves are within the limits of the plan.
 
-        There are limits for the whole plan and for each host.
+        The number of moves is limited for the whole plan and for each host.
 
         :param moves: host NUMA node before and after each move.
         """
@@ -103,10 +103,13 @@ class PairSearch:
         self._rooms: dict[str, list[Spot]] = {}
 
     def find_best_move_pair(self) -> tuple[Move, ...]:
-        """Return the best two moves that only together relieve a node.
+        """Find two moves that relieve an overloaded host node only together.
 
-        The second guest makes room for the first one. The most loaded node for
-        which any two moves pay off is relieved; empty if there is none.
+        A guest leaves the overloaded node, and a second guest makes room for
+        it elsewhere. The most loaded node for which such a pair saves enough
+        is relieved.
+
+        :returns: the best two moves; empty if there are none.
         """
         if self._is_vain:
             return ()
@@ -140,10 +143,9 @@ class PairSearch:
             self, origin: Spot,
             takers: Mapping[Spot,
                             Sequence[Guest]]) -> Iterator[tuple[Move, ...]]:
-        """Yield pairs of moves that relieve an overloaded host NUMA node.
+        """Yield pairs of moves that together relieve an overloaded host node.
 
-        The first guest leaves the overloaded node; the second guest makes room
-        for it.
+        One guest leaves the overloaded node; another guest makes room for it.
 
         :param origin: overloaded host NUMA node.
         :param takers: movable guests on host NUMA nodes that are not
@@ -172,7 +174,7 @@ class PairSearch:
 
     def _list_cheapest_destinations(
             self, guest: Guest, candidates: Collection[Spot]) -> list[Spot]:
-        """Return the four host nodes that a guest can move to at least cost.
+        """Return up to four host nodes to which a guest can move cheapest.
 
         :param candidates: host NUMA nodes that are not overloaded.
         """
@@ -189,7 +191,7 @@ class PairSearch:
     def _yield_profitable_moves(
             self, guest: Guest, destination: Spot, other: Guest,
             other_destination: Spot) -> Iterator[tuple[Move, ...]]:
-        """Yield two moves that together are allowed and pay off.
+        """Yield a pair of moves if it is allowed and saves enough CPU time.
 
         :param guest: guest to move to the node of the other guest.
         :param destination: NUMA node of the other guest, to which the guest
@@ -227,7 +229,7 @@ class PairSearch:
 
     def _compute_saved_cpus(self, guest: Guest, destination: Spot,
                             other: Guest, other_destination: Spot) -> float:
-        """Return how many CPUs two moves of guests would save in total.
+        """Return how many CPUs two moves of guests would save together.
 
         :param guest: guest to move to the node of the other guest.
         :param destination: NUMA node of the other guest, to which the guest
@@ -260,9 +262,9 @@ class PairSearch:
             state.guests.update({guest.uuid: guest, other.uuid: other})
 
     def _compute_traffic_cpus(self, guest: Guest, other: Guest) -> float:
-        """Return how many CPUs the network traffic of two guests takes.
+        """Return how many CPUs the network traffic of two guests keeps busy.
 
-        Traffic between the two guests counts once. The CPUs are modelled, not
+        Traffic between the two guests counts once. The CPUs are estimated, not
         measured.
         """
         state = self._state

@@ -86,7 +86,7 @@ class _Cloud:
     guests: Mapping[str, Running]
 
     def move_guest(self, guest: Running, spot: Spot) -> '_Cloud':
-        """Return a copy of the cloud in which a guest is on another node.
+        """Return a copy of the cloud in which a guest is on another host node.
 
         :param spot: host NUMA node to move the guest to.
         """
@@ -159,12 +159,13 @@ class _Search:
 
     def find_cheapest_moves(self, cloud: _Cloud
                             ) -> tuple[tuple[Move, ...], _Cloud] | None:
-        """Return the fewest moves after which one more guest fits.
+        """Find the fewest moves after which one more new guest fits.
 
-        The result includes the cloud after the moves, and is None if no moves
-        help. If the search ends at its step limit, cheaper moves may exist.
+        Of equally few moves, the cheapest are returned. If the search ends at
+        its step limit, cheaper moves may exist.
 
         :param cloud: hosts and running guests before the moves.
+        :returns: the moves and the cloud after them; None if no moves help.
         """
         for number in range(1, MOVES_PER_GUEST + 1):
             for is_inside in (True, False):
@@ -179,7 +180,7 @@ class _Search:
 
     def _try_further_moves(self, cloud: _Cloud, before: tuple[Move, ...],
                            number: int, is_inside: bool) -> None:
-        """Try all ways to add moves to given moves; store the cheapest.
+        """Try all ways to add moves to given moves; store the cheapest one.
 
         :param cloud: state of the cloud after the moves so far.
         :param before: moves that are already chosen.
@@ -215,7 +216,7 @@ class _Search:
                     self._best_cost = spent + move.cost
 
     def _could_fit_on_one_node(self, host: capacity.Host) -> bool:
-        """Return whether a host has enough free for a new guest in total.
+        """Return whether a host has enough free in total for a new guest.
 
         The free amounts of its NUMA nodes are added up. If they are too
         little, moving guests within the host cannot help.
@@ -257,7 +258,7 @@ class _Search:
 
     def _can_fit_more_guests(self, cloud: _Cloud,
                              hosts: frozenset[str]) -> bool:
-        """Return whether more new guests fit on given hosts than before.
+        """Return whether more new guests fit on some hosts after moves.
 
         :param cloud: state of the cloud after the moves.
         :param hosts: names of the hosts that the moves have changed.
@@ -274,7 +275,9 @@ class _Search:
         return fitting.check_host_capacity(host, wish)
 
     def _get_move_cost(self, guest: Running, spot: Spot) -> float:
-        """Return the CPU seconds that it costs to move a guest to a host node.
+        """Return how many CPU seconds it costs to move a guest to a host node.
+
+        :param spot: host NUMA node to move the guest to.
         """
         rate = (self._settings.inside_rate if spot.host == guest.spot.host
                 else self._settings.between_rate)
@@ -285,6 +288,9 @@ class _Search:
 def is_guest_movable(wish: fitting.GuestDemand, guest_nodes: int) -> bool:
     """Return whether guests with these resources can be moved by a plan.
 
+    Plans move only guests with one NUMA node, no VFs and a fixed page size or
+    none.
+
     :param wish: resources that the guest uses.
     :param guest_nodes: number of the guest's NUMA nodes.
     """
@@ -294,9 +300,9 @@ def is_guest_movable(wish: fitting.GuestDemand, guest_nodes: int) -> bool:
 
 def describe_missing_resources(
         hosts: Sequence[capacity.Host], wish: fitting.GuestDemand) -> str:
-    """Describe what the most suitable host has too little of for a guest.
+    """Describe which resources for a guest the most suitable host lacks.
 
-    That host is the one with the most free bandwidth.
+    The host with the most free bandwidth counts as the most suitable.
 
     :param wish: resources that a guest of the flavor needs.
     """

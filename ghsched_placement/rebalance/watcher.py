@@ -86,10 +86,11 @@ class NumaStrategy(watcher_base.GhschedStrategy):
 
 def restrict_to_audit_scope(cloud: move_plan.Cloud, model: Any,
                             uuids: Mapping[str, str]) -> move_plan.Cloud:
-    """Return a cloud in which only moves in a Watcher audit's scope are left.
+    """Return a copy of a cloud that allows only moves in an audit's scope.
 
-    A host outside the scope receives no servers. A server outside the scope,
-    or one that is excluded or locked, is not moved.
+    The audit is one of OpenStack Watcher. A host outside its scope receives no
+    servers. A server that is outside the scope, excluded or locked is not
+    moved.
 
     :param model: Watcher's cluster data model.
     :param uuids: UUIDs of compute nodes, by name.
@@ -119,8 +120,8 @@ def list_movable_servers(model: Any) -> set[str]:
 def count_parallel_migrations() -> int | None:
     """Return how many migrations Watcher's planner starts in parallel.
 
-    None for planners other than Watcher's default planner, because their order
-    of actions is unknown.
+    :returns: None for planners other than Watcher's default planner, because
+        their order of actions is unknown.
     """
     planner = loading.DefaultPlannerLoader().load(
         conf.CONF.watcher_planner.planner)
@@ -130,12 +131,11 @@ def count_parallel_migrations() -> int | None:
 
 def drop_dependent_moves(moves: Sequence[move_plan.Move],
                          parallel: int | None) -> tuple[move_plan.Move, ...]:
-    """Drop moves that Watcher would start before moves they depend on.
+    """Drop moves that Watcher would start before moves on which they depend.
 
-    Watcher starts several migrations in parallel, in the order of the plan. A
-    move to a host that another of these moves leaves would not wait until the
-    other move has freed the resources. Of a pair of dependent moves, both are
-    dropped.
+    Watcher starts several migrations in parallel, in the order of the plan. If
+    one server moves to a host that another must leave first, the first move
+    would not wait. Both moves are dropped in this case.
 
     :param parallel: number of migrations that Watcher starts in parallel; None
         if the order of the migrations is unknown.
@@ -155,11 +155,13 @@ def drop_dependent_moves(moves: Sequence[move_plan.Move],
 
 def _find_early_move(moves: Sequence[move_plan.Move], parallel: int
                      ) -> move_plan.Move | None:
-    """Return the first move that Watcher would start too early, or None.
+    """Return the first move that Watcher would start too early.
 
-    It goes to a host that a move started at the same time has not left yet.
+    The move goes to a host that another server, whose move starts at the same
+    time, has not left yet.
 
     :param parallel: number of migrations that Watcher starts in parallel.
+    :returns: None if no move starts too early.
     """
     for number, move in enumerate(moves):
         together = moves[number - number % parallel:number]

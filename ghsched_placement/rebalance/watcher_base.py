@@ -76,7 +76,7 @@ class GhschedStrategy(Named, base.BaseStrategy):
     def _make_client(self) -> clients.Client:
         """Return a client of Nova and Placement with Watcher's credentials.
 
-        It starts no threads under eventlet.
+        The client starts no threads, because Watcher may run under eventlet.
         """
         return clients.Client(
             connection.Connection(session=self.osc.session), workers=1)

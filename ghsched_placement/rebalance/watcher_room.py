@@ -64,10 +64,10 @@ class RoomStrategy(watcher_base.GhschedStrategy):
                 'default': 1}}}
 
     def do_execute(self, audit: Any = None) -> None:
-        """Add migrations that make a flavor fit to Watcher's action plan.
+        """Add migrations after which a flavor fits to Watcher's action plan.
 
-        It is the first of the recently refused flavors for which migrations
-        help.
+        The recently refused flavors are tried in turn until migrations help
+        one.
         """
         client = self._make_client()
         record, _silent = client.list_refusals()
@@ -86,8 +86,8 @@ class RoomStrategy(watcher_base.GhschedStrategy):
             uuids: Mapping[str, str]) -> tuple[move_plan.Move, ...]:
         """Return the live migrations after which a refused flavor fits.
 
-        Empty if the flavor fits now, if no migrations help, or if the flavor
-        has been deleted.
+        The result is empty if the flavor fits now, if no migrations help, or
+        if the flavor has been deleted.
 
         :param refused: flavor for which nova-scheduler has found no host.
         :param uuids: UUIDs of compute nodes, by name.
@@ -111,11 +111,11 @@ class RoomStrategy(watcher_base.GhschedStrategy):
 def restrict_request_to_audit_scope(
         question: rebalance_room.Question, model: Any,
         uuids: Mapping[str, str]) -> rebalance_room.Question:
-    """Return a request for room with only the hosts and servers in scope.
+    """Restrict a request for moves to hosts and servers in an audit's scope.
 
-    The scope is that of a Watcher audit.
+    The audit is one of OpenStack Watcher.
 
-    :param question: request for moves that make a flavor fit.
+    :param question: request for moves after which a flavor fits.
     :param model: Watcher's cluster data model.
     :param uuids: UUIDs of compute nodes, by name.
     """
