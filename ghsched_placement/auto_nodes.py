@@ -39,9 +39,10 @@ def is_node_count_undecided(extra_specs: Mapping[str, str]) -> bool:
 
 
 def has_chosen_node_count(extra_specs: Mapping[str, str]) -> bool:
-    """Whether extra specs of ghsched:numa=auto already have a node count.
+    """Whether a flavor with ghsched:numa=auto already has a node count.
 
-    The scheduler sets hw:numa_nodes when it has chosen the number.
+    The scheduler sets hw:numa_nodes once it has chosen the number of guest
+    NUMA nodes.
     """
     return (keys.NUMA.extra_spec in extra_specs
             and keys.NUMA_NODES in extra_specs)
@@ -49,7 +50,7 @@ def has_chosen_node_count(extra_specs: Mapping[str, str]) -> bool:
 
 def list_node_counts(extra_specs: Mapping[str, str], vcpus: int,
                      memory_mb: int) -> tuple[int, ...]:
-    """Return the numbers of guest NUMA nodes to try for a flavor, ascending.
+    """Return the possible numbers of guest NUMA nodes for a flavor, ascending.
 
     For a flavor with ghsched:numa=auto, the scheduler chooses one of them.
     Only numbers that divide both vCPUs and memory evenly are returned.

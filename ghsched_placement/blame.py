@@ -211,7 +211,7 @@ class Evidence:
 
 def find_other_cause(server: str, samples: Sequence[Sample]
                      ) -> tuple[Cause, float] | None:
-    """Return a cause other than memory bandwidth that slows a server down.
+    """Return a cause other than memory that may slow a server down.
 
     Such causes are the server's own bandwidth cap, waiting for CPUs, memory
     reclaim or I/O, and idle vCPUs. The first one that applies is returned.
@@ -393,7 +393,7 @@ def judge_by_figures(server: str, suspects: Sequence[Suspect],
                      samples: Sequence[Sample]) -> Verdict:
     """Return the verdict on who slows a server down, from measurements alone.
 
-    No guest has been capped for a trial, so that the verdict is not proven.
+    No guest has been capped for a trial, so the verdict is not proven.
 
     :param suspects: suspected guests, the most suspicious first.
     :param samples: samples of the last seconds.

@@ -108,7 +108,7 @@ def is_steady(before: float, after: float) -> bool:
 
 
 def measure_effect(done: Sequence[Trial]) -> Effect | None:
-    """Return how much faster a server is while a suspected guest is capped.
+    """Return how capping a suspected guest changes a server's speed.
 
     :param done: trials that capped this guest.
     :returns: mean and confidence interval over the trials; None if there are

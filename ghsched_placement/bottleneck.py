@@ -97,6 +97,8 @@ def mark_bottlenecks(load: Load, previous: Load | None,
                      limits: Limits) -> Load:
     """Return a host's load record with the bottlenecks of its nodes marked.
 
+    A bottleneck is a resource, such as CPUs, whose load is above a threshold.
+
     :param load: load record without bottlenecks.
     :param previous: previous load record of the host; a bottleneck in it ends
         only when the load is well below the threshold.
@@ -138,6 +140,8 @@ def _find_bottlenecks(node: HostNode, previous: Iterable[str],
 def find_bottleneck_changes(previous: Load | None,
                             now: Load) -> tuple[Change, ...]:
     """Return the bottlenecks that began or ended between two load records.
+
+    A bottleneck is a resource of a host NUMA node with too high a load.
 
     :param previous: earlier load record of the host; None if there is none.
     :param now: latest load record of the host.

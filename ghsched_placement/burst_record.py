@@ -169,7 +169,11 @@ def _parse_uses(found: Mapping[str, Any]) -> dict[str, burst_projects.Uses]:
 
 
 def _parse_record(found: Mapping[str, Any]) -> Record:
-    """Parse the burst record of one host NUMA node; ignore unknown keys."""
+    """Parse the burst record of one host NUMA node from a mapping.
+
+    The record says how much of their bursts (bandwidth above a guarantee) the
+    guests have used. Unknown keys are ignored.
+    """
     hours = tuple(burst.Hour(**_select_fields(burst.Hour, hour))
                   for hour in found['hours'])
     lowest = tuple((int(hour), int(least))

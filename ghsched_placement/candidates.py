@@ -146,10 +146,10 @@ class Host:
                 for pf, node in self.node_of_pf.items()}
 
     def get_locality_index(self, node: int, other: int | None) -> int:
-        """Return the distance between two NUMA nodes of a host: 0, 1 or 2.
+        """Return the distance between two NUMA nodes of a host, from 0 to 2.
 
-        0: same node, 1: another node of the same socket, 2: farther or
-        unknown.
+        It is 0 for the same node, 1 for nodes of the same socket, and 2 for
+        nodes that are farther apart or unknown.
 
         :param other: second host NUMA node; None if unknown.
         """
@@ -194,7 +194,7 @@ class Placed:
         return self.candidates[0]
 
     def get_host_node_order(self) -> tuple[int, ...]:
-        """Return the host nodes of all guest nodes, in guest node order."""
+        """Return the host node of each guest node, in guest node order."""
         return tuple(node for _guest, node in sorted(self.nodes.items()))
 
     @property

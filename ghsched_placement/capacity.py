@@ -183,7 +183,9 @@ class Host:
 
     @property
     def capabilities(self) -> tuple[str, ...]:
-        """Sorted names of what ghsched can do on the host, such as MEM_BW_MAX.
+        """Names of the ghsched features that the host supports, sorted.
+
+        A feature is, for instance, MEM_BW_MAX (bandwidth caps).
         """
         return tuple(sorted(
             name for name, trait in names.CAPABILITY_TRAITS.items()
@@ -260,9 +262,10 @@ def _divide_inventory(host: Host, resource_class: str,
 
 
 def build_hosts(providers: Iterable[Provider]) -> tuple[Host, ...]:
-    """Build the hosts that run ghsched from Placement's resource providers.
+    """Build the hosts that use ghsched from Placement's resource providers.
 
-    The hosts are sorted by name.
+    The hosts are sorted by name. Hosts without ghsched's providers are left
+    out.
     """
     by_root: dict[str, list[Provider]] = {}
     for provider in providers:

@@ -54,12 +54,13 @@ class Change:
 
 
 def to_extra_spec(name: str) -> str:
-    """Convert a changeable bandwidth setting's name to its extra spec.
+    """Return the extra spec for the name of a bandwidth setting.
+
+    Only settings that can be changed while a guest exists are accepted.
 
     :param name: such as ``mem_bw_max``, ``mem-bw-max`` or ``mem_bw_max.0``,
         with or without ``ghsched:``.
-    :raises PolicyError: when the setting cannot be changed while a guest
-        exists.
+    :raises PolicyError: for any other name.
     """
     prefix = keys.NAMESPACE + ':'
     word, dot, node = name.removeprefix(prefix).partition('.')

@@ -51,7 +51,7 @@ _SHORT = {key.name: key.name.removeprefix('mem_bw_')
 
 
 def make_change_report(plan: Any, dry_run: bool) -> dict[str, Any]:
-    """Return the report of a bandwidth policy change or dry run as a dict.
+    """Return a report on a change of a server's bandwidth policy, as a dict.
 
     :param plan: the planned change, with the guest and the limits that the
         host sets.
@@ -75,7 +75,7 @@ def make_change_report(plan: Any, dry_run: bool) -> dict[str, Any]:
 
 
 def summarize_change(report: Mapping[str, Any]) -> str:
-    """Return a sentence on the result of a server's bandwidth policy change.
+    """Return a sentence on how a server's bandwidth policy was changed.
 
     :param report: report of the change.
     """

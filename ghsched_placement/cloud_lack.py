@@ -349,10 +349,13 @@ def _find_next_bandwidth_step(share: int, ask: Ask) -> int:
 
 def _find_largest_free_amount(below: int, ask: Ask,
                               resource: str = names.MEM_BW_PCT) -> int:
-    """Return the largest amount of a resource that any host node has free.
+    """Return the largest amount of a resource that a host NUMA node has free.
+
+    All hosts of the cloud are searched, by several queries to Placement.
 
     :param below: amount that no host NUMA node has free.
     :param ask: returns whether any host satisfies a Placement query.
+    :param resource: resource class.
     """
     low, high = 0, below - 1
     while low < high:

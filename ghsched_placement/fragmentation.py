@@ -189,7 +189,7 @@ def score_placement(nodes: Collection[HostNode], placed: Sequence[Part],
     Breaking into a whole host NUMA node costs most. Among placements that
     break into equally many, hosts with fewer whole nodes are better. Next,
     hosts are better where fewer devices become useless because their node has
-    no CPUs left. At last, fuller hosts are better.
+    no CPUs left. Finally, fuller host nodes are better.
 
     :param nodes: all NUMA nodes of the host.
     :param placed: guest NUMA nodes, each with its host NUMA node.

@@ -97,8 +97,8 @@ def measure_unusable_capacity(capacity: FreeCapacity, kind: Kind) -> float:
     """Return how much free capacity of a host a kind of guest cannot use.
 
     It is the free capacity of the host NUMA nodes that are too full for a NUMA
-    node of such a guest. The free fractions of their CPUs, memory, bandwidth
-    and devices are added up.
+    node of such a guest, or of all nodes if the host cannot take such a guest.
+    The free fractions of CPUs, memory, bandwidth and devices are added up.
 
     :param capacity: free amounts of the host and its NUMA nodes.
     :param kind: amounts that such a guest takes.
@@ -165,7 +165,7 @@ def _measure_unusable_capacity(free_fractions: Mapping[int, float],
     """Return how much free capacity of a host a kind of guest cannot use.
 
     It is the free capacity of the host NUMA nodes that are too full for a NUMA
-    node of such a guest.
+    node of such a guest, or of all nodes if the host cannot take such a guest.
 
     :param free_fractions: sum of the free fractions of all resources, by host
         node.

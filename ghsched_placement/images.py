@@ -59,7 +59,7 @@ def merge_image_properties(extra_specs: Mapping[str, str],
 
 def _merge_image_value(key: str, name: str, value: str,
                        extra_specs: Mapping[str, str]) -> str:
-    """Return the value of an extra spec that an image property may override.
+    """Return the value of an extra spec after merging an image property.
 
     :param key: name of the extra spec.
     :param name: name of the image property.

@@ -122,16 +122,20 @@ class Lack:
 
     @property
     def text(self) -> str:
-        """Text that says which resource a host or NUMA node has too little of.
+        """Reason of the refusal as text.
 
-        It also says how much is free and how much is needed.
+        This is the given reason, or else the free and the needed amount, such
+        as "2 vCPUs free, 4 needed".
         """
         return self.reason or (
             f'{self.free} {get_unit(self.resource)} free, '
             f'{self.needed} needed')
 
     def to_json_object(self) -> dict[str, int | str | None]:
-        """Return node, resource, free and needed amounts and text as a dict.
+        """Return this refusal reason as a dict, for output as JSON.
+
+        The dict has the host NUMA node, the resource, the free and the needed
+        amount, and the reason as text.
         """
         return {'node': self.node, 'resource': self.resource,
                 'free': self.free, 'needed': self.needed, 'text': self.text}
@@ -215,7 +219,8 @@ def find_resource_shortage(resource: str, needed: int, free: int,
 def make_too_few_nodes_reason(guest_nodes: int, suffix: str = '') -> Lack:
     """Return the refusal reason of a host with too few NUMA nodes for a guest.
 
-    Each guest NUMA node would fit alone, but they do not all fit together.
+    Each guest NUMA node would fit alone, but the host does not have enough
+    suitable NUMA nodes for all of them.
 
     :param suffix: text to append, on what the nodes need besides resources.
     """

@@ -93,7 +93,7 @@ def _make_policy_error(why: str) -> policies.PolicyError:
 
 
 def make_move_report(plan: Any, dry_run: bool) -> dict[str, Any]:
-    """Return the report of a server's move to other NUMA nodes as a dict.
+    """Return a report on a server's move to other NUMA nodes, as a dict.
 
     :param plan: the planned move, with the guest and its CPUs before and
         after.
@@ -117,7 +117,7 @@ def make_move_report(plan: Any, dry_run: bool) -> dict[str, Any]:
 
 
 def summarize_move(report: Mapping[str, Any]) -> str:
-    """Return a sentence on the result of a server's move to other NUMA nodes.
+    """Return a sentence on how a server was moved to other NUMA nodes.
 
     :param report: report of the move.
     """

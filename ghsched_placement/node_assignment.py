@@ -554,8 +554,9 @@ class _Ways:
         """Group allocation candidates that differ only in the PFs of VFs.
 
         :param rows: host nodes that the candidates allow for each guest node.
-        :returns: for each group the number of PFs and the PFs of its first
-            candidate, the other providers and the candidates.
+        :returns: groups of candidates, those with the fewest PFs first within
+            a group. Each group also has the number and UUIDs of the PFs of its
+            first candidate, and the providers that all its candidates share.
         """
         if rows not in self._groups:
             groups: dict[Any, list[Any]] = {}

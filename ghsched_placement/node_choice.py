@@ -135,8 +135,10 @@ def combine_load_costs(nodes: Iterable[int],
 
 
 def split_load_cost(cost: Cost) -> tuple[Cost, Cost]:
-    """Split a load cost into measured load and ratio of allocated vCPUs.
+    """Split a combined load cost into measured load and allocated vCPUs.
 
-    The allocated vCPUs decide between nodes that are equally loaded.
+    The cost is that of several host nodes, see :func:`combine_load_costs`. The
+    allocated vCPUs, relative to the CPUs, decide between nodes that are
+    equally loaded.
     """
     return cost[:-2], cost[-2:]

@@ -58,12 +58,12 @@ class Pages:
 
     @property
     def total_mb(self) -> int:
-        """MiB of all memory pages of this size on a host NUMA node."""
+        """MiB of all memory pages of this size on the host NUMA node."""
         return self.total * self.size_kb // 1024
 
     @property
     def free_mb(self) -> int:
-        """MiB of free memory pages of this size on a host NUMA node."""
+        """MiB of free memory pages of this size on the host NUMA node."""
         return (self.total - self.used - self.reserved) * self.size_kb // 1024
 
 
@@ -116,7 +116,8 @@ class NodeCapacity:
 
     @property
     def vcpus_free(self) -> int:
-        """Number of vCPUs that still fit on the node's shared host CPUs."""
+        """Number of further vCPUs that the node's shared host CPUs can have.
+        """
         return self.vcpus - self.vcpus_used
 
     @property
@@ -127,7 +128,10 @@ class NodeCapacity:
 
     @property
     def memory_capacity(self) -> int:
-        """MiB of memory that all guests may have, by the allocation ratio."""
+        """MiB of memory that guests may have in total.
+
+        The allocation ratio is included.
+        """
         return math.floor(self.memory * self.ram_ratio)
 
     @property

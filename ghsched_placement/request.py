@@ -251,9 +251,10 @@ def _list_host_traits(policy: GuestPolicy) -> frozenset[str]:
 
 def get_locality(node: int, other: int | None,
                  socket_of: Mapping[int, int | None]) -> int:
-    """Return the distance between two NUMA nodes of a host: 0, 1 or 2.
+    """Return the distance between two NUMA nodes of a host, from 0 to 2.
 
-    0: same node, 1: another node of the same socket, 2: farther or unknown.
+    It is 0 for the same node, 1 for nodes of the same socket, and 2 for nodes
+    that are farther apart or unknown.
 
     :param node: first host NUMA node.
     :param other: second host NUMA node; None if unknown.

@@ -327,7 +327,9 @@ def to_json(levels: Levels) -> str:
 def from_json(text: str) -> dict[Key, Level]:
     """Parse the bandwidth service levels of a host's servers from JSON.
 
-    The result is empty if the text is malformed.
+    A service level says how much bandwidth a server got in a month, and how
+    long it was short of its guarantee. The result is empty if the text is
+    malformed.
     """
     return wire.parse_record(text, VERSION, _parse_levels) or {}
 

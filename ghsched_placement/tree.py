@@ -177,7 +177,7 @@ def make_inventory(total: int, reserved: int = 0,
                    step: int = 1) -> dict[str, int | float]:
     """Return an inventory record in the form of Placement's API.
 
-    :param step: number that each allocated amount must be a multiple of.
+    :param step: number of which each allocated amount must be a multiple.
     """
     return {
         'total': total, 'reserved': reserved, 'min_unit': 1,
@@ -298,7 +298,8 @@ def get_counted_amounts(host: HostDescription,
     """Return how many L3 ways and how much real-time CPU time a node offers.
 
     :param node: number of the host NUMA node.
-    :returns: total amount and smallest amount to request, by resource class.
+    :returns: offered amount and smallest amount that a guest can request, by
+        resource class.
     """
     return {names.L3_WAYS: (host.l3_ways.get(node, 0), host.l3_ways_least),
             names.RT_CPU_PERMILLE: (host.rt_permille.get(node, 0), 1)}

@@ -324,9 +324,9 @@ def _parse_minutes(packed: Sequence[Any]) -> tuple[Minute, ...]:
 
 
 def _parse_amount(value: Any) -> float:
-    """Parse a finite number that is not negative.
+    """Return a value from a record as a number.
 
-    :raises ValueError: for anything else.
+    :raises ValueError: if the number is negative or not finite.
     """
     amount = float(value)
     if not 0 <= amount < math.inf:

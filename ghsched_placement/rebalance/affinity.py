@@ -76,10 +76,10 @@ class Bounds:
     memory: float = math.inf
 
     def can_hold_group(self, group: 'Group') -> bool:
-        """Return whether a group of guests is small enough for these limits.
+        """Return whether a group of guests is within these limits.
 
-        The limits are on the CPUs that the group keeps busy, its number of
-        guests and its memory.
+        The CPUs that the group keeps busy, its number of guests and its memory
+        are limited.
         """
         return (group.load <= self.load and len(group.members) <= self.members
                 and group.memory <= self.memory)
@@ -110,7 +110,7 @@ class Ties:
     def get_strength(self, first: str, second: str) -> float:
         """Return the mean traffic between two guests, in bytes per second.
 
-        It is 0 if the guests have not exchanged traffic lately.
+        The result is 0 if the guests have not exchanged traffic lately.
 
         :param first: UUID of a guest.
         :param second: UUID of another guest.
@@ -282,8 +282,9 @@ def _merge_groups(first: Group, second: Group,
                   known: Mapping[str, Member]) -> Group:
     """Merge two groups of guests into one.
 
-    Load and memory are summed over all members again, so that the sums do not
-    depend on the order of merges.
+    The guests of a group should run on the same host NUMA node. Load and
+    memory are summed over all members again, so that the sums do not depend on
+    the order of merges.
 
     :param known: all guests, by UUID.
     """

@@ -312,7 +312,7 @@ class State:
         return 1 - self.settings.hysteresis
 
     def is_overloaded(self, spot: Spot) -> bool:
-        """Return whether a host NUMA node is still overloaded after the moves.
+        """Return whether a host NUMA node is overloaded after planned moves.
 
         :param spot: host NUMA node.
         """

@@ -64,7 +64,7 @@ class GhschedStrategy(Named, base.BaseStrategy):
 
     @classmethod
     def get_config_opts(cls) -> list[Any]:
-        """Return an empty list: the strategy has no configuration options."""
+        """Return an empty list: this strategy has no configuration options."""
         return []
 
     def pre_execute(self) -> None:
@@ -95,6 +95,6 @@ class GhschedStrategy(Named, base.BaseStrategy):
 
 
 def map_compute_node_uuids(client: clients.Client) -> dict[str, str]:
-    """Return the UUID of each compute node, by hypervisor hostname."""
+    """Return the UUID of each compute node in Nova, by hypervisor hostname."""
     return {str(node['hypervisor_hostname']): uuid
             for uuid, node in client.list_compute_nodes().items()}
