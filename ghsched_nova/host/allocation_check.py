@@ -60,13 +60,15 @@ def check_allocation(policy: GuestPolicy, accounting: Accounting,
                      joins: bool = False) -> None:
     """Refuse a guest whose allocation in Placement differs from its claim.
 
+    The claim is what nova-compute has reserved for the guest on this host.
+
     :param host_nodes: host NUMA node of each guest NUMA node, from the claim.
     :param allocations: ``{provider: {'resources': {class: amount}}}``.
     :param vfs: guest NUMA node and host NUMA node of each claimed VF of the
         policy.
     :param joins: whether the guest can share an existing control group of the
-        host, so that it needs none of its own.
-    :raises Disagreement: naming the first difference.
+        host. Such a guest needs no control group of its own.
+    :raises Disagreement: with the first difference.
     """
     for guest_node, share in policy.get_bandwidth_by_node(accounting).items():
         node = host_nodes[guest_node]
@@ -97,10 +99,13 @@ def check_devices(requests: Iterable[Devices],
                   allocations: Mapping[str, Any]) -> None:
     """Refuse a guest whose claimed devices differ from its allocation.
 
+    nova-compute has claimed PCI devices of the host for the guest. They must
+    be the devices that Placement has allocated.
+
     :param requests: requested, allocated and claimed devices of each PCI
         request.
     :param allocations: ``{provider: {'resources': {class: amount}}}``.
-    :raises Disagreement: naming the first difference.
+    :raises Disagreement: with the first difference.
     """
     total: Counter[str | None] = Counter()
     for one in requests:

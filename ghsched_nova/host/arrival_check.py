@@ -31,8 +31,8 @@ def check_arrival(host: engine.HostEngine, policy: GuestPolicy,
                   host_nodes: Sequence[int]) -> None:
     """Refuse a live migration if this destination cannot enforce the policy.
 
-    Placement has allocated bandwidth and a control group, but does not know of
-    changes of the host since nova-compute's last report.
+    Placement has allocated bandwidth and a control group for the guest. The
+    host may have changed since nova-compute last reported it to Placement.
 
     :param host_nodes: host NUMA node of each guest NUMA node.
     :raises ResctrlUnavailable: if resctrl is no longer available on the host.

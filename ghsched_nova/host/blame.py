@@ -73,12 +73,15 @@ class Investigator:
         default_factory=lambda: threading.BoundedSemaphore(MOST))
 
     def run(self, server: str, prove: bool) -> dict[str, Any]:
-        """Return a report of which guests slow down a server by memory.
+        """Return a report of which guests slow down a server.
+
+        Guests slow down a server if they use memory bandwidth or L3 cache that
+        the server needs.
 
         :param server: UUID of the server.
         :param prove: whether other guests may be capped for a moment, to see
             whether the server gets faster.
-        :raises NotInvestigated: with the reason.
+        :raises NotInvestigated: if the server cannot be investigated.
         """
         if not self._free.acquire(blocking=False):
             raise NotInvestigated(f'{MOST} servers of this host are being '
@@ -95,7 +98,10 @@ class Investigator:
     def _hold_lock(self, prove: bool) -> Iterator[None]:
         """Within this context, no other process caps guests of this host.
 
-        :param prove: whether guests are to be capped; else nothing is locked.
+        An investigation takes this lock before it caps the bandwidth of
+        guests.
+
+        :param prove: whether guests will be capped. If not, nothing is locked.
         """
         if not prove:
             yield
@@ -142,7 +148,11 @@ def make_guests(running: Iterable[desired.Running]) -> Iterator[view.Guest]:
 
 
 def _parse_cells(root: etree._Element) -> tuple[cells.Cell, ...]:
-    """Return the NUMA nodes of a guest; empty if they are malformed."""
+    """Return the NUMA nodes of a guest from its domain XML.
+
+    :param root: root element of the XML.
+    :returns: an empty tuple if the NUMA nodes are malformed.
+    """
     try:
         return cells.parse_cells(root)
     except ValueError:
@@ -151,7 +161,10 @@ def _parse_cells(root: etree._Element) -> tuple[cells.Cell, ...]:
 
 def _make_load_measure(section: Any,
                        guest: view.Guest) -> blame_probe.MeasureLoad:
-    """Return a function that measures the load of one guest."""
+    """Return a function that measures the CPU load and waits of one guest.
+
+    The function returns the load since its previous call.
+    """
     meter = load_meter.LoadMeter(
         load_reader.LoadReader(load_reader.Paths(
             sysfs=Path(section.sysfs_path),

@@ -58,10 +58,11 @@ _ERRORS = (*desired.NOT_DESIRED, fs.GroupError, etree.XMLSyntaxError)
 def hold_trial_lock(root: Path) -> Iterator[None]:
     """Within this context, no other process of this host caps a guest.
 
-    Guests are capped for a moment to see whether another one gets faster.
+    Guests are capped for a moment to see whether another guest gets faster.
 
-    :param root: mount point of resctrl; its lock is another one.
-    :raises NotCapped: if another process does.
+    :param root: mount point of resctrl. The lock is not the one with which
+        resctrl is changed.
+    :raises NotCapped: if another process has the lock.
     """
     try:
         descriptor = os.open(root / 'info', os.O_RDONLY | os.O_CLOEXEC)
@@ -83,11 +84,12 @@ def lower_cap(running: desired.Running,
               nodes: Collection[int]) -> desired.Running:
     """Return a copy of a running domain with a very low bandwidth cap.
 
-    Its guarantee is kept, and so is its policy on other host NUMA nodes.
+    The guarantee of the domain is kept. On other host NUMA nodes its whole
+    policy is kept.
 
-    :param nodes: host NUMA nodes to cap it on: those of the server that is
-        investigated.
-    :raises NotCapped: if its limits are not its own or cannot be lower.
+    :param nodes: host NUMA nodes on which the domain is capped.
+    :raises NotCapped: if the domain shares its control group, or if its cap
+        cannot be lower.
     """
     try:
         found = running.policy
@@ -108,10 +110,12 @@ def lower_cap(running: desired.Running,
 
 def _give_policy(running: desired.Running,
                  nodes: Collection[int]) -> desired.Running:
-    """Return a copy, with a very low cap, of a domain without limits.
+    """Return a copy of a domain without limits, with a very low cap.
 
-    :param nodes: host NUMA nodes to cap it on.
-    :raises NotCapped: if libvirt has given it limits.
+    The cap limits the domain's memory bandwidth.
+
+    :param nodes: host NUMA nodes on which the domain is capped.
+    :raises NotCapped: if libvirt has created the domain's control group.
     """
     tune = running.root.find('cputune')
     if tune is not None and (tune.find('memorytune') is not None
@@ -127,7 +131,9 @@ def _give_policy(running: desired.Running,
 
 
 def _lower_node(policy: NodePolicy) -> NodePolicy:
-    """Lower the cap in a NUMA node's policy as far as its guarantee permits.
+    """Lower the bandwidth cap in the policy of one NUMA node.
+
+    The cap is not lowered below the guarantee.
     """
     return dataclasses.replace(policy, burst=0, maximum=min(
         policy.maximum, max(policy.minimum, CAP_PERCENT)))
@@ -135,7 +141,10 @@ def _lower_node(policy: NodePolicy) -> NodePolicy:
 
 def _with_policy(running: desired.Running,
                  policy: metadata.DomainPolicy) -> desired.Running:
-    """Return a copy of a running domain with another policy in its XML."""
+    """Return a copy of a running domain with another bandwidth policy.
+
+    The policy is stored in the metadata of the domain XML.
+    """
     return desired.Running(running.domain,
                            metadata.write_policy(running.xml, policy))
 
@@ -160,9 +169,9 @@ class Capper:
     _capped: str = ''
 
     def cap(self, uuid: str, nodes: Collection[int]) -> None:
-        """Cap a guest on host NUMA nodes, for a limited time.
+        """Cap a guest's bandwidth on host NUMA nodes, for a limited time.
 
-        :raises NotCapped: with the reason; nothing is changed.
+        :raises NotCapped: if the guest cannot be capped; nothing is changed.
         """
         with self.changing:
             self.release()
@@ -184,7 +193,7 @@ class Capper:
         raise NotCapped(reason)
 
     def release(self) -> None:
-        """Restore the limits of the capped guest; never raises."""
+        """Restore the bandwidth limits of the capped guest; never raises."""
         with self.changing:
             uuid, self._capped = self._capped, ''
             timer, self._timer = self._timer, None
@@ -204,7 +213,7 @@ class Capper:
     def _restore(self, uuid: str) -> None:
         """Enforce the current bandwidth policy of a guest that was capped.
 
-        If it has ended, its control group is removed.
+        If the guest has ended, its control group is removed.
         """
         running = self.find(uuid)
         if running is None or not running.xml:

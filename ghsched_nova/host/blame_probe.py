@@ -69,7 +69,7 @@ class HostProbe:
     _measured_at: float = 0.0
 
     def get_time(self) -> float:
-        """Return seconds of a monotonic clock."""
+        """Return the time of a monotonic clock in seconds."""
         return self.clocks.monotonic()
 
     def wait(self, seconds: float) -> None:
@@ -79,16 +79,16 @@ class HostProbe:
     def cap(self, uuid: str) -> None:
         """Cap a guest on the host NUMA nodes of the investigated server.
 
-        :raises NotCapped: with the reason; nothing is changed.
+        :raises NotCapped: if the guest cannot be capped; nothing is changed.
         """
         self.capper.cap(uuid, self.nodes)
 
     def release(self) -> None:
-        """Restore the limits of the capped guest; never raises."""
+        """Restore the bandwidth limits of the capped guest; never raises."""
         self.capper.release()
 
     def measure(self) -> blame.Sample | None:
-        """Measure bandwidth and load since the previous call.
+        """Measure bandwidth and load of the guests since the previous call.
 
         :returns: None if the investigated server's bandwidth is not known.
         :raises MonitorUnavailable: if the host reports no bandwidth.
@@ -113,11 +113,14 @@ class HostProbe:
             io_wait=waits['io_wait'])
 
     def get_limits(self, uuid: str) -> object:
-        """Return the limits that a guest had in the last measurement."""
+        """Return the bandwidth limits of a guest in the last measurement."""
         return tuple(row.effective for row in self._find(uuid))
 
     def _find(self, uuid: str) -> list[view.GuestNode]:
-        """Return a guest's bandwidth on the investigated server's nodes."""
+        """Return a guest's bandwidth on the investigated server's nodes.
+
+        The bandwidth is that of the last measurement, by host NUMA node.
+        """
         return [row for one in (self._snapshot.guests if self._snapshot
                                 else ())
                 if one.guest.uuid == uuid
@@ -127,16 +130,18 @@ class HostProbe:
 def find_nodes(guest: view.Guest, host: topology.Host) -> frozenset[int]:
     """Return the host NUMA nodes on which a guest's memory is.
 
-    All nodes of the host if its XML names none.
+    If the domain XML of the guest names no node, all nodes of the host are
+    returned.
     """
     bound = {node for cell in guest.cells for node in cell.host_nodes}
     return frozenset(bound or host.l3 or host.control)
 
 
 def _sum_caps(rows: Sequence[view.GuestNode]) -> float | None:
-    """Return the bytes per second that a guest's caps allow in total.
+    """Return the sum of a guest's bandwidth caps in bytes per second.
 
-    None if a NUMA node has no cap.
+    :param rows: bandwidth limits of the guest by host NUMA node.
+    :returns: None if the guest has no cap on one of the nodes.
     """
     caps = [row.effective.rate if row.effective else None for row in rows]
     known = [cap for cap in caps if cap is not None]
@@ -144,9 +149,10 @@ def _sum_caps(rows: Sequence[view.GuestNode]) -> float | None:
 
 
 def _sum_cached(rows: Sequence[view.GuestNode]) -> float | None:
-    """Return how many bytes a guest has in L3 caches; None if unknown.
+    """Return how many bytes of a guest's memory are in L3 caches.
 
-    :param rows: figures of the guest by host NUMA node.
+    :param rows: cache occupancy of the guest by host NUMA node.
+    :returns: None if the occupancy is unknown on one of the nodes.
     """
     known = [row.cached for row in rows if row.cached is not None]
     return float(sum(known)) if known and len(known) == len(rows) else None
@@ -156,9 +162,10 @@ def _find_waits(load: loads.Load | None,
                 server: str) -> Mapping[str, float | None]:
     """Return how long a server waited for CPU, memory and I/O.
 
-    Of its NUMA nodes the longest time counts.
+    If the server has several NUMA nodes, the longest time is returned.
 
-    :returns: time by field of GuestNode; None if unknown.
+    :param load: measured load of the host.
+    :returns: part of the time by kind of wait; None if it is unknown.
     """
     mine = [one for one in (load.guests if load else ())
             if one.guest == server]

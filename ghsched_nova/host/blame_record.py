@@ -79,9 +79,11 @@ class BlameRecord:
 
 
 def read_periods(path: Path) -> tuple[blame_periods.Period, ...]:
-    """Read a host's measurements of the last minutes from a file.
+    """Read what a host measured in the last minutes from a file.
 
-    Empty if the file cannot be read.
+    nova-compute adds a period to the file with each of its reports.
+
+    :returns: an empty tuple if the file cannot be read.
     """
     try:
         with open(path, encoding='utf-8') as stream:

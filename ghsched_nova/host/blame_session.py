@@ -46,25 +46,28 @@ class Probe(Protocol):
     """A server on its host."""
 
     def get_time(self) -> float:
-        """Return seconds of a monotonic clock."""
+        """Return the time of a monotonic clock in seconds."""
 
     def wait(self, seconds: float) -> None:
         """Sleep for some seconds."""
 
     def measure(self) -> blame.Sample | None:
-        """Measure since the previous call; None if the result is unknown."""
+        """Measure bandwidth and load of the guests since the previous call.
+
+        :returns: None if the investigated server's bandwidth is not known.
+        """
 
     def get_limits(self, uuid: str) -> object:
-        """Return the limits that a guest had in the last measurement."""
+        """Return the bandwidth limits of a guest in the last measurement."""
 
     def cap(self, uuid: str) -> None:
-        """Cap a guest's bandwidth until :meth:`release`.
+        """Cap a guest's bandwidth until :meth:`release` is called.
 
-        :raises NotCapped: with the reason; nothing is changed.
+        :raises NotCapped: if the guest cannot be capped; nothing is changed.
         """
 
     def release(self) -> None:
-        """Restore the limits of the capped guest; never raises."""
+        """Restore the bandwidth limits of the capped guest; never raises."""
 
 
 @dataclass
@@ -86,6 +89,9 @@ class Session:
     def run(self, prove: bool) -> blame.Evidence:
         """Return the evidence of which guests slow down the server.
 
+        Guests slow down a server if they use memory bandwidth or L3 cache that
+        the server needs.
+
         :param prove: whether other guests may be capped for a moment, to see
             whether the server gets faster.
         """
@@ -106,9 +112,9 @@ class Session:
             blame.compute_load(samples), self._tried, tuple(samples))
 
     def _observe(self) -> list[blame.Sample]:
-        """Measure the server and other guests for some seconds.
+        """Measure the server and the other guests for some seconds.
 
-        :returns: samples.
+        :returns: one sample per measurement.
         """
         self.probe.measure()
         found = []
@@ -121,9 +127,11 @@ class Session:
 
     def _try_suspects(self, candidates: Sequence[str],
                       deadline: float) -> None:
-        """Cap suspected guests in turn until one is proven to disturb.
+        """Cap suspected guests one by one, to see who slows down the server.
 
-        :param candidates: UUIDs of suspected guests.
+        Stops as soon as one guest is proven to slow down the server.
+
+        :param candidates: UUIDs of the suspected guests.
         :param deadline: time at which to stop.
         """
         before = self._measure_window()
@@ -148,9 +156,9 @@ class Session:
                   ) -> blame.Sample | None:
         """Cap a suspected guest once; record whether the server gets faster.
 
-        :param before: sample from just before.
-        :returns: sample from just after.
-        :raises NotCapped: if the suspect cannot be capped.
+        :param before: measurement from just before the cap.
+        :returns: measurement from just after the cap.
+        :raises NotCapped: if the suspected guest cannot be capped.
         """
         free = self.probe.get_limits(suspect)
         self.probe.cap(suspect)
@@ -174,17 +182,27 @@ class Session:
 
     def _is_steady(self, suspect: str, before: blame.Sample | None,
                    after: blame.Sample | None) -> bool:
-        """Whether a guest moves as much memory after a cap as before it."""
+        """Whether a guest uses as much bandwidth after a cap as before it.
+
+        If not, its load has changed, and the trial with the cap proves
+        nothing.
+        """
         return before is not None and after is not None and (
             blame_trials.is_steady(before.rates.get(suspect, 0.0),
                                    after.rates.get(suspect, 0.0)))
 
     def _has_figure(self, sample: blame.Sample | None) -> bool:
-        """Whether a sample has a measurement of the investigated server."""
+        """Whether a sample has a measurement of the server's speed.
+
+        The server is the one whose slowdown is investigated.
+        """
         return bool(sample and sample.compute_figure(self.server))
 
     def _is_active(self, suspect: str, sample: blame.Sample | None) -> bool:
-        """Whether a guest uses at least half of its usual bandwidth."""
+        """Whether a guest uses at least half of its usual bandwidth.
+
+        A cap on an idle guest would prove nothing.
+        """
         return sample is None or sample.rates.get(suspect, 0.0) >= (
             self._usual.get(suspect, 0.0) / 2)
 
@@ -193,9 +211,9 @@ class Session:
         self.probe.measure()
 
     def _measure_window(self) -> blame.Sample | None:
-        """Wait until a changed cap has an effect, then measure.
+        """Wait until a changed cap has an effect, then measure all guests.
 
-        :returns: sample.
+        :returns: None if the investigated server's bandwidth is not known.
         """
         self._settle()
         self.probe.wait(WINDOW_S)
@@ -203,11 +221,12 @@ class Session:
 
     def _make_trial(self, *samples: blame.Sample | None
                     ) -> blame_trials.Trial | None:
-        """Return the server's figures before, during and after a cap.
+        """Return how fast the server was before, during and after a cap.
 
-        None if a figure is unknown, or has changed for another reason.
-
-        :param samples: samples before, during and after the cap.
+        :param samples: measurements before, during and after the cap on
+            another guest.
+        :returns: None if the speed is unknown, or if it differs before and
+            after the cap.
         """
         figures = [sample.compute_figure(self.server) if sample else None
                    for sample in samples]
@@ -220,9 +239,11 @@ class Session:
                                   _compute_growth(*samples))
 
     def _count_failure(self, suspect: str) -> None:
-        """Count a cap that was undone early; give a guest up after several.
+        """Count a cap on a guest that something else has undone too early.
 
-        :raises NotCapped: if the guest is given up.
+        After several such failures the guest is not capped any more.
+
+        :raises NotCapped: if the guest is not to be capped any more.
         """
         count = self._failures[suspect] = self._failures.get(suspect, 0) + 1
         if count >= FAILURES:
@@ -231,9 +252,10 @@ class Session:
 
     def _add_effects(self, suspects: Iterable[blame.Suspect]
                      ) -> Iterable[blame.Suspect]:
-        """Yield suspected guests with the effects of their caps.
+        """Yield the suspected guests, each with the effect of its cap.
 
-        A guest that was not capped has the reason.
+        The effect is how much faster the server was while the guest was
+        capped. Guests that could not be capped get the reason.
         """
         for one in suspects:
             yield dataclasses.replace(
@@ -246,7 +268,8 @@ def _compute_growth(before: blame.Sample | None, during: blame.Sample | None,
                     after: blame.Sample | None) -> float | None:
     """Return how much more L3 cache a server had while a guest was capped.
 
-    As a part of its cache before and after; None if unknown.
+    :returns: growth relative to the mean of before and after the cap; None if
+        the cache occupancy is unknown.
     """
     cached = [one.cached if one else None for one in (before, during, after)]
     if not all(cached):

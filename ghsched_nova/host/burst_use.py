@@ -52,6 +52,8 @@ class BurstUse:
     @property
     def records(self) -> Mapping[int, burst_record.Record]:
         """Burst statistics of each host NUMA node whose guests may use bursts.
+
+        A burst is bandwidth above a guest's guarantee.
         """
         kept = conf.make_tree_config(self._section).bursts
         return {node: record for node, record in self._records.items()
@@ -59,15 +61,18 @@ class BurstUse:
 
     @property
     def offered_percent(self) -> dict[int, int]:
-        """Percent of bandwidth offered for bursts, by host NUMA node.
+        """Percent of each host NUMA node's bandwidth to offer for bursts.
 
-        A burst is bandwidth above a guest's guarantee.
+        A burst is bandwidth above a guest's guarantee. The percentage is
+        derived from how much guests have used.
         """
         return {node: record.offered for node, record in self.records.items()}
 
     def record_bursts(self, snapshot: view.Snapshot | None,
                       now: float) -> None:
         """Add one measurement of burst use to the records; never raises.
+
+        A burst is bandwidth above a guest's guarantee.
 
         :param snapshot: the measured bandwidth; None if nothing was measured.
         :param now: seconds since 1970.
@@ -86,7 +91,9 @@ class BurstUse:
 
     def _add_to_records(self, measured: Mapping[int, burst_record.Period],
                         hour: int) -> None:
-        """Add the burst use of NUMA nodes to their records, and save them.
+        """Add burst use of host NUMA nodes to their records, and save these.
+
+        A burst is bandwidth above a guest's guarantee.
 
         :param measured: burst use by host NUMA node.
         :param hour: hours since 1970.
@@ -117,10 +124,11 @@ def list_measured_periods(
 ) -> dict[int, burst_record.Period]:
     """Return the measured burst use of each NUMA node with a burst pool.
 
-    A burst pool is bandwidth that is reserved for short peaks of guests. A
-    value measured for several nodes together is skipped. Guarantees that
-    exceed the bandwidth outside the pool reduce the pool: guests that started
-    before the pool was configured have such guarantees.
+    A burst is bandwidth above a guest's guarantee. A burst pool is the part of
+    a node's bandwidth that is reserved for bursts of all its guests. Guests
+    that started before the pool was configured may have guarantees inside the
+    pool, which make the pool smaller. A value that was measured for several
+    nodes together is skipped.
     """
     found = {}
     for row in snapshot.nodes:
@@ -138,9 +146,9 @@ def list_measured_periods(
 
 def list_burst_shares(guests: Iterable[view.GuestUsage], node: int,
                       capacity: int | None) -> list[burst.Share] | None:
-    """Return how much each guest may and does burst on a NUMA node.
+    """Return each guest's allowed and used burst on a host NUMA node.
 
-    A guest bursts when it uses more bandwidth than its guarantee.
+    A burst is bandwidth above a guest's guarantee.
 
     :param node: the host NUMA node.
     :param capacity: bytes per second that the node can deliver.

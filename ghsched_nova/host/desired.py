@@ -89,7 +89,7 @@ class Running:
 
     @property
     def needs_control_group(self) -> bool:
-        """Whether a domain's bandwidth policy requires a control group.
+        """Whether a domain's policy requires a resctrl control group.
 
         :raises MetadataError: if the policy cannot be read.
         """
@@ -98,9 +98,9 @@ class Running:
 
     @property
     def reserves_l3_ways(self) -> bool:
-        """Whether a domain's policy reserves L3 cache ways.
+        """Whether a domain's policy reserves L3 cache ways for the domain.
 
-        False if the policy cannot be read.
+        The value is False if the policy cannot be read.
         """
         try:
             return (self.policy is not None
@@ -120,9 +120,10 @@ class Running:
     def needs_monitoring_group(self) -> bool:
         """Whether this domain needs a monitoring group of its own.
 
-        A domain with a control group is measured in that group. libvirt
-        creates a monitoring group for <monitor> in <memorytune>, but does not
-        restore a removed one, so True is returned for such a domain as well.
+        The bandwidth of a domain with a control group is measured in that
+        group. If the domain XML has a <monitor> in <memorytune>, libvirt
+        creates a monitoring group at the start, but does not restore a removed
+        one. The value is therefore True for such a domain as well.
 
         :raises MetadataError: if the policy cannot be read.
         """
@@ -132,7 +133,8 @@ class Running:
     def sharing(self) -> Sharing | None:
         """Name and Placement traits of the control group that a domain shares.
 
-        None if the domain shares no group or its policy cannot be read.
+        The value is None if the domain shares no control group, or if its
+        policy cannot be read.
         """
         try:
             found = self.policy
@@ -149,7 +151,10 @@ class Running:
 
     @property
     def shared_group(self) -> str:
-        """Name of the control group that a domain shares; empty if none."""
+        """Name of the control group that a domain shares with other domains.
+
+        The name is empty if the domain shares no control group.
+        """
         return self.sharing.group if self.sharing else ''
 
     def passthrough(self) -> tuple[str, ...]:
@@ -160,7 +165,8 @@ class Running:
 def parse_running_domain(xml: str, number: int = -1) -> Running:
     """Return a domain's identity and XML as an object, from its libvirt XML.
 
-    :param xml: XML of the domain, which need not run.
+    The domain may also be stopped.
+
     :param number: libvirt's ID of the running domain; -1 if it does not run.
     """
     root = document.parse_element(xml)
@@ -171,14 +177,18 @@ def parse_running_domain(xml: str, number: int = -1) -> Running:
 
 
 def may_have_policy(xml: str) -> bool:
-    """Whether a domain XML may have a bandwidth policy; a fast text search."""
+    """Whether a domain XML may contain a bandwidth policy.
+
+    This is a fast search in the text. A domain for which it is False has no
+    policy.
+    """
     return metadata.NAMESPACE in xml
 
 
 def map_shared_groups(domains: Iterable[Running]) -> dict[str, Sharing]:
     """Return the shared control group of each domain, by domain UUID.
 
-    Domains without a shared control group are left out.
+    Domains that share no control group are left out.
     """
     found = {domain.domain.uuid: domain.sharing for domain in domains}
     return {uuid: one for uuid, one in found.items() if one is not None}
@@ -207,7 +217,7 @@ def make_desired_group(host: resctrl_host.ResctrlHost, running: Running,
 
     :param host: bandwidth control capabilities of the host.
     :param group_sizes: number of running domains by shared control group.
-    :raises NOT_DESIRED: if the policy cannot be read or not be enforced.
+    :raises NOT_DESIRED: if the policy cannot be read or cannot be enforced.
     """
     policy = running.policy
     if policy is None:
@@ -278,7 +288,7 @@ def make_default_group(host: resctrl_host.ResctrlHost, running: Running,
                        maximum: int) -> model.Guest | None:
     """Return the control group that caps a domain without a policy.
 
-    All such domains share this group.
+    All domains without a policy share this group.
 
     :param maximum: cap in percent of bandwidth, for all such domains together.
     :returns: None if the domain's XML asks for a control group of its own.
@@ -301,11 +311,13 @@ def _find_group_maker(root: etree._Element
                       ) -> tuple[model.Maker, frozenset[int] | None]:
     """Return who creates a domain's control group, and for which vCPUs.
 
-    libvirt creates the group if the domain XML has a fitting <memorytune>,
-    else ghsched does. Since 12.8 libvirt applies a <memorytune> without vcpus
-    to the whole process (docs/formatdomain, "CPU Tuning").
+    libvirt creates the group if the domain XML has a matching <memorytune>,
+    otherwise nova-compute creates it. Since 12.8 libvirt applies a
+    <memorytune> without vcpus to the whole process (docs/formatdomain, "CPU
+    Tuning").
 
-    :returns: None in place of the vCPUs for all of them.
+    :returns: the maker, and the vCPUs; None in place of the vCPUs means all
+        vCPUs.
     """
     tunes = [tune for tune in root.findall('cputune/memorytune')
              if tune.find('node') is not None]

@@ -63,7 +63,8 @@ class DomainXml:
                       host_nodes: Sequence[int]) -> str:
         """Write a guest's bandwidth policy and limits into a domain XML.
 
-        The limits are a ``<memorytune>``, the policy is part of the metadata.
+        The limits are written as ``<memorytune>``. The policy is written into
+        the metadata.
 
         :param xml: domain XML as Nova made it.
         :param host_nodes: host NUMA node of each guest NUMA node.
@@ -91,8 +92,8 @@ class DomainXml:
                            host_nodes: Sequence[int]) -> str:
         """Write a guest's bandwidth policy into a domain XML, without limits.
 
-        Used if the host cannot enforce the policy now. nova-compute creates
-        the guest's control group with the first report at which the host can.
+        This is used if the host cannot enforce the policy now. nova-compute
+        creates the guest's control group as soon as the host can enforce it.
 
         :param xml: domain XML as Nova made it.
         :param host_nodes: host NUMA node of each guest NUMA node.
@@ -104,7 +105,7 @@ class DomainXml:
                      host_nodes: Sequence[int]) -> metadata.DomainPolicy:
         """Return the bandwidth policy to store in a guest's metadata.
 
-        It also names the guest's host NUMA nodes.
+        The metadata also name the guest's host NUMA nodes.
 
         :param host_nodes: host NUMA node of each guest NUMA node.
         """
@@ -119,11 +120,12 @@ class DomainXml:
     def update_memorytune(self, xml: str) -> str:
         """Update the bandwidth limits in a domain XML to its current policy.
 
-        The limits are a ``<memorytune>``, the policy is in the metadata.
+        The limits are in ``<memorytune>``, the policy is in the metadata.
 
-        :returns: the same text if ``<memorytune>`` is up to date, or if
+        :returns: the unchanged text if ``<memorytune>`` is up to date, or if
             libvirt does not create the control group.
-        :raises NOT_DESIRED: if the policy cannot be read or not be enforced.
+        :raises NOT_DESIRED: if the policy cannot be read or cannot be
+            enforced.
         """
         domain = metadata.read_policy(xml)
         if domain is None or not domain.policy.needs_control_group:
@@ -140,14 +142,15 @@ class DomainXml:
                       host_nodes: Sequence[int]) -> str:
         """Add PCI addresses that show a guest the NUMA nodes of its devices.
 
-        Under ``preferred``, if one device cannot be placed, the XML is
-        returned as Nova made it.
+        With the policy ``preferred``, the XML is returned unchanged if one of
+        the devices cannot be placed.
 
-        :param devices: the guest's claimed passthrough devices. The node of
-            any other, such as an accelerator of Cyborg, is read from sysfs.
+        :param devices: the guest's claimed passthrough devices. The NUMA node
+            of any other device, such as an accelerator of Cyborg, is read from
+            sysfs.
         :param host_nodes: host NUMA node of each guest NUMA node.
-        :raises DeviceNumaError: under ``required``, with each device that
-            cannot be placed, and the reason.
+        :raises DeviceNumaError: with the policy ``required``, if a device
+            cannot be placed.
         """
         if policy.device_numa == device_numa.NONE:
             return xml
@@ -179,7 +182,8 @@ class DomainXml:
                       ) -> list[device_numa.Device]:
         """Return the passthrough devices of a domain XML, claimed ones first.
 
-        The node of devices that Nova has not claimed is read from sysfs.
+        Claimed devices are those that Nova assigned to the guest. The host
+        NUMA node of all other devices is read from sysfs.
         """
         there = device_numa.list_passthrough_addresses(xml)
         known = {device.address for device in claimed}
@@ -189,7 +193,7 @@ class DomainXml:
                   for address in there if address not in known)]
 
     def _libvirt_uses_resctrl(self, detected: bool) -> bool:
-        """Whether libvirt creates guests' control groups; else ghsched does.
+        """Whether libvirt, not nova-compute, creates guests' control groups.
 
         :param detected: whether libvirt can use resctrl on this host; used if
             ``[ghsched]memorytune_attributes`` is ``auto``.

@@ -58,6 +58,9 @@ def measure_schemata(root: Path, lines: Sequence[str],
                      domain: int) -> Mapping[str, rounding.Readings]:
     """Measure how the kernel rounds bandwidth percentages; needs root.
 
+    The kernel may enforce another percentage than the one that was written to
+    a schemata line.
+
     :param root: mount point of resctrl.
     :param lines: names of the schemata lines.
     :param domain: resctrl domain to measure in.
@@ -72,7 +75,7 @@ def _list_foreign_groups(root: Path, names: frozenset[str],
     """Return the resctrl control groups that other software has created.
 
     :param names: names of all control groups.
-    :param known: groups of domains without a policy.
+    :param known: groups of domains without a bandwidth policy.
     """
     return frozenset(
         name for name in naming.list_foreign_groups(names) | (known & names)
@@ -81,14 +84,20 @@ def _list_foreign_groups(root: Path, names: frozenset[str],
 
 def _reconcile_as_root(root: Path, run_path: Path,
                        wanted: model.Wanted) -> reconciling.Report:
-    """Bring resctrl to the desired state by the privileged helper."""
+    """Bring the host's resctrl groups to the desired state, as root.
+
+    The privileged helper of nova-compute makes the changes.
+    """
     report: reconciling.Report = _privileged().reconcile(
         root, run_path, wanted)
     return report
 
 
 def _ignore_repairs(_kinds: Iterable[str]) -> None:
-    """Do nothing; the default callback for the changes of a reconciliation."""
+    """Do nothing with the kinds of changes that a reconciliation made.
+
+    This is the default callback of :meth:`HostEngine.reconcile`.
+    """
 
 
 #: Reasons why policies are not enforced, and the actions taken.
@@ -131,9 +140,9 @@ class HostEngine(host_facts.HostFacts):
 
     def describe(
             self, stopped: Sequence[desired.Running] = ()) -> HostDescription:
-        """Return a description of the host's bandwidth control for Placement.
+        """Return what bandwidth control this host has, to report to Placement.
 
-        Empty without resctrl. Changed capabilities are logged.
+        The result is empty if resctrl is not available. Changes are logged.
 
         :param stopped: stopped domains, which may share groups once started.
         """
@@ -213,7 +222,7 @@ class HostEngine(host_facts.HostFacts):
         return bool(report.actions)
 
     def _reconcile_with_all(self, running: desired.Running) -> bool:
-        """Enforce all guests' bandwidth policies because one was started."""
+        """Enforce all guests' policies because one guest was started."""
         problems, actions = self._reconcile_running(running)
         for problem in problems:
             if problem.guest == running.domain.uuid:
@@ -230,7 +239,7 @@ class HostEngine(host_facts.HostFacts):
                           ) -> tuple[model.Wanted, list[model.Problem]]:
         """Return the resctrl state that the host should have.
 
-        Also returns the policies that cannot be enforced.
+        The second result lists the policies that the host cannot enforce.
 
         :param running: all running domains.
         :param before: names of the groups from before the domains were listed.
@@ -253,7 +262,7 @@ class HostEngine(host_facts.HostFacts):
 
     def _get_cache(self, host: resctrl_host.ResctrlHost | None,
                    guests: Iterable[model.Guest]) -> Cache | None:
-        """Return the host's L3 caches; None unless guests use L3 ways."""
+        """Return the host's L3 caches; None if no guest reserves L3 ways."""
         if not self._partitioned and not any(guest.ways for guest in guests):
             return None
         try:
@@ -265,7 +274,7 @@ class HostEngine(host_facts.HostFacts):
                              ) -> tuple[resctrl_host.ResctrlHost | None,
                                         list[model.Guest],
                                         list[model.Problem]]:
-        """Return host, desired resctrl groups and unenforceable policies."""
+        """Return host, required resctrl groups and unenforceable policies."""
         group_sizes = desired.count_group_domains(running)
         guests: list[model.Guest] = []
         problems: list[model.Problem] = []
@@ -295,7 +304,7 @@ class HostEngine(host_facts.HostFacts):
         """Enforce all guests' bandwidth policies; remove unused groups.
 
         :param repaired: called with the kinds of the changes made.
-        :returns: unenforced policies, with the reasons.
+        :returns: policies that are not enforced, with the reasons.
         """
         with self._reconciling:     # an older call must not replace not_held
             problems, actions = self._reconcile_running()
@@ -309,7 +318,7 @@ class HostEngine(host_facts.HostFacts):
         """Enforce all running guests' bandwidth policies.
 
         :param known: a running guest that libvirt may list with old data.
-        :returns: problems and changes.
+        :returns: policies that are not enforced, and the changes made.
         """
         with self._reconciling:
             # Groups first: a group is made after its guest was started.
@@ -336,7 +345,7 @@ class HostEngine(host_facts.HostFacts):
             return (*problems, *report.problems), report.actions
 
     def release_group(self, uuid: str) -> None:
-        """Remove or update a stopped guest's control group; never raise."""
+        """Remove or update a stopped guest's control group; never raises."""
         groups = self.groups()
         if (self._partitioned or naming.render_monitor_path(uuid) in groups
                 or any(map(naming.is_shared_group, groups))):
@@ -362,7 +371,7 @@ class HostEngine(host_facts.HostFacts):
 
     def can_join(self, policy: GuestPolicy,
                  host_nodes: Sequence[int]) -> bool:
-        """Whether a guest can share a control group that this host has."""
+        """Whether a guest can share an existing control group of this host."""
         nodes = host_nodes[:len(policy.nodes)]
         return (
             self.shares
@@ -373,7 +382,7 @@ class HostEngine(host_facts.HostFacts):
 
     def count_group_guests(self, uuid: str, policy: GuestPolicy,
                            host_nodes: Sequence[int]) -> int:
-        """Count the guests of a shared control group, including this one.
+        """Count the guests of a shared control group, including this guest.
 
         :param uuid: UUID of this guest.
         """
@@ -386,7 +395,7 @@ class HostEngine(host_facts.HostFacts):
     def needs_group(self, running: desired.Running) -> bool:
         """Whether a domain's bandwidth policy requires a resctrl group.
 
-        True if the policy is unreadable. If a cap applies to all guests
+        Returns True if the policy is unreadable. If the host caps guests
         without a policy, a guest that is only measured needs no group of its
         own.
         """
@@ -402,8 +411,8 @@ def _log_unmeasured(report: reconciling.Report,
                     ) -> frozenset[model.Problem]:
     """Log each guest whose bandwidth cannot be measured, once.
 
-    :param known: guests that are logged already.
-    :returns: all guests that cannot be measured.
+    :param known: guests that were logged before.
+    :returns: all guests whose bandwidth cannot be measured.
     """
     found = frozenset(report.unmeasured)
     for problem in sorted(found - known, key=str):
@@ -419,8 +428,8 @@ def _log_overlaps(report: reconciling.Report,
                   ) -> frozenset[model.Problem]:
     """Log each guest whose reserved L3 cache ways another group uses, once.
 
-    :param known: guests that are logged already.
-    :returns: all such guests.
+    :param known: guests that were logged before.
+    :returns: all guests whose reserved ways another group uses.
     """
     found = frozenset(report.overlaps)
     for problem in sorted(found - known, key=str):

@@ -78,9 +78,11 @@ class Mover:
         """Move a running domain to other host NUMA nodes; undo after an error.
 
         :param packed: the move in the wire format of RPC calls.
-        :param claim: claims the new nodes in Nova.
-        :param record: reads the guest's NUMA nodes in Nova's record.
-        :raises NotChanged: with the reason, and what could not be restored.
+        :param claim: function that claims the new nodes in Nova.
+        :param record: function that reads the guest's NUMA nodes in Nova's
+            record.
+        :raises NotChanged: with the reason, and with what could not be
+            restored.
         """
         with self._mark_busy(domain.guest.uuid):
             try:
@@ -98,11 +100,13 @@ class Mover:
                       commit: Callable[[], None], record: Record) -> None:
         """Move a domain to its claimed NUMA nodes and update Nova's record.
 
-        After an error the domain is moved back. Runs inside the claim, so the
-        new nodes stay claimed during a rollback.
+        After an error the domain is moved back. The new nodes stay claimed
+        until then.
 
         :param packed: the move in the wire format of RPC calls.
-        :param commit: writes the new nodes to Nova's record.
+        :param commit: function that writes the new nodes to Nova's record.
+        :param record: function that reads the guest's NUMA nodes in Nova's
+            record.
         """
         request = move_messages.unpack_move(packed)
         try:
@@ -115,11 +119,11 @@ class Mover:
     def _roll_back(self, domain: policy_change.Domain,
                    request: move_messages.Request, record: Record,
                    error: Exception) -> None:
-        """Move a domain back after an error of its move.
+        """Move a domain back to its old NUMA nodes after a failed move.
 
-        If Nova's record already has the new nodes, the move is kept.
+        If Nova's record already has the new nodes, the domain stays there.
 
-        :param error: the error.
+        :param error: error of the move.
         """
         LOG.warning('ghsched: cannot move guest %(name)s to other host NUMA '
                     'nodes, moving it back to its old nodes: %(error)r',
@@ -143,7 +147,7 @@ class Mover:
         raise policy_change.NotChanged(str(error) or repr(error)) from error
 
     def is_moving(self, uuid: str) -> bool:
-        """Whether a guest is being moved between NUMA nodes."""
+        """Whether a guest is being moved between host NUMA nodes now."""
         with self._guard:
             return uuid in self._busy
 
@@ -151,7 +155,8 @@ class Mover:
                                  cells: Sequence[GuestCell]) -> bool:
         """Move a domain to Nova's recorded nodes if its move was interrupted.
 
-        This finishes or undoes the move between host NUMA nodes.
+        A move between host NUMA nodes is interrupted if nova-compute stops. It
+        is finished if Nova's record has the new nodes, and undone otherwise.
 
         :param cells: NUMA nodes of the guest in Nova's record.
         :returns: whether a move of the domain was interrupted.
@@ -230,10 +235,11 @@ class Mover:
             _LIVE | _CONFIG)
 
     def _remove_record(self, domain: policy_change.Domain) -> None:
-        """Remove the note of a finished move from a domain; never raises.
+        """Remove the note of a finished node move from a domain; never raises.
 
-        A note that cannot be removed is harmless: nova-compute's next
-        periodic report removes it.
+        The note is in the domain's metadata while the domain is moved between
+        NUMA nodes. If it cannot be removed, nova-compute's next periodic
+        report removes it.
         """
         try:
             self._write_record(domain, None)

@@ -28,8 +28,8 @@ def render_host_topology(section: Any, xml: str, policy: GuestPolicy,
                          libvirt: tuple[int, ...]) -> str:
     """Return a domain XML that shows the guest the host's NUMA properties.
 
-    These are, among others, the distances of its nodes. The XML is unchanged
-    if the policy does not request that.
+    These are, for example, the distances between the nodes. The XML is
+    returned unchanged if the policy does not request them.
 
     :param section: the ``[ghsched]`` section of the configuration.
     :param host_nodes: host NUMA node of each guest NUMA node.

@@ -36,7 +36,9 @@ LOG = logging.getLogger(__name__)
 def compute_headroom(offered: Sequence[tree.Provider], nodes: Iterable[int],
                      guests: Iterable[str], accounting: Accounting,
                      now: float) -> Headroom | None:
-    """Return the bandwidth and control groups that a host can still allocate.
+    """Return the bandwidth and control groups that a host has free.
+
+    nova-scheduler's index of hosts uses them.
 
     :param offered: last reported resource providers, the compute node first.
     :param nodes: host NUMA nodes.

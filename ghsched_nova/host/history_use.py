@@ -49,7 +49,10 @@ class HistoryUse:
 
     def record_period(self, snapshot: view.Snapshot | None,
                       now: float) -> None:
-        """Add the time since the last report to the record; never raises.
+        """Add bandwidth since the last report to the history; never raises.
+
+        The history has the bandwidth of each guest in each of the last
+        minutes.
 
         :param snapshot: bandwidth since the last report; None if unknown.
         :param now: seconds since 1970.
@@ -75,7 +78,13 @@ class HistoryUse:
 
 def make_period(snapshot: view.Snapshot, start: float,
                 end: float) -> usage_history.Period:
-    """Return the complete bandwidth figures of a period for the history."""
+    """Return the bandwidth of guests and host nodes in a period of history.
+
+    Bandwidth of which a part is unknown is left out.
+
+    :param start: start of the period, in seconds since 1970.
+    :param end: end of the period, in seconds since 1970.
+    """
     known = load_rates.extract_known_bandwidth(snapshot)
     return usage_history.Period(
         start, end,
@@ -90,7 +99,10 @@ def _yield_names(snapshot: view.Snapshot) -> Iterator[tuple[str, str]]:
 
 
 def _read_history(path: Path) -> usage_history.History:
-    """Read the record of a host from a file; empty if it cannot be read."""
+    """Read the bandwidth history of a host's guests from a file.
+
+    The history is empty if the file cannot be read.
+    """
     try:
         return usage_history.from_file(path)
     except FileNotFoundError:

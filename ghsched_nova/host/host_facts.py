@@ -70,12 +70,12 @@ class HostFacts:
         """Return the names of the host's resctrl groups.
 
         These are all control groups, and the monitoring groups that
-        nova-compute created in the kernel's default group. Empty without
-        resctrl.
+        nova-compute created in the kernel's default group. The result is empty
+        if resctrl is not available.
 
-        Call this before listing libvirt's domains: a group is created after
-        its domain has started, so the domain of each returned group is then in
-        that list, unless the domain has stopped.
+        Call this before listing libvirt's domains. A group is created after
+        its domain has started, so each returned group has its domain in that
+        list, unless the domain has stopped.
         """
         names = {name for name in self._list_entries('')
                  if name not in naming.NOT_GROUPS}
@@ -94,9 +94,9 @@ class HostFacts:
     def read_distances(self) -> dict[int, dict[int, int]]:
         """Return the distance of each pair of host NUMA nodes (ACPI SLIT).
 
-        Empty without a SLIT. If ``[ghsched]device_numa_nearest`` is off, only
-        nodes without CPUs are returned, with the distance to the nearest node
-        with CPUs.
+        The result is empty if the host has no SLIT. If
+        ``[ghsched]device_numa_nearest`` is off, only nodes without CPUs are
+        returned, each with the distance to the nearest node with CPUs.
         """
         found = sysfs_files.read_distances(self._sysfs)
         if not self.section.device_numa_nearest:
@@ -113,7 +113,8 @@ class HostFacts:
         return sysfs_files.read_device_node(self._sysfs, address)
 
     def find_nearest_nodes(self) -> dict[int, int]:
-        """Return, by node without CPUs, the nearest NUMA node with CPUs."""
+        """Return the nearest NUMA node with CPUs for each node without CPUs.
+        """
         with_cpus = {node for node, path
                      in sysfs_files.iterate_numa_nodes(self._sysfs)
                      if sysfs_files.read_node_cpus(path)}
@@ -140,7 +141,7 @@ class HostFacts:
 
     @property
     def has_default_cap(self) -> bool:
-        """Whether guests without a policy share a common bandwidth cap."""
+        """Whether guests without a bandwidth policy share a common cap."""
         return bool(self.section.default_bandwidth_max < 100)
 
     @property
@@ -155,5 +156,8 @@ class HostFacts:
 
     @property
     def all_threads(self) -> bool:
-        """Whether control groups contain all QEMU threads, not only vCPUs."""
+        """Whether control groups contain all QEMU threads, not only vCPUs.
+
+        Then the limits also apply to the emulator and I/O threads.
+        """
         return bool(self.section.control_threads == 'all')

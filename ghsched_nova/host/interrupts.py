@@ -53,7 +53,8 @@ class InterruptKeeper:
                          running: Iterable[desired.Running]) -> engine.Report:
         """Report device interrupts that are not on housekeeping CPUs.
 
-        These are CPUs that are not dedicated to guests. No interrupt is moved.
+        Housekeeping CPUs are CPUs that are not dedicated to guests. No
+        interrupt is moved.
         """
         guests = list_steered_guests(running)
         if not guests:
@@ -65,8 +66,8 @@ class InterruptKeeper:
                         running: Iterable[desired.Running]) -> engine.Report:
         """Move device interrupts of running guests to housekeeping CPUs.
 
-        These are CPUs that are not dedicated to guests. Only guests whose
-        policy asks for that are considered.
+        Housekeeping CPUs are CPUs that are not dedicated to guests. Only
+        guests whose policy requests this are considered.
 
         :returns: report of the moved interrupts.
         """
@@ -82,8 +83,8 @@ class InterruptKeeper:
     def reconcile_interrupts(self, running: Iterable[desired.Running]) -> None:
         """Move device interrupts to housekeeping CPUs; never raises.
 
-        Each move is logged. An interrupt that cannot be moved is logged once
-        while that lasts.
+        Housekeeping CPUs are CPUs that are not dedicated to guests. Each move
+        is logged. An interrupt that cannot be moved is logged once.
         """
         try:
             report = self.move_interrupts(running)
@@ -131,9 +132,10 @@ class InterruptKeeper:
 def list_steered_guests(
     running: Iterable[desired.Running],
 ) -> list[model.Guest]:
-    """Return the guests whose policy moves their device interrupts.
+    """Return the guests whose device interrupts must be moved.
 
-    The interrupts belong on the CPUs for housekeeping.
+    The policy of these guests requests that their interrupts are handled by
+    housekeeping CPUs, which are not dedicated to guests.
 
     :returns: these guests, with their passthrough devices.
     """

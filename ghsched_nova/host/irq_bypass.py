@@ -79,12 +79,13 @@ class Facts:
 
 
 def detect_capabilities(facts: Facts) -> frozenset[str]:
-    """Return how a host delivers interrupts to guests without the hypervisor.
+    """Detect by which means interrupts reach guests without the hypervisor.
 
-    A kernel parameter alone is not enough: the hardware must support it, too.
+    A kernel parameter alone is not enough: the hardware must support the means
+    as well.
 
     :param facts: contents of the host's sysfs and procfs files.
-    :returns: names of capabilities.
+    :returns: names of the interrupt bypass capabilities of the host.
     """
     kinds = (_find_gicv4_bypass(facts.log), _detect_intel(facts),
              _detect_amd(facts))
@@ -175,12 +176,15 @@ def _is_on(facts: Facts, parameter: str) -> bool:
 
 
 def _is_off(facts: Facts, parameter: str) -> bool:
-    """Whether a kernel module parameter exists and is off."""
+    """Whether a kernel module parameter exists and is set to off."""
     return facts.parameters.get(parameter, '') in ('N', '0')
 
 
 def _remaps_interrupts(facts: Facts) -> bool:
-    """Whether the host's IOMMU remaps interrupts, by /proc/interrupts."""
+    """Whether the host's IOMMU remaps interrupts.
+
+    This is visible in /proc/interrupts.
+    """
     return ' IR-' in facts.interrupts
 
 
@@ -209,7 +213,10 @@ def _read_text(path: Path) -> str:
 
 
 def _read_kernel_log() -> str:
-    """Return the kernel log if it mentions the Arm GIC; else empty text."""
+    """Return the kernel log of a host with an Arm GIC.
+
+    The text is empty if the log does not mention the GIC or cannot be read.
+    """
     for command in _LOGS:
         try:
             text = subprocess.run(

@@ -58,7 +58,10 @@ class LoadUse:
 
     @property
     def load(self) -> load.Load | None:
-        """Last measured load of the host's NUMA nodes, or None."""
+        """Last measured load of the host's NUMA nodes.
+
+        The value is None if nothing was measured.
+        """
         return self._meter.load if self._meter is not None else None
 
     def add_to_stats(self, resources: dict[str, Any],
@@ -66,11 +69,12 @@ class LoadUse:
                      snapshot: view.Snapshot | None) -> dict[str, Any]:
         """Add the load of NUMA nodes to a compute node's stats; never raises.
 
-        The stats are left unchanged if load cannot be measured.
+        The stats are unchanged if the load cannot be measured.
 
         :param resources: result of get_available_resource() of Nova's driver.
         :param running: all running domains.
-        :param snapshot: bandwidth measured by resctrl; None without resctrl.
+        :param snapshot: bandwidth measured by resctrl; None if resctrl is not
+            available.
         :returns: the same ``resources``.
         """
         try:

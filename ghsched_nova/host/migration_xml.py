@@ -32,10 +32,11 @@ from ghsched_nova.resctrl import resolve
 def check_domain_numbering(host: resctrl_host.ResctrlHost) -> None:
     """Refuse a host whose resctrl domains are not numbered as its NUMA nodes.
 
-    In a live migration the source writes NUMA node numbers into memorytune,
-    because it does not know the resctrl domains of the destination.
+    In a live migration, the source host writes numbers of NUMA nodes into
+    ``<memorytune>``, because it does not know the resctrl domains of the
+    destination.
 
-    :raises PolicyNotHeld: naming the NUMA node and its resctrl domains.
+    :raises PolicyNotHeld: with the NUMA node and its resctrl domains.
     """
     for node, domains in host.domains_by_node.items():
         if tuple(domains) != (node,):
@@ -46,13 +47,14 @@ def check_domain_numbering(host: resctrl_host.ResctrlHost) -> None:
 
 
 def map_host_nodes(xml: str, migrate_data: Any) -> dict[int, int]:
-    """Return the destination's host NUMA node for each of the source's.
+    """Map each host NUMA node of a guest's source to one of the destination.
 
-    Empty for a guest without a policy, or without NUMA nodes.
+    This is needed in a live migration. The result is empty for a guest without
+    a policy, or without NUMA nodes.
 
     :param xml: the domain XML of the running guest.
-    :param migrate_data: Nova's LibvirtLiveMigrateData; ``cell_pins`` of its
-        ``dst_numa_info`` has the destination's nodes by guest NUMA node.
+    :param migrate_data: Nova's LibvirtLiveMigrateData. Its ``dst_numa_info``
+        has the destination's nodes by guest NUMA node, in ``cell_pins``.
     """
     if ('dst_numa_info' not in migrate_data
             or metadata.read_policy(xml) is None):

@@ -46,7 +46,7 @@ def find_refusals(xml: str, request: move_messages.Request,
                   sysfs: Path = Path('/sys')) -> list[str]:
     """Return the reasons why a domain cannot move to other NUMA nodes.
 
-    Empty if the domain can move.
+    The list is empty if the domain can move.
 
     :param xml: live XML of the domain.
     :param request: the requested move.
@@ -97,7 +97,7 @@ def _describe_differences(root: etree._Element, request: move_messages.Request,
                           allowed: frozenset[int] | None) -> Iterator[str]:
     """Describe how a domain's CPUs and memory differ from Nova's record.
 
-    A domain that differs is not moved.
+    A domain that differs from the record cannot be moved to other NUMA nodes.
 
     :param allowed: host NUMA nodes that the domain's memory may be on; None if
         unknown. They are read from the process, because after a move the live
@@ -144,11 +144,12 @@ def _find_memory_shortages(request: move_messages.Request,
 
 
 def _read_free_memory(cell: GuestCell, node: Path) -> int | None:
-    """Return the free memory in MiB of a host NUMA node for a guest NUMA node.
+    """Return how much free memory a host node has for a guest NUMA node.
 
-    Only pages of the guest node's page size count. None if unknown.
+    Only pages of the guest node's page size count.
 
     :param node: directory of the host NUMA node in sysfs.
+    :returns: free memory in MiB; None if it is unknown.
     """
     pages = node / 'hugepages' / f'hugepages-{cell.page_size}kB'
     try:

@@ -46,8 +46,8 @@ def map_provider_nodes(devices: Iterable[Mapping[str, Any]], tags_of: TagsOf,
                        nodename: str) -> dict[str, int]:
     """Return the host NUMA node of each PCI resource provider, by name.
 
-    Devices of a physical network are omitted, as Nova does not report them to
-    Placement, and so are devices whose NUMA node is unknown.
+    Devices of a physical network are left out, because Nova does not report
+    them to Placement. Devices whose NUMA node is unknown are left out, too.
 
     :param devices: PCI devices as the libvirt driver reports them.
     :param tags_of: function that returns a device's tags in
@@ -99,9 +99,12 @@ class Placer:
                 self.move_below(provider_tree.data(name), parent)
 
     def move_below(self, provider: Any, parent: str) -> None:
-        """Move a resource provider below another one, unless it is there.
+        """Make a resource provider the child of another one in Placement.
 
-        An error of Placement is logged, and the next report retries.
+        Nothing is done if it is the child already. An error of Placement is
+        logged, and the next report retries.
+
+        :param parent: UUID of the other provider.
         """
         if parent in (provider.parent_uuid, self._moved.get(provider.uuid)):
             return

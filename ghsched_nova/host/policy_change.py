@@ -72,7 +72,10 @@ class Domain:
 
     @property
     def stored(self) -> str:
-        """Persistent XML of a libvirt domain, including its secrets."""
+        """Persistent XML of a libvirt domain, including its secrets.
+
+        The persistent XML applies from the next start of the domain.
+        """
         return str(self.guest.get_xml_desc(dump_inactive=True,
                                            dump_sensitive=True))
 
@@ -85,7 +88,10 @@ class Domain:
 
 
 def read_policy(xml: str) -> list[dict[str, Any]] | None:
-    """Return the bandwidth policy in a domain's metadata, or None."""
+    """Return the bandwidth policy in a domain's metadata.
+
+    Returns None if the domain has no policy.
+    """
     domain = metadata.read_policy(xml)
     if domain is None or not domain.policy.needs_control_group:
         return None
@@ -97,8 +103,8 @@ def compute_effective_values(host: engine.HostEngine,
                              guests: int = 1) -> list[dict[str, Any]]:
     """Return the bandwidth limits that this host would enforce for a policy.
 
-    :param guests: number of guests that share the control group; the values
-        are those of the whole group.
+    :param guests: number of guests that share the control group. The limits
+        apply to the whole group.
     :returns: one entry per resctrl domain.
     :raises ResctrlUnavailable: if the host has no bandwidth control.
     :raises PolicyNotHeld: if the host cannot enforce the policy.
@@ -118,14 +124,15 @@ def compute_effective_values(host: engine.HostEngine,
 
 def count_group_guests(host: engine.HostEngine, uuid: str, live: str | None,
                        policy: Sequence[messages.Node]) -> int:
-    """Count the guests that would share a guest's control group.
+    """Count the guests of a guest's control group after a policy change.
 
-    A running guest keeps the kind of group (own or shared) that it was started
-    with.
+    A running guest stays in the kind of group in which it was started: one of
+    its own or a shared one.
 
     :param uuid: UUID of the guest, which is counted, too.
     :param live: live XML of the guest; None if it is stopped.
-    :returns: 1 for a group of the guest's own.
+    :param policy: new bandwidth policy of the guest.
+    :returns: 1 if the guest has a control group of its own.
     :raises MessageError: if the policy is malformed.
     """
     shares = (host.shares if live is None
@@ -156,7 +163,7 @@ def change_policy(host: engine.HostEngine, domain: Domain,
 
     Nothing is written if the domain already has the policy.
 
-    :raises NotChanged: if the policy does not fit the guest, or the host
+    :raises NotChanged: if the policy does not fit the guest, or if the host
         refuses it.
     """
     nodes, host_nodes = messages.unpack_policy(policy)
@@ -204,8 +211,10 @@ def _restore_policy(host: engine.HostEngine, domain: Domain,
                     before: metadata.DomainPolicy, stored: str) -> str:
     """Restore a domain's bandwidth policy after a failed change.
 
+    :param before: policy from before the change.
     :param stored: persistent XML from before the change.
-    :returns: text on what could not be restored; empty if all was restored.
+    :returns: text that says what could not be restored; empty if all was
+        restored.
     """
     steps: Sequence[tuple[str, Callable[[], object]]] = (
         ('the metadata of the domain', lambda: domain.write(before)),

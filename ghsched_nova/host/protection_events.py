@@ -40,8 +40,9 @@ class Notices:
     def notify_changes(self, host: str, reasons: Mapping[str, str]) -> None:
         """Notify about guests that lost or regained bandwidth protection.
 
-        A guest is protected while its policy is enforced. Never raises. The
-        next call retries a notification that cannot be sent.
+        A guest is protected while its bandwidth policy is enforced. This
+        method never raises. The next call retries a notification that cannot
+        be sent.
 
         :param host: name of this compute host.
         :param reasons: reason by UUID of each guest that is not protected.
@@ -57,7 +58,7 @@ class Notices:
     def _send_changes(self, host: str, reasons: Mapping[str, str]) -> None:
         """Send a notification for each guest whose protection changed.
 
-        A guest is protected while its policy is enforced.
+        A guest is protected while its bandwidth policy is enforced.
 
         :param reasons: reason by UUID of each guest that is not protected.
         """

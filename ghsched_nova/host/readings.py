@@ -70,9 +70,10 @@ class Readings:
         self._failure = ''
 
     def get_measured(self) -> _Known:
-        """Return how the kernel rounds percentages, by schemata line.
+        """Return the percentages that each schemata line can really have.
 
-        Measurements from before resctrl was last mounted are left out.
+        The kernel rounds percentages that are written to a line. Measurements
+        from before resctrl was last mounted are left out.
         """
         with self._lock:
             mount = _identify_mount(self._root)
@@ -84,8 +85,9 @@ class Readings:
     def measure_missing(self, host: resctrl_host.ResctrlHost) -> bool:
         """Measure how the kernel rounds bandwidth percentages on a host.
 
-        Each resctrl schemata line is measured once. A failed measurement is
-        logged, and not retried for ``RETRY_S``.
+        The kernel rounds percentages that are written to a schemata line. Each
+        line is measured once. A failed measurement is logged, and not retried
+        for ``RETRY_S``.
 
         :returns: whether all lines of the host are measured.
         """
@@ -162,9 +164,9 @@ class Readings:
 def _validate_readings(shown: object) -> rounding.Readings:
     """Refuse a malformed table of how the kernel rounds percentages.
 
-    It must be a list of 101 items, one for each of 0 to 100 percent.
+    The table must be a list of 101 items, one for each of 0 to 100 percent.
 
-    :raises ValueError: if the value is malformed.
+    :raises ValueError: if the table is malformed.
     """
     if not (isinstance(shown, list) and len(shown) == 101 and all(
             one is None or isinstance(one, int) and 0 <= one <= 100
@@ -175,9 +177,10 @@ def _validate_readings(shown: object) -> rounding.Readings:
 
 
 def _identify_mount(root: Path) -> str:
-    """Return an identifier of the current resctrl mount; empty if unmounted.
+    """Return an identifier of the current mount of resctrl.
 
-    It differs after each mount.
+    Each mount has another identifier. The identifier is empty if resctrl is
+    not mounted.
     """
     try:
         found = os.stat(root / 'info')

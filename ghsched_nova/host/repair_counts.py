@@ -38,9 +38,11 @@ class Repairs:
         self._adding = threading.Lock()
 
     def count_repairs(self, kinds: Iterable[str]) -> None:
-        """Count repairs of guests' resctrl groups in a file; never raise.
+        """Count corrections of guests' resctrl groups in a file; never raises.
 
-        Assigning the kernel's bandwidth counters to groups is not counted.
+        A correction is a repair: something has changed what nova-compute had
+        set. Assigning the kernel's bandwidth counters to groups is not
+        counted.
 
         :param kinds: kinds of the changes made.
         """

@@ -123,7 +123,7 @@ class ThreadKeeper:
 
     @functools.cached_property
     def _irq_bypass(self) -> frozenset[str]:
-        """Interrupt bypass capabilities of this host; cached.
+        """Interrupt bypass capabilities of this host, cached.
 
         With interrupt bypass, interrupts reach guests without the hypervisor.
         """
@@ -133,6 +133,8 @@ class ThreadKeeper:
 
     def render_classes(self, xml: str, policy: GuestPolicy) -> str:
         """Return a domain XML with the thread scheduling classes of a policy.
+
+        A scheduling class is one of the kernel, such as SCHED_FIFO.
 
         :raises PolicyError: if the real-time priority exceeds
             ``[ghsched]realtime_priority_max``.
@@ -146,10 +148,10 @@ class ThreadKeeper:
         return scheduling.render_scheduling(xml, policy.threads)
 
     def reconcile_guest(self, running: desired.Running) -> None:
-        """Set a guest's thread scheduling classes that libvirt did not set.
+        """Set scheduling classes of guest threads that libvirt did not set.
 
-        libvirt does not support SCHED_DEADLINE, and new threads of a real-time
-        thread inherit its class.
+        libvirt does not support SCHED_DEADLINE. New threads of a real-time
+        thread inherit its class, so they must be corrected.
 
         :raises PolicyError: if the kernel refuses a class; the log has the
             reason.
@@ -201,7 +203,7 @@ class ThreadKeeper:
         """Return why the host does not support a thread scheduling class.
 
         :param name: capability, a key of :data:`names.CAPABILITY_TRAITS`.
-        :returns: empty if the host supports the class.
+        :returns: an empty text if the host supports the class.
         """
         if not self._section.realtime_priority_max:
             return '[ghsched]realtime_priority_max is 0'
@@ -215,9 +217,10 @@ class ThreadKeeper:
             return self._probe_class(name)
 
     def _probe_class(self, name: str) -> str:
-        """Return why the kernel refuses a thread scheduling class; cached.
+        """Return why the kernel refuses a thread scheduling class.
 
-        Empty if the kernel accepts the class.
+        The text is empty if the kernel accepts the class. The kernel's answer
+        is cached.
         """
         if name in self._refused:
             return self._refused[name]
@@ -251,9 +254,9 @@ def _has_preempt_rt(sysfs: Path) -> bool:
 
 def list_guests_with_classes(
         running: Iterable[desired.Running]) -> list[model.Guest]:
-    """Return the guests whose threads have configured scheduling classes.
+    """Return the guests whose threads need certain scheduling classes.
 
-    The domain XML names the classes.
+    The domain XML of a guest names the scheduling classes of its threads.
     """
     return [guest for one in running if (
         guest := _read_thread_classes(one)) is not None]
@@ -281,6 +284,8 @@ def _read_thread_classes(running: desired.Running) -> model.Guest | None:
 
 def _find_key(policy: GuestPolicy, priority: int) -> keys.Key:
     """Return the extra spec by which a policy asks for a real-time priority.
+
+    It is named in the error message if the priority is too high.
     """
     threads = policy.threads
     for one, key in ((threads.vcpus, keys.VCPU_PRIORITY),

@@ -56,8 +56,8 @@ class ServiceLevelUse:
                       uncounted: Collection[str], now: float) -> None:
         """Record each server's service level since the last report.
 
-        The service level is what the server got of its bandwidth policy. Never
-        raises.
+        The service level is how much of its guaranteed bandwidth a server
+        really got. This method never raises.
 
         :param snapshot: bandwidth since the last report; None if unknown.
         :param measured: load since the last report; None if unknown.
@@ -91,9 +91,10 @@ class ServiceLevelUse:
 def make_periods(snapshot: view.Snapshot, measured: load.Load | None,
                  not_held: Collection[str], uncounted: Collection[str]
                  ) -> Iterator[tuple[Key, tuple[Owner, Period]]]:
-    """Yield what each server got on each host NUMA node since the last report.
+    """Yield how much bandwidth each server got since the last report.
 
-    Servers without a bandwidth policy are left out.
+    There is one result for each server and host NUMA node. Servers without a
+    bandwidth policy are left out.
 
     :param measured: load since the last report; None if unknown.
     :param not_held: UUIDs of guests whose policy is not enforced.
@@ -121,13 +122,16 @@ def make_periods(snapshot: view.Snapshot, measured: load.Load | None,
 def _make_period(row: view.GuestNode, node: view.NodeUsage | None,
                  busy: float | None, protected: bool,
                  uncounted: bool) -> Period:
-    """Return what a server got on one host NUMA node since the last report.
+    """Return how much bandwidth a server got on one host NUMA node.
+
+    The period is the time since the last report.
 
     :param row: measured bandwidth of the server on the node.
     :param node: measured bandwidth of the node; None if unknown.
     :param busy: load of the server's vCPUs; None if unknown.
     :param protected: whether the server's policy is enforced.
-    :param uncounted: whether Placement has not allocated its guarantee.
+    :param uncounted: whether Placement has not allocated the server's
+        guarantee.
     """
     asked = row.asked
     if asked is None:
@@ -142,7 +146,12 @@ def _make_period(row: view.GuestNode, node: view.NodeUsage | None,
 
 
 def _to_percent(rate: float | None, capacity: int | None) -> float | None:
-    """Convert bytes per second to percent of a capacity; None if unknown."""
+    """Convert a bandwidth in bytes per second to percent of a capacity.
+
+    :param rate: the bandwidth; None if unknown.
+    :param capacity: the capacity in bytes per second; None if unknown.
+    :returns: None if the bandwidth or the capacity is unknown.
+    """
     if rate is None or not capacity:
         return None
     return round(100 * rate / capacity, 3)
@@ -152,7 +161,7 @@ def _map_cpu_loads(measured: load.Load | None
                    ) -> Mapping[tuple[str, int], float]:
     """Return the load of guests' vCPUs, by guest and host NUMA node.
 
-    If several guest nodes are on one host node, the busiest counts.
+    If several guest NUMA nodes are on one host NUMA node, the busiest counts.
     """
     found: dict[tuple[str, int], float] = {}
     for one in (measured.guests if measured is not None else ()):

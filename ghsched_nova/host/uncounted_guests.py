@@ -42,8 +42,8 @@ def find_unallocated_guests(guests: Mapping[str, metadata.DomainPolicy],
                             accounting: Accounting) -> dict[str, str]:
     """Return the guests whose guarantee Placement has not allocated.
 
-    While a guest migrates away, the migration may be the consumer that has the
-    allocation.
+    While a guest migrates away, its allocation may belong to the migration as
+    the consumer.
 
     :param guests: policy of each running guest, by UUID.
     :param holdings: allocated amounts by consumer, of each provider and
@@ -69,7 +69,7 @@ def _describe_difference(guest: metadata.DomainPolicy,
                          root: str, accounting: Accounting) -> str:
     """Describe how a Placement allocation differs from a guest's policy.
 
-    Empty if they agree.
+    The text is empty if the allocation has all that the policy guarantees.
     """
     try:
         allocation_check.check_allocation(
@@ -83,7 +83,10 @@ def _describe_difference(guest: metadata.DomainPolicy,
 def list_counted_policies(
         running: Iterable[desired.Running],
         accounting: Accounting) -> dict[str, metadata.DomainPolicy]:
-    """Return the policies that Placement must have allocated resources for.
+    """Return the policies for which Placement must have an allocation.
+
+    A policy needs an allocation if it guarantees bandwidth or needs a control
+    group.
 
     :returns: policy by UUID of the guest.
     """
