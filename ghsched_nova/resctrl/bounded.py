@@ -35,9 +35,9 @@ def order_guarantee_writes(
 ) -> model.Plan:
     """Order a plan so that guarantees are lowered before others are raised.
 
-    The kernel refuses a guarantee that makes the sum of all control groups
+    Some kernels refuse a guarantee that makes the sum of all control groups
     exceed the bandwidth. Groups are therefore removed first, and the kernel's
-    default group gets less where guests have guarantees.
+    default group gets a lower guarantee where guests have one.
 
     :param plan: planned changes of resctrl.
     """
@@ -74,9 +74,9 @@ def _split_lowered_values(line: schemata.Line, current: schemata.Schemata
                           ) -> tuple[_Values, _Values]:
     """Split a schemata line's new values into lowered and raised ones.
 
-    :param line: the line to write, with all its new values.
+    :param line: line to write, with all its new values.
     :param current: present schemata of the control group; None if unknown.
-    :returns: the lowered values, and the others.
+    :returns: the lowered values, and all other values.
     """
     found = current.line(line.name) if current else None
     before = dict(found.values) if found else {}
@@ -102,7 +102,8 @@ def _lower_default_guarantee(
 ) -> Iterator[model.Action]:
     """Yield writes that lower the default group's guaranteed bandwidth.
 
-    Only domains in which a guest has a guarantee are written.
+    The default group is the kernel's group for all threads without a control
+    group. Only resctrl domains in which a guest has a guarantee are written.
     """
     for name, reset in wanted.bounded.items():
         line = actual.root.line(name) if actual.root else None
@@ -123,11 +124,11 @@ def _lower_default_guarantee(
 def _find_raised_domains(
     name: str, reset: int, desired: Iterable[resolve.Desired]
 ) -> set[int]:
-    """Return the resctrl domains where a guest needs a raised guarantee.
+    """Return the resctrl domains in which a guest has a guarantee.
 
-    There a guest's value is higher than that of a new control group.
+    There, the value of a guest is higher than that of a new control group.
 
-    :param name: name of the schemata line.
+    :param name: name of the schemata line of guarantees.
     :param reset: value of this line in a new control group.
     :param desired: schemata values of each guest.
     """

@@ -77,7 +77,9 @@ class Cache:
 
     @property
     def prefers_low_ways(self) -> bool:
-        """Whether guests get the lowest free L3 ways first; else the highest.
+        """Whether guests get the lowest free L3 cache ways first.
+
+        Otherwise they get the highest free ways first.
         """
         return bool(
             self.region & self.longest_free_mask & -self.longest_free_mask
@@ -97,12 +99,15 @@ class Cache:
 def read_caches(
     info: Mapping[str, str], root: schemata.Schemata, sysfs: Path, shared: int
 ) -> Cache | None:
-    """Return the L3 caches of a host; None if their ways cannot be allocated.
+    """Return the L3 caches of a host, with the ways that guests can reserve.
+
+    A way is a part of a cache that can be allocated to a control group.
 
     :param info: text of the files below resctrl's info/, by path.
     :param root: schemata of the root group.
     :param sysfs: mount point of sysfs.
     :param shared: minimum number of ways that stay shared by all guests.
+    :returns: None if cache ways cannot be allocated on the host.
     """
     for lines, of_nodes in _LINES:
         top = _INFO[lines[0]]
@@ -137,7 +142,8 @@ def _parse_marked_ways(usage: str, letters: str) -> int:
     control groups in mode exclusive with ``E``.
 
     :param usage: text of info/L3/bit_usage.
-    :returns: bit mask, of all caches together.
+    :param letters: the letters.
+    :returns: bit mask of the marked ways of all caches together.
     """
     return functools.reduce(
         operator.or_, _parse_marked_ways_by_cache(usage, letters).values(), 0
@@ -156,12 +162,13 @@ def _parse_marked_ways_by_cache(usage: str, letters: str) -> dict[int, int]:
 
 
 def find_longest_free_run(mask: int, exclusive: Mapping[int, int]) -> int:
-    """Return the mask of the longest run of L3 ways that no group reserves.
+    """Return the longest run of adjacent L3 ways that no group reserves.
 
     A group reserves ways by its mode ``exclusive``.
 
     :param mask: bit mask of the ways to choose from.
     :param exclusive: bit mask of ways in mode exclusive, by cache.
+    :returns: bit mask of the run.
     """
     return find_longest_bit_run(mask & ~functools.reduce(
         operator.or_, exclusive.values(), 0))
@@ -170,7 +177,8 @@ def find_longest_free_run(mask: int, exclusive: Mapping[int, int]) -> int:
 def choose_guest_ways(free: int, taken: int, shared: int) -> int:
     """Choose the L3 cache ways that guests may reserve for themselves.
 
-    They are at one end of the free ways, away from the ways of devices.
+    The chosen ways are at the end of the free ways that is farther from the
+    ways that devices use.
 
     :param free: bit mask of the free ways, one run.
     :param taken: bit mask of ways that devices write into.
@@ -210,11 +218,11 @@ def compute_unreserved_ways(
 ) -> int:
     """Return the L3 ways of one cache that no control group has reserved.
 
-    Control groups without reserved ways share them.
+    All control groups without reserved ways share these ways.
 
     :param masks: bit mask of exclusive ways on this cache, by control group.
     :param domain: id of the cache.
-    :returns: bit mask.
+    :returns: bit mask of the unreserved ways.
     """
     used = functools.reduce(operator.or_, masks.values(), 0)
     left = cache.mask
@@ -229,7 +237,7 @@ def compute_unreserved_ways(
 def find_longest_bit_run(mask: int) -> int:
     """Return the longest run of adjacent set bits of a mask, as a mask.
 
-    Of runs of equal length, the lowest is returned.
+    If several runs are equally long, the lowest is returned.
     """
     best = 0
     while mask:
@@ -245,13 +253,14 @@ def assign_reserved_masks(
 ) -> dict[str, int]:
     """Assign reserved L3 ways of one cache to control groups.
 
-    A group keeps its present mask if it is valid. If the free ways are not
-    contiguous, all groups get new masks, so that they become contiguous.
+    A group keeps its present ways if they are valid. If the free ways are not
+    contiguous, all groups get new ways, so that the free ways become
+    contiguous.
 
     :param wanted: number of exclusive ways by control group.
     :param current: present bit mask by control group.
-    :returns: bit mask by control group, without groups for which there are not
-        enough ways.
+    :returns: bit mask by control group. A group is left out if there are not
+        enough ways for it.
     """
     kept = dict(_find_valid_masks(cache, wanted, current))
     new = [name for name in sorted(wanted) if name not in kept]
@@ -282,7 +291,9 @@ def _find_valid_masks(
 
 def _add_outermost_masks(cache: Cache, masks: Mapping[str, int],
                          wanted: Mapping[str, int]) -> dict[str, int]:
-    """Assign further control groups the outermost of the free L3 ways.
+    """Assign the outermost of the free L3 ways to further control groups.
+
+    This keeps the remaining free ways contiguous.
 
     :param masks: bit masks of the groups that have one already.
     :param wanted: number of exclusive ways of each further group.
@@ -305,7 +316,9 @@ def _add_outermost_masks(cache: Cache, masks: Mapping[str, int],
 
 
 def _list_candidate_masks(cache: Cache, ways: int) -> list[int]:
-    """Return all bit masks of some adjacent L3 ways, the preferred first.
+    """Return all bit masks of a number of adjacent L3 ways.
+
+    The preferred masks come first.
 
     :param ways: number of ways in each mask.
     """
@@ -316,11 +329,12 @@ def _list_candidate_masks(cache: Cache, ways: int) -> list[int]:
 
 
 def get_group_mask(group: schemata.Schemata, line: str, domain: int) -> int:
-    """Return a control group's bit mask on one L3 cache; 0 if unknown.
+    """Return a control group's bit mask of ways on one L3 cache.
 
     :param group: schemata of the control group.
     :param line: name of the schemata line.
     :param domain: id of the cache.
+    :returns: 0 if the mask is unknown.
     """
     try:
         return (group.values(line, 16) or {}).get(domain, 0)
@@ -331,12 +345,13 @@ def get_group_mask(group: schemata.Schemata, line: str, domain: int) -> int:
 def describe_shared_ways(cache: Cache, domains: Iterable[int],
                          first: schemata.Schemata,
                          second: schemata.Schemata) -> str:
-    """Describe the L3 ways that two control groups share; empty if none.
+    """Describe the L3 cache ways that two control groups share.
 
     :param cache: L3 caches of the host.
     :param domains: ids of the caches to compare.
     :param first: schemata of the first group.
     :param second: schemata of the second group.
+    :returns: an empty text if they share none.
     """
     found = []
     for domain in sorted(domains):
@@ -374,13 +389,15 @@ def list_private_caches(
 
 def make_outermost_mask_key(cache: Cache, mask: int) -> int:
     """Return a sort key of an L3 bit mask that puts the outermost mask first.
+
+    The outermost mask has the ways that are preferred for guests.
     """
     return mask if cache.prefers_low_ways else -mask
 
 
 def _map_private_caches(domains: frozenset[int], sysfs: Path,
                         of_nodes: bool) -> dict[int, tuple[int, ...]]:
-    """Return the L3 caches of each NUMA node that shares none of its caches.
+    """Return the L3 caches of each NUMA node that shares no cache with others.
 
     :param domains: ids of caches in the schemata.
     :param of_nodes: whether these ids are numbers of NUMA nodes.

@@ -42,7 +42,7 @@ _ROOT_TEXT = "the kernel's default group"
 
 def add_mask_writes(plan: model.Plan, actual: model.Actual,
                     wanted: model.Wanted) -> model.Plan:
-    """Add writes of the guests' L3 cache bit masks to a plan for resctrl.
+    """Add writes of the guests' L3 cache ways to a plan for resctrl.
 
     Other control groups lose ways before a guest gets them exclusively.
     """
@@ -85,7 +85,9 @@ def add_mask_writes(plan: model.Plan, actual: model.Actual,
 def _insert_mask_writes(actions: Sequence[model.Action],
                         masks: Sequence[model.Action]
                         ) -> Iterator[model.Action]:
-    """Insert writes of L3 masks into planned changes, before moves of threads.
+    """Insert writes of L3 bit masks into planned changes of resctrl.
+
+    They are inserted in front of the moves of threads.
 
     :param actions: the planned changes.
     :param masks: the writes.
@@ -101,7 +103,7 @@ def _drop_removed_groups(groups: Mapping[str, schemata.Schemata],
     """Return the schemata of control groups that the plan does not remove.
 
     :param groups: schemata by name of the group.
-    :param actions: the planned changes.
+    :param actions: the planned changes of resctrl.
     """
     removed = {action.group for action in actions
                if action.kind == 'remove group'}
@@ -144,7 +146,7 @@ _Masks = dict[int, dict[str, int]]
 def _assign_masks(cache: caches.Cache, groups: Mapping[str, model.Guest],
                   current: Mapping[str, schemata.Schemata]
                   ) -> tuple[_Masks, list[model.Problem]]:
-    """Assign L3 bit masks to control groups; report those that get none.
+    """Assign L3 cache ways, as bit masks, to control groups.
 
     :param groups: a guest of each control group, by name of the group.
     :param current: present schemata of each group.
@@ -168,11 +170,11 @@ def _assign_masks(cache: caches.Cache, groups: Mapping[str, model.Guest],
 def _write_masks(cache: caches.Cache, groups: Mapping[str, model.Guest],
                  current: Mapping[str, schemata.Schemata],
                  masks: _Masks) -> Iterator[model.Action]:
-    """Yield writes of the L3 cache bit masks of the guests' control groups.
+    """Yield writes of the L3 cache ways of the guests' control groups.
 
-    Groups without reserved ways get the remaining ways. They are written
-    first, then the outermost masks, so that no guest gets ways that another
-    group still has.
+    The ways are bit masks. Groups without reserved ways get all ways that are
+    not reserved, and are written first. The outermost reserved masks follow,
+    so that no guest gets ways that another group still has.
 
     :param masks: the bit masks of reserved ways.
     """

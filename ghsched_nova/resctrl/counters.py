@@ -44,11 +44,12 @@ def read_counters(files: fs.Files, root: Path,
                   groups: Iterable[str]) -> model.Counters | None:
     """Return which resctrl groups have the host's bandwidth counters.
 
-    On some hosts there are fewer counters than groups, and they are assigned.
-    None if the kernel counts the bandwidth of every group anyway.
+    On some hosts there are fewer counters than groups, so counters must be
+    assigned to groups.
 
     :param groups: paths of control groups and monitoring groups below the
         resctrl mount point.
+    :returns: None if the kernel counts the bandwidth of every group anyway.
     """
     for resource in _RESOURCES:
         info = root / 'info' / f'{resource}_MON'
@@ -78,9 +79,10 @@ def _parse_counts(text: str) -> Mapping[int, int]:
 def _parse_assignments(
     group: str, text: str
 ) -> dict[model.Counted, frozenset[int]]:
-    """Return the domains in which a resctrl group has a counter, by event.
+    """Return the resctrl domains in which a group has a bandwidth counter.
 
     :param text: lines like ``EVENT:DOMAIN=e;DOMAIN=_``.
+    :returns: domains by group and counted event.
     """
     found: dict[model.Counted, frozenset[int]] = {(group, EVENT): frozenset()}
     for line in text.splitlines():
@@ -96,10 +98,11 @@ def _parse_assignments(
 def add_counter_assignments(
     plan: model.Plan, actual: model.Actual, wanted: model.Wanted
 ) -> model.Plan:
-    """Add assignments of bandwidth counters to guests to a plan for resctrl.
+    """Add assignments of bandwidth counters to a plan for resctrl.
 
-    Groups that the plan creates are left out: the kernel assigns counters to
-    new groups.
+    The counters are assigned to the groups in which guests are measured.
+    Groups that the plan creates are left out, because the kernel assigns
+    counters to new groups.
 
     :param plan: planned changes of resctrl.
     :returns: the extended plan.
@@ -129,9 +132,8 @@ def map_measuring_groups(
 ) -> dict[str, model.Guest]:
     """Return the guest of each resctrl group that measures bandwidth.
 
-    The key is the path of a control group or monitoring group.
-
     :param names: existing groups by name.
+    :returns: guests by path of the control group or monitoring group.
     """
     return {
         model.get_monitoring_group_path(name, guest.domain.uuid)
@@ -162,7 +164,8 @@ class _Ledger:
     def assign_counter(self, group: str, domain: int) -> bool:
         """Assign a bandwidth counter of a resctrl domain to a group.
 
-        If none is free, one is taken from a group that need not be measured.
+        If no counter is free, one is taken from a group that need not be
+        measured.
 
         :returns: False if the domain has no counter left.
         """

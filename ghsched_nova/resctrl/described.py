@@ -104,23 +104,28 @@ class Control:
 
     @property
     def full_value(self) -> Fraction | None:
-        """Schemata value for the whole bandwidth; None for absolute units."""
+        """Schemata value that allows the whole bandwidth.
+
+        The value is None if the schemata line has absolute units.
+        """
         if self.unit != 'all':
             return None
         return Fraction(self.resolution, self.scale)
 
     @property
     def unit_bytes_per_s(self) -> Fraction | None:
-        """Bytes per second of the schemata value 1; None for relative units.
+        """Bytes per second that a schemata value of 1 means.
+
+        The value is None if the schemata line has relative units.
         """
         size = _BYTES_PER_S.get(self.unit)
         return Fraction(size * self.scale, self.resolution) if size else None
 
     @property
     def role(self) -> knobs.Role | None:
-        """Part of a bandwidth policy, e.g. cap, that this control can enforce.
+        """Part of a bandwidth policy that this control enforces, e.g. a cap.
 
-        None if ghsched cannot use the control.
+        The value is None if ghsched cannot use the control.
         """
         if not self.is_linear or _REGION.fullmatch(self.name):
             return None
@@ -137,7 +142,8 @@ class Control:
 def parse_controls(info: Mapping[str, str]) -> tuple[Control, ...]:
     """Return the bandwidth controls that the kernel describes below info/.
 
-    Incomplete or contradictory descriptions are left out.
+    New kernels describe each schemata line in files. Incomplete or
+    contradictory descriptions are left out.
 
     :param info: text of the files below info/, by path.
     """
@@ -216,13 +222,12 @@ def _convert_control(
     controls: Sequence[Control],
     root: schemata.Schemata,
 ) -> knobs.Knob | None:
-    """Convert a control described by the kernel to a bandwidth control.
-
-    None if ghsched cannot use the described control.
+    """Convert a kernel's description of a control to a bandwidth control.
 
     :param found: controls that are in use already.
     :param controls: all descriptions of the resource.
     :param root: schemata of the root group.
+    :returns: None if ghsched cannot use the described control.
     """
     role, reset = control.role, _find_default_value(control, root)
     if role == 'minimum' and (reset is None or reset == control.maximum):
@@ -252,7 +257,7 @@ def _has_same_domains(control: Control, found: Sequence[knobs.Knob],
                       root: schemata.Schemata) -> bool:
     """Whether a described control has the resctrl domains of those in use.
 
-    :param found: controls in use; the first one is compared.
+    :param found: controls in use. Only the first is compared.
     :param root: schemata of the root group.
     """
     lines = [root.line(name) for name in
@@ -264,10 +269,13 @@ def _has_same_domains(control: Control, found: Sequence[knobs.Knob],
 def _find_default_value(
     control: Control, root: schemata.Schemata
 ) -> int | None:
-    """Return a bandwidth control's value in a new group; None if unknown.
+    """Return the value that a bandwidth control has in a new resctrl group.
 
-    A cap starts at its highest value. A guarantee starts at its lowest, or at
-    its highest if the root group has that on all domains.
+    A cap starts at its highest value. A guarantee starts at its lowest value,
+    or at its highest if the root group has that on all domains.
+
+    :param root: schemata of the root group.
+    :returns: None if the value is unknown.
     """
     if control.reset is not None or not control.is_linear:
         return control.reset
@@ -292,7 +300,7 @@ def find_domain_kind(controls: Sequence[Control], line: str
                      ) -> knobs.DomainKind | None:
     """Return whether the domains of a schemata line are L3 caches or nodes.
 
-    None if the kernel does not describe the line.
+    Returns None if the kernel does not describe the line.
     """
     return next((_DOMAIN_KINDS.get(one.scope) for one in controls
                  if one.name == line), None)
@@ -302,8 +310,8 @@ def apply_described_maximum(knob: knobs.Knob, controls: Sequence[Control]
                             ) -> knobs.Knob:
     """Set a bandwidth control's maximum to the one that the kernel describes.
 
-    :param knob: the control; returned unchanged if its maximum is fixed, or if
-        the kernel does not describe it.
+    :param knob: the control. It is returned unchanged if its maximum is fixed,
+        or if the kernel does not describe it.
     """
     control = next((one for one in controls if one.name == knob.line), None)
     if control is None or not knob.power:

@@ -36,7 +36,7 @@ from ghsched_placement import decimals
 
 def detect_dialect(info: Info, root: schemata.Schemata,
                    group_files: Set[str] = frozenset()) -> Dialect | None:
-    """Return which known variant (dialect) of resctrl this host has.
+    """Return which dialect (known variant of resctrl) this host has.
 
     The result contains only the bandwidth controls that the host has.
 
@@ -89,9 +89,9 @@ def _matches_described_cap(
 
 def _make_described_dialect(controls: Sequence[described.Control],
                             root: schemata.Schemata) -> Dialect:
-    """Make a resctrl variant (dialect) from the kernel's own descriptions.
+    """Make a dialect (variant of resctrl) from the kernel's own descriptions.
 
-    It has no controls yet, only the unit of the described cap.
+    The dialect has no controls yet, only the unit of the described cap.
     """
     cap = next(
         (
@@ -113,10 +113,11 @@ def _make_described_dialect(controls: Sequence[described.Control],
 def list_fitting_dialects(
     info: Info, root: schemata.Schemata, group_files: Set[str] = frozenset()
 ) -> list[Dialect]:
-    """Return the resctrl variants (dialects) that fit a host best.
+    """Return the dialects (variants of resctrl) that fit a host best.
 
-    They know the most bandwidth lines of the host. New kernels may have lines
-    that no dialect knows, so an unknown line does not exclude a dialect.
+    They know the largest number of bandwidth lines of the host. A new kernel
+    may have lines that no dialect knows, so an unknown line does not exclude a
+    dialect.
 
     :param info: text of the files below resctrl's info/, by path.
     :param root: schemata of the root group.
@@ -131,9 +132,10 @@ def list_fitting_dialects(
 
 def list_unknown_lines(dialect: Dialect, root: schemata.Schemata
                        ) -> tuple[schemata.Line, ...]:
-    """Return a host's bandwidth lines that a resctrl variant does not know.
+    """Return a host's bandwidth lines that a resctrl dialect does not know.
 
-    :param dialect: the known variant of resctrl.
+    A dialect is a known variant of resctrl.
+
     :param root: schemata of the root group.
     """
     return tuple(line for line in root.lines if line.name.startswith('MB')
@@ -143,9 +145,10 @@ def list_unknown_lines(dialect: Dialect, root: schemata.Schemata
 def describe_unused_controls(
     dialect: Dialect, root: schemata.Schemata
 ) -> tuple[str, ...]:
-    """Describe bandwidth lines that ghsched does not use, for administrators.
+    """Describe bandwidth lines of a host that ghsched does not use.
 
-    These are unknown lines, and lines that weaken caps.
+    These are lines that ghsched does not know, and lines that weaken caps. The
+    text is for administrators.
 
     :param root: schemata of the root group.
     """
@@ -158,7 +161,9 @@ def describe_unused_controls(
 
 
 def describe_reduced_caps(group: schemata.Schemata) -> Iterator[str]:
-    """Yield a note on each schemata line that makes a group's cap lower.
+    """Yield a text on each schemata line that lowers a group's cap.
+
+    A group then gets less bandwidth than its cap in the line MB allows.
 
     :param group: schemata of the control group.
     """
@@ -179,7 +184,7 @@ def describe_reduced_caps(group: schemata.Schemata) -> Iterator[str]:
 
 def explain_unknown_dialect(info: Info, root: schemata.Schemata,
                             group_files: Set[str] = frozenset()) -> str:
-    """Return why no known resctrl variant (dialect) matches this host.
+    """Return why no dialect (known variant of resctrl) matches this host.
 
     :returns: one sentence.
     """
@@ -196,9 +201,9 @@ def explain_unknown_dialect(info: Info, root: schemata.Schemata,
 
 def explain_mismatch(dialect: Dialect, info: Info, root: schemata.Schemata,
                      group_files: Set[str] = frozenset()) -> str | None:
-    """Return why a resctrl variant does not match a host; None if it does.
+    """Return why a dialect (known variant of resctrl) does not match a host.
 
-    :param dialect: the known variant of resctrl.
+    :returns: None if the dialect matches.
     """
     return (_explain_wrong_files(dialect.evidence, info)
             or _explain_missing_throttle(dialect.evidence, info)
@@ -208,9 +213,9 @@ def explain_mismatch(dialect: Dialect, info: Info, root: schemata.Schemata,
 
 
 def _apply_kernel_maximums(dialect: Dialect, info: Info) -> Dialect:
-    """Set a resctrl variant's maximum values to those in info/MB/features.
+    """Set the maximum values of a dialect to those in info/MB/features.
 
-    :param dialect: the known variant of resctrl.
+    A dialect is a known variant of resctrl.
     """
     told = dict(word.split('@', 1) for word in
                 info.get('MB/features', '').split() if '@' in word)
@@ -319,7 +324,7 @@ def _explain_wrong_caps(dialect: Dialect, caps: list[bool]) -> str | None:
 def _read_granularity(info: Info) -> tuple[int, int] | None:
     """Return the granularity and the minimum of caps, from info/MB.
 
-    None if one of the two is missing or malformed.
+    Returns None if one of the two is missing or malformed.
     """
     words = [info.get(f'MB/{name}', '').strip()
              for name in ('bandwidth_gran', 'min_bandwidth')]

@@ -28,7 +28,8 @@ def add_device_moves(plan: model.Plan, actual: model.Actual,
                      wanted: model.Wanted) -> model.Plan:
     """Add moves of passthrough devices to a plan for resctrl.
 
-    Devices leave a control group before the group is removed. They join a
+    A device in a control group is subject to the bandwidth limits of the
+    group. Devices leave a group before the group is removed. They join a
     guest's group after the threads of the guest.
 
     :param plan: planned changes of resctrl.
@@ -75,7 +76,7 @@ def _release_devices(actual: model.Actual, wanted: model.Wanted,
                      groups: set[str]) -> Iterator[model.Action]:
     """Yield moves of unused devices out of control groups.
 
-    Devices that no running guest uses go to the kernel's default group.
+    Devices that no running guest uses are moved to the kernel's default group.
 
     :param groups: names of the control groups that the devices leave.
     """

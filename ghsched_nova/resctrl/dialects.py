@@ -76,7 +76,7 @@ class Monitor:
     unit: Literal['rate_mb', 'counter_bytes']
 
     def is_announced(self, info: Info) -> bool:
-        """Whether a host has this kind of files that report memory bandwidth.
+        """Whether a host has the files of this kind of bandwidth monitor.
 
         :param info: text of the files below resctrl's info/, by path.
         """
@@ -164,12 +164,18 @@ class Dialect:
     staged: bool = False
 
     def find_knob(self, role: Role) -> Knob | None:
-        """Return the bandwidth control for a role, e.g. the cap, or None."""
+        """Return the bandwidth control for a role, e.g. for the cap.
+
+        Returns None if this variant of resctrl has no such control.
+        """
         return next((k for k in self.knobs if k.role == role), None)
 
     @property
     def main_knob(self) -> Knob:
-        """Bandwidth control of the caps; without caps, of the guarantees."""
+        """Bandwidth control of the caps.
+
+        If there is none for caps, this is the control of the guarantees.
+        """
         return (
             self.find_knob('maximum')
             or self.find_knob('minimum')
@@ -178,7 +184,8 @@ class Dialect:
 
     @property
     def absolute(self) -> bool:
-        """Whether bandwidth caps are in bytes per second, not in percent."""
+        """Whether bandwidth caps are in bytes per second instead of percent.
+        """
         return self.unit.size is not None
 
     def capabilities(self) -> frozenset[str]:

@@ -85,7 +85,7 @@ class Files:
     def write(self, path: Path, text: str) -> None:
         """Write text to an existing file in one system call.
 
-        resctrl requires that. The file is never created.
+        resctrl requires a single system call. The file is never created.
 
         :raises OSError: if the file is missing or the kernel refuses the text.
         """

@@ -160,9 +160,10 @@ class ResctrlHost:
 
     @property
     def written_values(self) -> dict[str, dict[int, int]]:
-        """Value to write so that the kernel shows a value, by schemata line.
+        """Value to write so that a schemata line then shows a wanted value.
 
-        Only values for which the two differ.
+        The kernel rounds written values. The values are listed by line and
+        wanted value, and only where the two differ.
         """
         return {
             line: scale.values_to_write
@@ -172,7 +173,10 @@ class ResctrlHost:
 
     @property
     def tolerance(self) -> dict[str, int]:
-        """Accepted difference of a shown from a written value, by line."""
+        """Accepted difference between a written value and the value read.
+
+        The difference is given by name of the schemata line.
+        """
         return {knob.line: knob.tolerance or self.granularity + _COARSEST
                 for knob in self.dialect.knobs if knob.tolerance
                 or knob.measured and knob.line not in self.scales}
@@ -181,7 +185,7 @@ class ResctrlHost:
     def bounded_lines(self) -> dict[str, int]:
         """Value in a new control group, by schemata line with a limited sum.
 
-        The kernel limits the sum of such a line over all control groups.
+        For such a line, the kernel limits the sum over all control groups.
         """
         return {knob.line: knob.default for knob in self.dialect.knobs
                 if knob.role == 'minimum' and knob.default}
@@ -190,7 +194,8 @@ class ResctrlHost:
     def unguaranteed_percent(self) -> int:
         """Percent of a host NUMA node's bandwidth that cannot be guaranteed.
 
-        Every possible control group has a fixed share of this bandwidth.
+        The kernel gives a fixed share of this bandwidth to every possible
+        control group.
         """
         knob = self.dialect.find_knob('minimum')
         if knob is None or not knob.default:
@@ -220,7 +225,8 @@ class ResctrlHost:
     def count_lost_control_groups(self, monitors: int) -> int:
         """Return how many control groups the host loses to monitoring groups.
 
-        Both need monitoring ids (RMIDs), of which the host has a fixed number.
+        Both kinds of groups need monitoring ids (RMIDs), and the host has a
+        fixed number of ids.
 
         :param monitors: number of monitoring groups in the default group.
         """
@@ -250,7 +256,9 @@ class ResctrlHost:
 
     def make_description(
             self, reserved_groups: int = 0) -> placement_host.HostDescription:
-        """Return the host's properties from which its inventory is made.
+        """Return the host's properties that nova-compute reports to Placement.
+
+        The host's inventory is made from them.
 
         :param reserved_groups: number of control groups reserved for other
             software, without the kernel's default group.
@@ -316,11 +324,11 @@ def _detect_dialect(
     resctrl: Path, info: Mapping[str, str], root: schemata.Schemata,
     settings: HostSettings
 ) -> dialects.Dialect:
-    """Return which known variant (dialect) of resctrl this host has.
+    """Return which dialect (known variant of resctrl) this host has.
 
-    Its monitor is the one that this host has; None without one.
+    If the host cannot measure bandwidth, the dialect has no monitor.
 
-    :raises ResctrlUnavailable: if no known variant matches the host.
+    :raises ResctrlUnavailable: if no known dialect matches the host.
     """
     files = frozenset(path.name for path in sysfs_files.list_directory(resctrl)
                       if os.path.isfile(path))
@@ -345,7 +353,7 @@ def _detect_dialect(
 def read_info(resctrl: Path) -> dict[str, str]:
     """Return the text of the files below resctrl's info/, by path.
 
-    Files that ghsched does not need are returned as empty text.
+    The text of a file that ghsched does not need is empty.
 
     :param resctrl: mount point of resctrl.
     :raises ResctrlUnavailable: if resctrl is not mounted there, or this
@@ -369,8 +377,8 @@ def read_info(resctrl: Path) -> dict[str, str]:
 def _list_info_files(directory: Path, depth: int = 0) -> Iterator[Path]:
     """Yield the files of resctrl's info/ that describe controls.
 
-    :param depth: depth of the directory below info/. Deeper ones are searched
-        only for descriptions of schemata lines.
+    :param depth: depth of the directory below info/. Deeper directories are
+        searched only for descriptions of schemata lines.
     """
     for path in sysfs_files.list_directory(directory):
         if os.path.isfile(path):
@@ -440,10 +448,10 @@ def _count_rmids(dialect: dialects.Dialect, info: Mapping[str, str]) -> int:
 
 def _count_assignable(dialect: dialects.Dialect,
                       info: Mapping[str, str]) -> dict[int, int]:
-    """Return how many bandwidth counters can be assigned, by resctrl domain.
+    """Return how many bandwidth counters can be assigned in each domain.
 
-    Empty unless the kernel's mode in mbm_assign_mode, marked by brackets, is
-    mbm_event (Documentation/filesystems/resctrl.rst).
+    The result is empty unless the kernel's mode, marked by brackets in
+    mbm_assign_mode, is mbm_event (Documentation/filesystems/resctrl.rst).
     """
     if dialect.monitor is None:
         return {}
@@ -465,7 +473,7 @@ def _count_assignable(dialect: dialects.Dialect,
 
 def _compute_uncapped_value(dialect: dialects.Dialect,
                             caps: Mapping[int, int]) -> int:
-    """Return the schemata value that means no bandwidth cap.
+    """Return the value of a schemata line that means no bandwidth cap.
 
     :param caps: values of the root group by domain.
     """
@@ -483,11 +491,12 @@ def _compute_uncapped_value(dialect: dialects.Dialect,
 def read_scales(dialect: dialects.Dialect, minimum: int, granularity: int,
                 readings: Mapping[str, rounding.Readings] = _NO_READINGS
                 ) -> dict[str, rounding.Scale]:
-    """Return which percentages each schemata line can be set to, by line.
+    """Return which percentages each schemata line can be set to.
 
     :param minimum: lowest cap of the host.
     :param granularity: granularity of caps.
     :param readings: measured percentages by line; they take precedence.
+    :returns: percentages by name of the line.
     :raises ResctrlUnavailable: if no value leaves a control group without a
         cap.
     """
@@ -517,7 +526,8 @@ def _list_unmeasured_lines(dialect: dialects.Dialect, granularity: int,
                            ) -> tuple[str, ...]:
     """Return the schemata lines whose rounding must still be measured.
 
-    The kernel rounds the percentages that are written to these lines.
+    The kernel rounds the percentages that are written to these lines, and how
+    is not known in advance.
 
     :param readings: measured percentages by line.
     """
@@ -573,7 +583,9 @@ def _read_lowest_cap(dialect: dialects.Dialect,
 
 
 def _has_dense_domains(caps: Mapping[int, int]) -> bool:
-    """Whether resctrl domain ids are consecutive from 0, as libvirt requires.
+    """Whether the resctrl domain ids of a host are consecutive from 0.
+
+    libvirt requires that.
 
     :param caps: values of the MB line by domain id.
     """
@@ -588,7 +600,7 @@ def _read_node_bandwidths(
 ) -> dict[int, int]:
     """Return the memory bandwidth of host NUMA nodes in bytes per second.
 
-    Nodes of unknown bandwidth are moved to ``left_out``, with the reason.
+    Nodes whose bandwidth is unknown are moved to ``left_out``.
 
     :param by_node: resctrl domains by node; nodes are removed from it.
     :param left_out: reason by removed node; nodes are added to it.

@@ -97,7 +97,10 @@ class Knob:
     tolerance: int = 0
 
     def can_show(self, value: int) -> bool:
-        """Whether the kernel can show a given value in this schemata line."""
+        """Whether the kernel can show a given value in this schemata line.
+
+        The kernel rounds a written value to one that it can show.
+        """
         lowest = self.minimum if self.lowest is None else self.lowest
         return lowest <= value <= self.maximum
 

@@ -35,12 +35,13 @@ def measure_percentages(root: Path, lines: Sequence[str], domain: int,
                         ) -> dict[str, rounding.Readings]:
     """Measure to which percentage the kernel rounds each of 0 to 100.
 
-    A temporary control group is created for the measurement.
+    The kernel rounds percentages that are written to a schemata line. A
+    temporary control group is created for the measurement.
 
     :param root: mount point of resctrl.
     :param lines: names of the schemata lines.
     :param domain: resctrl domain to write to.
-    :returns: percentages by line.
+    :returns: the 101 rounded percentages by line.
     :raises GroupError: if resctrl is not mounted or locked, no control group
         is left, or the group cannot be read.
     """

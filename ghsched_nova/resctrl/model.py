@@ -106,7 +106,7 @@ class Guest:
 
     @property
     def is_only_measured(self) -> bool:
-        """Whether the guest has no bandwidth policy and is to be measured."""
+        """Whether the guest has no bandwidth policy and is only measured."""
         return (self.maker == 'ghsched' and self.monitor
                 and not self.shared and not self.desired)
 
@@ -114,7 +114,8 @@ class Guest:
     def group(self) -> str:
         """Name of the resctrl group that the guest needs.
 
-        It is a control group or a monitoring group.
+        The group is a control group, or a monitoring group if the guest is
+        only to be measured.
         """
         if self.is_only_measured:
             return naming.render_monitor_path(self.domain.uuid)
@@ -176,9 +177,9 @@ class Wanted:
 
     @property
     def has_single_rmid_pool(self) -> bool:
-        """Whether all monitoring groups take their ids from the same pool.
+        """Whether all monitoring groups take their ids (RMIDs) from one pool.
 
-        False also if no guest shares a control group.
+        The value is False also if no guest shares a control group.
         """
         return (0 < self.monitors <= self.monitors_per_group
                 and any(guest.shared for guest in self.guests))
@@ -336,7 +337,7 @@ class Plan:
 def check_desired_state(wanted: Wanted) -> None:
     """Refuse a malformed desired state of resctrl.
 
-    Checked before it is applied with root's privileges.
+    The privileged helper checks the state before it makes changes as root.
 
     :raises ValueError: with the reason.
     """
@@ -399,9 +400,10 @@ def _check_values(desired: resolve.Desired) -> None:
 
 
 def find_guest_group(guest: Guest, names: Iterable[str]) -> str | None:
-    """Return the name of a guest's existing resctrl group; None if missing.
+    """Return the name of a guest's existing resctrl group.
 
     :param names: names of the existing groups.
+    :returns: None if the group does not exist.
     """
     if guest.group in names:
         return guest.group
@@ -421,7 +423,7 @@ def find_guest_group(guest: Guest, names: Iterable[str]) -> str | None:
 
 
 def is_libvirt_monitor(name: str, domain: Domain) -> bool:
-    """Whether libvirt created the monitoring group of this name for a domain.
+    """Whether libvirt created a monitoring group of this name for a domain.
 
     libvirt creates one at the start of a guest with ``<monitor>`` in its
     ``<memorytune>``.
@@ -433,7 +435,7 @@ def is_libvirt_monitor(name: str, domain: Domain) -> bool:
 
 
 def is_libvirt_group(machine: tuple[int, str] | None, domain: Domain) -> bool:
-    """Whether libvirt gives a domain's control group this name.
+    """Whether libvirt has given its control group of a domain this name.
 
     :param machine: domain id and remaining text of the group name; None if the
         name is not of libvirt's form.
@@ -447,7 +449,7 @@ def map_guests_by_group(
 ) -> dict[str, list[Guest]]:
     """Return the guests of each resctrl group, by name of the group.
 
-    The group exists already, or is yet to be created.
+    A group may exist already, or may have to be created.
 
     :param names: names of the existing groups.
     """
@@ -472,7 +474,7 @@ def expand_shared_problems(
 ) -> Iterator[Problem]:
     """Repeat each problem of a shared control group for each of its guests.
 
-    Other problems are yielded as they are.
+    All other problems are yielded unchanged.
     """
     by_group = map_guests_by_group(guests, ())
     for problem in problems:

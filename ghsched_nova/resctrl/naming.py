@@ -81,10 +81,9 @@ def is_uuid(text: str) -> bool:
 def render_machine_name(domain_id: int, name: str) -> str:
     """Return the name that libvirt derives from a domain's id and name.
 
-    It is the first part of the name of the domain's control group.
-
-    As in virDomainGenerateMachineName() of libvirt's src/conf/domain_conf.c:
-    letters, digits and single dots or dashes, at most 64 characters.
+    The name of the domain's control group begins with it. It has letters,
+    digits and single dots or dashes, and at most 64 characters, as in
+    virDomainGenerateMachineName() of libvirt's src/conf/domain_conf.c.
     """
     prefix = f'qemu-{domain_id}-'
     text, after_mark = '', True
@@ -103,9 +102,10 @@ def render_machine_name(domain_id: int, name: str) -> str:
 
 @functools.lru_cache(maxsize=4096)
 def parse_machine_name(name: str) -> tuple[int, str] | None:
-    """Return the domain id and name part of a libvirt control group's name.
+    """Return the domain id and domain name in a libvirt control group's name.
 
-    None if libvirt did not create the group.
+    libvirt may have shortened the domain name. Returns None if libvirt did not
+    create the group.
     """
     match = _LIBVIRT.fullmatch(name)
     return (int(match[1]), match[2]) if match else None
@@ -114,7 +114,7 @@ def parse_machine_name(name: str) -> tuple[int, str] | None:
 def is_similar_name(part: str, name: str) -> bool:
     """Whether libvirt may have made a group's name from a domain's name.
 
-    Only letters and digits are compared, and the group name may be cut off.
+    Only letters and digits are compared, and the group name may be shortened.
 
     :param part: group name without the domain id.
     :param name: domain name.
@@ -127,8 +127,8 @@ def find_libvirt_groups(
 ) -> list[str]:
     """Return the control groups that libvirt may have created for a domain.
 
-    The domain id and the vCPUs are compared, not the domain name, because
-    libvirt may cut it. More than one matches if libvirt used the id before.
+    Groups are compared by domain id and vCPUs, because libvirt may shorten the
+    domain name. Several groups match if libvirt used the id before.
 
     :param names: directories in the resctrl mount point.
     :param domain_id: libvirt's id of the running domain.
@@ -141,7 +141,7 @@ def find_libvirt_groups(
 
 
 def render_own_group_name(uuid: str) -> str:
-    """Return the name of the control group of a single guest."""
+    """Return the name of the control group that a single guest has."""
     return PREFIX + uuid
 
 
@@ -151,7 +151,10 @@ def render_monitor_path(uuid: str) -> str:
 
 
 def parse_guest_uuid(name: str) -> str | None:
-    """Return the guest UUID in a resctrl group's name; None without one."""
+    """Return the guest UUID in a resctrl group's name.
+
+    Returns None if the name has no UUID.
+    """
     name = name.removeprefix(MONITORS)
     if is_shared_group(name) or not name.startswith(PREFIX):
         return None
@@ -162,7 +165,7 @@ def render_shared_name(nodes: Sequence[NodePolicy],
                        host_nodes: Sequence[int]) -> str:
     """Return the name of the group that guests with equal policies share.
 
-    It depends on the policy and on the host NUMA nodes of the guests.
+    The name is derived from the policy and the host NUMA nodes of the guests.
 
     :param nodes: requested bandwidth by guest NUMA node.
     :param host_nodes: host NUMA node of each guest NUMA node.
@@ -173,14 +176,14 @@ def render_shared_name(nodes: Sequence[NodePolicy],
 
 
 def is_shared_group(name: str) -> bool:
-    """Whether several guests can share the control group of this name."""
+    """Whether a control group of this name is for several guests."""
     return name == DEFAULT or bool(_SHARED.fullmatch(name))
 
 
 def parse_own_group_uuid(name: str) -> str | None:
     """Return the guest UUID in the name of a single guest's resctrl group.
 
-    None for any other name.
+    Returns None for any other name, such as that of a shared group.
     """
     uuid = parse_guest_uuid(name)
     return uuid if uuid and is_uuid(uuid) else None

@@ -28,11 +28,12 @@ def map_domains(
 ) -> _NodeMap:
     """Return the resctrl domains that belong to each host NUMA node.
 
-    The second result has the reason for each node that cannot have limits:
-    one without CPUs or domains, or with CPUs whose domain is unknown. With
-    sub-NUMA clusters several nodes have the same domain.
+    With sub-NUMA clusters several nodes have the same domain.
 
     :param domains: ids of the domains in the MB schemata line.
+    :returns: domains by node, and the reason for each node that cannot have
+        limits. Such a node has no CPUs or domains, or has CPUs whose domain is
+        unknown.
     :raises ResctrlUnavailable: if it is unknown what the domain ids mean.
     """
     if dialect.domain_kind != 'either':
@@ -99,7 +100,10 @@ def describe_no_domains(left_out: Mapping[int, str]) -> str:
 
 
 def _list_l3_domains(sysfs: Path, cpus: frozenset[int]) -> set[int] | None:
-    """Return the L3 cache ids of some CPUs; None if one of them is unknown."""
+    """Return the L3 cache ids of some CPUs.
+
+    Returns None if one of the ids is unknown.
+    """
     found: set[int] = set()
     for number in sysfs_files.iterate_l3_caches(sysfs, cpus):
         if number is None:

@@ -82,9 +82,11 @@ def _rank_group(item: tuple[str, Sequence[Guest]]) -> int:
 
 def _collect_actions(steps: Iterable[Action | Problem],
                      actions: list[Action]) -> Iterator[Problem]:
-    """Divide a plan's steps: append actions to a list, yield problems.
+    """Sort the steps of a plan into changes and problems.
 
-    :param steps: planned changes, and problems that prevent changes.
+    Changes are appended to a list. Problems that prevent changes are yielded.
+
+    :param steps: the planned changes and the problems.
     :param actions: the list.
     """
     for step in steps:
@@ -127,8 +129,8 @@ def _find_leaked_groups(actual: model.Actual, wanted: model.Wanted,
     guest's threads are left in it.
 
     :param needed: names of groups that guests need.
-    :param guest_tids: ids of threads that will move to their guest's group;
-        they do not keep a group if there are too few groups.
+    :param guest_tids: ids of threads that will move to the group of their
+        guest. If there are too few groups, they do not prevent a removal.
     """
     uuids = {domain.uuid for domain in wanted.domains}
     # It is known which group these need; the others may need theirs.
@@ -190,7 +192,7 @@ class _CanNot(Exception):  # noqa: N818
 
 def _plan_group(name: str, guests: Sequence[Guest], actual: model.Actual,
                 wanted: model.Wanted) -> Iterator[Action | Problem]:
-    """Yield the changes that create or correct a guest's control group.
+    """Yield the changes that create or correct a guest's resctrl group.
 
     A problem is yielded for each guest whose policy cannot be enforced.
 
@@ -224,7 +226,10 @@ def _plan_group(name: str, guests: Sequence[Guest], actual: model.Actual,
 
 
 def _find_vcpu_threads(guest: Guest, actual: model.Actual) -> dict[int, int]:
-    """Return the thread ids of a guest's controlled vCPUs, by vCPU."""
+    """Return the thread ids of the vCPUs that a guest's policy limits.
+
+    :returns: thread id by vCPU number.
+    """
     found = {}
     for tid, name in actual.threads.get(guest.domain.uuid, {}).items():
         vcpu = qemu.parse_vcpu_number(name)
@@ -234,7 +239,10 @@ def _find_vcpu_threads(guest: Guest, actual: model.Actual) -> dict[int, int]:
 
 
 def _describe_missing_vcpus(guest: Guest, actual: model.Actual) -> str:
-    """Describe a guest's missing vCPU threads; empty if none is missing."""
+    """Describe the vCPUs of a guest that have no thread.
+
+    The text is empty if all vCPUs have a thread.
+    """
     vcpus = _find_vcpu_threads(guest, actual)
     if len(vcpus) >= guest.online:
         return ''
@@ -249,7 +257,7 @@ def _make_group(
 ) -> Iterator[Action]:
     """Yield the changes that create a guest's resctrl group.
 
-    Values that a new group has anyway are not written.
+    Values that the kernel gives to every new group are not written.
     """
     uuid = '' if guest.shared else guest.domain.uuid
     yield Action('make group', name,
@@ -293,8 +301,11 @@ def _select_threads(guest: Guest, actual: model.Actual,
                     all_threads: bool) -> dict[int, str]:
     """Return the threads of a guest that belong in its resctrl group.
 
-    :param all_threads: whether threads other than vCPUs belong in it, too.
-    :returns: vCPU number by thread id, empty for threads that are no vCPU.
+    These are the vCPU threads, and all other threads if requested.
+
+    :param all_threads: whether threads other than vCPUs belong in the group.
+    :returns: vCPU number as text, by thread id. The text is empty for threads
+        other than vCPUs.
     """
     found = {
         tid: f'{vcpu}'
@@ -327,14 +338,14 @@ def _move_threads(guest: Guest, name: str, inside: Set[int],
 def _find_foreign_vcpus(guests: Sequence[Guest], name: str,
                         actual: model.Actual,
                         guest_tids: Set[int]) -> Iterator[Problem]:
-    """Yield a problem if a control group has vCPUs of other guests.
+    """Yield problems if a guest's control group has vCPUs of other guests.
 
-    One for each of the group's guests.
+    There is one problem for each of the group's guests.
 
     :param guests: guests of the group.
     :param name: name of the group.
-    :param guest_tids: ids of threads that will move to their guest's group;
-        they do not count.
+    :param guest_tids: ids of threads that will move to the group of their
+        guest. They are ignored.
     """
     group = actual.groups.get(name)
     strange = group.vcpu_threads - guest_tids if group else None
@@ -353,10 +364,11 @@ def _plan_monitoring(
     actual: model.Actual,
     wanted: model.Wanted,
 ) -> Iterator[Action]:
-    """Yield the changes that give guests of shared groups monitoring groups.
+    """Yield the changes of monitoring groups within shared control groups.
 
-    Monitoring groups of guests that left are removed first. The number of
-    monitoring ids limits how many guests get one; guests without a policy come
+    Each guest of a shared control group is measured in a monitoring group.
+    Groups of guests that have left are removed first. The number of monitoring
+    ids (RMIDs) limits how many guests get one. Guests without a policy come
     last.
 
     :param shared: guests by shared control group.
@@ -390,7 +402,7 @@ def _plan_monitoring(
 
 def _choose_monitored(guests: Iterable[Guest], monitored: Set[str],
                       spare: int) -> list[Guest]:
-    """Choose which guests of a shared group have a monitoring group.
+    """Choose which guests of a shared group get a monitoring group.
 
     :param monitored: UUIDs of guests that have one already.
     :param spare: number of further monitoring groups that can be created.

@@ -116,9 +116,10 @@ def _describe_missing_control() -> Missing:
 
 
 def _is_option_built(config: str, option: str) -> bool | None:
-    """Whether a kernel was built with an option; None for an unknown option.
+    """Whether a kernel was built with an option.
 
     :param config: text of the kernel's configuration.
+    :returns: None if the configuration does not mention the option.
     """
     if re.search(f'^CONFIG_{option}=[ym]$', config, re.M):
         return True
@@ -185,9 +186,10 @@ def _check_command_line(kernel: Kernel) -> Iterator[Missing]:
 
 
 def _find_disabling_parameter(words: Iterable[str]) -> str:
-    """Return the boot parameter that disables Intel MBA; empty if none does.
+    """Return the boot parameter that disables bandwidth control (Intel MBA).
 
     :param words: words of the kernel command line.
+    :returns: an empty text if no parameter disables it.
     """
     found = ''
     for word in words:

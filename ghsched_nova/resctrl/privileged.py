@@ -46,6 +46,8 @@ _PATH = r'/[^\x00]*'
 def _check_root(root: str) -> None:
     """Refuse a resctrl mount point other than the configured one.
 
+    The privileged helper checks its arguments, as it runs as root.
+
     :raises GroupError: with the reason.
     """
     _check_configured('resctrl_path', root)
@@ -58,6 +60,8 @@ def _check_root(root: str) -> None:
 
 def _check_run_path(run_path: str) -> None:
     """Refuse a libvirt run directory other than the configured one.
+
+    The privileged helper checks its arguments, as it runs as root.
 
     :raises GroupError: with the reason.
     """
@@ -173,6 +177,8 @@ def _pack_problems(problems: Sequence[model.Problem]
 def measure_percentages(root: Path, lines: Sequence[str],
                         domain: int) -> dict[str, rounding.Readings]:
     """Measure how the kernel rounds bandwidth percentages, as root.
+
+    The kernel rounds percentages that are written to a schemata line.
 
     :param root: mount point of resctrl.
     :param lines: names of the schemata lines.

@@ -99,7 +99,9 @@ class Place:
 
 def preview(place: Place, wanted: model.Wanted,
             files: fs.Files | None = None) -> Report:
-    """Return what a reconciliation of resctrl would change; change nothing.
+    """Return what a reconciliation of resctrl would change.
+
+    Nothing is changed.
 
     :raises GroupError: if resctrl is not mounted, or its lock is not free.
     """
@@ -228,10 +230,10 @@ class _Work:
             (what.group, one) in self.failed for one in needed)
 
     def can_retry_groups(self, plan: model.Plan) -> bool:
-        """Whether to retry the creation of control groups that failed.
+        """Whether to try again to create control groups that failed.
 
-        Worth a retry if groups were or will be removed. The problems of the
-        retried groups are forgotten.
+        A retry can succeed if other groups have been or will be removed. The
+        problems of the retried groups are deleted.
         """
         freed = (any(action.kind == 'remove group' for action in plan.actions)
                  or any(action.kind == 'remove group'
@@ -288,8 +290,8 @@ class _Work:
         """Whether a group was refused only because free ids are still busy.
 
         A monitoring id (RMID) is busy while caches hold data of its old group.
-        With monitoring ids per control group (MPAM), the kernel returns ENOSPC
-        for this, too.
+        If each control group has its own monitoring ids (MPAM), the kernel
+        returns ENOSPC in this case, too.
         """
         if error.errno == errno.EBUSY:
             return True

@@ -101,7 +101,7 @@ class DomainSetting:
     def maximum_percent(self) -> int | float:
         """Effective bandwidth cap in percent of a host NUMA node's bandwidth.
 
-        100 if the guest has no cap.
+        The value is 100 if the guest has no cap.
         """
         if self.scale == 1:
             return min(100, self.maximum)
@@ -109,7 +109,8 @@ class DomainSetting:
 
     @property
     def effective_bandwidth(self) -> bandwidth.Bandwidth:
-        """Effective bandwidth settings of a guest, with the cap in percent."""
+        """Bandwidth settings that the host enforces, with the cap in percent.
+        """
         return bandwidth.Bandwidth(self.minimum, self.maximum_percent,
                                    self.hardlimit, self.priority)
 
@@ -121,9 +122,9 @@ class DomainSetting:
                 'min_bandwidth': self.minimum}
 
     def get_value_for_role(self, role: knobs.Role) -> int | None:
-        """Return this setting's schemata value for a role, e.g. the cap.
+        """Return this setting's schemata value for a role, e.g. for the cap.
 
-        None if the host does not support the role.
+        Returns None if the host does not support the role.
         """
         value = getattr(self, role)
         return None if value is None else int(value)
@@ -193,10 +194,10 @@ def resolve_l3_ways(
     policy: guest_policy.GuestPolicy,
     host_nodes: Sequence[int],
 ) -> dict[int, int]:
-    """Return the number of L3 ways that a guest reserves, by L3 cache.
+    """Return the number of L3 cache ways that a guest reserves, by L3 cache.
 
     :param host_nodes: host NUMA node of each guest NUMA node.
-    :raises PolicyNotHeld: if the host cannot provide them.
+    :raises PolicyNotHeld: if the host does not have so many ways to reserve.
     """
     found: dict[int, int] = {}
     for guest_node, (requested, host_node) in enumerate(zip(
@@ -227,8 +228,8 @@ def scale_shared_policy(
 ) -> guest_policy.GuestPolicy:
     """Return the policy of a control group that several guests share.
 
-    It is the bandwidth policy of each guest times the number of guests; the
-    policy is unchanged on hosts where limits hold for each CPU core.
+    It is the bandwidth policy of one guest times the number of guests. On
+    hosts whose limits apply to each CPU core, the policy is unchanged.
 
     :param guests: number of guests.
     """
@@ -243,12 +244,13 @@ def scale_shared_policy(
 
 def make_default_policy(host: resctrl_host.ResctrlHost, maximum: int
                         ) -> tuple[guest_policy.GuestPolicy, tuple[int, ...]]:
-    """Return a bandwidth policy that caps all guests without a policy.
+    """Return the bandwidth policy for all guests that have no policy.
 
-    The cap is hard if the host supports that, with the lowest priority.
+    The policy caps these guests together, with the lowest priority. The cap is
+    hard if the host supports hard caps.
 
     :param maximum: cap in percent.
-    :returns: the policy, and the host NUMA nodes it applies to.
+    :returns: the policy, and the host NUMA nodes to which it applies.
     :raises PolicyNotHeld: if it is unknown whether caps are hard or soft.
     """
     held = host.capabilities()
@@ -320,8 +322,8 @@ def _join_settings(host: resctrl_host.ResctrlHost, first: DomainSetting,
 
     A cap in bytes per second is the sum of both caps.
 
-    :raises PolicyNotHeld: if both guest nodes are on one host node or their
-        policies differ.
+    :raises PolicyNotHeld: if both guest nodes are on one host node, or if
+        their policies differ.
     """
     where = (f'guest NUMA nodes {first.guest_node} and {second.guest_node} '
              f'are both in domain {second.domain} of the host')
@@ -342,11 +344,11 @@ def _join_settings(host: resctrl_host.ResctrlHost, first: DomainSetting,
 def _round_up_value(host: resctrl_host.ResctrlHost, knob: knobs.Knob,
                     key: keys.Key,
                     value: int, floor: int = 0) -> int:
-    """Round a requested schemata value up to one that the host can show.
+    """Round a requested schemata value up to one that the kernel supports.
 
     :param key: flavor key of the requested value, for the error message.
     :param floor: lowest value to return.
-    :raises PolicyNotHeld: if the line can show no such value.
+    :raises PolicyNotHeld: if the schemata line supports no such value.
     """
     value = max(value, floor, knob.minimum if knob.is_percent else 0)
     if knob.line in host.scales:
@@ -393,10 +395,10 @@ def _compute_scale(host: resctrl_host.ResctrlHost, host_node: int) -> float:
 
 def _get_unit_and_domain_count(host: resctrl_host.ResctrlHost,
                                host_node: int) -> tuple[int | Fraction, int]:
-    """Return the size of a cap's unit, and a NUMA node's number of domains.
+    """Return a NUMA node's cap unit and its number of resctrl domains.
 
-    :returns: bytes per second, and the number of resctrl domains of the host
-        NUMA node.
+    :returns: bytes per second that a cap of 1 means, and the number of
+        domains.
     """
     return (host.dialect.unit.size or 1,
             len(host.domains_by_node[host_node]))
@@ -418,9 +420,9 @@ def _round_down_burst(host: resctrl_host.ResctrlHost, knob: knobs.Knob,
                       requested: guest_policy.NodePolicy) -> int:
     """Return the schemata value of a guarantee plus a share of the burst.
 
-    The share is what each guest gets when all guests burst at once. The value
-    is rounded down, so that the sum stays within the bandwidth reserved for
-    bursts.
+    A burst is bandwidth above the guarantee. The share is what each guest gets
+    when all guests burst at once. The value is rounded down, so that the sum
+    of all guests stays within the bandwidth reserved for bursts.
 
     :returns: 0 if the value does not exceed the guarantee.
     """
@@ -455,7 +457,7 @@ def make_desired_lines(host: resctrl_host.ResctrlHost,
                        settings: Sequence[DomainSetting]) -> Desired:
     """Return the schemata values that a guest's control group must have.
 
-    The values are by line and resctrl domain, in the order of writing.
+    The values are ordered by line and resctrl domain as they are written.
 
     :param settings: the guest's bandwidth settings.
     """
@@ -473,11 +475,11 @@ def make_desired_lines(host: resctrl_host.ResctrlHost,
 
 
 def make_unused_domain_values(host: resctrl_host.ResctrlHost) -> Others:
-    """Return the schemata values for domains that a guest does not use.
+    """Return schemata values for resctrl domains that a guest does not use.
 
-    These are the values of a new group; lines for which they are unknown are
-    left out. They are written because libvirt may reuse a group with other
-    values.
+    They are the values that a new control group has there. They must be
+    written, because libvirt may reuse a group with other values. Schemata
+    lines whose values are unknown are left out.
     """
     values = {knob.line: _get_default_value(
         host, knob) for knob in host.dialect.knobs}
@@ -503,8 +505,8 @@ def find_differences(current: schemata.Schemata, desired: Desired,
     """Return where a control group's schemata differ from the wanted values.
 
     :param current: schemata of the group.
-    :param desired: wanted values in the domains that the guest uses.
-    :param others: wanted value, by line, in all other domains; other lines are
+    :param desired: wanted values in the resctrl domains that the guest uses.
+    :param others: wanted value, by line, in all other domains. Other lines are
         ignored there.
     :param tolerance: accepted difference by line.
     """
@@ -525,17 +527,18 @@ def find_differences(current: schemata.Schemata, desired: Desired,
 def plan_writes(current: schemata.Schemata, desired: Desired,
                 others: Others = _NONE, tolerance: Tolerance = _EXACT,
                 writes: Writes = _AS_SHOWN) -> tuple[str, ...]:
-    """Return the schemata lines to write to a control group; empty if none.
+    """Return the schemata lines to write to a control group.
 
-    Each line has only the domains that differ, and ends with a newline.
+    Each line contains only the domains whose value differs, and ends with a
+    newline. The result is empty if no value differs.
 
     :param current: schemata of the group.
     :param desired: wanted values in the domains that the guest uses.
     :param others: wanted value, by line, in all other domains.
     :param tolerance: accepted difference by line.
-    :param writes: value to write by line and value that the kernel shows.
-    :raises PolicyNotHeld: if the group does not have a line or domain, or its
-        value is not a number.
+    :param writes: value to write, by line and value that the kernel shows.
+    :raises PolicyNotHeld: if the group does not have a line or domain, or if
+        its value is not a number.
     """
     by_line: dict[str, list[tuple[int, str]]] = {}
     for difference in find_differences(current, desired, others, tolerance):
@@ -557,8 +560,10 @@ def plan_writes(current: schemata.Schemata, desired: Desired,
 def get_value_to_write(writes: Writes, line: str, value: int) -> int:
     """Return the value to write so that the kernel shows a given value.
 
-    :param writes: value to write by line and value that the kernel shows; only
-        where the two differ.
+    The kernel rounds written values.
+
+    :param writes: value to write, by line and value that the kernel shows;
+        only where the two differ.
     :param line: name of the schemata line.
     """
     return writes.get(line, {}).get(value, value)

@@ -63,8 +63,10 @@ class Scale:
 
     @classmethod
     def from_readings(cls, readings: Readings) -> 'Scale':
-        """Make a scale, the percentages a line can be set to, from
-        measurements.
+        """Make a scale of the percentages that a line can be set to.
+
+        The scale is made from measurements of how the kernel rounds
+        percentages.
 
         :param readings: percentages shown after each of 0 to 100 was written.
         """
@@ -81,12 +83,17 @@ class Scale:
 
     @property
     def values_to_write(self) -> dict[int, int]:
-        """Value to write by shown percentage, where the two differ."""
+        """Value to write so that the kernel shows a percentage.
+
+        Only percentages that differ from the written value are listed.
+        """
         return {shown: value for shown, value in self.written.items()
                 if shown != value}
 
     def find_percent_at_least(self, percent: int) -> int | None:
-        """Round a percentage up to one that the line can be set to, or None.
+        """Round a percentage up to one that the schemata line can be set to.
+
+        Returns None if all such percentages are lower.
         """
         return next((shown for shown in self.written if shown >= percent),
                     None)
@@ -94,7 +101,7 @@ class Scale:
     def find_percent_at_most(self, percent: float) -> int:
         """Round a percentage down to one that the schemata line can be set to.
 
-        0 if the line supports none.
+        Returns 0 if all such percentages are higher.
         """
         return max((shown for shown in self.written if shown <= percent),
                    default=0)
@@ -107,7 +114,9 @@ def round_up(value: int, granularity: int) -> int:
 
 @functools.cache
 def make_mpam_scale(granularity: int, minimum: int) -> Scale:
-    """Return which percentages the mainline MPAM driver can set.
+    """Return which percentages a schemata line can have with Arm's MPAM.
+
+    This is true for the driver in mainline Linux.
 
     :param granularity: bandwidth_gran of the host.
     :param minimum: min_bandwidth of the host.
@@ -141,6 +150,7 @@ def _compute_shown_percent(percent: int, bits: int) -> int:
 def _divide_rounded(dividend: int, divisor: int) -> int:
     """Return the quotient of two integers, rounded to the nearest integer.
 
-    As DIV_ROUND_CLOSEST() of include/linux/math.h does.
+    The kernel rounds in the same way in DIV_ROUND_CLOSEST() of
+    include/linux/math.h.
     """
     return (dividend + divisor // 2) // divisor

@@ -66,14 +66,18 @@ class Schemata:
     lines: tuple[Line, ...] = ()
 
     def line(self, name: str) -> Line | None:
-        """Return the schemata line of a resource, e.g. ``MB``, or None."""
+        """Return the schemata line of a resource, e.g. ``MB``.
+
+        Returns None if there is no such line.
+        """
         return next((line for line in self.lines if line.name == name), None)
 
     def values(self, name: str, base: int = 10) -> dict[int, int] | None:
-        """Return the values of a schemata line by domain id, or None.
+        """Return the values of a schemata line by domain id.
 
         :param name: name of the line, e.g. ``MB``.
         :param base: 10 for bandwidth, 16 for cache bit masks.
+        :returns: None if there is no such line.
         :raises SchemataError: for a value that is not a number of that base.
         """
         line = self.line(name)
@@ -182,8 +186,8 @@ def can_libvirt_parse(root: Schemata) -> bool:
 def can_openeuler_libvirt_parse(root: Schemata) -> bool:
     """Whether openEuler's libvirt can parse a host's schemata file.
 
-    Further lines that begin with ``MB`` make it fail, such as those of
-    OLK-5.10 mount options and of NVIDIA.
+    It fails on further lines that begin with ``MB``, such as those of OLK-5.10
+    mount options and of NVIDIA.
     """
     return all(line.name in _OPENEULER_LINES for line in root.lines
                if line.name.startswith('MB'))

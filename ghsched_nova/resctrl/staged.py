@@ -47,9 +47,9 @@ def add_writes_of_unchanged_lines(
 ) -> model.Plan:
     """Add writes of unchanged schemata lines to a plan for resctrl.
 
-    All lines of a resource are written if one changes, because OLK-5.10 gives
-    a group whose line is written the other lines of whichever group was
-    written before.
+    All schemata lines of a resource are written if one of them changes. This
+    is needed on OLK-5.10: if one line of a group is written, the kernel
+    overwrites the other lines with those of the group that was written before.
 
     :param plan: planned changes of resctrl.
     :returns: the extended plan.
@@ -81,7 +81,7 @@ def _write_all_lines(first: model.Action, current: schemata.Schemata,
                      ) -> Iterator[model.Action]:
     """Yield writes of all schemata lines of a resource in one control group.
 
-    Lines that are not planned to change are written with their present values.
+    Lines that the plan does not change are written with their present values.
 
     :param first: first planned write of the resource.
     :param current: schemata of the group.

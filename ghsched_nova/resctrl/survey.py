@@ -94,9 +94,9 @@ def _list_group_names(files: fs.Files, root: Path,
 
 def _read_other_groups(files: fs.Files, root: Path, wanted: model.Wanted,
                        names: Iterable[str]) -> dict[str, schemata.Schemata]:
-    """Return the schemata of control groups without guests, by name.
+    """Return the schemata of control groups that no guest uses, by name.
 
-    Empty if no guest reserves L3 cache ways.
+    The result is empty if no guest reserves L3 cache ways.
 
     :param names: names of groups that no guest uses.
     """
@@ -116,7 +116,8 @@ def _read_counters(files: fs.Files, root: Path, wanted: model.Wanted,
                    groups: Mapping[str, model.Group]) -> model.Counters | None:
     """Return which resctrl groups have the host's bandwidth counters.
 
-    None if no guest is to be measured or no assignment is needed.
+    Returns None if no guest is to be measured, or if the kernel counts the
+    bandwidth of every group anyway.
     """
     if not any(guest.monitor for guest in wanted.guests):
         return None
@@ -127,11 +128,12 @@ def _read_counters(files: fs.Files, root: Path, wanted: model.Wanted,
 
 def _find_guest_process(guest: model.Guest, group: model.Group,
                         claimed: set[int], run_path: Path, proc: Path) -> int:
-    """Return the process id of a guest's QEMU; 0 if unknown.
+    """Return the process id of a guest's QEMU.
 
     :param group: resctrl group of the guest; its threads are used if libvirt
         has no pid file.
-    :param claimed: process ids of other guests; the result is added.
+    :param claimed: process ids of other guests. The result is added to them.
+    :returns: 0 if the process is unknown.
     """
     process = qemu.find_qemu_process(run_path, guest.domain.name) or 0
     if not process and not guest.shared:
@@ -144,7 +146,10 @@ def _find_guest_process(guest: model.Guest, group: model.Group,
 
 def _list_measuring_groups(files: fs.Files, root: Path,
                            wanted: model.Wanted) -> list[str]:
-    """Return the guests' monitoring groups in the default control group."""
+    """Return the guests' monitoring groups in the default control group.
+
+    Guests without a control group are measured in such a group.
+    """
     known = wanted.removable | {guest.group for guest in wanted.guests}
     known = frozenset(name for name in known
                       if name.startswith(naming.MONITORS)
@@ -168,10 +173,11 @@ def _read_qemu_threads(process: int, proc: Path,
                                                                         str]:
     """Return the names of all threads that serve a guest's QEMU process.
 
-    These are its own threads and kernel threads.
+    These are the threads of the process, and kernel threads that work for it.
 
     :param process: process id of QEMU.
     :param others: kernel threads by process id.
+    :returns: thread names by thread id.
     """
     mine = _read_threads(proc, process) if process else {}
     if mine:
@@ -267,12 +273,11 @@ def _add_foreign_vcpus(group: model.Group, mine: Mapping[int, str],
 
 
 def _find_qemu_process(proc: Path, tids: Iterable[int], uuid: str) -> int:
-    """Return the id of the QEMU process of a guest, found by its vCPU threads.
-
-    0 unless exactly one process matches.
+    """Find the QEMU process of a guest by the threads in its resctrl group.
 
     :param tids: thread ids in the guest's resctrl group.
     :param uuid: guest UUID, which the command line of QEMU must contain.
+    :returns: process id; 0 unless exactly one process matches.
     """
     found = {process for tid in tasks.select_vcpu_threads(tids, proc)
              for process in tasks.read_process_id(proc, tid)}
@@ -292,7 +297,7 @@ def _is_qemu_of_guest(proc: Path, process: int, uuid: str) -> bool:
 def _read_threads(proc: Path, process: int) -> dict[int, str]:
     """Return the thread names of a process, by thread id.
 
-    Empty if the process has ended.
+    The result is empty if the process has ended.
     """
     found = {}
     top = f'{proc}/{process}/task'
@@ -337,7 +342,7 @@ def _is_kernel_thread(proc: Path, tid: int) -> bool:
 
 
 def _list_running_domains(run_path: Path, proc: Path) -> frozenset[str]:
-    """Return the names of libvirt domains whose QEMU process runs.
+    """Return the names of libvirt domains whose QEMU process is running.
 
     :param run_path: directory with libvirt's ``<domain name>.pid`` files.
     """

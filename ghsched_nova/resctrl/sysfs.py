@@ -53,11 +53,12 @@ def read_node_cpus(node: Path) -> frozenset[int]:
 def read_rated_bandwidth(node: Path) -> int:
     """Return a NUMA node's memory bandwidth in bytes per second.
 
-    From the firmware's HMAT, see Documentation/admin-guide/mm/numaperf.rst.
-    The value for the nearest CPUs is preferred. 0 if the firmware has no
-    value.
+    The value is from the firmware's HMAT (see
+    Documentation/admin-guide/mm/numaperf.rst). The value for the nearest CPUs
+    is preferred.
 
     :param node: sysfs directory of the node.
+    :returns: 0 if the firmware has no value.
     """
     for access in ('access1', 'access0'):
         found = (read_text(node / access / 'initiators' / 'read_bandwidth')
@@ -70,9 +71,10 @@ def read_rated_bandwidth(node: Path) -> int:
 def read_rated_latency(node: Path) -> int:
     """Return a NUMA node's memory read latency in nanoseconds.
 
-    From the firmware's HMAT. 0 if the firmware has no value.
+    The value is from the firmware's HMAT.
 
     :param node: sysfs directory of the node.
+    :returns: 0 if the firmware has no value.
     """
     for access in ('access1', 'access0'):
         found = (read_text(node / access / 'initiators' / 'read_latency')
@@ -127,7 +129,10 @@ def read_device_node(sysfs: Path, address: str) -> int | None:
 def iterate_l3_caches(
     sysfs: Path, cpus: frozenset[int]
 ) -> Iterator[int | None]:
-    """Yield the L3 cache ids of some CPUs; None for an unknown id."""
+    """Yield the id of each L3 cache that some CPUs use.
+
+    None is yielded for an unknown id.
+    """
     rest = set(cpus)
     while rest:
         cpu = min(rest)
@@ -141,7 +146,7 @@ def iterate_l3_caches(
 def _read_cpu_list(path: Path) -> frozenset[int]:
     """Parse a file with a kernel CPU list, such as "0-3,8".
 
-    Empty if the file is missing or malformed.
+    The result is empty if the file is missing or malformed.
     """
     cpus: set[int] = set()
     for part in (read_text(path) or '').strip().split(','):
@@ -153,7 +158,10 @@ def _read_cpu_list(path: Path) -> frozenset[int]:
 
 
 def list_directory(path: Path) -> list[Path]:
-    """Return the sorted paths in a directory; empty if unreadable."""
+    """Return the sorted paths in a directory.
+
+    The result is empty if the directory cannot be read.
+    """
     try:
         return sorted(path.iterdir())
     except OSError:
@@ -161,7 +169,10 @@ def list_directory(path: Path) -> list[Path]:
 
 
 def read_text(path: Path) -> str | None:
-    """Return the content of a file as text; None if unreadable."""
+    """Return the content of a file as text.
+
+    Returns None if the file cannot be read.
+    """
     try:
         return path.read_text(encoding='utf-8', errors='replace')
     except OSError:

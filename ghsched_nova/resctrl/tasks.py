@@ -29,7 +29,7 @@ _TID = re.compile(r'[0-9]{1,10}')
 def parse_thread_ids(tasks: str) -> frozenset[int]:
     """Return the thread ids in the text of a resctrl ``tasks`` file.
 
-    Other entries are skipped.
+    Entries that are not thread ids are skipped.
     """
     return frozenset(int(word) for word in tasks.split()
                      if _TID.fullmatch(word))
@@ -56,7 +56,10 @@ def select_vcpu_threads(tids: Iterable[int],
 
 
 def read_thread_name(proc: Path, tid: int) -> str:
-    """Return a thread's name; empty if the thread has ended."""
+    """Return the name of a thread.
+
+    The name is empty if the thread has ended.
+    """
     try:
         name = (proc / str(tid) / 'comm').read_text(errors='replace')
     except OSError:
@@ -65,7 +68,10 @@ def read_thread_name(proc: Path, tid: int) -> str:
 
 
 def read_process_id(proc: Path, tid: int) -> set[str]:
-    """Return the process id of a thread, in a set; empty if it has ended."""
+    """Return the process id of a thread, as a set with one item.
+
+    The set is empty if the thread has ended.
+    """
     try:
         status = (proc / str(tid) / 'status').read_text(errors='replace')
     except OSError:
