@@ -58,7 +58,9 @@ class Period:
 
 def make_period(bandwidth: load_rates.Bandwidth, measured: loads.Load | None,
                 seconds: float, time: float) -> Period:
-    """Return a host's bandwidth and load in one period between two reports.
+    """Return a host's bandwidth and load in the time between two reports.
+
+    A record of such periods shows later which guests slow down a server.
 
     :param measured: load in the same period; None if unknown.
     :param seconds: length of the period.
@@ -72,8 +74,8 @@ def make_period(bandwidth: load_rates.Bandwidth, measured: loads.Load | None,
 def compute_busy_times(nodes: Iterable[loads.GuestNode]) -> dict[str, float]:
     """Return how busy the vCPUs of each guest were, by UUID.
 
-    The mean of its vCPUs, 0 to 1. Guests of which some vCPU is unknown are
-    left out.
+    The result is the mean of the guest's vCPUs, from 0 to 1. A guest is left
+    out if the load of one of its vCPUs is unknown.
     """
     sums: dict[str, tuple[float, int]] = {}
     unknown = set()
@@ -90,10 +92,11 @@ def compute_busy_times(nodes: Iterable[loads.GuestNode]) -> dict[str, float]:
 
 def make_sample(period: Period, server: str,
                 nodes: Collection[int]) -> blame.Sample:
-    """Return the figures of a period on the host NUMA nodes of a server.
+    """Return the bandwidth and load on the host NUMA nodes of a server.
 
-    Bandwidth that no guest has used is counted as the host's.
+    Bandwidth that was not used by a guest is counted as that of the host.
 
+    :param period: measurements of all guests and nodes of the host.
     :param server: UUID of the server.
     :param nodes: host NUMA nodes of the server.
     """
@@ -113,7 +116,10 @@ def make_sample(period: Period, server: str,
 
 
 def to_json(periods: Sequence[Period]) -> str:
-    """Return the last periods of a host as JSON."""
+    """Return a host's measurements of the last periods as JSON.
+
+    A period is the time between two reports of nova-compute.
+    """
     return json.dumps({'version': VERSION, 'periods': [{
         'time': round(one.time, 3), 'seconds': round(one.seconds, 3),
         'used': _pack(one.used), 'capacity': _pack(one.capacity),
@@ -129,7 +135,11 @@ def _pack(amounts: Mapping[int, float]) -> list[list[int]]:
 
 
 def from_json(text: str) -> tuple[Period, ...]:
-    """Parse the last periods of a host; empty if the text is malformed."""
+    """Parse a host's measurements of the last periods from JSON.
+
+    A period is the time between two reports of nova-compute. The result is
+    empty if the text is malformed.
+    """
     return wire.parse_record(text, VERSION, _parse_periods) or ()
 
 

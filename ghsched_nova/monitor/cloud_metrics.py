@@ -110,12 +110,16 @@ class Collector(registry.Collector):
         self._read = read
 
     def describe(self) -> list[core.Metric]:
-        """Return no metrics: registering the collector must not read a cloud.
+        """Return no metrics, because registering must not read the cloud.
+
+        Prometheus' client calls this method when the collector is registered.
         """
         return []
 
     def collect(self) -> list[core.Metric]:
         """Return all Prometheus metrics of a cloud, from its last known state.
+
+        Prometheus' client calls this method at each scrape.
         """
         reading = self._read()
         cloud = reading.cloud
@@ -153,7 +157,11 @@ def _make_amount_metrics(
 
 
 def _make_host_metrics(cloud: cloud_figures.Cloud) -> Iterator[core.Metric]:
-    """Yield metrics of fragmentation and availability of each host."""
+    """Yield metrics of each host's fragmentation and availability.
+
+    Fragmentation is the percentage of free bandwidth that is on partly
+    allocated NUMA nodes.
+    """
     broken = ((host.name, capacity.compute_fragmentation(host))
               for host in cloud.hosts)
     yield _make_cloud_metric('fragmentation_percent', (
@@ -166,9 +174,9 @@ def _make_host_metrics(cloud: cloud_figures.Cloud) -> Iterator[core.Metric]:
 
 def _make_flavor_metrics(
         flavors: Sequence[cloud_figures.FlavorRoom]) -> Iterator[core.Metric]:
-    """Yield metrics of how many more guests of some flavors fit in the cloud.
+    """Yield metrics of how many more guests of each flavor fit in a cloud.
 
-    :param flavors: the flavors that the administrator chose to watch.
+    :param flavors: flavors that the administrator chose to watch.
     """
     for name, values in (
             ('guests', [room.guests for room in flavors]),

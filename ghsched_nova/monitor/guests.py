@@ -67,7 +67,8 @@ class Libvirt:
     def read_guests(self) -> tuple[view.Guest, ...]:
         """Read the running guests of the host from libvirt.
 
-        Empty if libvirt does not answer; the cause is then in :attr:`problem`.
+        The result is empty if libvirt does not answer. :attr:`problem` then
+        has the cause.
         """
         try:
             return self._asked.get_result()
@@ -128,8 +129,8 @@ class Libvirt:
     def _parse_cells_and_devices(self, domain: Any) -> dict[str, Any]:
         """Return the NUMA cells and PCI devices of a libvirt domain.
 
-        The keys are field names of Guest; fields that cannot be parsed are
-        left out.
+        The result has the fields of :class:`view.Guest` by name. A field that
+        cannot be parsed is left out.
         """
         found: dict[str, Any] = {}
         try:
@@ -150,7 +151,7 @@ class Libvirt:
     def _read_server_name(self, domain: Any) -> str:
         """Read the name of a libvirt domain's Nova server.
 
-        Empty if the domain was not started by Nova.
+        The result is empty if the domain was not started by Nova.
         """
         text = self._read_metadata_element(domain, NOVA)
         try:
@@ -161,9 +162,10 @@ class Libvirt:
 
     def _read_metadata_element(
             self, domain: Any, namespace: str) -> str | None:
-        """Read a libvirt domain's metadata element of an XML namespace.
+        """Read an XML element of a libvirt domain's metadata.
 
-        None if the domain has no such element.
+        :param namespace: XML namespace of the element.
+        :returns: None if the domain has no such element.
         """
         try:
             return str(domain.metadata(
@@ -191,8 +193,8 @@ class Libvirt:
 def _wrap_metadata_in_domain(metadata_xml: str) -> str:
     """Wrap a domain's metadata element in a libvirt domain XML.
 
-    libvirt strips the namespace (virXMLExtractNamespaceXML), but the policy
-    parser needs it.
+    The parser of policies needs the XML namespace of the element, which
+    libvirt has removed (virXMLExtractNamespaceXML).
     """
     root = etree.Element('domain')
     policy = document.parse_element(metadata_xml)

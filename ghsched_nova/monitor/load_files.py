@@ -72,10 +72,12 @@ def parse_cpu_times(text: str) -> dict[int, Times]:
 
 
 def parse_run_times(text: str) -> Run | None:
-    """Return the nanoseconds that a thread ran and waited, from ``schedstat``.
+    """Return how long a thread ran and waited, from its ``schedstat`` file.
 
     The thread waited for a CPU while it was runnable
-    (Documentation/scheduler/sched-stats.rst). None if the text is malformed.
+    (Documentation/scheduler/sched-stats.rst).
+
+    :returns: nanoseconds; None if the text is malformed.
     """
     words = text.split()
     if len(words) != 3 or not all(map(_is_number, words)):
@@ -86,7 +88,7 @@ def parse_run_times(text: str) -> Run | None:
 def parse_last_cpu(text: str) -> int | None:
     """Return the CPU on which a thread ran last, from its ``stat`` file.
 
-    None if the text is malformed.
+    Returns None if the text is malformed.
     """
     # The command name is in parentheses and may contain parentheses.
     words = text.rpartition(')')[2].split()
@@ -95,10 +97,12 @@ def parse_last_cpu(text: str) -> int | None:
 
 
 def parse_stall_time(text: str) -> int | None:
-    """Return the microseconds in which some task stalled, from a PSI file.
+    """Return for how many microseconds a task was stalled, from a PSI file.
 
-    PSI files are ``memory.pressure``, ``/proc/pressure/memory`` and the like
-    (Documentation/accounting/psi.rst). None if the text is malformed.
+    Files of PSI (pressure stall information) are ``memory.pressure``,
+    ``/proc/pressure/memory`` and the like (Documentation/accounting/psi.rst).
+
+    :returns: None if the text is malformed.
     """
     match = _SOME.search(text)
     return int(match[1]) if match else None
@@ -110,10 +114,10 @@ def parse_vmstat(text: str) -> dict[str, int]:
 
 
 def count_refaults(vmstat: Mapping[str, int]) -> int | None:
-    """Return how many evicted pages a NUMA node has read in again.
+    """Return how many evicted memory pages a NUMA node has read in again.
 
-    The kernel has one counter for anonymous memory and files until Linux 5.9,
-    and two since then.
+    Many such pages mean that memory is short. Until Linux 5.9 the kernel has
+    one counter for anonymous memory and files, and two counters since then.
 
     :param vmstat: counters of the node by name.
     """
@@ -122,11 +126,12 @@ def count_refaults(vmstat: Mapping[str, int]) -> int | None:
 
 
 def count_reclaimed(vmstat: Mapping[str, int]) -> int | None:
-    """Return how many pages the kernel has reclaimed on a NUMA node.
+    """Return how many memory pages the kernel has reclaimed on a NUMA node.
 
-    None if the kernel is too old to count them by node.
+    Many such pages mean that memory is short.
 
     :param vmstat: counters of the node by name.
+    :returns: None if the kernel is too old to count them by node.
     """
     return _sum(vmstat, ('pgsteal_kswapd', 'pgsteal_direct',
                          'pgsteal_khugepaged', 'pgsteal_proactive'))
@@ -138,11 +143,13 @@ def _sum(vmstat: Mapping[str, int], names: tuple[str, ...]) -> int | None:
 
 
 def parse_diskstats(text: str) -> dict[str, Device]:
-    """Return milliseconds busy and queued of each disk, from diskstats.
+    """Return for how many milliseconds each disk was busy.
 
+    The time that requests were queued is returned as well. See
     Documentation/admin-guide/iostats.rst.
 
     :param text: content of ``/proc/diskstats``.
+    :returns: times by name of the disk.
     """
     found = {}
     for line in text.splitlines():
@@ -153,7 +160,10 @@ def parse_diskstats(text: str) -> dict[str, Device]:
 
 
 def parse_node_meminfo(text: str) -> tuple[int, int] | None:
-    """Return a NUMA node's total and free KiB, from its ``meminfo`` file."""
+    """Return a NUMA node's total and free KiB, from its ``meminfo`` file.
+
+    Returns None if the text is malformed.
+    """
     found = dict(_MEMORY.findall(text))
     if len(found) != 2:
         return None
@@ -161,11 +171,12 @@ def parse_node_meminfo(text: str) -> tuple[int, int] | None:
 
 
 def parse_memory_numa_stat(text: str) -> dict[int, int] | None:
-    """Return a control group's bytes by NUMA node, from ``memory.numa_stat``.
+    """Return a control group's memory in bytes, by NUMA node.
 
     The control group is of version 2. hugetlbfs pages are not counted;
     ``shmem`` is part of ``file``.
 
+    :param text: content of ``memory.numa_stat``.
     :returns: None if the text has no such counter.
     """
     found: dict[int, int] = {}
@@ -195,9 +206,10 @@ def parse_numa_maps(text: str) -> dict[int, int]:
 def parse_guest_control_group(text: str) -> str | None:
     """Return a guest's control group, from ``/proc/PID/cgroup`` of its QEMU.
 
-    libvirt puts threads into child groups; the result is the group of the
-    whole machine (cgroups(7), unified hierarchy). None without a unified
-    hierarchy.
+    libvirt puts threads into child groups. The result is the group of the
+    whole machine (cgroups(7), unified hierarchy).
+
+    :returns: None if the host has no unified hierarchy.
     """
     for line in text.splitlines():
         if line.startswith('0::/'):

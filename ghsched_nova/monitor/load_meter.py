@@ -56,8 +56,8 @@ class LoadMeter:
     ) -> tuple[bottleneck.Change, ...]:
         """Measure the load of a host; return new and ended bottlenecks.
 
-        A host NUMA node becomes a bottleneck when it is overloaded. The load
-        is in :attr:`load`.
+        A host NUMA node is a bottleneck while it is overloaded. The measured
+        load is then in :attr:`load`.
 
         :param guests: running guests.
         :param bandwidth: memory bandwidth measured over about the same time.

@@ -54,7 +54,7 @@ def make_load_metrics(
 ) -> Iterator[core.Metric]:
     """Yield the Prometheus metrics of a host's measured load.
 
-    :param measured: the load; None yields nothing.
+    :param measured: the load. If it is None, nothing is yielded.
     """
     if measured is None:
         return

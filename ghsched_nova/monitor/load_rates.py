@@ -149,10 +149,10 @@ class _Between:
 
     @property
     def total_and_remote_memory(self) -> tuple[int, int] | None:
-        """A guest's memory in bytes: in total, and on remote NUMA nodes.
+        """A guest's memory in bytes, in total and on remote NUMA nodes.
 
         A host NUMA node is remote if none of the guest's vCPUs ran on the
-        node. None if unknown.
+        node. The value is None if unknown.
         """
         found = self.guest.memory
         if not found or not self.on:
@@ -184,10 +184,10 @@ def compute_load(before: Sample, now: Sample, measured_at: float,
 
 
 def extract_known_bandwidth(snapshot: view.Snapshot | None) -> Bandwidth:
-    """Return the complete bandwidth figures of a measurement with resctrl.
+    """Return the bandwidth of a resctrl measurement that is fully known.
 
-    Figures of several host NUMA nodes together, and incomplete figures, are
-    left out.
+    Bandwidth that was measured for several host NUMA nodes together is left
+    out, and so is a sum of which a part is unknown.
     """
     if snapshot is None:
         return Bandwidth()
@@ -251,11 +251,11 @@ def _demand(old: Guest | None, vcpu: int, thread: Thread,
 def _compute_mean_wait_ratio(
     demands: Iterable[_Demand], period: float
 ) -> float | None:
-    """Return the mean part of the time that vCPUs waited for a CPU.
+    """Return for which part of the time vCPUs waited for a CPU, on average.
 
-    Weighted by the vCPUs' CPU demand: an unweighted mean would hide two vCPUs
-    that compete for a CPU among many idle ones, and the ratio of wait to
-    demand alone would report a bottleneck where almost nothing ran.
+    The mean is weighted by the CPU demand of each vCPU. An unweighted mean
+    would hide two vCPUs that compete for a CPU among many idle ones. The ratio
+    of wait to demand alone would report a bottleneck where almost nothing ran.
 
     :param demands: CPU demand of each vCPU.
     :param period: time between the two samples.
@@ -354,11 +354,13 @@ def _busy(cpus: Iterable[int], before: Sample, now: Sample) -> float | None:
 def _find_largest_stall_ratio(
     guests_on_node: Iterable[_Between], before: Sample, now: Sample
 ) -> float | None:
-    """Return the largest part of the time that a guest waited for memory.
+    """Return for which part of the time a guest waited for memory, at most.
 
-    Only guests on one host NUMA node count. None if unknown. Without figures
-    of guests, the figure of the host is used if it is 0 or the host has one
-    node: the kernel does not count stalls by node.
+    Only guests on one host NUMA node count. Without figures of guests, the
+    figure of the host is used if it is 0 or the host has one node, because the
+    kernel does not count stalls by node.
+
+    :returns: None if no figure is known.
     """
     known = [one.stalled for one in guests_on_node if one.stalled is not None]
     if known:
@@ -371,9 +373,9 @@ def _find_largest_stall_ratio(
 def _compute_disk_load(
     node_number: int, before: Sample, now: Sample
 ) -> tuple[float | None, float | None]:
-    """Return a NUMA node's highest disk load and mean queue length.
+    """Return the highest load and queue length of a NUMA node's disks.
 
-    Both are of the busiest disk, between two samples. None if unknown.
+    Both are means over the time between two samples. They are None if unknown.
 
     :param node_number: number of the node.
     """
@@ -408,7 +410,7 @@ _AS_IS = frozenset({'capacity'})
 def smooth_load(before: Load | None, now: Load, time_constant: float) -> Load:
     """Smooth a load measurement exponentially with the previous one.
 
-    Values that are unknown now or were unknown before are not smoothed.
+    Values that are unknown in one of the two measurements are not smoothed.
 
     :param time_constant: seconds after which earlier values weigh 1/e; 0
         disables smoothing.

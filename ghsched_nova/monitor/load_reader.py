@@ -112,7 +112,7 @@ class LoadReader:
 
     @property
     def current_time(self) -> float:
-        """Current time of the clock of load samples: monotonic, in seconds."""
+        """Time of the monotonic clock of load samples, in seconds."""
         return self._clock()
 
     def read_load_sample(
@@ -189,8 +189,9 @@ class LoadReader:
     def _find_qemu_process(self, guest: RunningGuest) -> _Process | None:
         """Find the QEMU process of a guest with its vCPU threads.
 
-        None if the process is not found. The result is cached until the number
-        of vCPU threads changes.
+        The result is cached until the number of vCPU threads changes.
+
+        :returns: None if the process is not found.
         """
         key = guest.uuid, guest.id
         process = self._processes.get(key)
@@ -215,8 +216,10 @@ class LoadReader:
             self, process: _Process, now: float) -> Mapping[int, int] | None:
         """Read how many bytes of a guest's memory are on each host NUMA node.
 
-        None if unknown. ``numa_maps`` is preferred: control group statistics
+        ``numa_maps`` is preferred, because the statistics of control groups
         lack huge pages.
+
+        :returns: None if unknown.
         """
         if now - process.looked >= MEMORY_FRESH and self._memory_reads:
             self._memory_reads -= 1
@@ -229,9 +232,10 @@ class LoadReader:
 
 
 def _list_disk_nodes(sysfs: Path) -> Iterator[tuple[str, int]]:
-    """Yield the name and host NUMA node of each disk whose node is known.
+    """Yield the name and host NUMA node of each disk of the host.
 
-    A disk has no ``numa_node`` file; the PCI function above it has one.
+    A disk has no ``numa_node`` file, but the PCI function above the disk has
+    one. Disks whose node is unknown are left out.
     """
     top = sysfs.resolve()
     for entry in sysfs_files.list_directory(sysfs / 'block'):

@@ -187,14 +187,17 @@ class Collector(registry.Collector):
         self._collected = shared_work.SharedWork(self._collect, TIMEOUT)
 
     def describe(self) -> list[core.Metric]:
-        """Return no metrics: registering the collector must not read the host.
+        """Return no metrics, because registering must not read the host.
+
+        Prometheus' client calls this method when the collector is registered.
         """
         return []
 
     def collect(self) -> list[core.Metric]:
-        """Return all bandwidth metrics of the host.
+        """Return all Prometheus metrics of the host's memory bandwidth.
 
-        Metrics that cannot be read are left out.
+        Prometheus' client calls this method at each scrape. Metrics that
+        cannot be read are left out.
 
         :raises NoAnswer: if the host is not read in time.
         """
@@ -258,9 +261,9 @@ def _resctrl_metrics(found: reader.Round,
 def _drop_nested_monitoring_groups(owned_groups: Owned) -> Owned:
     """Drop monitoring groups whose parent is a control group of the guest.
 
-    The parent's figures include them.
+    The bandwidth of the parent includes that of these groups.
 
-    :param owned_groups: groups, each with its guest.
+    :param owned_groups: resctrl groups, each with its guest.
     """
     of = {group.name: guest for group, guest in owned_groups if group.control}
     return [(group, guest) for group, guest in owned_groups
@@ -346,7 +349,7 @@ def _make_effective_limit_metrics(
 ) -> Iterator[core.Metric]:
     """Yield metrics of the bandwidth limits that the kernel enforces now.
 
-    The samples are by control group and host NUMA node.
+    There is a sample for each control group and host NUMA node.
 
     :param owned_groups: resctrl groups, each with its guest.
     :param sharers: guests by name of the control group that they share.
@@ -379,7 +382,7 @@ def _make_requested_limit_metrics(
 ) -> Iterator[core.Metric]:
     """Yield metrics of the bandwidth limits that flavors request.
 
-    The samples are by guest and host NUMA node.
+    There is a sample for each guest and host NUMA node.
     """
     rows = [((str(node), *_labels(guest)), asked)
             for guest in guests if guest.policy is not None
@@ -397,8 +400,10 @@ def _make_unprotected_metric(
 ) -> Iterator[core.Metric]:
     """Yield the metric of guests whose bandwidth policy is not enforced.
 
-    Their policy needs a control group, but they are in none.
+    The policy of these guests needs a control group, but the guests are in no
+    control group.
 
+    :param owned_groups: resctrl groups, each with its guest.
     :param sharers: guests by name of the control group that they share.
     """
     inside = {guest for group, guest in owned_groups if group.control}
@@ -427,14 +432,22 @@ def _single(name: str, value: float) -> core.Metric:
 
 def make_metric(name: str, samples: Iterable[tuple[Sequence[str], float]]
                 ) -> core.Metric:
-    """Return the Prometheus metric of this name, with samples."""
+    """Return a Prometheus metric with samples.
+
+    :param name: name of a known metric, which has help and labels.
+    :param samples: label values and value of each sample.
+    """
     return make_described_metric(_BY_NAME[name], samples)
 
 
 def make_described_metric(
     description: Described, samples: Iterable[tuple[Sequence[str], float]]
 ) -> core.Metric:
-    """Return the Prometheus metric of a description, with samples."""
+    """Return a Prometheus metric with samples.
+
+    :param description: name, help and labels of the metric.
+    :param samples: label values and value of each sample.
+    """
     kind = (core.CounterMetricFamily if description.counter
             else core.GaugeMetricFamily)
     found: core.CounterMetricFamily | core.GaugeMetricFamily = kind(

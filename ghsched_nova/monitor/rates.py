@@ -65,7 +65,7 @@ class State(enum.IntEnum):
 
     @property
     def label(self) -> str:
-        """Name of this state of a counter, as shown in output and metrics."""
+        """Name of this state of a figure, as shown in output and metrics."""
         return self.name.lower()
 
 
@@ -105,7 +105,7 @@ ZERO = Figure(State.OK, 0.0)
 def parse_monitor_file(content: bytes, read_at: float) -> Reading:
     """Parse the content of a resctrl file that reports bandwidth.
 
-    Malformed content gives a reading without a value.
+    If the content is malformed, the reading has no value.
 
     :param content: complete content of the file.
     :param read_at: time of the reading in seconds.
@@ -121,7 +121,7 @@ def parse_monitor_file(content: bytes, read_at: float) -> Reading:
 def parse_core_energy(content: bytes) -> float | None:
     """Return the energy in joules from a resctrl file ``core_energy``.
 
-    None if the content is not a number.
+    Returns None if the content is not a number.
     """
     content = content.strip()
     return float(content) if _DECIMAL.fullmatch(content) else None
@@ -168,9 +168,10 @@ _FIRST = Figure(State.FIRST, None)
 
 
 def sum_bandwidths(figures: Iterable[Figure]) -> Figure:
-    """Add up bandwidth figures; return NOTHING if there are none.
+    """Add up bandwidths, each with its state.
 
-    The sum has the worst state of the figures and leaves out unknown ones.
+    The sum has the worst of the states and leaves out unknown bandwidths. The
+    result is NOTHING if there are no bandwidths.
     """
     known = list(figures)
     if len(known) == 1:     # as a rule
@@ -187,7 +188,8 @@ def sum_bandwidths(figures: Iterable[Figure]) -> Figure:
 def subtract_bandwidths(whole: Figure, parts: Iterable[Figure]) -> Figure:
     """Return a total bandwidth minus some parts of it; at least 0.
 
-    The parts are read a moment later, so their sum may be larger.
+    The parts are read a moment later than the total, so their sum may be
+    larger.
     """
     if whole.rate is None:
         return whole

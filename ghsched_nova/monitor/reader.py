@@ -109,12 +109,16 @@ class Reader:
 
     @property
     def last_readings(self) -> Round | None:
-        """Readings of the last bandwidth measurement; None before the first.
+        """Content of the monitor files at the last bandwidth measurement.
+
+        The value is None before the first measurement.
         """
         return self._last
 
     def get_monitored_host(self) -> topology.Host:
-        """Return the host's resctrl properties; read them after each mount.
+        """Return what resctrl on this host can measure, and its NUMA nodes.
+
+        They are read again after each mount of resctrl.
 
         :raises MonitorUnavailable: if the host reports no bandwidth.
         """
@@ -134,7 +138,7 @@ class Reader:
             return host
 
     def read_monitor_files(self) -> Round:
-        """Read the files that report bandwidth, of all resctrl groups.
+        """Read the files of all resctrl groups that report bandwidth.
 
         :raises MonitorUnavailable: if the host reports no bandwidth (any
             more).
@@ -167,9 +171,10 @@ class Reader:
     def _read_core_energy(
         self, host: topology.Host, groups: Sequence[view.Group]
     ) -> dict[Key, float]:
-        """Read the energy in joules of processor cores, by resctrl group.
+        """Read the energy in joules that processor cores used for each group.
 
-        The keys also contain the processor package. Empty if not requested.
+        The result is by resctrl group and processor package. It is empty if
+        energy was not requested.
         """
         if not self._energy or host.energy is None:
             return {}
@@ -186,7 +191,8 @@ class Reader:
     def measure_group_bandwidth(self) -> view.Usage:
         """Return each resctrl group's bandwidth since the previous call.
 
-        Counters have no rate in the first call; their state is FIRST.
+        In the first call, bandwidth that is derived from counters is unknown.
+        Its state is FIRST.
 
         :raises MonitorUnavailable: if the host reports no bandwidth.
         """
@@ -209,9 +215,10 @@ class Reader:
 def _sum_cache_bytes_by_nodes(
     occupancy: Mapping[tuple[str, int, topology.Place], rates.Reading],
 ) -> dict[tuple[str, int], dict[topology.Nodes, int]]:
-    """Return each resctrl group's bytes in the L3 caches of NUMA nodes.
+    """Return how many bytes each resctrl group has in L3 caches.
 
-    Nodes with an unreadable cache are left out.
+    The bytes are summed by the NUMA nodes of the caches. Nodes with an
+    unreadable cache are left out.
 
     :param occupancy: readings by group name, inode number and cache.
     """
@@ -252,9 +259,8 @@ def _sum_bandwidth_by_nodes(
 def _list_resctrl_groups(resctrl_path: str) -> list[tuple[view.Group, str]]:
     """Return all resctrl groups: control groups and monitoring groups.
 
-    Each comes with the path of its directory.
-
     :param resctrl_path: mount point of resctrl.
+    :returns: each group with the path of its directory.
     """
     found = _with_monitors(
         view.Group('', 0, True, '', _lines(resctrl_path)), resctrl_path)
@@ -296,7 +302,10 @@ def _lines(path: str) -> schemata.Schemata | None:
 
 @functools.lru_cache(maxsize=1024)
 def _parse_schemata_cached(content: bytes) -> schemata.Schemata:
-    """Parse the content of a schemata file; equal content is parsed once."""
+    """Parse the content of a schemata file.
+
+    Equal content is parsed only once, as many groups have equal schemata.
+    """
     return schemata.parse_kernel_schemata(content.decode(errors='replace'))
 
 

@@ -38,7 +38,7 @@ class Collector(registry.Collector):
     def collect(self) -> Iterator[core.Metric]:
         """Yield metrics of requests that nova-scheduler refused, by flavor.
 
-        These are the number of refusals and the time of the last one.
+        The metrics are the number of refusals and the time of the last one.
         """
         try:
             record = refusal_record.from_json(self._path.read_text())

@@ -35,7 +35,7 @@ VERSION = 1
 def render_repair_counts(counts: Mapping[str, int]) -> str:
     """Return as JSON how often each kind of repair was made on this host.
 
-    A repair corrects a guest's resctrl group.
+    A repair is a correction of a guest's resctrl group by nova-compute.
     """
     return json.dumps({'version': VERSION, 'repairs': dict(counts)},
                       sort_keys=True)
@@ -44,7 +44,8 @@ def render_repair_counts(counts: Mapping[str, int]) -> str:
 def parse_repair_counts(text: str) -> dict[str, int]:
     """Parse how often each kind of repair was made, from JSON.
 
-    A repair corrects a guest's resctrl group. Empty if the text is malformed.
+    A repair is a correction of a guest's resctrl group by nova-compute. The
+    result is empty if the text is malformed.
     """
     return wire.parse_record(text, VERSION, lambda found: {
         str(kind): int(count)
@@ -63,7 +64,7 @@ class Collector(registry.Collector):
     def collect(self) -> Iterator[core.Metric]:
         """Yield the Prometheus counter of this host's repairs, by kind.
 
-        A repair corrects a guest's resctrl group.
+        A repair is a correction of a guest's resctrl group by nova-compute.
         """
         try:
             counts = parse_repair_counts(self._path.read_text())

@@ -84,11 +84,16 @@ class Collector(registry.Collector):
         self._path = path
 
     def describe(self) -> list[core.Metric]:
-        """Return no metrics: registering the collector reads no file."""
+        """Return no metrics, because registering must not read a file.
+
+        Prometheus' client calls this method when the collector is registered.
+        """
         return []
 
     def collect(self) -> list[core.Metric]:
-        """Return metrics of what the host's servers got of their guarantees.
+        """Return metrics of how well the host's servers got their guarantees.
+
+        A guarantee is the bandwidth that a server's flavor promises.
         """
         levels = service_level.from_file(self._path)
         rows = [((level.owner.project, key.server, level.owner.flavor,

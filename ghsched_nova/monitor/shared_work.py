@@ -49,7 +49,7 @@ class SharedWork(Generic[_Result]):
     def get_result(self) -> _Result:
         """Return the result of the function, run once for concurrent callers.
 
-        If a run is in progress, its result is awaited, otherwise a run is
+        A caller waits for the run in progress. If there is none, a run is
         started.
 
         :raises NoAnswer: if the run does not finish in time.

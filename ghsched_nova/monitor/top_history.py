@@ -28,9 +28,10 @@ _ALL = '(all)'
 
 
 def parse_minutes(text: str) -> int:
-    """Parse a time such as ``30m`` or ``1h`` as a number of minutes.
+    """Parse a duration such as ``30m`` or ``1h`` as a number of minutes.
 
-    :raises ValueError: if it is malformed or longer than what is kept.
+    :raises ValueError: if the text is malformed, or longer than the time for
+        which bandwidth is recorded.
     """
     match = _TIME.fullmatch(text)
     if match is None:
@@ -45,11 +46,13 @@ def parse_minutes(text: str) -> int:
 
 def list_uses_since(history: usage_history.History, minutes: int, now: float,
                     name_filter: str = '') -> list[usage_history.Use]:
-    """Return what each guest has used in the last minutes, most first.
+    """Return how much bandwidth each guest used in the last minutes.
+
+    The guest that used most comes first.
 
     :param minutes: number of minutes, with the current one.
     :param now: seconds since 1970.
-    :param name_filter: text that names or UUIDs of shown guests contain.
+    :param name_filter: text that names or UUIDs of returned guests contain.
     """
     first = usage_history.to_minute_number(now) - minutes + 1
     return [use for use in usage_history.list_uses(history, first)
@@ -59,7 +62,7 @@ def list_uses_since(history: usage_history.History, minutes: int, now: float,
 
 def render_uses(uses: Sequence[usage_history.Use],
                 history: usage_history.History) -> str:
-    """Return a text table of what guests have used."""
+    """Return a text table of how much bandwidth guests have used."""
     rows = []
     for use in uses:
         capacity = history.capacity.get(use.key.node)
@@ -75,7 +78,11 @@ def render_uses(uses: Sequence[usage_history.Use],
 def render_uses_as_json(uses: Iterable[usage_history.Use],
                         history: usage_history.History, now: float,
                         minutes: int) -> str:
-    """Return what guests have used as one line of JSON."""
+    """Return how much bandwidth guests have used, as one line of JSON.
+
+    :param now: seconds since 1970.
+    :param minutes: number of minutes in which the bandwidth was used.
+    """
     return json.dumps({'time': now, 'minutes': minutes, 'uses': [{
         'name': use.name or None, 'uuid': use.key.server or None,
         'node': use.key.node, 'bytes': use.moved,

@@ -49,6 +49,7 @@ def format_guest_load_cells(
 
     :param measured: load measurement of the host.
     :param uuid: UUID of the guest.
+    :param nodes: the host NUMA nodes.
     """
     here = [one for one in (measured.guests if measured else ())
             if uuid and one.guest == uuid and one.host_node in nodes]
@@ -62,10 +63,9 @@ def _compute_weighted_mean(
 ) -> float | None:
     """Return the mean of values of guest NUMA nodes, weighted by vCPUs.
 
-    None if a value is unknown.
-
     :param guest_nodes: the guest NUMA nodes.
     :param values: value of each node.
+    :returns: None if a value is unknown.
     """
     found = [(one.vcpus or 0, value)
              for one, value in zip(guest_nodes, values, strict=True)

@@ -87,10 +87,10 @@ def make_host_document(
         measured: load.Load | None = None) -> dict[str, Any]:
     """Return the bandwidth and load of a host as JSON data.
 
-    Numbers have full precision.
+    Numbers are not rounded.
 
     :param measured_at: seconds since 1970.
-    :param problem: cause why libvirt did not answer.
+    :param problem: reason why libvirt did not answer.
     :param measured: the load; None if unknown.
     """
     return {
@@ -122,7 +122,7 @@ def format_host_as_json(
     """Return the bandwidth and load of a host as one line of JSON.
 
     :param measured_at: seconds since 1970.
-    :param problem: cause why libvirt did not answer.
+    :param problem: reason why libvirt did not answer.
     :param measured: the load; None if unknown.
     """
     return json.dumps(
@@ -306,7 +306,7 @@ def make_top_page(
     """Return a ghsched-top page of host NUMA nodes, guests and groups.
 
     :param when: time of the snapshot, as it is shown.
-    :param problem: cause why libvirt did not answer.
+    :param problem: reason why libvirt did not answer.
     :param name_filter: text that names of shown guests and groups contain.
     :param loaded: whether load and wait time are shown.
     :param measured: load and wait time; None if unknown.
@@ -349,8 +349,8 @@ def _matches(usage: view.GuestUsage, match: str) -> bool:
 def _is_limited_below_policy(row: view.GuestNode | None) -> bool:
     """Whether a guest's enforced limit is lower than its policy says.
 
-    A difference of two percent is allowed: openEuler's 6.6 kernel may show
-    that much less than was written.
+    A difference of two percent is ignored, because openEuler's 6.6 kernel may
+    show that much less than was written.
     """
     if row is None or row.asked is None or row.effective is None:
         return False
@@ -362,7 +362,7 @@ def _is_limited_below_policy(row: view.GuestNode | None) -> bool:
 def _format_node_lines(snapshot: view.Snapshot) -> list[str]:
     """Return the lines of ghsched-top with the bandwidth of each NUMA node.
 
-    The last line has the sum if there are several nodes.
+    If there are several nodes, the last line has the sum.
     """
     titles = list(_NODE_TITLES)
     rows = [_node_row(node) for node in snapshot.nodes]
@@ -487,7 +487,7 @@ def _format_bandwidth(figure: rates.Figure) -> str:
 def _format_short_time(found: service_level.ShortTime | None) -> str:
     """Return how much of the month a guest got too little bandwidth.
 
-    In percent of the time, as text.
+    The result is text, in percent of the time.
     """
     percent = None if found is None else found.percent
     return '-' if percent is None else f'{percent:.2f}'
@@ -536,10 +536,12 @@ def clip_text_to_columns(text: str, first: int, columns: int) -> str:
 def align_table_columns(
         titles: Sequence[str], rows: Sequence[Row], left_aligned: int,
         min_widths: Sequence[int] = ()) -> list[str]:
-    """Return the lines of a text table with aligned columns, titles first.
+    """Return the lines of a text table with aligned columns.
 
-    :param left_aligned: number of columns that are aligned to the left; the
-        others are aligned to the right.
+    The first line has the titles.
+
+    :param left_aligned: number of columns that are aligned to the left. The
+        columns after these are aligned to the right.
     :param min_widths: minimum widths of the first columns.
     """
     widths = [max(map(measure_text_width, column)) for column

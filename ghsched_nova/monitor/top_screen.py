@@ -78,7 +78,7 @@ class Top:
         self._when = 0.0
 
     def read_new_figures(self) -> None:
-        """Read new bandwidth and load figures to show.
+        """Measure bandwidth and load again, to show new figures.
 
         :raises MonitorUnavailable: if the host reports no bandwidth.
         """
@@ -90,9 +90,9 @@ class Top:
         self._when = time.time()
 
     def render_figures(self) -> str:
-        """Return the current bandwidth figures as text.
+        """Return the last measured bandwidth and load as text or JSON.
 
-        The text does not end with a newline.
+        The result does not end with a newline.
         """
         if self._snapshot is None:
             return ''
@@ -106,11 +106,13 @@ class Top:
     def render_terminal(
         self, columns: int, lines: int, colour: bool = False, problem: str = ''
     ) -> str:
-        """Return the output that shows the current figures in a terminal.
+        """Return the output that shows the last measurement in a terminal.
+
+        The output contains terminal codes.
 
         :param columns: width of the terminal.
         :param lines: height of the terminal.
-        :param problem: message shown in place of the figures.
+        :param problem: message shown in place of the measurement.
         """
         self._room = max(1, lines - 1)
         if problem or self._snapshot is None:
@@ -138,7 +140,10 @@ class Top:
             self.loaded, self._load)
 
     def handle_key(self, key: str) -> bool:
-        """Carry out the command of a pressed key; return False to quit."""
+        """Carry out the ghsched-top command of a pressed key.
+
+        :returns: False to quit.
+        """
         if self._asking is not None:
             self._edit_guest_filter(key)
             return True
@@ -162,7 +167,10 @@ class Top:
         self.shift = max(0, self.shift + side)
 
     def _edit_guest_filter(self, key: str) -> None:
-        """Apply a pressed key to the text by which guests are filtered."""
+        """Apply a pressed key to the text by which guests are filtered.
+
+        The user is typing this text.
+        """
         typed = self._asking or ''
         if key in ('\r', '\n'):
             self.match, self._asking, self.skip = typed, None, 0
@@ -190,7 +198,7 @@ def parse_terminal_keys(text: str) -> list[str]:
 
 def render_screen(lines: Sequence[top_output.Line],
                   colour: bool = False) -> str:
-    """Return the terminal codes and text that replace the shown lines.
+    """Return the text and terminal codes that replace the shown lines.
 
     :param lines: the new lines.
     :param colour: whether to use colours.

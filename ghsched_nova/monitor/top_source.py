@@ -75,7 +75,7 @@ class Source:
     def _read_short_times(self) -> view.ShortTimes | None:
         """Read how long servers got less than their guarantees this month.
 
-        None if the file of service levels does not exist.
+        Returns None if the file of service levels does not exist.
         """
         if self.service_levels is None:
             return None
@@ -89,9 +89,11 @@ class Source:
                      snapshot: view.Snapshot | None) -> load.Load | None:
         """Measure CPU load and wait time of host NUMA nodes and guests.
 
-        None before there are two samples.
+        Returns None in the first call, because load is computed from two
+        samples.
 
-        :param snapshot: bandwidth measured with resctrl; None without resctrl.
+        :param snapshot: bandwidth measured with resctrl; None if resctrl is
+            not available.
         """
         if self.meter is None:
             return None
@@ -105,7 +107,7 @@ class Source:
     def count_vfio_interrupts(self) -> Mapping[str, int]:
         """Return interrupt counts of passthrough devices, by PCI address.
 
-        Counted by the host since its start.
+        The host has counted the interrupts since its start.
         """
         try:
             text = (self.proc / 'interrupts').read_text(errors='replace')
@@ -170,8 +172,8 @@ def make_measurement_source(
         arguments: argparse.Namespace, *, energy: bool = False) -> Source:
     """Return an object that measures bandwidth and load of this host.
 
-    :param arguments: command-line options; they select what is read.
-    :param energy: whether to read the energy of processor cores, too.
+    :param arguments: command-line options, which select what is measured.
+    :param energy: whether to measure the energy of processor cores, too.
     """
     return Source(
         reader.Reader(arguments.resctrl, arguments.sysfs,

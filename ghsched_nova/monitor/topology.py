@@ -109,7 +109,7 @@ def read_monitored_host(
     """Read how this host measures bandwidth, and its NUMA nodes and caches.
 
     :param node_bandwidth: MB/s (10^6 bytes per second) that host NUMA nodes
-        can deliver, from the administrator; overrides the firmware's table.
+        can deliver, from the administrator. It overrides the firmware's table.
     :raises MonitorUnavailable: if the host reports no bandwidth.
     """
     node_bandwidth = node_bandwidth or {}
@@ -149,8 +149,8 @@ def find_monitor_files(
 ) -> tuple[Place, ...]:
     """Return the paths of a resctrl group's files that report measurements.
 
-    There is one for each resctrl domain. The paths are relative to the
-    directory of the group. Domains whose CPUs are all offline have no file.
+    There is one file for each resctrl domain, unless all CPUs of the domain
+    are offline. The paths are relative to the directory of the group.
 
     :param resctrl_path: mount point of resctrl.
     :param monitor: kind of measurement; memory bandwidth by default.
@@ -210,8 +210,11 @@ def _select_bandwidth_monitor(
 ) -> dialects.Monitor | None:
     """Return the kind of resctrl file that reports memory bandwidth.
 
-    None if the host reports no bandwidth. Byte counters at the L3 caches need
-    no known dialect; the meaning of ``MB_MON`` depends on the dialect.
+    If the dialect (variant of resctrl) is unknown, only byte counters at the
+    L3 caches are used, because the meaning of ``MB_MON`` depends on the
+    dialect.
+
+    :returns: None if the host reports no bandwidth.
     """
     choice = ((dialect.monitor, dialect.other_monitor) if dialect
               else (dialects.INTEL.monitor,))
@@ -225,11 +228,11 @@ def _read_control_domains(
         l3: Mapping[int, frozenset[int]]) -> tuple[dict[int, Nodes], int]:
     """Read in which resctrl domains each host NUMA node can be limited.
 
-    Also return the value of the schemata line MB that means no cap.
-
     :param node_bandwidth: bandwidth of host NUMA nodes in MB/s, from the
         configuration.
     :param l3: ids of the L3 caches by host NUMA node.
+    :returns: resctrl domains by NUMA node, and the value of the schemata line
+        MB that means no cap.
     """
     if dialect is None:
         return {}, 100

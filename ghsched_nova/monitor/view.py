@@ -120,8 +120,9 @@ class Guest:
 
     @property
     def title(self) -> str:
-        """Displayed name of a guest: the server's name, else the domain's
-        name.
+        """Displayed name of a guest.
+
+        This is the name of the server, or else of the libvirt domain.
         """
         return self.server or self.name
 
@@ -129,7 +130,7 @@ class Guest:
     def host_nodes(self) -> tuple[int, ...]:
         """Host NUMA nodes to which a guest's bandwidth policy applies.
 
-        Empty without a policy.
+        The value is empty if the guest has no policy.
         """
         return self.policy.host_nodes if self.policy else ()
 
@@ -228,8 +229,9 @@ class Snapshot:
                        ) -> service_level.ShortTime | None:
         """Return how long a guest got less than its guarantee this month.
 
-        None if unknown. If there are several host NUMA nodes, the longest time
-        is returned.
+        If there are several host NUMA nodes, the longest time is returned.
+
+        :returns: None if the time is unknown.
         """
         found = [self.short_times[key] for key in (
             service_level.Key(uuid, node) for node in nodes)
@@ -237,10 +239,12 @@ class Snapshot:
         return max(found, default=None)
 
     def get_burst_shortage(self, nodes: topology.Nodes) -> float | None:
-        """Return how probably bandwidth for bursts is short on NUMA nodes.
+        """Return the probability that guests do not get their bursts.
 
-        It is the probability, from 0 to 1, on the worst of the host NUMA nodes
-        that guests do not get their burst bandwidth. None if unknown.
+        A burst is bandwidth above a guest's guarantee. If there are several
+        host NUMA nodes, the highest probability is returned.
+
+        :returns: probability from 0 to 1; None if unknown.
         """
         return max((self.short[node] for node in nodes if node in self.short),
                    default=None)
@@ -259,8 +263,10 @@ class Owners:
     def find_guest_of_group(self, group: Group) -> Guest | None:
         """Find the guest to which a resctrl group belongs, by group name.
 
-        None if the group is not a guest's. For a guest that libvirt did not
-        list, a guest is made from the group's name.
+        If libvirt did not list the guest, a guest is made from the group's
+        name.
+
+        :returns: None if the group is not a guest's.
         """
         uuid = naming.parse_guest_uuid(group.directory_name)
         if uuid is not None:
@@ -278,6 +284,9 @@ class Owners:
 def index_guests(guests: Iterable[Guest]) -> Owners:
     """Return an index that finds the guest of a resctrl group.
 
+    A group's name contains the UUID of its guest or libvirt's domain id, so
+    the guests are indexed by both.
+
     :param guests: running guests.
     """
     guests = tuple(guests)
@@ -291,11 +300,11 @@ def index_guests(guests: Iterable[Guest]) -> Owners:
 
 
 def make_bandwidth_snapshot(usage: Usage, guests: Sequence[Guest]) -> Snapshot:
-    """Return what the host and its guests request, may use and use.
+    """Return the requested, allowed and used bandwidth of host and guests.
 
     :param usage: measured bandwidth by resctrl group.
-    :param guests: running guests of libvirt; guests known only by their groups
-        are added.
+    :param guests: running guests of libvirt. Guests that are known only by
+        their groups are added.
     """
     find = index_guests(guests)
     by_guest: dict[Guest, list[GroupUsage]] = {guest: [] for guest in guests}
@@ -329,7 +338,7 @@ def _drop_nested_monitoring_groups(
         groups: Sequence[GroupUsage]) -> list[GroupUsage]:
     """Drop monitoring groups whose parent group is in the list, too.
 
-    The parent's figures include them.
+    The bandwidth of the parent includes that of these groups.
     """
     names = {one.group.name for one in groups if one.group.control}
     return [one for one in groups
@@ -351,8 +360,9 @@ def _cached(groups: Iterable[GroupUsage],
 def _make_guest_usage(
         limit_cache: '_Held', guest: Guest, groups: Sequence[GroupUsage],
         control_groups: Mapping[str, GroupUsage]) -> GuestUsage:
-    """Return the requested, effective and used bandwidth of a guest.
+    """Return the requested, allowed and used bandwidth of a guest.
 
+    :param limit_cache: cache of the limits of control groups.
     :param groups: resctrl groups of this guest alone.
     :param control_groups: all control groups by name.
     """
@@ -390,8 +400,8 @@ def list_shared_groups(
 ) -> tuple[str, ...]:
     """Return the control groups that a guest shares with other guests.
 
-    Empty for most guests. The first is the group that its policy requires,
-    even if it does not exist.
+    The result is empty for most guests. The first group is the one that the
+    guest's policy requires, even if that group does not exist.
 
     :param groups: groups of this guest alone.
     :returns: names of the groups.
@@ -471,7 +481,7 @@ class _Held:
     def find_effective_limits(
             self, lines: schemata.Schemata, nodes: topology.Nodes,
             guest_nodes: Collection[int]) -> Effective | None:
-        """Return a control group's bandwidth limits on host NUMA nodes.
+        """Return the bandwidth limits that a control group has on host nodes.
 
         The result is cached for equal arguments.
 
@@ -548,7 +558,7 @@ def _convert_cap(
         guest_nodes: Collection[int]) -> tuple[float | None, int | None]:
     """Return a NUMA node's bandwidth cap in percent and bytes per second.
 
-    Each is None if unknown.
+    Each of the two is None if it is unknown.
 
     :param caps: values of the MB line by resctrl domain.
     :param guest_nodes: host NUMA nodes of the guest; empty if unknown.
@@ -571,9 +581,9 @@ def _convert_cap(
 def _compute_cap_share(
     host: topology.Host, domain: int, node: int, guest_nodes: Collection[int]
 ) -> Fraction:
-    """Return which part of a resctrl domain's cap counts for a NUMA node.
+    """Return which part of a resctrl domain's cap applies to a NUMA node.
 
-    Several NUMA nodes may share a domain.
+    Several NUMA nodes may share a domain and its cap.
 
     :param guest_nodes: host NUMA nodes of the guest; empty if unknown.
     """
@@ -595,7 +605,10 @@ def _hardlimit(dialect: dialects.Dialect,
 
 def _select_strictest_limits(
         limits: Iterable[Effective | None]) -> Effective | None:
-    """Return the bandwidth limits with the lowest cap; None if no limits."""
+    """Return the bandwidth limits with the lowest cap.
+
+    Returns None if there are no limits.
+    """
     held = [one for one in limits if one is not None]
     if len(held) == 1:      # as a rule
         return held[0]
