@@ -43,14 +43,17 @@ class Cell:
 
     @property
     def host_node(self) -> int | None:
-        """Host NUMA node of this guest NUMA node; None if several are
-        possible.
+        """Host NUMA node on which this guest NUMA node is.
+
+        The value is None if several host nodes are possible.
         """
         return self.host_nodes[0] if len(self.host_nodes) == 1 else None
 
 
 def parse_cells(domain: etree._Element) -> tuple[Cell, ...]:
     """Parse the guest NUMA nodes of a domain, in ascending order.
+
+    A guest without NUMA nodes has one node 0.
 
     :param domain: root element of the XML.
     :raises ValueError: if a number or a unit is malformed.

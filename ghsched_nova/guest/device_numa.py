@@ -110,16 +110,16 @@ def assign_devices(
         nearest: bool = False) -> Decision:
     """Assign each passthrough device to a guest NUMA node.
 
-    The guest node is the (lowest) one that has its memory on the device's host
-    node. Any other device gets no node, so that the guest never sees a wrong
-    one.
+    The device gets the (lowest) guest node whose memory is on the device's
+    host node. A device without such a node gets no guest node, so that the
+    guest never sees a wrong one.
 
     :param host_nodes: host node of each guest node.
     :param mode: ``required``, ``preferred`` or ``none``.
     :param distances: ACPI SLIT of the host, by node and node.
-    :param nearest: under ``preferred``, assign a device on a host node without
+    :param nearest: with ``preferred``, assign a device on a host node without
         memory of the guest to the nearest guest node.
-    :raises DeviceNumaError: under ``required``, if a device has no guest node;
+    :raises DeviceNumaError: with ``required``, if a device has no guest node;
         the message lists each device and its host node.
     """
     _check_mode(mode)
@@ -147,9 +147,12 @@ def assign_devices(
 
 def _find_guest_node(host_node: int | None,
                      host_nodes: Sequence[int]) -> tuple[int | None, str]:
-    """Return the guest NUMA node whose memory is on a host NUMA node.
+    """Find the guest NUMA node whose memory is on a host NUMA node.
 
-    :returns: the guest node, or None and the reason why no node matches.
+    :param host_node: the host node; None if it is unknown.
+    :param host_nodes: host node of each guest node.
+    :returns: the guest node and an empty text, or None and the reason why no
+        guest node matches.
     """
     if not host_nodes:
         return None, 'the guest has no NUMA nodes (hw:numa_nodes)'
@@ -182,12 +185,12 @@ def render_expander(xml: str, guest_node_of: Mapping[str, int | None],
                     spare_ports: int = 0) -> str:
     """Return a domain XML with devices on PCI buses of their guest NUMA node.
 
-    Such a bus is an expander bus. Every device gets a root port of its own
-    behind the bus, and none of these ports stays free: libvirt places a device
-    without an address on the free port with the lowest index, whatever bus is
-    above that port. Spare ports for hot-plug are therefore added only if every
-    device that libvirt will place finds a free root port of the first host
-    bridge with a lower index.
+    Such a bus is an expander bus: a PCI bus that belongs to a NUMA node. Every
+    device gets a root port of its own behind the bus, and none of these ports
+    stays free: libvirt places a device without an address on the free port
+    with the lowest index, whatever bus is above that port. Spare ports for
+    hot-plug are therefore added only if every device that libvirt will place
+    finds a free root port of the first host bridge with a lower index.
 
     A domain without root ports of its own (Nova's ``num_pcie_ports=0``) gets
     as many as its other devices may need and one more for hot-plug.
@@ -223,7 +226,9 @@ def render_expander(xml: str, guest_node_of: Mapping[str, int | None],
 def _group_by_node(root: etree._Element,
                    guest_node_of: Mapping[str, int | None]
                    ) -> dict[int, list[etree._Element]]:
-    """Return the devices of each guest NUMA node, in the order of the domain.
+    """Return the passthrough devices of each guest NUMA node.
+
+    The devices are in the order of the domain XML.
 
     :param guest_node_of: guest node by host PCI address.
     """
@@ -242,7 +247,7 @@ def _list_devices_with_node(root: etree._Element,
     """Return the devices of a domain that have a guest NUMA node.
 
     :param guest_node_of: guest node by host PCI address.
-    :returns: address, guest node and element of each.
+    :returns: address, guest node and XML element of each device.
     """
     wanted = {pci.normalize_address(address): node
               for address, node in guest_node_of.items() if node is not None}
@@ -290,10 +295,11 @@ class _Room:
 
     @property
     def keeps_spare_ports_free(self) -> bool:
-        """Whether spare ports behind an expander bus would stay free.
+        """Whether libvirt leaves spare ports behind an expander bus free.
 
-        Otherwise libvirt places other devices there: it uses the free port
-        with the lowest index first.
+        libvirt places a device without an address on the free port with the
+        lowest index. If too few other ports with a lower index are free,
+        libvirt uses the spare ports.
         """
         first = next(pci.iterate_unused_numbers(self.taken))
         below = [index for index in self.free_ports if index < first]
@@ -303,8 +309,8 @@ class _Room:
     def bus_count(self) -> int:
         """Number of PCI buses that a guest's first host bridge needs.
 
-        One for each controller, and one for each root port or bridge that
-        libvirt may still add.
+        These are one for each controller, and one for each root port or bridge
+        that libvirt may still add.
         """
         return len(self.taken) + 1 + max(
             0, self.needed - len(self.free_ports))
@@ -397,12 +403,13 @@ def render_numa_element(xml: str, guest_node_of: Mapping[str, int | None]
 
 def make_probe_xml(virt_type: str = 'kvm', name: str = PROBE_NAME,
                    uuid: str = PROBE_UUID) -> str:
-    """Return the XML of a probe domain whose device has a guest NUMA node.
+    """Return the XML of a domain that shows whether libvirt keeps a setting.
 
-    The caller defines the domain, reads its XML, undefines it and passes the
-    XML to :func:`keeps_numa_element`. The domain is never started, and libvirt
-    does not check that its device exists. Name and UUID are fixed, so that a
-    domain left behind by a crash is simply defined again.
+    The setting is the guest NUMA node of a device. The caller defines the
+    domain, reads its XML, undefines it and passes the XML to
+    :func:`keeps_numa_element`. The domain is never started, and libvirt does
+        not check that its device exists. Name and UUID are fixed, so that a
+        domain left behind by a crash is simply defined again.
     """
     root = etree.Element('domain', type=virt_type)
     for tag, value in (('name', name), ('uuid', uuid), ('memory', '2048'),
@@ -421,9 +428,10 @@ def make_probe_xml(virt_type: str = 'kvm', name: str = PROBE_NAME,
 
 
 def keeps_numa_element(returned_xml: str) -> bool:
-    """Whether libvirt kept the ``<numa>`` element of a probe domain's device.
+    """Whether libvirt has kept the guest NUMA node of a device.
 
-    :param returned_xml: XML that libvirt returned for the probe domain.
+    :param returned_xml: XML that libvirt returned for the domain of
+        :func:`make_probe_xml`.
     :raises DeviceNumaError: if the XML is not a domain.
     """
     element = pci.parse_document(returned_xml).find(f'devices/hostdev/{_NUMA}')
@@ -437,7 +445,7 @@ def find_free_address(xml: str, guest_node: int) -> str | None:
     """Return a free PCI address for a device to hot-plug on a guest NUMA node.
 
     :param xml: XML of the running domain.
-    :returns: ``<address>`` of a free root port behind the expander bus of that
+    :returns: ``<address>`` of a free root port behind the expander bus of the
         node; None if no port is free.
     """
     topology = pci.read_topology(pci.get_devices(pci.parse_document(xml)))
@@ -524,7 +532,11 @@ def list_passthrough_addresses(xml: str) -> tuple[str, ...]:
 
 
 def read_guest_nodes(xml: str) -> dict[str, int | None]:
-    """Return the guest NUMA node that each passthrough device appears on."""
+    """Return the guest NUMA node that each passthrough device appears on.
+
+    :returns: guest NUMA node by host PCI address; None if the guest sees no
+        node for the device.
+    """
     root = pci.parse_document(xml)
     topology = pci.read_topology(pci.get_devices(root))
     found: dict[str, int | None] = {}

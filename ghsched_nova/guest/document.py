@@ -70,7 +70,7 @@ def render_document(root: etree._Element) -> str:
 
 def insert_children(parent: etree._Element, children: Sequence[etree._Element],
                     position: int) -> None:
-    """Insert child elements into an element, indented like its children.
+    """Insert child elements into an XML element, indented like its children.
 
     :param position: index of the first inserted child.
     """
@@ -95,7 +95,7 @@ def insert_children(parent: etree._Element, children: Sequence[etree._Element],
 def remove_element(element: etree._Element | None) -> None:
     """Remove an XML element together with its indentation.
 
-    None is ignored.
+    :param element: the element; nothing is done if it is None.
     """
     parent = None if element is None else element.getparent()
     if element is None or parent is None:

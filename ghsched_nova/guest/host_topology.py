@@ -93,7 +93,8 @@ def render_topology(xml: str, policy: GuestPolicy, host_nodes: Sequence[int],
                     host: HostTopology) -> str:
     """Return a domain XML that shows the guest the host's topology.
 
-    These are NUMA distances, bandwidth, latency, cores and caches.
+    The topology consists of NUMA distances, bandwidth, latency, cores and
+    caches.
 
     :param host_nodes: host NUMA node of each guest NUMA node.
     :returns: the unchanged text if the policy does not request it.
@@ -156,13 +157,14 @@ def _set_numa(cpu: etree._Element, policy: GuestPolicy,
 def compute_guest_distance(
     host: HostTopology, first: int, second: int
 ) -> int | None:
-    """Return the NUMA distance to show a guest for two host NUMA nodes.
+    """Return the NUMA distance between two host nodes to show to a guest.
 
-    None if unknown. libvirt allows 10 only for the distance of a node to
-    itself.
+    libvirt allows the distance 10 only from a node to itself, so the distance
+    of different nodes is at least 11.
 
     :param first: number of a host node.
     :param second: number of the other host node.
+    :returns: None if the distance is unknown.
     """
     if first == second:
         return _LOCAL
@@ -172,7 +174,7 @@ def compute_guest_distance(
 
 def _list_guest_distances(place: int, host_nodes: Sequence[int],
                           host: HostTopology) -> etree._Element | None:
-    """Return the distances from a guest NUMA node to all nodes of the guest.
+    """Return XML with the distances from a guest NUMA node to all others.
 
     :param place: index of the guest NUMA node.
     :param host_nodes: host NUMA node of each guest NUMA node.
@@ -192,11 +194,12 @@ def _make_interconnects(policy: GuestPolicy, host_nodes: Sequence[int],
                         host: HostTopology) -> etree._Element | None:
     """Return XML with memory latency and bandwidth of each guest NUMA node.
 
-    Only of access from within the node: Linux shows no others, and libvirt 9.0
-    takes the two directions between two nodes for the same link and refuses
-    the second one. The distances between nodes are in the SLIT.
+    The values are those of access from within the node. Linux shows no others,
+    and libvirt 9.0 takes the two directions between two nodes for the same
+    link and refuses the second one.
 
     :param host_nodes: host NUMA node of each guest NUMA node.
+    :returns: None if no value is known.
     """
     found = etree.Element('interconnects')
     for place, node in enumerate(host_nodes):
@@ -217,8 +220,9 @@ def compute_guest_bandwidths(policy: GuestPolicy, host_nodes: Sequence[int],
                              host: HostTopology) -> dict[int, int]:
     """Return the bandwidth in KiB/s that each guest NUMA node can expect.
 
-    This is the guarantee of the node, rounded down. Without a guarantee it is
-    the cap, and without a cap the bandwidth of the whole host node.
+    The bandwidth is the guarantee of the node, rounded down. Without a
+    guarantee it is the cap, and without a cap the bandwidth of the whole host
+    node.
 
     :param host_nodes: host NUMA node of each guest NUMA node.
     """
@@ -243,8 +247,8 @@ def compute_guest_bandwidths(policy: GuestPolicy, host_nodes: Sequence[int],
 def compute_cpu_topology(places: Sequence[Place]) -> Shape:
     """Return how many sockets, dies, cores and threads some host CPUs form.
 
-    A level whose parts differ in size, or are not contiguous, is left out: the
-    level above it then counts as one part.
+    A level whose parts differ in size, or are not contiguous, is left out. The
+    level above then counts as one part.
 
     :param places: socket, die, cluster and core of each CPU.
     """
@@ -262,9 +266,8 @@ def compute_cpu_topology(places: Sequence[Place]) -> Shape:
 def _compute_part_size(places: Sequence[Place], level: int) -> int:
     """Return how many CPUs each part of a topology level has.
 
-    0 if the parts differ.
-
     :param level: index of the level, such as sockets or dies.
+    :returns: 0 if the parts differ in size.
     """
     keys = [(place.socket, place.die, place.cluster, place.core)[:level]
             for place in places]
@@ -306,7 +309,10 @@ def _set_cpu_topology(root: etree._Element, cpu: etree._Element,
 
 
 def _list_pinned_cpus(root: etree._Element) -> list[int]:
-    """Return the host CPU of each vCPU; empty unless all are pinned to one."""
+    """Return the host CPU to which each vCPU is pinned.
+
+    The result is empty unless each vCPU is pinned to exactly one CPU.
+    """
     found = {}
     for pin in root.findall('cputune/vcpupin'):
         try:

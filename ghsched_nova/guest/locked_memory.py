@@ -55,6 +55,8 @@ def compute_locked_memory(ram_kib: int, vfs: int,
                           has_viommu: bool = False) -> int:
     """Return the KiB of memory that a guest with VFs must be able to lock.
 
+    VFIO locks the memory that a device may access.
+
     :param ram_kib: total memory of the guest.
     :param vfs: number of VFIO devices; 0 gives 0.
     :param has_viommu: whether the guest has a virtual IOMMU.
@@ -66,9 +68,10 @@ def compute_locked_memory(ram_kib: int, vfs: int,
 
 def render_locked_memory(xml: str, libvirt_version: tuple[int, ...]
                          ) -> str:
-    """Return a domain XML with the ``<hard_limit>`` that VFIO devices need.
+    """Return a domain XML that allows VFIO to lock the guest's memory.
 
-    Most domains need none and are returned unchanged.
+    The limit of locked memory is ``<hard_limit>``. Most domains need no such
+    limit and are returned unchanged.
 
     :raises DeviceNumaError: if the domain has a hard limit that is too low for
         its devices; libvirt would apply it as it is.
@@ -97,8 +100,7 @@ def _check_limit(limit_kib: int, needed_kib: int, devices: int) -> None:
 
 
 def _count_vfio_devices(root: etree._Element) -> int:
-    """Return the number of VFIO devices of a domain, as libvirt counts them.
-    """
+    """Return the number of VFIO devices of a domain, counted as by libvirt."""
     devices = pci.get_devices(root)
     return (len(pci.map_passthrough_devices(root))
             + len(devices.findall("hostdev[@type='mdev']"))

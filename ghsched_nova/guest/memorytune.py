@@ -100,6 +100,8 @@ def make_node_tunes(settings: Iterable[Mapping[str, Any]]
                     ) -> tuple[NodeTune, ...]:
     """Convert bandwidth settings to the limits that libvirt sets.
 
+    The result contains the limits as libvirt's ``<memorytune>`` has them.
+
     :param settings: bandwidth setting of each resctrl domain.
     """
     return tuple(NodeTune(**setting) for setting in settings)
@@ -112,8 +114,8 @@ def replace_memorytune(xml: str, tune: MemoryTune, extended: bool) -> str:
     """Replace the bandwidth limits (``<memorytune>``) in a domain XML.
 
     :param xml: a ``<domain>`` document.
-    :param extended: whether libvirt keeps hardlimit, priority and
-        min_bandwidth; if not, only the bandwidth is written.
+    :param extended: whether libvirt supports hardlimit, priority and
+        min_bandwidth. If not, only the bandwidth is written.
     :raises MemoryTuneError: if the document is not a domain, or if libvirt
         would drop or refuse the element.
     """
@@ -131,8 +133,10 @@ def replace_memorytune(xml: str, tune: MemoryTune, extended: bool) -> str:
 def render_memorytune(tune: MemoryTune, extended: bool) -> str:
     """Render a ``<memorytune>`` element as indented text.
 
-    :param extended: whether libvirt keeps hardlimit, priority and
-        min_bandwidth; if not, only the bandwidth is written.
+    The element contains the bandwidth limits of a domain.
+
+    :param extended: whether libvirt supports hardlimit, priority and
+        min_bandwidth. If not, only the bandwidth is written.
     :raises MemoryTuneError: if libvirt would drop or refuse the element.
     """
     element = _make_element(tune, extended)
@@ -143,7 +147,8 @@ def render_memorytune(tune: MemoryTune, extended: bool) -> str:
 def renumber_nodes(xml: str, nodes: Mapping[int, int]) -> str:
     """Return a domain XML with the resctrl domain ids of another host.
 
-    Needed for a live migration, whose destination may number them differently.
+    This is needed for a live migration, because the destination may number its
+    resctrl domains differently.
 
     :param nodes: new number by old number; must contain every node of
         ``<memorytune>``.
@@ -172,7 +177,7 @@ def update_memorytune_limits(xml: str, nodes: Iterable[NodeTune],
                              extended: bool) -> str:
     """Update the bandwidth limits (``<memorytune>``) in a domain XML.
 
-    :param nodes: new limits; those of nodes that the domain does not have are
+    :param nodes: new limits. Limits of nodes that the domain does not have are
         ignored.
     :returns: the unchanged text if no limit differs.
     :raises MemoryTuneError: if the document is not a domain.
@@ -229,8 +234,9 @@ def _make_attributes(node: NodeTune, extended: bool) -> dict[str, str]:
 
 
 def read_memorytune(xml: str) -> MemoryTune | None:
-    """Return the ``<memorytune>`` of a domain, or None.
+    """Return the bandwidth limits (``<memorytune>``) of a domain.
 
+    :returns: None if the domain has no limits.
     :raises MemoryTuneError: if the document is not a domain, has a second
         ``<memorytune>`` (ghsched writes one only) or an invalid number.
     """
@@ -278,13 +284,14 @@ def _parse_optional_count(element: etree._Element, name: str) -> int | None:
 
 
 def make_probe_xml(name: str = PROBE_NAME, uuid: str = PROBE_UUID) -> str:
-    """Return the XML of a probe domain with all ``<memorytune>`` attributes.
+    """Return the XML of a domain with all attributes of ``<memorytune>``.
 
-    The caller defines the domain, reads its XML, undefines it and passes the
-    XML to :func:`keeps_extended_attributes`. The domain is never started. Its
-    type is kvm, because libvirt refuses a memorytune for other types. Name and
-    UUID are fixed, so that a domain left behind by a crash is simply defined
-    again.
+    It shows which attributes libvirt supports. The caller defines the domain,
+    reads its XML, undefines it and passes the XML to
+    :func:`keeps_extended_attributes`. The domain is never started. Its type is
+        kvm, because libvirt refuses a memorytune for other types. Name and
+        UUID are fixed, so that a domain left behind by a crash is simply
+        defined again.
     """
     return _make_probe(name, uuid, {'vcpus': '0'}, _PROBE_NODE)
 
@@ -292,11 +299,11 @@ def make_probe_xml(name: str = PROBE_NAME, uuid: str = PROBE_UUID) -> str:
 def make_process_probe_xml(
     name: str = PROBE_NAME, uuid: str = PROBE_UUID
 ) -> str:
-    """Return the XML of a probe domain with a group for the whole process.
+    """Return the XML of a domain whose limits apply to the whole QEMU process.
 
-    The control group would contain all threads of QEMU. Used like
-    :func:`make_probe_xml`: libvirt before 12.8 refuses a ``<memorytune>``
-    without ``vcpus``.
+    It shows whether libvirt supports that, and is used like
+    :func:`make_probe_xml`. libvirt before 12.8 refuses a ``<memorytune>``
+        without ``vcpus``.
     """
     return _make_probe(name, uuid, {}, {'id': '0', 'bandwidth': '90'})
 

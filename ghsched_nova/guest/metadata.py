@@ -106,9 +106,11 @@ class DomainPolicy:
 
 
 def write_policy(xml: str, domain: DomainPolicy) -> str:
-    """Return a domain XML with a bandwidth policy in its metadata.
+    """Write a bandwidth policy into the metadata of a domain XML.
 
     A policy that is already there is replaced.
+
+    :returns: the new domain XML.
     """
     root = document.parse_element(xml)
     metadata = root.find('metadata')
@@ -127,11 +129,11 @@ def write_policy(xml: str, domain: DomainPolicy) -> str:
 
 
 def render_policy(domain: DomainPolicy) -> str:
-    """Render a policy as a metadata element, for virDomainSetMetadata.
+    """Render a bandwidth policy as an XML element of a domain's metadata.
 
-    libvirt adds :data:`NAMESPACE` and :data:`PREFIX`, and refuses an element
-    that already has the prefix (``virXMLInjectNamespace`` of
-    src/util/virxml.c).
+    The element is for virDomainSetMetadata. libvirt adds :data:`NAMESPACE` and
+    :data:`PREFIX`, and refuses an element that already has the prefix
+        (``virXMLInjectNamespace`` of src/util/virxml.c).
     """
     element = etree.Element('policy')
     _fill_element(element, domain, 'node', 'realtime')
@@ -160,17 +162,19 @@ def _fill_element(policy: etree._Element, domain: DomainPolicy, tag: str,
 
 
 def read_policy(xml: str) -> DomainPolicy | None:
-    """Return the bandwidth policy in a domain XML's metadata, or None.
+    """Return the bandwidth policy in a domain XML's metadata.
 
+    :returns: None if the domain has no policy.
     :raises MetadataError: if the policy is malformed.
     """
     return parse_policy(document.parse_element(xml))
 
 
 def parse_policy(domain: etree._Element) -> DomainPolicy | None:
-    """Return the bandwidth policy in a parsed domain's metadata, or None.
+    """Return the bandwidth policy in a parsed domain's metadata.
 
     :param domain: root element of the domain XML.
+    :returns: None if the domain has no policy.
     :raises MetadataError: if the policy is malformed.
     """
     element = domain.find(f'metadata/{_POLICY}')
@@ -200,7 +204,7 @@ def parse_policy(domain: etree._Element) -> DomainPolicy | None:
 def read_project_id(domain: etree._Element) -> str:
     """Return the UUID of the Nova project that owns a domain.
 
-    Empty if the domain was not created by Nova.
+    The result is empty if the domain was not created by Nova.
 
     :param domain: root element of the domain XML.
     """
@@ -211,7 +215,7 @@ def read_project_id(domain: etree._Element) -> str:
 def read_server_name(domain: etree._Element) -> str:
     """Return the name of a domain's server in Nova.
 
-    Empty if the domain was not created by Nova.
+    The result is empty if the domain was not created by Nova.
 
     :param domain: root element of the domain XML.
     """
@@ -221,7 +225,7 @@ def read_server_name(domain: etree._Element) -> str:
 def read_flavor_name(domain: etree._Element) -> str:
     """Return the name of a domain's Nova flavor.
 
-    Empty if the domain was not created by Nova.
+    The result is empty if the domain was not created by Nova.
 
     :param domain: root element of the domain XML.
     """

@@ -29,10 +29,10 @@ _MOVE = f'{{{NAMESPACE}}}move'
 
 
 def render_record(packed: Any) -> str:
-    """Render a move between NUMA nodes as a metadata element.
+    """Render a move between NUMA nodes as an XML element of metadata.
 
-    It is stored in the domain by virDomainSetMetadata while the move runs, so
-    that an interrupted move is noticed.
+    The element is stored in the domain by virDomainSetMetadata while the
+    domain is moved. An interrupted move can thus be detected.
 
     :param packed: the move in the wire format of RPC calls.
     """
@@ -42,9 +42,10 @@ def render_record(packed: Any) -> str:
 
 
 def read_record(xml: str) -> Any:
-    """Return the move between NUMA nodes that a domain's metadata records.
+    """Return the move between NUMA nodes that a domain's metadata contains.
 
-    None if no move is in progress; an empty list for a malformed record.
+    :returns: the move in the wire format of RPC calls; None if no move is in
+        progress; an empty list if the element is malformed.
     """
     if NAMESPACE not in xml:
         return None

@@ -51,8 +51,8 @@ def find_helper_cpus(cells: Iterable[GuestCell],
                      shared: Mapping[int, frozenset[int]]) -> frozenset[int]:
     """Return the host CPUs for a guest's emulator and I/O threads.
 
-    As in Nova: the CPUs reserved for these threads, or those of all vCPUs if
-    none are reserved.
+    As in Nova, these are the CPUs reserved for such threads. If none are
+    reserved, these are the CPUs of all vCPUs.
 
     :param cells: NUMA nodes of the guest.
     :param shared: host CPUs for vCPUs without a dedicated CPU, by host NUMA
@@ -66,10 +66,11 @@ def find_helper_cpus(cells: Iterable[GuestCell],
 
 def make_policy_after_move(xml: str,
                            move: Move) -> metadata.DomainPolicy | None:
-    """Return a domain's bandwidth policy with the NUMA nodes after a move.
+    """Return a domain's bandwidth policy after a move to other NUMA nodes.
 
-    None for a domain without a policy.
+    Only the host NUMA nodes of the policy change.
 
+    :returns: None if the domain has no policy.
     :raises ValueError: if the policy cannot be read, or has another number of
         NUMA nodes than the move.
     """

@@ -234,7 +234,10 @@ def read_topology(devices: etree._Element) -> Topology:
 
 
 def read_bus_index(element: etree._Element) -> int | None:
-    """Return on which PCI controller (index) a device is; None if unknown."""
+    """Return the index of the PCI controller to which a device belongs.
+
+    Returns None if the index is unknown.
+    """
     address = element.find('address')
     if address is None or address.get('type') != 'pci':
         return None
@@ -289,7 +292,7 @@ _PORT_TAKERS = frozenset((
 def count_needed_ports(devices: etree._Element) -> int:
     """Return how many PCI root ports libvirt may need for further devices.
 
-    These are the devices without an address, and those that libvirt adds
+    These are the devices without an address, and devices that libvirt adds
     itself: a balloon, a USB controller, and the controllers of SCSI disks and
     virtio channels. A device that may need a port counts even if libvirt finds
     another place for it, as for the first video device of a q35 guest.
@@ -383,8 +386,9 @@ def place_expanders(port_counts: Sequence[tuple[int, int]], taken: Set[int],
                     reserved: int) -> tuple[Expander, ...]:
     """Choose an index and a bus number for each guest node's expander bus.
 
-    The highest bus numbers are used, since libvirt's default leaves room for
-    one root port only.
+    An expander bus is a PCI bus that belongs to a NUMA node. The highest bus
+    numbers are used, because libvirt's default leaves room for one root port
+    only.
 
     :param port_counts: guest node and number of root ports.
     :param taken: controller indexes in use. The lowest unused ones are chosen,
@@ -409,9 +413,9 @@ def place_expanders(port_counts: Sequence[tuple[int, int]], taken: Set[int],
 
 
 def _iterate_ports(indexes: Iterable[int], ports: int) -> Iterator[Slot]:
-    """Yield a number of PCI root ports for one bus.
+    """Yield the PCI root ports to add for one bus.
 
-    One per slot, or eight per slot if necessary.
+    There is one port per slot, or eight per slot if necessary.
 
     :param indexes: unused controller indexes.
     :param ports: number of root ports.

@@ -74,12 +74,12 @@ class DomainThreads:
 def render_scheduling(xml: str, policy: ThreadPolicy) -> str:
     """Add the thread scheduling of a policy to a domain XML.
 
-    The policy also says on which CPUs device interrupts are handled.
+    The policy also determines which CPUs handle device interrupts.
 
-    :returns: the unchanged text for a policy without such elements.
-    :raises PolicyError: if the vCPU mask does not fit the domain, or, with
-        ``ghsched:irq_bypass=required``, if QEMU has no CPUs other than those
-        of the vCPUs.
+    :returns: the unchanged text if the policy sets neither.
+    :raises PolicyError: if the vCPU mask does not fit the domain. With
+        ``ghsched:irq_bypass=required`` also if QEMU has no CPUs other than
+        those of the vCPUs.
     :raises NotThisDocument: if the document is not a domain.
     """
     bypass = policy.irq_bypass != keys.NONE
@@ -126,7 +126,10 @@ def render_elements(policy: ThreadPolicy, vcpus: int) -> str:
 
 
 def read_threads(root: etree._Element) -> DomainThreads:
-    """Return scheduling class and host CPUs of each thread of a domain."""
+    """Return scheduling class and host CPUs of each thread of a domain.
+
+    :param root: root element of the domain XML.
+    """
     vcpus = {number: Scheduling('deadline', None,
                                 *(int(one.get(name, '')) for name in _TIMES))
              for one in root.findall(f'metadata/{_THREADS}')
@@ -143,7 +146,12 @@ def read_threads(root: etree._Element) -> DomainThreads:
 
 
 def has_housekeeping_irqs(root: etree._Element) -> bool:
-    """Whether a domain's device interrupts go to housekeeping CPUs."""
+    """Whether a domain's device interrupts go to housekeeping CPUs.
+
+    Housekeeping CPUs are CPUs that are not dedicated to guests.
+
+    :param root: root element of the domain XML.
+    """
     return any(one.get('affinity') == keys.HOUSEKEEPING
                for one in root.findall(f'metadata/{_INTERRUPTS}'))
 
@@ -196,7 +204,8 @@ def _make_deadline_element(policy: ThreadPolicy, vcpus: int) -> etree._Element:
 
 
 def _render_affinity(policy: ThreadPolicy) -> etree._Element:
-    """Return the metadata element that says which CPUs handle interrupts."""
+    """Return the metadata element that names the CPUs for device interrupts.
+    """
     return etree.Element(_INTERRUPTS, {'affinity': policy.irq_affinity},
                          nsmap={IRQ_PREFIX: IRQ_NAMESPACE})
 
@@ -219,10 +228,11 @@ def _lock_memory(root: etree._Element) -> None:
 def _exclude_vcpu_cpus(root: etree._Element, required: bool) -> None:
     """Remove the vCPUs' host CPUs from the CPU sets of other QEMU threads.
 
-    A vCPU that has to share its CPU gets its interrupts late, and by way of
-    the hypervisor.
+    If a vCPU shares its CPU with another thread, the vCPU gets its interrupts
+    late and through the hypervisor.
 
-    :param required: refuse the domain if a thread would have no CPU left.
+    :param required: whether to refuse the domain if a thread would have no CPU
+        left.
     """
     pins: dict[tuple[str, int], frozenset[int]] = {}
     cputune = root.find('cputune')
@@ -254,7 +264,7 @@ def _set_pin(cputune: etree._Element, kind: str, number: int,
 
 def _get_or_insert_child(root: etree._Element, tag: str,
                          behind: str) -> etree._Element:
-    """Return a child element of a domain; insert it if missing.
+    """Return a child element of a domain, and insert it if it is missing.
 
     :param tag: tag of the child.
     :param behind: tag of the element behind which it is inserted.
