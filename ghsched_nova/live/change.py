@@ -85,13 +85,15 @@ class Records(Protocol):
     def unlock_server(self) -> str:
         """Release the lock of :meth:`lock_server`.
 
-        :returns: what an admin must do if that fails; else an empty text.
+        :returns: what an admin must do by hand; empty if the lock was
+            released.
         """
 
     def save_extra_specs(self, extra_specs: Mapping[str, str]) -> None:
         """Save new extra specs of a server's flavor, and unlock the server.
 
-        On an error, the old extra specs are restored.
+        :meth:`lock_server` has locked the server for the change. If saving
+            fails, the old extra specs are restored.
 
         :raises LeftOver: if the old extra specs could not be restored.
         """
@@ -106,9 +108,9 @@ class Host(Protocol):
     def check_policy(self, guest: Guest, policy: Packed) -> dict[str, Any]:
         """Ask a compute host whether it can enforce a new bandwidth policy.
 
-        :returns: ``policy``: that of the running guest, ``same``: whether it
-            is the new one already, ``effective``: values that the host would
-            enforce, and ``guests``: number of guests in the control group,
+        :returns: ``policy``: policy of the running guest; ``same``: whether
+            that is the new policy already; ``effective``: values that the host
+            would enforce; ``guests``: number of guests in the control group,
             which hosts of an older release omit.
         """
 
@@ -146,11 +148,14 @@ class Shares(Protocol):
         """Write amounts into a guest's allocation in Placement.
 
         :param amounts: amount by provider and resource class.
-        :returns: whether any amount differed.
+        :returns: whether the allocation was changed.
         """
 
     def check_capacity(self, amounts: changes.Amounts) -> None:
-        """Refuse a guest's new amounts if Placement has too little left."""
+        """Refuse amounts for which Placement has too little free capacity.
+
+        :param amounts: new amount of the guest by provider and resource class.
+        """
 
     def check_policy_traits(
         self, compute_node_uuid: str, policy: GuestPolicy
@@ -211,7 +216,7 @@ class LiveChange:
     ) -> Plan:
         """Change the bandwidth policy of a server, or only check the change.
 
-        Writes nothing if the server has the policy already.
+        Nothing is written if the server has the policy already.
 
         :param new_values: new values by key of the policy.
         :param dry_run: only check whether the change is possible.
@@ -240,7 +245,8 @@ class LiveChange:
 
         Nothing is changed.
 
-        :raises Refused: for any error but PolicyError.
+        :raises PolicyError: if a value is invalid.
+        :raises Refused: for any other error.
         """
         try:
             plan = self._plan(new_values)
@@ -316,11 +322,12 @@ class LiveChange:
     def _resolve_unanswered_call(
         self, plan: Plan, call_id: str, timeout: errors.HostSilent
     ) -> None:
-        """Find out if a host that did not answer has set the new policy.
+        """Find out whether a host that did not answer has set the new policy.
 
-        The call is cancelled if the host has not begun it. Returns if the
-        bandwidth policy is set, and raises else.
+        The call is cancelled if the host has not begun it. The method returns
+        normally if the host has set the new policy.
 
+        :param timeout: error of the call.
         :raises Refused: if the host has kept the old policy.
         """
         try:
@@ -339,14 +346,15 @@ class LiveChange:
     # -- undoing --------------------------------------------------------------
 
     def _roll_back(self, error: BaseException) -> NoReturn:
-        """Undo the steps of a failed change of a policy; raise its error."""
+        """Undo the steps of a failed policy change, and raise its error."""
         steps, self._undo = self._undo, []
         roll_back_change(error, steps, self.records.unlock_server)
 
     def _restore_host_policy(self, plan: Plan, call_id: str) -> str:
         """Make a host enforce a guest's old bandwidth policy again.
 
-        :returns: what is left to do by hand if that fails.
+        :param call_id: ID of this call, by which it can be cancelled.
+        :returns: what is left to do by hand; empty if the policy was restored.
         """
         try:
             self.host.cancel_call(plan.guest, call_id)
@@ -372,7 +380,7 @@ class LiveChange:
         If the host may still enforce the new policy, the larger amounts of
         both policies are allocated.
 
-        :returns: what is left to do by hand.
+        :returns: what is left to do by hand; empty if nothing is.
         """
         held = plan.held
         if self._host_may_differ:
@@ -382,7 +390,7 @@ class LiveChange:
     def _allocate_larger_amounts(self, plan: Plan) -> str:
         """Allocate the larger amounts of a guest's old and new policy.
 
-        Used if nobody knows which policy the host enforces.
+        This is used if it is unknown which of the policies the host enforces.
 
         :returns: what is left to do by hand.
         """
@@ -402,15 +410,16 @@ def roll_back_change(
     undo_steps: Sequence[Callable[[], str]],
     unlock_server: Callable[[], str],
 ) -> NoReturn:
-    """Undo the steps of a failed policy change or move; raise its error.
+    """Undo the steps of a failed policy change or move, and raise its error.
 
     The server is unlocked after the last undo step.
 
-    :param error: the error of the change.
-    :param undo_steps: undo steps, in the order of the steps that they undo;
-        each returns what is left to do by hand, or an empty text.
-    :param unlock_server: unlocks the server; returns the same.
-    :raises Refused: if nothing is left of the change.
+    :param error: error of the change.
+    :param undo_steps: undo steps, in the order of the steps that they undo.
+        Each returns what is left to do by hand, or an empty text.
+    :param unlock_server: unlocks the server. It returns the same as an undo
+        step.
+    :raises Refused: if the change has been undone completely.
     :raises LeftOver: if something is left to do by hand.
     """
     # Newest first, the lock last of all.
@@ -432,11 +441,11 @@ def roll_back_change(
 def restore_allocated_amounts(shares: Shares, amounts: changes.Amounts) -> str:
     """Restore a guest's former amounts in its allocation in Placement.
 
-    Never raises.
+    This function never raises.
 
     :param shares: client of the guest's allocation.
     :param amounts: former amount by provider and resource class.
-    :returns: what is left to do by hand.
+    :returns: what is left to do by hand; empty if nothing is.
     """
     try:
         shares.write_amounts(amounts)
@@ -453,7 +462,7 @@ def restore_allocated_amounts(shares: Shares, amounts: changes.Amounts) -> str:
 def _run_undo_step(step: Callable[[], str]) -> str:
     """Run one undo step of a failed change; never raises.
 
-    :returns: what is left to do by hand.
+    :returns: what is left to do by hand; empty if nothing is.
     """
     try:
         return step()
@@ -462,7 +471,9 @@ def _run_undo_step(step: Callable[[], str]) -> str:
 
 
 def describe_error(error: BaseException) -> str:
-    """Return an error's text; with the class, unless the class is ghsched's.
+    """Return an error's text, preceded by its class if necessary.
+
+    The class is left out for ghsched's own errors, whose text says enough.
     """
     known = isinstance(error, (errors.Refused, errors.HostSilent,
                                policies.PolicyError))

@@ -105,7 +105,7 @@ def _cpus(numbers: Iterable[object]) -> frozenset[int]:
 def _check_number_in_range(value: object, limit: int) -> int:
     """Return a value if it is an integer from 0 to below a limit.
 
-    :raises TypeError: if it is not.
+    :raises TypeError: if it is no such integer.
     """
     if isinstance(value, bool) or not isinstance(value, int) or (
             not 0 <= value < limit):

@@ -68,7 +68,8 @@ class Records(Protocol):
     def unlock_server(self) -> str:
         """Release the lock of :meth:`lock_server`.
 
-        :returns: what an admin must do if that fails; else an empty text.
+        :returns: what an admin must do by hand; empty if the lock was
+            released.
         """
 
 
@@ -77,7 +78,7 @@ class Host(Protocol):
 
     def check_move(self, guest: change.Guest,
                    move: move_messages.Packed) -> None:
-        """Ask a compute host whether a guest can move between NUMA nodes.
+        """Ask a compute host whether it can move a guest between NUMA nodes.
 
         :raises Refused: with the reason of the host.
         :raises HostSilent: if the host does not answer.
@@ -115,8 +116,8 @@ class Plan:
     def is_needed(self) -> bool:
         """Whether the guest must be moved, or its allocation corrected.
 
-        An interrupted move leaves the old and the new NUMA nodes of a guest
-        allocated in Placement.
+        The allocation must be corrected after an interrupted move, which
+        leaves both the old and the new NUMA nodes allocated in Placement.
         """
         return self.request.move.is_needed or self.held != self.wanted
 
@@ -141,11 +142,12 @@ class NodeMove:
     _undo: list[Callable[[], str]] = field(default_factory=list)
 
     def plan_move(self, new_nodes: Mapping[int, int]) -> Plan:
-        """Check a guest's move to other NUMA nodes; return how to do it.
+        """Check whether a guest can move to other NUMA nodes of its host.
 
         Nothing is changed.
 
         :param new_nodes: new host NUMA node by guest NUMA node.
+        :returns: plan of the move.
         :raises Refused: with the reason why the guest cannot move.
         """
         try:
@@ -167,8 +169,8 @@ class NodeMove:
     def move_guest(self, new_nodes: Mapping[int, int]) -> Plan:
         """Move a guest to other NUMA nodes of its host.
 
-        Old and new nodes are allocated in Placement during the move. Writes
-        nothing if guest and allocation are on the new nodes already.
+        Old and new nodes are allocated in Placement during the move. Nothing
+        is written if guest and allocation are on the new nodes already.
 
         :param new_nodes: new host NUMA node by guest NUMA node.
         :raises Refused: if the move failed, and nothing is changed.
@@ -221,8 +223,11 @@ class NodeMove:
     ) -> None:
         """Find out whether a host that did not answer has moved the guest.
 
-        The call is cancelled if the host has not begun it. Returns if Nova's
-        record has the new NUMA nodes, and raises else.
+        The call is cancelled if the host has not begun it. The method returns
+        normally if Nova's record has the new NUMA nodes, and raises an error
+        otherwise.
+
+        :param timeout: error of the call.
         """
         try:
             self.host.cancel_call(plan.guest, call_id)
@@ -291,8 +296,8 @@ class NodeMove:
     ) -> tuple[changes.Amounts, changes.Amounts]:
         """Return a guest's allocated amounts before and after a move.
 
-        All resource classes of a NUMA node move with the guest. Both are empty
-        for a guest without resources of NUMA nodes in Placement.
+        All resources that are allocated on a NUMA node move with the guest.
+        Both results are empty if the guest has no such resources.
 
         :param new_nodes: new host NUMA node of each guest NUMA node.
         """

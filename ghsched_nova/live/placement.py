@@ -35,7 +35,7 @@ _TRIES = 5
 
 @contextlib.contextmanager
 def _convert_errors_to_refusals() -> Iterator[None]:
-    """Within this context, convert PlacementError to Refused."""
+    """Within this context, raise Refused in place of PlacementError."""
     try:
         yield
     except PlacementError as error:
@@ -98,7 +98,7 @@ class Shares:
         change (409) the allocation is read again and the write is retried.
 
         :param amounts: amount by provider and resource class.
-        :returns: whether anything had to be written.
+        :returns: whether the allocation was changed.
         :raises Gone: if the consumer has no allocation on the host.
         :raises Refused: if a NUMA node has too little left, or Placement
             cannot be read or written.
@@ -121,9 +121,9 @@ class Shares:
 
     @_convert_errors_to_refusals()
     def check_capacity(self, amounts: change.Amounts) -> None:
-        """Refuse a guest's new amounts if Placement has too little left.
+        """Refuse amounts for which Placement has too little free capacity.
 
-        :param amounts: amount by provider and resource class.
+        :param amounts: new amount of the guest by provider and resource class.
         :raises Refused: naming each NUMA node and class with too little left.
         """
         short = list(self._shortages(amounts))

@@ -63,7 +63,7 @@ _PROGRESS = 1
 
 
 def is_locked(instance: Any, lock_id: str) -> bool:
-    """Whether a server still has the lock of a certain policy change or move.
+    """Whether a server is still locked by a certain policy change or move.
 
     :param lock_id: ID of the lock.
     """
@@ -115,10 +115,11 @@ class NovaRecords:
             tuple(device.address for device in devices))
 
     def _list_evacuation_sources(self) -> Iterator[str]:
-        """Yield the compute nodes from which a guest was evacuated, by UUID.
+        """Yield the UUIDs of compute nodes from which a guest was evacuated.
 
-        Only those that still have records of the guest: Nova completes these
-        migrations when the host is back (``_destroy_evacuated_instances``).
+        Only sources that may still have data of the guest are returned. Nova
+        removes the data when the host is back
+        (``_destroy_evacuated_instances``).
         """
         for migration in objects.MigrationList.get_by_filters(
                 self._context, {'instance_uuid': self._uuid,
@@ -167,9 +168,9 @@ class NovaRecords:
     def save_extra_specs(self, extra_specs: Mapping[str, str]) -> None:
         """Save new extra specs of a server, and unlock the server.
 
-        They are written into the request spec first, because writing the
-        instance unlocks it. The scheduler uses the request spec, a start of
-        the guest uses the flavor of the instance.
+        The scheduler uses the request spec, and a start of the guest uses the
+        flavor of the instance. The request spec is written first, because
+        writing the instance also unlocks the server.
         """
         instance = self._instance()
         if not is_locked(instance, self._token):
@@ -206,7 +207,9 @@ class NovaRecords:
     def _update_request_spec(
         self, old_specs: Mapping[str, str], new_specs: Mapping[str, str]
     ) -> None:
-        """Change a server's request spec like the extra specs of its flavor.
+        """Change the extra specs in a server's request spec.
+
+        nova-scheduler uses the request spec when the server is moved.
 
         :param old_specs: extra specs before the change.
         :param new_specs: extra specs after the change.
@@ -238,8 +241,8 @@ class NovaRecords:
     def _check_compute_service(self, instance: Any) -> None:
         """Refuse a server whose nova-compute service is down.
 
-        A call to this host would wait for its timeout. A tenant may read the
-        reason, so it names no host.
+        A call to that host would wait for its timeout. A tenant may read the
+        reason, so the reason does not name the host.
         """
         service = objects.Service.get_by_compute_host(self._context,
                                                       instance.host)
@@ -274,7 +277,8 @@ def record_action(context: Any, uuid: str,
                   event: str = EVENT) -> Iterator[None]:
     """Within this context, record an instance action of a server.
 
-    The action ends with the context, with its error if it raises one.
+    The action ends with the context. If the context raises an error, the
+    action has failed with this error.
 
     :param context: context of the guest's cell, with the user and the request.
     :param uuid: UUID of the instance.
@@ -337,12 +341,12 @@ def get_visible_server(uuid: str, user_context: Any) -> Any:
 
 @contextlib.contextmanager
 def open_cell_context(uuid: str, user_context: Any = None) -> Iterator[Any]:
-    """Within this context, yield an admin context of the cell of a server.
+    """Within this context, yield an admin context of a server's cell.
 
     :param uuid: UUID of the server.
-    :param user_context: context of the user, which is elevated; None: an
+    :param user_context: context of the user, which is elevated. None gives an
         anonymous admin.
-    :raises Refused: if there is no such guest, or it is on no host.
+    :raises Refused: if there is no such guest, or if the guest is on no host.
     """
     context = user_context.elevated() if user_context else (
         nova_context.get_admin_context())

@@ -40,7 +40,7 @@ def change_server_policy(
     :param new_values: new value by key of the policy; None removes the key.
     :param dry_run: only check whether the change is possible.
     :raises PolicyError: naming the invalid key.
-    :raises Refused: with the reason; nothing is changed.
+    :raises Refused: if the change is refused; nothing is changed.
     :raises LeftOver: if something is left to do by hand.
     """
     changer = make_policy_changer(context, server)
@@ -94,7 +94,7 @@ def move_server(context: Any, server: str, new_nodes: Mapping[int, int],
     :param server: UUID of the server.
     :param new_nodes: new host NUMA node by guest NUMA node.
     :param dry_run: only check whether the move is possible.
-    :raises Refused: with the reason; nothing is changed.
+    :raises Refused: if the move is refused; nothing is changed.
     :raises LeftOver: if something is left to do by hand.
     """
     mover = make_node_mover(context, server)
@@ -105,14 +105,17 @@ def move_server(context: Any, server: str, new_nodes: Mapping[int, int],
 
 
 def blame_server(context: Any, server: str, prove: bool) -> dict[str, Any]:
-    """Ask a server's host which guests slow down the server by memory.
+    """Ask a server's host which guests slow down the server.
+
+    Guests slow down a server if they use memory bandwidth or L3 cache that the
+    server needs.
 
     :param context: context of the guest's cell.
     :param server: UUID of the server.
     :param prove: whether the host may cap other guests for a moment, to see
         whether the server gets faster.
     :returns: report, see :mod:`ghsched_placement.blame_report`.
-    :raises Refused: with the reason.
+    :raises Refused: if the host cannot investigate the server.
     """
     guest = records.NovaRecords(context, server).read_guest()
     if not guest.running:
