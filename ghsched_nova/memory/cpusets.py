@@ -26,8 +26,10 @@ def find_cpusets(pid: int, proc: Path = Path('/proc'),
                  root: Path = ROOT) -> list[Path]:
     """Return the control groups that restrict a process's memory to nodes.
 
-    These are cpuset groups of the process and its threads, as paths of
-    directories. Groups that QEMU may share with other processes are left out.
+    These are the cpuset groups of the process and of its threads. Groups that
+    QEMU may share with other processes are left out.
+
+    :returns: directories of the groups.
     """
     found: dict[Path, None] = {}
     try:
@@ -58,9 +60,8 @@ def _directory(task: Path, root: Path) -> Path | None:
 def read_cpuset_mems(path: Path) -> frozenset[int] | None:
     """Read on which NUMA nodes a control group may allocate memory.
 
-    None if unknown.
-
     :param path: directory of the group.
+    :returns: None if the nodes are unknown.
     """
     try:
         return cpulist.parse_cpu_list((path / MEMS).read_text().strip())

@@ -98,8 +98,9 @@ def parse_bound_areas(
 def _parse_bound_area(line: str) -> Area | None:
     """Parse the memory area in a line of ``numa_maps``.
 
-    The end address is not in this file. None if the area is not bound to one
-    node.
+    The end address of the area is not in this file.
+
+    :returns: None if the area is not bound to one node.
     """
     found, size = _BOUND.match(line), _PAGE_SIZE.search(line)
     try:
@@ -118,8 +119,8 @@ def _parse_bound_area(line: str) -> Area | None:
 def predict_rebound_node(node: int, old: Nodes, new: Nodes) -> int:
     """Return the node to which the kernel will rebind memory of a NUMA node.
 
-    When ``cpuset.mems`` changes, the kernel rebinds memory that is bound to
-    one node.
+    The kernel rebinds memory that is bound to one node when the allowed nodes
+    (``cpuset.mems``) change.
 
     :param node: node to which the memory is bound.
     :param old: nodes allowed before the change.
@@ -133,12 +134,13 @@ def predict_rebound_node(node: int, old: Nodes, new: Nodes) -> int:
 def plan_cpuset_mems(
     new_nodes: Mapping[int, int], old_nodes: Iterable[int]
 ) -> tuple[Nodes, ...]:
-    """Return the values of ``cpuset.mems`` to write, to move a guest's memory.
+    """Plan how to move a guest's memory to other nodes by ``cpuset.mems``.
 
-    They are written one after the other.
+    The kernel moves memory when the allowed nodes in this file change.
 
     :param new_nodes: new host node by old one.
     :param old_nodes: all host nodes of the guest before the move.
+    :returns: values to write, one after the other.
     :raises NotBound: if the kernel would bind memory to wrong nodes.
     """
     wanted = {node: new_nodes.get(node, node) for node in old_nodes}
@@ -163,7 +165,7 @@ def _moves_to_wanted_nodes(
         steps: Sequence[Nodes], wanted: Mapping[int, int]) -> bool:
     """Whether values of ``cpuset.mems`` move a guest's memory as wanted.
 
-    :param steps: values of ``cpuset.mems``, in order.
+    :param steps: values in the order in which they are written.
     :param wanted: wanted node by present node.
     """
     for node, target in wanted.items():
@@ -182,9 +184,9 @@ def split_area_into_pieces(
         area: Area, max_size: int) -> Iterator[tuple[int, int]]:
     """Yield address ranges that divide a memory area into pieces.
 
-    Each piece has whole pages.
+    The length of each piece is a multiple of the page size.
 
-    :param max_size: maximum bytes of a piece; a piece has at least one page.
+    :param max_size: maximum bytes of a piece. A piece has at least one page.
     """
     step = max(area.page_size, max_size // area.page_size * area.page_size)
     for first in range(area.first, area.last, step):

@@ -39,7 +39,7 @@ class Memory:
     def get_refusal_reason(self, domain_name: str) -> str:
         """Return why a guest's memory cannot move between NUMA nodes.
 
-        Empty if it can.
+        The text is empty if the memory can move.
 
         :param domain_name: domain name of the guest.
         """
@@ -55,9 +55,8 @@ class Memory:
     def read_allowed_nodes(self, domain_name: str) -> frozenset[int] | None:
         """Read from which host NUMA nodes a guest may allocate memory.
 
-        None if unknown.
-
         :param domain_name: domain name of the guest.
+        :returns: None if the nodes are unknown.
         """
         process = qemu.find_qemu_process(self._run_path, domain_name)
         found = cpusets.find_cpusets(process) if process else []
@@ -93,9 +92,9 @@ class Memory:
 
     def _move_pages(self, guest: privileged.Guest, moved: dict[int, int],
                     new: frozenset[int]) -> None:
-        """Move a guest's pages to their new host NUMA nodes.
+        """Move a guest's memory pages to their new host NUMA nodes.
 
-        Meanwhile, the guest may use the old and the new nodes.
+        During the move, the guest may use the old and the new nodes.
 
         :param moved: new host node by old one.
         :param new: all host nodes of the guest after the move.
@@ -117,9 +116,11 @@ class Memory:
                 time.sleep(max(0.0, begun + due - time.monotonic()))
 
     def _move_stray_pages(self, guest: privileged.Guest) -> None:
-        """Move a guest's pages on wrong NUMA nodes; try several times.
+        """Move a guest's memory pages that are on wrong NUMA nodes.
 
-        :raises NotBound: if pages are still on other nodes.
+        The move is tried several times.
+
+        :raises NotBound: if pages are still on wrong nodes.
         """
         for _turn in range(_TRIES):
             left = _find_areas_with_stray_pages(guest)
@@ -138,9 +139,10 @@ class Memory:
 
 def _find_areas_with_stray_pages(
         guest: privileged.Guest) -> list[numa_maps.Area]:
-    """Return the memory areas of a guest with pages on other NUMA nodes.
+    """Return the memory areas of a guest that have pages on wrong nodes.
 
-    Each area is bound to one host NUMA node.
+    Each area is bound to one host NUMA node, and all its pages should be
+    there.
     """
     return [area for area in privileged.read_bound_areas(
         guest) if area.stray_pages]

@@ -61,6 +61,8 @@ _Area = tuple[int, int, int, int, list[tuple[int, int]]]
 def _check_address_range(value: tuple[int, int, int]) -> None:
     """Refuse an address range that is not whole pages, or is too large.
 
+    The privileged helper checks its arguments, as it runs as root.
+
     :param value: start address, end address, page size in bytes.
     """
     first, last, size = value
@@ -77,7 +79,7 @@ _Piece = Annotated[tuple[_Address, _Address, _PageSize], _check_address_range]
 def read_bound_areas(guest: Guest) -> list[numa_maps.Area]:
     """Read which memory areas of a guest are bound to one NUMA node each.
 
-    The privileged helper reads them.
+    The privileged helper reads them as root.
 
     :raises NotBound: if there are too many areas.
     """
@@ -88,7 +90,7 @@ def read_bound_areas(guest: Guest) -> list[numa_maps.Area]:
 def restrict_memory_to_nodes(guest: Guest, nodes: Iterable[int]) -> str:
     """Restrict a guest's memory to host NUMA nodes.
 
-    The privileged helper does it.
+    The privileged helper makes the change as root.
 
     :returns: error message; empty on success.
     """
@@ -97,11 +99,15 @@ def restrict_memory_to_nodes(guest: Guest, nodes: Iterable[int]) -> str:
 
 def move_guest_pages(
         guest: Guest, first: int, last: int, page_size: int, node: int) -> int:
-    """Move a guest's pages in an address range to a host NUMA node.
+    """Move a guest's memory pages to a host NUMA node.
 
-    The privileged helper moves them.
+    The pages are those in an address range of QEMU. The privileged helper
+    moves them as root.
 
+    :param first: first address of the range.
+    :param last: end of the range.
     :param page_size: page size in bytes.
+    :param node: the host NUMA node.
     :returns: number of pages that are on the node afterwards.
     """
     return _move(guest, (first, last, page_size), node)
@@ -128,8 +134,8 @@ def _move(guest: Guest, piece: _Piece, node: _Node) -> int:
 def read_areas(pid: int, proc: Path = Path('/proc')) -> list[_Area]:
     """Read which memory areas of a process are bound to one NUMA node each.
 
-    Return their fields as a privileged helper's answer; empty if the process
-    has ended.
+    This is a function of the privileged helper, so the areas are returned as
+    plain tuples. The list is empty if the process has ended.
     """
     path = proc / str(pid)
     try:
@@ -145,6 +151,8 @@ def read_areas(pid: int, proc: Path = Path('/proc')) -> list[_Area]:
 def write_cpuset_mems(
         pid: int, nodes: list[int], root: Path = cpusets.ROOT) -> str:
     """Restrict a process's memory to NUMA nodes, by ``cpuset.mems``.
+
+    This is a function of the privileged helper.
 
     :returns: error message; empty on success.
     """
@@ -162,7 +170,9 @@ def write_cpuset_mems(
 
 def move_process_pages(pid: int, first: int, last: int, page_size: int,
                        node: int) -> int:
-    """Move a process's pages in an address range to a NUMA node.
+    """Move a process's memory pages in an address range to a NUMA node.
+
+    This is a function of the privileged helper.
 
     :param page_size: page size in bytes.
     :returns: number of pages that are on the node afterwards.
