@@ -34,9 +34,9 @@ Report = guest_changes.Report[model.Action]
 def plan_interrupt_changes(
     guests: Iterable[model.Guest], host: model.Host, proc: Path = Path('/proc')
 ) -> Report:
-    """Return which device interrupts must move to other CPUs; change nothing.
+    """Return which device interrupts must move to other CPUs.
 
-    The devices are passthrough devices of guests.
+    The devices are passthrough devices of guests. Nothing is changed.
 
     :param proc: mount point of procfs.
     """
@@ -56,12 +56,12 @@ def reconcile_interrupts(guests: Iterable[model.Guest], host: model.Host,
                          set_cpus: Steer | None = None) -> Report:
     """Move interrupts of passthrough devices to housekeeping CPUs.
 
-    These CPUs are neither dedicated to guests nor isolated. Interrupts that
-    already go there are not moved.
+    Housekeeping CPUs are neither dedicated to guests nor isolated. Interrupts
+    that already go there are not moved.
 
-    :param set_cpus: function that makes a change; the privileged helper by
+    :param set_cpus: function that moves an interrupt; the privileged helper by
         default.
-    :returns: changes that were made, and problems of those that failed.
+    :returns: the moves that were made, and the reasons of those that failed.
     """
     if set_cpus is None:
         # oslo.privsep is slow to import and needed only for changes.
@@ -81,9 +81,8 @@ def reconcile_interrupts(guests: Iterable[model.Guest], host: model.Host,
 def read_interrupt_affinity(path: Path) -> model.Route | None:
     """Read which CPUs may handle an interrupt.
 
-    None if the interrupt has been released.
-
     :param path: directory of the interrupt in ``/proc/irq``.
+    :returns: None if the interrupt has been released.
     """
     try:
         cpus = cpulist.parse_cpu_list(

@@ -61,7 +61,7 @@ class Interrupt:
     def can_bypass_host(self) -> bool:
         """Whether the guest can get this interrupt without the host.
 
-        False for wired (INTx) interrupts.
+        The value is False for wired (INTx) interrupts.
         """
         return not self.name.startswith('vfio-intx')
 
@@ -113,7 +113,8 @@ class Host:
     def get_housekeeping_cpus(self, node: int | None) -> frozenset[int]:
         """Return a NUMA node's CPUs that are neither dedicated nor isolated.
 
-        Dedicated CPUs belong to guests.
+        Dedicated CPUs are those that guests have for themselves. Isolated CPUs
+        are those that the kernel does not use for other threads.
 
         :param node: NUMA node; None for all CPUs of the host.
         """
@@ -152,7 +153,7 @@ class Action:
 def parse_interrupts(text: str) -> list[Interrupt]:
     """Return the interrupts of passthrough (VFIO) devices of this host.
 
-    In the order of the kernel.
+    They are returned in the order of the kernel.
 
     :param text: content of ``/proc/interrupts``, proc(5).
     """
@@ -176,7 +177,10 @@ def _parse_line(line: str) -> Iterator[Interrupt]:
 
 
 def is_vfio_interrupt_name(text: str) -> bool:
-    """Whether an interrupt with this name belongs to a VFIO device."""
+    """Whether an interrupt with this name belongs to a VFIO device.
+
+    VFIO is the kernel's driver of passthrough devices.
+    """
     return _NAME.fullmatch(text) is not None
 
 
@@ -196,10 +200,11 @@ def select_steerable_interrupts(
 ) -> list[tuple[Guest, Interrupt]]:
     """Return the device interrupts that ghsched may move to other CPUs.
 
-    Each comes with its guest. Shared interrupts, and those that reach the
-    guest without the host, are left out.
+    Shared interrupts are left out. Interrupts that reach the guest without the
+    host are left out, too.
 
     :param bypass: whether message signalled interrupts bypass the hypervisor.
+    :returns: each interrupt with its guest.
     """
     owners = {device: guest for guest in guests for device in guest.devices}
     return [(owners[one.device], one) for one in interrupts
@@ -213,14 +218,14 @@ def plan_interrupt_actions(
         host: Host) -> tuple[tuple[Action, ...], tuple[Problem, ...]]:
     """Plan moves of device interrupts to housekeeping CPUs.
 
-    These CPUs are neither dedicated to guests nor isolated. An interrupt that
-    already goes to some of them is not moved, because irqbalance may have
-    chosen them.
+    Housekeeping CPUs are neither dedicated to guests nor isolated. An
+    interrupt that already goes to some of them is not moved, because
+    irqbalance may have chosen them.
 
     :param interrupts: interrupts, each with its guest.
     :param routes: affinity by interrupt number; released interrupts are
         missing.
-    :returns: the moves, and problems.
+    :returns: the moves, and a problem for each interrupt that cannot move.
     """
     actions, problems = [], dict[Problem, None]()
     for guest, interrupt in interrupts:
@@ -239,9 +244,9 @@ def plan_interrupt_actions(
 
 def _make_no_cpu_problem(
         guest: Guest, interrupt: Interrupt, route: Route) -> Problem:
-    """Return the problem of an interrupt without a CPU to move to.
+    """Return the problem that there is no CPU to move an interrupt to.
 
-    Its NUMA node has no CPU that is neither dedicated nor isolated.
+    All CPUs of the interrupt's NUMA node are dedicated to guests or isolated.
     """
     where = 'the host' if route.node is None else f'NUMA node {route.node}'
     return Problem(

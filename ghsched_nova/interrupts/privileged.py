@@ -37,7 +37,7 @@ _WHY = {
 
 
 def set_interrupt_cpus(action: model.Action) -> str:
-    """Set the CPUs that get an interrupt, by the privileged helper.
+    """Set the CPUs that handle an interrupt, by the privileged helper.
 
     :returns: error message; empty on success.
     """
@@ -49,7 +49,7 @@ def set_interrupt_cpus(action: model.Action) -> str:
 
 
 def set_interrupt_cpus_as_root(action: model.Action) -> str:
-    """Set the CPUs that get an interrupt; the caller must be root.
+    """Set the CPUs that handle an interrupt; the caller must be root.
 
     :returns: error message; empty on success.
     """
@@ -69,9 +69,9 @@ def write_interrupt_affinity(
 ) -> str:
     """Write the CPUs of an interrupt into its ``smp_affinity_list``.
 
-    Nothing is written if the interrupt number belongs to another interrupt
-    now. The kernel has a directory of the interrupt's VFIO name while it is in
-    use (``register_handler_proc``).
+    Nothing is written if the interrupt number now belongs to another
+    interrupt. While the interrupt is in use, the kernel has a directory with
+    its VFIO name (``register_handler_proc``).
 
     :param name: VFIO name of the interrupt.
     :param proc: mount point of procfs.
