@@ -52,16 +52,18 @@ def set_deadline_scheduling(tid: int, scheduling: Scheduling) -> str:
 
     :param tid: thread id; 0 for the calling thread.
     :param scheduling: runtime, deadline and period.
-    :returns: why the kernel refused it; empty on success.
+    :returns: reason why the kernel refused it; empty on success.
     """
     error = try_deadline_scheduling(tid, scheduling)
     return f'thread {tid}: {explain_scheduling_errno(error)}' if error else ''
 
 
 def try_deadline_scheduling(tid: int, scheduling: Scheduling) -> int:
-    """Put a thread under SCHED_DEADLINE; return the errno, or 0.
+    """Put a thread under the kernel's SCHED_DEADLINE scheduling class.
 
+    :param tid: thread id; 0 for the calling thread.
     :param scheduling: runtime, deadline and period.
+    :returns: error number (errno) of the kernel; 0 on success.
     """
     attr = ctypes.create_string_buffer(_ATTR.pack(
         _ATTR.size, NUMBER, _RESET_ON_FORK, 0, 0,
@@ -85,7 +87,10 @@ def read_deadline_scheduling(tid: int) -> Scheduling:
 
 
 def explain_scheduling_errno(error: int) -> str:
-    """Return why the kernel refuses a scheduling class, from the errno."""
+    """Return why the kernel refuses a scheduling class.
+
+    :param error: error number (errno) of the kernel.
+    """
     why = _WHY.get(error)
     return os.strerror(error) + (f' ({why})' if why else '')
 

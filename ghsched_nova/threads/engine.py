@@ -33,7 +33,8 @@ def plan_thread_changes(
         guests: Iterable[model.Guest], run_path: Path) -> Report:
     """Return how guests' threads must change to comply with their policies.
 
-    These are changes of scheduling class and CPUs. Nothing is changed.
+    The changes are changes of scheduling class and of CPUs. Nothing is changed
+    yet.
 
     :param run_path: directory with libvirt's ``<domain name>.pid`` files.
     """
@@ -52,6 +53,9 @@ def reconcile_threads(guests: Iterable[model.Guest], run_path: Path,
                       set_thread_class: SetClass | None = None) -> Report:
     """Correct the scheduling classes and CPUs of guests' threads.
 
+    The policies of the guests determine them.
+
+    :param run_path: directory with libvirt's ``<domain name>.pid`` files.
     :param set_thread_class: function that makes a change; the privileged
         helper by default.
     """

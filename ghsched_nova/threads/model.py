@@ -124,11 +124,11 @@ def plan_thread_actions(
 ) -> tuple[tuple[Action, ...], tuple[Problem, ...]]:
     """Plan changes that make a guest's threads comply with its policy.
 
-    These are changes of scheduling class and CPUs. Changes of CPUs come first,
-    because the kernel does not move a thread under deadline scheduling.
+    These are changes of scheduling class and of CPUs. Changes of CPUs come
+    first, because the kernel does not move a thread under deadline scheduling.
 
     :param threads: threads as they are scheduled now.
-    :returns: the changes, and problems.
+    :returns: the changes, and the problems that prevent others.
     """
     actions = tuple(
         Action(guest.uuid, guest.name, role, threads[role],
@@ -154,7 +154,7 @@ def plan_thread_actions(
 def _describe_difference(thread: Thread, wanted: Scheduling) -> str:
     """Return how a thread's scheduling class differs from the wanted one.
 
-    Empty if it does not.
+    The text is empty if the class does not differ.
     """
     if thread.scheduling != wanted:
         return f'it has {thread.scheduling}'

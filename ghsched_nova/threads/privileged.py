@@ -60,7 +60,8 @@ _Microseconds = Annotated[int, Range(0, 2 ** 32)]
 def _check_guest_thread(value: tuple[str, Kind, int, int, int]) -> None:
     """Refuse a thread ID that does not belong to the named guest thread.
 
-    The thread is, for example, vCPU 3 of a running guest.
+    The thread is, for example, vCPU 3 of a running guest. The privileged
+    helper checks its arguments, as it runs as root.
 
     :param value: name of the domain, kind, number, thread id, start time.
     """
@@ -82,7 +83,7 @@ def _check_guest_thread(value: tuple[str, Kind, int, int, int]) -> None:
 def _check_scheduling_class(value: tuple[str, int, int, int, int]) -> None:
     """Refuse a scheduling class that guest threads must not have.
 
-    The options of the privileged helper permit classes.
+    The options of the privileged helper say which classes are permitted.
 
     :param value: class, priority, runtime, deadline, period.
     """
@@ -118,7 +119,7 @@ _Class = Annotated[tuple[Annotated[str, bounds.Text('[a-z]+', 16)],
 def set_thread_class(action: Action) -> str:
     """Set the scheduling class or CPUs of a thread.
 
-    The privileged helper does it.
+    The privileged helper makes the change as root.
 
     :returns: error message; empty on success.
     """
@@ -152,8 +153,8 @@ def probe_realtime_scheduling() -> str:
 
     The test runs in a child process.
 
-    :returns: reason for which the kernel refuses it, e.g. no real-time budget
-        of the control group (RT_GROUP_SCHED); empty if it does not.
+    :returns: reason why the kernel refuses it, e.g. no real-time budget of the
+        control group (RT_GROUP_SCHED); empty if the kernel allows it.
     """
     return _try()
 
@@ -179,7 +180,7 @@ def probe_deadline_scheduling(cpu_sets: Iterable[Iterable[int]]) -> str:
 
     :param cpu_sets: sets of CPUs to try: one CPU of a vCPU, or the shared CPUs
         of a NUMA node.
-    :returns: reason for which the kernel refuses it; empty if it does not.
+    :returns: reason why the kernel refuses it; empty if the kernel allows it.
     """
     return _try_deadline(sorted(map(sorted, cpu_sets)))
 
@@ -201,12 +202,13 @@ def _try_here() -> str:
 
 
 def _run_in_child_process(test: Callable[[], int]) -> str:
-    """Run a test of scheduling in a child process; return its error text.
+    """Run a test of a scheduling class in a child process.
 
-    Empty on success. In this process, a thread without CPU time could keep the
-    Python interpreter lock.
+    In this process, a thread without CPU time could keep the Python
+    interpreter lock.
 
     :param test: function that returns an errno, or 0.
+    :returns: error text; empty on success.
     """
     child = os.fork()
     if child == 0:

@@ -38,7 +38,10 @@ _REALTIME = frozenset({os.SCHED_FIFO, os.SCHED_RR})
 
 
 def read_online_cpus(sysfs: Path = Path('/sys')) -> frozenset[int]:
-    """Read the online CPUs of the host; empty if unknown."""
+    """Read the online CPUs of the host.
+
+    The result is empty if they are unknown.
+    """
     try:
         return cpulist.parse_cpu_list(
             (sysfs / 'devices/system/cpu/online').read_text().strip())
@@ -50,8 +53,9 @@ def read_qemu_threads(
         pid: int, proc: Path = Path('/proc')) -> dict[Role, Thread]:
     """Read the threads of a QEMU process by role, such as vCPU 3.
 
-    Other threads are left out. Of two threads with the same name the older one
-    counts: a new thread has its creator's name until QEMU renames it.
+    Threads without a known role are left out. If two threads have the same
+    name, the older one is returned, because a new thread has its creator's
+    name until QEMU renames it.
     """
     found: dict[Role, Thread] = {}
     try:
@@ -72,7 +76,7 @@ def read_qemu_threads(
 def read_thread_role(proc: Path, pid: int, tid: int) -> Role | None:
     """Read from a QEMU thread's name which thread it is, such as vCPU 3.
 
-    None if the thread has no known role.
+    Returns None if the thread has no known role.
     """
     thread = _thread(proc / str(pid) / 'task' / str(tid), tid)
     return None if thread is None else _role(thread[0], tid, pid)
