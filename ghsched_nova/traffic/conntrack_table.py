@@ -58,9 +58,9 @@ def select_connections(lines: Iterable[str], addresses: frozenset[str],
                        ) -> Selection:
     """Return the connections in conntrack's table that have given addresses.
 
-    The client or the server has one of the IP addresses, before address
-    translation. A connection that is listed several times counts once, with
-    its largest byte count.
+    A connection is selected if the IP address of its client or server is one
+    of the given addresses, before address translation. A connection that is
+    listed several times counts once, with its largest byte count.
 
     :param lines: lines of ``/proc/net/nf_conntrack``.
     :param addresses: IP addresses in their shortest form.
@@ -115,7 +115,10 @@ class _Largest:
             self.drop_smallest_flows()
 
     def drop_smallest_flows(self) -> None:
-        """Drop the flows with the fewest bytes if the address has too many."""
+        """Drop the network connections (flows) with the fewest bytes.
+
+        Nothing is dropped unless the IP address has too many connections.
+        """
         ordered = sorted(self.flows.values(), reverse=True,
                          key=lambda one: (one.count, one.key))
         self.flows = {one.key: one for one in ordered[:self._most]}
@@ -131,7 +134,7 @@ def _format_address_as_kernel(address: str) -> str:
 def _parse_source_addresses(line: str) -> list[str]:
     """Return the addresses of client and server in a conntrack line.
 
-    These are the two source addresses.
+    A line has a source address for each of the two directions.
     """
     return [part.partition(' ')[0] for part in line.split(' src=')[1:]]
 
@@ -139,7 +142,7 @@ def _parse_source_addresses(line: str) -> list[str]:
 def _parse_byte_count(line: str) -> int:
     """Return the bytes sent in both directions, from a conntrack line.
 
-    -1 if the line has no valid byte counts.
+    Returns -1 if the line has no valid byte counts.
     """
     try:
         # The largest number that goes through the channel of a helper.
@@ -160,7 +163,7 @@ def _fields(line: str) -> Iterator[tuple[str, str]]:
 def _parse_connection(line: str) -> Flow | None:
     """Return the connection that a conntrack line describes.
 
-    None if the line does not have two valid addresses.
+    Returns None if the line does not have two valid addresses.
     """
     fields = list(_fields(line))
     sources = [value for name, value in fields if name == 'src']

@@ -65,7 +65,8 @@ class Source(abc.ABC):
     def flows(self, addresses: frozenset[str]) -> Iterable[Flow]:
         """Return the host's network connections with some IP addresses.
 
-        The client or the server has one of the addresses.
+        A connection is returned if its client or server has one of the
+        addresses.
 
         :param addresses: IP addresses of guests of this host, in their
             shortest form.
@@ -77,7 +78,8 @@ def count_new_bytes(before: Mapping[str, Flow], flows: Iterable[Flow],
                     floors: Mapping[str, float]) -> dict[affinity.Pair, float]:
     """Return the bytes sent between IP addresses since the last reading.
 
-    A smaller byte count than before means a new connection with the same key.
+    If a connection has fewer bytes than before, it is a new connection with
+    the same key.
 
     :param before: connections of the earlier reading, by key.
     :param flows: connections of this reading.
@@ -115,10 +117,12 @@ class Meter:
 
     def update_traffic_strengths(
             self, addresses: frozenset[str], now: float) -> None:
-        """Update how strong the traffic between pairs of IP addresses is.
+        """Measure how strong the network traffic between IP addresses is.
 
-        The network connections of the addresses are read for this.
+        The connections of the addresses are read. Their traffic is averaged
+        with what was measured before.
 
+        :param addresses: IP addresses of guests of this host.
         :param now: seconds of a monotonic clock.
         :raises SourceError: if the connections cannot be read.
         """
