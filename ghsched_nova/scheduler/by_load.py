@@ -28,7 +28,11 @@ from ghsched_placement import node_choice
 
 
 def get_fresh_load(state: Any) -> load.Load | None:
-    """Return the load that a host has reported; None if missing or too old."""
+    """Return the load that a host last reported to nova-scheduler.
+
+    Returns None if the host has reported no load, or if its report is older
+    than the option ``[ghsched]load_max_age`` allows.
+    """
     found = load.from_stats(getattr(state, 'stats', None) or {})
     # The clocks of two hosts differ, in both directions.
     if found is None or (abs(time.time() - found.time)
@@ -38,7 +42,7 @@ def get_fresh_load(state: Any) -> load.Load | None:
 
 
 def count_used_cpus_by_node(state: Any) -> dict[int, node_choice.Taken]:
-    """Count the used and the total CPUs of each NUMA node of a host.
+    """Return the used and the total CPUs of each NUMA node of a host.
 
     Only CPUs of guests with a NUMA topology count as used.
     """
@@ -50,9 +54,10 @@ def count_used_cpus_by_node(state: Any) -> dict[int, node_choice.Taken]:
 
 
 def compute_node_costs(state: Any) -> dict[int, node_choice.Cost]:
-    """Return a number for each NUMA node of a host that grows with its load.
+    """Return the load cost of each NUMA node of a host.
 
-    The claim uses the nodes with the lowest numbers. Empty if load-based
+    The cost of a node grows with its load. nova-scheduler limits a guest to
+    the nodes with the lowest costs. The result is empty if load-based
     placement is off, or if the host's load is unknown.
     """
     config = shared.config()
@@ -66,11 +71,12 @@ def compute_node_costs(state: Any) -> dict[int, node_choice.Cost]:
 
 
 def limit_to_least_loaded_nodes(state: Any, spec: shared.RequestSpec) -> Any:
-    """Return a host state whose limits are the least loaded NUMA nodes.
+    """Return a host state that limits a guest to the least loaded NUMA nodes.
 
-    Called for hosts that passed Nova's filter. The host state is returned
-    unchanged if the host has reported no load, or if the claim on the host
-    cannot be restricted to NUMA nodes.
+    nova-compute claims the guest on these nodes. This is called for each host
+    that passed Nova's filter. The host state is returned unchanged if the host
+    has reported no load, or if the claim on the host cannot be limited to NUMA
+    nodes.
 
     :param state: Nova's host state of the host.
     :param spec: a request that must not change while the host state is in use.
@@ -85,10 +91,10 @@ def limit_to_least_loaded_nodes(state: Any, spec: shared.RequestSpec) -> Any:
 
 
 def copy_request_with_topology(spec: shared.RequestSpec) -> shared.RequestSpec:
-    """Return a copy of a request that has a NUMA topology, else the request.
+    """Return a copy of a request whose guest has a NUMA topology.
 
-    The copy protects the request: Nova changes the topology of the original
-    when it subtracts the guest from a host.
+    Nova changes the topology of the original when it subtracts the guest from
+    a host. A request without a NUMA topology is returned itself.
     """
     return spec.obj_clone() if _get_topology(spec) else spec
 
@@ -98,11 +104,11 @@ def _get_topology(spec: shared.RequestSpec) -> Any:
 
 
 def copy_state_for_next_instance(state: Any) -> Any:
-    """Return a host state that the next instance of a multi-create may change.
+    """Return a host state that is safe to change for the next instance.
 
     Nova's filter writes the NUMA limits of an instance into the host state. If
-    these limits belong to an instance that was already placed, the result is a
-    copy, otherwise the given host state.
+    an earlier instance of the same multi-create request has limits there, the
+    result is a copy of the host state. Otherwise it is the given host state.
     """
     return (HostStateView(state) if isinstance(state, SteeredView)
             else state)
@@ -126,7 +132,7 @@ class SteeredView(HostStateView):
     def limits(self) -> dict[str, Any]:
         """Limits of the claim, which name the host's least loaded NUMA nodes.
 
-        Computed when they are first read.
+        They are computed when they are first read.
         """
         found: dict[str, Any] = self.__dict__['limits']
         if not self._settled:
@@ -150,7 +156,8 @@ def _choose_cheapest_limits(view: HostStateView, spec: shared.RequestSpec,
 
     :param view: state of the host.
     :param node_costs: cost of each host NUMA node, which grows with its load.
-    :returns: None if Nova can fit the guest on no combination of nodes.
+    :returns: the limits; None if the guest fits on none of the combinations of
+        nodes that were tried.
     """
     candidates = view.allocation_candidates or [{}]
     requests = spec.pci_requests.requests if spec.pci_requests else []
@@ -169,6 +176,8 @@ def _choose_cheapest_limits(view: HostStateView, spec: shared.RequestSpec,
 def _iterate_orders_by_cost(node_costs: dict[int, node_choice.Cost],
                             guest_nodes: int) -> Iterator[tuple[int, ...]]:
     """Iterate over assignments of guest to host NUMA nodes, cheapest first.
+
+    Each assignment names a host NUMA node for each guest NUMA node.
 
     :param node_costs: cost of each host NUMA node, which grows with its load.
     :param guest_nodes: number of NUMA nodes of the guest.

@@ -52,17 +52,17 @@ class Claims:
         self._claims: dict[str, _Claim] = {}    # the last, by consumer
 
     def reset(self) -> None:
-        """Forget the claims that this thread recorded for an earlier request.
-        """
+        """Forget the claims recorded for the thread's earlier request."""
         self._claims = {}
 
     def claim_resources(self, client: Any, context: Any, consumer: str,
                         request: Mapping[str, Any], *args: Any,
                         **kwargs: Any) -> bool:
-        """Claim the resources of a server in Placement and remember the claim.
+        """Claim the resources of a server in Placement and record the claim.
 
-        If the request fails later, the claim can be removed. The parameters
-        and the result are those of ``SchedulerReportClient.claim_resources``.
+        If the request fails later, :meth:`release_claims` removes the recorded
+        claims. The parameters and the result are those of Nova's
+        ``SchedulerReportClient.claim_resources``.
         """
         wanted = request['allocations']
         self._claims[consumer] = _Claim(client, wanted, certain=False)
@@ -79,7 +79,9 @@ class Claims:
           'remove_resources_from_instance_allocation',
           ('self', 'context', 'consumer_uuid', 'resources'))
     def release_claims(self, context: Any) -> None:
-        """Remove a failed request's allocations from Placement; never raise.
+        """Remove the allocations that a failed scheduling request has claimed.
+
+        Errors are logged and not raised.
         """
         for consumer, claim in self._claims.items():
             try:
@@ -87,14 +89,14 @@ class Claims:
                         context, consumer, claim):
                     claim.client.remove_resources_from_instance_allocation(
                         context, consumer, claim.allocations)
-                    LOG.info('ghsched: server %(server)s: released in '
-                             'Placement what a failed scheduling request had '
-                             'claimed',
+                    LOG.info('ghsched: server %(server)s: removed the '
+                             'allocations of a failed scheduling request '
+                             'from Placement',
                              {'server': consumer})
             except Exception as error:
-                LOG.error('ghsched: server %(server)s: cannot release in '
-                          'Placement what a failed scheduling request had '
-                          'claimed: %(error)s. Allocations that "openstack '
+                LOG.error('ghsched: server %(server)s: cannot remove the '
+                          'allocations of a failed scheduling request from '
+                          'Placement: %(error)s. Allocations that "openstack '
                           'resource provider allocation show %(server)s" '
                           'lists belong to no guest',
                           {'server': consumer, 'error': error})
@@ -103,9 +105,10 @@ class Claims:
 
 def _has_only_claimed_allocations(context: Any, consumer: str,
                                   claim: _Claim) -> bool:
-    """Whether a server has allocations only from the providers of one claim.
+    """Return whether all allocations of a server stem from one claim.
 
-    If so, the claim succeeded, even if Placement's response was lost.
+    If Placement's response to the claim was lost, this shows that the claim
+    succeeded.
 
     :param consumer: UUID of the server.
     """

@@ -119,10 +119,13 @@ class GhschedNUMATopologyFilter(numa_topology_filter.NUMATopologyFilter):
 
     def _filter_hosts(self, hosts: Sequence[Any], spec: shared.RequestSpec,
                       wanted: Wanted, verb: str = 'refused') -> Iterator[Any]:
-        """Yield the hosts that fit a request, with one candidate each.
+        """Yield the hosts that fit a request.
+
+        Each host is yielded with the one allocation candidate that was chosen
+        for it.
 
         :param wanted: properties that the allocation candidate must have.
-        :param verb: word of the log line for what happened to refused hosts.
+        :param verb: words of the log line for what happened to refused hosts.
         """
         if not wanted.suffixes and not wanted.near:
             kept = by_load.copy_request_with_topology(spec)
@@ -148,10 +151,10 @@ class GhschedNUMATopologyFilter(numa_topology_filter.NUMATopologyFilter):
     @staticmethod
     def _get_candidate_requirements(
             spec: shared.RequestSpec) -> tuple[Wanted, bool]:
-        """Return what allocation candidates of a request must offer.
+        """Return what an allocation candidate must offer to a request.
 
-        :returns: the properties, and whether the request also accepts devices
-            that are not on the guest's NUMA nodes.
+        :returns: the required properties, and whether the request also accepts
+            devices that are not on the guest's NUMA nodes.
         """
         policy = request_filter.parse_policy(spec)
         if policy is None:
@@ -172,11 +175,15 @@ class GhschedNUMATopologyFilter(numa_topology_filter.NUMATopologyFilter):
 
     def _choose_candidate(self, view: HostStateView, spec: shared.RequestSpec,
                           wanted: Wanted) -> Lack | None:
-        """Choose a host's allocation candidate; limit the claim to it.
+        """Choose a host's allocation candidate for a request.
+
+        The host's NUMA limits are set to the NUMA nodes of the candidate, so
+        that nova-compute claims the guest on these nodes.
 
         :param view: state of the host.
         :param wanted: properties that the allocation candidate must have.
-        :returns: None, or the reason why no candidate fits.
+        :returns: None if a candidate was chosen, otherwise the reason why none
+            fits.
         """
         if not view.numa_topology:
             return NO_TOPOLOGY
@@ -199,7 +206,7 @@ class GhschedNUMATopologyFilter(numa_topology_filter.NUMATopologyFilter):
     def _keep_first_fitting_candidate(self, view: HostStateView,
                                       spec: shared.RequestSpec, wanted: Wanted,
                                       placed: Iterable[Placed]) -> Lack | None:
-        """Drop a host's allocation candidates except the first that fits.
+        """Remove a host's allocation candidates except the first that fits.
 
         Candidates with the same host NUMA nodes for the guest's NUMA nodes are
         tried once.
@@ -207,7 +214,7 @@ class GhschedNUMATopologyFilter(numa_topology_filter.NUMATopologyFilter):
         :param view: state of the host.
         :param wanted: properties that the allocation candidate must have.
         :param placed: the candidates, each with its host NUMA nodes.
-        :returns: None, or the reason why no candidate fits.
+        :returns: None if a candidate fits, otherwise the reason why none fits.
         """
         refusal: Lack | None = None
         free = _FreeAmounts(view.uuid)
@@ -249,7 +256,9 @@ class _NodeCapacity:
         self._known: dict[tuple[int, int], bool] = {}
 
     def has_capacity(self, guest_node: int, host_node: int) -> bool:
-        """Whether a host NUMA node has CPUs and memory for a guest NUMA node.
+        """Return whether a guest NUMA node fits on a host NUMA node.
+
+        Only CPUs and memory are compared.
         """
         pair = self._kinds[guest_node], host_node
         if pair not in self._known:
@@ -274,9 +283,9 @@ def _describe_host(view: HostStateView) -> candidates.Host:
 
 def _check_candidate_fits(view: HostStateView, spec: shared.RequestSpec,
                           placed: Placed, near_devices: bool) -> Placed | Lack:
-    """Check whether a guest fits on the NUMA nodes of a candidate.
+    """Check whether a guest fits on the NUMA nodes of an allocation candidate.
 
-    If so, the NUMA limits of the host state are set to these nodes.
+    If it does, the NUMA limits of the host state are set to these nodes.
 
     :param view: state of the candidate's host.
     :param near_devices: whether the devices that nova-compute claims must be
@@ -334,9 +343,10 @@ class _FreeAmounts:
         self._free: dict[str, dict[str, int]] = {}
 
     def has_capacity_for(self, candidate: Mapping[str, Any]) -> bool:
-        """Whether an allocation candidate's bandwidth and VFs are still free.
+        """Return whether an allocation candidate's resources are still free.
 
-        Resources of the compute node itself are not checked; Nova checks them.
+        Only bandwidth and VFs are compared, because Nova itself checks the
+        resources of the compute node.
         """
         for provider, allocation in candidate['allocations'].items():
             if provider == self._root:
@@ -352,9 +362,9 @@ class _FreeAmounts:
 
     @staticmethod
     def _get_free_amounts(provider_uuid: str) -> dict[str, int]:
-        """Return the free amount of each resource class of a provider.
+        """Return a resource provider's free amount of each resource class.
 
-        Empty if Placement cannot be read.
+        The result is empty if Placement cannot be read.
         """
         client = PlacementClient(shared.get_placement_client())
         try:
@@ -371,11 +381,11 @@ def _log_refusals_once(spec: shared.RequestSpec, refused: Gathered,
                        verb: str) -> None:
     """Log each reason why hosts were refused, once per request.
 
-    If the scheduler manager may retry the request, the reasons are passed to
-    it instead.
+    If the scheduler manager may search again for the request, it gets the
+    reasons and logs them.
 
     :param refused: reasons, each with the hosts that were refused for it.
-    :param verb: word of the log line for what happened to the hosts.
+    :param verb: words of the log line for what happened to the hosts.
     """
     lines = refused.format_log_lines(spec.flavor.name, verb)
     refusals = request_filter.get_refusals(spec)

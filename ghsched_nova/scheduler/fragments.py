@@ -55,10 +55,11 @@ class MostDevices:
         self._most: OrderedDict[tuple[str, int], int] = OrderedDict()
 
     def record_free_devices(self, host: str, node: int, count: int) -> int:
-        """Record a host NUMA node's free devices; return their largest number.
+        """Record the number of free devices on a host NUMA node.
 
-        The largest number stands for the total, because Nova's pools have only
-        the devices that are free.
+        Nova reports only the devices that are free. The largest number
+        recorded so far therefore stands for the number of all devices of the
+        node.
 
         :param count: number of free devices now.
         :returns: the largest number recorded for the node so far.
@@ -77,9 +78,10 @@ MOST_DEVICES = MostDevices()
 
 
 def get_guest_demand(spec: shared.RequestSpec) -> gradient.Kind | None:
-    """Return the CPUs, memory, bandwidth and devices of each guest NUMA node.
+    """Return the resources that each NUMA node of a guest needs.
 
-    None for a guest without a NUMA topology.
+    The resources are CPUs, memory, memory bandwidth and passthrough devices.
+    Returns None for a guest without a NUMA topology.
     """
     topology = spec.numa_topology if 'numa_topology' in spec else None
     if not topology:
@@ -102,7 +104,9 @@ def get_guest_demand(spec: shared.RequestSpec) -> gradient.Kind | None:
 
 def get_free_capacity(state: Any,
                       nodes: Sequence[HostNode]) -> gradient.FreeCapacity:
-    """Return the free CPUs, memory, bandwidth and devices of host NUMA nodes.
+    """Return the free and the total resources of each NUMA node of a host.
+
+    The resources are CPUs, memory, memory bandwidth and passthrough devices.
 
     :param state: Nova's host state of the host.
     :param nodes: the host's NUMA nodes.
@@ -131,8 +135,8 @@ def make_cost_function(
     The function takes a placement: the host NUMA node of each guest NUMA node.
     The scheduler chooses the placement with the lowest cost.
 
-    :returns: None if fragmentation is not considered; NUMA nodes with low
-        numbers are preferred then.
+    :returns: the function; None if the scheduler does not consider
+        fragmentation and prefers NUMA nodes with low numbers.
     """
     mix = MIX.get_kind_shares()
     kind = get_guest_demand(spec) if mix else None

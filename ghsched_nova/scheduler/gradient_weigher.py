@@ -49,7 +49,7 @@ class GhschedGradientWeigher(option_weigher.OptionWeigher):
 
     def weigh_objects(self, weighed_obj_list: Any,
                       weight_properties: Any) -> list[float]:
-        """Weigh hosts by how much a guest would fragment free capacity.
+        """Weigh hosts by how much a guest would fragment their free capacity.
 
         All weights are 0 if the weigher's multiplier is 0 for all hosts.
         """

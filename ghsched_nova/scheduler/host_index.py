@@ -138,7 +138,7 @@ class NodeCapacity:
     devices: Mapping[Device, int] = field(default_factory=dict)
 
     def has_capacity_for(self, need: NodeNeed) -> bool:
-        """Whether this host NUMA node has room for a guest NUMA node."""
+        """Return whether a guest NUMA node fits on this host NUMA node."""
         return (self.pinned >= need.pinned and self.shared >= need.shared
                 and self.pages.get(need.page, 0) >= need.memory
                 and (self.bandwidth is None
@@ -150,7 +150,8 @@ class NodeCapacity:
                  counted: bool) -> 'NodeCapacity':
         """Return this host node's free resources less those of a guest node.
 
-        A resource that the latest report already excludes is not subtracted.
+        A resource that the host's latest report already excludes is not
+        subtracted.
 
         :param need: resources of the guest NUMA node.
         :param claimed: whether to subtract CPUs, memory and devices.
@@ -209,13 +210,14 @@ class HostView:
     refused: Mapping[Need, float] = field(default_factory=dict)
 
     def assign_nodes(self, need: Need) -> tuple[int, ...] | None:
-        """Assign a host NUMA node to each guest NUMA node; None if none fits.
+        """Choose a host NUMA node for each guest NUMA node.
 
         The largest guest node is assigned first, to the host node with the
-        fewest free CPUs. None is reliable: the guest does not fit on the host.
+        fewest free CPUs.
 
         :param need: resources of each guest NUMA node.
-        :returns: the chosen host NUMA nodes, by position in the host's report.
+        :returns: the chosen host NUMA nodes, as positions in the host's
+            report; None if the guest certainly does not fit on the host.
         """
         if need.steered and not self.row.steered:
             return None
@@ -233,8 +235,8 @@ class HostView:
     def _list_fitting_nodes(self, need: NodeNeed) -> list[int]:
         """Return the host NUMA nodes on which a guest NUMA node fits.
 
-        :returns: the nodes by position in the host's report, the node with the
-            fewest free CPUs first.
+        :returns: the nodes as positions in the host's report, the node with
+            the fewest free CPUs first.
         """
         places = [place for place, room in enumerate(self.rooms)
                   if room.has_capacity_for(need)]
@@ -242,13 +244,14 @@ class HostView:
             places, key=lambda place: _make_sort_key(self.rooms[place], need))
 
     def has_refused(self, need: Need, now: float) -> bool:
-        """Whether the host recently refused a request for the same resources.
+        """Return whether the host refused an equal request in the last minute.
         """
         when = self.refused.get(need) if self.refused else None
         return when is not None and now - when < REFUSAL_AGE
 
     def has_more_than(self, earlier: 'HostView') -> bool:
-        """Whether more of any resource is free than in an earlier view."""
+        """Return whether more of any resource is free than in an earlier view.
+        """
         return (_nodes_gained(earlier.rooms, self.rooms)
                 or self.row.steered > earlier.row.steered
                 or _may_have_grown(self.groups, earlier.groups)
@@ -272,7 +275,9 @@ class _Claim:
     counted: bool = True
 
     def subtract_from(self, view: HostView) -> HostView:
-        """Return a host's free resources less those of a guest claimed on it.
+        """Return a host's free resources after this claim uses some of them.
+
+        A claim is a guest that the scheduler has just placed on the host.
 
         :param view: free resources of the host without the claim.
         """
@@ -308,7 +313,7 @@ class Host:
             self._bandwidth, self._groups = dict(left.bandwidth), left.groups
 
     def update_report(self, row: HostReport, now: float) -> bool:
-        """Replace this host's resource report by a newer one.
+        """Replace this host's resource report by a newer report.
 
         :param row: the newer report.
         :returns: whether the host may have more free resources than before.
@@ -324,7 +329,9 @@ class Host:
     def _mark_claims_counted(self, flag: str, count: int) -> None:
         """Mark the oldest claims on a host as included in its newest report.
 
-        Their resources are then no longer subtracted from the report.
+        A claim is a guest that the scheduler has just placed on the host. Once
+        the host's report includes the guest, its resources must not be
+        subtracted again.
 
         :param flag: attribute of the claims to clear.
         :param count: number of guests that are new in the report.
@@ -336,9 +343,9 @@ class Host:
 
     def set_free_amounts(self, bandwidth: Mapping[int, int],
                          groups: int | None, asked: float, now: float) -> bool:
-        """Set a host's free bandwidth and control groups from Placement.
+        """Set a host's free bandwidth and control groups read from Placement.
 
-        :param bandwidth: percent by host NUMA node.
+        :param bandwidth: free percent by host NUMA node.
         :param groups: number of free control groups; None if unknown.
         :param asked: time when Placement was queried; guests claimed later are
             subtracted from the values.
@@ -351,7 +358,9 @@ class Host:
         return self._recompute(self.view.row, now)
 
     def add_claim(self, consumer: str, need: Need, now: float) -> None:
-        """Subtract a new guest's resources until the host's report has them.
+        """Subtract a new guest's resources from this host's free resources.
+
+        They are subtracted until the host's own report includes the guest.
 
         :param consumer: UUID of the guest.
         """
@@ -361,7 +370,7 @@ class Host:
             self.view = claim.subtract_from(self.view)
 
     def drop_claim(self, consumer: str) -> bool:
-        """Stop subtracting a guest's resources from this host's free ones.
+        """Add a guest's resources to this host's free resources again.
 
         :param consumer: UUID of the guest.
         :returns: whether the host may have more free resources than before.
@@ -370,7 +379,10 @@ class Host:
         return claim is not None and self._recompute(self.view.row, claim.time)
 
     def add_refusal(self, need: Need, now: float) -> None:
-        """Exclude this host from requests for the same resources for a minute.
+        """Record that this host refused a request.
+
+        For up to one minute, the host is not proposed for requests for the
+        same resources.
         """
         refused = dict(self.view.refused)
         refused.pop(need, None)
@@ -380,7 +392,10 @@ class Host:
         self.view = replace(self.view, refused=refused)
 
     def _recompute(self, row: HostReport, now: float) -> bool:
-        """Recompute this host's free resources from a report and later claims.
+        """Recompute this host's free resources.
+
+        These are the resources of its report without the resources of guests
+        that were placed on the host later.
 
         :param row: the host's resource report.
         :returns: whether the host may have more free resources than before.
@@ -407,13 +422,13 @@ def _get_sort_size(need: NodeNeed) -> tuple[int, ...]:
 
 
 def _make_sort_key(room: NodeCapacity, need: NodeNeed) -> tuple[int, ...]:
-    """Return a key that sorts host NUMA nodes in the order to try for a guest.
+    """Return a host NUMA node's sort key for the placement of a guest node.
 
-    The guest NUMA node is tried on the first host node first. Host nodes
-    without guests come last, and so do host nodes with devices if the guest
-    needs no devices.
+    The guest NUMA node is tried on the host nodes in ascending order of their
+    keys. Host nodes without guests come last. Host nodes with devices also
+    come last if the guest needs no devices.
 
-    :param room: free resources of a host NUMA node.
+    :param room: free resources of the host NUMA node.
     :param need: resources of the guest NUMA node.
     """
     spare = not need.devices and any(room.devices.values())
@@ -430,7 +445,10 @@ def _nodes_gained(before: Sequence[NodeCapacity],
 
 
 def _may_have_grown(new: int | None, old: int | None) -> bool:
-    """Whether a free amount may be larger than before; None means unknown."""
+    """Return whether a free amount may be larger than before.
+
+    An amount of None is unknown, so it may be larger.
+    """
     return new != old and (new is None or old is None or new > old)
 
 
@@ -463,7 +481,11 @@ class Index:
         return len(self._walk)
 
     def list_views(self) -> list[HostView]:
-        """Return the current free resources of each host in the index."""
+        """Return the current free resources of all hosts in the index.
+
+        The index holds the free resources of all hosts in nova-scheduler's
+        memory.
+        """
         return [host.view for host in self._walk]
 
     def update_hosts(self, rows: Iterable[HostReport], removed: Iterable[str],
@@ -507,7 +529,10 @@ class Index:
                 (room.pinned, room.bandwidth) for room in host.view.rooms))
 
     def set_unavailable_hosts(self, host_names: Collection[str]) -> None:
-        """Exclude disabled or down hosts from searches; include all others."""
+        """Set the hosts that the index must not propose.
+
+        :param host_names: names of all hosts that are disabled or down.
+        """
         with self._lock:
             back = self._unavailable - set(host_names)
             self._unavailable = frozenset(host_names)
@@ -523,10 +548,11 @@ class Index:
             self._gained.append(uuid)
 
     def may_fit_since(self, need: Need, gains: int) -> bool:
-        """Whether a request may fit on hosts that gained free resources.
+        """Return whether a request may fit on hosts that have freed resources.
 
-        Used to decide whether to repeat a search that found no host. May
-        return True for a request that does not fit; False is reliable.
+        The scheduler repeats a search that found no host only if this is true.
+        The result may be True for a request that does not fit, but False is
+        reliable.
 
         :param gains: value of :attr:`gains` at the time of the earlier search.
         """
@@ -544,11 +570,10 @@ class Index:
         """Return hosts that seem to have enough free resources for a request.
 
         The search starts at a random host. Hosts with equal free resources
-        form a class, and whole classes that cannot fit the request are
-        skipped.
+        form a class. A class in which the request cannot fit is skipped as a
+        whole.
 
-        :param allows: function that returns whether a host may be
-            proposed.
+        :param allows: function that returns whether a host may be proposed.
         :param tried: UUIDs of hosts that were already proposed for the
             request.
         """
@@ -575,11 +600,11 @@ class Index:
         return list(found.values())
 
     def _iterate_hosts_by_class(self, need: Need) -> Iterator[Host]:
-        """Iterate over the hosts whose class may fit a request.
+        """Iterate over the hosts on which a request may fit, in mixed order.
 
         Hosts with equal free resources form a class. Iteration starts at a
         random host, and successive hosts are from different classes, so that
-        the first ones are as varied as the hosts of the whole cloud.
+        the first hosts are as varied as all hosts of the cloud.
         """
         with self._lock:
             known = self._classes.list_classes()
@@ -609,7 +634,9 @@ class Index:
                     del self._placed[next(iter(self._placed))]
 
     def drop_claim(self, consumer: str) -> None:
-        """Return a guest's resources to its host before scheduling it again.
+        """Free a placed guest's resources in the index again.
+
+        This is called before the guest is scheduled again.
 
         :param consumer: UUID of the guest.
         """
@@ -625,10 +652,10 @@ class Index:
 
     def set_free_amounts(self, uuid: str, bandwidth: Mapping[int, int],
                          groups: int | None, asked: float, now: float) -> None:
-        """Set a host's free bandwidth and control groups from Placement.
+        """Set a host's free bandwidth and control groups read from Placement.
 
         :param uuid: UUID of the host.
-        :param bandwidth: percent by host NUMA node.
+        :param bandwidth: free percent by host NUMA node.
         :param groups: number of free control groups; None if unknown.
         :param asked: time when Placement was queried.
         """
@@ -641,9 +668,12 @@ class Index:
 
     def add_refusals(self, uuids: Iterable[str], need: Need,
                      now: float) -> None:
-        """Exclude hosts from requests for the same resources for a minute.
+        """Record that hosts refused a request.
 
-        :param uuids: UUIDs of the hosts, which just refused such a request.
+        For up to one minute, these hosts are not proposed for requests for the
+        same resources.
+
+        :param uuids: UUIDs of the hosts.
         """
         with self._lock:
             for uuid in uuids:
@@ -653,9 +683,10 @@ class Index:
     def choose_at_random(self, hosts: Sequence[str], count: int) -> list[str]:
         """Choose some of the best hosts for a request at random.
 
-        So several schedulers with the same data rarely choose the same host.
+        The choice is random so that several schedulers with the same data
+        rarely choose the same host.
 
-        :param hosts: UUIDs of hosts.
+        :param hosts: UUIDs of the best hosts.
         :param count: number of hosts to choose.
         """
         return self._chance.sample(list(hosts), min(count, len(hosts)))

@@ -45,10 +45,10 @@ _ANYWHERE = ('preferred', 'socket')
 
 
 def list_guest_node_amounts(topology: Any, threads: int) -> list[GuestNode]:
-    """Return the CPUs and the memory that each guest NUMA node takes.
+    """Return the CPUs and memory that each guest NUMA node needs on a host.
 
-    :param threads: number of hardware threads of a host core; under
-        ``hw:cpu_thread_policy=isolate`` one CPU takes all of them.
+    :param threads: number of hardware threads of a host core. With
+        ``hw:cpu_thread_policy=isolate``, one vCPU takes all threads of a core.
     """
     nodes = []
     for number, cell in enumerate(topology.cells):
@@ -64,8 +64,8 @@ def list_device_needs(state: Any, spec: shared.RequestSpec,
                       pools: Pools) -> list[DeviceNeed]:
     """Return the devices that a guest needs, each with matching PCI pools.
 
-    Devices are requested by PCI aliases, by the extra spec ``ghsched:vfs``,
-    and by ports.
+    A PCI pool is Nova's record of equal free devices on a host. Guests request
+    devices by PCI aliases, by the extra spec ``ghsched:vfs``, and by ports.
 
     :param state: Nova's host state of the host.
     :param pools: the host's pools of free devices.
@@ -85,8 +85,8 @@ def _list_matching_pools(state: Any, request: Any,
                          pools: Pools) -> frozenset[str]:
     """Return a host's PCI pools that can satisfy a device request.
 
-    If the allocation candidate names pools for the request, only these are
-    returned.
+    A PCI pool is Nova's record of equal free devices on a host. If the
+    allocation candidate names pools for the request, only these are returned.
     """
     candidates = state.allocation_candidates or [{}]
     matching = scheduler.list_matching_pools(state, request,
@@ -98,7 +98,10 @@ def _list_matching_pools(state: Any, request: Any,
 
 
 def get_pci_pools(state: Any) -> Pools:
-    """Return a host's pools of free passthrough devices, each with a name."""
+    """Return a host's pools of free passthrough devices, each with a name.
+
+    A pool is Nova's record of equal devices on a host.
+    """
     known = state.pci_stats.pools if state.pci_stats else ()
     return {str(number): pool for number, pool in enumerate(known)}
 
@@ -107,7 +110,8 @@ def list_chosen_nodes(state: Any,
                       nodes: Sequence[HostNode]) -> tuple[HostNode, ...]:
     """Return the host NUMA nodes that ghsched's filter chose for the guest.
 
-    They are in the order of the guest's NUMA nodes; empty if none were chosen.
+    The nodes are in the order of the guest's NUMA nodes. The result is empty
+    if the filter chose none.
 
     :param nodes: all NUMA nodes of the host.
     """
@@ -117,10 +121,10 @@ def list_chosen_nodes(state: Any,
 
 
 def list_limit_physnets(state: Any) -> frozenset[str]:
-    """Return the physical networks that the claim's NUMA limits name.
+    """Return the physical networks that a claim's NUMA limits name.
 
-    To limit a claim to host NUMA nodes, ghsched's filter adds one network for
-    each allowed node.
+    ghsched's filter limits a claim to host NUMA nodes by adding one artificial
+    physical network for each allowed node.
     """
     return numa.get_physnets((state.limits or {}).get('numa_topology'))
 
@@ -128,7 +132,7 @@ def list_limit_physnets(state: Any) -> frozenset[str]:
 def count_threads_per_core(state: Any) -> int:
     """Return the number of hardware threads per core of a host.
 
-    The largest number, if cores differ.
+    If cores differ, the largest number is returned.
     """
     topology = state.numa_topology
     return max((len(siblings) for cell in (topology.cells if topology else ())
@@ -139,7 +143,9 @@ def list_host_nodes(state: Any, pools: Pools,
                     page_size: int | None) -> list[HostNode]:
     """Return total and free resources of each NUMA node of a host.
 
-    :param page_size: page size that a guest asks for, in Nova's notation.
+    :param pools: the host's pools of free passthrough devices.
+    :param page_size: memory page size that a guest asks for, in Nova's
+        notation.
     """
     topology = state.numa_topology
     cells = topology.cells if topology else ()
@@ -161,24 +167,25 @@ def _make_host_node(state: Any, pools: Pools, page_size: int | None,
 
 
 def _count_near_devices(pools: Pools, node: int) -> dict[str, int]:
-    """Return the number of free devices on a host NUMA node, by PCI pool.
+    """Return the number of free devices near a host NUMA node, by PCI pool.
 
-    Devices whose node is unknown are included.
+    Devices whose NUMA node is unknown count as near.
     """
     return {name: pool['count'] for name, pool in pools.items()
             if pool.get('numa_node') in (node, None, -1)}
 
 
 def _has_only_pinned_cpus(cell: Any) -> bool:
-    """Whether all CPUs of a host NUMA node are for pinned vCPUs."""
+    """Return whether all CPUs of a host NUMA node are for pinned vCPUs."""
     return bool(cell.pcpuset - cell.cpuset)
 
 
 def _count_shared_cpus(state: Any, cell: Any, floating: int) -> Share:
     """Return total and free shared CPUs of a host NUMA node.
 
-    :param floating: vCPUs of guests without a NUMA topology to subtract; they
-        are not subtracted on a node whose CPUs are all for pinned vCPUs.
+    :param floating: number of vCPUs to subtract for guests without a NUMA
+        topology. They are not subtracted on a node whose CPUs are all for
+        pinned vCPUs.
     """
     total = int(len(cell.cpuset) * (state.cpu_allocation_ratio or 1.0))
     used = cell.cpu_usage + (0 if _has_only_pinned_cpus(cell) else floating)
@@ -187,10 +194,10 @@ def _count_shared_cpus(state: Any, cell: Any, floating: int) -> Share:
 
 def _compute_floating_vcpus_per_node(state: Any,
                                      cells: Collection[Any]) -> int:
-    """Return vCPUs to count on each host node for guests without a topology.
+    """Return the vCPUs per host NUMA node of guests without a NUMA topology.
 
-    Nova does not know on which NUMA nodes guests without a NUMA topology run,
-    so their vCPUs are divided evenly among the nodes, rounded up.
+    Nova does not know on which NUMA nodes these guests run. Their vCPUs are
+    therefore divided evenly among the host's nodes and rounded up.
     """
     homes = sum(bool(cell.cpuset) for cell in cells)
     placed = sum(cell.cpu_usage + len(cell.pinned_cpus) for cell in cells)
@@ -200,8 +207,8 @@ def _compute_floating_vcpus_per_node(state: Any,
 def _compute_memory(state: Any, cell: Any, page_size: int | None) -> Share:
     """Return total and free memory (MiB) of a host NUMA node for a page size.
 
-    :param page_size: page size in KiB, or None or a negative value of
-        ``nova.objects.InstanceNUMACell.pagesize``.
+    :param page_size: page size in KiB; or None or a negative value, which have
+        the meaning of ``nova.objects.InstanceNUMACell.pagesize``.
     """
     pages = sorted(cell.mempages, key=lambda pages: pages.size_kb)
     if page_size == hardware.MEMPAGES_LARGE:
@@ -239,9 +246,9 @@ def _compute_pages_memory(pages: Any) -> Share:
 def list_nodes_of_floating_guests(state: Any, pools: Pools) -> list[HostNode]:
     """Return the host NUMA nodes that guests without a NUMA topology may use.
 
-    These are all nodes with shared CPUs, or the whole host as one node if
-    there are none. Nova counts the memory of such guests by host, so it is
-    divided evenly among the nodes.
+    These are all nodes with shared CPUs. If there are none, the whole host is
+    returned as one node. Nova counts the memory of such guests by host, so
+    their memory is divided evenly among the nodes.
     """
     topology = state.numa_topology
     cells = {cell.id: cell for cell in (topology.cells if topology else ())}

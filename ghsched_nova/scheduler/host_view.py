@@ -26,7 +26,10 @@ seam = registry.make_seam_decorator(registry.SCHEDULER)
 
 
 def list_vf_requests(spec: shared.RequestSpec) -> list[candidates.VfRequest]:
-    """Return the VFs that a request's flavor asks for by ``ghsched:vfs``."""
+    """Return the VFs that a request's flavor asks for.
+
+    A flavor asks for VFs by the extra spec ``ghsched:vfs``.
+    """
     requests = spec.pci_requests and spec.pci_requests.requests
     return [candidates.VfRequest(node, pci_request.request_id,
                                  pci_request.count)
@@ -43,8 +46,9 @@ class GhschedHostState(host_manager.HostState):
     def consume_from_request(self, spec_obj: Any) -> None:
         """Subtract the resources of a placed guest from this host state.
 
-        Placement names the request group of several VFs once, but Nova takes
-        one device for each name, so the name is repeated for each VF.
+        For a request group of several VFs, Placement names the PF once, but
+        Nova takes one device for each name. The name is therefore repeated for
+        each VF.
         """
         vfs = list_vf_requests(spec_obj)
         mapping = scheduler.get_group_mapping(spec_obj) if vfs else {}

@@ -103,17 +103,27 @@ class Feed:
 
     @property
     def age(self) -> float:
-        """Seconds since the index was last updated from the cell databases."""
+        """Seconds since the scheduler's index of hosts was last updated.
+
+        The index is updated from the cell databases.
+        """
         return time.monotonic() - self._at
 
     @property
     def is_current(self) -> bool:
-        """Whether the index was recently updated from all cell databases."""
+        """Whether the index was recently updated from all cell databases.
+
+        The index holds the free resources of all hosts in nova-scheduler's
+        memory.
+        """
         return time.monotonic() - self._complete_at < CURRENT
 
     @property
     def hosts_ahead(self) -> int:
-        """Number of compute hosts whose last report is dated in the future."""
+        """Number of compute hosts whose last report is dated in the future.
+
+        Such a date means that the clocks of the cloud's services differ.
+        """
         return sum(map(len, self._ahead.values()))
 
     @property
@@ -126,8 +136,8 @@ class Feed:
                 list_down_hosts: Callable[[Any], set[str]]) -> None:
         """Update the scheduler's index of hosts from the cell databases.
 
-        Skipped if the last update is less than a second old, or if another
-        thread is updating the index.
+        Nothing is done if the last update is less than a second old, or if
+        another thread is updating the index.
 
         :param cells: cells whose databases are queried.
         :param list_down_hosts: function that returns the names of the hosts of
@@ -179,7 +189,8 @@ class Feed:
         """Query each cell database for compute nodes that have changed.
 
         :param all_hosts: whether to query all compute nodes instead.
-        :returns: the answers; None for a cell that could not be queried.
+        :returns: the answer of each cell; None for a cell that could not be
+            queried.
         """
         def query_cell(in_cell: Any) -> _Answer:
             now = scheduler_hosts.get_database_time(in_cell)
@@ -216,18 +227,19 @@ class Feed:
         return rows, unread
 
     def _find_missing_hosts(self, answers: Sequence[_Answer]) -> set[str]:
-        """Return UUIDs of known hosts that the cell databases no longer have.
-        """
+        """Return UUIDs of hosts that the cell databases no longer contain."""
         return set(self._known).difference(
             uuid for answer in answers
             for uuid, _updated, _deleted in answer.seen)
 
     def _record_update_times(self, answer: _Answer) -> None:
-        """Record the time from which to look for changes in a cell next.
+        """Record from what time on to look for changes in a cell next time.
 
-        A time in the future is ignored: the clock of the nova-conductor that
-        wrote it differs from the database's, and later changes of other hosts
-        have earlier times.
+        A host's update time that is in the future is ignored: the clock of the
+        nova-conductor that wrote it is ahead of the database's clock, and
+        later changes of other hosts have earlier times.
+
+        :param answer: the cell's answer, with the update time of each host.
         """
         newest = self._since.get(answer.cell)
         ahead = set()
@@ -253,9 +265,10 @@ class Feed:
 
     def _try_parse_report(self, cell: str,
                           report: Mapping[str, Any]) -> HostReport | None:
-        """Parse the resource report of a compute node; None if malformed.
+        """Parse the resource report of a compute node.
 
-        A malformed report is logged once.
+        Returns None if the report is malformed. A malformed report is logged
+        once.
         """
         uuid = report['uuid']
         try:
@@ -276,6 +289,7 @@ def parse_compute_node(cell: str, report: Mapping[str, Any]) -> HostReport:
     """Parse a host's resource report from its compute node record.
 
     :param cell: UUID of the host's cell.
+    :param report: columns of the record in Nova's database.
     :raises Exception: if the report is not in Nova's format.
     """
     stats = _parse_json_column(report, 'stats') or {}
@@ -301,7 +315,10 @@ def parse_compute_node(cell: str, report: Mapping[str, Any]) -> HostReport:
 
 
 def _parse_json_column(report: Mapping[str, Any], column: str) -> Any:
-    """Parse the JSON text in a compute node's column; None if it is empty."""
+    """Parse the JSON text in a column of a compute node record.
+
+    Returns None if the column is empty.
+    """
     text = report[column]
     if not text:
         return None
@@ -312,15 +329,15 @@ def _parse_json_column(report: Mapping[str, Any], column: str) -> Any:
 
 
 def _parse_count(value: object) -> int:
-    """Return a number of a host's report as a non-negative integer.
+    """Return a number in a host's report as a non-negative integer.
 
-    :raises Exception: for any other value, or a value above a fixed maximum.
+    :raises Exception: if the value is no such number or above a fixed maximum.
     """
     return check_integer(value, MAX_NUMBER)
 
 
 def _parse_ratio(value: object) -> float:
-    """Return an allocation ratio of a host's report; 1.0 if it is not set."""
+    """Return an allocation ratio in a host's report, or 1.0 if none is set."""
     if not value:
         return 1.0
     if not isinstance(value, float | int) or not 0 < value <= MAX_NUMBER or (
@@ -330,7 +347,7 @@ def _parse_ratio(value: object) -> float:
 
 
 def _parse_cpus(value: Any) -> set[int]:
-    """Return the set of CPU numbers in a list of a host's report."""
+    """Parse a list of CPU numbers in a host's report."""
     if not isinstance(value, list) or not all(
             type(cpu) is int for cpu in value):
         raise TypeError('not a list of CPU numbers')
@@ -361,10 +378,10 @@ def _count_free_devices(pools: Any) -> dict[int | None, Counter[Device]]:
 def _add_to_nearest_nodes(devices: dict[int | None, Counter[Device]],
                           cells: Iterable[Mapping[str, Any]],
                           ) -> dict[int | None, Counter[Device]]:
-    """Count devices of nodes without CPUs on the nearest node with CPUs.
+    """Add devices of host nodes without CPUs to the nearest node with CPUs.
 
-    Guests of some flavors may use them from there. The index may find too
-    much: its proposals are checked.
+    Guests of some flavors may use the devices from there. For other flavors
+    the index may count too many devices, but its proposals are checked later.
 
     :param devices: number of free devices by host NUMA node; changed in place.
     :param cells: serialized NUMA cells of the host.
@@ -421,7 +438,7 @@ def _parse_free_pages(pages: Mapping[str, Any]) -> tuple[int, int]:
 
 
 def _runs_ghsched_driver(cell: Mapping[str, Any]) -> bool:
-    """Whether a host runs ghsched's compute driver.
+    """Return whether a host runs ghsched's compute driver.
 
     :param cell: the NUMA node in the host's report.
     """

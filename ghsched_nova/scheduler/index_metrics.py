@@ -71,7 +71,11 @@ class Collector(registry.Collector):
         self._figures = figures
 
     def collect(self) -> Iterator[core.Metric]:
-        """Yield this process's metrics of the scheduler's index of hosts."""
+        """Yield the metrics of this process's index of hosts.
+
+        The index holds the free resources of all hosts in nova-scheduler's
+        memory.
+        """
         process, figures = str(os.getpid()), self._figures
         requests = core.CounterMetricFamily(
             f'{_PREFIX}requests', 'Requests, by how a host was looked for.',

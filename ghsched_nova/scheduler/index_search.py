@@ -91,7 +91,8 @@ def compute_request_need(spec: shared.RequestSpec,
                          accounting: policies.Accounting) -> Need | None:
     """Return the resources that a scheduling request needs on one host.
 
-    None if the scheduler's in-memory index of hosts cannot serve the request.
+    Returns None if the scheduler's in-memory index of hosts does not support
+    the request.
 
     :raises PolicyError: if the bandwidth policy of the flavor is invalid.
     """
@@ -117,10 +118,10 @@ def compute_request_need(spec: shared.RequestSpec,
 
 
 def _is_ineligible(spec: shared.RequestSpec) -> bool:
-    """Whether a scheduling request cannot use the in-memory index of hosts.
+    """Return whether the index of hosts does not support a scheduling request.
 
-    True for a request that names hosts, rebuilds a server, or is for a server
-    group.
+    It does not support a request that names hosts, rebuilds a server, or is
+    for a server group.
     """
     wanted = (spec.requested_destination
               if 'requested_destination' in spec else None)
@@ -143,7 +144,7 @@ def _list_required_vfs(spec: shared.RequestSpec,
                        ) -> dict[int, tuple[tuple[Device, int], ...]]:
     """Return the VFs that each guest NUMA node needs on its host NUMA node.
 
-    PCI requests that accept several device models are omitted.
+    VFs of PCI requests that accept several device models are left out.
     """
     found: dict[int, list[tuple[Device, int]]] = {}
     for pci_request in (spec.pci_requests.requests if policy
@@ -181,7 +182,10 @@ class Query:
 
 
 def parse_query(query_string: str) -> Query:
-    """Make a Placement query for one host from Nova's query for all hosts.
+    """Convert Nova's Placement query for all hosts into a query for one host.
+
+    The scheduler sends the result to Placement for each host that its index
+    proposes.
 
     :param query_string: Nova's query for allocation candidates.
     :raises NotForIndex: if the query has a parameter that the index of hosts
@@ -213,7 +217,9 @@ def parse_query(query_string: str) -> Query:
 
 def filter_by_traits(query: Query, answer: Mapping[str, Any],
                      host_uuid: str) -> list[Mapping[str, Any]]:
-    """Return the allocation candidates that satisfy a query's traits.
+    """Return the allocation candidates that have a query's required traits.
+
+    Candidates with forbidden traits are left out, too.
 
     :param query: query with required and forbidden traits.
     :param answer: Placement's answer, with candidates and provider summaries.
@@ -237,11 +243,11 @@ def filter_by_traits(query: Query, answer: Mapping[str, Any],
 def parse_free_bandwidth_and_groups(
         host: HostReport,
         summaries: Mapping[str, Any]) -> tuple[dict[int, int], int | None]:
-    """Parse a host's free bandwidth and control groups from Placement.
+    """Return a host's free bandwidth and control groups from Placement.
 
     :param summaries: provider summaries of Placement's answer.
-    :returns: free bandwidth by host NUMA node, and number of free control
-        groups.
+    :returns: percent of free bandwidth by host NUMA node, and number of free
+        control groups.
     """
     def get_free_amount(uuid: str, resource: str) -> int | None:
         of = summaries.get(uuid, {}).get('resources', {}).get(resource)
@@ -264,8 +270,8 @@ def get_allocation_candidates(search: Search, index: Index, client: Any,
                               resources: Any) -> Any:
     """Return allocation candidates on hosts that the in-memory index proposes.
 
-    Nova's own client would query all hosts. The result has the form of its
-    ``get_allocation_candidates``.
+    Nova's own client would query all hosts. The result has the form of the
+    client's ``get_allocation_candidates``.
 
     :param resources: ``nova.scheduler.utils.ResourceRequest``.
     """
@@ -313,7 +319,10 @@ def _query_host_candidates(client: Any, context: Any, query: Query,
 
 def _propose_hosts(search: Search, index: Index, manager: Any, context: Any,
                    resources: Any) -> list[HostReport]:
-    """Return the best of the hosts that the index proposes for a request."""
+    """Return the best hosts that the index proposes for a request.
+
+    Nova's filters and weighers decide which of the proposed hosts are best.
+    """
     search.batches += 1
     allowed = _AllowedHosts(search.spec, manager, resources)
     rows = {view.row.uuid: view.row for view in index.propose_hosts(

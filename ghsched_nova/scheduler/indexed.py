@@ -82,15 +82,19 @@ class IndexedScheduler:
 
     @property
     def current_search(self) -> index_search.Search | None:
-        """This thread's current search of the index of hosts, or None."""
+        """This thread's current search of the index of hosts, or None.
+
+        The index holds the free resources of all hosts in nova-scheduler's
+        memory.
+        """
         return self._current.search
 
     def compute_need(self, context: Any, spec: Any,
                      instance_uuids: Any) -> Need | None:
-        """Return the resources that a request needs; update the index.
+        """Return the resources that a request needs, and update the index.
 
-        None if the in-memory index of hosts cannot serve the request; Nova's
-        own search does then.
+        Returns None if the in-memory index of hosts cannot serve the request.
+        Nova's own search serves it then.
         """
         try:
             need = index_search.compute_request_need(
@@ -119,9 +123,8 @@ class IndexedScheduler:
 
         :param need: resources that the request needs on one host.
         :param schedule_request: function that schedules a copy of the request.
-        :param has_other: whether the server can also be requested with another
-            number of guest NUMA nodes, to be tried before a search of all
-            hosts.
+        :param has_other: whether the caller can try the server with another
+            number of guest NUMA nodes before it searches all hosts.
         :returns: the selected hosts; None if the index finds none.
         :raises NoRoom: if ``has_other``, and the index proves that the request
             fits on no host.
@@ -150,10 +153,11 @@ class IndexedScheduler:
         return None
 
     def _knows_all_hosts(self, need: Need) -> bool:
-        """Whether the index can prove that the resources are free on no host.
+        """Return whether the index can prove that a request fits on no host.
 
-        It cannot if a report is missing or unreadable, or if a host is
-        excluded because it refused such a request in the last minute.
+        The index cannot prove it if a report is missing or unreadable, or if a
+        host is excluded because it refused an equal request in the last
+        minute.
         """
         now = time.monotonic()
         return (self.feed.is_current and not self.feed.unreadable_hosts
@@ -182,7 +186,9 @@ class IndexedScheduler:
 
         The result has the form of the client's ``get_allocation_candidates``.
 
-        :raises NotForIndex: for any error too, because nothing is claimed yet.
+        :raises NotForIndex: if the index cannot serve the request, or after
+            any other error. Nothing is claimed yet, so that all hosts can be
+            searched.
         """
         assert self.current_search is not None  # noqa: S101
         try:
@@ -198,10 +204,11 @@ class IndexedScheduler:
 
     def subtract_placed_guest(self, selections: Any, spec: Any,
                               need: Need) -> None:
-        """Subtract a placed guest from its host in the index; never raise.
+        """Subtract a placed guest from its host's free resources in the index.
 
-        Guests that Nova's own search placed are subtracted, too. A host that
-        cannot be updated is removed from the index until its next report.
+        Errors are logged and not raised. Guests that Nova's own search placed
+        are subtracted, too. A host that cannot be updated is removed from the
+        index until its next report.
 
         :param selections: the selected hosts.
         :param need: resources of the guest.
@@ -219,9 +226,10 @@ class IndexedScheduler:
     # -- refusals -------------------------------------------------------------
 
     def refuse_if_cached(self, spec: Any, need: Need) -> None:
-        """Refuse a request if an equal one was just refused.
+        """Refuse a request if an equal request was just refused.
 
-        :raises nova.exception.NoValidHost: with the reason of that refusal.
+        :raises nova.exception.NoValidHost: with the reason of the earlier
+            refusal.
         """
         reason = None
         with _log_errors('cannot look up a cached refusal', spec):
@@ -242,7 +250,11 @@ class IndexedScheduler:
             self._refusals.add_refusal(spec, need, gains, seconds, reason)
 
     def drop_cached_refusals(self) -> None:
-        """Drop all cached refusals, because host aggregates have changed."""
+        """Drop all cached refusals of scheduling requests.
+
+        This is called after a change of host aggregates, because refused
+        requests may then fit.
+        """
         self._refusals.clear()
 
     # -- for the admin --------------------------------------------------------
@@ -251,6 +263,8 @@ class IndexedScheduler:
         """Count a scheduling request by its result.
 
         The counts are logged once a minute and written to the metrics file.
+
+        :param result: key of the count, such as ``hits``.
         """
         now = time.monotonic()
         with self._lock:
@@ -278,8 +292,8 @@ class IndexedScheduler:
 def _log_errors(failure: str, spec: Any = None) -> Iterator[None]:
     """Within this context, log any error instead of raising it.
 
-    :param failure: beginning of the log line, such as "cannot write".
-    :param spec: the request that the log line names.
+    :param failure: beginning of the log line, such as "cannot write metrics".
+    :param spec: the request whose server the log line names.
     """
     try:
         yield

@@ -73,9 +73,9 @@ class GhschedLoadWeigher(option_weigher.OptionWeigher):
     def _compute_bottleneck_nearness(self, state: Any) -> float | None:
         """Return how near a host's load is to a bottleneck; 1 is a bottleneck.
 
-        It is the load of the busiest of the host NUMA nodes that were chosen
-        for the guest, or the mean of all nodes if none were; None if it is
-        unknown.
+        The load is that of the busiest host NUMA node among those chosen for
+        the guest, or the mean of all nodes if none were chosen. Returns None
+        if the load is unknown.
         """
         found = by_load.get_fresh_load(state)
         if found is None:

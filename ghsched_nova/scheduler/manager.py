@@ -120,7 +120,7 @@ class _RecordingClient:
         return getattr(self._client, name)
 
     def claim_resources(self, *args: Any, **kwargs: Any) -> bool:
-        """Claim a server's resources in Placement; record a failed claim.
+        """Claim a server's resources in Placement, and record a failed claim.
 
         A claim fails if another request has taken the resources first.
         """
@@ -178,9 +178,9 @@ class GhschedSchedulerManager(manager.SchedulerManager):
     @messaging.expected_exceptions(exception.NoValidHost)
     def select_destinations(self, context: Any, *args: Any,
                             **kwargs: Any) -> Any:
-        """Select hosts for a request; if that fails, release its claims.
+        """Select hosts for a request; release its claims after any error.
 
-        Nova itself does so only after a NoValidHost, not after other errors.
+        Nova itself releases them only after a NoValidHost.
         """
         self._seen.claims.reset()
         spec = kwargs.get('spec_obj')
@@ -202,7 +202,10 @@ class GhschedSchedulerManager(manager.SchedulerManager):
 
     def _schedule_request(self, context: Any, *args: Any,
                           has_other: bool = False, **kwargs: Any) -> Any:
-        """Select hosts with the in-memory index, else by Nova's search.
+        """Select hosts for a request by the index of hosts or Nova's search.
+
+        Nova's search of all hosts follows if the index, which is faster, finds
+        none.
 
         :param has_other: see :meth:`.IndexedScheduler.select_hosts`.
         """
@@ -224,9 +227,7 @@ class GhschedSchedulerManager(manager.SchedulerManager):
 
     def _search_unless_refused(self, indexed: IndexedScheduler, need: Need,
                                context: Any, *args: Any, **kwargs: Any) -> Any:
-        """Select hosts by Nova's search unless an equal request just failed.
-
-        Called if the index has found no host. A new refusal is cached.
+        """Search all hosts for a request unless its refusal is in the cache.
         """
         spec, gains = kwargs['spec_obj'].obj_clone(), indexed.index.gains
         indexed.refuse_if_cached(spec, need)
@@ -243,7 +244,10 @@ class GhschedSchedulerManager(manager.SchedulerManager):
 
     def _get_all_host_states(self, context: Any, spec_obj: Any,
                              provider_summaries: Any) -> Any:
-        """Return states of hosts with candidates, or the index's proposals."""
+        """Return the states of hosts with allocation candidates.
+
+        With the index of hosts, only hosts that it proposed are returned.
+        """
         search = self._indexed and self._indexed.current_search
         if not search:
             return super()._get_all_host_states(context, spec_obj,
@@ -260,7 +264,8 @@ class GhschedSchedulerManager(manager.SchedulerManager):
                           **kwargs: Any) -> Any:
         """Select hosts for a request by Nova's search of all hosts.
 
-        If no host fits, the error has ghsched's reason.
+        :raises nova.exception.NoValidHost: with a reason by ghsched if Nova
+            has none.
         """
         spec = kwargs.get('spec_obj')
         if (spec is None or scheduler.is_rebuild(spec)
@@ -299,9 +304,8 @@ class GhschedSchedulerManager(manager.SchedulerManager):
                        ) -> Iterator[request_filter.Try | None]:
         """Yield ways to ask Placement for a request's VFs, the best first.
 
-        The nearest VFs come first. For each distance, all VFs of a guest NUMA
-        node from one PF are tried first, because that has few candidates, and
-        then each way to split them among PFs that some host supports. The last
+        The nearest VFs come first. For each distance, one PF for all VFs of a
+        guest NUMA node is tried before splits of the VFs among PFs. The last
         way uses a control group that guests already share, if there is one.
         """
         policy = _get_valid_policy(spec)
@@ -322,7 +326,8 @@ class GhschedSchedulerManager(manager.SchedulerManager):
                 yield request_filter.Try(locality, joins=True)
 
     def _has_shared_group(self, policy: policies.GuestPolicy) -> bool:
-        """Whether guests of this policy share a resctrl group on any host."""
+        """Return whether any host has a shared resctrl group of this policy.
+        """
         return self._placement.is_trait_in_use(
             names.make_share_trait(policy.fingerprint, 0))
 
@@ -354,8 +359,8 @@ class GhschedSchedulerManager(manager.SchedulerManager):
                           index: int) -> Any:
         """Return a request's hosts sorted by weight.
 
-        For a forced host no filter runs. So its allocation candidate, which
-        nova-conductor expects, is chosen here.
+        Nova runs no filter for a host that the request forces. The allocation
+        candidate of such a host, which nova-conductor expects, is chosen here.
         """
         self._seen.reset_filters()
         hosts = super()._get_sorted_hosts(spec_obj, host_states, index)
@@ -371,8 +376,7 @@ class GhschedSchedulerManager(manager.SchedulerManager):
         return hosts
 
     def _select_hosts(self, *args: Any, **kwargs: Any) -> Any:
-        """Call Nova's select_destinations(); unwrap oslo.messaging's errors.
-        """
+        """Call Nova's method without the error wrapper of oslo.messaging."""
         try:
             return super().select_destinations(*args, **kwargs)
         except messaging.ExpectedException as expected:
@@ -384,8 +388,7 @@ class GhschedSchedulerManager(manager.SchedulerManager):
                        shortages: list[lack.Lack]) -> str:
         """Return the reason why no host fits a guest; empty if unknown.
 
-        :param shortages: reasons why the hosts of Placement's candidates were
-            refused; empty if Placement had no candidates.
+        :param shortages: why hosts with candidates were refused; may be empty.
         """
         policy = _get_valid_policy(spec)
         if policy is None:
@@ -422,7 +425,7 @@ class GhschedSchedulerManager(manager.SchedulerManager):
     def _list_free_pfs(self, spec: shared.RequestSpec,
                        policy: policies.GuestPolicy,
                        ) -> dict[str, list[vfs.Pf]]:
-        """Return the PFs that have free VFs, for each alias of a policy."""
+        """Return the PFs with free VFs, for each PCI alias of a policy."""
         devices = request_filter.make_device_groups(spec, policy,
                                                     request_filter.Try('node'))
         found: dict[str, list[vfs.Pf]] = {}
@@ -433,7 +436,7 @@ class GhschedSchedulerManager(manager.SchedulerManager):
         return found
 
     def _list_free_providers(self, *resource_and_traits: Any) -> list[vfs.Pf]:
-        """Return the resource providers that have a free resource.
+        """Return the resource providers that have any of a resource free.
 
         :param resource_and_traits: resource class and required traits.
         """
@@ -442,14 +445,15 @@ class GhschedSchedulerManager(manager.SchedulerManager):
         return vfs.parse_pfs(found['provider_summaries'], *resource_and_traits)
 
     def _has_candidates(self, query: list[tuple[str, str]]) -> bool:
-        """Whether Placement has any allocation candidate for a query."""
+        """Return whether Placement has an allocation candidate for a query."""
         return bool(self._placement.get_allocation_candidates(query, 1)[
             'allocation_requests'])
 
 
 def _get_valid_policy(spec: shared.RequestSpec) -> policies.GuestPolicy | None:
-    """Return the bandwidth policy of a request's flavor; None if it is
-    invalid.
+    """Return the bandwidth policy of a request's flavor.
+
+    Returns None if the flavor has no policy or an invalid one.
     """
     try:
         policy = request_filter.parse_policy(spec)
@@ -463,9 +467,9 @@ def _get_valid_policy(spec: shared.RequestSpec) -> policies.GuestPolicy | None:
 
 def _record_refused_move(context: Any, spec: shared.RequestSpec | None,
                          reason: str) -> None:
-    """Add the reason why a server could not be moved to its action's events.
+    """Add the reason why a server could not be moved to its instance actions.
 
-    Users see the reason there: nova-conductor replaces the reason of a refused
+    Users see the reason there. nova-conductor replaces the reason of a refused
     resize or migration by a sentence of its own, and Nova shows the fault only
     of servers in ERROR.
     """
@@ -481,13 +485,16 @@ def _record_refused_move(context: Any, spec: shared.RequestSpec | None,
 
 
 def _log_too_many_combinations(sizes: vfs.Sizes) -> None:
-    LOG.info('ghsched: not asking Placement for the VFs of a flavor split '
-             'among PFs as %s: the query would have too many combinations',
+    LOG.info('ghsched: not trying to split the VFs of a flavor among PFs as '
+             '%s: Placement would have too many combinations to search',
              sizes)
 
 
 def _log_distinct_lines(lines: Iterable[str],
                         log_method: Callable[..., None]) -> None:
-    """Log each line about refused hosts once, even if given several times."""
+    """Log each distinct line about refused hosts once.
+
+    :param log_method: method of the logger, such as ``LOG.info``.
+    """
     for line in dict.fromkeys(lines):
         log_method('ghsched: hosts that do not fit: flavor %s', line)

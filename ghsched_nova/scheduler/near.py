@@ -44,10 +44,10 @@ def list_requests_without_vf_policy(
 
 
 def require_near_devices(requests: Sequence[Any]) -> Sequence[Any]:
-    """Set PCI requests to accept only devices on the guest's NUMA nodes.
+    """Make PCI requests accept only devices on the guest's NUMA nodes.
 
-    Requests made from ``ghsched:vfs`` are skipped. The requests are changed in
-    place.
+    The requests are changed in place. Requests made from ``ghsched:vfs`` are
+    skipped.
     """
     for request in list_requests_without_vf_policy(requests):
         request.numa_policy = _REQUIRED
@@ -56,7 +56,10 @@ def require_near_devices(requests: Sequence[Any]) -> Sequence[Any]:
 
 def describe_device_shortage(requests: Sequence[Any],
                              count_free_devices: Free) -> str:
-    """Describe the devices that a guest needs near, and where some are free.
+    """Describe the devices that a guest needs, and where some are free.
+
+    The text explains why a host has not enough devices on the guest's NUMA
+    nodes.
 
     :param requests: PCI requests of the guest.
     :param count_free_devices: function that counts the free devices for a

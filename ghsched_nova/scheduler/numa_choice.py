@@ -40,13 +40,14 @@ def schedule_with_fitting_count(
     """Schedule a server with the first number of guest NUMA nodes that fits.
 
     The flavor (``ghsched:numa=auto``) leaves the number to the scheduler. A
-    number is skipped if the index of hosts proves that it fits nowhere; it is
-    searched on all hosts, which is slow in a large cloud, only if no other
-    number fits.
+    number is skipped if the index of hosts proves that it fits on no host.
+    Such a number is searched on all hosts, which is slow in a large cloud,
+    only if no other number fits.
 
     :param schedule_request: function that schedules a request; its second
         argument says whether it may raise :class:`.indexed.NoRoom`.
-    :raises nova.exception.NoValidHost: if no number fits; with all reasons.
+    :raises nova.exception.NoValidHost: if no number fits; with the reasons for
+        all numbers.
     """
     refusals: dict[int, exception.NoValidHost] = {}
     requests = _list_requests_by_count(context, spec)
@@ -72,7 +73,11 @@ def schedule_with_fitting_count(
 
 def _join_refusals(refusals: Mapping[int, exception.NoValidHost]
                    ) -> exception.NoValidHost:
-    """Join the refusals for each number of guest NUMA nodes into one."""
+    """Join the refusals for several numbers of guest NUMA nodes.
+
+    :param refusals: the refusal for each number.
+    :returns: one error with all reasons.
+    """
     reasons = {count: error.kwargs.get('reason', '')
                for count, error in refusals.items()}
     if len(set(reasons.values())) == 1:
@@ -84,7 +89,11 @@ def _join_refusals(refusals: Mapping[int, exception.NoValidHost]
 
 
 def has_chosen_numa_count(spec: shared.RequestSpec) -> bool:
-    """Whether nova-scheduler chose a request's number of guest NUMA nodes."""
+    """Return whether nova-scheduler chose a request's number of NUMA nodes.
+
+    It chooses the number of guest NUMA nodes for flavors with
+    ``ghsched:numa=auto``.
+    """
     return ('extra_specs' in spec.flavor
             and auto_nodes.has_chosen_node_count(spec.flavor.extra_specs))
 
@@ -93,9 +102,10 @@ def _list_requests_by_count(context: Any, spec: shared.RequestSpec
                             ) -> Sequence[tuple[int, shared.RequestSpec]]:
     """Return a copy of a request for each number of guest NUMA nodes to try.
 
-    :returns: pairs of the number and the copy; only the request itself, if its
-        flavor does not leave the number to ghsched.
-    :raises nova.exception.NoValidHost: if the image sets guest NUMA nodes too.
+    :returns: pairs of the number and the copy. If the flavor does not leave
+        the number to ghsched, the result is only the request itself.
+    :raises nova.exception.NoValidHost: if the image sets guest NUMA nodes,
+        too.
     """
     extra_specs = (spec.flavor.extra_specs
                    if 'extra_specs' in spec.flavor else {})

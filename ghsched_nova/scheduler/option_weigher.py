@@ -40,14 +40,14 @@ class OptionWeigher(weights.BaseHostWeigher):
     def weight_multiplier(self, host_state: Any) -> float:
         """Return the multiplier of this weigher's score of a host.
 
-        Metadata of the host's aggregates override the configuration option.
+        Metadata of the host's aggregates overrides the configuration option.
         """
         return float(utils.get_weight_multiplier(
             host_state, self.option,
             getattr(shared.config().ghsched, self.option)))
 
     def has_zero_weight(self, weighed_hosts: Any) -> bool:
-        """Whether this weigher's multiplier is 0 for all hosts of a request.
+        """Return whether this weigher's multiplier is 0 for all given hosts.
 
         :param weighed_hosts: hosts in the form of the argument of
             :meth:`weigh_objects`.
@@ -64,8 +64,8 @@ class OptionWeigher(weights.BaseHostWeigher):
                       spec: shared.RequestSpec) -> float:
         """Return the score of a host for a request; never raise.
 
-        A host whose score cannot be computed gets a fixed score, because Nova
-        fails the whole request after an error of a weigher.
+        A host whose score cannot be computed gets a fixed score. If a weigher
+        raised an error, Nova would refuse the whole request.
         """
         try:
             return self.compute_score(host_state, spec)

@@ -64,10 +64,10 @@ class RefusalCache:
         self._refusals: dict[str, _Refusal] = {}
 
     def find_reason(self, spec: Any, need: Need) -> str | None:
-        """Return why an equal request was refused; None if it was not.
+        """Return the cached reason why an equal request was refused.
 
-        A cached refusal is dropped once hosts may have gained enough free
-        resources.
+        Returns None if none was refused. A cached refusal is dropped once
+        hosts may have gained enough free resources for the request.
         """
         name = make_request_signature(spec)
         with self._lock:
@@ -82,7 +82,7 @@ class RefusalCache:
         """Cache the reason why a search of all hosts refused a request.
 
         Requests with bandwidth bursts are not cached: a host may offer more
-        bursts after a measurement, without a report.
+        bursts after a measurement, and the index of hosts does not see that.
 
         :param gains: :attr:`Index.gains` when the search began.
         :param seconds: duration of the search.
@@ -107,7 +107,10 @@ class RefusalCache:
 
 
 def make_request_signature(spec: Any) -> str:
-    """Return a hash of a request, equal for requests of the same resources."""
+    """Return a hash of a request without its identifiers.
+
+    Requests for the same resources have the same hash.
+    """
     return hashlib.sha256(
         jsonutils.dump_as_bytes(_remove_request_ids(spec.obj_to_primitive()),
                                 sort_keys=True)).hexdigest()

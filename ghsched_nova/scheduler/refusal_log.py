@@ -54,7 +54,10 @@ class RefusalLog:
         self._path = directory / FILE
 
     def count_refusal(self, spec: Any) -> None:
-        """Count a refused request in the record of its flavor; never raise."""
+        """Count a refused request in the record of its flavor.
+
+        Errors are logged and not raised.
+        """
         try:
             flavor = spec.flavor
             with self._file_lock():
@@ -64,12 +67,14 @@ class RefusalLog:
                             self._parse_file(), flavor.flavorid, flavor.name,
                             time.time())))
         except Exception as error:
-            LOG.warning('ghsched: cannot add a refused scheduling request to '
-                        'the record of refused requests: %(error)r',
+            LOG.warning('ghsched: cannot record a refused scheduling request: '
+                        '%(error)r',
                         {'error': error})
 
     def read_refusals(self) -> tuple[refusal_record.Refused, ...]:
-        """Return the refusals in the record file; empty if it is unreadable.
+        """Return the refused scheduling requests recorded on this host.
+
+        The result is empty if the record file cannot be read.
         """
         try:
             return self._parse_file()
@@ -85,7 +90,9 @@ class RefusalLog:
 
     @contextlib.contextmanager
     def _file_lock(self) -> Iterator[None]:
-        """Within this context, no other process or thread changes the file.
+        """Within this context, no other process or thread changes the record.
+
+        The record is the file of refused scheduling requests.
 
         :raises TimeoutError: if the lock is not free for half a second.
         """
@@ -112,5 +119,5 @@ class RefusalEndpoint:
         self._log = log
 
     def list_refusals(self, _context: Any) -> str:
-        """Return the refused requests recorded on this host, as JSON."""
+        """Return this host's recorded refused scheduling requests, as JSON."""
         return refusal_record.to_json(self._log.read_refusals())

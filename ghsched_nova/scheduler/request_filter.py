@@ -44,14 +44,15 @@ Refusals: TypeAlias = dict[str, Lack]
 
 
 def has_ghsched_extra_specs(spec: shared.RequestSpec) -> bool:
-    """Whether the flavor of a scheduling request has extra specs of ghsched.
-    """
+    """Return whether a request's flavor has extra specs of ghsched."""
     return 'extra_specs' in spec.flavor and policies.has_ghsched_keys(
         spec.flavor.extra_specs)
 
 
 def parse_policy(spec: shared.RequestSpec) -> policies.GuestPolicy | None:
-    """Parse the bandwidth policy of a request's flavor; None if it has none.
+    """Parse the bandwidth policy of a request's flavor.
+
+    Returns None if the flavor has no policy.
 
     :raises policies.PolicyError: if the policy is invalid.
     """
@@ -88,11 +89,11 @@ class Try:
 
 def set_try(spec: shared.RequestSpec, attempt: Try | None,
             refusals: Refusals) -> None:
-    """Set how the next search of a request asks Placement for VFs.
+    """Set how the next search for a request asks Placement for VFs.
 
     :param attempt: how to ask; None for the default.
-    :param refusals: filled with the log lines about refused hosts, each with
-        the shortages that it describes.
+    :param refusals: dictionary that the search fills with the log lines about
+        refused hosts, each with the shortages that it describes.
     """
     spec.__dict__['_ghsched_try'] = attempt
     spec.__dict__['_ghsched_refusals'] = refusals
@@ -101,14 +102,14 @@ def set_try(spec: shared.RequestSpec, attempt: Try | None,
 def get_refusals(spec: shared.RequestSpec) -> Refusals | None:
     """Return the dictionary that collects why hosts refuse a request.
 
-    None if the reasons are not collected.
+    Returns None if the reasons are not collected.
     """
     found: Refusals | None = spec.__dict__.get('_ghsched_refusals')
     return found
 
 
 def get_try(spec: shared.RequestSpec, policy: policies.GuestPolicy) -> Try:
-    """Return how the current search of a request asks Placement for VFs.
+    """Return how the current search for a request asks Placement for VFs.
 
     By default all VFs of an alias and a guest NUMA node come from one PF,
     which may be as far from the guest as the policy allows.
@@ -147,7 +148,9 @@ def ghsched_request_filter(_context: Any, spec: shared.RequestSpec) -> bool:
 
 def make_device_groups(spec: shared.RequestSpec, policy: policies.GuestPolicy,
                        attempt: Try) -> list[request.Devices]:
-    """Return request groups that ask Placement for the VFs of a policy.
+    """Return the request groups of the VFs that a policy asks for.
+
+    nova-scheduler asks Placement for one allocation for each group.
 
     :raises PolicyError: if nova-api has not added PCI requests for these VFs,
         or nova-scheduler does not ask Placement for PCI devices.
@@ -186,7 +189,7 @@ def _make_device_group(spec: shared.RequestSpec, need: policies.Vfs,
 
 
 def list_suffix_prefixes(spec: shared.RequestSpec) -> tuple[str, ...]:
-    """Return the prefixes that mark request groups added by ghsched."""
+    """Return the prefixes of the names of request groups that ghsched adds."""
     of_vfs = (f'{pci_request.request_id}-' for pci_request in
               pci_requests.select_vf_requests(spec.pci_requests.requests
                                               if spec.pci_requests else ()))
@@ -195,9 +198,11 @@ def list_suffix_prefixes(spec: shared.RequestSpec) -> tuple[str, ...]:
 
 def _replace_requested_resources(
         spec: shared.RequestSpec, wanted: request.Request) -> None:
-    """Replace the request groups that ghsched added to a request by new ones.
+    """Replace the request groups that ghsched has added to a request.
 
     A rescheduled request has groups from its first scheduling.
+
+    :param wanted: the new request groups and traits.
     """
     ours = list_suffix_prefixes(spec)
     others = [group for group in (

@@ -65,7 +65,11 @@ class CapacityClass:
     two: tuple[Level, ...]
 
     def may_fit(self, needs: 'Needs') -> bool:
-        """Whether a guest may fit on hosts of this class."""
+        """Return whether a guest may fit on the hosts of this class.
+
+        A class is a set of hosts with equal (rounded) free capacity. False is
+        reliable.
+        """
         return (all(_has_level(self.one, need) for need in needs.each)
                 and (needs.both is None or _has_level(self.two, needs.both)))
 
@@ -96,6 +100,7 @@ class Classes(Generic[_Member]):
 
         The host is removed from its earlier class.
 
+        :param uuid: UUID of the host.
         :param member: the object stored for the host.
         """
         if self._class_of.get(uuid) != host_class:
@@ -104,7 +109,11 @@ class Classes(Generic[_Member]):
             self._members.setdefault(host_class, {})[uuid] = member
 
     def remove_member(self, uuid: str) -> None:
-        """Remove a host from its class, and the class if it is then empty."""
+        """Remove a host from its class.
+
+        A class is a set of hosts with equal (rounded) free capacity. An empty
+        class is removed, too.
+        """
         known = self._class_of.pop(uuid, None)
         if known is not None:
             del self._members[known][uuid]
@@ -126,7 +135,9 @@ class Classes(Generic[_Member]):
 
 def iterate_consecutive(members: Sequence[_Member], start: int,
                         count: int) -> Iterator[_Member]:
-    """Iterate over hosts in order, from one position on and around the end.
+    """Iterate over hosts from one position of a list on.
+
+    After the end of the list, iteration continues at its beginning.
 
     :param members: the hosts.
     :param start: position of the first host.
@@ -139,7 +150,9 @@ def iterate_consecutive(members: Sequence[_Member], start: int,
 
 def iterate_scattered(members: Sequence[_Member],
                       start: int) -> Iterator[_Member]:
-    """Iterate over all hosts; successive ones are far apart in the list.
+    """Iterate over all hosts of a list in scattered order.
+
+    Successive hosts are far apart in the list.
 
     :param members: the hosts.
     :param start: position of the first host.
@@ -154,12 +167,12 @@ def iterate_scattered(members: Sequence[_Member],
 
 
 def round_to_level(pinned: int, bandwidth: int | None) -> Level:
-    """Round the free or needed CPUs and bandwidth of a NUMA node to a level.
+    """Round the CPUs and bandwidth of a NUMA node, free or needed, to a level.
 
     Nodes with the same level count as equal when hosts are classified.
 
-    :param pinned: dedicated CPUs.
-    :param bandwidth: percent; None if unknown.
+    :param pinned: number of dedicated CPUs.
+    :param bandwidth: percent of the node's bandwidth; None if unknown.
     """
     cpus = max(0, pinned)
     # Two levels for each power of two: 4, 6, 8, 12, 16 ...
@@ -171,7 +184,7 @@ def round_to_level(pinned: int, bandwidth: int | None) -> Level:
 
 def classify_host(
         node_amounts: Iterable[tuple[int, int | None]]) -> CapacityClass:
-    """Return the class of a host, by the free resources of its NUMA nodes.
+    """Return the class of a host by the free resources of its NUMA nodes.
 
     Hosts with equal (rounded) free resources have the same class.
 
@@ -184,9 +197,10 @@ def classify_host(
 
 
 def make_guest_needs(node_amounts: Iterable[tuple[int, int]]) -> Needs:
-    """Return the rounded resources that each NUMA node of a guest needs.
+    """Return the rounded resources that the NUMA nodes of a guest need.
 
-    They are compared with the classes of hosts.
+    They are compared with classes of hosts to skip hosts without enough free
+    resources.
 
     :param node_amounts: dedicated CPUs and percent of bandwidth by node.
     """
@@ -210,7 +224,11 @@ def _get_minimum(one: Level, other: Level) -> Level:
 
 
 def _list_maximal_levels(levels: Iterable[Level]) -> tuple[Level, ...]:
-    """Return the levels that no other level exceeds in both amounts."""
+    """Return the levels that no other level exceeds.
+
+    A level is a pair of rounded amounts, of free CPUs and of bandwidth. A
+    level exceeds another one if both of its amounts are at least as large.
+    """
     found: list[Level] = []
     for level in sorted(levels, reverse=True):
         if not found or level.bandwidth > found[-1].bandwidth:

@@ -143,8 +143,8 @@ class ClaimsTest(base.TestCase):
         self.claim(**CLAIM)
         self.placement.get = mock.Mock(side_effect=OSError('no network'))
         self.claims.release_claims(self.context)
-        self.assertIn('cannot release in Placement what a failed scheduling '
-                      'request had claimed: no network', log.output)
+        self.assertIn('cannot remove the allocations of a failed scheduling '
+                      'request from Placement: no network', log.output)
 
     def test_start_forgets_the_claims_of_the_last_request(self):
         self.use()

@@ -68,7 +68,7 @@ class RefusalLogTest(base.TestCase):
 
     def test_file_that_cannot_be_written_stops_no_refusal(self):
         refusal_log.RefusalLog(Path('/nowhere')).count_refusal(spec())
-        self.assertIn('cannot add a refused scheduling request',
+        self.assertIn('cannot record a refused scheduling request',
                       self.lines.output)
 
     def test_lock_of_another_process_is_awaited_for_a_limited_time(self):
