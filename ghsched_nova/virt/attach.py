@@ -60,13 +60,14 @@ def wrap_port_attachment(
         attach: Callable[..., Any],
         list_required_nodes: Callable[[Any],
                                       Iterable[int]]) -> Callable[..., Any]:
-    """Wrap Nova's attachment of a port so that users see why it is refused.
+    """Wrap Nova's attachment of a port so that users see why it fails.
 
     The reason is in the HTTP 400 answer and in the fault of the server.
 
     :param attach: ``ComputeManager._attach_interface``.
     :param list_required_nodes: function that returns the host NUMA nodes on
         which an instance must have its devices.
+    :returns: the wrapped function.
     """
     @functools.wraps(attach)
     def attach_with_reason(context: Any, instance: Any, *args: Any) -> Any:
@@ -96,7 +97,7 @@ def wrap_port_attachment(
 def add_guest_address(device_xml: str, guest_xml: str,
                       host_node_of: Mapping[str, int | None], mode: str,
                       numa_element: bool, distances: Distances) -> str:
-    """Add a PCI address on the right guest NUMA node to a device's XML.
+    """Add a guest PCI address on the right NUMA node to a device's XML.
 
     :param device_xml: hot-plugged device as Nova made it, without address.
     :param guest_xml: live XML of the domain.
@@ -137,7 +138,7 @@ def add_guest_address(device_xml: str, guest_xml: str,
 
 def _add_address_on_node(device_xml: str, guest_xml: str, guest_node: int,
                          numa_element: bool) -> str | None:
-    """Add a PCI address on a guest NUMA node to a device's XML.
+    """Add a PCI address on a given guest NUMA node to a device's XML.
 
     :returns: the XML; None if no PCI port of that node is free.
     """
@@ -178,9 +179,10 @@ class PlacedGuest:
 
 
 def _wrap_to_xml(config: Any, add_address: Place) -> None:
-    """Make a device configuration add a guest PCI address to its XML.
+    """Make a device's configuration add a guest PCI address to its XML.
 
-    :param config: device configuration of nova.virt.libvirt.config.
+    :param config: device configuration of nova.virt.libvirt.config; its method
+        ``to_xml`` is replaced.
     :param add_address: function that adds the guest PCI address to a device's
         XML.
     """
@@ -198,13 +200,12 @@ class PlacingVIFDriver(vif.LibvirtGenericVIFDriver):
 
     @contextlib.contextmanager
     def adding_guest_addresses(self, add_address: Place) -> Iterator[None]:
-        """Within this context, attached devices get a PCI address in the
-        guest.
+        """Within this context, attached devices get a guest PCI address.
 
-        Only devices that this thread configures are changed.
+        Only devices that this thread attaches are changed.
 
-        :param add_address: function that adds the guest address to a
-            device's XML.
+        :param add_address: function that adds the guest address to a device's
+            XML.
         """
         self._local.where = add_address
         try:

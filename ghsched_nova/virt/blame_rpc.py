@@ -62,7 +62,9 @@ class BlameEndpoint:
 
     def blame(self, context: Any, instance_uuid: str,
               prove: bool) -> dict[str, Any]:
-        """Return a report of which guests slow down a guest by memory.
+        """Return a report of which guests slow down a guest of this host.
+
+        Guests slow each other down by their use of memory bandwidth.
 
         :param prove: whether other guests may be capped for a moment, to see
             whether the guest gets faster.
@@ -74,15 +76,16 @@ class BlameEndpoint:
 
 
 def _report_cap(event: str, uuid: str) -> None:
-    """Log, and notify about, the begin or end of a guest's temporary cap.
+    """Log and notify that a temporary cap on a guest begins or ends.
 
-    The cap shows whether the guest slows down another one.
+    A guest is capped for a moment to find out whether it slows down another
+    guest.
 
     :param event: ``start`` or ``end``.
     :param uuid: UUID of the capped guest.
     """
-    LOG.info('ghsched: %(event)s of a cap on guest %(uuid)s, to find out '
-             'whether it disturbs another one',
+    LOG.info('ghsched: %(event)s of a temporary bandwidth cap on guest '
+             '%(uuid)s, to find out whether the guest slows down another one',
              {'event': event, 'uuid': uuid})
     messaging.send_notification(blame.EVENT + event, {
         'host': shared.config().host, 'server': uuid,

@@ -28,9 +28,10 @@ from ghsched_placement import auto_nodes
 
 @contextlib.contextmanager
 def claiming_instance(instance: Any) -> Iterator[None]:
-    """Within this context, an instance's claim takes what the scheduler chose.
+    """Within this context, claim what nova-scheduler chose for an instance.
 
-    These are the devices and the guest NUMA topology.
+    nova-compute's claim takes the chosen passthrough devices and guest NUMA
+    topology.
     """
     with pci_requests.claiming_instance(instance), numa.claiming_first_fit(
             _list_topologies(instance.flavor, instance.image_meta, instance,
@@ -41,9 +42,10 @@ def claiming_instance(instance: Any) -> Iterator[None]:
 @contextlib.contextmanager
 def claiming_move(instance: Any, flavor: Any, image: Any,
                   is_live: bool) -> Iterator[None]:
-    """Within this context, a move's claim takes what the scheduler chose.
+    """Within this context, claim what nova-scheduler chose for a move.
 
-    These are the devices and the guest NUMA topology.
+    nova-compute's claim takes the chosen passthrough devices and guest NUMA
+    topology.
 
     :param flavor: new flavor of the instance.
     :param image: ImageMeta; None for a server without an image.
@@ -58,7 +60,7 @@ def _list_topologies(flavor: Any, image: Any, instance: Any,
                      is_live: bool) -> Sequence[Any] | None:
     """Return the guest NUMA topologies that a flavor allows, the best first.
 
-    None if the flavor allows only one.
+    Returns None if the flavor allows only one.
 
     :param is_live: whether the guest keeps running.
     """

@@ -102,7 +102,7 @@ class GhschedLibvirtDriver(driver_reports.ReportingDriver,
                 **kwargs: Any) -> Any:
         """Clean up a guest that was deleted or moved away, as Nova does.
 
-        Its control group is removed, too.
+        The guest's resctrl control group is removed, too.
         """
         result = super().cleanup(context, instance, *args, **kwargs)
         self._ghsched.release_group(instance.uuid)

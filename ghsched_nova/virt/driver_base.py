@@ -77,13 +77,15 @@ class DriverBase(libvirt_driver.LibvirtDriver):
     def _check_allocated_nodes(
             self, instance: Any, topology: Any, allocations: Any,
             vfs: Sequence[tuple[int, int | None]] = ()) -> None:
-        """Refuse a guest whose claim and allocation name different nodes.
+        """Refuse a guest whose claim and allocation name different NUMA nodes.
+
+        The claim is nova-compute's, the allocation is Placement's.
 
         :param topology: NUMA topology that the instance has claimed.
         :param allocations: allocation of the guest in Placement.
         :param vfs: guest and host NUMA node of each VF.
-        :raises nova.exception.ComputeResourcesUnavailable: Nova then tries the
-            next host.
+        :raises nova.exception.ComputeResourcesUnavailable: if they differ.
+            Nova then tries the next host.
         """
         try:
             policy = parse_policy(instance)
@@ -102,11 +104,11 @@ class DriverBase(libvirt_driver.LibvirtDriver):
             raise refusal.log_refusal(error, instance) from error
 
     def _check_claimed_devices(self, instance: Any, allocations: Any) -> None:
-        """Refuse a guest that claimed other devices than were allocated.
+        """Refuse a guest whose claimed devices differ from the allocated ones.
 
         :param allocations: allocation of the guest in Placement.
-        :raises nova.exception.ComputeResourcesUnavailable: Nova then tries the
-            next host.
+        :raises nova.exception.ComputeResourcesUnavailable: if they differ.
+            Nova then tries the next host.
         """
         if not policies.has_ghsched_keys(instance.flavor.extra_specs):
             return
@@ -126,9 +128,9 @@ class DriverBase(libvirt_driver.LibvirtDriver):
     def _reconcile(self) -> None:
         """Enforce the bandwidth policy of every running guest of this host.
 
-        Called at the start of nova-compute, and with each of its periodic
-        reports to Placement. A guest whose policy cannot be enforced is logged
-        and not stopped.
+        This is called at the start of nova-compute, and with each of its
+        periodic reports to Placement. A guest whose policy cannot be enforced
+        is logged and not stopped.
         """
         with self._changing:
             self._reconcile_resctrl()
@@ -163,7 +165,10 @@ class DriverBase(libvirt_driver.LibvirtDriver):
                           {'name': guest.name, 'problem': problem})
 
     def _notify_protection_changes(self) -> None:
-        """Notify about guests that lost or regained bandwidth protection."""
+        """Send notifications of guests that lost or regained protection.
+
+        A guest is protected while this host enforces its bandwidth policy.
+        """
         self._notices.notify_changes(shared.config().host,
                                      dict(self._ghsched.not_held))
 
@@ -174,14 +179,19 @@ class DriverBase(libvirt_driver.LibvirtDriver):
         return self._last_running
 
     def _find_running_guest(self, uuid: str) -> desired.Running | None:
-        """Return a running guest with its live XML; None if it does not run.
+        """Return a running guest, with its live XML.
+
+        Returns None if no guest with this UUID runs.
         """
         return next((self._read_running_guest(guest) for guest
                      in self._host.list_guests(only_running=True)
                      if guest.uuid == uuid), None)
 
     def _read_running_guest(self, guest: Any) -> desired.Running:
-        """Return a running guest with its XML; with no XML if unreadable."""
+        """Return a running guest, with its live XML.
+
+        The XML is left out if libvirt cannot return it.
+        """
         domain = model.Domain(guest.uuid, guest.id, guest.name)
         try:
             xml = guest.get_xml_desc()
@@ -200,7 +210,9 @@ def get_placement() -> PlacementClient:
 
 
 def is_running(guest: Any) -> bool:
-    """Whether a guest runs; False if libvirt no longer has its domain.
+    """Return whether a guest runs.
+
+    The result is False if libvirt no longer has the guest's domain.
 
     :param guest: guest of nova.virt.libvirt.guest.
     """
@@ -218,8 +230,9 @@ def list_claimed_devices(instance: Any) -> list[Any]:
 def list_devices_by_request(instance: Any) -> list[allocation_check.Devices]:
     """Return how each PCI request of an instance was satisfied.
 
-    :returns: for each request the number of requested devices, the providers
-        that Placement allocated, and the devices that nova-compute claimed.
+    :returns: for each request the number of requested devices, the resource
+        providers that Placement allocated, and the devices that nova-compute
+        claimed.
     """
     claimed: dict[str, list[str | None]] = {}
     for device in instance.pci_devices or ():
@@ -245,17 +258,19 @@ def _list_allocated_providers(request: Any) -> list[str]:
 def get_destination_topology(instance: Any) -> Any:
     """Return the NUMA topology that a migrating guest claimed on this host.
 
-    None for an instance without a migration context.
+    Returns None for an instance without a migration context.
     """
     context = instance.migration_context
     return context.new_numa_topology if context else None
 
 
 def parse_policy(instance: Any) -> policies.GuestPolicy | None:
-    """Parse the bandwidth policy of an instance's flavor; None without one.
+    """Parse the bandwidth policy of an instance's flavor.
+
+    Returns None if the flavor has no policy.
 
     :raises PolicyError: if the flavor is invalid. nova-api or nova-scheduler
-        refuse such a flavor unless the host is forced.
+        refuses such a flavor unless the host is forced.
     """
     return policies.parse_policy(instance.flavor.extra_specs,
                                  len(numa.list_host_nodes(

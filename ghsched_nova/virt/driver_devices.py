@@ -41,7 +41,10 @@ class AttachingDriver(base.DriverBase):
 
     def attach_interface(self, context: Any, instance: Any, image_meta: Any,
                          vif: Any) -> Any:
-        """Attach a port; show the guest the NUMA node of a passthrough device.
+        """Attach a port to a guest.
+
+        The guest sees the NUMA node of a passthrough device if its flavor asks
+        for that.
 
         :raises PortRefused: under ``device_numa=required``, if the guest has
             no free PCI address on that node.
@@ -70,8 +73,8 @@ class AttachingDriver(base.DriverBase):
     def _attach_pci_devices(self, guest: Any, pci_devs: Any) -> Any:
         """Attach a guest's PCI devices again after it was suspended.
 
-        A cold snapshot suspends a guest, too. If the guest's policy asks for
-        it, the guest sees the NUMA nodes of the devices as before.
+        A cold snapshot suspends a guest, too. The guest sees the NUMA nodes of
+        the devices as before if its policy asks for that.
         """
         return super()._attach_pci_devices(
             self._make_placed_guest(guest, pci_devs), pci_devs)
@@ -93,6 +96,8 @@ class AttachingDriver(base.DriverBase):
         """Wrap a guest so that it sees the NUMA nodes of attached devices.
 
         The guest itself is returned if its policy does not ask for that.
+
+        :param pci_devices: devices that the instance has claimed.
         """
         where = self._make_address_adder(guest, pci_devices)
         return guest if where is None else attach.PlacedGuest(guest, where)
@@ -101,9 +106,9 @@ class AttachingDriver(base.DriverBase):
                             ) -> attach.Place | None:
         """Return a function that adds a guest PCI address to a device's XML.
 
-        It is called when a device is hot-plugged. None if the guest's policy
-        does not ask for device NUMA nodes: Nova then attaches devices without
-        an address.
+        The function is called when a device is hot-plugged. Returns None if
+        the guest's policy does not ask for the NUMA nodes of devices. Nova
+        then attaches devices without an address.
         """
         domain = metadata.read_policy(guest.get_xml_desc())
         if domain is None or domain.policy.device_numa == device_numa.NONE:
@@ -122,7 +127,12 @@ class AttachingDriver(base.DriverBase):
 
 def attach_with_reason(attach_interface: Callable[..., Any], *args: Any,
                        **kwargs: Any) -> Any:
-    """Attach a port to a guest; the error says why the driver refused it."""
+    """Attach a port to a guest as Nova does, with a better error.
+
+    If ghsched's driver refused the port, the error says why.
+
+    :param attach_interface: Nova's method.
+    """
     return attach.wrap_port_attachment(attach_interface,
                                        _list_required_device_nodes)(*args,
                                                                     **kwargs)
@@ -131,8 +141,8 @@ def attach_with_reason(attach_interface: Callable[..., Any], *args: Any,
 def _list_required_device_nodes(instance: Any) -> list[int]:
     """Return the host NUMA nodes on which an instance's devices must be.
 
-    Empty unless the instance's flavor requires devices on the guest's nodes
-    (``device_numa=required``).
+    The result is empty unless the instance's flavor requires devices on the
+    guest's nodes (``device_numa=required``).
     """
     policy = base.parse_policy(instance)
     if policy is None or policy.device_numa != device_numa.REQUIRED:

@@ -72,16 +72,18 @@ class MigratingDriver(base.DriverBase):
 
     def pre_live_migration(self, context: Any, instance: Any, *args: Any,
                            **kwargs: Any) -> Any:
-        """Prepare the destination; check that it can limit the bandwidth.
+        """Prepare this host for a guest that is live-migrated to it.
 
-        If it cannot enforce the guest's policy, Nova rolls the live migration
-        back.
+        If this host cannot enforce the guest's bandwidth policy, Nova rolls
+        the live migration back.
         """
         self._check_arriving_guest(instance)
         return super().pre_live_migration(context, instance, *args, **kwargs)
 
     def _check_arriving_guest(self, instance: Any) -> None:
-        """Refuse a live migration if the bandwidth policy cannot be enforced.
+        """Refuse a live migration if this host cannot enforce the policy.
+
+        The policy is the bandwidth policy of the arriving guest.
 
         :raises nova.exception.MigrationPreCheckError: with the reason.
         """
@@ -108,9 +110,10 @@ class MigratingDriver(base.DriverBase):
     def _check_domain_numbers(self, instance: Any) -> None:
         """Refuse a live migration if resctrl domains and NUMA nodes differ.
 
-        Their numbers must be equal: the source writes the destination's NUMA
-        nodes into ``<memorytune>`` of the guest's XML, because it does not
-        know the resctrl domains of the destination.
+        The number of each resctrl domain must be that of its NUMA node. The
+        source writes the destination's NUMA nodes into ``<memorytune>`` of the
+        guest's XML, because it does not know the resctrl domains of the
+        destination.
 
         :raises nova.exception.MigrationPreCheckError: with the reason.
         """
@@ -144,7 +147,8 @@ class MigratingDriver(base.DriverBase):
         The limits are in ``<memorytune>``. The policy may have changed after
         the guest's start.
 
-        :returns: the same XML if the host cannot enforce the policy any more.
+        :returns: the updated XML; the given XML if the host can no longer
+            enforce the policy.
         """
         try:
             return self._ghsched.domain_xml.update_memorytune(xml)
@@ -186,9 +190,9 @@ class MigratingDriver(base.DriverBase):
     def _enforce_after_migration(self, instance: Any) -> None:
         """Enforce a live-migrated guest's bandwidth policy; never raise.
 
-        The guest already runs here, so an error is logged, and nova-compute's
-        next periodic reports retry. If libvirt creates the control group, the
-        cap is enforced from the start.
+        The guest already runs on this host. An error is therefore logged, and
+        nova-compute's next periodic report retries. If libvirt creates the
+        control group, the guest is capped from the start.
         """
         try:
             guest = self._host.get_guest(instance)

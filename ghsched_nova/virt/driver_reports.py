@@ -109,9 +109,11 @@ class ReportingDriver(base.DriverBase):
         self._check_allocations(provider_tree.data(nodename).uuid)
 
     def _check_allocations(self, root: str) -> None:
-        """Log running guests whose guarantee Placement has not allocated.
+        """Log running guests whose guaranteed bandwidth is not allocated.
 
-        Called once per periodic report of nova-compute; never raises.
+        Placement should have an allocation for each guarantee. This is called
+        once per periodic report of nova-compute. Errors are logged and not
+        raised.
 
         :param root: UUID of the compute node's resource provider.
         """
@@ -142,9 +144,9 @@ class ReportingDriver(base.DriverBase):
     @seam('nova.virt.libvirt.driver.LibvirtDriver.'
           '_get_pci_passthrough_devices', ('self',))
     def _get_pci_passthrough_devices(self) -> str:
-        """Return the host's PCI devices for Nova and store them.
+        """Return the host's PCI devices for Nova, and store them.
 
-        ``update_provider_tree`` reads the stored devices.
+        ``update_provider_tree`` uses the stored devices.
         """
         devices = str(super()._get_pci_passthrough_devices())
         self._pci_devices = jsonutils.loads(devices)
@@ -153,7 +155,7 @@ class ReportingDriver(base.DriverBase):
     def _list_stopped_guests(self) -> list[desired.Running]:
         """Return the stopped guests, which may share control groups later.
 
-        Empty if guests do not share control groups on this host.
+        The result is empty if guests do not share control groups on this host.
         """
         if not self._ghsched.shares:
             return []
@@ -166,8 +168,9 @@ class ReportingDriver(base.DriverBase):
     def _get_host_numa_topology(self) -> Any:
         """Return the host's NUMA topology with a pseudo network for each node.
 
-        A claim that asks for a node's pseudo network (a physical network
-        without hardware) is restricted to this host NUMA node.
+        A pseudo network is a physical network without hardware. A claim that
+        asks for the pseudo network of a host NUMA node is restricted to this
+        node.
         """
         topology = super()._get_host_numa_topology()
         cells = topology.cells if topology is not None else ()
@@ -180,9 +183,10 @@ class ReportingDriver(base.DriverBase):
         return topology
 
     def _find_nearest_nodes(self, cells: Iterable[Any]) -> dict[int, int]:
-        """Return, by host node without CPUs, the nearest node with CPUs.
+        """Return the nearest node with CPUs of each host node without CPUs.
 
-        The nearest node reports a pseudo physical network for each of them.
+        The nearest node then offers a pseudo network (a physical network
+        without hardware) for the devices of each such node.
 
         :param cells: Nova's NUMA cells of the host; changed in place.
         """
@@ -223,7 +227,8 @@ class ReportingDriver(base.DriverBase):
         """Add the host's free bandwidth and control groups to a report.
 
         nova-scheduler's in-memory index of hosts reads them from the compute
-        node's stats. Never raises, because the index is only a hint.
+        node's stats. Errors are logged and not raised, because the index is
+        only a hint.
 
         :param resources: the report, as Nova's driver makes it.
         """
@@ -250,8 +255,7 @@ class ReportingDriver(base.DriverBase):
         return resources
 
     def get_diagnostics(self, instance: Any) -> Any:
-        """Return a guest's diagnostics with its bandwidth, load and traffic.
-        """
+        """Return a guest's diagnostics with bandwidth, load and traffic."""
         guest = self._host.get_guest(instance)
         found = self._diagnostics.add_to_diagnostics(
             super().get_diagnostics(instance), guest,
@@ -263,7 +267,7 @@ class ReportingDriver(base.DriverBase):
     def _describe_node_capacities(self, nodename: str) -> dict[str, str]:
         """Return CPUs and memory of the host's NUMA nodes for diagnostics.
 
-        Empty if they cannot be read.
+        The result is empty if they cannot be read.
         """
         try:
             rooms = compute.list_node_capacities(self.virtapi, nodename)

@@ -135,8 +135,8 @@ class StartingDriver(base.DriverBase):
                        nodes: Sequence[int], instance: Any) -> str:
         """Return a domain XML with a guest's policy and its bandwidth limits.
 
-        The limits are left out if this host cannot enforce them, and may start
-        the guest nevertheless.
+        If this host cannot enforce the limits, but may start the guest
+        nevertheless, they are left out.
 
         :param nodes: host NUMA node of each guest NUMA node.
         """
@@ -164,7 +164,7 @@ class StartingDriver(base.DriverBase):
         """Start a guest paused, limit its bandwidth, then resume the guest.
 
         libvirt moves the vCPU threads into the control group while the guest
-        is paused, so no vCPU runs before the policy is enforced.
+        is paused, so that no vCPU runs before the policy is enforced.
         """
         if not (power_on or pause) or not self._must_start_paused(xml):
             return super()._create_guest(
@@ -180,9 +180,10 @@ class StartingDriver(base.DriverBase):
         return guest
 
     def _must_start_paused(self, xml: str) -> bool:
-        """Whether a guest must start paused until its bandwidth is limited.
+        """Return whether a guest must start paused until it is limited.
 
-        A guest with a bandwidth policy must not run without its limits.
+        A guest must not run before its bandwidth policy, or the default
+        bandwidth cap of this host, is enforced.
         """
         return desired.may_have_policy(xml) or self._ghsched.has_default_cap
 
@@ -193,6 +194,7 @@ class StartingDriver(base.DriverBase):
         Nova calls this after a soft reboot and after a cold snapshot.
 
         :param launch: Nova's ``Guest.launch``.
+        :param pause: whether the domain is to stay paused.
         """
         if not self._must_start_paused(guest.get_xml_desc()):
             launch(pause=pause)
@@ -203,10 +205,10 @@ class StartingDriver(base.DriverBase):
             guest.resume()
 
     def _report_shared_groups(self, context: Any, instance: Any) -> None:
-        """Report changed shared control groups to Placement; never raise.
+        """Report the host's control groups to Placement if sharing changed.
 
-        So nova-scheduler can place guests that could share the group here
-        before nova-compute's next periodic report.
+        nova-scheduler can then place further guests that share a group before
+        nova-compute's next periodic report. Errors are logged and not raised.
         """
         if not self._ghsched.has_sharing_changed:
             return
@@ -243,7 +245,8 @@ class StartingDriver(base.DriverBase):
             original_power_state: Any, instance: Any, guest: Any) -> None:
         """Resume a guest after a snapshot, then enforce its policy again.
 
-        Nova attaches the guest's passthrough devices again when it resumes.
+        Nova attaches the guest's passthrough devices again when it resumes the
+        guest.
         """
         restarted = self._needs_suspend_resume_for_snapshot(
             live_snapshot, original_power_state)
@@ -284,8 +287,8 @@ class StartingDriver(base.DriverBase):
     def _enforce_or_report(self, guest: Any, instance: Any) -> None:
         """Enforce a bandwidth policy, or record that a guest is unprotected.
 
-        A guest that must not start unprotected raises an error instead. Each
-        periodic report of nova-compute retries the policies of recorded
+        If the guest must not start unprotected, an error is raised instead.
+        Each periodic report of nova-compute retries the policies of recorded
         guests.
         """
         running = desired.parse_running_domain(guest.get_xml_desc(), guest.id)
@@ -301,9 +304,10 @@ class StartingDriver(base.DriverBase):
 
 
 def _stop_guest(guest: Any, instance: Any) -> None:
-    """Power off a guest that must not run; log an error of libvirt.
+    """Power off a guest that must not run.
 
-    The error is not raised: the caller raises why the guest must not run.
+    An error of libvirt is logged and not raised, because the caller raises the
+    reason why the guest must not run.
     """
     try:
         guest.poweroff()

@@ -84,12 +84,14 @@ class GuestDiagnostics:
             self, diagnostics_of_nova: dict[str, Any], guest: Any,
             missing_devices: Callable[[], tuple[str, ...]] = tuple
     ) -> dict[str, Any]:
-        """Add memory bandwidth and load to a guest's diagnostics; never raise.
+        """Add memory bandwidth and load to a guest's diagnostics.
+
+        Errors are logged and not raised.
 
         :param diagnostics_of_nova: diagnostics of Nova's driver.
         :param guest: guest of nova.virt.libvirt.guest.
-        :param missing_devices: function that returns the PCI requests with too
-            few devices.
+        :param missing_devices: function that describes the PCI requests that
+            got too few devices.
         :returns: the extended diagnostics.
         """
         measured = self._measured()
@@ -115,7 +117,10 @@ class GuestDiagnostics:
 
     def _render_report(self, uuid: str,
                        report: diagnostics.Report) -> dict[str, Any]:
-        """Render a guest's diagnostics, with why its policy is not enforced.
+        """Return a guest's diagnostics as a dictionary.
+
+        The reason why the guest's policy is not enforced is added, if there is
+        one.
 
         :param report: diagnostics without that reason.
         """
@@ -144,13 +149,13 @@ class GuestDiagnostics:
 
     def _list_domains_and_leftovers(
             self) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """List domains with a policy, and control groups without a domain.
+        """Return domains with a policy, and control groups without a domain.
 
         The result is cached for a moment, because an audit requests the
         diagnostics of all guests of a host, one after the other.
 
-        :returns: UUIDs of the domains; control groups without a running
-            domain.
+        :returns: UUIDs of the domains, and names of the control groups without
+            a running domain.
         """
         with self._listing:
             now = time.monotonic()
@@ -169,8 +174,8 @@ class GuestDiagnostics:
                         domain: metadata.DomainPolicy) -> dict[int, bool]:
         """Check whether resctrl limits a guest's bandwidth as its policy says.
 
-        :returns: by host NUMA node whether the schemata are those of the
-            policy; empty if the desired schemata are unknown.
+        :returns: by host NUMA node, whether the schemata (the kernel's limits)
+            are those of the policy; empty if the desired schemata are unknown.
         """
         policy = domain.policy
         try:
@@ -188,8 +193,8 @@ def list_leftover_groups(groups: Iterable[str],
                          running: Iterable[model.Domain]) -> tuple[str, ...]:
     """Return the control and monitoring groups whose guest does not run.
 
-    Such groups are left over. Shared groups are never returned: they belong to
-    no single guest, and each periodic report of nova-compute reconciles them.
+    Such resctrl groups are left over. Shared groups are never returned,
+    because they belong to no single guest.
 
     :param groups: names of all control and monitoring groups.
     :param running: all running domains, with or without a policy.
@@ -213,12 +218,13 @@ def check_guest_schemata(host: resctrl_host.ResctrlHost, policy: GuestPolicy,
                          usage: view.GuestUsage) -> dict[int, bool]:
     """Check whether resctrl limits a guest's bandwidth as its policy says.
 
-    The schemata of the guest's control groups are compared with the policy.
+    The schemata, which hold the kernel's limits of a control group, are
+    compared with the policy.
 
-    :param policy: policy of the group; for a shared one, of all its guests.
+    :param policy: policy of the group; for a shared group, of all its guests.
     :param host_nodes: host NUMA node of each guest NUMA node.
     :param usage: measured bandwidth of the guest, with its control groups.
-    :returns: by host NUMA node whether the schemata are those of the policy;
+    :returns: by host NUMA node, whether the schemata are those of the policy;
         empty if the guest has no group.
     :raises PolicyNotHeld: if the host cannot enforce the policy.
     """
@@ -281,10 +287,10 @@ def _describe_bursts(record: burst_record.Record | None) -> dict[str, Any]:
 def _describe_guest_node(row: view.GuestNode, shared: str,
                          schemata_match: Mapping[int, bool]
                          ) -> Iterator[diagnostics.GuestNode]:
-    """Return a guest NUMA node's bandwidth, as shown in diagnostics.
+    """Yield a guest NUMA node's bandwidth for the guest's diagnostics.
 
     There is one entry for each host node with memory of the guest node. A
-    bandwidth measured for several host nodes together is omitted.
+    bandwidth measured for several host nodes together is left out.
 
     :param row: measured bandwidth of the guest NUMA node.
     :param shared: name of the guest's shared control group; empty for none.

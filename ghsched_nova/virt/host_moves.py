@@ -59,13 +59,14 @@ class HostMoves:
 
     def check_move(self, domain: policy_change.Domain,
                    move: move_messages.Packed) -> None:
-        """Refuse a move between this host's NUMA nodes that is not possible.
+        """Check that a guest can move between NUMA nodes of this host.
 
         Nothing is changed.
 
         :param domain: the guest's domain.
-        :param move: the move in the wire format of RPC calls.
-        :raises NotChanged: with all reasons.
+        :param move: the old and new NUMA nodes, in the wire format of RPC
+            calls.
+        :raises NotChanged: if the guest cannot move; with all reasons.
         """
         found = move_checks.find_refusals(
             domain.live, move_messages.unpack_move(move), self._memory,
@@ -76,12 +77,13 @@ class HostMoves:
     def move_guest(self, context: Any, instance: Any,
                    domain: policy_change.Domain,
                    move: move_messages.Packed) -> None:
-        """Move a guest between NUMA nodes of this host; update Placement.
+        """Move a guest between NUMA nodes of this host.
 
-        Also sends a notification.
+        Placement is updated and a notification is sent.
 
         :param domain: the guest's domain.
-        :param move: the move in the wire format of RPC calls.
+        :param move: the old and new NUMA nodes, in the wire format of RPC
+            calls.
         :raises NotChanged: if the guest was not moved; the reason names what
             could not be restored.
         """
@@ -103,9 +105,10 @@ class HostMoves:
 
     def _report_move(self, context: Any, instance: Any,
                      request: move_messages.Request) -> None:
-        """Update Placement and notify after a guest's move between NUMA nodes.
+        """Report a guest's move between NUMA nodes of this host.
 
-        Never raises. If the update fails, nova-compute's next periodic report
+        Placement is updated and a notification is sent. Errors are logged and
+        not raised. If the update fails, nova-compute's next periodic report
         updates Placement.
 
         :param request: the move.
@@ -118,9 +121,9 @@ class HostMoves:
                     for guest,
                     (old, new) in request.move.nodes_moved.items()]})
         except Exception as error:
-            LOG.warning('ghsched: cannot report a move of a guest between '
-                        'host NUMA nodes to Placement and as a notification, '
-                        'updating Placement in the next periodic task: %s',
+            LOG.warning('ghsched: moved a guest between host NUMA nodes, but '
+                        'cannot update Placement or send a notification; the '
+                        'next periodic task updates Placement: %s',
                         error, instance=instance)
 
     def finish_interrupted_moves(self, running: Iterable[desired.Running],
@@ -128,8 +131,8 @@ class HostMoves:
         """Finish or undo moves between NUMA nodes that a crash interrupted.
 
         :param running: all running domains.
-        :param lock_domain: function that returns a context with the domain of
-            a UUID.
+        :param lock_domain: function that returns a context, in which the
+            domain of a given UUID is locked.
         """
         for one in running:
             if move_record.NAMESPACE not in one.xml:

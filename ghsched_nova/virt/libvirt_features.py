@@ -30,7 +30,7 @@ LOG = logging.getLogger(__name__)
 def detect_features(host: Any) -> LibvirtFeatures:
     """Return which optional features the host's libvirt supports.
 
-    They are detected unless they are configured.
+    A feature is detected only if the configuration does not set it.
 
     :param host: nova.virt.libvirt.host.Host of the driver.
     """
@@ -41,9 +41,10 @@ def detect_features(host: Any) -> LibvirtFeatures:
 
 
 def _supports_memorytune_attributes(host: Any) -> bool:
-    """Whether libvirt supports min_bandwidth, hardlimit and priority.
+    """Return whether libvirt supports openEuler's memorytune attributes.
 
-    These are attributes of ``<memorytune>`` that upstream libvirt lacks.
+    These are ``min_bandwidth``, ``hardlimit`` and ``priority``, which upstream
+    libvirt lacks.
     """
     choice = shared.config().ghsched.memorytune_attributes
     if choice != 'auto':
@@ -54,9 +55,10 @@ def _supports_memorytune_attributes(host: Any) -> bool:
 
 
 def _creates_process_groups(host: Any) -> bool:
-    """Whether libvirt creates control groups for whole QEMU processes.
+    """Return whether libvirt creates control groups for whole processes.
 
-    Otherwise it creates them for vCPU threads only. Also False unless
+    Otherwise libvirt creates a control group for the vCPU threads of a guest,
+    not for its whole QEMU process. The result is also False unless
     ``[ghsched]control_threads`` is ``all``.
     """
     if shared.config().ghsched.control_threads != 'all':
@@ -66,7 +68,7 @@ def _creates_process_groups(host: Any) -> bool:
 
 
 def _supports_numa_element(host: Any) -> bool:
-    """Whether libvirt supports a device's element ``<numa node='N'/>``.
+    """Return whether libvirt supports a device's element ``<numa node='N'/>``.
 
     The element shows the guest the device on one of its NUMA nodes.
     """
@@ -79,15 +81,16 @@ def _supports_numa_element(host: Any) -> bool:
 
 def _keeps_after_define(host: Any, xml: str,
                         has_element: Callable[[str], bool]) -> bool:
-    """Whether libvirt keeps an XML element of a domain that it defines.
+    """Return whether libvirt keeps an XML element of a defined domain.
 
     Upstream libvirt silently drops unknown elements. A probe domain is defined
-    and never started. It is a KVM guest, which memorytune needs; on a host
-    without KVM nothing is probed, because Nova would log an error at each
+    and never started. It is a KVM guest, because memorytune needs KVM. On a
+    host without KVM nothing is probed, because Nova would log an error at each
     start.
 
     :param xml: XML of the probe domain.
-    :param has_element: returns whether an XML still has the element.
+    :param has_element: function that returns whether an XML still has the
+        element.
     """
     if shared.config().libvirt.virt_type != 'kvm':
         return False

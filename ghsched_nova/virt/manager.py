@@ -56,7 +56,7 @@ class GhschedResourceTracker(resource_tracker.ResourceTracker):
                     *args: Any, **kwargs: Any) -> Any:
         """Claim the resources that nova-scheduler chose for a server's move.
 
-        Nova makes the PCI requests of the new flavor anew for this claim.
+        For this claim Nova makes the PCI requests of the new flavor.
         """
         image = kwargs.get('image_meta') or None
         if isinstance(image, dict):
@@ -71,7 +71,7 @@ class GhschedResourceTracker(resource_tracker.ResourceTracker):
           ('self', 'context', 'instances', 'nodename'))
     def _update_usage_from_instances(self, context: Any, instances: Any,
                                      nodename: str) -> Any:
-        """Count the resources that guests of this host use.
+        """Count the resources that the guests of this host use.
 
         A guest that moves between NUMA nodes of the host is counted on its old
         and its new nodes until the move has ended.
@@ -111,7 +111,9 @@ class GhschedComputeManager(manager.ComputeManager):
           ('self', 'context', 'instance', 'network_id', 'port_id',
            'requested_ip', 'tag'))
     def _attach_interface(self, *args: Any, **kwargs: Any) -> Any:
-        """Attach a port to a guest; the error says why the driver refused it.
+        """Attach a port to a guest as Nova does, with a better error.
+
+        If ghsched's driver refused the port, the error says why.
         """
         return driver_devices.attach_with_reason(super()._attach_interface,
                                                  *args, **kwargs)

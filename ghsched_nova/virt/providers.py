@@ -60,7 +60,7 @@ def update_inventories(provider_tree: Any, nodename: str,
     :param config: ghsched's configuration of the providers.
     :param groups_before: number of control groups in the inventory before the
         libvirt driver replaced the inventory of the compute node.
-    :param usages: amounts in use in Placement, by provider and resource class.
+    :param usages: function that returns the used amounts of a provider.
     :returns: the written providers, the compute node first.
     """
     root_uuid = provider_tree.data(nodename).uuid
@@ -96,7 +96,9 @@ def _find_uncontrolled_bandwidth(provider_tree: Any, root_uuid: str,
                                  usages: Usages) -> Mapping[str, tree.Current]:
     """Return the bandwidth of NUMA nodes that can no longer be controlled.
 
-    :returns: total and use in Placement, by UUID of the NUMA provider.
+    :param usages: function that returns the used amounts of a provider.
+    :returns: total and used bandwidth in Placement, by UUID of the NUMA
+        provider.
     """
     found = {}
     for node in set(host.numa_nodes) - set(host.nodes):
@@ -117,6 +119,7 @@ def _find_shrinking_classes(
         usages: Usages) -> Mapping[tuple[str, str], tree.Current]:
     """Return the resources of which a host will offer less than now.
 
+    :param usages: function that returns the used amounts of a provider.
     :returns: current total and usage, by provider UUID and resource class.
     """
     found = {}
@@ -144,6 +147,7 @@ def _find_shrinking_bandwidth(
         current: Mapping[str, tree.Current]) -> Mapping[str, tree.Current]:
     """Return the NUMA nodes that will offer less bandwidth than now.
 
+    :param usages: function that returns the used amounts of a provider.
     :param current: bandwidth that can no longer be controlled.
     :returns: used bandwidth, by UUID of the NUMA provider.
     """
@@ -164,11 +168,11 @@ def _find_shrinking_bandwidth(
 def _sum_rounded_guarantees(
         provider_tree: Any, root_uuid: str, host: HostDescription,
         holders: Holders) -> Mapping[str, tree.Current]:
-    """Return allocated guarantees of NUMA nodes that start to round them.
+    """Return allocated guarantees of NUMA nodes that begin to round them.
 
-    Such a host rounds guarantees up to a step. Nodes whose inventory already
-    has the host's step and minimum are skipped: Placement refuses guarantees
-    between two steps there.
+    A host may round guarantees up to a step. Nodes whose inventory already has
+    the host's step and minimum are skipped, because Placement refuses
+    guarantees between two steps there.
 
     :param holders: function that returns the allocated amounts by consumer.
     :returns: the allocated amounts, by UUID of the NUMA provider.
@@ -211,7 +215,7 @@ def _put_provider(provider_tree: Any, provider: tree.Provider) -> None:
 def _put_group_resources(provider_tree: Any, root: tree.Provider) -> None:
     """Write a named resource for each control group to the provider tree.
 
-    Nova's resource tracker then assigns a control group to every guest, as it
+    Nova's resource tracker then assigns a control group to each guest, as it
     does for virtual persistent memory.
     """
     resources = dict(provider_tree.data(root.uuid).resources)
@@ -229,9 +233,11 @@ def _retire_providers(provider_tree: Any, wanted: Sequence[tree.Provider],
                       usages: Usages) -> None:
     """Remove the providers of NUMA nodes that a host no longer has.
 
-    A provider that guests use is kept, but wholly reserved.
+    A provider that guests still use is kept, but its whole inventory is
+    reserved.
 
     :param wanted: providers of the host's current NUMA nodes.
+    :param usages: function that returns the used amounts of a provider.
     """
     kept = {provider.uuid for provider in wanted}
     for uuid in provider_tree.get_provider_uuids(wanted[0].uuid):

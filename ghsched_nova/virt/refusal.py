@@ -57,9 +57,9 @@ _REASONS: tuple[tuple[type[Exception], str], ...] = (
 
 
 def describe_for_tenant(error: Exception) -> str:
-    """Return an error's reason in words for a tenant, without host names.
+    """Describe an error for a tenant, without names of hosts.
 
-    It refers to the extra specs of the flavor.
+    The text refers to the extra specs of the flavor.
     """
     if isinstance(error, policies.PolicyError):
         return f'ghsched: {error}'
@@ -71,9 +71,9 @@ def describe_for_tenant(error: Exception) -> str:
 
 def log_refusal(error: Exception,
                 instance: object) -> exception.ComputeResourcesUnavailable:
-    """Log why a guest is refused; return the exception for Nova to raise.
+    """Log why a guest is refused, and return the exception for Nova.
 
-    The exception has the reason for the tenant.
+    The exception has the reason in words for the tenant.
     """
     LOG.error('ghsched: refusing to start a guest, because this host cannot '
               'provide what its flavor asks for: %s',

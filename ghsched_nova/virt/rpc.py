@@ -104,6 +104,7 @@ class PolicyEndpoint:
 
         Nothing is changed.
 
+        :param policy: bandwidth of each guest NUMA node.
         :param running: whether Nova records the guest as running.
         """
         if not running:
@@ -138,8 +139,8 @@ class PolicyEndpoint:
                   void: str) -> Answer:
         """Return the bandwidth policy of a running guest.
 
-        :param void: ID of an earlier set_policy() call, which is refused if it
-            arrives after this call.
+        :param void: ID of an earlier set_policy() call. If that call arrives
+            after this one, it is refused.
         """
         with compute.instance_lock(instance_uuid):
             self._void.append(void)
@@ -171,9 +172,11 @@ class PolicyEndpoint:
     @_return_refusals
     def check_move(self, context: Any, instance_uuid: str,
                    move: move_messages.Packed) -> Answer:
-        """Refuse a guest's move between NUMA nodes if it is not possible.
+        """Check that a guest can move between NUMA nodes of this host.
 
-        Nothing is changed.
+        Nothing is changed. The call is refused if the guest cannot move.
+
+        :param move: the old and new NUMA nodes.
         """
         with self.running_domain(instance_uuid) as domain:
             self._mover.check_move(domain, move)
@@ -218,7 +221,9 @@ class PolicyEndpoint:
 
     @contextlib.contextmanager
     def running_domain(self, uuid: str) -> Iterator[policy_change.Domain]:
-        """Within this context, use the running libvirt domain of an instance.
+        """Within this context, use the running libvirt domain of a guest.
+
+        The context yields the domain.
 
         :raises NotChanged: if the domain does not run.
         """

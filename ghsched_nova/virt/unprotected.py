@@ -49,8 +49,8 @@ _arrives = contextvars.ContextVar('ghsched_guest_arrives', default=False)
 def refusing_unprotected_guests() -> Iterator[None]:
     """Within this context, no guest may start without its bandwidth policy.
 
-    :func:`may_start_unprotected` then returns False. Also a decorator, for
-    methods that start guests which are new on this host.
+    :func:`may_start_unprotected` then returns False. This is also a decorator
+        for methods that start guests which are new on this host.
     """
     token = _arrives.set(True)
     try:
@@ -60,9 +60,10 @@ def refusing_unprotected_guests() -> Iterator[None]:
 
 
 def may_start_unprotected(error: Exception, instance: Any) -> bool:
-    """Whether a guest may start although its bandwidth cannot be limited.
+    """Return whether a guest may start without bandwidth limits.
 
-    ``[ghsched]unprotected_guests`` decides. Logs an error if it may.
+    The option ``[ghsched]unprotected_guests`` decides. If the guest may start,
+    an error is logged.
 
     :param error: reason why the guest's policy cannot be enforced.
     """
