@@ -43,7 +43,7 @@ def add_flavor_check(
         check: Callable[[Mapping[str, str], Collection[str]], None]) -> None:
     """Add a check of a flavor's extra specs before Nova stores the flavor.
 
-    nova-api passes validators one key at a time, without the other extra specs
+    nova-api's own validators get one extra spec at a time, without the others
     of the flavor. ``nova.objects.flavor.Flavor.save`` knows all of them, and
     passes them to ``save_extra_specs``.
 
@@ -72,15 +72,15 @@ def add_flavor_check(
       ('flavor', 'is_bfv', 'count'), releases=range(31, 34))
 def extend_usage_deltas(
         function: Callable[..., dict[str, int]]) -> None:
-    """Add resources to those that Nova checks against a project's limits.
+    """Count further resources of a request against its project's limits.
 
-    The unified limits are checked for a new server, a resize, a restore and an
+    Nova checks the unified limits for a new server, a resize, a restore and an
     unshelving. ``nova.limit.placement.enforce_num_instances_and_resources``
     looks ``_get_deltas`` up in its module. Nova 31 to 33 have
     ``_get_deltas_by_flavor``, which takes only the flavor of a request.
 
-    :param function: returns the usage of a request; takes Nova's function, the
-        request and the number of servers.
+    :param function: returns the resources of a request; takes Nova's function,
+        the request and the number of servers.
     """
     def by_flavor(original: Callable[..., Any], flavor: Any, is_bfv: bool,
                   count: int) -> dict[str, int]:
@@ -99,7 +99,7 @@ def extend_usage_deltas(
 @seam('nova.limit.utils.use_unified_limits', ())
 def enforce_limits(context: Any, project_id: str,
                    deltas: Mapping[str, int]) -> None:
-    """Refuse an increase of resources beyond the unified limits of a project.
+    """Refuse to let a project use more resources than its unified limits.
 
     Nothing is refused if Nova does not use unified limits.
 

@@ -34,7 +34,7 @@ seam = registry.make_seam_decorator(registry.COMPUTE)
 def get_dedicated_cpus() -> frozenset[int]:
     """Return the host CPUs of ``[compute]cpu_dedicated_set``.
 
-    Empty if the option is not set. Nova's function is
+    The result is empty if the option is not set. Nova's function is
     ``nova.virt.hardware.get_cpu_dedicated_set() -> set | None``.
     """
     return frozenset(hardware.get_cpu_dedicated_set() or ())
@@ -55,7 +55,7 @@ def register_driver_module(module: types.ModuleType) -> None:
 @seam('nova.virt.libvirt.host.Host.get_guest', ('self', 'instance'))
 @seam('nova.virt.libvirt.guest.Guest.launch', ('self', 'pause'))
 def wrap_guest_launches(host: Any, function: Callable[..., Any]) -> None:
-    """Wrap each launch of an existing libvirt domain by a function.
+    """Wrap each start of an existing libvirt domain by a function.
 
     ``LibvirtDriver._soft_reboot`` and ``_resume_guest_after_snapshot`` call
     ``launch()`` of the guest that ``get_guest()`` returned, and the guest's
@@ -91,6 +91,7 @@ def report_resources(virtapi: Any, context: Any, instance: Any) -> None:
 
     :param virtapi: ``ComputeVirtAPI`` of the driver, which has nova-compute's
         manager.
+    :param instance: the guest whose state has changed.
     """
     manager: Any = getattr(virtapi, '_compute', None)
     if manager is not None and instance.host == manager.host:
@@ -98,20 +99,21 @@ def report_resources(virtapi: Any, context: Any, instance: Any) -> None:
 
 
 def instance_lock(uuid: str) -> Any:
-    """Return nova-compute's lock of an instance, shared by all its threads.
+    """Return nova-compute's lock of an instance.
 
-    nova-compute's methods hold ``nova.utils.synchronized(instance.uuid)``
-    while they change the instance.
+    All threads of nova-compute share the lock. Methods of nova-compute hold it
+    (``nova.utils.synchronized(instance.uuid)``) while they change the
+    instance.
     """
     return lockutils.lock(uuid, 'nova-')
 
 
 @seam('nova.compute.task_states.REBUILD_SPAWNING')
 def is_rebuilt_in_place(instance: Any) -> bool:
-    """Whether an instance is being rebuilt on its host, not evacuated.
+    """Return whether an instance is being rebuilt on its host.
 
-    The record of an evacuated instance names its old host until the instance
-    runs on the new one
+    An evacuation is also a rebuild, but the record of an evacuated instance
+    names its old host until the instance runs on the new host
     (``nova.compute.manager.ComputeManager._do_rebuild_instance``).
     """
     return bool(instance.task_state == task_states.REBUILD_SPAWNING
@@ -119,7 +121,7 @@ def is_rebuilt_in_place(instance: Any) -> bool:
 
 
 def is_being_evacuated_here(instance: Any) -> bool:
-    """Whether an instance is being evacuated to this host."""
+    """Return whether an instance is being evacuated to this host."""
     return bool(instance.task_state == task_states.REBUILD_SPAWNING
                 and instance.host != nova.conf.CONF.host)
 
@@ -127,10 +129,11 @@ def is_being_evacuated_here(instance: Any) -> bool:
 @seam('nova.pci.whitelist.Whitelist.specs')
 def make_tag_lookup(
 ) -> Callable[[Mapping[str, Any]], Mapping[str, str] | None]:
-    """Return a function that returns a PCI device's ``[pci]device_spec`` tags.
+    """Return a function that looks up the tags of a PCI device.
 
-    The function takes a device as libvirt reports it. The PCI tracker filters
-    devices by the same ``nova.pci.whitelist.Whitelist``.
+    The tags are those of ``[pci]device_spec``. The function takes a device as
+    libvirt reports it. Nova's PCI tracker uses the same
+    ``nova.pci.whitelist.Whitelist``.
     """
     specs = whitelist.Whitelist(nova.conf.CONF.pci.device_spec).specs
 
@@ -145,10 +148,10 @@ def make_tag_lookup(
 def add_physnet(cell: Any, physnet: str) -> None:
     """Add a physical network to those that a host NUMA node offers.
 
-    The set is assigned anew, because a set-of-strings field of a versioned
-    object notices only an assignment.
+    The set is assigned as a whole, because a field of a versioned object
+    notices only an assignment.
 
-    :param cell: Nova's NUMACell.
+    :param cell: Nova's NUMACell of the host NUMA node.
     """
     cell.network_metadata.physnets = (
         set(cell.network_metadata.physnets) | {physnet})
@@ -164,8 +167,8 @@ def list_node_capacities(virtapi: Any,
 
     :param virtapi: ``ComputeVirtAPI`` of the driver, which has nova-compute's
         manager.
-    :returns: empty before nova-compute's first report, and for a host that
-        reports no NUMA nodes.
+    :returns: the values by node; empty before nova-compute's first report, and
+        for a host that reports no NUMA nodes.
     """
     node: Any = virtapi._compute.rt.compute_nodes.get(nodename)
     text = node and node.numa_topology

@@ -26,14 +26,15 @@ seam = registry.make_seam_decorator(registry.COMPUTE)
       ('context', 'report_client', 'pci_requests', 'provider_mapping'))
 def call_before_claims(
         function: Callable[[Any, Mapping[str, Sequence[str]]], None]) -> None:
-    """Call a function before each claim of a guest with resource providers.
+    """Make Nova call a function before it claims resources for a guest.
 
     ``nova.compute.manager.ComputeManager`` and ``nova.conductor`` look
     ``nova.compute.utils.update_pci_request_with_placement_allocations`` up in
     its module right before each such claim.
 
     :param function: called after Nova's function; takes the PCI requests of
-        the instance, and the providers by suffix of the request group.
+        the instance, and the resource providers by suffix of the request
+        group.
     """
     def watched(original: Callable[..., Any], context: Any,
                 report_client: Any, pci_requests: Any,

@@ -39,9 +39,10 @@ _MOVING: dict[tuple[str, str], Any] = {}
 @seam('nova.compute.resource_tracker.ResourceTracker._update_usage',
       ('self', 'usage', 'nodename', 'sign'))
 def count_moving_guests(tracker: Any, nodename: str) -> None:
-    """Count guests that move between NUMA nodes on their old and new nodes.
+    """Count each guest that moves between NUMA nodes on its new nodes, too.
 
-    So no other guest can claim either.
+    Its records still name its old nodes. No other guest can then claim the old
+    or the new nodes.
 
     :param tracker: nova-compute's resource tracker, which counts usage from
         the records of its guests with each periodic report.
@@ -58,7 +59,9 @@ def count_moving_guests(tracker: Any, nodename: str) -> None:
 
 
 def _make_usage(topology: Any) -> dict[str, Any]:
-    """Wrap a NUMA topology as ``ResourceTracker._update_usage`` expects usage.
+    """Return the usage of a NUMA topology in Nova's format.
+
+    ``ResourceTracker._update_usage`` expects this format.
     """
     return {'memory_mb': 0, 'numa_topology': topology}
 
@@ -67,15 +70,15 @@ def _make_usage(topology: Any) -> dict[str, Any]:
 def claim_new_nodes(
         virtapi: Any, instance: Any,
         after: Sequence[node_move.GuestCell]) -> Iterator[Callable[[], None]]:
-    """Within this context, a guest has its new host NUMA nodes claimed, too.
+    """Within this context, a moving guest has its new host NUMA nodes claimed.
 
-    The guest is counted on its old nodes as well. Yields a function that
-    writes the new nodes into the guest's record, unless its task state has
-    changed; the guest is then counted on the new nodes only.
+    The guest is counted on its old nodes as well. The context yields a
+    function that writes only the new nodes into the guest's record, and that
+    fails if the guest's task state has changed.
 
     :param virtapi: ``ComputeVirtAPI``, which has nova-compute's manager.
     :param after: the guest's NUMA nodes after the move.
-    :raises NovaException: if another guest has a CPU, or the memory.
+    :raises NovaException: if another guest uses a CPU or the memory.
     """
     tracker: Any = virtapi._compute.rt
     before, node = instance.numa_topology, instance.node
@@ -107,7 +110,9 @@ def claim_new_nodes(
 
 @seam('nova.compute.resource_tracker.COMPUTE_RESOURCE_SEMAPHORE')
 def _make_tracker_lock() -> Any:
-    """Return the lock that nova-compute's ``ResourceTracker`` uses for claims.
+    """Return the lock that nova-compute holds while it claims resources.
+
+    ``ResourceTracker`` holds it for each claim.
     """
     return lockutils.lock(resource_tracker.COMPUTE_RESOURCE_SEMAPHORE,
                           'nova-', fair=True)
@@ -115,7 +120,11 @@ def _make_tracker_lock() -> Any:
 
 def _copy_topology_to_nodes(topology: Any,
                             cells: Sequence[node_move.GuestCell]) -> Any:
-    """Copy an instance's NUMA topology to other host NUMA nodes and CPUs."""
+    """Return a copy of a NUMA topology on other host NUMA nodes and CPUs.
+
+    :param topology: NUMA topology of an instance.
+    :param cells: host NUMA node and CPUs of each guest NUMA node of the copy.
+    """
     wanted = topology.obj_clone()
     for cell, place in zip(wanted.cells, cells, strict=True):
         cell.id = place.host_node
@@ -129,7 +138,9 @@ def _copy_topology_to_nodes(topology: Any,
 def _list_moved_nodes(before: Any, wanted: Any) -> Any:
     """Return the guest NUMA nodes that change their host NUMA node.
 
-    CPUs that the guest already uses are not included.
+    :param before: NUMA topology of the instance before the move.
+    :param wanted: NUMA topology after the move.
+    :returns: a topology without CPUs that the guest already uses.
     """
     gained = wanted.obj_clone()
     had = frozenset().union(*(cell.dedicated_cpus

@@ -44,7 +44,7 @@ _BUS_PORT = 5672
 def make_rpc_client(context: Any, target: Any) -> Any:
     """Return an RPC client for the message bus of a context's cell.
 
-    Made in the same way as the clients of ``nova.compute.rpcapi``.
+    It is made in the same way as the clients of ``nova.compute.rpcapi``.
     """
     router = rpc.ClientRouter(rpc.get_client(
         target, serializer=rpc.JsonPayloadSerializer()))
@@ -54,14 +54,15 @@ def make_rpc_client(context: Any, target: Any) -> Any:
 @seam('nova.rpc.TRANSPORT')
 @seam('nova.context.RequestContext.mq_connection')
 def is_bus_reachable(context: Any) -> bool:
-    """Whether any host of a cell's message bus accepts a TCP connection.
+    """Return whether any host of a cell's message bus is reachable.
 
-    Checked before an RPC call: the first call of a process waits without a
-    limit for the connection of its reply queue, whatever time-out the call has
+    A host is reachable if it accepts a TCP connection. This is checked before
+    an RPC call, because the first call of a process waits without a limit for
+    the connection of its reply queue, whatever time-out the call has
     (``oslo_messaging._drivers.amqpdriver.AMQPDriverBase._get_reply_q``).
 
     :param context: context of the cell, see ``nova.context.target_cell``.
-    :returns: True if the hosts of the bus are unknown.
+    :returns: True also if the hosts of the bus are unknown.
     """
     transport: Any = getattr(context, 'mq_connection', None) or rpc.TRANSPORT
     url = getattr(getattr(transport, '_driver', None), '_url', None)
@@ -82,7 +83,8 @@ def _accepts_connection(address: tuple[str, int]) -> bool:
 def get_long_call_timeouts() -> dict[str, int]:
     """Return Nova's time-outs of RPC calls that may take long.
 
-    With heartbeats: a host that stops sending them fails the call early.
+    One of them limits the time between heartbeats: if the called host stops
+    sending heartbeats, the call fails early.
     """
     return {'timeout': shared.config().long_rpc_timeout,
             'call_monitor_timeout': shared.config().rpc_response_timeout}
@@ -92,8 +94,8 @@ def send_notification(event: str, payload: dict[str, Any]) -> None:
     """Send a versioned notification, as nova-compute does.
 
     It is sent to the topics of
-    ``[notifications]versioned_notifications_topics``; with
-    ``notification_format=unversioned`` it is not sent.
+    ``[notifications]versioned_notifications_topics``. Nothing is sent with
+    ``notification_format=unversioned``.
     """
     rpc.get_versioned_notifier(f'nova-compute:{shared.config().host}').info(
         nova_context.get_admin_context(), event, payload)

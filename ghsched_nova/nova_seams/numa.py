@@ -40,7 +40,7 @@ _claim = threading.local()
 def list_host_nodes(topology: InstanceNUMATopology | None) -> Sequence[int]:
     """Return the host NUMA node that each NUMA node of an instance claimed.
 
-    After the claim ``InstanceNUMACell.id`` is the number of the host NUMA
+    After the claim, ``InstanceNUMACell.id`` is the number of the host NUMA
     node.
     """
     if topology is None:
@@ -52,7 +52,7 @@ def list_guest_cells(topology: InstanceNUMATopology | None,
                      ) -> tuple[node_move.GuestCell, ...]:
     """Return CPUs, memory and host node of each NUMA node of an instance.
 
-    :param topology: NUMA topology after the claim.
+    :param topology: the instance's NUMA topology after the claim.
     """
     return tuple(node_move.GuestCell(
         cell.id, frozenset(cell.cpuset), dict(cell.cpu_pinning or {}),
@@ -62,9 +62,10 @@ def list_guest_cells(topology: InstanceNUMATopology | None,
 
 
 def list_host_capacities(node: Any) -> dict[int, node_move.HostCell]:
-    """Return the free CPUs and memory of each NUMA node of a host, by number.
+    """Return the free CPUs and memory of each NUMA node of a host.
 
     :param node: Nova's ComputeNode; its topology counts the usage of guests.
+    :returns: the capacities by number of the NUMA node.
     """
     topology: Any = (objects.NUMATopology.obj_from_db_obj(node.numa_topology)
                      if node.numa_topology else None)
@@ -79,7 +80,8 @@ def list_host_capacities(node: Any) -> dict[int, node_move.HostCell]:
 def _list_cores(cell: Any) -> tuple[frozenset[int], ...]:
     """Return the dedicated CPUs of a host NUMA node, grouped by core.
 
-    Nova lists no siblings on a host without SMT; each CPU is a core then.
+    On a host without SMT, for which Nova lists no siblings, each CPU is a
+    core.
     """
     cores = [frozenset(core & cell.pcpuset) for core in cell.siblings]
     alone = cell.pcpuset.difference(*cores)
@@ -95,9 +97,9 @@ def patch_numa_fit() -> None:
     ghsched's NUMA limits name the host NUMA node of each guest NUMA node, and
     the number of guest NUMA nodes of a flavor with ``ghsched:numa=auto``.
     ``nova.compute.claims`` and ``nova.scheduler.host_manager`` look
-    ``nova.virt.hardware.numa_fit_instance_to_host`` up in its module. Given as
-    many host nodes as guest nodes, it assigns them in order; so it is given
-    the nodes that the limits name, in their order.
+    ``nova.virt.hardware.numa_fit_instance_to_host`` up in its module. If
+    Nova's function gets as many host nodes as guest nodes, it assigns them in
+    order. The patch gives it the nodes that the limits name, in their order.
     """
     def steered(original: Callable[..., Any], host_topology: Any,
                 instance_topology: Any, provider_mapping: Any,
@@ -119,9 +121,9 @@ def _fit_in_order(original: Callable[..., Any], host_topology: Any,
                   **of_devices: Any) -> Any:
     """Fit a guest on the host NUMA nodes that its claim's limits name.
 
-    None if Nova's function would use the nodes in another order.
-
     :param original: Nova's ``numa_fit_instance_to_host``.
+    :returns: the fitted guest NUMA topology; None if the guest does not fit on
+        these nodes in their order.
     """
     order = parse_node_order(limits)
     if order is not None and host_topology and instance_topology:
@@ -135,13 +137,13 @@ def _fit_in_order(original: Callable[..., Any], host_topology: Any,
 
 def _fit_first_topology(fit: Callable[[Any], Any], topologies: Sequence[Any],
                         count: int | None) -> Any:
-    """Fit the first of several guest NUMA topologies that a host has room for.
+    """Fit the first of several guest NUMA topologies that fits on a host.
 
-    :param fit: function that fits one topology on the host; None if it
-        cannot.
+    :param fit: function that fits one topology on the host, or returns None.
     :param topologies: guest NUMA topologies, the best first.
     :param count: number of guest NUMA nodes that the scheduler chose; None if
         there was no choice.
+    :returns: the fitted topology.
     :raises nova.exception.ComputeResourcesUnavailable: if none fits. Without
         this error Nova would start the guest without a topology.
     """
@@ -159,12 +161,12 @@ def _fit_first_topology(fit: Callable[[Any], Any], topologies: Sequence[Any],
 @contextlib.contextmanager
 def claiming_first_fit(topologies: Sequence[InstanceNUMATopology] | None,
                        ) -> Iterator[None]:
-    """Within this context, a claim tries several guest NUMA topologies.
+    """Within this context, a claim takes the first guest topology that fits.
 
-    The first that fits is claimed.
+    The topology is the guest's NUMA topology.
 
-    :param topologies: guest NUMA topologies, the best first; None for the
-        topology that the flavor asks for.
+    :param topologies: guest NUMA topologies to try, the best first; None for
+        the topology that the flavor asks for.
     """
     _claim.shapes = topologies
     try:
@@ -182,17 +184,20 @@ def copy_flavor_with_count(flavor: Any, count: int) -> Any:
 
 def make_guest_topology(flavor: Any,
                         image: Any) -> InstanceNUMATopology | None:
-    """Return the NUMA topology that a flavor and an image ask for.
+    """Return the guest NUMA topology that a flavor and an image ask for.
 
     :param image: ImageMeta; None for a server without an image.
-    :raises nova.exception.NovaException: the flavor contradicts the image.
+    :raises nova.exception.NovaException: if the flavor contradicts the image.
     """
     return hardware.numa_get_constraints(
         flavor, image or objects.ImageMeta.from_dict({}))
 
 
 def _get_limited_count(limits: Any) -> int | None:
-    """Return the number of guest NUMA nodes in a claim's limits, or None."""
+    """Return the number of guest NUMA nodes that a claim's limits name.
+
+    Returns None if the limits name no number.
+    """
     order = parse_node_order(limits)
     if order is not None:
         return len(order)
@@ -202,7 +207,9 @@ def _get_limited_count(limits: Any) -> int | None:
 
 
 def copy_limits_with_count(limits: Any, count: int) -> Any:
-    """Return a copy of NUMA limits that also requires a number of guest nodes.
+    """Return a copy of NUMA limits that also names a number of guest nodes.
+
+    A claim with these limits takes a guest topology with this number of nodes.
     """
     limits = limits.obj_clone()
     metadata = (limits.network_metadata
@@ -216,7 +223,7 @@ def copy_limits_with_count(limits: Any, count: int) -> Any:
 def parse_node_order(limits: Any) -> tuple[int, ...] | None:
     """Return the host NUMA node of each guest NUMA node in a claim's limits.
 
-    None if the limits are not ghsched's.
+    Returns None if the limits are not ghsched's.
     """
     for physnet in get_physnets(limits):
         order = names.parse_order_physnet(physnet)
@@ -228,7 +235,8 @@ def parse_node_order(limits: Any) -> tuple[int, ...] | None:
 def get_physnets(limits_or_cell: Any) -> frozenset[str]:
     """Return the physical networks named by NUMA limits or a host NUMA node.
 
-    :param limits_or_cell: limits of a claim, or a host NUMA node.
+    :param limits_or_cell: limits of a claim, or Nova's cell of a host NUMA
+        node.
     """
     if not limits_or_cell or 'network_metadata' not in limits_or_cell:
         return frozenset()
@@ -246,8 +254,9 @@ def copy_with_nodes_in_order(topology: NUMATopology,
 def _remove_pseudo_networks(limits: Any) -> Any:
     """Return NUMA limits without pseudo networks that no host offers.
 
-    ghsched adds these to tell the claim the order of host NUMA nodes and the
-    number of guest NUMA nodes.
+    A pseudo network is a physical network without hardware. By these networks
+    ghsched passes to the claim the order of host NUMA nodes and the number of
+    guest NUMA nodes.
     """
     known = get_physnets(limits)
     kept = {physnet for physnet in known

@@ -32,7 +32,8 @@ def wrap_pci_requests(function: Callable[..., Any]) -> None:
     ``nova.pci.request.get_pci_requests_from_flavor`` up in its module when
     they call it.
 
-    :param function: takes Nova's function, and then its arguments.
+    :param function: takes Nova's function, and then the arguments of that
+        function.
     """
     registry.replace_function('nova.pci.request.get_pci_requests_from_flavor',
                               function)

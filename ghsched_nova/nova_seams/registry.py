@@ -73,7 +73,7 @@ class Seam:
     users: frozenset[str] = frozenset()
 
     def get_parameters(self, release: int) -> tuple[str, ...] | None:
-        """Return the parameters that a release's version of this function has.
+        """Return the parameters that this function has in a release of Nova.
         """
         if self.parameters is None:
             return None
@@ -93,10 +93,11 @@ _replacing = threading.RLock()
 
 def make_seam_decorator(
         *processes: str) -> Callable[..., Callable[[_Used], _Used]]:
-    """Make a decorator that declares that a function uses a Nova function.
+    """Return a decorator for functions that rely on a function of Nova.
 
-    Such a Nova function is called a seam. All seams are compared with the
-    installed Nova when a service starts.
+    Such a function of Nova is called a seam. The decorator declares its name
+    and parameters. All seams are compared with the installed Nova when a
+    service starts.
 
     :param processes: services of Nova in which ghsched uses the functions.
     """
@@ -118,7 +119,7 @@ def _add_seam(seam: Seam) -> None:
 
     Several modules may declare the same function.
 
-    :raises ValueError: if two declarations of a name differ.
+    :raises ValueError: if two declarations of a function differ.
     """
     known = SEAMS.get(seam.name, seam)
     if (known.parameters, known.releases, known.since) != (
@@ -146,10 +147,12 @@ def get_expected_parameters(release: int, names: Iterable[str] | None = None,
                             ) -> dict[str, tuple[str, ...] | None]:
     """Return the parameters that ghsched expects of Nova's functions.
 
-    Only of functions that ghsched uses.
+    Only functions that ghsched uses are included.
 
-    :param release: major version number of Nova, 31 for OpenStack 2025.1.
+    :param release: major version number of Nova, such as 31 for OpenStack
+        2025.1.
     :param names: functions to return; None for all.
+    :returns: parameters by name of the function.
     """
     return {name: SEAMS[name].get_parameters(release)
             for name in (SEAMS if names is None else names)
@@ -157,7 +160,7 @@ def get_expected_parameters(release: int, names: Iterable[str] | None = None,
 
 
 def find_owner(name: str) -> tuple[Any, str]:
-    """Return the Nova module or class in which a dotted name is defined.
+    """Return the Nova module or class that defines a dotted name.
 
     :returns: the module or class, and the last part of the name.
     :raises AttributeError: if Nova has no such module or class.
@@ -175,15 +178,16 @@ def find_owner(name: str) -> tuple[Any, str]:
 def replace_function(name: str,
                      function: Callable[..., Any],
                      of: Any = None) -> None:
-    """Replace a Nova function by a function of ghsched, once.
+    """Replace a Nova function by a function of ghsched.
 
-    A second call with the same function changes nothing; another function is
-    wrapped around the first.
+    If the same function is already in place, nothing changes. If another
+    function of ghsched is in place, the new function is wrapped around it.
 
     :param name: dotted name of a declared seam.
-    :param function: takes Nova's function, and then its arguments.
+    :param function: takes Nova's function, and then the arguments of that
+        function.
     :param of: the only object whose method is replaced; None for all.
-    :raises SeamsDiffer: Nova has no such function.
+    :raises SeamsDiffer: if Nova has no such function.
     """
     with _replacing:
         try:
@@ -216,11 +220,12 @@ _OURS = '_ghsched_wrapped'
 
 def _record_replacement(name: str, function: Callable[..., Any],
                         original: Any) -> bool:
-    """Record that a Nova function was replaced; return False if known.
+    """Record that ghsched replaces a Nova function.
 
     :param name: dotted name of the function.
     :param function: the replacement.
     :param original: Nova's function.
+    :returns: False if this replacement is already in place.
     """
     if _get_qualified_name(function) in getattr(original, _OURS, ()):
         return False
@@ -229,7 +234,10 @@ def _record_replacement(name: str, function: Callable[..., Any],
 
 
 def record_addition(name: str, added: Any) -> None:
-    """Record that ghsched added an object to one of Nova's lists or tables."""
+    """Record that ghsched added an object to one of Nova's lists or tables.
+
+    :param name: dotted name of the list or table.
+    """
     with _replacing:
         REPLACED[name] = tuple(dict.fromkeys(
             (*REPLACED.get(name, ()), _get_qualified_name(added))))

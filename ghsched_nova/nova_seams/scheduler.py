@@ -56,7 +56,8 @@ def add_request_filter(
         function: Callable[[Any, RequestSpec], bool]) -> None:
     """Add a filter to nova-scheduler's request filters.
 
-    Nova has no entry point for request filters; it walks the list
+    A request filter changes a request before Placement is asked. Nova has no
+    entry point for request filters, but walks the list
     ``nova.scheduler.request_filter.ALL_REQUEST_FILTERS`` at each request
     (``process_reqspec``). Scheduler filters are imported while the host
     manager is built, before the first request.
@@ -71,7 +72,7 @@ def add_request_filter(
       ('self', 'host', 'node', 'cell', 'kwargs'))
 def set_host_state_class(
         manager: Any, make_host_state: Callable[[str, str, str], Any]) -> None:
-    """Set the class that a host manager uses for host states.
+    """Set the class that nova-scheduler's host manager uses for host states.
 
     ``HostManager`` calls ``host_state_cls`` for each host of a request.
 
@@ -106,7 +107,9 @@ class _MappedSpec(request_spec.RequestSpec):
 @seam('nova.objects.request_spec.RequestSpec.get_request_group_mapping',
       ('self',))
 def get_group_mapping(spec: RequestSpec) -> dict[str, list[str]]:
-    """Return the resource providers chosen for each request group, by suffix.
+    """Return the resource providers chosen for each request group.
+
+    :returns: UUIDs of providers by suffix of the request group.
     """
     return spec.get_request_group_mapping() or {}
 
@@ -131,9 +134,9 @@ def copy_with_group_mapping(spec: RequestSpec,
       'get_allocation_candidates', ('self', 'context', 'resources'))
 def watch_filters(filters: Iterable[Any],
                   record_filter: Callable[[str, int, int], None]) -> list[Any]:
-    """Return copies of scheduler filters that count the hosts that pass.
+    """Return copies of scheduler filters that count the hosts they pass.
 
-    Nova asks a filter for its class's name and for ``filter_all``.
+    Nova reads a filter's class name and calls its ``filter_all``.
 
     :param record_filter: takes the name of a filter that ran, and the number
         of hosts before and after the filter.
@@ -143,7 +146,8 @@ def watch_filters(filters: Iterable[Any],
 
 @seam('nova.manager.Manager.additional_endpoints')
 def add_rpc_endpoint(manager: Any, endpoint: Any) -> None:
-    """Add an RPC endpoint to those that a manager of a Nova service offers."""
+    """Add an RPC endpoint to those that the manager of a Nova service offers.
+    """
     manager.additional_endpoints.append(endpoint)
 
 
@@ -164,21 +168,25 @@ def _watch_filter(original: Any, record_filter: Callable[[str, int, int],
 
 
 def is_rebuild(spec: RequestSpec) -> bool:
-    """Whether a scheduling request is a rebuild, which keeps its host."""
+    """Return whether a scheduling request is for a rebuild.
+
+    A rebuilt server keeps its host.
+    """
     return bool(scheduler_utils.request_is_rebuild(spec))
 
 
 def is_host_forced(spec: RequestSpec) -> bool:
-    """Whether a scheduling request forces a host, so that no filter runs.
+    """Return whether a scheduling request forces a host.
 
-    ``nova.scheduler.host_manager.HostManager.get_filtered_hosts``.
+    Nova runs no filter for such a request
+    (``nova.scheduler.host_manager.HostManager.get_filtered_hosts``).
     """
     return any(name in spec and getattr(spec, name)
                for name in ('force_hosts', 'force_nodes'))
 
 
 def uses_pci_in_placement() -> bool:
-    """Whether nova-scheduler asks Placement for PCI devices."""
+    """Return whether nova-scheduler asks Placement for PCI devices."""
     return bool(nova.conf.CONF.filter_scheduler.pci_in_placement)
 
 
@@ -201,7 +209,12 @@ class _NamingGroup(request_spec.RequestGroup):
 
 def make_request_group(suffix: str, resources: Mapping[str, int],
                        required: Iterable[str]) -> Any:
-    """Return a granular request group for an allocation candidates query."""
+    """Return a granular request group for an allocation candidates query.
+
+    :param suffix: name of the group in the query.
+    :param resources: amounts by resource class.
+    :param required: required traits.
+    """
     kind = request_spec.RequestGroup if resources else _NamingGroup
     return kind(requester_id=suffix, use_same_provider=True,
                 resources=dict(resources), required_traits=set(required))
@@ -235,13 +248,16 @@ class _WithoutAllocations:
 def claim_resources(client: Any, context: Any, consumer: str,
                     request: Mapping[str, Any], *args: Any,
                     **kwargs: Any) -> frozenset[str]:
-    """Claim a guest's resources in Placement; return the gained providers.
+    """Claim a guest's resources in Placement.
 
-    Empty if the claim failed. ``SchedulerReportClient.claim_resources`` first
-    reads the allocation of the guest, because an evacuated guest has one. For
-    a guest with a resource class of ghsched the allocation is read only if
-    Placement refuses a claim that assumes none, which saves a request. Other
-    guests are claimed as Nova does.
+    Nova's ``SchedulerReportClient.claim_resources`` first reads the allocation
+    of the guest, because an evacuated guest has one. For a guest with a
+    resource class of ghsched, the first claim assumes that the guest has none,
+    which saves a request. The allocation is read only if Placement refuses
+    this claim. Other guests are claimed as Nova does.
+
+    :returns: UUIDs of the resource providers on which the guest has gained
+        resources; empty if the claim failed.
     """
     wanted = frozenset(request['allocations'])
     if not any(names.OUR_CLASSES.intersection(allocation['resources'])
@@ -264,7 +280,7 @@ def claim_resources(client: Any, context: Any, consumer: str,
 def get_chosen_nodes(state: Any) -> tuple[int, ...] | None:
     """Return the host NUMA node that ghsched chose for each guest NUMA node.
 
-    None if ghsched's filter chose none.
+    Returns None if ghsched's filter chose none.
     """
     return numa.parse_node_order((state.limits or {}).get('numa_topology'))
 
@@ -275,8 +291,8 @@ def make_numa_limits(host_state: Any, spec: RequestSpec, nodes: Sequence[int],
 
     The claim (``nova.virt.hardware.numa_fit_instance_to_host``, called by
     ``nova.compute.claims``) takes host nodes that together have every physical
-    network named in the limits. So the limits name a pseudo network of each
-    chosen node, besides the guest's real networks.
+    network named in the limits. The limits therefore name a pseudo network of
+    each chosen node, besides the guest's real networks.
 
     :param nodes: host NUMA nodes.
     :param in_order: whether there is one host node for each guest node, in the
@@ -297,7 +313,7 @@ def make_numa_limits(host_state: Any, spec: RequestSpec, nodes: Sequence[int],
 def fit_guest_topology(host_state: Any, spec: RequestSpec, limits: Any,
                        mappings: Any,
                        requests: Sequence[Any]) -> InstanceNUMATopology | None:
-    """Return the NUMA topology that a claim would choose; None if none fits.
+    """Return the guest NUMA topology that a claim on a host would choose.
 
     ``numa_fit_instance_to_host`` fills in the topology that it is given, so it
     gets a copy.
@@ -305,6 +321,7 @@ def fit_guest_topology(host_state: Any, spec: RequestSpec, limits: Any,
     :param limits: NUMA limits of the claim.
     :param mappings: resource providers of each request group.
     :param requests: PCI requests.
+    :returns: the fitted topology; None if the guest does not fit.
     """
     return hardware.numa_fit_instance_to_host(
         host_state.numa_topology, spec.numa_topology.obj_clone(),
@@ -314,7 +331,10 @@ def fit_guest_topology(host_state: Any, spec: RequestSpec, limits: Any,
 
 def has_node_capacity(host_state: Any, spec: RequestSpec, guest_node: int,
                       host_node: int) -> bool:
-    """Whether a host NUMA node has CPUs and memory for a guest NUMA node."""
+    """Return whether a guest NUMA node fits on a host NUMA node.
+
+    Only CPUs and memory are compared.
+    """
     topology = spec.numa_topology.obj_clone()
     topology.cells = topology.cells[guest_node:guest_node + 1]
     if guest_node:
@@ -329,7 +349,10 @@ def has_node_capacity(host_state: Any, spec: RequestSpec, guest_node: int,
 
 
 def map_equal_guest_nodes(spec: RequestSpec) -> tuple[int, ...]:
-    """Map each guest NUMA node to the first one with equal requirements."""
+    """Return for each guest NUMA node the first node with equal requirements.
+
+    Nodes with equal requirements need to be checked only once.
+    """
     topology, first = spec.numa_topology, dict[Any, int]()
     # Nova reserves the CPU of isolated emulator threads for the first.
     isolates = bool(topology and 'emulator_threads_policy' in topology
@@ -344,11 +367,13 @@ def map_equal_guest_nodes(spec: RequestSpec) -> tuple[int, ...]:
 
 def offers_pseudo_networks(topology: NUMATopology,
                            make_name: Callable[[int], str]) -> bool:
-    """Whether each NUMA node of a host offers ghsched's pseudo network.
+    """Return whether each NUMA node of a host offers ghsched's pseudo network.
 
-    This physical network without hardware names the node in a claim's limits.
+    A pseudo network is a physical network without hardware, which names the
+    node in a claim's limits.
 
-    :param make_name: returns the pseudo network's name of a host NUMA node.
+    :param make_name: function that returns the name of a host NUMA node's
+        pseudo network.
     """
     return all(make_name(cell.id) in numa.get_physnets(cell)
                for cell in topology.cells)
@@ -362,8 +387,8 @@ def offers_pseudo_networks(topology: NUMATopology,
 def map_pfs_to_nodes(host_state: Any) -> dict[str, int | None]:
     """Return the host NUMA node of each PF that has free devices.
 
-    The key is the UUID of the PF's resource provider, which the PCI tracker
-    stores in the pools from which the claim takes the devices.
+    :returns: host NUMA nodes by UUID of the PF's resource provider, which the
+        PCI tracker stores in the pools from which the claim takes the devices.
     """
     stats = host_state.pci_stats
     return pci.map_pools_to_nodes(stats.pools if stats else ())
@@ -375,9 +400,9 @@ def copy_requests_for_claim(requests: Sequence[Any],
                             mappings: Any) -> list[Any]:
     """Return copies of PCI requests, changed as nova-compute does for a claim.
 
-    For a port with guaranteed bandwidth Placement chose the PF. Nova reads the
-    PF's interface from the name of the provider, and the claim takes a VF of
-    that PF (``nova.compute.manager``, before each claim).
+    For a port with guaranteed bandwidth, Placement chose the PF. Nova reads
+    the PF's interface from the name of the provider, and the claim takes a VF
+    of that PF (``nova.compute.manager``, before each claim).
 
     :param mappings: resource providers of each request group.
     :raises nova.exception.NovaException: if the provider or its name is not as
@@ -404,6 +429,8 @@ def list_matching_pools(host_state: Any,
                         mappings: Any = None) -> list[Any]:
     """Return the PCI pools of a host that match a PCI request.
 
+    A PCI pool is Nova's record of equal free devices on a host.
+
     :param mappings: resource providers of the candidate to claim; if they name
         pools for the request, only these are returned.
     """
@@ -420,9 +447,10 @@ def list_matching_pools(host_state: Any,
 @seam('nova.objects.numa.NUMATopology.has_threads')
 def satisfies_cpu_thread_policy(topology: NUMATopology,
                                 spec: RequestSpec) -> bool:
-    """Whether a host has the hardware threads that a CPU thread policy needs.
+    """Return whether a host suits the CPU thread policy of a request.
 
-    Nova's fit of the guest refuses such a host, too, but names no reason.
+    It does not if the policy requires hardware threads and the host has none.
+    Nova refuses such a host, too, but names no reason.
     """
     guest: InstanceNUMATopology = spec.numa_topology
     return bool(topology.has_threads) or not any(
@@ -431,7 +459,7 @@ def satisfies_cpu_thread_policy(topology: NUMATopology,
 
 
 def count_free_devices(host_state: Any, request: Any) -> dict[int | None, int]:
-    """Return the number of free devices for a PCI request, by host NUMA node.
+    """Return the number of free devices for a PCI request by host NUMA node.
 
     The key is None for devices whose NUMA node the host does not report.
     """
@@ -443,7 +471,8 @@ def count_free_devices(host_state: Any, request: Any) -> dict[int | None, int]:
 
 
 def get_required_cell(spec: RequestSpec) -> str | None:
-    """Return the cell that a scheduling request is restricted to, or None."""
+    """Return the UUID of the cell to which a request is restricted, or None.
+    """
     wanted = (spec.requested_destination
               if 'requested_destination' in spec else None)
     if (wanted and 'cell' in wanted and wanted.cell
@@ -469,11 +498,10 @@ def get_aggregates(resources: Any) -> tuple[list[set[str]], set[str]]:
 @seam('nova.objects.instance.Instance.get_by_uuid',
       ('context', 'uuid', 'expected_attrs', 'use_slave'))
 def get_current_numa_count(context: Any, uuid: str) -> tuple[int, bool]:
-    """Return a server's number of NUMA nodes, and if it is live-migrating.
+    """Return the number of NUMA nodes with which a server runs.
 
-    The number is read from Nova's record; 0 for a server that has never run.
-
-    :returns: the number, and whether the server is being live-migrated.
+    :returns: the number in Nova's record, which is 0 for a server that has
+        never run; and whether the server is being live-migrated.
     """
     cell = objects.InstanceMapping.get_by_instance_uuid(
         context, uuid).cell_mapping
@@ -499,11 +527,13 @@ def get_current_numa_count(context: Any, uuid: str) -> tuple[int, bool]:
        'want_result'))
 def add_failed_event(context: Any, uuid: str, name: str,
                      reason: str) -> None:
-    """Add a failed event with a reason to the current action of a server.
+    """Add a failed event with a reason to a server's current instance action.
 
-    nova-conductor's ``nova.compute.utils.EventReporter`` does the same;
+    nova-conductor's ``nova.compute.utils.EventReporter`` does the same.
     nova-api has started the action with the request ID of the context. A
     server that is not in a cell yet has no actions.
+
+    :param name: name of the event.
     """
     cell = objects.InstanceMapping.get_by_instance_uuid(
         context, uuid).cell_mapping

@@ -50,7 +50,7 @@ _AT_A_TIME = 500
       ('context', 'cell_mappings', 'timeout', 'fn', 'args', 'kwargs'))
 def call_in_cells(context: Any, cells: Sequence[Any],
                   function: Callable[[Any], Any]) -> list[Any]:
-    """Call a function for each cell; return the results.
+    """Call a function for each cell and return the results.
 
     The result is None for a cell that fails.
     ``HostManager._get_computes_for_cells`` queries cells in the same way.
@@ -68,7 +68,7 @@ def list_changed_compute_nodes(context: Any, since: Any) -> list[Any]:
 
     ``nova.objects.ComputeNodeList`` has no such query.
 
-    :param since: None for all compute nodes.
+    :param since: the time; None for all compute nodes.
     :returns: rows of UUID, ``updated_at`` and ``deleted``.
     """
     node = main_models.ComputeNode
@@ -83,7 +83,9 @@ def list_changed_compute_nodes(context: Any, since: Any) -> list[Any]:
 
 
 def get_database_time(context: Any) -> datetime.datetime:
-    """Return the current time of a cell's database, in UTC without time zone.
+    """Return the current time of a cell's database.
+
+    The time is in UTC, without a time zone.
     """
     with main_db.get_engine(context=context).connect() as connection:
         clock = {'mysql': sa.func.utc_timestamp(6),
@@ -114,7 +116,7 @@ def read_compute_node_reports(context: Any,
 def list_unavailable_hosts(context: Any) -> set[str]:
     """Return the hosts of a cell whose nova-compute is disabled or down.
 
-    The same rule as ``nova.servicegroup.drivers.db`` decides what is down.
+    A service is down by the same rule as in ``nova.servicegroup.drivers.db``.
     """
     service = main_models.Service
     heard = sa.func.coalesce(service.last_seen_up, service.updated_at,
@@ -130,7 +132,7 @@ def list_unavailable_hosts(context: Any) -> set[str]:
 
 @seam('nova.db.main.api.get_engine', ('use_slave', 'context'))
 def _run_query(context: Any, query: Any) -> list[Any]:
-    """Run a query of a cell's database and return its rows."""
+    """Run a query on a cell's database and return its rows."""
     with main_db.get_engine(context=context).connect() as connection:
         return list(connection.execute(query))
 
@@ -150,7 +152,8 @@ class _HostTopology(numa_object.NUMATopology):
         return 'NUMATopology'
 
     def obj_attr_is_set(self, attrname: str) -> bool:
-        """Return True: reading an attribute that is not set loads it."""
+        """Return True, because reading an attribute that is not set loads it.
+        """
         return attrname in self.fields
 
     def obj_load_attr(self, attrname: str) -> None:
@@ -165,8 +168,8 @@ class _HostTopology(numa_object.NUMATopology):
 def cache_host_topologies(size: int) -> None:
     """Make nova-scheduler parse a host's NUMA topology only after a change.
 
-    Nova parses it with each request. The cached object is shared safely: Nova
-    makes a new topology when it subtracts guests
+    Nova parses the topology with each request. The cached object is shared
+    safely, because Nova makes a new topology when it subtracts guests
     (``nova.virt.hardware.numa_usage_from_instance_numa``).
 
     :param size: number of topologies in the cache.
@@ -231,6 +234,9 @@ def _read_services(context: Any,
 
 
 def _add_time_zone(value: Any) -> Any:
-    """Return a time of the database in UTC; any other value unchanged."""
+    """Return a time of the database with the time zone UTC.
+
+    Any other value is returned unchanged.
+    """
     return (value.replace(tzinfo=datetime.UTC)
             if isinstance(value, datetime.datetime) else value)

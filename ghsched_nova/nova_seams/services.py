@@ -26,12 +26,12 @@ seam = registry.make_seam_decorator(registry.SCHEDULER, registry.COMPUTE)
        'topic_alt'),
       since={'topic_alt': 33})
 def replace_manager_class(binary: str, path: str) -> None:
-    """Replace the manager class of a Nova service by ghsched's.
+    """Make a Nova service use ghsched's manager class.
 
     ``nova.service.Service.create`` looks the class up in
     ``nova.service.SERVICE_MANAGERS`` by the name of the binary, unless its
-    caller names a class; ``nova.cmd.scheduler.main`` and
-    ``nova.cmd.compute.main`` do not.
+    caller names a class. ``nova.cmd.scheduler.main`` and
+    ``nova.cmd.compute.main`` name none.
 
     :param binary: name of the service's binary.
     :param path: dotted name of ghsched's manager class.

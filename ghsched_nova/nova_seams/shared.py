@@ -44,6 +44,6 @@ PLACEMENT_DOWN = (ksa_exceptions.ClientException,
 def get_placement_client() -> Any:
     """Return the Placement client that nova-scheduler and nova-compute use.
 
-    :raises: one of :data:`PLACEMENT_DOWN`.
+    :raises: one of :data:`PLACEMENT_DOWN` if Placement cannot be reached.
     """
     return report.report_client_singleton()

@@ -68,6 +68,8 @@ def iterate_seam_names(process: str) -> Iterator[str]:
 def list_mismatches(names: Iterable[str]) -> tuple[Mismatch, ...]:
     """Return which Nova functions are missing or have other parameters.
 
+    The installed Nova is compared with what ghsched expects.
+
     :param names: dotted names of the functions.
     """
     found = ((name, expected or (), get_installed_parameters(name))
@@ -84,7 +86,7 @@ def require_seams(process: str, ignored: Iterable[str] = ()) -> None:
     :param ignored: functions that are not checked, because only fixes of Nova
         bugs rely on them.
     :raises ghsched_nova.nova_seams.registry.SeamsDiffer: naming each function,
-        its expected and its found parameters.
+        its expected and its actual parameters.
     """
     differ = list_mismatches(
         sorted(set(iterate_seam_names(process)) - set(ignored)))
@@ -98,10 +100,12 @@ def require_seams(process: str, ignored: Iterable[str] = ()) -> None:
 
 @functools.cache
 def get_installed_parameters(name: str) -> tuple[str, ...] | None:
-    """Return the parameters of a function of the installed Nova, or None.
+    """Return the parameters of a function of the installed Nova.
 
-    The result is cached from before ghsched replaces the function. An
-    attribute or a constant has no parameters.
+    An attribute or a constant has no parameters. The result is cached before
+    ghsched replaces the function.
+
+    :returns: names of the parameters; None if Nova has no such function.
     """
     try:
         owner, attribute = registry.find_owner(name)
@@ -117,9 +121,10 @@ def get_installed_parameters(name: str) -> tuple[str, ...] | None:
 
 
 def _has_attribute(owner: Any, attribute: str) -> bool:
-    """Whether a module or class has an attribute.
+    """Return whether a module or class has an attribute.
 
-    Also True if a class only sets it on its instances.
+    The result is also True if a class sets the attribute only on its
+    instances.
     """
     return hasattr(owner, attribute) or any(
         assigns_attribute(inspect.getsource(cls), attribute)
@@ -127,7 +132,8 @@ def _has_attribute(owner: Any, attribute: str) -> bool:
 
 
 def assigns_attribute(source: str, attribute: str) -> bool:
-    """Whether the source code of a class assigns an attribute of self."""
+    """Return whether the source code of a class assigns an attribute of self.
+    """
     return any(isinstance(node, ast.Attribute) and node.attr == attribute
                and isinstance(node.ctx, ast.Store)
                and isinstance(node.value, ast.Name) and node.value.id == 'self'
