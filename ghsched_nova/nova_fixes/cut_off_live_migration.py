@@ -72,7 +72,7 @@ def install_in_compute() -> None:
     server to the source host, even if libvirt has copied the guest to the
     destination meanwhile. For servers whose flavor has ghsched extra specs the
     patch asks libvirt first, and then finishes the migration or rolls it back.
-    Idempotent.
+    A second call changes nothing.
     """
     registry.replace_function(
         'nova.compute.manager.ComputeManager.'
@@ -105,7 +105,8 @@ def make_live_migration_reset(
     """Return a replacement of Nova's reset that finishes live migrations.
 
     Nova resets a server's live migration when nova-compute starts. The
-    replacement finishes it if the guest was copied, or else rolls it back.
+    replacement finishes the live migration if libvirt has copied the guest,
+    and rolls it back otherwise.
 
     :param reset: ``ComputeManager._reset_live_migration``.
     :param list_in_progress: function that returns the live migrations in
@@ -187,11 +188,11 @@ def live_migrate_to_end(migrate: Callable[..., Any],
                                                                         Any],
                         recover_method: Callable[..., Any],
                         block_migration: bool, migrate_data: Any) -> None:
-    """Live-migrate a guest; if Nova's driver fails, ask libvirt what happened.
+    """Live-migrate a guest, and ask libvirt for the result after an error.
 
-    The guest may have been migrated, or rolled back, despite the error. Since
-    Nova 32 the driver raises an error of libvirt even after a rollback, which
-    sets the server to ``ERROR``.
+    If Nova's driver fails, libvirt may nevertheless have migrated the guest,
+    or rolled back. Since Nova 32 the driver raises an error of libvirt even
+    after a rollback, which sets the server to ``ERROR``.
 
     :param migrate: ``LibvirtDriver.live_migration``, which takes the
         parameters after ``is_copied``.
@@ -211,9 +212,9 @@ def live_migrate_to_end(migrate: Callable[..., Any],
         copied = None if follows.begun else is_copied(instance)
         if copied is None:
             raise
-        LOG.warning('ghsched: live migration to %(host)s: nova-compute cannot '
-                    'follow the libvirt job (%(error)s); libvirt %(end)s the '
-                    'guest, continuing from there',
+        LOG.warning('ghsched: live migration to %(host)s: nova-compute lost '
+                    'track of the libvirt job: %(error)s. libvirt %(end)s the '
+                    'guest, nova-compute acts on this result',
                     {'host': dest, 'error': error,
                      'end': 'has copied' if copied else 'did not copy'},
                     instance=instance)
@@ -224,11 +225,12 @@ def live_migrate_to_end(migrate: Callable[..., Any],
 
 
 def wait_for_result(is_gone: Callable[[], bool | None]) -> bool | None:
-    """Wait until libvirt stops copying a guest; return if it was copied.
+    """Wait until libvirt stops copying a guest to another host.
 
     :param is_gone: function that returns whether the guest has left this host;
         None while libvirt copies the guest.
-    :returns: None if libvirt does not answer or does not know the result.
+    :returns: whether the guest was copied; None if libvirt does not answer or
+        does not know the result.
     """
     unanswered = 0
     while unanswered < _ANSWERS_WITHIN:
@@ -237,8 +239,8 @@ def wait_for_result(is_gone: Callable[[], bool | None]) -> bool | None:
         except Unknown:
             return None
         except Exception as error:
-            LOG.info('ghsched: cannot ask libvirt whether it has copied a '
-                     'live-migrating guest, asking again: %s', error)
+            LOG.info('ghsched: cannot read from libvirt whether a live '
+                     'migration has copied its guest, retrying: %s', error)
             unanswered += 1
         else:
             if gone is not None:
@@ -252,7 +254,7 @@ def wait_for_result(is_gone: Callable[[], bool | None]) -> bool | None:
 
 
 def wait_for_copy(host: Any, instance: Any) -> bool | None:
-    """Wait for libvirt's migration job of a guest; return if it succeeded.
+    """Wait for the end of libvirt's migration job of a guest.
 
     :param host: ``nova.virt.libvirt.host.Host`` of the driver.
     :returns: whether the guest is on the destination; None if that is unknown.
@@ -264,7 +266,9 @@ def wait_for_copy(host: Any, instance: Any) -> bool | None:
 
 
 def _has_domain(host: Any, instance: Any) -> bool:
-    """Whether libvirt still has a guest's domain; True if libvirt is silent.
+    """Return whether libvirt still has a guest's domain.
+
+    The result is also True if libvirt does not answer.
     """
     try:
         host.get_guest(instance)
@@ -278,10 +282,12 @@ def _has_domain(host: Any, instance: Any) -> bool:
 
 
 def _is_gone(host: Any, instance: Any) -> bool | None:
-    """Whether a guest has left this host; None while libvirt copies it.
+    """Return whether a guest has left this host by a live migration.
 
-    :raises Unknown: libvirt paused the guest for the last part of its memory,
-        and does not know whether the destination has started the guest.
+    :returns: None while libvirt copies the guest.
+    :raises Unknown: if libvirt paused the guest for the last part of its
+        memory, and does not know whether the destination has started the
+        guest.
     """
     try:
         guest = host.get_guest(instance)
@@ -295,10 +301,12 @@ def _is_gone(host: Any, instance: Any) -> bool | None:
 
 
 def _abort_copy(host: Any, instance: Any) -> bool:
-    """Abort a guest's live migration; return whether the guest is still here.
+    """Wait until libvirt has aborted the copy of a live-migrated guest.
 
-    libvirt aborts a copy as soon as it can, which may be after the guest has
-    left this host.
+    nova-compute has requested the abort. libvirt aborts a copy as soon as it
+    can, which may be after the guest has left this host.
+
+    :returns: whether the guest is still on this host.
     """
     for _wait in range(_ABORTED_WITHIN):
         try:
@@ -315,9 +323,10 @@ def _abort_copy(host: Any, instance: Any) -> bool:
 
 
 def _abort_disk_copies(host: Any, instance: Any) -> None:
-    """Abort leftover block jobs of a guest's disks; never raise.
+    """Abort leftover jobs that copy a guest's disks to another host.
 
-    libvirt refuses the next migration otherwise.
+    libvirt would refuse the next live migration otherwise. Errors are logged
+    and not raised.
     """
     try:
         abort_disk_copies(host.get_guest(instance))
@@ -339,9 +348,9 @@ def finish_live_migration(manager: Any, context: Any, instance: Any,
                           migration: Any) -> None:
     """Run nova-compute's steps that follow libvirt's copy of a guest.
 
-    Used after a restart, when nova-compute has lost its data of the live
-    migration. So no disk is removed, except with the directory of a guest that
-    is not on shared storage, and no volume is disconnected, because the
+    This is used after a restart, when nova-compute has lost its data of the
+    live migration. No disk is removed, except with the directory of a guest
+    that is not on shared storage. No volume is disconnected, because the
     volumes' records are those of the destination.
 
     :param manager: ``nova.compute.manager.ComputeManager``.
@@ -362,21 +371,23 @@ def finish_live_migration(manager: Any, context: Any, instance: Any,
 
 @seam('nova.virt.libvirt.guest.Guest.get_job_info', ('self',))
 def is_being_copied(guest: Any) -> bool:
-    """Whether a libvirt job (a migration, for example) is copying a guest.
+    """Return whether a libvirt job is copying a guest.
+
+    The job may be a live migration, for example.
 
     :param guest: ``nova.virt.libvirt.guest.Guest``.
-    :raises Exception: libvirt cannot answer.
+    :raises Exception: if libvirt cannot answer.
     """
     return guest.get_job_info().type in _JOBS
 
 
 @seam('nova.virt.libvirt.guest.Guest._domain')
 def is_paused_by_migration(guest: Any) -> bool:
-    """Whether libvirt paused a guest for a migration and did not resume it.
+    """Return whether libvirt paused a guest for a migration, for good.
 
     A libvirtd that is restarted while the destination starts the guest does
     not know whether the guest runs there (``qemuProcessRecoverMigrationOut``
-    of libvirt).
+    of libvirt), and leaves the guest paused.
 
     :param guest: ``nova.virt.libvirt.guest.Guest``.
     """
@@ -389,14 +400,14 @@ def is_paused_by_migration(guest: Any) -> bool:
 @seam('nova.virt.libvirt.guest.BlockDevice.abort_job',
       ('self', 'async_', 'pivot'))
 def abort_disk_copies(guest: Any) -> None:
-    """Abort the block jobs that a live migration started for a guest's disks.
+    """Abort the jobs by which a live migration copies a guest's disks.
 
-    A libvirtd that is restarted during the block jobs aborts the migration,
-    but not always its block jobs. libvirt refuses the next migration then with
+    A libvirtd that is restarted during these block jobs aborts the migration,
+    but not always its block jobs. libvirt then refuses the next migration with
     "domain has active block job".
 
     :param guest: ``nova.virt.libvirt.guest.Guest``.
-    :raises Exception: libvirt cannot abort a job.
+    :raises Exception: if libvirt cannot abort a job.
     """
     for disk in guest.get_all_disks():
         device = guest.get_block_device(disk.target_dev)

@@ -37,10 +37,11 @@ _DELETING = (task_states.DELETING, task_states.SOFT_DELETING)
 def install_in_api() -> None:
     """Patch nova-api to keep the task state of resized servers on deletion.
 
-    Before nova-api deletes a server in VERIFY_RESIZE it confirms the resize,
-    which clears the task state ``deleting``. A nova-compute that restarts
-    meanwhile does not resume the deletion. For servers whose flavor has
-    ghsched extra specs the patch sets the task state again. Idempotent.
+    Before nova-api deletes a server in VERIFY_RESIZE, it confirms the resize,
+    which clears the task state ``deleting``. If nova-compute restarts
+    meanwhile, it does not resume the deletion. For servers whose flavor has
+    ghsched extra specs the patch sets the task state again. A second call
+    changes nothing.
     """
     registry.replace_function(
         'nova.compute.api.API._confirm_resize_on_deleting', _confirm_resize)
@@ -61,7 +62,7 @@ def _confirm_resize(original: Callable[..., Any], compute_api: Any,
 
 
 def _restore_task_state(instance: Any, task_state: str) -> None:
-    """Restore a server's task state if it was cleared meanwhile."""
+    """Set a server's task state again unless a new one has been set."""
     instance.task_state = task_state
     try:
         instance.save(expected_task_state=[None])

@@ -48,7 +48,8 @@ def install_in_scheduler() -> None:
 
     Nova's ``PciDeviceStats._filter_pools`` accepts a host if a PF near the
     guest has enough free VFs, although Placement has allocated VFs of another
-    PF. The patch acts on flavors with ghsched extra specs. Idempotent.
+    PF. The patch acts on flavors with ghsched extra specs. A second call
+    changes nothing.
     """
     registry.replace_function(_FILTER, _filter_pools)
     registry.replace_function(
@@ -59,9 +60,9 @@ def install_in_compute() -> None:
     """Patch nova-compute to claim only VFs that Placement has allocated.
 
     Nova's ``PciDeviceStats._filter_pools`` accepts a PF near the guest with
-    enough free VFs, although Placement has allocated VFs of another PF; the
+    enough free VFs, although Placement has allocated VFs of another PF. The
     claim then takes too few devices or is refused. The patch acts on flavors
-    with ghsched extra specs. Idempotent.
+    with ghsched extra specs. A second call changes nothing.
     """
     registry.replace_function(_FILTER, _filter_pools)
     registry.replace_function(f'{_TRACKER}.instance_claim', _instance_claim)
@@ -72,8 +73,8 @@ def install_in_compute() -> None:
 def limited_to_allocated_devices(flavor: Any) -> Iterator[None]:
     """Within this context, hide devices that Placement has not allocated.
 
-    Nova then sees only allocated devices in its PCI pools. Has no effect for a
-    flavor without ghsched extra specs.
+    Nova then sees only allocated devices in its PCI pools. The context has no
+    effect for a flavor without ghsched extra specs.
     """
     token = _is_ours.set('extra_specs' in flavor
                          and policies.has_ghsched_keys(flavor.extra_specs))
@@ -121,13 +122,13 @@ def _filter_pools(original: Callable[..., Any], pci_stats: Any,
                   rp_uuids: Sequence[str]) -> Any:
     """Call Nova's filter of PCI pools with only the allocated devices.
 
-    The count of a pool is reduced to the devices that Placement allocated from
-    it. Before the claim Placement's answer names the PF of a request group
-    once, whatever the number of VFs; Nova's own count of free devices decides
-    then. In a claim it names the PF of each VF.
+    A PCI pool is Nova's record of equal free devices on a host. Each pool's
+    count is reduced to the number of devices that Placement allocated from it.
+    If ``rp_uuids`` has fewer entries than devices are requested, which is so
+    before the claim, Nova's own counts are used.
 
     :param original: Nova's ``PciDeviceStats._filter_pools``.
-    :param rp_uuids: UUIDs of the resource providers with allocated devices.
+    :param rp_uuids: UUID of the resource provider of each allocated device.
     :returns: the pools that Nova's function accepts, with their full count.
     """
     if len(rp_uuids or ()) < request.count or not _is_ours.get():
@@ -146,8 +147,10 @@ def _filter_pools(original: Callable[..., Any], pci_stats: Any,
 
 def _limit_device_count(pool: Mapping[str, Any],
                         allocated: Mapping[str, int]) -> dict[str, Any]:
-    """Return a PCI pool that counts only the allocated devices.
+    """Return a copy of a PCI pool that counts only allocated devices.
 
-    :param allocated: devices that Placement allocated, by resource provider.
+    :param pool: Nova's record of equal free devices on a host.
+    :param allocated: number of devices that Placement allocated, by resource
+        provider.
     """
     return {**pool, 'count': min(pool['count'], allocated[pool['rp_uuid']])}

@@ -30,13 +30,13 @@ seam = registry.make_seam_decorator(registry.COMPUTE)
 
 
 def install_in_compute() -> None:
-    """Patch nova-compute to ignore an evacuated server's devices elsewhere.
+    """Patch nova-compute to ignore devices of an evacuated server's old host.
 
     Until a lost host is back, Nova's records still allocate its devices to the
-    evacuated server. Nova then raises KeyError on the new host, or takes them
-    for devices of that host. For servers whose flavor has ghsched extra specs
-    the patch lists only the devices of the server's own PCI requests.
-    Idempotent.
+    evacuated server. Nova then raises KeyError on the new host, or mistakes
+    them for devices of the new host. For servers whose flavor has ghsched
+    extra specs the patch lists only the devices of the server's own PCI
+    requests. A second call changes nothing.
     """
     registry.replace_function('nova.objects.instance.Instance.get_pci_devices',
                               _get_local_devices)

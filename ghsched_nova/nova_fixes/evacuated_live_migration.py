@@ -53,7 +53,7 @@ def install_in_api() -> None:
 
     Otherwise nova-conductor may mistake the record of a live migration for
     that of the evacuation. The patch acts on servers whose flavor has ghsched
-    extra specs. Idempotent.
+    extra specs. A second call changes nothing.
     """
     registry.replace_function('nova.compute.api.API.evacuate', _evacuate)
     registry.replace_function(
@@ -64,8 +64,8 @@ def install_in_api() -> None:
 def install_in_compute() -> None:
     """Patch nova-compute to ignore requests for cancelled live migrations.
 
-    A host that was lost reads old requests when it is back. The patch acts on
-    servers whose flavor has ghsched extra specs. Idempotent.
+    A lost host reads old requests when it is back. The patch acts on servers
+    whose flavor has ghsched extra specs. A second call changes nothing.
     """
     registry.replace_function(
         'nova.compute.manager.ComputeManager.live_migration',
@@ -93,11 +93,11 @@ def _cancel_and_rebuild(original: Callable[..., Any],
                         *args: Any,
                         recreate: bool = False,
                         **kwargs: Any) -> Any:
-    """Cancel a server's live migrations, then continue Nova's evacuation.
+    """Cancel a server's live migrations, then continue its evacuation.
 
-    Wraps Nova's ``API.rebuild``, which ``API.evacuate`` calls after it has
-    checked that the host is down, and has created the migration record of the
-    evacuation.
+    This wraps Nova's ``API.rebuild``, which ``API.evacuate`` calls after it
+    has checked that the host is down, and has created the migration record of
+    the evacuation.
 
     :param recreate: whether the server is being evacuated; otherwise nothing
         is cancelled.
@@ -112,8 +112,8 @@ def refuse_early_evacuation(context: Any, instance: Any) -> None:
     """Refuse an evacuation while nova-conductor schedules a live migration.
 
     When nova-conductor gives up the live migration, it would remove the
-    server's allocation on the new host. Only for servers whose flavor has
-    ghsched extra specs.
+    server's allocation on the new host. Only servers whose flavor has ghsched
+    extra specs are refused.
 
     :raises nova.exception.InstanceInvalidState: nova-api answers 409; the
         request succeeds some minutes later.
@@ -129,10 +129,11 @@ def refuse_early_evacuation(context: Any, instance: Any) -> None:
 
 
 def cancel_live_migrations(context: Any, instance: Any) -> None:
-    """Cancel a server's live migrations before its evacuation; never raise.
+    """Cancel a server's live migrations before its evacuation.
 
-    The evacuation goes on if a live migration cannot be cancelled. Only for
-    servers whose flavor has ghsched extra specs.
+    Errors are logged and not raised: the evacuation goes on if a live
+    migration cannot be cancelled. Servers whose flavor has no ghsched extra
+    specs are skipped.
     """
     if not servers.uses_ghsched(instance):
         return
@@ -152,7 +153,7 @@ def cancel_live_migrations(context: Any, instance: Any) -> None:
 
 
 def is_being_scheduled(migration: Any) -> bool:
-    """Whether nova-conductor may still be scheduling a live migration.
+    """Return whether nova-conductor may still schedule a live migration.
 
     nova-conductor asks the destination, which asks the source. If the source
     is down, nova-conductor gives up after a time-out, and removes what it has
@@ -170,8 +171,8 @@ def _begin_unless_cancelled(original: Callable[..., Any], manager: Any,
                             context: Any, *args: Any, **kwargs: Any) -> Any:
     """Start a live migration unless it was cancelled for an evacuation.
 
-    A lost host that is back reads old requests from the message bus, with an
-    old record of the migration.
+    A lost host that is back reads old requests from the message bus, which
+    contain an old record of the migration.
     """
     if live_migrations.has_ended(context, kwargs['migration']):
         LOG.warning('ghsched: not starting a live migration: the migration '
@@ -182,7 +183,7 @@ def _begin_unless_cancelled(original: Callable[..., Any], manager: Any,
 
 
 def runs_or_arrives_here(context: Any, instance: Any) -> bool:
-    """Whether a guest runs on this host or is being evacuated to this host."""
+    """Return whether a guest runs on this host or is being evacuated to it."""
     now = objects.Instance.get_by_uuid(context, instance.uuid)
     return now.host == nova.conf.CONF.host or bool(
         live_migrations.list_migrations(

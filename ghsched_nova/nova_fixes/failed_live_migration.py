@@ -43,7 +43,7 @@ def install_in_compute() -> None:
     In Nova an error of ``ComputeManager._revert_allocation`` ends the
     rollback, and the server stays migrating or is set to ``ERROR``. For
     servers whose flavor has ghsched extra specs the error is logged and the
-    rollback continues. Idempotent.
+    rollback continues. A second call changes nothing.
     """
     registry.replace_function(
         'nova.compute.manager.ComputeManager.'
@@ -55,11 +55,11 @@ def install_in_compute() -> None:
       ('self', 'context', 'instance', 'migration'))
 def revert_allocation(original: Callable[..., Any], manager: Any, context: Any,
                       instance: Any, migration: Any) -> Any:
-    """Give a live migration's allocation back to the server; log any error.
+    """Return a failed live migration's allocation to its server.
 
-    Nova's ``_revert_allocation`` raises the error, which ends the rollback of
-    the live migration: the server stays migrating or is set to ``ERROR``,
-    although the guest runs on the source.
+    An error is logged and not raised. Nova's ``_revert_allocation`` raises the
+    error, which ends the rollback of the live migration: the server stays
+    migrating or is set to ``ERROR``, although the guest runs on the source.
 
     :param original: Nova's ``ComputeManager._revert_allocation``.
     """
@@ -86,11 +86,12 @@ def revert_allocation(original: Callable[..., Any], manager: Any, context: Any,
 def saving_without_destination(instance: Any) -> Iterator[None]:
     """Within this context, saving an instance omits the destination's claim.
 
-    Used when a destination rolls back a live migration. There nova-compute
-    gives the driver an instance with the NUMA topology and devices of the
-    destination (``Instance.mutated_migration_context``), which LibvirtDriver
-    saves when it cleans up. It would also save a migration context that the
-    source has dropped by then, and the next rebuild would use that context.
+    This is used when a destination rolls back a live migration. There
+    nova-compute gives the driver an instance with the NUMA topology and
+    devices of the destination (``Instance.mutated_migration_context``), which
+    LibvirtDriver saves when it cleans up. LibvirtDriver would also save a
+    migration context that the source has dropped by then, and the next rebuild
+    would use that context.
     """
     def saved(save: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         instance.obj_reset_changes(_OF_MIGRATION, recursive=True)

@@ -33,7 +33,7 @@ def install_in_compute() -> None:
     Nova's ``ComputeManager.rebuild_instance`` handles each failure as that of
     an evacuation, and removes the server's allocation in Placement. The patch
     keeps the allocation of servers that are rebuilt on their host, and whose
-    flavor has ghsched extra specs. Idempotent.
+    flavor has ghsched extra specs. A second call changes nothing.
     """
     registry.replace_function(
         'nova.compute.resource_tracker.ResourceTracker.'

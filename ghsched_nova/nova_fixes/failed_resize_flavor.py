@@ -38,8 +38,9 @@ def install_in_compute() -> None:
 
     The server then has the claim and the allocation of the new flavor, but
     Nova's ``ComputeManager._finish_resize`` resets it to the old flavor. A
-    server that :func:`keep_flavor` has marked keeps the new flavor.
-    Idempotent.
+    server that
+    :func:`keep_flavor` has marked keeps the new flavor. A second call changes
+    nothing.
     """
     registry.replace_function(
         'nova.compute.manager.ComputeManager.'
@@ -60,10 +61,10 @@ def _set_instance_info(original: Callable[..., None], instance: Any,
 
 
 def keep_flavor(instance: Any) -> None:
-    """Mark an instance so that Nova does not reset its flavor to the old one.
+    """Mark an instance so that Nova does not reset it to its old flavor.
 
-    The mark is for this process, and has no effect without the patch of
-    :func:`install_in_compute`.
+    Only this process knows the mark. Without the patch of
+    :func:`install_in_compute`, the mark has no effect.
     """
     if instance.new_flavor is not None and (
             instance.flavor.flavorid == instance.new_flavor.flavorid

@@ -42,8 +42,8 @@ def install_in_compute() -> None:
 def make_connection_lock_reentrant(host: Any) -> None:
     """Make the lock of a libvirt connection re-entrant, to prevent a deadlock.
 
-    Since Nova 33 nova-compute hangs if libvirt reports a lost connection on
-    the thread that holds the lock. There is one lock for all servers.
+    Since Nova 33, nova-compute hangs if libvirt reports a lost connection on
+    the thread that holds the lock. One lock serves all guests of the host.
 
     :param host: ``nova.virt.libvirt.host.Host`` of the driver.
     """

@@ -40,11 +40,11 @@ _NOWHERE = '1{:07x}:00:00.0'
 def install_in_compute() -> None:
     """Patch nova-compute to live-migrate guests with the flavor's devices.
 
-    For servers whose flavor has ghsched extra specs and asks for passthrough
-    devices: the server's PCI requests are kept, the device addresses in the
-    guest's XML are replaced in an order that mixes up none, and a destination
-    that refuses the migration releases the devices that it has claimed.
-    Idempotent.
+    The patch acts on servers whose flavor has ghsched extra specs and asks for
+    passthrough devices. It keeps the server's PCI requests. It replaces the
+    device addresses in the guest's XML in an order that mixes up none. A
+    destination that refuses the migration releases the devices that it has
+    claimed. A second call changes nothing.
     """
     registry.replace_function(
         'nova.compute.manager.ComputeManager.'
@@ -80,9 +80,10 @@ def _claim_devices(original: Callable[..., Any], manager: Any, context: Any,
 def _check_destination(original: Callable[...,
                                           Any], manager: Any, context: Any,
                        instance: Any, *args: Any, **kwargs: Any) -> Any:
-    """Run Nova's check of a destination; if refused, release its devices.
+    """Run Nova's check of the destination of a live migration.
 
-    The devices have been claimed on the destination for the live migration.
+    If the destination refuses, the devices that it has claimed for the live
+    migration are released.
     """
     try:
         return original(manager, context, instance, *args, **kwargs)
@@ -94,7 +95,7 @@ def _check_destination(original: Callable[...,
 
 
 def _keep_pci_requests(instance: Any) -> None:
-    """Write an instance's PCI requests to its migration context again.
+    """Copy an instance's PCI requests to its migration context.
 
     The flavor does not change in a live migration, and the devices of the
     destination are claimed for these requests.
@@ -108,10 +109,12 @@ def _keep_pci_requests(instance: Any) -> None:
 def order_replacements(new_by_old: Mapping[str, str]) -> dict[str, str]:
     """Return the order in which to replace device addresses in a guest's XML.
 
-    An address that is both old and new would be replaced twice. So all old
-    addresses are first replaced by addresses of no device.
+    An address that is both old and new would be replaced twice. Therefore all
+    old addresses are first replaced by addresses of no device.
 
     :param new_by_old: address on the destination by address on the source.
+    :returns: for each address to replace, in order, the address that replaces
+        it.
     """
     if new_by_old.keys().isdisjoint(new_by_old.values()):
         return dict(new_by_old)

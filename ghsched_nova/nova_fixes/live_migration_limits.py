@@ -55,12 +55,13 @@ CanJoin: TypeAlias = Callable[[policies.GuestPolicy, Sequence[int]], bool]
 
 
 def install_in_compute() -> None:
-    """Patch nova-compute to claim a live-migrated guest's allocated NUMA
-    nodes.
+    """Patch nova-compute to claim the allocated NUMA nodes at a destination.
 
-    Nova 31 to 33 lose the limits of a live migration's claim (bug 2153425),
-    and so does each release when an administrator forces the host. The patch
-    acts on servers whose flavor has ghsched extra specs. Idempotent.
+    A live migration's claim should take the NUMA nodes on which Placement has
+    allocated the guest's bandwidth. Nova 31 to 33 lose the limits of this
+    claim (bug 2153425), and so does each release when an administrator forces
+    the host. The patch acts on servers whose flavor has ghsched extra specs. A
+    second call changes nothing.
     """
     registry.replace_function(
         'nova.compute.resource_tracker.ResourceTracker.'
@@ -85,11 +86,12 @@ class Destination:
     nearest: Mapping[int, int] = field(default_factory=dict)
 
     def map_pfs_to_nodes(self, device_numa: str) -> dict[str, int | None]:
-        """Return the host NUMA node to which the VFs of each PF are counted.
+        """Return the host NUMA node on which the VFs of each PF count.
 
-        For a PF on a node without CPUs it may be the nearest node with CPUs.
+        For a PF on a node without CPUs this may be the nearest node with CPUs.
 
         :param device_numa: value of ``ghsched:device_numa``.
+        :returns: host NUMA node by UUID of the PF's resource provider.
         """
         return {pf: cpuless_nodes.get_counted_node(node, self.nearest,
                                                    device_numa)
@@ -153,13 +155,13 @@ def iterate_node_orders(instance: Any, host: Destination,
     """Iterate over the NUMA nodes that a live-migrated guest may claim.
 
     These are the host NUMA nodes that match the guest's allocation in
-    Placement. Empty for a guest without a NUMA restriction, or with a flavor
-    that cannot be read, which nova-compute refuses later.
+    Placement. Nothing is yielded for a guest without a NUMA restriction, or
+    with a flavor that cannot be parsed, which nova-compute refuses later.
 
     :param host: the destination, with the allocation.
     :param can_join: function that returns whether the guest can share a
         control group of the destination.
-    :returns: for each possibility the host node of each guest NUMA node.
+    :returns: for each possibility, the host node of each guest NUMA node.
     """
     guest_nodes = len(numa.list_host_nodes(instance.numa_topology))
     try:

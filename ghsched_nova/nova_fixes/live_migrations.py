@@ -29,8 +29,8 @@ _LIVE_MIGRATING = ('accepted', 'queued', 'preparing', 'running')
 def list_live_migrations_in_progress(context: Any, instance: Any) -> list[Any]:
     """Return a server's live migrations in progress, most advanced first.
 
-    Usually one; a nova-conductor that stops while it prepares a live migration
-    leaves another record behind.
+    There is usually one. A nova-conductor that stops while it prepares a live
+    migration leaves another record behind.
     """
     return sorted(list_migrations(context, instance,
                                   objects.fields.MigrationType.LIVE_MIGRATION,
@@ -42,7 +42,7 @@ def list_live_migrations_in_progress(context: Any, instance: Any) -> list[Any]:
 @seam('nova.objects.migration.Migration.get_by_id',
       ('context', 'migration_id'))
 def has_ended(context: Any, migration: Any) -> bool:
-    """Whether a live migration has ended, according to Nova's database."""
+    """Return whether Nova's database records a live migration as ended."""
     return objects.Migration.get_by_id(
         context, migration.id).status not in _LIVE_MIGRATING
 
@@ -53,7 +53,7 @@ def list_migrations(context: Any, instance: Any, kind: str,
                     statuses: Sequence[str]) -> list[Any]:
     """Return the migrations of an instance with a given type and status.
 
-    :param kind: migration type.
+    :param kind: migration type, such as ``live-migration``.
     :param statuses: accepted statuses.
     """
     return list(objects.MigrationList.get_by_filters(context, {
@@ -70,8 +70,7 @@ def roll_back_live_migration(context: Any, instance: Any,
                              migration: Any) -> None:
     """Roll back Nova's records of a live migration without a copied guest.
 
-    The destination frees the claimed resources with the periodic report after
-    that.
+    The destination frees the claimed resources with its next periodic report.
 
     :param migration: a live migration from the host of the instance.
     :raises Exception: an error of Nova.

@@ -44,7 +44,8 @@ def install_in_api() -> None:
 
     After a 409 with ``placement.concurrent_update`` Nova retries other
     changes, but not a deletion, and sets the server to ``ERROR``. The patch
-    acts on servers with an allocation of a ghsched resource class. Idempotent.
+    acts on servers with an allocation of a ghsched resource class. A second
+    call changes nothing.
     """
     registry.replace_function(
         'nova.scheduler.client.report.SchedulerReportClient.'
@@ -72,7 +73,7 @@ def _delete_with_retries(original: Callable[...,
 
 
 def _has_ghsched_allocation(client: Any, context: Any, consumer: str) -> bool:
-    """Whether a consumer's allocation has a resource class of ghsched.
+    """Return whether a server's allocation has a resource class of ghsched.
 
     :param consumer: UUID of the server.
     """

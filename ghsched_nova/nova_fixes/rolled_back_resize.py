@@ -52,7 +52,7 @@ def install_in_api() -> None:
     Nova leaves the flavor or the PCI requests of the failed resize in the
     server's RequestSpec, and the next move asks Placement for the wrong
     resources. For servers whose flavor has ghsched extra specs the RequestSpec
-    is corrected before each move. Idempotent.
+    is corrected before each move. A second call changes nothing.
     """
     for name in MOVES:
         registry.replace_function(f'nova.compute.api.API.{name}',
@@ -83,9 +83,9 @@ def _repair_before_move(original: Callable[..., Any], api: Any, context: Any,
 def reset_request_spec(context: Any, instance: Any) -> None:
     """Reset the flavor in a server's RequestSpec to the server's flavor.
 
-    Only for servers whose flavor has ghsched extra specs. A server with a task
-    state is skipped: its RequestSpec may rightly name the flavor of the move
-    in progress, and nova-api refuses to move it anyway.
+    Servers whose flavor has no ghsched extra specs are skipped. A server with
+    a task state is skipped, too: its RequestSpec may rightly name the flavor
+    of the move in progress, and nova-api refuses to move it anyway.
     """
     if instance.task_state is not None or not servers.uses_ghsched(instance):
         return
@@ -124,7 +124,10 @@ def copy_flavor_to_spec(spec: Any, instance: Any) -> bool:
 
 
 def _make_comparable(requests: Any) -> list[tuple[str, int, str | None]]:
-    """Return the devices that PCI requests ask for, to compare two requests.
+    """Return the devices that PCI requests ask for, without request IDs.
+
+    Two results are compared to find out whether requests ask for the same
+    devices.
     """
     return [(request.alias_name, request.count, request.requester_id)
             for request in (requests.requests if requests else ())
@@ -132,7 +135,7 @@ def _make_comparable(requests: Any) -> list[tuple[str, int, str | None]]:
 
 
 def _load_request_spec(context: Any, uuid: str) -> Any:
-    """Return the RequestSpec of a server; None if the server has none."""
+    """Return the RequestSpec of a server, or None if the server has none."""
     try:
         return objects.RequestSpec.get_by_instance_uuid(context, uuid)
     except exception.RequestSpecNotFound:

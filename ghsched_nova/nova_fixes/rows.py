@@ -41,7 +41,7 @@ class Fix:
     def import_module(self) -> Any:
         """Import and return the module that applies this fix of a Nova bug.
 
-        A service imports only the fixes that it applies.
+        A service imports only the modules of fixes that it applies.
         """
         name = self.name.replace('-', '_')
         return importlib.import_module(f'ghsched_nova.nova_fixes.{name}')

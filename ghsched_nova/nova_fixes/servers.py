@@ -22,10 +22,10 @@ from ghsched_placement import policy as policies
 
 
 def uses_ghsched(instance: Any) -> bool:
-    """Whether a flavor of a server has ghsched extra specs.
+    """Return whether a flavor of a server has ghsched extra specs.
 
     The current, old and new flavor are checked, because a server that is being
-    resized has two (``Instance.new_flavor``).
+    resized has two flavors (``Instance.new_flavor``).
     """
     try:
         flavors = [getattr(instance, name, None)
@@ -38,12 +38,13 @@ def uses_ghsched(instance: Any) -> bool:
 
 def limit_to_ghsched_servers(replacement: Callable[..., Any],
                              instance_position: int) -> Callable[..., Any]:
-    """Wrap a Nova function's replacement to act on ghsched's servers only.
+    """Wrap a replacement of a Nova function to act on ghsched's servers only.
 
-    Servers whose flavor has ghsched extra specs get the replacement, all
-    others Nova's function.
+    The replacement is called for servers whose flavor has ghsched extra specs.
+    Nova's function is called for all others.
 
-    :param replacement: takes Nova's function, then its arguments.
+    :param replacement: takes Nova's function, then the arguments of that
+        function.
     :param instance_position: position of the instance among the arguments of
         Nova's function, unless it is passed by keyword.
     """

@@ -82,7 +82,7 @@ def describe_state(fix: Fix, configured: Collection[str], release: int,
 
 
 def describe_local_state(fix: Fix, process: str | None = None) -> State:
-    """Return whether this host applies a fix of a Nova bug; if not, why.
+    """Return whether this host applies a fix of a Nova bug, and if not, why.
 
     The installed Nova and the configuration decide.
 
@@ -95,17 +95,18 @@ def describe_local_state(fix: Fix, process: str | None = None) -> State:
 
 
 def is_applied(name: str, process: str) -> bool:
-    """Whether a service on this host is to apply a fix of a Nova bug.
+    """Return whether a service on this host applies a fix of a Nova bug.
 
-    A fix that does not suit the installed Nova is logged.
+    A fix that does not suit the installed Nova is not applied, and is logged.
 
     :param name: name of the fix.
     :param process: name of the service.
     """
     found = describe_local_state(_BY_NAME[name], process)
     if not found.applied and found.text.startswith('not applied'):
-        LOG.warning('ghsched: this service runs without the fix %(name)s for '
-                    'a Nova bug (option [ghsched]nova_fixes): %(state)s',
+        LOG.warning('ghsched: the fix %(name)s for a Nova bug is not active '
+                    'in this service, because the installed Nova differs from '
+                    'what the fix needs: %(state)s',
                     {'name': name, 'state': found.text})
     return found.applied
 
@@ -115,7 +116,9 @@ APPLIED: set[str] = set()
 
 
 def apply_fixes(process: str) -> None:
-    """Apply the fixes of Nova bugs to this service; idempotent.
+    """Apply the fixes of Nova bugs to this service.
+
+    A second call changes nothing.
 
     :param process: name of the service.
     """
@@ -127,16 +130,20 @@ def apply_fixes(process: str) -> None:
 
 
 def is_applied_to(name: str, instance: Any) -> bool:
-    """Whether this process applies a fix of a Nova bug to a given server."""
+    """Return whether this process applies a fix of a Nova bug to a server.
+
+    :param name: name of the fix.
+    """
     return name in APPLIED and servers.uses_ghsched(instance)
 
 
 def require_compatible_fixes(process: str) -> None:
-    """Refuse to start a service if fixes of Nova bugs cannot be applied.
+    """Refuse to start a service whose configured fixes cannot be applied.
 
-    :raises ghsched_nova.nova_seams.registry.SeamsDiffer: with the functions
-        that differ, and each value of ``[ghsched]nova_fixes`` that names no
-        fix.
+    :param process: name of the service.
+    :raises ghsched_nova.nova_seams.registry.SeamsDiffer: with the functions of
+        Nova that differ, or each value of ``[ghsched]nova_fixes`` that names
+        no fix.
     """
     wrong = sorted(iterate_unknown_fixes(shared.config().ghsched.nova_fixes))
     if wrong:
