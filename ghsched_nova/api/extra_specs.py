@@ -71,9 +71,10 @@ def _make_error(error: policy.PolicyError) -> exception.ValidationError:
 
 def check_flavor(extra_specs: Mapping[str, str],
                  changed: Collection[str]) -> None:
-    """Refuse a flavor with contradictory or too large ghsched extra specs.
+    """Refuse a flavor whose ghsched extra specs contradict each other.
 
-    Placement limits some of the amounts.
+    A flavor with so many guest NUMA nodes and VFs that Placement would search
+    for minutes is refused, too.
 
     :param changed: names of the new or changed extra specs.
     :raises nova.exception.ValidationError: names the extra spec and a remedy.

@@ -36,9 +36,9 @@ seam = registry.make_seam_decorator(registry.API)
 
 def add_usage_deltas(original: Callable[[Any, int], dict[str, int]], spec: Any,
                      count: int) -> dict[str, int]:
-    """Return the usage that new servers add to their project.
+    """Return the resources by which new servers raise their project's usage.
 
-    ghsched's resources are added to those that Nova counts.
+    Resources of ghsched are added to the resources that Nova counts.
 
     :param original: ``nova.limit.placement._get_deltas``.
     :param spec: request for the servers.
@@ -53,10 +53,10 @@ def add_usage_deltas(original: Callable[[Any, int], dict[str, int]], spec: Any,
 
 
 def count_server_resources(spec: Any) -> collections.Counter[str]:
-    """Count a server's Placement resources that Nova itself does not count.
+    """Return a server's Placement resources that Nova does not count.
 
     A control group is counted even if the server will share an existing one,
-    because only the scheduler finds out.
+    because only nova-scheduler finds out.
 
     :param spec: request for the server.
     :returns: amounts by resource class.
@@ -77,7 +77,7 @@ def count_server_resources(spec: Any) -> collections.Counter[str]:
 
 
 def count_added_usage(flavor: Any, after: Mapping[str, str]) -> dict[str, int]:
-    """Count by how much changed extra specs raise a project's usage.
+    """Return by how much changed extra specs raise a project's usage.
 
     :param flavor: flavor of the server before the change.
     :param after: extra specs after the change.
@@ -92,7 +92,10 @@ def count_added_usage(flavor: Any, after: Mapping[str, str]) -> dict[str, int]:
 
 
 def _parse_policy(flavor: Any) -> policies.GuestPolicy | None:
-    """Return a flavor's bandwidth policy; None if the flavor is invalid."""
+    """Return a flavor's bandwidth policy.
+
+    Returns None if the flavor has no policy or an invalid one.
+    """
     extra_specs = flavor.extra_specs
     try:
         return policies.parse_policy(
@@ -105,9 +108,9 @@ def _parse_policy(flavor: Any) -> policies.GuestPolicy | None:
 @seam('nova.objects.request_spec.RequestSpec.'
       'generate_request_groups_from_pci_requests', ('self',))
 def _count_vfs(flavor: Any) -> collections.Counter[str]:
-    """Count the VFs that a flavor requests, by resource class.
+    """Return how many VFs a flavor requests, by resource class.
 
-    Empty if devices are not tracked in Placement.
+    The result is empty if devices are not tracked in Placement.
     """
     requests = pci_request.get_pci_requests_from_flavor(flavor).requests
     spec = objects.RequestSpec(

@@ -27,10 +27,12 @@ from ghsched_nova import pci_requests
 
 
 def apply_patches() -> None:
-    """Patch the functions of nova-api that ghsched extends; idempotent.
+    """Patch the functions of nova-api that ghsched extends.
 
-    :raises ghsched_nova.nova_seams.registry.SeamsDiffer: when this Nova is not
-        compatible with ghsched.
+    A second call changes nothing.
+
+    :raises ghsched_nova.nova_seams.registry.SeamsDiffer: if the installed Nova
+        is not compatible with ghsched.
     """
     fixes.require_compatible_fixes(registry.API)
     pci_requests.register_vf_requests()

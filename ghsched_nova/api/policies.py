@@ -38,7 +38,8 @@ _SCOPES = ['project']
 
 
 def list_rules() -> list[policy.DocumentedRuleDefault]:
-    """Return ghsched's rules for nova-api's policy file, with defaults."""
+    """Return ghsched's rules for nova-api's policy file, with their defaults.
+    """
     return [
         policy.DocumentedRuleDefault(
             SET, 'rule:context_is_admin',
@@ -91,6 +92,6 @@ def authorize(context: Any, rule: str, target: Mapping[str, Any]) -> None:
 
     :param rule: name of one of ghsched's policy rules.
     :param target: ``project_id`` and ``user_id`` of the server.
-    :raises nova.exception.Forbidden: when the rules do not allow the request.
+    :raises nova.exception.Forbidden: if the rules do not allow the request.
     """
     api.authorize(get_shared_enforcer(), context, rule, target)

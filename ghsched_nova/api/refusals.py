@@ -68,9 +68,9 @@ def collect_refusals(context: Any) -> dict[str, Any]:
 
 def _ask_scheduler(context: Any, host: str
                    ) -> tuple[refusal_record.Refused, ...] | None:
-    """Return the refused requests recorded by nova-scheduler on a host.
+    """Return the refused requests that a host's nova-scheduler has recorded.
 
-    None if it does not answer.
+    Returns None if nova-scheduler does not answer.
     """
     client = messaging.make_rpc_client(context, oslo_messaging.Target(
         topic=messaging.SCHEDULER_TOPIC, namespace=NAMESPACE,

@@ -106,9 +106,9 @@ class Filter:
 
 def make_version_headers(
         request_headers: MutableMapping[str, str]) -> dict[str, str]:
-    """Return response headers that name a request's compute microversion.
+    """Return response headers that repeat a request's compute microversion.
 
-    The response is the same in all microversions.
+    The response itself is the same in all microversions.
     """
     version = microversion_parse.get_version(
         request_headers, 'compute', legacy_headers=[_LEGACY_VERSION])
@@ -121,7 +121,7 @@ def make_version_headers(
 def parse_action(body: bytes) -> Any:
     """Return the argument of a ``ghsched`` server action in a request body.
 
-    None for other actions.
+    Returns None for any other action.
     """
     try:
         document = json.loads(body)
@@ -131,10 +131,11 @@ def parse_action(body: bytes) -> Any:
 
 
 def parse_extra_specs(action: Any) -> tuple[dict[str, str | None], bool]:
-    """Return the extra specs to change, from the body of a server action.
+    """Return the extra specs that a server action is to change.
 
-    :returns: the new extra specs, and whether the change is only to be
-        checked (dry run).
+    :param action: argument of the ``ghsched`` server action.
+    :returns: the new extra specs, and whether the change is only to be checked
+        (dry run).
     :raises PolicyError: names the invalid part.
     """
     specs = action.get('extra_specs') if isinstance(action, dict) else None
@@ -173,7 +174,10 @@ def _check_context(context: Any) -> None:
 
 
 def handle_action(context: Any, uuid: str, action: Any) -> webob.Response:
-    """Change or move a server for an API request; return the response.
+    """Run a ``ghsched`` server action and return the HTTP response.
+
+    The action changes the server's bandwidth policy, moves the server between
+    NUMA nodes, or reports which guests slow it down.
 
     :param uuid: UUID of the server.
     :param action: argument of the ``ghsched`` server action.
@@ -194,9 +198,9 @@ def handle_action(context: Any, uuid: str, action: Any) -> webob.Response:
 def _make_error_response(
     context: Any, uuid: str, error: Exception
 ) -> webob.Response:
-    """Log why a server was not changed; return the HTTP error response.
+    """Log why a server was not changed, and return the HTTP error response.
 
-    Only an admin sees names of hosts in it.
+    Only an admin sees names of hosts in the response.
     """
     code = (404 if isinstance(error, errors.Gone)
             else 409 if isinstance(error, errors.Refused) else 500)
@@ -214,16 +218,22 @@ def _make_error_response(
 
 
 def _remove_host_name(document: dict[str, Any]) -> dict[str, Any]:
-    """Remove the host name from a change report, for users without admin role.
+    """Return a copy of a change report without the name of the host.
+
+    Users without the admin role get the copy.
     """
     return {**document, 'server': {**document['server'], 'host': None}}
 
 
 def _run_action(context: Any, uuid: str, action: Any) -> dict[str, Any]:
-    """Change or move a server; return a report of the change.
+    """Run a ``ghsched`` server action and return a report.
+
+    The action changes the server's bandwidth policy, moves the server between
+    NUMA nodes, or reports which guests slow it down.
 
     :param action: argument of the ``ghsched`` server action.
-    :raises nova.exception.Forbidden: if the policy rules do not allow it.
+    :raises nova.exception.Forbidden: if the policy rules do not allow the
+        action.
     """
     if isinstance(action, dict) and blame_report.KEY in action:
         return _blame_server(context, uuid, action)
@@ -253,12 +263,14 @@ def _run_action(context: Any, uuid: str, action: Any) -> dict[str, Any]:
 
 def _blame_server(context: Any, uuid: str,
                   asked: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a report of which guests slow down a server by memory.
+    """Return a report of which guests slow down a server.
 
-    The server's host makes it.
+    Guests slow each other down by their use of memory bandwidth. The compute
+    host of the server makes the report.
 
-    :param asked: argument of the request.
-    :raises nova.exception.Forbidden: when the rules do not allow it.
+    :param asked: argument of the ``ghsched`` server action.
+    :raises nova.exception.Forbidden: if the policy rules do not allow the
+        action.
     """
     server = records.get_visible_server(uuid, context)
     rules.authorize(context, rules.BLAME, {
