@@ -81,7 +81,10 @@ ESSENTIAL = (
 
 
 def register_opts(conf: cfg.ConfigOpts) -> None:
-    """Register the ``[ghsched]`` options with a configuration; idempotent."""
+    """Register the ``[ghsched]`` options with a configuration.
+
+    A second call changes nothing.
+    """
     if GROUP.name in conf:
         return
     # Values that are set at run time are stored in the group, and ConfigOpts
@@ -93,7 +96,7 @@ def register_opts(conf: cfg.ConfigOpts) -> None:
 def list_opts() -> list[tuple[cfg.OptGroup, list[cfg.Opt]]]:
     """Return all options of ghsched by group, for oslo-config-generator.
 
-    Entry point of ``oslo.config.opts``.
+    This is the entry point of ``oslo.config.opts``.
     """
     return [(GROUP, OPTS + DEPRECATED_OPTS),
             (PRIVSEP_GROUP, _list_privsep_opts(['CAP_DAC_OVERRIDE'])),
@@ -104,12 +107,12 @@ def list_opts() -> list[tuple[cfg.OptGroup, list[cfg.Opt]]]:
 
 
 def _list_privsep_opts(capabilities: list[str]) -> list[cfg.Opt]:
-    """Return the options that oslo.privsep has for a helper of ghsched.
+    """Return oslo.privsep's options of a privileged helper of ghsched.
 
-    The import is local, because only nova-compute needs oslo.privsep
-    otherwise.
+    oslo.privsep is imported here, because otherwise only nova-compute needs
+    it.
 
-    :param capabilities: default capabilities of the helper.
+    :param capabilities: default Linux capabilities of the helper.
     """
     from oslo_privsep import priv_context
     opts: list[cfg.Opt] = copy.deepcopy(priv_context.OPTS)
@@ -118,7 +121,7 @@ def _list_privsep_opts(capabilities: list[str]) -> list[cfg.Opt]:
 
 
 def make_tree_config(section: Any) -> tree.Config:
-    """Return the options that concern Placement inventories.
+    """Return the options that concern a host's Placement inventories.
 
     :param section: ``conf.ghsched``.
     :raises ValueError: if a key of ``reserved_bandwidth`` is not a NUMA node
@@ -136,6 +139,9 @@ def make_tree_config(section: Any) -> tree.Config:
 def make_burst_limits(section: Any) -> burst.Limits:
     """Return the options that limit how much burst bandwidth a host offers.
 
+    A burst is bandwidth beyond a guest's guarantee that the guest gets in all
+    but a small part of the time.
+
     :param section: ``conf.ghsched``.
     """
     limits = burst.make_limits_for_risk(section.burst_risk,
@@ -147,12 +153,12 @@ def make_burst_limits(section: Any) -> burst.Limits:
 
 
 def make_bottleneck_limits(section: Any) -> bottleneck.Limits:
-    """Return the load thresholds above which a NUMA node is overloaded.
+    """Return the load thresholds above which a NUMA node is a bottleneck.
 
-    Such a node is called a bottleneck.
+    A bottleneck is an overloaded NUMA node.
 
     :param section: ``conf.ghsched``.
-    :raises ValueError: names the unknown figure.
+    :raises ValueError: if an option names an unknown measure of load.
     """
     try:
         return bottleneck.make_bottleneck_limits(section.bottleneck_thresholds,
@@ -165,9 +171,9 @@ def make_bottleneck_limits(section: Any) -> bottleneck.Limits:
 def check_options(section: Any) -> None:
     """Parse all ``[ghsched]`` options once, so that errors appear at startup.
 
-    oslo.config parses a value when it is first read. For some options that is
-    the first report: nova-compute would run, but its host would be missing in
-    Placement.
+    oslo.config parses a value when it is first read. For some options this is
+    the first report of nova-compute: the service would run, but its host would
+    be missing in Placement.
 
     :raises ValueError: names the invalid option.
     """
@@ -188,6 +194,7 @@ def parse_node_values(section: Any, option: str) -> dict[int, int]:
     The value for all other nodes (``*`` of ``reserved_bandwidth``) is left
     out.
 
+    :param option: name of the option.
     :raises ValueError: if a key is not a NUMA node number.
     """
     found = {}
