@@ -22,12 +22,13 @@ from typing import BinaryIO
 
 
 def write_file(path: Path, content: str | bytes) -> None:
-    """Write a file atomically: readers see the old content or the new one.
+    """Write a file atomically.
 
-    The file is replaced by a new one that was synced to disk. If the path is a
-    symbolic link, the link itself is replaced.
+    Readers see either the old content or the new content. The file is replaced
+    by a new one that was synced to disk. If the path is a symbolic link, the
+    link itself is replaced.
 
-    :raises OSError: if the file cannot be written; the old one then remains.
+    :raises OSError: if the file cannot be written; the old file then remains.
     """
     with create_temporary_file(path) as file:
         file.write(content.encode() if isinstance(content, str) else content)
@@ -50,10 +51,10 @@ def _sync_directory(directory: Path) -> None:
 
 @contextlib.contextmanager
 def create_temporary_file(target: Path) -> Iterator[BinaryIO]:
-    """Within this context, yield a temporary file next to a target file.
+    """Within this context, use a temporary file next to a target file.
 
-    It has the target's owner and mode, and is removed at the end unless it was
-    renamed.
+    The context yields the temporary file, which has the owner and mode of the
+    target. It is removed at the end unless it was renamed.
     """
     temporary = target.with_name(f'.ghsched-{secrets.token_hex(8)}')
     # O_EXCL follows no link.

@@ -122,6 +122,7 @@ def _compile_check(annotation: Any) -> _Check:
     """Return a function that checks a value by a type annotation with bounds.
 
     :param annotation: type annotation, in which ``Annotated`` gives bounds.
+    :returns: function that raises :class:`Refused` for a wrong value.
     :raises TypeError: if the annotation permits unbounded values.
     """
     origin, args = typing.get_origin(annotation), typing.get_args(annotation)
@@ -221,7 +222,7 @@ def _make_mapping_check(key: _Check, value_check: _Check) -> _Check:
 
 
 def _check_sequence(value: object, budget: _Budget) -> Sequence[object]:
-    """Return a tuple or list argument; refuse any other type.
+    """Return an argument that is a tuple or a list; refuse any other type.
 
     msgpack turns lists into tuples.
     """

@@ -31,9 +31,9 @@ _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 def get_file_system_type(path: str | int) -> int:
-    """Return the type of the file system that a file is on; 0 if unknown.
+    """Return the type of the file system that a file is on.
 
-    It is ``f_type`` of statfs(2).
+    The type is ``f_type`` of statfs(2); 0 means that it is unknown.
 
     :param path: path or descriptor of the file.
     """

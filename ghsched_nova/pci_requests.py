@@ -61,7 +61,7 @@ class BadFlavor(exception.PciInvalidAlias):
 def get_guest_node(pci_request: Any) -> int | None:
     """Return the guest NUMA node for which a PCI request asks for VFs.
 
-    None for a PCI request that was not made from ``ghsched:vfs``.
+    Returns None for a PCI request that was not made from ``ghsched:vfs``.
     """
     match = _REQUESTER.fullmatch(pci_request.requester_id or '')
     return int(match[1]) if match else None
@@ -74,9 +74,9 @@ def select_vf_requests(requests: Iterable[Any] | None) -> list[Any]:
 
 
 def has_strict_vf_affinity(requests: Any) -> bool:
-    """Whether Nova restricts on which host NUMA nodes a server's VFs may be.
+    """Return whether Nova restricts a server's VFs to some host NUMA nodes.
 
-    By its PCI NUMA affinity policy.
+    Nova does so unless the server's PCI NUMA affinity policy is ``preferred``.
 
     :param requests: ``InstancePCIRequests`` of a server, or None.
     """
@@ -86,7 +86,8 @@ def has_strict_vf_affinity(requests: Any) -> bool:
 
 
 def parse_vf_requests(requests: Iterable[Any]) -> tuple[policies.Vfs, ...]:
-    """Return alias, count and guest NUMA node of a server's VF requests."""
+    """Return alias, count and guest NUMA node of each VF request of a server.
+    """
     return tuple(policies.Vfs(node, request.alias_name, request.count)
                  for request in requests
                  if (node := get_guest_node(request)) is not None)
@@ -109,9 +110,9 @@ def make_pci_requests(original: Callable[..., Any], flavor: Any,
     """Return a flavor's PCI requests, including those for ``ghsched:vfs``.
 
     :param original: ``nova.pci.request.get_pci_requests_from_flavor``.
-    :param affinity_policy: ``hw:pci_numa_affinity_policy``; holds for the VFs
-        as for Nova's own requests. By default Nova prefers near devices, and
-        the scheduler enforces ``ghsched:vfs_locality``.
+    :param affinity_policy: ``hw:pci_numa_affinity_policy``, which holds for
+        the VFs as for Nova's own requests. By default Nova prefers near
+        devices, and the scheduler enforces ``ghsched:vfs_locality``.
     :raises nova.exception.PciInvalidAlias: if an extra spec is invalid.
     """
     found = original(flavor, affinity_policy=affinity_policy)
@@ -133,7 +134,7 @@ def parse_requested_vfs(
 ) -> tuple[policies.Vfs, ...]:
     """Return the VFs that a flavor requests by ``ghsched:vfs``.
 
-    :raises BadFlavor: if the flavor is invalid with any image.
+    :raises BadFlavor: if the flavor is invalid whatever the image is.
     """
     try:
         policies.check_topology(extra_specs)
@@ -153,8 +154,9 @@ def store_allocated_pfs(requests: Sequence[Any],
     """Store the PFs that Placement chose for an instance until its claim.
 
     When a guest moves, the resource tracker of the destination makes the PCI
-    requests again (``ResourceTracker._move_claim``) with new IDs, so Nova
-    could not assign the PFs to them. The PFs are stored for this thread.
+    requests again (``ResourceTracker._move_claim``). They have new IDs, so
+    that Nova could not assign the PFs to them. The PFs are stored for this
+    thread.
 
     :param requests: PCI requests of the instance.
     :param mapping: provider UUIDs by suffix of the request group.
@@ -166,9 +168,8 @@ def store_allocated_pfs(requests: Sequence[Any],
 def claiming_move(instance: Any) -> Iterator[None]:
     """Within this context, a move's claim takes the PFs that Placement chose.
 
-    They are those in the guest's allocation. :func:`make_pci_requests` adds
-    them to the PCI requests, which the resource tracker makes again for a
-    move.
+    The guest's allocation names these PFs. :func:`make_pci_requests` adds them
+    to the PCI requests, which the resource tracker makes again for a move.
     """
     _claims.mapping = _pop_allocated_pfs(instance)
     try:
@@ -193,9 +194,12 @@ def claiming_instance(instance: Any) -> Iterator[None]:
 
 
 def _pop_allocated_pfs(instance: Any) -> Mapping[str, Sequence[str]] | None:
-    """Return the PFs that Placement chose for an instance, and forget them.
+    """Return the PFs stored for an instance's claim, and forget them.
 
-    :func:`store_allocated_pfs` has stored them until the claim.
+    :func:`store_allocated_pfs` has stored the PFs that Placement chose.
+
+    :returns: provider UUIDs by suffix of the request group; None if nothing is
+        stored for the instance.
     """
     given, _claims.given = getattr(_claims, 'given', None), None
     own = instance.pci_requests and instance.pci_requests.requests
@@ -234,6 +238,8 @@ def _requests_vfs(extra_specs: Iterable[str]) -> bool:
 
 
 def register_vf_requests() -> None:
-    """Make Nova add PCI requests for flavors with ``ghsched:vfs``; idempotent.
+    """Make Nova add PCI requests for flavors with ``ghsched:vfs``.
+
+    A second call changes nothing.
     """
     pci.wrap_pci_requests(make_pci_requests)

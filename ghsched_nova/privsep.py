@@ -123,7 +123,7 @@ connections = Context(
 def entrypoint(owner: priv_context.PrivContext, timeout: float
                ) -> Callable[[Callable[_Arguments, _Result]],
                              Callable[_Arguments, _Result]]:
-    """Return a decorator: the function runs in a privileged helper process.
+    """Return a decorator that runs a function in a privileged helper process.
 
     :param owner: privsep context whose helper runs the function.
     :param timeout: seconds after which the caller gets :class:`HelperTimeout`.
@@ -156,9 +156,9 @@ def entrypoint(owner: priv_context.PrivContext, timeout: float
 def _close_if_unusable(owner: priv_context.PrivContext, force: bool) -> None:
     """Close the channel to a privileged helper that no longer answers.
 
-    The next call starts a new helper. oslo.privsep keeps using a channel whose
-    reader thread has ended by an exception (an answer that msgpack cannot
-    decode).
+    The next call starts a new helper. Without this, oslo.privsep keeps using a
+    channel whose reader thread has ended by an exception, such as an answer
+    that msgpack cannot decode.
 
     :param force: whether to close the channel even if the reader is alive.
     """
@@ -176,10 +176,10 @@ def get_qemu_pid_directory() -> Path:
 
 
 def check_qemu_process(process: tuple[str, int]) -> None:
-    """Refuse a process that is not the QEMU process of the named domain.
+    """Check that a process is the QEMU process of a libvirt domain.
 
-    :param process: name of the domain, process ID.
-    :raises Refused: naming both.
+    :param process: name of the domain, and process ID.
+    :raises Refused: if the process does not run this domain.
     """
     name, pid = process
     if qemu.find_qemu_process(get_qemu_pid_directory(), name) != pid:

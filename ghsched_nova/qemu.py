@@ -33,7 +33,9 @@ _STATUS_SIZE = 4 << 20
 
 
 def find_qemu_process(run_path: Path, domain: str) -> int | None:
-    """Return the process ID of a running domain's QEMU; None if unknown.
+    """Return the process ID of a running domain's QEMU.
+
+    Returns None if the process ID is unknown.
 
     :param run_path: directory with libvirt's ``<domain name>.pid`` files.
     """
@@ -48,11 +50,11 @@ def find_qemu_process(run_path: Path, domain: str) -> int | None:
 def read_vcpu_threads(run_path: Path, domain: str) -> dict[int, int] | None:
     """Return the thread IDs of a domain's vCPUs from libvirt's status file.
 
-    Only root can read the file. The result is empty if QEMU has no thread per
-    vCPU.
+    Only root can read the file.
 
     :param run_path: directory with libvirt's ``<domain name>.xml`` files.
-    :returns: None if the file does not exist or cannot be read.
+    :returns: the thread IDs; empty if QEMU has no thread per vCPU, None if the
+        file does not exist or cannot be read.
     """
     try:
         with open(run_path / f'{domain}.xml', errors='replace') as stream:
@@ -65,14 +67,17 @@ def read_vcpu_threads(run_path: Path, domain: str) -> dict[int, int] | None:
 
 
 def parse_vcpu_number(thread_name: str) -> int | None:
-    """Parse the vCPU number in the name of a QEMU thread; None without one."""
+    """Parse the vCPU number in the name of a QEMU thread.
+
+    Returns None if the name has no vCPU number.
+    """
     return _match_number(_VCPU, thread_name)
 
 
 def parse_iothread_number(thread_name: str) -> int | None:
     """Parse the number in the name of a QEMU I/O thread.
 
-    None for other threads.
+    Returns None for other threads.
     """
     return _match_number(_IOTHREAD, thread_name)
 

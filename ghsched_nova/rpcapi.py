@@ -88,11 +88,12 @@ class HostClient:
 
         Nothing is changed.
 
-        :param guest: the guest to which it would be applied.
-        :returns: ``policy``: policy of the running guest (None if it does not
-            run), ``same``: whether that is the requested policy,
-            ``effective``: values that the host would enforce, ``guests``:
-            number of guests in the control group.
+        :param guest: the guest to which the policy would be applied.
+        :returns: dictionary with the present policy of the guest (``policy``;
+            None if the guest does not run), whether it equals the requested
+            policy (``same``), the values that the host would enforce
+            (``effective``), and the number of guests in the control group
+            (``guests``).
         :raises Refused: with the host's reason.
         :raises HostSilent: if the host does not answer.
         """
@@ -120,14 +121,14 @@ class HostClient:
     def cancel_call(
         self, guest: change.Guest, token: str
     ) -> change.Packed | None:
-        """Cancel a call that a compute host has not begun; read the policy.
+        """Cancel a policy change that a compute host has not begun.
 
-        The host first finishes a policy change in progress, refuses the
-        cancelled change if it arrives later, and returns the bandwidth policy
-        of the running guest.
+        If the host is already changing the policy, it finishes the change
+        first. If the cancelled change arrives later, the host refuses it.
 
         :param token: ID of the call of :meth:`set_policy` that the host shall
             refuse.
+        :returns: the bandwidth policy of the running guest.
         """
         policy: change.Packed | None = self._call(
             guest, 'policy_of', void=token)['policy']
@@ -164,15 +165,17 @@ class HostClient:
                    lock=lock)
 
     def blame(self, guest: change.Guest, prove: bool) -> dict[str, Any]:
-        """Ask a compute host which guests slow down a running guest by memory.
+        """Ask a compute host which guests slow down a running guest.
 
-        The answer takes up to a minute.
+        Guests slow each other down by their use of memory bandwidth. The
+        answer takes up to a minute.
 
         :param prove: whether the host may cap other guests for a moment, to
             see whether the guest gets faster.
         :returns: report, see :mod:`ghsched_placement.blame_report`.
         :raises Refused: with the host's reason.
-        :raises HostSilent: if the host does not answer; caps are undone then.
+        :raises HostSilent: if the host does not answer; it undoes the caps by
+            itself.
         """
         if not messaging.is_bus_reachable(self._context):
             raise _make_bus_error(guest.host)
@@ -212,8 +215,7 @@ class HostClient:
 
 
 def _raise_answered_error(answer: object, host: str) -> None:
-    """Raise the error that a compute host has answered to an RPC call, if any.
-    """
+    """Raise the error in a compute host's answer to an RPC call, if any."""
     if not isinstance(answer, dict):
         raise errors.Refused(f'nova-compute on {host} returned an answer '
                              f'of unknown type {type(answer).__name__}')
@@ -226,7 +228,7 @@ def _raise_answered_error(answer: object, host: str) -> None:
 
 
 def _make_bus_error(host: str) -> errors.HostSilent:
-    """Return the error of a call whose message bus cannot be reached.
+    """Return the error for an RPC call if the message bus does not answer.
 
     :param host: the compute host to call.
     """
@@ -236,7 +238,10 @@ def _make_bus_error(host: str) -> errors.HostSilent:
 
 
 def _make_timeout_error(host: str) -> _UnknownCall:
-    """Return the error of an RPC call that a host's nova-compute lacks."""
+    """Return the error for an RPC call that nova-compute does not know.
+
+    :param host: the compute host that was called.
+    """
     return _UnknownCall(
         f'nova-compute on {host} does not know the call; is compute_driver = '
         'ghsched.GhschedLibvirtDriver there, of this release or later?')
