@@ -71,7 +71,7 @@ def write_kernel_file(top: Path, names: Iterable[str], text: str,
 
 
 def _open_in_directory(directory: int, name: str, flags: int) -> int:
-    """Open a file in an open directory, then close the directory.
+    """Open a file in an open directory, and close the directory.
 
     :param directory: descriptor of the directory.
     :param name: name of the file, without a slash.

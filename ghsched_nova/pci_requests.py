@@ -68,7 +68,10 @@ def get_guest_node(pci_request: Any) -> int | None:
 
 
 def select_vf_requests(requests: Iterable[Any] | None) -> list[Any]:
-    """Return the PCI requests that were made from ``ghsched:vfs``."""
+    """Return the PCI requests that were made from ``ghsched:vfs``.
+
+    This extra spec of a flavor asks for VFs for each guest NUMA node.
+    """
     return [request for request in requests or ()
             if get_guest_node(request) is not None]
 
@@ -94,7 +97,10 @@ def parse_vf_requests(requests: Iterable[Any]) -> tuple[policies.Vfs, ...]:
 
 
 def list_claimed_vf_nodes(instance: Any) -> list[tuple[int, int | None]]:
-    """Return guest and host NUMA node of each VF that an instance claimed."""
+    """Return guest and host NUMA node of each VF that an instance claimed.
+
+    Only VFs that the flavor asks for by ``ghsched:vfs`` are returned.
+    """
     requests = instance.pci_requests
     guest_nodes = {request.request_id: node
                    for request in select_vf_requests(requests
@@ -182,8 +188,8 @@ def claiming_move(instance: Any) -> Iterator[None]:
 def claiming_instance(instance: Any) -> Iterator[None]:
     """Within this context, a claim takes VFs of the PFs that Placement chose.
 
-    The PFs are written into the instance's PCI requests, because Nova's claim
-    would otherwise choose any matching PF.
+    The PFs are written into the instance's PCI requests. Without them Nova's
+    claim would choose any matching PF.
     """
     mapping = _pop_allocated_pfs(instance)
     if mapping and instance.pci_requests:

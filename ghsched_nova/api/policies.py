@@ -71,9 +71,9 @@ def list_rules() -> list[policy.DocumentedRuleDefault]:
 
 @functools.lru_cache(maxsize=1)
 def get_shared_enforcer() -> policy.Enforcer:
-    """Return the oslo.policy enforcer of this process.
+    """Return this process's oslo.policy enforcer of ghsched's rules.
 
-    It is made at the first call.
+    The enforcer is made at the first call.
     """
     return api.make_enforcer(list_rules())
 
@@ -81,7 +81,7 @@ def get_shared_enforcer() -> policy.Enforcer:
 def get_enforcer() -> policy.Enforcer:
     """Return an oslo.policy enforcer with Nova's configuration loaded.
 
-    Entry point for programs that write policy files.
+    This is the entry point for programs that write policy files.
     """
     shared.config()([], project='nova')
     return get_shared_enforcer()

@@ -152,7 +152,7 @@ def parse_extra_specs(action: Any) -> tuple[dict[str, str | None], bool]:
 def handle_refusals_request(context: Any) -> webob.Response:
     """Return the response to ``GET /ghsched/refusals``.
 
-    It lists the flavors whose requests nova-scheduler refused.
+    The response lists the flavors whose requests nova-scheduler has refused.
     """
     try:
         _check_context(context)

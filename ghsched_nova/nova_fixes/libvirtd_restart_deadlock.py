@@ -28,7 +28,7 @@ seam = registry.make_seam_decorator(registry.COMPUTE)
 
 
 def install_in_compute() -> None:
-    """Do nothing; ghsched's compute driver applies this fix later.
+    """Do nothing, because ghsched's compute driver applies this fix later.
 
     The connection to libvirt does not exist yet when nova-compute starts.
     """

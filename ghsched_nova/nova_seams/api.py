@@ -164,7 +164,7 @@ def authorize(enforcer: policy.Enforcer, context: Any, rule: str,
 @seam('nova.objects.service.ServiceList.get_by_binary',
       ('context', 'binary', 'include_disabled'))
 def list_scheduler_hosts(context: Any) -> set[str]:
-    """Return the hosts that run nova-scheduler, from all cells.
+    """Return the hosts of all cells that run nova-scheduler.
 
     Cells that do not answer are skipped.
     """

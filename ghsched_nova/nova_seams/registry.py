@@ -133,7 +133,7 @@ def _add_seam(seam: Seam) -> None:
 def load_all_seams() -> None:
     """Import all modules that declare which Nova functions ghsched uses.
 
-    The table of these functions is complete afterwards.
+    Afterwards the table of these functions is complete.
     """
     for package in _PACKAGES:
         path = importlib.import_module(package).__path__

@@ -192,12 +192,13 @@ def cache_host_topologies(size: int) -> None:
       ('self', 'context', 'compute_nodes', 'services'))
 def get_host_states(manager: Any, context: Any, uuids: Sequence[str],
                     spec: RequestSpec) -> list[Any]:
-    """Return Nova's host states of some hosts, for the scheduler's filters.
+    """Return nova-scheduler's states of some hosts, as its filters need them.
 
-    Only the services of these hosts are read.
-    ``HostManager.get_host_states_by_uuids`` reads the services of all hosts.
+    Only the service records of these hosts are read.
+    ``HostManager.get_host_states_by_uuids`` reads those of all hosts.
 
     :param manager: ``nova.scheduler.host_manager.HostManager``.
+    :param uuids: UUIDs of the compute nodes.
     """
     wanted = get_required_cell(spec)
     cells = [cell for cell in manager.enabled_cells

@@ -223,7 +223,7 @@ def _compute_memory(state: Any, cell: Any, page_size: int | None) -> Share:
 
 def _compute_small_page_memory(state: Any, cell: Any,
                                pages: Sequence[Any]) -> Share:
-    """Return total and free memory (MiB) of a host node outside huge pages.
+    """Return total and free memory (MiB) of a host NUMA node in small pages.
 
     Nova counts small pages as used only for guests that ask for a page size.
     The free memory is therefore computed from ``memory_usage``, which counts

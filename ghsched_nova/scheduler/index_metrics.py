@@ -147,7 +147,7 @@ class Writer:
     def _remove_at_exit(self, directory: Path) -> None:
         """Remove this process's metrics file when the process exits.
 
-        Called again in each forked process, which has a file of its own.
+        This is called again in each forked process, which has its own file.
         """
         if self._registered != os.getpid():
             self._registered = os.getpid()

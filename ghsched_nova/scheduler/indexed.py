@@ -243,7 +243,8 @@ class IndexedScheduler:
                       reason: str) -> None:
         """Cache the reason why a search of all hosts refused a request.
 
-        :param gains: :attr:`Index.gains` when the search began.
+        :param gains: number of gains of free resources (:attr:`Index.gains`)
+            when the search began.
         :param seconds: duration of the search.
         """
         with _log_errors('cannot cache the refusal', spec):

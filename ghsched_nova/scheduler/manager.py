@@ -100,7 +100,7 @@ class _RequestState(threading.local):
 
     @property
     def removing_filters(self) -> set[str]:
-        """Names of the filters that removed hosts from the last request."""
+        """Names of the filters that removed hosts for the last request."""
         return {one.name for one in self.filtered if one.after < one.before}
 
 
@@ -359,8 +359,7 @@ class GhschedSchedulerManager(manager.SchedulerManager):
                           index: int) -> Any:
         """Return a request's hosts sorted by weight.
 
-        Nova runs no filter for a host that the request forces. The allocation
-        candidate of such a host, which nova-conductor expects, is chosen here.
+        For a forced host no filter runs, so its candidate is chosen here.
         """
         self._seen.reset_filters()
         hosts = super()._get_sorted_hosts(spec_obj, host_states, index)

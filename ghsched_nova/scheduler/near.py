@@ -38,7 +38,10 @@ Free = Callable[[Any], Mapping[int | None, int]]
 
 def list_requests_without_vf_policy(
         requests: Iterable[Any] | None) -> list[Any]:
-    """Return the PCI requests of a server except those of ``ghsched:vfs``."""
+    """Return a server's PCI requests that do not stem from ``ghsched:vfs``.
+
+    This extra spec of a flavor asks for VFs for each guest NUMA node.
+    """
     return [request for request in requests or ()
             if pci_requests.get_guest_node(request) is None]
 

@@ -57,7 +57,10 @@ class OptionWeigher(weights.BaseHostWeigher):
 
     def compute_score(self, host_state: Any,
                       spec: shared.RequestSpec) -> float:
-        """Return this weigher's score of a host; may raise any exception."""
+        """Return this weigher's score of a host for a request.
+
+        The method may raise any exception if the score cannot be computed.
+        """
         raise NotImplementedError
 
     def _weigh_object(self, host_state: Any,

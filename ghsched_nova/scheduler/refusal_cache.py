@@ -84,7 +84,8 @@ class RefusalCache:
         Requests with bandwidth bursts are not cached: a host may offer more
         bursts after a measurement, and the index of hosts does not see that.
 
-        :param gains: :attr:`Index.gains` when the search began.
+        :param gains: number of gains of free resources (:attr:`Index.gains`)
+            when the search began.
         :param seconds: duration of the search.
         """
         if need.unreported:

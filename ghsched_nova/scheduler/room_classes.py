@@ -126,7 +126,10 @@ class Classes(Generic[_Member]):
 
     def list_members(self,
                      host_classes: Iterable[CapacityClass]) -> list[_Member]:
-        """Return all hosts of the given classes."""
+        """Return all hosts of the given classes.
+
+        A class is a set of hosts with equal (rounded) free capacity.
+        """
         found: list[_Member] = []
         for known in host_classes:
             found += self._members.get(known, {}).values()

@@ -270,7 +270,8 @@ def _reserve_inventory(data: Any, used: Mapping[str, int]) -> tree.Provider:
 def _remove_provider(provider_tree: Any, data: Any) -> None:
     """Remove a NUMA node's provider from Nova's provider tree.
 
-    If other software uses it, only ghsched's inventories are removed.
+    If other software uses the provider, only ghsched's inventories are
+    removed.
 
     :param data: the provider in the tree.
     """

@@ -118,7 +118,8 @@ class PolicyEndpoint:
 
     def _describe_group(self, uuid: str, xml: str | None,
                         policy: Sequence[messages.Node]) -> Answer:
-        """Return a policy's limits, and how many guests would share them.
+        """Return the limits of a bandwidth policy, and how many guests share
+        them.
 
         Guests that share a control group share its limits.
 
