@@ -372,8 +372,8 @@ def _count_vfs_by_node(host: capacity.Host, policy: GuestPolicy,
                        ) -> Counter[int | None]:
     """Return the number of a server's VFs by host NUMA node.
 
-    Under ``ghsched:device_numa=preferred`` VFs of a node without CPUs count
-    for the nearest node with CPUs.
+    Under ``ghsched:device_numa=preferred``, VFs of a node without CPUs count
+    as VFs of the nearest node with CPUs.
     """
     number_of = {node.uuid: node.number for node in host.nodes}
     have = Counter[int | None]()

@@ -153,9 +153,8 @@ def _compute_interval(values: Sequence[float], quantiles: Sequence[float]
 def _to_relative(logarithm: float) -> float:
     """Convert the logarithm of a ratio to a relative change.
 
-    A ratio of 1.2 is a relative change of 0.2.
-
-    The result is limited to at most 100 (100 times more).
+    A ratio of 1.2 is a relative change of 0.2. Results above 100 are reduced
+    to 100.
     """
     return math.expm1(min(max(logarithm, -50.0), math.log(101)))
 

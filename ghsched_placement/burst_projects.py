@@ -145,9 +145,7 @@ class Uses:
 
     @property
     def largest_promised(self) -> int:
-        """Percent of a host NUMA node promised as bursts to one project.
-
-        The project with the largest percent counts.
+        """Percent of a host node promised as bursts to the largest project.
 
         A burst is bandwidth above a guest's guarantee.
         """

@@ -134,7 +134,7 @@ class Host:
 
     def map_pfs_to_nodes(self, is_nearest_near: bool
                          ) -> Mapping[str, int | None]:
-        """Return the host NUMA node that the VFs of each PF count for.
+        """Return the host NUMA node that the VFs of each PF count as near to.
 
         :param is_nearest_near: whether VFs of a node without CPUs count for
             the nearest node with CPUs.

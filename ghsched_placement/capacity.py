@@ -51,7 +51,9 @@ class Provider:
     traits: frozenset[str] = frozenset()
 
     def get_stock(self, resource_class: str) -> 'Stock | None':
-        """Return inventory and usage of a resource class; None if it has none.
+        """Return the inventory of a resource class, with its usage.
+
+        :returns: None if the provider has no such inventory.
         """
         record = self.inventories.get(resource_class)
         if record is None:
@@ -219,7 +221,7 @@ def compute_fragmentation(host: Host) -> int | None:
 
 
 def set_node_capacity(host: Host, capacities: Iterable[NodeCapacity]) -> Host:
-    """Return a copy of a host with other CPUs and memory of its NUMA nodes.
+    """Return a copy of a host with its NUMA nodes' CPUs and memory replaced.
 
     :param capacities: CPUs and memory of host NUMA nodes. The CPUs and memory
         of nodes that are not listed become unknown.

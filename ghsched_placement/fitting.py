@@ -145,6 +145,8 @@ class Verdict:
 def check_host_capacity(host: capacity.Host, demand: GuestDemand) -> Verdict:
     """Check how many guests of one kind fit on a host, or why none fits.
 
+    The guests are counted by placing them one after the other.
+
     :param demand: resources and traits that each guest asks for.
     """
     lacks = tuple(_find_refusal_reasons(host, demand))

@@ -64,7 +64,7 @@ class HostDescription:
 
     @property
     def guarantee_step(self) -> int:
-        """Percent by which guarantees that the host can enforce differ.
+        """Step, in percent, of which all guarantees of the host are multiples.
 
         The hardware can guarantee bandwidth to guests only in steps.
         """

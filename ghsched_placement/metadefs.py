@@ -32,7 +32,8 @@ _TYPES = {'int': 'integer', 'bool': 'boolean'}
 def make_metadata_namespace() -> dict[str, Any]:
     """Return the Glance metadata definitions of ghsched's extra specs.
 
-    Horizon offers extra specs that Glance has definitions of.
+    Horizon shows these definitions to an admin who edits the extra specs of a
+    flavor.
     """
     return {
         'namespace': NAME,

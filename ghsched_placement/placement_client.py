@@ -148,8 +148,8 @@ class PlacementClient:
             response = getattr(self._session, method)(url, *body,
                                                       version=VERSION)
         except exceptions.ClientException as error:
-            LOG.warning('cannot reach Placement, the current operation fails: '
-                        '%s', error)
+            LOG.warning('cannot reach Placement, giving up the current '
+                        'operation: %s', error)
             raise PlacementError('Placement does not answer'
                                  ) from error
         if response.status_code not in (200, 204):

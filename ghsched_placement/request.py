@@ -115,9 +115,9 @@ def build_request(policy: GuestPolicy, accounting: Accounting,
     """Return the request groups and traits that a policy adds to a query.
 
     nova-scheduler sends the query to Placement for allocation candidates. The
-    request has one group for each guest NUMA node with bandwidth or other
-    counted resources, and one for each PF. The control group is requested of
-    the compute node.
+    request has one group for each guest NUMA node that needs bandwidth or
+    other resources of a host node, and one for each PF. The control group is
+    requested of the compute node.
 
     :param accounting: whether Placement counts the guarantee (``min``) or the
         cap (``max``) of bandwidth.

@@ -157,10 +157,10 @@ def build_providers(root_uuid: str, root_name: str, host: HostDescription,
 
 def make_retired_provider(provider: Provider,
                           current: Mapping[str, Current]) -> Provider:
-    """Return an empty provider for a removed NUMA node that guests still use.
+    """Return the provider of a removed NUMA node that guests still use.
 
     Placement does not delete an inventory in use (409 InventoryInUse). The
-    provider is therefore kept, without anything that is free to allocate.
+    provider is therefore kept, but nothing more can be allocated from it.
 
     :param provider: provider of the NUMA node as ghsched has reported it.
     :param current: total and usage in Placement, by resource class.
