@@ -220,7 +220,7 @@ def _make_error_response(
 def _remove_host_name(document: dict[str, Any]) -> dict[str, Any]:
     """Return a copy of a change report without the name of the host.
 
-    Users without the admin role get the copy.
+    Users without the admin role get this copy.
     """
     return {**document, 'server': {**document['server'], 'host': None}}
 

@@ -383,7 +383,7 @@ def is_being_copied(guest: Any) -> bool:
 
 @seam('nova.virt.libvirt.guest.Guest._domain')
 def is_paused_by_migration(guest: Any) -> bool:
-    """Return whether libvirt paused a guest for a migration, for good.
+    """Return whether a live migration has left its guest paused in libvirt.
 
     A libvirtd that is restarted while the destination starts the guest does
     not know whether the guest runs there (``qemuProcessRecoverMigrationOut``

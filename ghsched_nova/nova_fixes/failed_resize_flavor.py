@@ -37,10 +37,9 @@ def install_in_compute() -> None:
     """Patch nova-compute to keep the new flavor if finishing a resize fails.
 
     The server then has the claim and the allocation of the new flavor, but
-    Nova's ``ComputeManager._finish_resize`` resets it to the old flavor. A
-    server that
-    :func:`keep_flavor` has marked keeps the new flavor. A second call changes
-    nothing.
+    Nova's ``ComputeManager._finish_resize`` resets it to the old flavor. The
+    patch skips this for a server that :func:`keep_flavor` has marked. A second
+    call changes nothing.
     """
     registry.replace_function(
         'nova.compute.manager.ComputeManager.'

@@ -63,7 +63,7 @@ def _claim_devices(original: Callable[..., Any], manager: Any, context: Any,
     """Claim a guest's devices on the destination of a live migration.
 
     :param original: Nova's function that claims the devices.
-    :returns: address on the destination by address on the source.
+    :returns: PCI address on the destination by PCI address on the source.
     """
     addresses = original(manager, context, instance, pci_requests)
     _keep_pci_requests(instance)

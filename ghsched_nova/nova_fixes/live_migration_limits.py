@@ -86,7 +86,7 @@ class Destination:
     nearest: Mapping[int, int] = field(default_factory=dict)
 
     def map_pfs_to_nodes(self, device_numa: str) -> dict[str, int | None]:
-        """Return the host NUMA node on which the VFs of each PF count.
+        """Return the host NUMA node to which the VFs of each PF belong.
 
         For a PF on a node without CPUs this may be the nearest node with CPUs.
 

@@ -233,7 +233,7 @@ class Feed:
             for uuid, _updated, _deleted in answer.seen)
 
     def _record_update_times(self, answer: _Answer) -> None:
-        """Record from what time on to look for changes in a cell next time.
+        """Record the time from which to look for changes in a cell next.
 
         A host's update time that is in the future is ignored: the clock of the
         nova-conductor that wrote it is ahead of the database's clock, and

@@ -435,7 +435,7 @@ class GhschedSchedulerManager(manager.SchedulerManager):
         return found
 
     def _list_free_providers(self, *resource_and_traits: Any) -> list[vfs.Pf]:
-        """Return the resource providers that have any of a resource free.
+        """Return the resource providers with free units of a resource.
 
         :param resource_and_traits: resource class and required traits.
         """

@@ -48,8 +48,7 @@ class GhschedFragmentationWeigher(option_weigher.OptionWeigher):
 
     def weigh_objects(self, weighed_obj_list: Any,
                       weight_properties: Any) -> list[float]:
-        """Weigh hosts by how much a guest would fragment their CPUs and
-        memory.
+        """Weigh hosts by how a guest would fragment their CPUs and memory.
 
         All weights are 0 if the weigher's multiplier is 0 for all hosts.
         """

@@ -250,8 +250,9 @@ def list_devices_by_request(instance: Any) -> list[allocation_check.Devices]:
 
 
 def _list_allocated_providers(request: Any) -> list[str]:
-    """Return the resource providers that Placement allocated for a PCI
-    request.
+    """Return the resource providers of a PCI request's allocated devices.
+
+    Placement has allocated the devices.
     """
     text = request.spec[0].get('rp_uuids') if request.spec else None
     return text.split(',') if text else []

@@ -96,6 +96,8 @@ def _find_uncontrolled_bandwidth(provider_tree: Any, root_uuid: str,
                                  usages: Usages) -> Mapping[str, tree.Current]:
     """Return the bandwidth of NUMA nodes that can no longer be controlled.
 
+    The host could limit the bandwidth of guests on these nodes before.
+
     :param usages: function that returns the used amounts of a provider.
     :returns: total and used bandwidth in Placement, by UUID of the NUMA
         provider.

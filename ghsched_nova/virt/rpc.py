@@ -118,8 +118,7 @@ class PolicyEndpoint:
 
     def _describe_group(self, uuid: str, xml: str | None,
                         policy: Sequence[messages.Node]) -> Answer:
-        """Return the limits of a bandwidth policy, and how many guests share
-        them.
+        """Return a bandwidth policy's limits, and how many guests share them.
 
         Guests that share a control group share its limits.
 
