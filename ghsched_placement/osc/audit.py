@@ -77,11 +77,11 @@ class Audit(base.Lister):
 
     def _confirm_repairs(self, plans: Iterable[repair.Repair],
                          is_confirmed: bool) -> None:
-        """Print the planned repairs; ask the user whether to make them.
+        """Print the planned repairs and ask the user whether to make them.
 
-        :param is_confirmed: whether the user has consented already, so that
-            nothing is asked.
-        :raises CommandError: when the user does not confirm.
+        :param is_confirmed: whether the user has already agreed; the user is
+            not asked then.
+        :raises CommandError: if the user does not agree.
         """
         for one in plans:
             self.log.warning('host %s: planned repair of consumer %s: %s',
@@ -98,9 +98,10 @@ class Audit(base.Lister):
     def _apply_repairs(self, client: clients.Client,
                        plans: Sequence[repair.Repair],
                        parsed_args: argparse.Namespace) -> None:
-        """Write those planned repairs to Placement that are still needed.
+        """Write the planned repairs of allocations to Placement.
 
-        Each host is audited again before its allocations are changed.
+        Each host is audited again first. Repairs that are no longer needed are
+        skipped.
         """
         again = collect_host_records(client, sorted({
             one.host for one in plans}), parsed_args)
@@ -120,7 +121,12 @@ class Audit(base.Lister):
 
 
 def describe_agreement(hosts: Sequence[observe.Observed]) -> str:
-    """Return the message that an audit of hosts has found no differences."""
+    """Return a message for the user that an audit found no differences.
+
+    An audit compares the records of Placement, Nova and the hosts.
+
+    :param hosts: the audited hosts.
+    """
     if not hosts:
         return base.NO_HOSTS
     servers = sum(len(one.servers) for one in hosts)
@@ -131,9 +137,9 @@ def describe_agreement(hosts: Sequence[observe.Observed]) -> str:
 def collect_host_records(
         client: clients.Client, host_names: Sequence[str],
         parsed_args: argparse.Namespace) -> list[observe.Observed]:
-    """Read what Placement, Nova and the hosts themselves record about hosts.
+    """Read the records of Placement, Nova and hosts that an audit compares.
 
-    :param host_names: names of the hosts; empty for all hosts.
+    :param host_names: names of the hosts to audit; empty for all hosts.
     """
     return observe.collect_host_records(client, host_names,
                                         not parsed_args.no_effective,
@@ -143,10 +149,11 @@ def collect_host_records(
 def audit_hosts_twice(
         client: clients.Client,
         parsed_args: argparse.Namespace) -> list[observe.Observed]:
-    """Audit hosts, and again those with findings; return all audited hosts.
+    """Audit hosts and return them with the findings that are confirmed.
 
-    Findings that the second audit does not confirm are dropped: they were due
-    to changes in progress.
+    A host with findings is audited a second time. Findings that the second
+    audit does not confirm are dropped, because they were due to changes in
+    progress.
     """
     first = collect_host_records(client, parsed_args.hosts, parsed_args)
     doubted = {one.host.name: one for one in first if one.findings}
@@ -159,7 +166,10 @@ def audit_hosts_twice(
 
 
 def list_planned_repairs(observed: observe.Observed) -> list[repair.Repair]:
-    """Return the corrections of allocations that ``--fix`` makes on a host."""
+    """Return the repairs of allocations that ``--fix`` would make on a host.
+
+    :param observed: host with the findings of an audit.
+    """
     return list(repair.plan_repairs(
         observed.host, observed.servers, observed.holdings, observed.findings,
         observed.state == 'up', observed.accounting))
@@ -167,10 +177,10 @@ def list_planned_repairs(observed: observe.Observed) -> list[repair.Repair]:
 
 def get_exit_status(found: Sequence[Finding],
                     unchecked: Sequence[Finding]) -> int:
-    """Return the exit status of an audit: 0, 1 or 2.
+    """Return the exit status of the audit command.
 
-    0: nothing was found, 1: something was, 2: only something that could not be
-    checked.
+    The status is 0 if nothing was found, 1 if records differ, and 2 if records
+    do not differ but some could not be compared.
 
     :param found: differences between the records.
     :param unchecked: records that could not be compared.
@@ -183,9 +193,9 @@ def get_exit_status(found: Sequence[Finding],
 def list_finding_rows(found: Iterable[Finding],
                       repairs: Iterable[repair.Repair]
                       ) -> Iterator[tuple[Any, ...]]:
-    """Yield a table row for each finding of an audit, with its repair.
+    """Yield a table row for each finding of an audit, with its planned repair.
 
-    :param repairs: planned repairs; a finding may have none.
+    :param repairs: planned repairs of findings; not every finding has one.
     """
     texts = {(one.host, one.consumer): one.text for one in repairs}
     for one in found:

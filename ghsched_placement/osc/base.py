@@ -59,7 +59,9 @@ class _Ending:
 
 
 def format_error(error: Exception) -> str:
-    """Return the text of an error, with a hint at admin rights for HTTP 403.
+    """Return the message of an error for the user.
+
+    For HTTP status 403, the message says that the command needs admin rights.
     """
     status = getattr(error, 'status_code', getattr(error, 'http_status', 0))
     if status == 403:
@@ -70,16 +72,20 @@ def format_error(error: Exception) -> str:
 
 def _fit_tables_to_terminal(
         parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
-    """Fit tables to the terminal's width unless the user sets another width.
+    """Make a command's tables fit the width of the terminal by default.
+
+    :param parser: parser of the command; returned with the changed default.
     """
     parser.set_defaults(fit_width=True)
     return parser
 
 
 def _format_cells(row: Iterable[Any], output_format: str) -> list[Any]:
-    """Format the cells of a table row for a terminal, or for programs.
+    """Return the cells of a table row in the form that an output format needs.
 
-    :param output_format: cliff's output format, such as ``table`` or ``json``.
+    Output formats for other programs, such as CSV, get plain text.
+
+    :param output_format: cliff's output format, such as ``table`` or ``csv``.
     """
     if output_format not in _PLAIN:
         return list(row)

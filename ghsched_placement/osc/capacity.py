@@ -112,7 +112,7 @@ def _get_free_cpus_and_memory(node: capacity.Node) -> tuple[int | None, ...]:
 
 
 def make_vf_report(pfs: Iterable[capacity.Pf]) -> list[dict[str, Any]]:
-    """Return the total, used and free VFs of each PF as dicts for JSON."""
+    """Return how many VFs each PF has in total, in use and free, for JSON."""
     return [{'pf': pf.address, 'resource_class': pf.resource_class,
              'total': pf.stock.total, 'used': pf.stock.used,
              'free': pf.stock.free} for pf in pfs]

@@ -63,11 +63,11 @@ class Client(nova_reader.NovaReader):
 
     def list_refusals(self) -> tuple[tuple[refusal_record.Refused, ...],
                                      tuple[str, ...]]:
-        """Return the flavors for which nova-scheduler has found no host.
+        """Return the flavors for which nova-scheduler recently found no host.
 
         :returns: the refused flavors, and the hosts whose nova-scheduler did
             not answer.
-        :raises CommandError: when nova-api runs without the ghsched filter.
+        :raises CommandError: if nova-api runs without ghsched's API filter.
         """
         answer = http.get_json(self._connection, 'compute',
                                '/ghsched/refusals', _COMPUTE, gone={})
@@ -108,9 +108,9 @@ class Client(nova_reader.NovaReader):
 
     def list_host_allocations(self, host: capacity.Host
                               ) -> dict[str, dict[str, dict[str, int]]]:
-        """Return all allocations from a host's resource providers.
+        """Return all allocations from the resource providers of a host.
 
-        They are by consumer, provider and resource class.
+        :returns: amounts by consumer, provider and resource class.
         """
         uuids = {host.uuid, *(node.uuid for node in host.nodes),
                  *(pf.uuid for pf in host.pfs)}
@@ -140,8 +140,9 @@ class Client(nova_reader.NovaReader):
         :param dry_run: whether to only check that the change is possible.
         :returns: report of the change, in the form that ``ghsched server set``
             prints as JSON.
-        :raises Refused: when the request is refused and nothing has changed.
-        :raises CommandError: when the request fails or is carried out in part.
+        :raises Refused: if the request is refused and nothing has changed.
+        :raises CommandError: if the request fails or is only partly carried
+            out.
         """
         return self._post_server_action(
             uuid, {'extra_specs': dict(extra_specs), 'dry_run': dry_run},
@@ -152,33 +153,37 @@ class Client(nova_reader.NovaReader):
         """Ask nova-api to move a server to other NUMA nodes of its host.
 
         :param uuid: UUID of the server.
-        :param nodes: host NUMA node by guest NUMA node.
+        :param nodes: new host NUMA node of each guest NUMA node.
         :param dry_run: whether to only check that the move is possible.
         :returns: report of the move.
-        :raises Refused: when the request is refused and nothing has changed.
-        :raises CommandError: when the request fails or is carried out in part.
+        :raises Refused: if the request is refused and nothing has changed.
+        :raises CommandError: if the request fails or is only partly carried
+            out.
         """
         return self._post_server_action(uuid, {
             'move_nodes': {str(guest): host for guest, host in nodes.items()},
             'dry_run': dry_run})
 
     def blame_server(self, uuid: str, prove: bool) -> dict[str, Any]:
-        """Ask nova-api who disturbs a server by memory.
+        """Ask nova-api which guests slow down a server by memory traffic.
 
-        :param prove: whether its host may cap other guests for moments.
+        :param uuid: UUID of the slowed-down server.
+        :param prove: whether the server's host may limit the bandwidth of
+            other guests for short times to prove the cause.
         :returns: report, see :mod:`ghsched_placement.blame_report`.
-        :raises Refused: when the request is refused.
-        :raises CommandError: when the request fails.
+        :raises Refused: if the request is refused.
+        :raises CommandError: if the request fails.
         """
         return self._post_server_action(uuid, {'blame': True, 'prove': prove})
 
     def _post_server_action(self, uuid: str, action: Mapping[str, Any],
                             advice: str = '') -> dict[str, Any]:
-        """Send ghsched's server action to nova-api; return the response.
+        """Send a ghsched server action to nova-api and return the response.
 
         :param uuid: UUID of the server.
         :param action: value of the action in the request body.
-        :param advice: advice to add to the error if nova-api lacks the action.
+        :param advice: text to add to the error if nova-api does not know the
+            action.
         """
         response = http.send_request(
             self._connection, 'compute', 'post', f'/servers/{uuid}/action',
@@ -203,7 +208,8 @@ class Client(nova_reader.NovaReader):
     def correct_allocations(self, wanted: repair.Repair) -> str:
         """Write a planned repair of a consumer's allocations to Placement.
 
-        The write is retried after a conflict with another change.
+        The write is retried if the allocations have been changed at the same
+        time.
 
         :returns: reason why Placement refuses the write; empty on success.
         """
@@ -220,11 +226,10 @@ class Client(nova_reader.NovaReader):
 
     def _try_to_correct_allocations(self, wanted: repair.Repair,
                                     attempt: int) -> Any:
-        """Write a planned repair of a consumer's allocations, without retry.
-
-        Return the response of Placement; None if there is nothing to change.
+        """Write a planned repair of allocations once, without a retry.
 
         :param attempt: number of this attempt at the same repair.
+        :returns: Placement's response; None if the allocations need no repair.
         """
         path = f'/allocations/{wanted.consumer}'
         now = self._placement(path)
@@ -311,9 +316,8 @@ class Client(nova_reader.NovaReader):
                        ) -> capacity.Provider | None:
         """Read a resource provider with its inventories, usages and traits.
 
-        None if the provider was deleted.
-
-        :param record: record of the provider in Placement's list.
+        :param record: record of the provider in Placement's list of providers.
+        :returns: None if the provider has been deleted.
         """
         base = f'/resource_providers/{record["uuid"]}'
         inventories = self._placement(f'{base}/inventories', gone={})
@@ -338,7 +342,7 @@ class Client(nova_reader.NovaReader):
 
 
 def get_client(app: Any) -> Client:
-    """Return the client of ghsched's commands in OpenStackClient.
+    """Return the client that ghsched's OpenStackClient commands use.
 
     :param app: OpenStackClient's application.
     """

@@ -75,7 +75,8 @@ class ReadOnlyService:
         self._count = count
 
     def get(self, path: str, **how: Any) -> Any:
-        """Send a GET request to the service; return the response."""
+        """Send a GET request to the service and count it; return the response.
+        """
         self._count()
         return self._adapter.get(path, **how)
 
@@ -92,7 +93,10 @@ class ReadOnlyConnection:
         self._requests = Counter[str]()
 
     def __getattr__(self, name: str) -> Any:
-        """Return ``session`` or ``endpoint_for`` of the real connection."""
+        """Return ``session`` or ``endpoint_for`` of the wrapped connection.
+
+        All other attributes are missing, so that nothing can be changed.
+        """
         if name not in ('session', 'endpoint_for'):
             raise AttributeError(name)
         return getattr(self._connection, name)
@@ -107,7 +111,7 @@ class ReadOnlyConnection:
 
     @property
     def requests(self) -> dict[str, int]:
-        """Number of requests sent so far, by service."""
+        """Number of requests sent to each service so far, by service."""
         with self._lock:
             return dict(self._requests)
 
@@ -122,10 +126,12 @@ class CloudClient(clients.Client):
     """Reads single hosts of a cloud, and lists what has changed."""
 
     def list_provider_trees(self) -> dict[str, list[dict[str, Any]]]:
-        """Return the records of all resource providers of ghsched's hosts.
+        """Return the resource provider records of all hosts that run ghsched.
 
-        The records are by UUID of the compute node and include the
-        generations, which change with each change of a provider.
+        A record includes the provider's generation, which shows whether the
+        provider has changed.
+
+        :returns: records by UUID of the compute node.
         """
         ours = self._list_ghsched_compute_nodes()
         found: dict[str, list[dict[str, Any]]] = {}
@@ -138,9 +144,10 @@ class CloudClient(clients.Client):
 
     def read_host_from_records(self, records: Iterable[Mapping[str, Any]]
                                ) -> capacity.Host | None:
-        """Read a host from Placement; None if the host is gone.
+        """Read the inventories, usages and traits of a host from Placement.
 
         :param records: records of the host's resource providers.
+        :returns: None if the host no longer exists.
         """
         found = capacity.build_hosts(
             provider for provider in map(self._read_provider, records)
@@ -148,14 +155,14 @@ class CloudClient(clients.Client):
         return found[0] if found else None
 
     def has_unchanged_usages(self, provider: capacity.Provider) -> bool:
-        """Return whether a provider's usages are the same as last read."""
+        """Return whether a provider's usages have not changed in Placement."""
         answer = self._placement(
             f'/resource_providers/{provider.uuid}/usages',
             gone={'usages': None})
         return bool(answer['usages'] == provider.used)
 
     def list_changed_hosts(self, since: str) -> set[str]:
-        """Return the compute nodes whose servers changed since a time.
+        """Return the compute nodes whose servers changed since a given time.
 
         :param since: time in ISO 8601 format.
         """
@@ -180,7 +187,10 @@ class Watched:
 
 
 def parse_watched_flavor(text: str) -> Watched:
-    """Parse ``NAME`` or ``NAME=N``: a flavor, and how many guests should fit.
+    """Parse ``NAME`` or ``NAME=N`` from the command line.
+
+    NAME is a flavor to watch, N the number of its guests that should always
+    fit into the cloud.
     """
     name, _, least = text.rpartition('=')
     if name and least.isascii() and least.isdigit():
@@ -272,9 +282,10 @@ class CloudCache:
 
     def _recheck_unchanged_hosts(self, roots: Iterable[str],
                                  now: float) -> list[str]:
-        """Return hosts that changed without a sign, such as a new generation.
+        """Return hosts whose usages changed without a sign of the change.
 
-        Only hosts that have not been checked for a while are checked.
+        A sign is, for example, a new generation of a resource provider. Only
+        hosts that have not been checked for a while are checked.
 
         :param roots: UUIDs of the compute nodes without a known change.
         :param now: current time of the monotonic clock.
@@ -297,7 +308,9 @@ class CloudCache:
                     trees: Mapping[str, Sequence[Mapping[str, Any]]],
                     nodes: Mapping[str, Mapping[str,
                                                 Any]], now: float) -> None:
-        """Read hosts from Placement, and free CPUs and memory from Nova.
+        """Read hosts from Placement and Nova into the cache.
+
+        Nova reports the free CPUs and memory of the NUMA nodes.
 
         :param roots: UUIDs of the compute nodes to read.
         :param trees: records of resource providers by compute node UUID.
@@ -314,9 +327,9 @@ class CloudCache:
                 host, _map_generations(trees[host.uuid]), now)
 
     def _drop_verdicts(self, read_again: Set[str]) -> None:
-        """Drop the results of flavor checks on hosts that may have changed.
+        """Drop cached flavor checks of hosts that may have changed.
 
-        These are hosts that are gone or were read again.
+        These are hosts that no longer exist or were read again.
 
         :param read_again: UUIDs of the compute nodes that were read again.
         """
@@ -327,9 +340,9 @@ class CloudCache:
 
     def _yield_flavor_capacities(self, unavailable: Mapping[str, str]
                                  ) -> Iterator[cloud_figures.FlavorRoom]:
-        """Yield how many guests of each watched flavor fit in the cloud.
+        """Yield how many guests of each watched flavor fit into the cloud.
 
-        :param unavailable: reason why a host takes no servers, by UUID.
+        :param unavailable: why a host takes no servers, by UUID of the host.
         """
         watched = self._settings.watched[:FLAVORS_WATCHED]
         records = ({one['name']: one for one in self._client.list_flavors()}
@@ -344,12 +357,12 @@ class CloudCache:
     def _yield_host_verdicts(
             self, name: str, record: Mapping[str, Any] | None, owned: bool,
             unavailable: Mapping[str, str]) -> Iterator[fitting.Verdict]:
-        """Yield how many guests of a flavor fit on each host, or why none.
+        """Yield for each host how many guests of a flavor fit, or why none.
 
         :param name: name of the flavor.
         :param record: flavor in Nova's API; None if the flavor does not exist.
         :param owned: whether nova-scheduler requires the trait OWNER_NOVA.
-        :param unavailable: reason why a host takes no servers, by UUID.
+        :param unavailable: why a host takes no servers, by UUID of the host.
         """
         try:
             questions = self._make_flavor_requirements(record, owned)
@@ -373,14 +386,14 @@ class CloudCache:
 
     def _make_flavor_requirements(self, record: Mapping[str, Any] | None,
                                   owned: bool) -> list[flavors.Question]:
-        """Return what a flavor requires of a host, by guest NUMA node count.
+        """Return what a host must have for guests of a flavor.
 
-        If the scheduler chooses the number of guest NUMA nodes, there is one
-        item for each number.
+        The scheduler may choose the number of guest NUMA nodes. The result
+        then has one item for each possible number.
 
         :param record: flavor in Nova's API; None if the flavor does not exist.
         :param owned: whether nova-scheduler requires the trait OWNER_NOVA.
-        :raises Refused: when the flavor does not exist or is invalid.
+        :raises Refused: if the flavor does not exist or is invalid.
         """
         if record is None:
             raise base.Refused('Nova has no flavor of that name')
@@ -412,13 +425,13 @@ class _Verdicts:
 def _check_host_for_flavor(
         host: capacity.Host,
         questions: Iterable[flavors.Question]) -> fitting.Verdict:
-    """Check how many guests of a flavor fit on a host.
+    """Return how many guests of a flavor fit on a host.
 
-    If the scheduler chooses the number of guest NUMA nodes, the smallest
-    number with which a guest fits counts.
+    If the scheduler chooses the number of guest NUMA nodes, the numbers are
+    tried in the given order until a guest fits.
 
-    :param questions: what the flavor requires, for each number of guest NUMA
-        nodes.
+    :param questions: requirements of the flavor for each number of guest NUMA
+        nodes, in ascending order.
     """
     for wish, _asked, _joining in questions:
         verdict = fitting.check_host_capacity(host, wish)
@@ -428,7 +441,7 @@ def _check_host_for_flavor(
 
 
 def _make_flavor_refusal(reason: str) -> fitting.Verdict:
-    """Return the check result of an invalid flavor: no guest fits anywhere.
+    """Return the result for an invalid flavor: no guest fits on any host.
 
     :param reason: why the flavor is invalid.
     """
@@ -437,21 +450,22 @@ def _make_flavor_refusal(reason: str) -> fitting.Verdict:
 
 
 def _map_generations(records: Iterable[Mapping[str, Any]]) -> dict[str, int]:
-    """Return the generation of each resource provider by its UUID.
+    """Return the generation of each resource provider, by UUID.
 
-    The generation changes with each change of the provider in Placement.
+    Placement increases the generation whenever the provider changes.
     """
     return {one['uuid']: one['generation'] for one in records}
 
 
 def _get_compute_node_name(records: Iterable[Mapping[str, Any]]) -> str:
-    """Return the name of a compute node from the records of its providers."""
+    """Return the name of a compute node, given its resource provider records.
+    """
     return next((str(one['name']) for one in records
                  if one['uuid'] == one['root_provider_uuid']), '')
 
 
 def _format_past_time(seconds_ago: float) -> str:
-    """Format the time that was some seconds ago as ISO 8601 text.
+    """Return a time in the past as ISO 8601 text.
 
     :param seconds_ago: seconds between that time and now.
     """
@@ -465,7 +479,7 @@ ERRORS = (*base.SERVICE_ERRORS, OSError)
 
 def make_cloud_cache(connection: Any, settings: Settings
                      ) -> tuple[CloudCache, ReadOnlyConnection]:
-    """Return an empty cache of a cloud, and the connection that it reads by.
+    """Return an empty cache of a cloud and the read-only connection it uses.
 
     :param connection: connection of openstacksdk.
     :param settings: flavors to watch and other choices of the operator.

@@ -39,7 +39,7 @@ class Unknown(columns.FormattableColumn[None]):
 
 
 def mark_unknown(value: Any) -> Any:
-    """Return a table cell's value; for None, the mark of unknown values."""
+    """Return a value for a table cell; replace None by an "unknown" mark."""
     return Unknown() if value is None else value
 
 
@@ -103,9 +103,9 @@ class _Blank(Unknown):
 
 
 def make_plain_cell(cell: Any, unknown_text: str = '') -> Any:
-    """Return a table cell as plain text, for output formats such as CSV.
+    """Return a table cell as plain text for output formats such as CSV.
 
-    :param unknown_text: text for an unknown value.
+    :param unknown_text: text to use for an unknown value.
     """
     if isinstance(cell, Unknown):
         return _Blank(unknown_text)

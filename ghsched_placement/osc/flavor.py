@@ -141,7 +141,11 @@ class CheckFlavor(base.Lister):
     def _log_flavor_warnings(self, policy: policies.GuestPolicy,
                              classes: Mapping[str, str],
                              specs: Mapping[str, str]) -> None:
-        """Log which extra specs may be wrong, and which cannot be checked."""
+        """Log extra specs that may be wrong or that cannot be checked.
+
+        :param classes: resource class of the VFs of each PCI alias.
+        :param specs: extra specs of the flavor.
+        """
         for text in policies.find_doubtful_keys(specs):
             self.log.warning(text)
         unknown = sorted({vfs.alias for vfs in policy.vfs} - classes.keys())
@@ -156,9 +160,9 @@ class CheckFlavor(base.Lister):
 
 
 def parse_guest_count(text: str) -> int:
-    """Parse a number of guests given as a command-line option.
+    """Parse a number of guests in a command-line option.
 
-    :raises ArgumentTypeError: when the text is not a positive integer.
+    :raises ArgumentTypeError: if the text is not a positive integer.
     """
     if not re.fullmatch(r'[0-9]{1,9}', text) or not int(text):
         raise argparse.ArgumentTypeError(
@@ -168,9 +172,9 @@ def parse_guest_count(text: str) -> int:
 
 def select_hosts_by_name(hosts: Sequence[capacity.Host], name: str | None
                          ) -> Sequence[capacity.Host]:
-    """Return the host with a given name; all hosts if the name is None.
+    """Return the host that has a given name, or all hosts if the name is None.
 
-    :raises CommandError: when no host has that name.
+    :raises CommandError: if no host has that name.
     """
     if name is None:
         return hosts
@@ -184,12 +188,13 @@ def yield_slow_query_warnings(policy: policies.GuestPolicy,
                               accounting: policies.Accounting,
                               hosts: Iterable[capacity.Host],
                               classes: Mapping[str, str]) -> Iterator[str]:
-    """Yield a warning if Placement needs long to find hosts for a flavor.
+    """Yield a warning if Placement would need long to find hosts for a flavor.
 
-    It tries every way to give the flavor's request groups the NUMA nodes and
-    PFs of a host.
+    Placement tries all combinations of a host's NUMA nodes and PFs for the
+    flavor's request groups. Their number can be very large.
 
-    :param policy: what the flavor asks for by ghsched's extra specs.
+    :param policy: bandwidth, VFs and other things that the flavor's ghsched
+        extra specs request.
     :param accounting: whether Placement counts the guarantee (``min``) or the
         cap (``max``) of bandwidth.
     :param classes: resource class of the VFs of each PCI alias.
@@ -226,9 +231,11 @@ def add_vf_class_option(parser: argparse.ArgumentParser) -> None:
 
 
 def parse_vf_class(text: str) -> tuple[str, str]:
-    """Parse ``ALIAS=CLASS``: a PCI alias and the resource class of its VFs.
+    """Parse ``ALIAS=CLASS`` from the command line.
 
-    :raises argparse.ArgumentTypeError: when the text does not have this form.
+    CLASS is the resource class of the VFs that the PCI alias ALIAS stands for.
+
+    :raises argparse.ArgumentTypeError: if the text does not have this form.
     """
     match = _VF_CLASS.fullmatch(text)
     if match is None:
@@ -239,9 +246,9 @@ def parse_vf_class(text: str) -> tuple[str, str]:
 
 def merge_image_properties(extra_specs: Mapping[str, str],
                            properties: Mapping[str, str]) -> dict[str, str]:
-    """Return a flavor's extra specs with the properties of an image merged in.
+    """Return a flavor's extra specs, combined with the properties of an image.
 
-    :raises CommandError: when the image contradicts the flavor, or has a
+    :raises CommandError: if the image contradicts the flavor, or has a
         property that only flavors may have.
     """
     try:
@@ -259,7 +266,7 @@ def parse_flavor_specs(size: Size, extra_specs: Mapping[str, str]
                        ) -> tuple[policies.GuestPolicy, topology.Guest]:
     """Parse a flavor into its bandwidth policy and its guest NUMA topology.
 
-    :raises CommandError: when the flavor is invalid; the error names all
+    :raises CommandError: if the flavor is invalid; the error names all
         problems.
     """
     extra_specs = list_node_count_variants(size, extra_specs)[0]
@@ -284,11 +291,11 @@ def list_node_count_variants(size: Size, extra_specs: Mapping[str, str]
                              ) -> list[Mapping[str, str]]:
     """Return a flavor's extra specs for each number of guest NUMA nodes.
 
-    There is only one variant unless the flavor leaves the number of guest NUMA
-    nodes to the scheduler (ghsched:numa=auto). Numbers that would split memory
+    A flavor with ``ghsched:numa=auto`` leaves this number to the scheduler;
+    any other flavor has only one variant. Numbers that would split memory
     pages are left out, unless no other number is possible.
 
-    :raises CommandError: when the range of numbers is invalid.
+    :raises CommandError: if the range of numbers is invalid.
     """
     if not auto_nodes.is_node_count_undecided(extra_specs):
         return [extra_specs]
@@ -306,7 +313,7 @@ def list_node_count_variants(size: Size, extra_specs: Mapping[str, str]
 
 
 def _can_split_guest(size: Size, extra_specs: Mapping[str, str]) -> bool:
-    """Return whether Nova can split a flavor's guest into its NUMA nodes."""
+    """Return whether Nova can divide a guest among the flavor's NUMA nodes."""
     try:
         topology.split_guest(size.vcpus, size.memory_mb, extra_specs)
     except topology.TopologyError:
@@ -318,10 +325,11 @@ def make_flavor_requirements(size: Size, extra_specs: Mapping[str, str],
                              classes: Mapping[str, str],
                              accounting: policies.Accounting,
                              needs_owner_trait: bool) -> Question:
-    """Return the resources that a flavor requires, and its Placement queries.
+    """Return what a guest of a flavor needs, and its Placement queries.
 
-    The first query is for a guest with its own control group, the second for a
-    guest that shares one with other guests.
+    The two queries find hosts in the way nova-scheduler does. The first is for
+    a guest with its own control group. The second is for a guest that shares a
+    control group with other guests.
 
     :param classes: resource class of the VFs of each PCI alias.
     :param accounting: whether Placement counts the guarantee (``min``) or the
@@ -341,8 +349,8 @@ def guess_vf_classes(policy: policies.GuestPolicy,
                      hosts: Iterable[capacity.Host]) -> dict[str, str]:
     """Guess the resource class of the VFs of each PCI alias of a flavor.
 
-    If the VFs of all hosts have the same resource class, it is taken for each
-    alias. Empty if the VFs have several resource classes.
+    If the VFs of all hosts have the same resource class, each alias is assumed
+    to have this class. Otherwise the result is empty.
     """
     classes = {pf.resource_class for host in hosts for pf in host.pfs}
     if len(classes) > 1:
@@ -355,15 +363,13 @@ def make_candidates_query(
         size: Size, extra_specs: Mapping[str, str],
         accounting: policies.Accounting, needs_owner_trait: bool,
         is_sharing: bool = False) -> tuple[tuple[str, str], ...]:
-    """Return the allocation candidates query that a flavor leads to.
-
-    nova-scheduler sends it to Placement.
+    """Return nova-scheduler's allocation candidates query for a flavor.
 
     :param accounting: whether Placement counts the guarantee (``min``) or the
         cap (``max``) of bandwidth.
     :param needs_owner_trait: whether nova-scheduler requires the trait
         OWNER_NOVA.
-    :param is_sharing: whether the guest shares a control group of other
+    :param is_sharing: whether the guest shares a control group with other
         guests.
     """
     policy, guest = parse_flavor_specs(size, extra_specs)
@@ -379,7 +385,8 @@ def make_guest_demand(policy: policies.GuestPolicy, guest: topology.Guest,
                       accounting: policies.Accounting) -> fitting.GuestDemand:
     """Return the resources that a guest of a flavor needs from a host.
 
-    :param policy: what the flavor asks for by ghsched's extra specs.
+    :param policy: bandwidth, VFs and other things that the flavor's ghsched
+        extra specs request.
     :param guest: the flavor's vCPUs and memory by guest NUMA node.
     :param query_parameters: parameters of nova-scheduler's Placement query.
     :param classes: resource class of the VFs of each PCI alias.
@@ -401,7 +408,7 @@ def make_guest_demand(policy: policies.GuestPolicy, guest: topology.Guest,
 
 
 def make_host_refusal(host: capacity.Host, reason: str) -> fitting.Verdict:
-    """Return the check result of a host that takes no guests, with the reason.
+    """Return the result for a host on which no guest of a flavor fits.
 
     :param reason: why no guest fits.
     """
@@ -414,9 +421,10 @@ def check_host_for_flavor(
         client: clients.Client, host: capacity.Host, wish: fitting.GuestDemand,
         asked: Sequence[tuple[str, str]],
         joining: Sequence[tuple[str, str]]) -> fitting.Verdict:
-    """Check how many guests of a flavor fit on a host, or why none does.
+    """Return how many guests of a flavor fit on a host, or why none fits.
 
-    If any fits, Placement must also offer the host as an allocation candidate.
+    A guest fits only if Placement offers the host as an allocation candidate,
+    too.
 
     :param wish: resources that each guest needs.
     :param asked: Placement query for a guest with its own control group.
@@ -435,13 +443,14 @@ def check_host_for_flavor(
 def check_host_with_fewest_nodes(
         client: clients.Client, host: capacity.Host,
         requirements: Sequence[Question]) -> fitting.Verdict:
-    """Check how many guests of a flavor fit on a host.
+    """Return how many guests of a flavor fit on a host.
 
     If the scheduler chooses the number of guest NUMA nodes, the smallest
-    number with which a guest fits counts; if none does, the largest.
+    number with which a guest fits is used. If no guest fits, the result is the
+    one for the largest number.
 
-    :param requirements: what the flavor requires, for each number of guest
-        NUMA nodes, ascending.
+    :param requirements: requirements of the flavor for each number of guest
+        NUMA nodes, in ascending order.
     """
     for question in requirements:
         verdict = check_host_for_flavor(client, host, *question)
@@ -452,7 +461,9 @@ def check_host_with_fewest_nodes(
 
 def list_verdict_rows(verdicts: Iterable[fitting.Verdict]) -> Iterator[
         tuple[Any, ...]]:
-    """Yield a table row for each host: how many guests fit, or why none does.
+    """Yield a table row for each host: how many guests fit, or why none fits.
+
+    :param verdicts: results of the check of a flavor on each host.
     """
     for verdict in verdicts:
         yield (verdict.host, bool(verdict.guests), verdict.guests,

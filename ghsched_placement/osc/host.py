@@ -127,10 +127,12 @@ class ShowHost(base.ShowOne):
 
 def _read_host_diagnostics(cloud: client.Client,
                            observed: observe.Observed) -> dict[str, Any]:
-    """Read what a host reports about itself.
+    """Return the measurements that a host reports of itself.
 
-    It is in the diagnostics of any server of the host; the result is empty if
-    no server runs there.
+    A host reports them with the diagnostics of each of its servers, so one
+    running server is asked.
+
+    :returns: empty if no server runs on the host, or the host is down.
     """
     asked = [server.uuid for server in observed.servers
              if server.running and not server.moving]
@@ -140,7 +142,7 @@ def _read_host_diagnostics(cloud: client.Client,
 
 def make_host_report(observed: observe.Observed,
                      measured: load.Load | None = None) -> dict[str, Any]:
-    """Return all that is known of a host as a dict for JSON.
+    """Return the output of ``host show`` as a dict for JSON.
 
     :param observed: records of Placement, Nova and the host itself.
     :param measured: load that the host has measured; None if unknown.
@@ -199,12 +201,13 @@ def _nodes(seen: observe.Observed) -> Iterator[dict[str, Any]]:
 def _make_burst_report(
         node: capacity.Node,
         reported: diagnostics.HostNode) -> dict[str, Any] | None:
-    """Return the bursts promised on a host NUMA node as a dict for JSON.
+    """Return the bandwidth bursts promised on a host NUMA node, for JSON.
 
-    A burst is bandwidth above a guarantee that a guest gets most of the time.
-    None if the node has no inventory of bursts.
+    A burst is bandwidth above a guest's guarantee. The guest is promised the
+    burst for most of the time, from a pool that guests share.
 
-    :param reported: what the host reports about the node.
+    :param reported: measurements that the host reports of the node.
+    :returns: None if the node has no inventory of bursts.
     """
     stock = node.bursts
     if stock is None:
@@ -220,12 +223,13 @@ def _make_burst_report(
 
 def _sum_guarantees(observed: observe.Observed,
                     number: int | None) -> int | None:
-    """Return the percent of a node's bandwidth that control groups guarantee.
+    """Return the percent of a node's bandwidth that is guaranteed to guests.
 
-    It is what the host has set in resctrl, whatever Placement has allocated.
-    None if the guarantees are unknown.
+    This is the sum of the guarantees that are set in resctrl, which may differ
+    from the allocations in Placement.
 
     :param number: number of the host NUMA node.
+    :returns: None if the guarantees are unknown.
     """
     told = [(server.uuid, server.effective) for server in observed.servers
             if server.effective is not None]

@@ -48,7 +48,8 @@ def set_session_timeout(connection: Any,
     """Set the timeouts of all requests of a connection to OpenStack.
 
     :param connection: connection of openstacksdk.
-    :param timeouts: timeouts in seconds; None for :data:`SESSION_TIMEOUT_S`.
+    :param timeouts: timeouts in seconds to connect and to read; None for
+        :data:`SESSION_TIMEOUT_S`.
     """
     # It repeats what the error says; --debug still shows it.
     identity = logging.getLogger('keystoneauth')
@@ -67,8 +68,8 @@ def translate_unreachable(connection: Any, service: str) -> Iterator[None]:
     """Within this context, raise Unreachable in place of connection errors.
 
     :param connection: connection of openstacksdk.
-    :param service: type of the service that is asked, as in the catalog.
-    :raises Unreachable: when the service does not answer.
+    :param service: service type in the catalog, such as ``compute``.
+    :raises Unreachable: if the service does not answer.
     """
     try:
         yield
@@ -89,10 +90,10 @@ def translate_unreachable(connection: Any, service: str) -> Iterator[None]:
 
 def make_unreachable_error(connection: Any, service: str,
                            reason: str = '') -> Unreachable:
-    """Return the error for an OpenStack service that does not answer.
+    """Return the error to raise if an OpenStack service does not answer.
 
-    :param service: service type in the catalog.
-    :param reason: why it does not answer, if known.
+    :param service: service type in the catalog, such as ``compute``.
+    :param reason: why the service does not answer, if known.
     """
     try:
         url = connection.endpoint_for(service)
@@ -111,14 +112,16 @@ def _get_auth_url(connection: Any) -> str:
 
 def send_request(connection: Any, service: str, method: str, path: str,
                  **arguments: Any) -> Any:
-    """Send a request to an OpenStack service; return whatever it answers.
+    """Send a request to an OpenStack service and return its response.
+
+    A response with an error status is returned, too.
 
     :param connection: connection of openstacksdk.
-    :param service: service type in the catalog.
+    :param service: service type in the catalog, such as ``compute``.
     :param method: name of the adapter's method, such as ``get``.
     :param path: URL path below the service's endpoint.
     :param arguments: further arguments of the adapter's method.
-    :raises Unreachable: when the service does not answer.
+    :raises Unreachable: if the service does not answer.
     """
     arguments.setdefault('timeout', TIMEOUT_S)
     with translate_unreachable(connection, service):
@@ -132,15 +135,15 @@ def send_request(connection: Any, service: str, method: str, path: str,
 
 def get_json(connection: Any, service: str, path: str,
              microversion: str | None, gone: Any = None) -> Any:
-    """Send a GET request to an OpenStack service; return the parsed JSON.
+    """Send a GET request to an OpenStack service and return the parsed JSON.
 
     :param connection: connection of openstacksdk.
-    :param service: service type in the catalog.
+    :param service: service type in the catalog, such as ``compute``.
     :param path: URL path below the service's endpoint.
-    :param gone: value to return for a 404 response, or when Placement does not
+    :param gone: value to return for a 404 response, or if Placement does not
         know a resource class or trait in the query.
-    :raises Unreachable: when the service does not answer.
-    :raises CommandError: when the service refuses the request.
+    :raises Unreachable: if the service does not answer.
+    :raises CommandError: if the service refuses the request.
     """
     response = send_request(connection, service, 'get', path,
                             microversion=microversion)

@@ -93,7 +93,7 @@ def yield_server_leftovers(
         records: Iterable[Mapping[str, Any]]) -> Iterator[Leftover]:
     """Yield a leftover for each server whose flavor has ghsched extra specs.
 
-    A leftover must be removed before a cloud runs without ghsched.
+    Leftovers must be removed before the cloud can run without ghsched.
 
     :param records: server records of Nova's API.
     """
@@ -106,9 +106,9 @@ def yield_server_leftovers(
 
 def yield_flavor_leftovers(
         records: Iterable[Mapping[str, Any]]) -> Iterator[Leftover]:
-    """Yield a leftover for each flavor with ghsched extra specs.
+    """Yield a leftover for each flavor that has ghsched extra specs.
 
-    A leftover must be removed before a cloud runs without ghsched.
+    Leftovers must be removed before the cloud can run without ghsched.
 
     :param records: flavor records of Nova's API.
     """

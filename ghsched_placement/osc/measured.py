@@ -47,12 +47,11 @@ DECLARED = 125e6
 def read_cloud_for_rebalance(
         client: clients.Client, bounds: affinity.Bounds
 ) -> tuple[move_plan.Cloud, dict[str, dict[str, Any]]]:
-    """Read hosts and guests with measured loads, to plan moves of guests.
-
-    The result includes Nova's server records, by server UUID.
+    """Read the hosts and guests of a cloud with their loads, to plan moves.
 
     :param bounds: limits on groups of guests that exchange much traffic and
-        are to be near each other.
+        should be near each other.
+    :returns: the hosts and guests, and Nova's server records by UUID.
     """
     hosts = {host.name: host for host in client.list_hosts()}
     closed = set(client.list_unavailable_nodes())
@@ -90,7 +89,7 @@ def collect_host_loads(
         servers: Iterable[Server],
         diagnostics_by_server: Mapping[str, Mapping[str, Any]]
 ) -> dict[str, load.Load]:
-    """Return the latest measured load of each host, by host name.
+    """Return the latest load that each host has measured, by host name.
 
     :param diagnostics_by_server: Nova's diagnostics of the servers, by UUID.
     """
@@ -108,11 +107,13 @@ def make_rebalance_guest(
         accounting: Accounting = 'min') -> move_plan.Guest | None:
     """Convert a server with one NUMA node to a guest of a rebalance plan.
 
-    None for any other server. A guest with VFs is marked as not movable.
+    A guest with VFs is marked as not movable.
 
     :param server_diagnostics: Nova's diagnostics of the server.
     :param accounting: whether Placement counts the guarantee (``min``) or the
         cap (``max``) of bandwidth.
+    :returns: None if the server has several NUMA nodes, or its load is
+        unknown.
     """
     record = load.from_stats(server_diagnostics)
     mine = [one for one in (record.guests if record else ())
@@ -137,7 +138,10 @@ def _busy(one: load.GuestNode) -> float | None:
 
 
 def _get_wanted_cpus(guest_node: load.GuestNode) -> float | None:
-    """Return how many CPUs a guest keeps busy or waits for; None if unknown.
+    """Return how many CPUs a guest would use if none of its vCPUs had to wait.
+
+    :param guest_node: measured load of the guest on a host NUMA node.
+    :returns: number of CPUs; None if unknown.
     """
     busy = _busy(guest_node)
     if busy is None or guest_node.vcpus is None or guest_node.cpu_wait is None:
@@ -168,9 +172,9 @@ def _nodes(host: capacity.Host, measured: load.Load | None,
 
 
 def _count_free_control_groups(host: capacity.Host) -> float:
-    """Return how many more guests can have a control group on a host.
+    """Return how many more guests can get a control group on a host.
 
-    Infinite if guests on the host share control groups.
+    The result is infinite if guests on the host share control groups.
     """
     if any(map(names.is_share_trait, itertools.chain.from_iterable(
             node.traits for node in host.nodes))):
@@ -183,13 +187,13 @@ def make_rebalance_node(spot: Spot, measured: load.HostNode,
                         accepts_guests: bool) -> move_plan.Node:
     """Convert the load of a host NUMA node to a node of a rebalance plan.
 
-    The load of guests that may be moved is subtracted.
+    The load of the given guests is subtracted, because the plan may move them.
 
     :param spot: name of the host and number of the node.
     :param measured: measured load of the node.
-    :param guests: guests that the plan may move away.
+    :param guests: guests on the node that the plan may move.
     :param guarantee: percent of bandwidth that can still be guaranteed.
-    :param accepts_guests: whether the node accepts guests.
+    :param accepts_guests: whether guests may be moved to the node.
     """
     cpu = None
     if measured.cpu_load is not None and measured.cpus:
@@ -206,13 +210,13 @@ def make_rebalance_node(spot: Spot, measured: load.HostNode,
 
 def _make_idle_node(host: capacity.Host, spot: Spot, guarantee: float,
                     accepts_guests: bool) -> move_plan.Node:
-    """Return a host NUMA node without guests for a rebalance plan.
+    """Return a host NUMA node without guests as a node of a rebalance plan.
 
-    Its CPUs and memory are an equal part of those of the host.
+    The node is assumed to have an equal part of the host's CPUs and memory.
 
     :param spot: name of the host and number of the node.
     :param guarantee: percent of bandwidth that can be guaranteed.
-    :param accepts_guests: whether the node accepts guests.
+    :param accepts_guests: whether guests may be moved to the node.
     """
     def part(*classes: str) -> float:
         stocks = [stock for name in classes
@@ -251,12 +255,13 @@ def _ties(said: Mapping[str, Mapping[str, Any]],
 def list_recent_moves(client: clients.Client, cloud: move_plan.Cloud,
                       settings: move_plan.Settings, now: float
                       ) -> tuple[move_plan.Moved, ...]:
-    """Return the recent moves of servers, between hosts and within them.
+    """Return the recent moves of servers, between hosts and within a host.
 
-    They are read from Nova's migrations and server actions.
+    A rebalance plan does not move a server again shortly after a move.
 
     :param cloud: guests whose moves within their hosts are looked up.
-    :param settings: how long after a move a server stays where it is.
+    :param settings: limits of the plan, with the time that a server is not
+        moved again.
     :param now: current time in seconds since 1970.
     """
     since = datetime.datetime.fromtimestamp(
@@ -273,14 +278,14 @@ def list_recent_moves(client: clients.Client, cloud: move_plan.Cloud,
 
 
 def _parse_nova_time(time: str) -> float:
-    """Convert a time as Nova's API writes it to seconds since 1970."""
+    """Convert a time in the format of Nova's API to seconds since 1970."""
     return datetime.datetime.fromisoformat(time).replace(
         tzinfo=datetime.UTC).timestamp()
 
 
 def convert_migrations_to_moves(migrations: Iterable[Mapping[str, Any]]
                                 ) -> tuple[move_plan.Moved, ...]:
-    """Convert Nova's migration records to past moves of a rebalance plan.
+    """Convert Nova's migration records to past moves for a rebalance plan.
 
     Only live migrations are converted, including failed ones.
     """

@@ -39,7 +39,8 @@ class Shown:
     def make_column_heading(self, figure: str = '') -> str:
         """Return the heading of a table column for this resource class.
 
-        :param figure: which amount of the class, such as ``Free``.
+        :param figure: amount of the class that the column shows, such as
+            ``Free``.
         """
         return ' '.join(filter(None, (self.title, figure))) + self.unit
 
@@ -63,9 +64,10 @@ COLUMNS = tuple(one.make_column_heading(figure) for one in PLAIN
 
 
 def yield_class_amounts(node: capacity.Node) -> Iterator[int | None]:
-    """Yield the total, used and free L3 ways and real-time CPU of a node.
+    """Yield the amounts of L3 cache ways and real-time CPU of a host node.
 
-    Amounts of a resource class that the node does not have are None.
+    For each of both resource classes these are the total, used and free
+    amount. The amounts are None if the node does not have the resource class.
     """
     for one in PLAIN:
         stock = node.stocks.get(one.resource_class)
@@ -74,9 +76,9 @@ def yield_class_amounts(node: capacity.Node) -> Iterator[int | None]:
 
 
 def make_node_report(node: capacity.Node) -> dict[str, Any]:
-    """Return a host node's amounts of L3 ways and real-time CPU, for JSON.
+    """Return L3 cache ways and real-time CPU time of a host node, for JSON.
 
-    Amounts of a resource class that the node does not have are None.
+    The value of a resource class that the node does not have is None.
     """
     return {one.field: None if stock is None else {
         'total': stock.total, 'reserved': stock.reserved, 'used': stock.used,
@@ -85,9 +87,9 @@ def make_node_report(node: capacity.Node) -> dict[str, Any]:
 
 
 def describe_used_amounts(report: Mapping[str, Any]) -> Iterator[str]:
-    """Yield texts on how much L3 and real-time CPU of a node is used.
+    """Yield texts with the used L3 cache and real-time CPU time of a node.
 
-    :param report: amounts of the node, as of :func:`make_node_report`.
+    :param report: amounts of the node, from :func:`make_node_report`.
     """
     for one in PLAIN:
         if report[one.field]:
@@ -98,9 +100,9 @@ def describe_used_amounts(report: Mapping[str, Any]) -> Iterator[str]:
 
 def describe_guest_allocations(
         allocations: Mapping[int, Mapping[str, int]]) -> str:
-    """Describe a guest's allocations on each host NUMA node as text.
+    """Return a text with a guest's allocations on each host NUMA node.
 
-    Allocations of bandwidth are left out.
+    The text does not include bandwidth.
 
     :param allocations: amount by JSON field name, by host NUMA node.
     """
@@ -114,7 +116,9 @@ def sum_allocations_by_node(
         host: capacity.Host,
         allocations: Mapping[str, Mapping[str,
                                           int]]) -> dict[int, dict[str, int]]:
-    """Return a consumer's allocations by host node, bandwidth left out.
+    """Return what a consumer has allocated on each NUMA node of a host.
+
+    Guaranteed or capped bandwidth is left out.
 
     :param allocations: amount by resource class, by provider UUID.
     :returns: amount by JSON field name, by host NUMA node.

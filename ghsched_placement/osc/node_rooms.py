@@ -50,15 +50,19 @@ class Rooms:
 
     def add_free_node_resources(self, hosts: Iterable[capacity.Host]
                                 ) -> tuple[capacity.Host, ...]:
-        """Return copies of hosts with the CPUs and memory of their nodes."""
+        """Return copies of hosts with the free resources of each NUMA node.
+
+        The free resources are CPUs and memory.
+        """
         return tuple(capacity.set_node_capacity(
             host, self.by_host.get(host.uuid, ())) for host in hosts)
 
     def describe_assumptions(self) -> list[str]:
         """Return a sentence on hosts whose CPUs per NUMA node are assumed.
 
-        A host without servers reports nothing; its CPUs and memory are taken
-        as evenly spread. The list is empty if there is no such host.
+        A host without servers does not report its CPUs and memory. They are
+        assumed to be spread evenly over its NUMA nodes. The list is empty if
+        there is no such host.
         """
         return [
             f'CPUs and memory of {lack.format_host_names(self.spread)} are '
@@ -66,10 +70,10 @@ class Rooms:
             'with a server that runs there'] if self.spread else []
 
     def describe_uncertain_hosts(self) -> list[str]:
-        """Return sentences on hosts with assumed or unknown CPUs and memory.
+        """Return sentences on hosts whose CPUs per NUMA node are uncertain.
 
-        They are assumed or unknown by NUMA node. The list is empty if all are
-        known.
+        CPUs and memory of these hosts are assumed or unknown. The list is
+        empty if there is no such host.
         """
         return self.describe_assumptions() + ([
             'CPUs and memory are not counted by NUMA node on '
@@ -81,12 +85,12 @@ class Rooms:
 def read_free_node_resources(
         client: nova_reader.NovaReader, hosts: Sequence[capacity.Host],
         compute_nodes: Mapping[str, Mapping[str, Any]]) -> Rooms:
-    """Read how many CPUs and how much memory each NUMA node of hosts has free.
+    """Read the free CPUs and memory of each NUMA node of hosts from Nova.
 
-    They are in the diagnostics of any server of a host.
+    A host reports them with the diagnostics of each of its servers.
 
     :param compute_nodes: Nova's compute nodes by UUID; compute nodes that are
-        down are skipped.
+        down are not asked.
     """
     answers = client.map_in_parallel(lambda host: _read_free_host_resources(
         client, host.name, compute_nodes.get(host.uuid, {})), hosts)
@@ -106,13 +110,12 @@ def read_free_node_resources(
 def _read_free_host_resources(
         client: nova_reader.NovaReader, name: str,
         node: Mapping[str, Any]) -> tuple[NodeCapacity, ...] | None:
-    """Read the CPUs and memory that the NUMA nodes of a host have free.
-
-    None if the host has no servers. Empty if the host is down or does not
-    report them.
+    """Read the free CPUs and memory of the NUMA nodes of a host from Nova.
 
     :param name: name of the host.
     :param node: Nova's record of the compute node; empty if unknown.
+    :returns: None if the host has no servers; empty if the host is down or
+        does not report the resources.
     """
     if node.get('state') != 'up':
         return ()

@@ -83,16 +83,16 @@ class _Silence:
         self._in_a_row: set[str] = set()
 
     def is_host_skipped(self, host: str) -> bool:
-        """Return whether to skip requests to a host that will not answer.
+        """Return whether to skip a host because it is not likely to answer.
 
-        It has not answered before, or too many hosts in a row have not
+        The host has not answered before, or too many hosts in a row have not
         answered.
         """
         with self._lock:
             return host in self._hosts or len(self._in_a_row) >= self._most
 
     def add_silent_host(self, host: str, server: str) -> None:
-        """Record that a host did not answer; log it for the first host only.
+        """Record that a host did not answer; log it for the first such host.
 
         :param server: UUID of the server that the host was asked about.
         """
@@ -109,7 +109,7 @@ class _Silence:
                 f' on {host}' if host else '')
 
     def reset_silent_hosts_in_a_row(self) -> None:
-        """Restart the count of hosts in a row that did not answer."""
+        """Reset the number of hosts in a row that did not answer to 0."""
         with self._lock:
             self._in_a_row.clear()
 
@@ -127,7 +127,7 @@ class NovaReader:
         self._silence = _Silence(workers)
 
     def list_compute_nodes(self) -> dict[str, dict[str, Any]]:
-        """Return Nova's records of compute nodes, by UUID."""
+        """Return Nova's compute node records by UUID."""
         return {str(one['id']): one for one in self._read_pages(
             '/os-hypervisors/detail', 'hypervisors', _HYPERVISORS)}
 
@@ -138,7 +138,7 @@ class NovaReader:
 
         Compute nodes that take servers are left out.
 
-        :param nodes: compute nodes by UUID; read from Nova if None.
+        :param nodes: compute nodes by UUID; None to read them from Nova.
         """
         nodes = self.list_compute_nodes() if nodes is None else nodes
         return {uuid: f'nova-compute is {why}'
@@ -148,10 +148,9 @@ class NovaReader:
 
     def list_servers(self, service_host: str | None = None
                      ) -> list[dict[str, Any]]:
-        """Return the servers of all projects, with the details that Nova has.
+        """Return the detailed records of servers of all projects from Nova.
 
-        :param service_host: nova-compute service whose servers to return; None
-            for all.
+        :param service_host: host whose servers to return; None for all.
         """
         asked = {'all_tenants': '1'}
         if service_host:
@@ -160,10 +159,10 @@ class NovaReader:
             '/servers/detail', 'servers', _SERVERS, asked))
 
     def list_active_servers(self, service_host: str, limit: int) -> list[str]:
-        """Return the UUIDs of ACTIVE servers on a host.
+        """Return the UUIDs of some ACTIVE servers on a host.
 
-        :param service_host: nova-compute service of the host.
-        :param limit: maximum number of servers.
+        :param service_host: host of the nova-compute service.
+        :param limit: maximum number of servers to return.
         """
         query = parse.urlencode({'all_tenants': '1', 'host': service_host,
                                  'status': 'ACTIVE', 'limit': limit})
@@ -176,9 +175,9 @@ class NovaReader:
         return dict(answer['server']) if answer else None
 
     def find_server(self, name: str) -> dict[str, Any]:
-        """Return Nova's record of a server, given its name or UUID.
+        """Return Nova's record of a server with a given name or UUID.
 
-        :raises CommandError: when no server, or more than one, has this name.
+        :raises CommandError: if no server, or more than one, has this name.
         """
         found = self.get_server(self._find(self._find_server, 'server',
                                            name).id)
@@ -187,10 +186,10 @@ class NovaReader:
         return found
 
     def _find_server(self, name: str, ignore_missing: bool) -> Any:
-        """Find a server in the user's project, or in all if that is permitted.
+        """Find a server in the user's project, or in all if permitted.
 
-        :param ignore_missing: whether to return None if there is no such
-            server, instead of raising an error.
+        :param ignore_missing: whether to return None, not to raise an error,
+            if there is no such server.
         """
         with http.translate_unreachable(self._connection, 'compute'):
             find = self._connection.compute.find_server
@@ -205,15 +204,17 @@ class NovaReader:
     def get_host_numa_nodes(self, uuid: str) -> tuple[int | None, ...]:
         """Return the host NUMA node of each guest NUMA node of a server.
 
-        Empty for a deleted server and for a server without a NUMA topology. A
-        node is None if only an admin may see it.
+        A host NUMA node is None if Nova does not show it to the user.
+
+        :returns: empty for a deleted server or a server without a NUMA
+            topology.
         """
         answer = self._compute(f'/servers/{uuid}/topology', _TOPOLOGY,
                                gone={'nodes': []})
         return tuple(cell.get('host_node') for cell in answer['nodes'])
 
     def list_migrations_in_progress(self) -> dict[str, str]:
-        """Return the server of each migration in progress, both as UUIDs."""
+        """Return server UUIDs by UUID of the migration in progress."""
         # One by one, in the order in which a migration has them: one that
         # goes on meanwhile is in the next answer.
         return {one['uuid']: one['instance_uuid']
@@ -229,11 +230,10 @@ class NovaReader:
 
     def get_server_report(self, uuid: str,
                           host: str = '') -> diagnostics.Report | None:
-        """Return the limits and traffic of a server, as its host reports them.
+        """Return the bandwidth limits and traffic of a server from its host.
 
-        None if the host reports nothing.
-
-        :param host: host of the server, to skip a host that does not answer.
+        :param host: the server's host, to skip a host that did not answer.
+        :returns: None if the host reports nothing.
         """
         response = self._request_diagnostics(uuid, host)
         if response is not None and response.status_code == _NOT_RUNNING:
@@ -243,22 +243,23 @@ class NovaReader:
         return diagnostics.from_diagnostics(dict(response.json()))
 
     def get_host_load(self, uuid: str) -> load.Load | None:
-        """Return the load that the host of a server has measured, or None."""
+        """Return the measured load of a server's host; None if unknown."""
         return load.from_stats(self.get_diagnostics(uuid))
 
     def get_diagnostics(self, uuid: str, host: str = '') -> dict[str, Any]:
         """Return Nova's diagnostics of a server; empty if unavailable.
 
-        :param host: host of the server, to skip a host that does not answer.
+        :param host: the server's host, to skip a host that did not answer.
         """
         response = self._request_diagnostics(uuid, host)
         return (dict(response.json()) if response is not None
                 and response.status_code == 200 else {})
 
     def _request_diagnostics(self, uuid: str, host: str) -> Any:
-        """Request a server's diagnostics from nova-api; None if no answer.
+        """Request a server's diagnostics from nova-api; return the response.
 
-        The request ends after :data:`http.HOST_TIMEOUT_S` seconds.
+        :returns: None if there is none within :data:`http.HOST_TIMEOUT_S`
+            seconds.
         """
         if self._silence.is_host_skipped(host):
             return None
@@ -274,14 +275,14 @@ class NovaReader:
         return response
 
     def list_soft_affinity_groups(self) -> dict[str, str]:
-        """Return the ID of the soft-affinity server group of each server."""
+        """Return the ID of the soft-affinity group of each server in one."""
         return {member: group['id'] for group in self._compute(
             '/os-server-groups?all_projects=True', _GROUPS)['server_groups']
             if group['policy'] == 'soft-affinity'
             for member in group['members']}
 
     def list_recent_migrations(self, since: str) -> list[dict[str, Any]]:
-        """Return the migrations, in any status, that changed since a time.
+        """Return the migrations of any status that changed since a time.
 
         :param since: time in ISO 8601 format.
         """
@@ -290,9 +291,9 @@ class NovaReader:
                                      {'changes-since': since}, 'uuid'))
 
     def list_moves_within_host(self, uuid: str, since: str) -> list[str]:
-        """Return when moves of a server to other nodes of its host were asked.
+        """Return when a server was recently moved to other nodes of its host.
 
-        :param since: time in ISO 8601 format, as in the result.
+        :param since: earliest time; all times are in ISO 8601 format.
         """
         path = f'/servers/{uuid}/os-instance-actions'
         query = parse.urlencode({'changes-since': since})
@@ -303,7 +304,7 @@ class NovaReader:
                 and self._is_move_within_host(f'{path}/{one["request_id"]}')]
 
     def _is_move_within_host(self, path: str) -> bool:
-        """Return whether an action on a server moved it within its host.
+        """Return whether a server action moved the server within its host.
 
         :param path: URL path of the action in Nova's API.
         """
@@ -333,7 +334,7 @@ class NovaReader:
         raise exceptions.CommandError(text)
 
     def get_flavor(self, name: str) -> Any:
-        """Return a flavor and its extra specs, given its name or ID."""
+        """Return the flavor with a given name or ID, with its extra specs."""
         with http.translate_unreachable(self._connection, 'compute'):
             return self._find(
                 lambda name, **how: self._connection.compute.find_flavor(
@@ -353,13 +354,13 @@ class NovaReader:
                                   None)[kind])
 
     def has_metadef_namespace(self, name: str) -> bool:
-        """Return whether Glance has a namespace of metadata definitions."""
+        """Return whether Glance has a metadata definition namespace."""
         return bool(http.get_json(
             self._connection, 'image', f'/metadefs/namespaces/{name}', None,
             gone={}))
 
     def get_image_properties(self, name: str) -> dict[str, str]:
-        """Return all properties of an image, given its name or ID."""
+        """Return all properties of the image with a given name or ID."""
         with http.translate_unreachable(self._connection, 'image'):
             image = self._find(self._connection.image.find_image, 'image',
                                name)
@@ -386,12 +387,13 @@ class NovaReader:
     def _read_pages(self, path: str, list_key: str, microversion: str,
                     query_parameters: Mapping[str, str] | None = None,
                     marker: str = 'id') -> Iterator[dict[str, Any]]:
-        """Yield all entries of a list that Nova's API returns in pages.
+        """Yield all entries of a list that Nova's API returns page by page.
 
         :param path: URL path of the list.
         :param list_key: key of the list in the JSON document.
         :param query_parameters: further query parameters.
-        :param marker: key of the entry field that is the paging marker.
+        :param marker: field of an entry that identifies it in a request for
+            the next page.
         """
         asked = dict(query_parameters or {})
         while True:
@@ -404,9 +406,9 @@ class NovaReader:
 
     def map_in_parallel(self, function: Callable[[T], R],
                         items: Iterable[T]) -> list[R]:
-        """Call a function with each item, in parallel threads.
+        """Call a function with each item in parallel threads.
 
-        Return the results in the order of the items.
+        :returns: the results, in the order of the items.
         """
         if self._workers == 1:
             return list(map(function, items))

@@ -78,7 +78,7 @@ class Observed:
 
 def parse_server_record(record: Mapping[str, Any],
                         nodes: Sequence[int | None]) -> Server:
-    """Convert a server record of Nova's API to a server to audit.
+    """Convert a server record of Nova's API to a server that can be audited.
 
     :param record: server record that includes the flavor.
     :param nodes: host NUMA node of each guest NUMA node.
@@ -100,10 +100,10 @@ def parse_server_record(record: Mapping[str, Any],
 
 
 def get_flavor_extra_specs(record: Mapping[str, Any]) -> dict[str, str]:
-    """Return the extra specs of a server's flavor, from the server's record.
+    """Return the extra specs of the flavor in a server record.
 
     :param record: server record of Nova's API.
-    :raises CommandError: when Nova does not show extra specs to the user.
+    :raises CommandError: if Nova does not show extra specs to the user.
     """
     found = record['flavor'].get('extra_specs')
     if found is None:
@@ -114,7 +114,7 @@ def get_flavor_extra_specs(record: Mapping[str, Any]) -> dict[str, str]:
 
 
 def is_server_moving(record: Mapping[str, Any]) -> bool:
-    """Return whether a server is migrated, resized or has another task.
+    """Return whether a server is being migrated, resized or otherwise changed.
 
     :param record: server record of Nova's API.
     """
@@ -123,10 +123,11 @@ def is_server_moving(record: Mapping[str, Any]) -> bool:
 
 
 def is_on_recorded_host(record: Mapping[str, Any]) -> bool:
-    """Return whether a server really is on the host in its Nova record.
+    """Return whether a server really is on the host that Nova has recorded.
 
-    A shelved and offloaded server may still be recorded on the host that it
-    has left.
+    A shelved and offloaded server may still be recorded on its former host.
+
+    :param record: server record of Nova's API.
     """
     return is_server_moving(record) or record['status'] != 'SHELVED_OFFLOADED'
 
@@ -135,14 +136,13 @@ def collect_host_records(
         client: clients.Client, host_names: Sequence[str] = (),
         ask_hosts: bool = False,
         accounting: policies.Accounting = 'min') -> list[Observed]:
-    """Read what Placement, Nova and the hosts themselves record about hosts.
+    """Read the records of hosts in Placement, Nova and on the hosts.
 
     :param host_names: names of the hosts; empty for all hosts.
-    :param ask_hosts: whether to read the limits that each host has set, which
+    :param ask_hosts: whether to read the limits that each host has set; this
         takes a call to nova-compute for each guest.
-    :param accounting: whether to assume that Placement counts the guarantee
-        (``min``) or the cap (``max``) of bandwidth, for hosts that do not
-        report it.
+    :param accounting: bandwidth that Placement counts on hosts that do not
+        report it, the guarantee (``min``) or the cap (``max``).
     """
     # What holds something and is not among the servers is looked at again,
     # because it may have come or gone meanwhile.
@@ -163,15 +163,15 @@ def _collect_records_of_host(client: clients.Client, host: capacity.Host,
                              migrations: Callable[[], Mapping[str, str]],
                              ask_host: bool,
                              accounting: policies.Accounting) -> Observed:
-    """Read what Placement, Nova and a host itself record about the host.
+    """Read the records of a host in Placement, in Nova and on the host itself.
 
     :param records: server records of Nova's API for the host.
     :param node: compute node record of Nova's API; empty if it does not exist.
     :param migrations: function that returns the server of each migration in
         progress.
     :param ask_host: whether to read the limits that the host has set.
-    :param accounting: whether to assume that Placement counts the guarantee
-        (``min``) or the cap (``max``) of bandwidth.
+    :param accounting: bandwidth that Placement counts if the host does not
+        report it, the guarantee (``min``) or the cap (``max``).
     """
     servers = client.map_in_parallel(
         functools.partial(_parse_server_with_nodes, client),
@@ -200,10 +200,10 @@ def get_reported_accounting(
         default: policies.Accounting) -> policies.Accounting:
     """Return whether a host counts guarantees (``min``) or caps (``max``).
 
-    It is the bandwidth that nova-compute has counted in Placement.
+    The host reports it to Placement as the allocated bandwidth of its guests.
 
     :param reports: reports of nova-compute on the host's servers.
-    :param default: result if no report says it.
+    :param default: result if no report contains it.
     """
     told = {report.accounting for report in reports}
     if 'max' in told:
@@ -212,9 +212,9 @@ def get_reported_accounting(
 
 
 def keep_confirmed_findings(observed: Observed, before: Observed) -> Observed:
-    """Drop the findings of an audit that an earlier audit did not have.
+    """Keep only the findings of an audit that an earlier audit had as well.
 
-    Such findings are due to changes in progress.
+    All other findings are due to changes in progress.
 
     :param observed: host with the findings of the later audit.
     :param before: the same host with the findings of the earlier audit.
@@ -228,7 +228,7 @@ def _group_servers_by_compute_node(
     client: clients.Client, hosts: Sequence[capacity.Host],
     nodes: Mapping[str, Mapping[str, Any]],
 ) -> dict[str, list[dict[str, Any]]]:
-    """Group Nova's server records by the name of their compute node."""
+    """Return Nova's server records by the name of their compute node."""
     service = None
     if len(hosts) == 1 and hosts[0].uuid in nodes:
         service = str(nodes[hosts[0].uuid]['service']['host'])
@@ -240,9 +240,9 @@ def _group_servers_by_compute_node(
 
 def _read_effective_limits(client: clients.Client, servers: Sequence[Server]
                            ) -> tuple[list[Server], list[diagnostics.Report]]:
-    """Read the limits that a host has really set for its servers.
+    """Read the bandwidth limits that hosts have really set for their servers.
 
-    Return the servers with these limits, and the reports of nova-compute.
+    :returns: the servers with these limits, and the reports of nova-compute.
     """
     # Nova takes the power state of a guest that is gone for another one.
     running = [server for server in servers
@@ -260,9 +260,10 @@ def _read_effective_limits(client: clients.Client, servers: Sequence[Server]
 
 def _parse_server_with_nodes(client: clients.Client,
                              record: dict[str, Any]) -> Server:
-    """Convert a server record to a server to audit, with its host nodes.
+    """Convert a server record to a server that can be audited.
 
-    The host NUMA nodes are read only for a server with a bandwidth policy.
+    The server's host NUMA nodes are read from Nova if the flavor has ghsched
+    extra specs.
     """
     ours = policies.has_ghsched_keys(get_flavor_extra_specs(record))
     return parse_server_record(
@@ -290,10 +291,10 @@ def _find_other_consumers(
         client: clients.Client, host: capacity.Host, servers: Iterable[Server],
         holdings: Holdings, migrations: Callable[[], Mapping[str,
                                                              str]]) -> Others:
-    """Identify the consumers of a host's resources that are not its servers.
+    """Identify consumers of a host's resources that are not its servers.
 
     They may be migrations, servers on other hosts, or deleted servers that can
-    be restored.
+    still be restored.
 
     :param holdings: allocations from the host's providers, by consumer.
     :param migrations: function that returns the server of each migration in
@@ -326,9 +327,10 @@ def _find_other_consumers(
 
 
 def _is_still_moving(record: Mapping[str, Any] | None, host: str) -> bool:
-    """Return whether a server's record shows that it is still migrated.
+    """Return whether a server's migration away from a host has not ended yet.
 
-    :param record: server record of Nova's API; None if it does not exist.
+    :param record: server record of Nova's API; None if the server does not
+        exist.
     :param host: name of the compute node from which the migration has an
         allocation.
     """
@@ -338,7 +340,7 @@ def _is_still_moving(record: Mapping[str, Any] | None, host: str) -> bool:
 
 def _find_migrated_servers(client: clients.Client, consumers: Set[str],
                            servers: Iterable[str]) -> dict[str, str]:
-    """Return the server whose migration each allocation was made for.
+    """Return the server to whose migration each unknown allocation belongs.
 
     :param consumers: UUIDs of consumers that are not servers.
     :param servers: UUIDs of servers without allocations on their host.

@@ -27,9 +27,11 @@ API_VERSIONS = ('1',)
 
 
 def make_client(instance: Any) -> client.Client:
-    """Return the client of ghsched's commands for OpenStackClient.
+    """Return the client that ghsched's OpenStackClient commands use.
 
-    :param instance: ClientManager of osc_lib.
+    OpenStackClient calls this function to create the plug-in's client.
+
+    :param instance: OpenStackClient's ClientManager, which has the connection.
     """
     http.set_session_timeout(instance.sdk_connection)
     return client.Client(instance.sdk_connection)
@@ -37,5 +39,6 @@ def make_client(instance: Any) -> client.Client:
 
 def build_option_parser(
         parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
-    """Return the parser of global options as it is; ghsched adds none."""
+    """Return OpenStackClient's parser unchanged: no global options are added.
+    """
     return parser

@@ -55,9 +55,11 @@ OPTIONS = {
 
 
 def load_rebalance_policy(name: str) -> move_plan.Policy:
-    """Load an installed rebalance policy, which decides on moves, by name.
+    """Load the installed rebalance policy that has a given name.
 
-    :raises CommandError: when no such policy is installed; the error names the
+    A rebalance policy decides which servers to move.
+
+    :raises CommandError: if no such policy is installed; the error names the
         installed policies.
     """
     known: Any = stevedore.ExtensionManager(move_plan.POLICIES)
@@ -100,8 +102,8 @@ def restrict_movable_guests(
         fixed: frozenset[str] = frozenset()) -> move_plan.Cloud:
     """Return a copy of a cloud in which fewer guests may be moved.
 
-    :param only: whether guests may move only ``inside`` or only ``between``
-        hosts; None for both.
+    :param only: whether guests may move only ``inside`` hosts or only
+        ``between`` hosts; None for both.
     :param fixed: UUIDs of guests that must not be moved.
     """
     def may(guest: move_plan.Guest, way: str) -> bool:
@@ -130,9 +132,11 @@ class Planned:
 
 def plan_server_moves(client: clients.Client,
                       parsed_args: argparse.Namespace) -> Planned:
-    """Plan moves of servers that relieve NUMA nodes, or make a flavor fit.
+    """Plan the moves of servers that the command line asks for.
 
-    :raises CommandError: when no host has measured its load.
+    The moves relieve overloaded NUMA nodes, or make room for a flavor.
+
+    :raises CommandError: if no host has measured its load.
     """
     if parsed_args.flavor:
         return _plan_moves_for_flavor(client, parsed_args)
@@ -161,7 +165,7 @@ def plan_server_moves(client: clients.Client,
 
 def _plan_moves_for_flavor(client: clients.Client,
                            parsed_args: argparse.Namespace) -> Planned:
-    """Plan moves of servers after which new servers of a flavor fit."""
+    """Plan moves of servers that make room for new servers of a flavor."""
     question = rebalance_room.read_room_request(
         client, parsed_args.flavor, parsed_args.count, parsed_args.image)
     only = parsed_args.only
@@ -301,9 +305,10 @@ class _Replan:
     def split_remaining_moves(
         self, refused: move_plan.Move, remaining: Sequence[move_plan.Move]
     ) -> tuple[list[move_plan.Move], list[move_plan.Move]]:
-        """Split a plan's remaining moves after Nova has refused one of them.
+        """Decide which moves of a plan remain after Nova has refused one.
 
-        Moves that would not be planned without the refused one are dropped.
+        The plan is made again without the refused move. Remaining moves that
+        the new plan does not contain are dropped.
 
         :param refused: move that Nova has refused.
         :param remaining: moves of the plan that have not been tried yet.
@@ -322,7 +327,7 @@ def _way(move: move_plan.Move) -> tuple[str, move_plan.Spot, move_plan.Spot]:
 def require_user_consent() -> None:
     """Ask the user on the terminal whether to make the planned moves.
 
-    :raises CommandError: when the user does not consent.
+    :raises CommandError: if the user does not agree.
     """
     if not sys.stdin.isatty():
         raise exceptions.CommandError(
@@ -349,7 +354,7 @@ def migrate_server_between_hosts(
         sleep: Callable[[float], None] = time.sleep) -> Outcome:
     """Ask Nova to live-migrate a server; wait until the migration has ended.
 
-    :param timeout: time limit of the migration in seconds.
+    :param timeout: longest time to wait, in seconds.
     """
     nodes = client.list_compute_nodes().values()
     service = next((str(node['service']['host']) for node in nodes
@@ -376,7 +381,9 @@ def migrate_server_between_hosts(
 
 def _make_migration_outcome(move: move_plan.Move,
                             record: Mapping[str, Any]) -> Outcome:
-    """Return whether an ended live migration has succeeded, or why not.
+    """Return whether a live migration that has ended was successful.
+
+    If it was not, the outcome contains the reason.
 
     :param move: the planned move.
     :param record: record of the server after the migration.

@@ -34,7 +34,8 @@ from ghsched_placement.rebalance import room
 
 
 def add_flavor_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the options of ``rebalance plan`` that make room for a flavor."""
+    """Add the options with which ``rebalance plan`` makes room for a flavor.
+    """
     parser.add_argument(
         '--for', dest='flavor', metavar='<flavor>',
         help='Show the fewest moves after which a server of this flavor (name '
@@ -67,10 +68,10 @@ class Question:
 
     def plan_moves(self, fixed: frozenset[str] = frozenset(),
                    only: str | None = None) -> tuple[Move, ...]:
-        """Plan moves of servers after which the new servers of the flavor fit.
+        """Plan moves of servers that make room for new servers of the flavor.
 
         :param fixed: UUIDs of servers that must not be moved.
-        :param only: whether servers may move only ``inside`` or only
+        :param only: whether servers may move only ``inside`` hosts or only
             ``between`` hosts; None for both.
         """
         return self._plan(fixed, only).moves
@@ -82,9 +83,9 @@ class Question:
                    for host in self.hosts) >= self.count
 
     def explain_no_moves(self, only: str | None = None) -> str:
-        """Return a sentence on why no moves make the flavor fit.
+        """Return a sentence that explains why the plan has no moves.
 
-        :param only: whether servers may move only ``inside`` or only
+        :param only: whether servers may move only ``inside`` hosts or only
             ``between`` hosts; None for both.
         """
         plan = self._plan(frozenset(), only)
@@ -111,14 +112,16 @@ class Question:
 def read_room_request(client: clients.Client, name: str, count: int,
                       image: str | None,
                       accounting: policies.Accounting = 'min') -> Question:
-    """Read the cloud in which servers are to be moved so that a flavor fits.
+    """Read all that is needed to plan moves that make room for a flavor.
+
+    These are the flavor, the hosts of the cloud and the servers that may move.
 
     :param name: name or ID of the flavor.
     :param count: number of new servers that are to fit.
     :param image: name or ID of the image; None for no image.
     :param accounting: whether Placement counts the guarantee (``min``) or the
         cap (``max``) of bandwidth.
-    :raises CommandError: when the flavor or the image is invalid.
+    :raises CommandError: if the flavor or the image is invalid.
     """
     if count < 1:
         raise exceptions.CommandError('--count must be at least 1')
@@ -158,7 +161,7 @@ class _Wishes:
     def make_guest_demand(
             self, size: flavors.Size,
             extra_specs: Mapping[str, str]) -> fitting.GuestDemand:
-        """Return the resources that a server of a flavor needs of a host."""
+        """Return the resources that a server of a flavor needs from a host."""
         policy, guest = flavors.parse_flavor_specs(size, extra_specs)
         return flavors.make_guest_demand(
             policy, guest, flavors.make_candidates_query(
@@ -168,10 +171,11 @@ class _Wishes:
 
 def _make_movable_guest(client: clients.Client, wishes: _Wishes,
                         record: Mapping[str, Any]) -> room.Running | None:
-    """Return a running server as a guest to move; None if it cannot move.
+    """Convert a running server to a guest that a plan may move.
 
-    :param wishes: computes what a server's flavor needs of a host.
+    :param wishes: computes the resources that a server of a flavor needs.
     :param record: server record of Nova's API.
+    :returns: None if the server cannot be moved.
     """
     nodes = client.get_host_numa_nodes(record['id'])
     flavor = record['flavor']

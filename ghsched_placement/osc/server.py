@@ -102,11 +102,11 @@ class ShowServerBandwidth(base.Lister):
 
 def collect_server_records(client: clients.Client, record: Mapping[str, Any],
                            warn: Any) -> Guest:
-    """Read what Placement, Nova and its host record about a server.
+    """Read the records of a server in Placement, in Nova and on its host.
 
     :param record: server record of Nova's API.
     :param warn: function that logs a warning.
-    :raises CommandError: when the server has no valid bandwidth policy.
+    :raises CommandError: if the server has no valid bandwidth policy.
     """
     nodes = client.get_host_numa_nodes(record['id'])
     server = observe.parse_server_record(record, nodes)
@@ -138,11 +138,10 @@ def _read_server_allocations(
 ) -> tuple[Mapping[int, int] | None, Mapping[int, Mapping[str, int]] | None]:
     """Return a server's allocations in Placement, by host NUMA node.
 
-    The first part of the result is the bandwidth, in percent, the second the
-    other amounts. None if Placement does not answer.
-
     :param host: name of the server's host; None if it has none.
     :param warn: function that logs a warning.
+    :returns: the percent of bandwidth, and the amounts of other resources;
+        both are None if Placement does not answer.
     """
     if host is None:
         return {}, {}
@@ -186,7 +185,8 @@ def _list_measured_rows(guest: Guest, reported: Iterable[diagnostics.GuestNode]
                         ) -> Iterator[tuple[Any, ...]]:
     """Yield a table row for each host NUMA node that a server uses.
 
-    This is for servers without a NUMA topology, whose use is only measured.
+    This is for servers without a NUMA topology. Their bandwidth is only
+    measured.
 
     :param reported: values that the host reports for the server.
     """
@@ -202,10 +202,10 @@ def _list_measured_rows(guest: Guest, reported: Iterable[diagnostics.GuestNode]
 
 def _yield_other_amounts(guest: Guest, number: int,
                          node: int | None) -> Iterator[int | None]:
-    """Yield what a guest node requests and has allocated beside bandwidth.
+    """Yield the amounts of resources of a guest NUMA node beside bandwidth.
 
-    These are bursts, L3 ways and real-time CPU: first all requested amounts,
-    then all allocated ones.
+    These are bursts, L3 cache ways and real-time CPU time. The requested
+    amounts come first, then the allocated amounts.
 
     :param number: number of the guest NUMA node.
     :param node: host NUMA node; None if unknown.
@@ -223,7 +223,10 @@ def _values(held: Bandwidth | None) -> Iterable[Any]:
 
 
 def _convert_to_megabytes(used: int | None) -> float | None:
-    """Convert bytes to megabytes (10^6 bytes); None stays None."""
+    """Convert a number of bytes to megabytes (10^6 bytes).
+
+    :returns: None if the number is None.
+    """
     return None if used is None else round(used / 1e6, 1)
 
 
@@ -275,7 +278,8 @@ class ListServers(base.Lister):
 
 
 def describe_no_servers(hosts: Sequence[observe.Observed]) -> str:
-    """Return the message that no server on given hosts uses ghsched."""
+    """Return a message for the user that no server on the hosts uses ghsched.
+    """
     if not hosts:
         return base.NO_HOSTS
     servers = sum(len(one.servers) for one in hosts)
@@ -286,11 +290,11 @@ def describe_no_servers(hosts: Sequence[observe.Observed]) -> str:
 
 def make_sorted_server_rows(seen: Iterable[observe.Observed], column: str
                             ) -> list[tuple[Any, ...]]:
-    """Return the rows of ``server list`` for the servers of some hosts.
+    """Return the sorted rows of ``server list`` for the servers of hosts.
 
     :param seen: the hosts, with their servers.
-    :param column: column to sort by, unknown values last; servers with equal
-        values are sorted by name.
+    :param column: column to sort by, with unknown values last; servers with
+        equal values are sorted by name.
     """
     place, largest = _SORTED[column]
     found = sorted(

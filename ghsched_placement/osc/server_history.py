@@ -29,8 +29,10 @@ def list_history_rows(client: clients.Client, record: Mapping[str, Any]
                       ) -> list[tuple[Any, ...]]:
     """Return table rows of the bandwidth that a server used in each minute.
 
+    There is a row for each minute of the last hours and each host NUMA node.
+
     :param record: Nova's record of the server.
-    :raises Refused: if the host of the server does not report it.
+    :raises Refused: if the server's host does not report the used bandwidth.
     """
     history = usage_history.from_diagnostics(
         client.get_diagnostics(record['id']))
@@ -43,7 +45,10 @@ def list_history_rows(client: clients.Client, record: Mapping[str, Any]
 
 
 def _make_rows(history: usage_history.History) -> Iterator[tuple[Any, ...]]:
-    """Yield a table row for each minute and host NUMA node of a server."""
+    """Yield a table row for each minute and each host NUMA node of a server.
+
+    :param history: bandwidth that the server used in each minute.
+    """
     for key, minutes in history.minutes.items():
         capacity = history.capacity.get(key.node)
         for minute in minutes:
@@ -56,7 +61,7 @@ def _make_rows(history: usage_history.History) -> Iterator[tuple[Any, ...]]:
 
 
 def format_minute(number: int) -> str:
-    """Return the begin of a minute as an ISO 8601 time of UTC.
+    """Return the start of a minute as an ISO 8601 time in UTC.
 
     :param number: minutes since 1970.
     """

@@ -34,11 +34,12 @@ def fit_column_widths(full: Sequence[int], minimum: Sequence[int],
                       available: int) -> list[int]:
     """Return column widths with which a table fits into a terminal line.
 
-    Narrow columns have their full width; the wide ones share the rest evenly.
+    Narrow columns keep their full width. The wide columns share the rest
+    evenly.
 
     :param full: width of each column if no text is wrapped.
     :param minimum: minimum width of each column.
-    :param available: total number of characters of all columns.
+    :param available: number of characters that all columns may have together.
     """
     def narrowed(limit: int) -> list[int]:
         return [max(min(wide, limit), min(wide, narrow))
@@ -77,7 +78,10 @@ class Fitted(cliff_table.TableFormatter):
 
 
 def _get_max_line_length(parsed_args: argparse.Namespace) -> int | None:
-    """Return the maximum length of a line of output; None for no limit."""
+    """Return the maximum length of a line of output.
+
+    :returns: None if there is no limit.
+    """
     if parsed_args.max_width > 0:
         return int(parsed_args.max_width)
     return utils.terminal_width() if parsed_args.fit_width else None
