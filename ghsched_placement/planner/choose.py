@@ -55,15 +55,16 @@ Choose: TypeAlias = Callable[[State, Need, Sequence[Way]], Option | None]
 
 def choose_placement_by_score(
         state: State, need: Need, placements: Sequence[Way]) -> Option | None:
-    """Return the first placement with which a guest fits a host, scored.
+    """Return the preferred placement of a guest on a host, with its score.
 
-    None if the guest does not fit. The score is that of the scheduler's
-    GhschedFragmentationWeigher: how little the guest fragments the host; a
-    higher score is better.
+    This is the first placement in which the guest fits. The score is that of
+    the scheduler's GhschedFragmentationWeigher. It is higher if the guest
+    fragments the host less.
 
     :param state: free resources of the host.
     :param need: resources that the guest needs.
     :param placements: placements that Placement allows, the preferred first.
+    :returns: None if the guest does not fit.
     """
     for way in placements:
         nodes = state.find_host_nodes(need, way)
@@ -74,14 +75,15 @@ def choose_placement_by_score(
 
 def make_gradient_chooser(
         mix: Mapping[str, int], needs: Mapping[str, Need]) -> Choose:
-    """Return a function that rates hosts as GhschedGradientWeigher does.
+    """Return a function that scores placements as GhschedGradientWeigher does.
 
-    A placement has a high score if it leaves the guests of the mix much room.
-    The function returns the best placement of a guest on a host with its
-    score, or None if the guest does not fit.
+    A placement of a guest has a high score if the free resources that it
+    leaves on the host can still be used by guests of the mix. The function
+    returns the best placement of a guest on a host with its score, or None if
+    the guest does not fit.
 
     :param mix: number of guests of each flavor in the mix, by flavor name.
-    :param needs: resources that a guest of each flavor needs, by name.
+    :param needs: resources that a guest of each flavor needs, by flavor name.
     """
     total = sum(mix.values())
     shares: dict[gradient.Kind, float] = {}
@@ -104,7 +106,7 @@ def make_gradient_chooser(
 
 
 def convert_need_for_gradient(need: Need) -> gradient.Kind:
-    """Convert what a guest needs to the input of GhschedGradientWeigher."""
+    """Convert the needs of a guest to the input of GhschedGradientWeigher."""
     devices: dict[int, int] = {}
     for (node, _name), count in need.vf_counts.items():
         devices[node] = devices.get(node, 0) + count
@@ -116,7 +118,8 @@ def convert_need_for_gradient(need: Need) -> gradient.Kind:
 
 
 def convert_state_for_gradient(state: State) -> gradient.FreeCapacity:
-    """Convert what a host has free to the input of GhschedGradientWeigher."""
+    """Convert a host's free resources to the input of GhschedGradientWeigher.
+    """
     free: dict[int, gradient.Amounts] = {}
     total: dict[int, gradient.Amounts] = {}
     places = {
@@ -142,7 +145,7 @@ def convert_state_for_gradient(state: State) -> gradient.FreeCapacity:
 
 
 def _count_devices(state: State, node: int) -> int:
-    """Return the number of VFs of a host NUMA node, free or in use."""
+    """Return how many VFs a host NUMA node has, whether free or in use."""
     found = 0
     for place, below in state.host.node_by_device_provider.items():
         provider = state.host.providers[place]

@@ -32,15 +32,15 @@ Progress = Callable[[float, str], None]
 
 
 def ignore_progress(_share: float, _what: str) -> None:
-    """Ignore a progress report; for callers that display no progress."""
+    """Ignore a progress report; used if no progress is displayed."""
 
 
 def make_step_progress(
         progress: Progress, start: float, end: float) -> Progress:
     """Return a progress callback for one step of a longer operation.
 
-    It converts the progress of the step to that of the whole operation: the
-    step goes from ``start`` to ``end``.
+    The callback converts the progress of the step, 0 to 1, to the progress of
+    the whole operation.
 
     :param progress: progress callback of the whole operation.
     :param start: progress of the whole operation, 0 to 1, when the step
@@ -81,7 +81,7 @@ def list_shared_resource_classes(
         hosts: Iterable[Host], reader: Reader) -> tuple[str, ...]:
     """Return the resource classes that hosts get from sharing providers.
 
-    Such providers, a shared disk for example, belong to no single host. The
+    A sharing provider, such as a shared disk, belongs to no single host. The
     planner leaves these classes out of its Placement queries.
     """
     known = client.get_json(reader, f'/traits?name=in:{_SHARING}')['traits']
@@ -97,7 +97,11 @@ def list_shared_resource_classes(
 
 
 def _read_provider(reader: Reader, record: Any) -> Provider | None:
-    """Read a resource provider from Placement; None if it was deleted."""
+    """Read a resource provider from Placement.
+
+    :param record: record of the provider in Placement's list of providers.
+    :returns: None if the provider has been deleted.
+    """
     path = f'/resource_providers/{record["uuid"]}'
     inventories, usages, traits = (
         client.get_json(reader, f'{path}/{what}', missing_ok=True)

@@ -96,7 +96,9 @@ class DensityPlan:
 
     @property
     def best_extra_specs(self) -> dict[str, str]:
-        """Extra specs of the best bandwidth policy that the search has found.
+        """Extra specs of the best bandwidth policy that a search has found.
+
+        The value is empty if no search was made.
         """
         return make_bandwidth_extra_specs(
             self.found.keys) if self.found else {}
@@ -105,7 +107,10 @@ class DensityPlan:
 def predict_published_test_density(machine: Machine,
                                    against: Machine | None = None,
                                    search: bool = False) -> DensityPlan:
-    """Predict how many containers run well on a machine in a published test.
+    """Predict how many containers run well on a machine in the published test.
+
+    The published test is a measurement whose results were published for some
+    machines. It has guests and containers of a fixed size.
 
     :param machine: machine with bandwidth control.
     :param against: machine without bandwidth control to compare with.
@@ -133,7 +138,7 @@ def predict_flavor_density(machine: Machine, need: Need,
         the most containers.
     :param guests_without: number of guests on the host without ghsched extra
         specs; None for the same number.
-    :raises NotPredicted: when the model does not cover the guests, or the
+    :raises NotPredicted: if the model does not cover the guests, or the
         machine cannot enforce their bandwidth policy.
     """
     workload = Workload(
@@ -150,10 +155,13 @@ def predict_flavor_density(machine: Machine, need: Need,
 
 def _explain_unpredictable(machine: Machine, workload: Workload,
                            policy: GuestPolicy) -> str | None:
-    """Return why a container density cannot be predicted; None if it can.
+    """Return why the container density on a machine cannot be predicted.
 
-    :param workload: guests, and what their containers do.
+    The density is how many containers run well on the machine.
+
+    :param workload: guests, and the load of their containers.
     :param policy: bandwidth policy of the guests.
+    :returns: None if the density can be predicted.
     """
     if not workload.nodes:
         return NO_NODES
@@ -232,10 +240,10 @@ def _list_fitted_parameters(
 
 
 def make_bandwidth_extra_specs(policy: GuestPolicy) -> dict[str, str]:
-    """Return the extra specs of a flavor that has a bandwidth policy.
+    """Return the flavor extra specs that describe a bandwidth policy.
 
-    Extra specs with the default value are omitted. The locality of VFs is
-    included, the VFs themselves are not.
+    Extra specs with the default value are omitted. How near VFs must be is
+    included, but not the VFs themselves.
     """
     found = {}
     for number, node in enumerate(policy.nodes):

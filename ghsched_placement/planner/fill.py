@@ -33,9 +33,9 @@ from ghsched_placement.planner.state import Way
 
 
 def fill_each_host(stage: Stage, need: Need, states: Sequence[State]) -> None:
-    """Place as many guests of one flavor as fit on each host.
+    """Place guests of a flavor on each host until no more fit.
 
-    :param stage: private Placement that says how a guest can be placed.
+    :param stage: private Placement, which says how a guest can be placed.
     :param need: resources that each guest needs.
     :param states: used and free resources of each host; updated in place.
     """
@@ -97,9 +97,9 @@ class _Flavor:
 
     @property
     def weighted_count(self) -> float:
-        """Number of guests placed so far, divided by the flavor's share.
+        """Number of guests placed so far, in relation to the flavor's share.
 
-        The next guest is of the flavor with the lowest value.
+        The next guest to be placed is of the flavor with the lowest value.
         """
         return (self.placed + 0.5) / self.weight
 
@@ -110,10 +110,12 @@ def fill_with_flavor_mix(
         chooses: choose.Choose = choose.choose_placement_by_score) -> Mixed:
     """Place guests of several flavors on hosts until the next one fits none.
 
-    :param stage: private Placement that says how a guest can be placed.
+    The numbers of guests are kept in the proportion of the mix.
+
+    :param stage: private Placement, which says how a guest can be placed.
     :param mix: number of guests of each flavor in the mix, by flavor name.
-    :param needs: resources that a guest of each flavor needs, by name.
-    :param states: free resources of each host; updated in place.
+    :param needs: resources that a guest of each flavor needs, by flavor name.
+    :param states: used and free resources of each host; updated in place.
     :param progress: called with the progress, 0 to 1, and a description.
     :param chooses: function that chooses and scores the placement of a guest
         on a host.
@@ -140,9 +142,10 @@ def fill_with_flavor_mix(
 def _find_best_host(flavor: _Flavor, states: Sequence[State]) -> int | None:
     """Return the index of the best host for one more guest of a flavor.
 
-    None if the guest fits no host.
+    The best host is the one with the highest score of a placement.
 
     :param states: used and free resources of each host.
+    :returns: None if the guest fits on no host.
     """
     found: tuple[float, int] | None = None
     for number, ways in flavor.ways.items():
@@ -159,8 +162,11 @@ def _refresh_candidate_hosts(stage: Stage, flavor: _Flavor,
                              states: Sequence[State]) -> bool:
     """Ask Placement again how a guest of a flavor can be placed on hosts.
 
-    Return whether the guest fits any host. Hosts with equal inventories and
-    usages are asked about only once.
+    The result is stored in the flavor. Hosts with equal inventories and usages
+    are asked about only once.
+
+    :param states: used and free resources of each host.
+    :returns: whether the guest fits on any host.
     """
     kinds: dict[object, list[int]] = {}
     for number, state in enumerate(states):
@@ -181,9 +187,9 @@ def _refresh_candidate_hosts(stage: Stage, flavor: _Flavor,
 
 
 def _get_used_fraction(states: Sequence[State]) -> float:
-    """Return how full hosts are, 0 to 1, by their scarcest resources.
+    """Return the mean of how full hosts are, 0 to 1, for the progress display.
 
-    It is the mean over all hosts, for the progress display.
+    The scarcest resource of a host decides how full the host is.
     """
     shares = []
     for state in states:

@@ -42,13 +42,13 @@ class Flavor:
 
 
 def parse_flavor_argument(text: str) -> Flavor:
-    """Parse a flavor from a command line argument.
+    """Parse a flavor that is described in a command-line argument.
 
     The form is ``NAME:vcpus=N,ram=MB[,EXTRA:SPEC=VALUE]...``. Values may
     contain commas: text after a comma that has no equals sign belongs to the
     preceding value.
 
-    :raises PlannerError: when the text does not have this form.
+    :raises PlannerError: if the text does not have this form.
     """
     name, colon, rest = text.partition(':')
     if not colon or not name.strip() or '=' in name:
@@ -73,7 +73,7 @@ def build_flavor(name: str, mapping: Mapping[str, Any]) -> Flavor:
 
     Extra specs may also be in a mapping of their own, ``extra_specs``.
 
-    :raises PlannerError: when a field is missing, unknown or not a number.
+    :raises PlannerError: if a field is missing, unknown or not a number.
     """
     left = dict(mapping)
     sizes = {key: _parse_size(name, key, left.pop(key)) for key in _SIZES
@@ -97,10 +97,12 @@ def build_flavor(name: str, mapping: Mapping[str, Any]) -> Flavor:
 
 def parse_flavor_mix(text: str, flavors: Mapping[str,
                                                  Flavor]) -> dict[str, int]:
-    """Parse ``NAME=N,NAME=N``: how many guests of each flavor a mix has.
+    """Parse the command-line argument ``NAME=N,NAME=N`` that describes a mix.
+
+    N is the number of guests of the flavor NAME in the mix.
 
     :param flavors: known flavors, by name.
-    :raises PlannerError: when a flavor is unknown or a number is invalid.
+    :raises PlannerError: if a flavor is unknown or a number is invalid.
     """
     mix: dict[str, int] = {}
     for part in text.split(','):
@@ -124,5 +126,5 @@ def _parse_size(name: str, key: str, value: Any) -> int:
 
 
 def _format_extra_spec_value(value: Any) -> str:
-    """Convert a value of a YAML file to the text of an extra spec."""
+    """Convert a value from a YAML file to the text of an extra spec."""
     return str(value).lower() if isinstance(value, bool) else str(value)

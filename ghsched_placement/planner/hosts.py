@@ -45,18 +45,21 @@ class Host:
 
     @cached_property
     def node_by_provider(self) -> dict[int, int]:
-        """Host NUMA node number by index of the NUMA node's provider."""
+        """Number of the host NUMA node for each provider of a NUMA node.
+
+        The key is the index of the resource provider.
+        """
         return {
             place: number for place, provider in enumerate(self.providers)
             if (number := _get_node_number(self.root, provider)) is not None}
 
     @cached_property
     def node_by_device_provider(self) -> dict[int, int | None]:
-        """Host NUMA node number of each device provider, such as a PF's.
+        """Number of the host NUMA node that each device provider belongs to.
 
-        The key is the index of the resource provider. The value is None if the
-        provider belongs to no NUMA node. The providers of the NUMA nodes
-        themselves are not included.
+        A device provider is, for example, a PF. The key is the index of the
+        resource provider. The value is None if the provider belongs to no NUMA
+        node.
         """
         nodes = self.node_by_provider
         return {place: nodes.get(above)
@@ -65,7 +68,7 @@ class Host:
 
     @cached_property
     def parent_by_provider(self) -> dict[int, int]:
-        """Index of the parent of each resource provider, by provider index.
+        """Index of each resource provider's parent, by index of the child.
 
         The root provider has no entry.
         """
@@ -77,10 +80,10 @@ class Host:
 
     @property
     def nearest(self) -> dict[int, int]:
-        """Nearest NUMA node with CPUs, by host NUMA node without CPUs.
+        """Nearest NUMA node with CPUs of each host NUMA node without CPUs.
 
-        In Placement, the provider of the node without CPUs is below that of
-        the nearest node with CPUs.
+        In Placement, the provider of a node without CPUs is below the provider
+        of the nearest node with CPUs.
         """
         nodes = self.node_by_provider
         return {node: nodes[above] for place, node in nodes.items()
@@ -93,7 +96,7 @@ class Host:
 
     def make_candidates_host(
             self, get_uuid: Callable[[int], str]) -> candidates.Host:
-        """Convert the host to the form in which candidates are ranked.
+        """Convert the host to the input for ranking allocation candidates.
 
         The form has the NUMA node and socket of each provider.
 
@@ -110,8 +113,8 @@ class Host:
     def make_comparison_key(self) -> Any:
         """Return a key that is equal for hosts with equal resources.
 
-        Inventories, usages and traits of the providers are compared, not
-        names.
+        The key contains inventories, usages and traits of the providers, but
+        no names.
         """
         return self.cells, _make_provider_key(self, self.root)
 
@@ -129,7 +132,10 @@ class Group:
 
 
 def group_equal_hosts(hosts: Iterable[Host]) -> tuple[Group, ...]:
-    """Group the hosts that have equal inventories and usages."""
+    """Group the hosts whose resources and usages are equal.
+
+    The planner needs to examine only one host of each group.
+    """
     groups: dict[Any, list[Host]] = {}
     for host in hosts:
         groups.setdefault(host.make_comparison_key(), []).append(host)

@@ -31,10 +31,11 @@ from ghsched_placement import tree
 def list_shortages(state: State, need: Need) -> tuple[Lack, ...]:
     """Return the reasons why one more guest does not fit on a host.
 
-    Host NUMA nodes are not examined if the host as a whole lacks a resource or
-    a trait.
+    If the host as a whole lacks a resource or a trait, its NUMA nodes are not
+    examined.
 
     :param state: used and free resources of the host.
+    :param need: resources that the guest needs.
     """
     missing = tuple(_yield_trait_lacks(state, need)) or tuple(
         yield_host_shortages(state, need))
@@ -55,7 +56,7 @@ def _yield_trait_lacks(state: State, need: Need) -> Iterator[Lack]:
 
 
 def yield_host_shortages(state: State, need: Need) -> Iterator[Lack]:
-    """Yield each resource of which a host as a whole has too little."""
+    """Yield each resource of which a whole host has too little for a guest."""
     needed = []
     for name, amount in need.root_amounts.items():
         most = (int(state.get_inventory_record((0, name))['max_unit'])
@@ -82,10 +83,12 @@ def _list_nodes(state: State) -> list[int]:
 
 
 def list_node_shortages(state: State, need: Need, node: int) -> list[Lack]:
-    """Return the reasons why a host NUMA node can take no guest NUMA node.
+    """Return the reasons why no guest NUMA node fits on a host NUMA node.
 
-    They are those of the guest node that lacks fewest resources. Empty if each
-    guest node would fit.
+    The reasons are those for the guest node that lacks the fewest resources.
+
+    :param node: number of the host NUMA node.
+    :returns: empty if each guest node fits.
     """
     found = [list_guest_node_shortages(state, need, guest_node, node)
              for guest_node in range(len(need.guest.cells))]
@@ -94,7 +97,11 @@ def list_node_shortages(state: State, need: Need, node: int) -> list[Lack]:
 
 def list_guest_node_shortages(state: State, need: Need, guest_node: int,
                               node: int) -> list[Lack]:
-    """Return what a host NUMA node has too little of for a guest NUMA node."""
+    """Return what a host NUMA node has too little of for a guest NUMA node.
+
+    :param guest_node: number of the guest NUMA node.
+    :param node: number of the host NUMA node.
+    """
     needed: list[tuple[str, int, int, int | None]] = [
         (lack.WORDS[name], amount, get_free_amount(state, node, name),
          _get_max_unit(state, node, name))
@@ -125,10 +132,12 @@ def get_free_amount(state: State, node: int, resource_class: str) -> int:
 
 def _get_max_unit(
         state: State, node: int, resource_class: str) -> int | None:
-    """Return the largest amount one allocation can take of a host node.
+    """Return the largest amount that one allocation can get from a host node.
 
-    It is the largest ``max_unit`` of the resource class; None if the host node
-    has no such inventory.
+    This is the largest ``max_unit`` of the inventories of the resource class.
+
+    :param node: number of the host NUMA node.
+    :returns: None if the host node has no inventory of the resource class.
     """
     return max(
         (int(state.get_inventory_record((place, resource_class))['max_unit'])
@@ -148,14 +157,14 @@ def count_free_vfs(state: State, node: int, resource_class: str) -> int:
 
 
 def count_unused_nodes(state: State) -> int:
-    """Return how many NUMA nodes of a host no guest uses."""
+    """Return the number of NUMA nodes of a host that no guest uses."""
     return sum(node.is_whole for node in state.list_nodes_for_scoring())
 
 
 def count_guests_without_numa_limits(state: State, need: Need) -> int:
-    """Return how many guests would fit if a host had a single NUMA node.
+    """Return how many guests would fit if a host had only a single NUMA node.
 
-    The difference to the real number of guests is lost to fragmentation.
+    The number of guests that really fit is lower if the host is fragmented.
 
     :param state: used and free resources of the host.
     """
@@ -176,7 +185,10 @@ def count_guests_without_numa_limits(state: State, need: Need) -> int:
 
 
 def _sum_guest_resources(need: Need) -> Counter[str]:
-    """Return the amounts that a guest needs of all its host NUMA nodes."""
+    """Return what a guest needs of all host NUMA nodes together.
+
+    :returns: amount by resource class.
+    """
     found: Counter[str] = Counter()
     for amounts in need.node_amounts.values():
         found.update(amounts)
@@ -205,7 +217,7 @@ class Use:
 
 def list_inventory_usage(
         state: State, aliases: dict[str, str]) -> tuple[Use, ...]:
-    """Return used and total amount of each inventory of a host.
+    """Return the used and total amount of each inventory of a host.
 
     :param state: used and free resources of the host.
     :param aliases: resource class of the VFs, by PCI alias.

@@ -63,16 +63,18 @@ class _Change:
 def count_additional_guests(
         stage: Stage, need: Need, states: Sequence[State],
         progress: Progress = ignore_progress) -> list[tuple[More, ...]]:
-    """Return how many more guests fit on full hosts with one more unit.
+    """Return how many more guests would fit on full hosts with more resources.
 
-    For each host, one inventory at a time gets more: one VF of a PF, for
-    example, or 10 percent of the bandwidth of a NUMA node.
+    The planner shows with this which resource to add. It adds one unit to one
+    inventory of a host at a time, for example one VF, or 10 percent of the
+    bandwidth of a NUMA node, and counts the guests again.
 
-    :param stage: private Placement that says how a guest can be placed.
+    :param stage: private Placement, which says how a guest can be placed.
     :param need: resources that each of these guests needs.
     :param states: hosts that are already full of guests.
     :param progress: called with the progress, 0 to 1, and a description.
-    :returns: for each host, the number of guests that each added unit brings.
+    :returns: for each host, the added units and how many more guests each
+        allows.
     """
     changes = [list(_list_changes(state, need)) for state in states]
     gains: dict[tuple[int, int], int] = {}

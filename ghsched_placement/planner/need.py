@@ -69,12 +69,12 @@ class Need:
 
     def make_nova_query(self, locality: str,
                         sizes: vfs.Sizes) -> list[tuple[str, str]]:
-        """Return nova-scheduler's allocation candidates query for a guest.
+        """Return the Placement query that Nova would send for a guest.
 
-        Request IDs differ from those of Nova, which are random.
+        The IDs of the VF requests are not those of Nova, which are random.
 
         :param locality: how near the VFs must be to the guest's NUMA nodes.
-        :param sizes: division of the VFs among PFs.
+        :param sizes: how the VFs are divided among PFs.
         """
         flavor = query.Flavor(
             vcpus=self.guest.shared, pcpus=self.guest.pcpus,
@@ -85,13 +85,14 @@ class Need:
 
     def make_planner_query(self, locality: str,
                            sizes: vfs.Sizes) -> list[tuple[str, str]]:
-        """Return the planner's allocation candidates query for a guest.
+        """Return the Placement query with which the planner places a guest.
 
-        It is that of nova-scheduler without the limit on the number of
-        results, and without resource classes that the planner leaves out.
+        Unlike nova-scheduler's query, this query finds all allocation
+        candidates. It leaves out resource classes that the planner does not
+        count.
 
         :param locality: how near the VFs must be to the guest's NUMA nodes.
-        :param sizes: division of the VFs among PFs.
+        :param sizes: how the VFs are divided among PFs.
         """
         return [(name, self._drop_excluded_classes(name, value)) for name,
                 value
@@ -99,13 +100,13 @@ class Need:
 
     def make_ghsched_request(
             self, locality: str, sizes: vfs.Sizes) -> request.Request:
-        """Return the request groups and traits that ghsched adds for a guest.
+        """Return what ghsched adds to Nova's Placement query for a guest.
 
-        They are added to nova-scheduler's Placement query, for the bandwidth
-        policy and the VFs of the guest.
+        These are request groups and traits for the guest's bandwidth policy
+        and VFs.
 
         :param locality: how near the VFs must be to the guest's NUMA nodes.
-        :param sizes: division of the VFs among PFs.
+        :param sizes: how the VFs are divided among PFs.
         """
         return request.build_request(self.policy, self.accounting,
                                      self.list_vf_devices(sizes), locality)
@@ -120,10 +121,10 @@ class Need:
             self, find_pfs: Callable[[], Mapping[str, Sequence[vfs.Pf]]],
             report_skipped: Callable[[vfs.Sizes], None] = lambda _sizes: None,
     ) -> Iterator[tuple[str, vfs.Sizes]]:
-        """Yield the ways to request a guest's VFs of Placement, best first.
+        """Yield the ways to request a guest's VFs from Placement, best first.
 
-        A way is how near the VFs must be to the guest's NUMA nodes (locality),
-        and how they are divided among PFs.
+        Each way says how near the VFs must be to the guest's NUMA nodes
+        (locality), and how the VFs are divided among PFs (sizes).
 
         :param find_pfs: function that returns the PFs of each PCI alias.
         :param report_skipped: called for each way that is skipped because
@@ -143,9 +144,9 @@ class Need:
             for need in self.policy.vfs]
 
     def make_ranking_criteria(self, locality: str) -> candidates.Wanted:
-        """Return by what to rank the allocation candidates of a guest.
+        """Return the criteria that rank the allocation candidates of a guest.
 
-        They are the request groups that decide the guest's host NUMA nodes.
+        They name the request groups that decide the guest's host NUMA nodes.
 
         :param locality: how near the VFs must be to the guest's NUMA nodes.
         """
@@ -158,8 +159,7 @@ class Need:
             is_nearest_near=self.policy.device_numa == keys.PREFERRED)
 
     def _make_vf_request_id(self, need: Vfs) -> str:
-        """Return an ID for a VF request that is unique in a Placement query.
-        """
+        """Return an ID for a VF request, unique within the Placement query."""
         every = list(dict.fromkeys(one.alias for one in self.policy.vfs))
         letters = re.sub('[^A-Za-z0-9]', '_', need.alias)[:_LETTERS]
         return f'vfs{every.index(need.alias)}-{letters}-node{need.guest_node}'
@@ -178,17 +178,16 @@ class Need:
             self, node_pools: frozenset[str]) -> list[DeviceNeed]:
         """Convert the guest's VFs to the input of the fragmentation score.
 
-        :param node_pools: names of the pools of PCI devices on the host's NUMA
-            nodes.
+        :param node_pools: names of the host's pools of free VFs.
         """
         total = sum(self.vf_counts.values())
         return [DeviceNeed(total, node_pools)] if total else []
 
     @property
     def root_amounts(self) -> dict[str, int]:
-        """Amounts that a guest needs of the compute node's root provider.
+        """Amounts that a guest needs from the compute node's root provider.
 
-        They are by resource class.
+        The amounts are by resource class.
         """
         asked = dict(self.make_planner_query('any', {})).get('resources', '')
         return {name: int(amount) for name, _, amount
@@ -197,16 +196,15 @@ class Need:
 
     @property
     def node_amounts(self) -> dict[int, dict[str, int]]:
-        """Amounts that a guest needs of host NUMA nodes, VFs left out.
+        """Amounts that a guest needs from host NUMA nodes, without its VFs.
 
-        They are by guest NUMA node and resource class.
+        The amounts are by guest NUMA node and resource class.
         """
         return self.policy.get_resources_by_node(self.accounting)
 
     @property
     def bandwidth(self) -> dict[int, int]:
-        """Percent of memory bandwidth that a guest needs, by guest NUMA node.
-        """
+        """Percent of a host node's bandwidth that each guest node needs."""
         return self.policy.get_bandwidth_by_node(self.accounting)
 
 
@@ -214,7 +212,7 @@ def build_flavor_need(flavor: Flavor, accounting: Accounting = 'min',
                       aliases: Aliases | None = None,
                       excluded_classes: Sequence[str] = (),
                       needs_owner_trait: bool = True) -> Need:
-    """Return the resources that a guest of a flavor needs of a host.
+    """Return the resources that a guest of a flavor needs from a host.
 
     If the scheduler chooses the number of guest NUMA nodes, one is assumed.
 
@@ -225,8 +223,8 @@ def build_flavor_need(flavor: Flavor, accounting: Accounting = 'min',
         queries.
     :param needs_owner_trait: whether nova-scheduler requires the trait
         OWNER_NOVA.
-    :raises PlannerError: when Nova or ghsched would refuse the flavor, or when
-        the resource class of a PCI alias is unknown.
+    :raises PlannerError: if Nova or ghsched would refuse the flavor, or if the
+        resource class of a PCI alias is unknown.
     """
     if auto_nodes.is_node_count_undecided(flavor.extra_specs):
         flavor = replace(flavor, extra_specs=auto_nodes.set_node_count(

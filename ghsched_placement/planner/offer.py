@@ -39,15 +39,15 @@ _MOST_OFFERS = 10000
 def list_host_placements(
         state: State, need: Need, locality: str, sizes: vfs.Sizes,
         has_room: candidates.HasRoom) -> list[candidates.Placed]:
-    """Return the ways to place a guest on a host, the scheduler's first.
+    """Return the ways to place a guest on a host, in the scheduler's order.
 
-    They are found without Placement. Resources of the root provider, which
-    belong to no NUMA node, are not examined.
+    The ways are computed without Placement. Resources of the root provider,
+    which belong to no NUMA node, are not checked.
 
     :param state: used and free resources of the host.
     :param need: resources that the guest needs.
     :param locality: how near the VFs must be to the guest's NUMA nodes.
-    :param sizes: division of the VFs among PFs.
+    :param sizes: how the VFs are divided among PFs.
     :param has_room: function that returns whether a host NUMA node has enough
         free CPUs and memory for a guest NUMA node.
     """
@@ -74,10 +74,7 @@ def list_host_placements(
 
 
 def list_pfs_by_alias(state: State, need: Need) -> dict[str, list[vfs.Pf]]:
-    """Return the PFs of a host that have VFs of a flavor's PCI aliases.
-
-    They are by PCI alias.
-    """
+    """Return the PFs of a host whose VFs a flavor can get, by PCI alias."""
     host = state.host
     return {alias: [
         vfs.Pf(host.root.uuid, _get_place(host, place),
@@ -88,9 +85,9 @@ def list_pfs_by_alias(state: State, need: Need) -> dict[str, list[vfs.Pf]]:
 
 
 def _get_place(host: hosts.Host, place: int) -> str:
-    """Return the UUID of the NUMA node's provider that a PF is below.
+    """Return the UUID of the NUMA node provider that a PF is below.
 
-    For a PF of a node without CPUs it is the nearest node with CPUs.
+    For a PF of a node without CPUs this is the nearest node with CPUs.
 
     :param place: index of the PF's provider.
     """
@@ -120,7 +117,7 @@ class _Offers:
                         for suffix, group in self._groups.items()}
 
     def yield_provider_assignments(self) -> Iterator[dict[str, int]]:
-        """Yield each way to give all request groups a resource provider.
+        """Yield each way to assign a resource provider to every request group.
 
         A way has the index of the provider by suffix of the request group.
         """
@@ -144,9 +141,9 @@ class _Offers:
                         rest, {**chosen, suffix: place})
 
     def _list_suitable_providers(self, group: requests.Group) -> list[int]:
-        """Return the providers that satisfy a request group by itself.
+        """Return the indices of the providers that can serve a request group.
 
-        They are indices; other groups of the request are not considered.
+        Other groups of the request are not considered.
         """
         host, state = self._state.host, self._state
         return [place for place, provider in enumerate(host.providers)
@@ -175,7 +172,7 @@ class _Offers:
             for name in self._groups[suffix].resources)
 
     def _yield_provider_and_ancestors(self, index: int) -> Iterator[int]:
-        """Yield the index of a provider, of its parent, and so on to the root.
+        """Yield the indices of a provider and its ancestors, up to the root.
         """
         found: int | None = index
         while found is not None:

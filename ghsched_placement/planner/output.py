@@ -73,7 +73,10 @@ MOST_KINDS = 12
 
 
 def render_plan_as_json(plan: Plan, densities: Sequence[DensityPlan]) -> str:
-    """Render a capacity plan and its container densities as JSON."""
+    """Render a capacity plan with its container densities as JSON.
+
+    :param densities: predictions of how many containers run well on machines.
+    """
     return json.dumps({
         'hosts': plan.hosts, 'kinds': plan.kinds, 'notes': list(plan.notes),
         'flavors': [{'flavor': flavor.flavor.name, 'guests': flavor.guests,
@@ -127,7 +130,10 @@ def _make_density_object(plan: DensityPlan) -> dict[str, Any]:
 
 
 def render_plan_as_text(plan: Plan, densities: Sequence[DensityPlan]) -> str:
-    """Render a capacity plan and its container densities as text."""
+    """Render a capacity plan with its container densities as text tables.
+
+    :param densities: predictions of how many containers run well on machines.
+    """
     told = {one.fitted: one for one in reversed(densities)}
     return '\n\n'.join([*_yield_plan_sections(plan), *(
         part for one in densities
@@ -174,8 +180,7 @@ def _render_host_table(hosts: Sequence[HostPlan]) -> str:
 
 
 def _format_guest_numbers(host: HostPlan) -> str:
-    """Format the number of guests on a host, by flavor if flavors are mixed.
-    """
+    """Return the number of guests on a host as text, by flavor for a mix."""
     if host.pooled is not None or not host.by_flavor:
         return str(host.guests)
     return ' + '.join(f'{count} {name}'
@@ -183,7 +188,11 @@ def _format_guest_numbers(host: HostPlan) -> str:
 
 
 def _render_additional_guests(hosts: Sequence[HostPlan]) -> str:
-    """Render a table of how many more guests an added resource unit brings."""
+    """Render a table of how many more guests fit if a host has more resources.
+
+    :param hosts: plans of the hosts, with the result for one more unit of each
+        resource.
+    """
     alike: dict[tuple[str, str, int], list[int | None]] = {}
     for host in hosts:
         for one in host.more:
@@ -214,9 +223,9 @@ def _format_names(names: Sequence[str]) -> str:
 
 
 def _format_shortages(lacks: Sequence[Lack]) -> Iterator[str]:
-    """Format the resources that hosts are short of, a line for each.
+    """Yield a line of text for each resource that hosts have too little of.
 
-    Each line begins with the host NUMA nodes that lack the resource.
+    The line begins with the host NUMA nodes that lack the resource.
     """
     alike: dict[str, list[int | None]] = {}
     for one in lacks:
@@ -237,8 +246,8 @@ def _yield_density_sections(plan: DensityPlan,
     A density is how many containers run well on a machine.
 
     :param plan: the prediction for one flavor and machine.
-    :param first: prediction with the same fitted model parameters that is
-        shown first; only that one lists them in full.
+    :param first: the first prediction in the output with the same fitted model
+        parameters; only its sections list the parameters.
     """
     report = plan.report
     yield (f'Density of {plan.subject} on {report.machine} (simulated)\n'
@@ -272,11 +281,13 @@ def _yield_density_sections(plan: DensityPlan,
 
 
 def _render_fitted_parameters(plan: DensityPlan, first: DensityPlan) -> str:
-    """Render the model parameters that a density prediction has fitted.
+    """Render the fitted parameters of the model that predicts a density.
+
+    A list of parameters that several predictions share is shown only once.
 
     :param plan: the prediction.
-    :param first: prediction with the same fitted parameters that is shown
-        first; only that one lists them, the others name it.
+    :param first: the first prediction in the output with the same parameters;
+        if it is another one, the text refers to its list.
     """
     if plan is not first:
         names = ', '.join(f'{one.name} of {machine}'

@@ -162,16 +162,18 @@ def plan_cloud_capacity(
         placement: PrivatePlacement | None = None,
         unavailable: Mapping[str, str] | None = None,
         rooms: Mapping[str, tuple[NodeCapacity, ...]] | None = None) -> Plan:
-    """Plan how many more guests of each flavor fit into a cloud.
+    """Compute how many more guests of each flavor fit into a cloud.
 
     :param client: client of the cloud's Placement API; only read requests are
         sent.
-    :param mix: number of guests of each flavor in a mix, by flavor name.
+    :param mix: number of guests of each flavor in a mix, by flavor name; None
+        for no mix.
     :param progress: called with the progress, 0 to 1, and a description.
-    :param placement: private Placement to use; None starts a new one.
+    :param placement: private Placement, in which the guests are placed; None
+        to start a new one.
     :param unavailable: reason why a host is left out, by compute node UUID.
-    :param rooms: CPUs and memory by NUMA node, by compute node UUID.
-    :raises PlannerError: when a flavor cannot be scheduled, or Placement does
+    :param rooms: free CPUs and memory by NUMA node, by compute node UUID.
+    :raises PlannerError: if a flavor cannot be scheduled, or Placement does
         not answer.
     """
     settings = settings or Settings()
@@ -200,13 +202,12 @@ def plan_host_capacity(hosts: Sequence[Host], flavors: Sequence[Flavor],
                        settings: Settings | None = None,
                        progress: Progress = cloud.ignore_progress,
                        placement: PrivatePlacement | None = None) -> Plan:
-    """Plan how many guests of each flavor fit on given hosts.
+    """Compute how many guests of each flavor fit on given hosts.
 
-    :param hosts: hosts, such as those read from host files.
     :param mix: number of guests of each flavor in a mix, by flavor name.
     :param progress: called with the progress, 0 to 1, and a description.
-    :raises PlannerError: when a flavor cannot be scheduled, or no host is
-        given.
+    :param placement: private Placement to place guests in; None starts one.
+    :raises PlannerError: if a flavor cannot be scheduled, or no host is given.
     """
     settings = settings or Settings()
     found = _build_needs(flavors, settings, all(

@@ -48,10 +48,11 @@ _Part = tuple[float, Callable[[Any], None]]
 
 def draw_plan(plan: Plan, densities: Sequence[DensityPlan],
               file_format: str = 'svg') -> bytes:
-    """Draw a capacity plan as a picture; return the content of the image file.
+    """Draw a capacity plan; return the content of the picture file.
 
-    :param file_format: file format, one of FORMATS.
-    :raises PlannerError: when matplotlib is not installed.
+    :param densities: predictions of how many containers run well on machines.
+    :param file_format: format of the file, one of FORMATS.
+    :raises PlannerError: if matplotlib is not installed.
     """
     try:
         import matplotlib
@@ -100,9 +101,10 @@ def _list_charts(plan: Plan, densities: Sequence[DensityPlan]) -> list[_Part]:
 
 
 def _is_inventory_shown(use: Use) -> bool:
-    """Return whether a plan's picture shows the usage of an inventory.
+    """Return whether the picture of a plan shows the usage of an inventory.
 
-    Inventories of NUMA nodes are always shown, others if guests use them.
+    Inventories of NUMA nodes are always shown. Other inventories are shown if
+    guests use them.
     """
     return use.node is not None or bool(use.planned)
 
@@ -117,7 +119,7 @@ def _draw_guest_chart(axes: Any, title: str,
 
 
 def _draw_inventory_chart(axes: Any, title: str, uses: Sequence[Use]) -> None:
-    """Draw a bar chart of how full each inventory of a host is."""
+    """Draw a bar chart of the used part of each inventory of a host."""
     rows = range(len(uses))
     totals = [max(use.capacity, use.before + use.planned) or 1 for use in uses]
     free = [max(0, use.capacity - use.before - use.planned) for use in uses]
@@ -174,7 +176,7 @@ def _draw_latency_chart(axes: Any, plan: DensityPlan) -> None:
 
 
 def _format_legend(curve: Curve) -> str:
-    """Return the legend of one line in a chart of predicted latency."""
+    """Return the legend text of one line in a chart of predicted latency."""
     return (f'{SCENARIOS[curve.scenario]}: density {curve.density}'
             + ('' if curve.first_failing else
                ', and there is room for no more'))

@@ -71,9 +71,9 @@ class Predicted:
 
 def reject_duplicate_machine_names(
         targets: Iterable[Target], against: Machine | None) -> None:
-    """Refuse to compare two different machines that have the same name.
+    """Raise PlannerError if two different machines have the same name.
 
-    :param targets: machines that are predicted.
+    :param targets: machines for which densities are predicted.
     :param against: machine to compare the others with; None for none.
     """
     for target in targets:
@@ -89,9 +89,10 @@ def predict_container_densities(
         placement: PrivatePlacement, against: Machine | None = None,
         search: bool = False, progress: Progress = cloud.ignore_progress,
 ) -> Predicted:
-    """Predict how many containers run well on machines, by flavor.
+    """Predict how many containers run well on machines, for each flavor.
 
-    The published test is predicted as well.
+    Densities in the published test, with its fixed guests, are predicted as
+    well.
 
     :param plan: capacity plan of the same flavors, in the same order.
     :param targets: machines to predict for.
@@ -101,7 +102,7 @@ def predict_container_densities(
     :param search: whether to search for the bandwidth extra specs that allow
         the most containers.
     :param progress: called with the progress, 0 to 1, and a description.
-    :raises PlannerError: when the private Placement fails.
+    :raises PlannerError: if the private Placement fails.
     """
     asked = [_Asked(plan, target, flavors, settings,
                     None if target.machine == against else against,
@@ -130,7 +131,9 @@ class _Asked:
 
     def yield_density_predictions(
             self, progress: Progress) -> Iterator[DensityPlan | str]:
-        """Yield each prediction of how many containers run well, or why none.
+        """Yield predictions of how many containers run well on the machine.
+
+        A reason is yielded instead of a prediction that is not possible.
 
         :param progress: called with the progress, 0 to 1, and a description.
         """
@@ -178,9 +181,9 @@ class _Asked:
         return self._plan_guests(need.flavor, need)
 
     def _count_guests_without_ghsched(self, need: needs.Need) -> int | None:
-        """Return how many guests of a flavor fit without its ghsched limits.
+        """Return how many guests fit if they have no bandwidth extra specs.
 
-        None if the flavor has no bandwidth extra specs.
+        :returns: None if the flavor has no such extra specs.
         """
         if not any(key.startswith(_SEARCHED)
                    for key in need.flavor.extra_specs):
@@ -191,8 +194,8 @@ class _Asked:
             self, need: needs.Need, extra_specs: Mapping[str, str]) -> int:
         """Return how many guests fit on an empty host with other extra specs.
 
-        :param extra_specs: ghsched extra specs that replace those of the
-            flavor.
+        :param extra_specs: extra specs that replace the flavor's bandwidth
+            extra specs.
         """
         specs = {key: value for key, value in need.flavor.extra_specs.items()
                  if not key.startswith(_SEARCHED)}

@@ -89,8 +89,9 @@ class PrivatePlacement:
                                                             Any]]) -> None:
         """Replace all resource providers in the planner's private Placement.
 
-        Standard resource classes and traits that are unknown to this Placement
-        release are left out.
+        The private Placement is a Placement service in a process of its own.
+        Standard resource classes and traits that its release does not know are
+        left out.
         """
         for provider in providers:
             self.create_classes_and_traits(

@@ -52,7 +52,7 @@ class Stage:
         """Load hosts and their guests into the planner's private Placement.
 
         :param states: used and free resources of each host.
-        :raises PlannerError: when Placement refuses the allocations.
+        :raises PlannerError: if Placement refuses the allocations.
         """
         self._states, self._where = states, {}
         providers = [one for number, state in enumerate(states)
@@ -61,9 +61,9 @@ class Stage:
         self.write_new_allocations()
 
     def write_new_allocations(self) -> None:
-        """Write allocations of guests placed since the last call to Placement.
+        """Write the allocations of guests that Placement does not have yet.
 
-        :raises PlannerError: when Placement refuses the allocations.
+        :raises PlannerError: if Placement refuses the allocations.
         """
         claims = _make_allocations_body(self._states)
         if claims:
@@ -93,14 +93,14 @@ class Stage:
 
     def list_placements(self, need: Need, locality: str,
                         sizes: vfs.Sizes) -> list[list[Way]]:
-        """Return how one more guest can be placed on each host.
+        """Return the ways to place one more guest on each host.
 
-        The result has one list per host, best first, in the order of
-        ``GhschedNUMATopologyFilter``.
+        The result has one list for each host, in the order in which
+        ``GhschedNUMATopologyFilter`` prefers the ways.
 
         :param need: resources that the guest needs.
         :param locality: how near the VFs must be to the guest's NUMA nodes.
-        :param sizes: division of the VFs among PFs.
+        :param sizes: how the VFs are divided among PFs.
         """
         answer = self._query_placement(
             need.make_planner_query(locality, sizes))
@@ -140,7 +140,8 @@ class Stage:
             lambda place: _make_uuid(number, place))
 
     def list_pfs_for_flavor(self, need: Need) -> dict[str, list[vfs.Pf]]:
-        """Return the PFs with free VFs for a flavor's guests, by PCI alias."""
+        """Return the PFs with free VFs for guests of a flavor, by PCI alias.
+        """
         found: dict[str, list[vfs.Pf]] = {}
         for wish, item in zip(need.policy.vfs, need.list_vf_devices({}),
                               strict=True):
@@ -160,7 +161,7 @@ class Stage:
 
 def _list_classes_and_traits(
         query: Sequence[tuple[str, str]]) -> tuple[list[str], list[str]]:
-    """Return the resource classes and traits that a Placement query names."""
+    """Return the resource classes and the traits in a Placement query."""
     classes, traits = [], []
     for key, value in query:
         words = [word for word in value.split(',') if word]
@@ -176,7 +177,7 @@ def _make_uuid(number: int, place: int) -> str:
 
 
 def _make_allocations_body(states: Sequence[State]) -> dict[str, Any]:
-    """Return the POST /allocations body for guests placed since the last.
+    """Return the POST /allocations body for guests that are not yet written.
 
     Guests are merged into as few consumers as ``max_unit`` allows, because
     Placement needs milliseconds for each consumer.

@@ -80,7 +80,7 @@ class State:
     def copy_with_added_units(self, more: Mapping[Slot, int]) -> 'State':
         """Return a copy of the host's state with larger inventories.
 
-        :param more: number of units to add, by inventory.
+        :param more: number of units to add to each inventory.
         """
         other = State(self.host, more)
         other.by_flavor = dict(self.by_flavor)
@@ -91,12 +91,13 @@ class State:
         return other
 
     def make_comparison_key(self) -> Any:
-        """Return a key that is equal for states with equal usage of a host."""
+        """Return a key that is equal for equal usages of a host's resources.
+        """
         return (frozenset(self.taken.items()),
                 frozenset(self._rooms.values()))
 
     def get_inventory_record(self, slot: Slot) -> tree.Inventory:
-        """Return an inventory as in Placement, with the units that were added.
+        """Return an inventory record as in Placement, with the added units.
 
         :param slot: index of the provider, and resource class.
         """
@@ -106,7 +107,7 @@ class State:
                 'max_unit': record['max_unit'] + more} if more else record
 
     def get_free_amount(self, slot: Slot) -> int:
-        """Return how much of an inventory is free; 0 if it does not exist.
+        """Return the free amount of an inventory; 0 if it does not exist.
 
         :param slot: index of the provider, and resource class.
         """
@@ -114,11 +115,15 @@ class State:
 
     def find_host_nodes(self, need: Need,
                         placement: Way) -> tuple[int, ...] | None:
-        """Return the host nodes of one more guest; None if it does not fit.
+        """Return the host NUMA nodes on which one more guest would run.
+
+        If the placement leaves the host nodes to Nova, the nodes that Nova is
+        likely to choose are returned.
 
         :param need: resources that the guest needs.
-        :param placement: what the guest would allocate, and on which host
-            nodes.
+        :param placement: a possible way to place the guest: the allocated
+            amounts and the host nodes.
+        :returns: None if the guest does not fit.
         """
         if any(amount > self.get_free_amount(slot) for slot,
                amount in placement.takes):
@@ -137,7 +142,7 @@ class State:
 
     def place_guest(
             self, need: Need, way: Way, nodes: tuple[int, ...]) -> None:
-        """Count the resources of one more guest as used.
+        """Add a guest to the host: count the resources of the guest as used.
 
         :param need: resources that the guest needs.
         :param way: amounts that the guest allocates.
@@ -160,21 +165,20 @@ class State:
 
     def find_shortages(self, node: int, part: GuestNode,
                        page_size: PageSize = None) -> list[Shortage]:
-        """Return what a host node has too little of for a guest node.
-
-        CPUs and memory are checked.
+        """Return how much CPU and memory a host node lacks for a guest node.
 
         :param node: number of the host NUMA node.
-        :param part: CPUs and memory of the guest NUMA node.
+        :param part: CPUs and memory that the guest NUMA node needs.
         :param page_size: memory page size that the guest asks for.
+        :returns: empty if the guest node fits.
         """
         room = self._rooms.get(node)
         return [] if room is None else room.find_shortages(part, page_size)
 
     def list_nodes_for_scoring(self) -> list[HostNode]:
-        """Convert the host's NUMA nodes for the fragmentation score.
+        """Convert the host's NUMA nodes to input of the fragmentation score.
 
-        For a host whose CPUs and memory are unknown, free bandwidth is used in
+        If the host's CPUs and memory are unknown, free bandwidth takes the
         place of free CPUs.
         """
         devices = self._count_free_devices()
@@ -194,10 +198,10 @@ class State:
         return found
 
     def _count_floating_vcpus(self) -> int:
-        """Return how many vCPUs of guests without NUMA topology a node has.
+        """Return a node's part of the vCPUs of guests without a NUMA topology.
 
-        These vCPUs float over all NUMA nodes of the host; each node has an
-        equal part.
+        These vCPUs may run on all NUMA nodes of the host. Each node is assumed
+        to have an equal part of them.
         """
         placed = sum(self._rooms[cell.node].vcpus_used - cell.vcpus_used
                      for cell in self.host.cells)
@@ -212,7 +216,9 @@ class State:
             stock.capacity if stock else 0, self.get_free_amount(slot)))
 
     def _count_free_devices(self) -> dict[int, dict[str, int]]:
-        """Return the number of free PCI devices, by host NUMA node and class.
+        """Return the number of free PCI devices of each host NUMA node.
+
+        :returns: number by node, and by provider and resource class.
         """
         found: dict[int, dict[str, int]] = {}
         for place, node in self.host.node_by_device_provider.items():

@@ -82,7 +82,9 @@ class Application:
 
     def send_request(self, method: str, path: str, body: Any = None,
                      microversion: str = 'latest') -> tuple[int, str]:
-        """Call Placement's WSGI application; return the HTTP status and body.
+        """Send a request to Placement's WSGI application.
+
+        :returns: HTTP status and body of the response.
         """
         self._app = self._app or deploy.loadapp(self._config)
         request = webob.Request.blank(path, method=method, headers={
@@ -98,8 +100,9 @@ class Application:
                                                             Any]]) -> None:
         """Replace all resource providers in the database of Placement.
 
-        They are written directly to the database, because each takes 20 ms
-        through the API. Their resource classes and traits must exist.
+        The providers are written directly to the database, because each would
+        take 20 ms through the API. Their resource classes and traits must
+        exist.
 
         :param providers: providers, parents before children, with ``uuid``,
             ``name``, ``parent`` (UUID or None), ``inventories`` as in the API,
@@ -129,8 +132,8 @@ def _make_database_rows(
         traits: Mapping[str, int]) -> dict[Any, list[dict[str, Any]]]:
     """Convert resource providers to rows of Placement's database tables.
 
-    :param classes: ID in the database by resource class.
-    :param traits: ID in the database by trait.
+    :param classes: database ID of each resource class.
+    :param traits: database ID of each trait.
     :returns: rows by database model.
     """
     number = {provider['uuid']: place
@@ -160,7 +163,7 @@ def _make_database_rows(
 
 
 def serve_placement_requests(requests: Iterable[str], output: TextIO) -> None:
-    """Answer requests to the private Placement that come line by line.
+    """Answer the planner's requests to its private Placement, line by line.
 
     Each line is a JSON document: ``["load", providers]`` or ``[method, path,
     body, microversion]``. The response is ``[status, body]``.
