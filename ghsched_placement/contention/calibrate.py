@@ -35,14 +35,15 @@ _TURNS = 40
 
 def fit_container_demand(machine: Machine, workload: Workload = REFERENCE,
                          baseline: str = 'none') -> float:
-    """Return the MB/s per container that best explain a published density.
+    """Return the MB/s per container that fit a published container density.
 
-    The density is how many containers run well on the machine at a time.
+    The density is how many containers run well on the machine in a published
+    test. With the returned bandwidth the model predicts this density.
 
-    :param workload: guests, and what their containers do.
-    :param baseline: scenario of the published density: ``none`` where the
-        kernel chose CPUs and memory, ``static`` where redis was bound.
-    :raises ValueError: when no density of the machine was published.
+    :param workload: guests, and the load of their containers.
+    :param baseline: scenario of the published density: guests unbound
+        (``none``) or bound to NUMA nodes (``static``).
+    :raises ValueError: if no density of the machine was published.
     """
     if machine.fit is None:
         raise ValueError(f'{machine.name}: there is no density to fit to')
@@ -60,13 +61,15 @@ def fit_container_demand(machine: Machine, workload: Workload = REFERENCE,
 
 def fit_machine_demand(machine: Machine, workload: Workload = REFERENCE,
                        baseline: str = 'none') -> Machine:
-    """Return a machine whose containers' demand fits its published density.
+    """Return a copy of a machine that is fitted to its published density.
 
-    The density is how many containers run well on the machine at a time.
+    The bandwidth per container is changed so that the model predicts the
+    density, which is how many containers run well on the machine.
 
-    :param workload: guests, and what their containers do.
-    :param baseline: scenario of the published density.
-    :raises ValueError: when no density of the machine was published.
+    :param workload: guests, and the load of their containers.
+    :param baseline: scenario of the published density: guests unbound
+        (``none``) or bound to NUMA nodes (``static``).
+    :raises ValueError: if no density of the machine was published.
     """
     return machine.replace_parameter(
         'demand_mb', fit_container_demand(machine, workload, baseline))
@@ -75,8 +78,8 @@ def fit_machine_demand(machine: Machine, workload: Workload = REFERENCE,
 def get_binding_speedup(machine: Machine) -> float:
     """Return how much faster memory is if guests are bound to NUMA nodes.
 
-    It is the mean latency over all pairs of NUMA nodes, divided by the latency
-    of a local access.
+    The result is the mean memory latency over all pairs of NUMA nodes, divided
+    by the latency of a local access.
     """
     numbers = [node.id for node in machine.nodes]
     return sum(traffic.get_idle_latency(machine, here, there)

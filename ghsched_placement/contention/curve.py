@@ -53,9 +53,10 @@ class Line:
     points: tuple[tuple[float, float], ...]
 
     def get_latency(self, utilisation: float) -> float:
-        """Return the memory latency at a utilisation, interpolated linearly.
+        """Return the memory latency at a utilisation of the memory.
 
-        The latency is relative to the latency on an idle machine.
+        The latency is relative to an idle machine. It is interpolated between
+        measured points.
 
         :param utilisation: utilisation of the memory, 0 to 1.
         """
@@ -82,10 +83,10 @@ class LatencyCurve:
     def from_mapping(cls, mapping: Any) -> 'LatencyCurve':
         """Build a memory latency curve from a mapping, such as parsed YAML.
 
-        Each item of ``points`` has the keys ``writes`` and ``latency``, a list
-        of pairs of utilisation and latency.
+        Each item of ``points`` has the keys ``writes`` and ``latency``. The
+        latter is a list of pairs of utilisation and latency.
 
-        :raises CurveError: when a field is missing, unknown or wrong.
+        :raises CurveError: if a field is missing, unknown or wrong.
         """
         if not isinstance(mapping, Mapping) or (
                 set(mapping) != {'basis', 'source', 'points'}):
@@ -127,8 +128,8 @@ class LatencyCurve:
         This is the fraction of its theoretical bandwidth that the memory can
         deliver.
 
-        :param writes: fraction of the accesses that are writes; the nearest
-            measured line is used if no line has as many or as few writes.
+        :param writes: fraction of the accesses that are writes; a fraction
+            outside of the measured range counts as the nearest measured one.
         """
         ends = [line.points[-1][0] for line in self.lines]
         number = bisect_right([line.writes for line in self.lines], writes)

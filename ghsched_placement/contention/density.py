@@ -91,15 +91,15 @@ class Curve:
 def predict_latencies(
         machine: Machine, scenario: str, keys: Keys | None = None,
         most: int | None = None, workload: Workload = REFERENCE) -> Curve:
-    """Predict the p99 latency by number of containers on a machine.
+    """Predict the p99 latency of a container for each number of containers.
 
     :param scenario: how guests run: unbound (``none``), bound to NUMA nodes
         (``static``), or bound with a bandwidth policy (``ghsched``).
     :param keys: bandwidth policy of the guests; None for the default.
     :param most: largest number of containers; None for as many as fit.
-    :param workload: guests, and what their containers do.
-    :raises ValueError: when the scenario is unknown, the policy cannot be
-        enforced or the guests do not fit.
+    :param workload: guests, and the load of their containers.
+    :raises ValueError: if the scenario is unknown, the policy cannot be
+        enforced, or the guests do not fit.
     """
     held = _get_policy(machine, scenario, keys, workload)
     limit, binds = workloads.find_container_limit(machine, workload, scenario)
@@ -118,7 +118,7 @@ def predict_latencies(
 
 def predict_p99(machine: Machine, scenario: str, containers: int, keys: Keys
                 | None = None, workload: Workload = REFERENCE) -> float:
-    """Predict the p99 latency with a given number of containers.
+    """Predict the p99 latency of a container among a number of containers.
 
     The latency is relative to the latency of a single container.
 
@@ -126,9 +126,9 @@ def predict_p99(machine: Machine, scenario: str, containers: int, keys: Keys
         (``static``), or bound with a bandwidth policy (``ghsched``).
     :param containers: number of containers on the machine, in all guests.
     :param keys: bandwidth policy of the guests; None for the default.
-    :param workload: guests, and what their containers do.
-    :raises ValueError: when the scenario is unknown, the policy cannot be
-        enforced or the guests do not fit.
+    :param workload: guests, and the load of their containers.
+    :raises ValueError: if the scenario is unknown, the policy cannot be
+        enforced, or the guests do not fit.
     """
     return _Model(machine, scenario,
                   _get_policy(machine, scenario, keys, workload),
@@ -139,8 +139,9 @@ def make_default_policy(machine: Machine,
                         workload: Workload = REFERENCE) -> GuestPolicy:
     """Return the bandwidth policy that predictions assume by default.
 
-    It guarantees up to half of each host node to its guests, and nothing on a
-    machine that cannot enforce guarantees.
+    The policy guarantees half of the bandwidth of each host node to its
+    guests, in equal parts. It guarantees nothing if the machine cannot enforce
+    guarantees.
     """
     guests = workloads.place_guests(machine, workload, 'ghsched')
     sharing = max((sum(node in nodes for nodes in guests)
@@ -201,7 +202,9 @@ class _Model:
             for path in slot.paths)
 
     def get_peak_utilisations(self, containers: int) -> tuple[float, float]:
-        """Return the utilisations of the busiest memory node and link.
+        """Return the utilisation of the busiest node, and of the busiest link.
+
+        A link connects two NUMA nodes or sockets.
 
         :param containers: number of containers in all guests.
         """
@@ -226,7 +229,7 @@ class _Model:
         return 1 + self._workload.elasticity * more
 
     def find_density(self, p99: Callable[[int], float] | None = None) -> int:
-        """Return the largest number of containers with acceptable latency.
+        """Return the largest number of containers with an acceptable latency.
 
         :param p99: function that returns the p99 latency for a number of
             containers; None for the latency of the first container.
@@ -290,8 +293,9 @@ def predict_scenarios(machine: Machine, keys: Keys | None = None,
                       workload: Workload | None = None) -> Report:
     """Predict how many containers run well with and without bandwidth control.
 
-    The report compares the number under bandwidth control with the number
-    without control, with static binding and, if given, on another machine.
+    The report compares the number with bandwidth control with three others:
+    the number without control, the number with static binding, and, if given,
+    the number on another machine.
 
     :param keys: bandwidth policy of the guests; None for the default.
     :param against: another machine to compare with, without bandwidth control.
@@ -341,7 +345,7 @@ def compute_sensitivity(machine: Machine, keys: Keys | None = None,
     """Predict how container densities change with each model parameter.
 
     A density is how many containers run well on the machine. Each parameter is
-    varied down and up while all others keep their values.
+    made smaller and larger while the others stay as they are.
 
     :param keys: bandwidth policy of the guests; None for the default.
     :param against: another machine to compare with, without bandwidth control.
@@ -374,10 +378,11 @@ def _scale_parameter(
         machine: Machine, parameter: Parameter, factor: float) -> Machine:
     """Return a copy of a machine with one model parameter multiplied.
 
-    The result stays possible: remote accesses never become faster than local
-    ones, and containers never demand less bandwidth than their VFs use.
+    The new value is kept within physical limits: remote accesses never become
+    faster than local ones, and containers never demand less bandwidth than
+    their VFs use.
 
-    :param factor: what the parameter is multiplied by.
+    :param factor: number by which the parameter is multiplied.
     """
     value = parameter.value * factor
     if parameter.name.endswith('_latency'):
@@ -418,9 +423,9 @@ def search_best_policy(machine: Machine, workload: Workload = REFERENCE,
     the host cannot enforce are skipped. Of equally good policies, the one with
     the smallest guarantee is returned.
 
-    :param workload: guests, and what their containers do.
+    :param workload: guests, and the load of their containers.
     :param most: largest number of containers; None for as many as fit.
-    :raises ValueError: when the guests do not fit the host.
+    :raises ValueError: if the guests do not fit the host.
     """
     limit, _binds = workloads.find_container_limit(machine, workload,
                                                    'ghsched')

@@ -50,23 +50,22 @@ class Comparison:
 
     @property
     def error(self) -> float:
-        """Relative error of the predicted memory latency of a machine."""
+        """Relative error of the memory latency predicted for a machine."""
         return self.predicted / self.measured - 1
 
     @property
     def is_covered(self) -> bool:
-        """Whether the measured latency is within the other machines' range."""
+        """Whether the measured latency is between those of other machines."""
         return self.low <= self.measured <= self.high
 
 
 def predict_from_other_machines(
         curves: Mapping[str, LatencyCurve], writes: float = WRITES
 ) -> dict[str, tuple[Comparison, ...]]:
-    """Predict each machine's memory latency from all other machines.
+    """Compare each machine's measured latency with that of the other machines.
 
-    This shows how far a prediction may be off for a machine that was not
-    measured. The comparison of a machine ends at the highest utilisation that
-    was measured on it.
+    The memory latency of each machine is predicted from all others. The errors
+    show how far a prediction may be off for a machine that was not measured.
 
     :param curves: measured latency curve of each machine.
     :param writes: fraction of the accesses that are writes.

@@ -122,22 +122,14 @@ class Machine:
 
     @classmethod
     def from_mapping(cls, mapping: Mapping[str, Any]) -> 'Machine':
-        """Build a machine from a mapping, such as a parsed host file.
+        """Build a machine from a mapping, such as a section of a host file.
 
-        Keys: ``name``, ``nodes`` (a list of ``id``, ``threads``, ``memory_mb``
-        and, optionally, ``socket``), optionally ``nics``, ``controls``,
-        ``fit`` (``containers`` and ``passes``), ``latency_curve`` (see
-        :mod:`ghsched_placement.contention.curve`) and ``enforcement``
-        (``scope`` and ``cap_window_us`` of an
-        :class:`~ghsched_placement.contention.queueing.Enforcement`, with
-        ``basis`` and ``source``), and a mapping of ``value``, ``basis`` and
-        ``source`` for each of ``capacity_mb`` (of a node), ``near_mb``
-        (between two nodes of a socket, each way), ``far_mb`` (between two
-        sockets, each way), ``near_latency`` and ``far_latency`` (of an access
-        over these links, relative to a local access), ``demand_mb`` (of one
-        container) and ``dma_mb`` (of its VF). All bandwidths are in MB/s.
+        The machine is the model of a host from which container densities are
+        predicted. The example host file ``kunpeng920.yaml`` explains the keys.
+        All bandwidths are in MB/s, and all latencies are relative to a local
+        access.
 
-        :raises MachineError: (a ValueError) when a key is missing, unknown or
+        :raises MachineError: (a ValueError) if a key is missing, unknown or
             out of range.
         """
         left = dict(mapping)
@@ -160,14 +152,14 @@ class Machine:
         return machine
 
     def __getitem__(self, name: str) -> float:
-        """Return the value of a model parameter by name."""
+        """Return the value of the model parameter with a given name."""
         return self.get_parameter(name).value
 
     def get_parameter(self, name: str) -> Parameter:
         return next(one for one in self.parameters if one.name == name)
 
     def replace_parameter(self, name: str, value: float) -> 'Machine':
-        """Return a copy of the machine with one model parameter changed."""
+        """Return a copy of the machine with a model parameter changed."""
         return replace(self, parameters=tuple(
             replace(one, value=value) if one.name == name else one
             for one in self.parameters))
@@ -177,9 +169,11 @@ class Machine:
 
     def get_link(self, origin: int,
                  destination: int) -> tuple[str, int, int] | None:
-        """Return the link between two NUMA nodes; None for the same node.
+        """Return the link that connects two NUMA nodes.
 
         All nodes of a socket share the socket's links to other sockets.
+
+        :returns: None if both are the same node.
         """
         if origin == destination:
             return None

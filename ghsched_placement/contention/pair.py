@@ -26,17 +26,17 @@ _CONTROLLER = queueing.Enforcement()
 def predict_pair(server: Claim, streams: Claim, curve: LatencyCurve,
                  enforcement: queueing.Enforcement = _CONTROLLER
                  ) -> tuple[float, float]:
-    """Predict how a server and memory streams slow each other down.
+    """Predict how a server and memory-intensive streams slow each other down.
 
-    Return the server's memory latency, relative to an idle machine, and the
-    bandwidth of the streams. Bandwidths are fractions of the theoretical
-    bandwidth of the memory.
+    Both compete for the bandwidth of one memory. All bandwidths are fractions
+    of the memory's theoretical bandwidth.
 
-    :param server: bandwidth that the server wants; it needs the same when its
-        memory is slow.
+    :param server: bandwidth that the server needs, whatever the latency.
     :param streams: bandwidth that all streams together want.
     :param curve: latency curve of the memory.
     :param enforcement: how the memory controller applies bandwidth controls.
+    :returns: the server's memory latency, relative to an idle machine, and the
+        bandwidth that the streams get.
     """
     claims = server, streams
     received = share_bandwidth(

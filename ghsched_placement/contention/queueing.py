@@ -80,9 +80,9 @@ _RAISED, _NORMAL, _BEYOND = 2, 1, 0
 
 
 def get_mean_queueing_delay(utilisation: float) -> float:
-    """Return the mean waiting time in a queue at a utilisation.
+    """Return the mean time that an access waits in a queue.
 
-    It is in service times of one access.
+    The unit is the time that the memory needs to serve one access.
 
     :param utilisation: utilisation of the memory or link, 0 to 1.
     """
@@ -92,12 +92,12 @@ def get_mean_queueing_delay(utilisation: float) -> float:
 
 def get_queue_utilisation(
         utilisation: float, curve: LatencyCurve | None) -> float:
-    """Return the utilisation at which a queue is as slow as the memory.
+    """Return the utilisation at which a model queue is as slow as a memory.
 
-    The queue model then has the latency that was measured.
+    With this utilisation, the queue model gives the latency that was measured.
 
     :param utilisation: utilisation of the memory, 0 to 1.
-    :param curve: measured latency curve; None returns the given utilisation.
+    :param curve: measured latency curve; None to return the given utilisation.
     """
     if curve is None:
         return min(utilisation, BUSIEST)
@@ -107,10 +107,10 @@ def get_queue_utilisation(
 
 def get_deliverable_bandwidth(capacity: float,
                               curve: LatencyCurve | None) -> float:
-    """Return the MB/s that a memory can deliver in practice.
+    """Return the bandwidth in MB/s that a memory can deliver in practice.
 
     :param capacity: theoretical bandwidth of the memory, in MB/s.
-    :param curve: latency curve of the memory; None returns the theoretical
+    :param curve: latency curve of the memory; None to return the theoretical
         bandwidth.
     """
     if curve is None:
@@ -124,7 +124,7 @@ def get_control_group_delays(
         enforcement: Enforcement = Enforcement()) -> tuple[float, ...]:
     """Return how long accesses of each control group wait for memory.
 
-    The delays are means, in service times of one access.
+    The delays are means. Their unit is the time to serve one access.
 
     :param capacity: theoretical bandwidth of the node, in MB/s.
     :param claims: bandwidth that each control group on the node wants.
@@ -144,10 +144,10 @@ def get_control_group_delays(
 def _get_windowed_delays(
         capacity: float, claims: Sequence[Claim], received: Sequence[float],
         curve: LatencyCurve | None, scope: str) -> list[float]:
-    """Return the mean queueing delays if hard caps count per time window.
+    """Return the mean delays if hard caps are counted in time windows.
 
-    In each time window, the capped groups run without a cap until their
-    bandwidth is used up, and then pause. A delay is the mean over time.
+    In each time window, a capped group runs without a cap until its bandwidth
+    is used up, and then pauses.
 
     :param claims: bandwidth that each control group on the node wants.
     :param received: bandwidth that each control group gets, in MB/s.
@@ -177,7 +177,7 @@ def _sum_chosen(amounts: Sequence[float], chosen: Sequence[bool]) -> float:
 def _get_even_delays(
         capacity: float, claims: Sequence[Claim], received: Sequence[float],
         curve: LatencyCurve | None, scope: str) -> tuple[float, ...]:
-    """Return the mean queueing delays if a cap spaces requests evenly.
+    """Return the mean delays if a hard cap spaces the accesses evenly in time.
 
     :param claims: bandwidth that each control group on the node wants.
     :param received: bandwidth that each control group gets, in MB/s.
@@ -196,10 +196,14 @@ def _get_even_delays(
 
 
 def _split_by_priority(claim: Claim, received: float) -> dict[_Class, float]:
-    """Split the MB/s that a control group gets by priority class.
+    """Split the bandwidth that a control group gets by its priority.
+
+    Traffic below the guarantee has the highest priority, traffic above the cap
+    the lowest.
 
     :param claim: bandwidth that the group wants.
     :param received: bandwidth that the group gets, in MB/s.
+    :returns: MB/s by priority.
     """
     raised = min(received, claim.guaranteed_bandwidth)
     normal = min(received, claim.capped_demand) - raised

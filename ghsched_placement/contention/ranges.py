@@ -73,14 +73,16 @@ class Range:
     def fraction_at_goal(self) -> float:
         """Fraction of the random draws whose density reaches the goal.
 
-        A density is how many containers run well on the machine.
+        A density is how many containers run well on the machine. The goal is
+        the density of the published test.
         """
         return sum(one >= GOAL for one in self.by_latency) / len(
             self.by_latency)
 
 
 def get_percentile(values: Sequence[float], percent: float) -> float:
-    """Return a percentile of ascending values by the nearest-rank method."""
+    """Return a percentile of a list of ascending values (nearest-rank method).
+    """
     place = round(percent / 100 * (len(values) - 1))
     return values[min(max(place, 0), len(values) - 1)]
 
@@ -90,14 +92,14 @@ def predict_random_densities(
         seed: int = 1, workload: Workload = REFERENCE,
         baselines: Sequence[str] = BASELINES,
         progress: Callable[[int], None] = lambda _done: None) -> Range:
-    """Predict container densities for random draws of the model parameters.
+    """Predict container densities for random values of the model parameters.
 
-    A density is how many containers run well on the machine. The draws show
-    how much it depends on parameters that nobody knows exactly.
+    A density is how many containers run well on the machine. The result shows
+    how much it depends on parameters that are not exactly known.
 
     :param curves: latency curves to draw from; None models memory as a queue.
-    :param count: number of draws.
-    :param workload: guests, and what their containers do.
+    :param count: number of draws of random values.
+    :param workload: guests, and the load of their containers.
     :param baselines: scenarios of the published density to draw from.
     :param progress: called with the number of finished draws.
     """
@@ -120,7 +122,7 @@ def predict_random_densities(
 
 def draw_random_machine(machine: Machine, rng: random.Random,
                         curves: Sequence[LatencyCurve | None]) -> Machine:
-    """Return a copy of a machine with randomly drawn model parameters.
+    """Return a copy of a machine with random values of its model parameters.
 
     :param rng: random number generator.
     :param curves: latency curves to draw from; None models memory as a queue.

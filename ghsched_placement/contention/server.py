@@ -21,11 +21,11 @@ import math
 
 def get_relative_service_time(stalled_fraction: float,
                               latency: float) -> float:
-    """Return a server's time per request as memory gets slower.
+    """Return the time per request of a server whose memory has become slower.
 
-    It is relative to an idle machine. In a closed loop, where each client
-    waits for the response before it sends the next request, the p99 latency
-    grows by the same factor.
+    The time is relative to an idle machine. If each client waits for a
+    response before it sends its next request, the p99 latency grows by the
+    same factor.
 
     :param stalled_fraction: fraction of a request's time spent waiting for
         memory on an idle machine.
@@ -38,7 +38,7 @@ def get_relative_open_loop_p99(busy_fraction: float,
                                service_time: float) -> float:
     """Return the p99 latency of a server whose requests arrive at random.
 
-    The latency is relative to an idle machine, and infinite if the server
+    The latency is relative to an idle machine. It is infinite if the server
     cannot keep up with the requests.
 
     :param busy_fraction: fraction of the time that the server is busy on an

@@ -56,20 +56,20 @@ class Claim:
 
     @property
     def capped_demand(self) -> float:
-        """MB/s that the control group wants, at most its cap."""
+        """MB/s that the control group wants, limited to its cap."""
         return min(self.demand, self.maximum)
 
     @property
     def max_bandwidth(self) -> float:
-        """MB/s that the control group can use while the others are idle.
+        """MB/s that the control group uses if all other groups are idle.
 
-        This is more than its cap if the cap is not a hard limit.
+        This may be more than the cap, if the cap is not a hard limit.
         """
         return self.capped_demand if self.hardlimit else self.demand
 
     @property
     def guaranteed_bandwidth(self) -> float:
-        """MB/s of the control group's demand that its guarantee covers."""
+        """MB/s of the control group's demand that are guaranteed."""
         return min(self.capped_demand, self.minimum)
 
 
@@ -87,13 +87,13 @@ def share_bandwidth(
         capacity: float, claims: Sequence[Claim]) -> tuple[float, ...]:
     """Divide a host NUMA node's memory bandwidth among its control groups.
 
-    Guarantees come first, then what is below the caps, by priority, then what
-    groups without a hard limit want. The sum is less than the capacity if the
-    groups want less.
+    Guarantees are served first. Bandwidth up to the caps follows, in the order
+    of priority. The rest goes to groups without a hard limit.
 
     :param capacity: bandwidth of the node, in MB/s.
     :param claims: bandwidth that each group wants, and its limits.
-    :returns: bandwidth of each group in MB/s.
+    :returns: bandwidth of each group in MB/s; the sum is less than the
+        capacity if the groups want less.
     """
     got = [0.0] * len(claims)
     _share_free_bandwidth(capacity, got, [
@@ -112,7 +112,7 @@ def share_bandwidth(
 
 def _share_free_bandwidth(capacity: float, received: list[float],
                           wanted: Sequence[tuple[int, float, float]]) -> None:
-    """Divide the free bandwidth of a node among some control groups.
+    """Divide the free bandwidth of a node among some of its control groups.
 
     Each group receives at most its maximum, in proportion to its weight.
 
@@ -135,7 +135,7 @@ def _share_free_bandwidth(capacity: float, received: list[float],
 
 def _find_bandwidth_per_weight(bandwidth: float,
                                needs: Sequence[_Need]) -> float:
-    """Return how many MB/s each unit of weight gets if all is divided.
+    """Return the MB/s per unit of weight with which all bandwidth is divided.
 
     Groups share the bandwidth in proportion to their weights, within their own
     lower and upper bounds.

@@ -34,7 +34,7 @@ def load_shipped_curve(name: str) -> LatencyCurve:
 
 
 def load_curve_for_dialect(dialect: str) -> LatencyCurve:
-    """Load the shipped memory latency curve that is closest to a host.
+    """Load the shipped memory latency curve that suits a host best.
 
     Arm hosts get the curve of Graviton3, x86 hosts the curve of Skylake.
 

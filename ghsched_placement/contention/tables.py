@@ -43,7 +43,7 @@ Row = Sequence[str]
 
 
 def render_comparison_tables(ours: Machine, other: Machine) -> str:
-    """Render tables of how many containers run well on each of two machines.
+    """Render tables that compare how many containers run well on two machines.
 
     :param ours: machine with bandwidth control.
     :param other: machine without bandwidth control to compare with.
@@ -142,9 +142,9 @@ def _render_fitted_shifts(ours: Machine, other: Machine) -> str:
 
 
 def _render_other_shifts(ours: Machine, other: Machine) -> str:
-    """Render how the compared densities change with unfitted parameters.
+    """Render how the comparison changes with parameters that were not fitted.
 
-    A density is how many containers run well on a machine.
+    The comparison is of densities: how many containers run well on a machine.
 
     :param ours: machine with bandwidth control.
     :param other: machine without bandwidth control to compare with.
@@ -178,7 +178,7 @@ def render_density_ranges(
         count: int, every: Sequence[LatencyCurve | None] = ()) -> str:
     """Render a table of predicted container densities by latency curve.
 
-    A density is how many containers run well on the machine; each row has the
+    A density is how many containers run well on the machine. Each row has the
     range over many random draws of the model parameters.
 
     :param curves: latency curves by name; None models memory as a queue.
@@ -209,9 +209,9 @@ def render_density_ranges(
 
 
 def render_prediction_errors(curves: Mapping[str, LatencyCurve]) -> str:
-    """Render a table of how well machines' latency predicts each other's.
+    """Render a table of the errors of predicting a machine's memory latency.
 
-    Each machine is predicted from all the others.
+    Each machine's latency is predicted from that of all other machines.
 
     :param curves: measured latency curve of each machine.
     """

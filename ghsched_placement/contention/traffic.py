@@ -57,13 +57,13 @@ class Control:
 
     @classmethod
     def from_policy(cls, policy: NodePolicy) -> 'Control':
-        """Convert the bandwidth policy of a guest node for the model."""
+        """Convert the bandwidth policy of a guest node to the model's form."""
         return cls(policy.minimum, policy.maximum, policy.hardlimit,
                    sharing.DEFAULT_PRIORITY if policy.priority is None
                    else policy.priority)
 
     def make_claim(self, capacity: float, demand: float) -> Claim:
-        """Return the bandwidth that a control group wants of a host node.
+        """Return a control group's demand and limits on a host node.
 
         :param capacity: bandwidth of the node, in MB/s.
         :param demand: bandwidth that the group would use without limits, in
@@ -135,7 +135,7 @@ class _Stage:
 
 def solve_traffic(machine: Machine, flows: Sequence[Flow],
                   controls: Controls | None = None) -> Load:
-    """Compute bandwidth and latency of each flow of memory traffic.
+    """Compute the bandwidth and the latency of each flow of memory traffic.
 
     A flow is the traffic of one control group between two NUMA nodes.
 
@@ -175,7 +175,7 @@ def solve_traffic(machine: Machine, flows: Sequence[Flow],
 def get_idle_latency(machine: Machine, origin: int, memory: int) -> float:
     """Return the latency of a memory access on an idle machine.
 
-    It is relative to an access to the same NUMA node.
+    The latency is relative to an access within the same NUMA node.
 
     :param origin: NUMA node of the CPU or device.
     :param memory: NUMA node of the memory.
@@ -206,7 +206,7 @@ def _make_link_stages(machine: Machine,
 
 def _make_node_stage(machine: Machine, node: int, flows: Sequence[Flow],
                      arriving: Sequence[float], controls: Controls) -> _Stage:
-    """Return how a node's memory limits and delays the flows of traffic.
+    """Return how the memory of a node limits and delays flows of traffic.
 
     The bandwidth control of a group applies only to accesses to this memory.
 

@@ -90,7 +90,7 @@ class Workload:
     own_buffers: bool = False
 
     def count_guests(self, scenario: str) -> int:
-        """Return how many guests a scenario has, whether they fit or not.
+        """Return how many guests the workload has in a scenario.
 
         :param scenario: how guests run: unbound (``none``), bound to NUMA
             nodes (``static``), or bound with a bandwidth policy (``ghsched``).
@@ -100,9 +100,10 @@ class Workload:
         return self.guests_without
 
     def count_containers_by_resource(self) -> dict[str, int]:
-        """Return how many containers a guest's vCPUs, memory and VFs allow.
+        """Return how many containers each resource of a guest allows.
 
-        They are by resource; the smallest number is the limit.
+        The resources are vCPUs, memory and VFs. The smallest number is the
+        limit.
         """
         found = {
             'guest memory': self.memory_mb // self.container_memory_mb,
@@ -130,9 +131,9 @@ class Path:
 
 def find_container_limit(machine: Machine, workload: Workload,
                          scenario: str) -> tuple[int, str]:
-    """Return how many containers fit on a machine, and what limits them.
+    """Return how many containers fit on a machine and what limits them.
 
-    :raises ValueError: when not even one guest fits the host.
+    :raises ValueError: if not even one guest fits the host.
     """
     limit, binds = min((count, name) for name, count
                        in workload.count_containers_by_resource().items())
@@ -148,11 +149,13 @@ def find_container_limit(machine: Machine, workload: Workload,
 
 def place_guests(machine: Machine, workload: Workload,
                  scenario: str) -> tuple[tuple[int, ...], ...]:
-    """Assign host NUMA nodes to as many guests as fit on a machine.
+    """Choose the host NUMA nodes of as many guests as fit on a machine.
 
-    Return the host nodes of each guest, one for each guest NUMA node. A guest
-    gets the nodes with the most free memory, in one socket if possible. In the
-    scenario without binding (``none``), each guest uses all nodes.
+    A guest gets the nodes with the most free memory, in one socket if
+    possible. In the scenario without binding (``none``), each guest uses all
+    nodes.
+
+    :returns: host nodes of each guest, one for each guest NUMA node.
     """
     free = {node.id: [node.threads, node.memory_mb]
             for node in machine.nodes}
@@ -219,11 +222,11 @@ class Slot:
 
 def list_guest_nodes(machine: Machine, workload: Workload, scenario: str,
                      keys: GuestPolicy | None) -> tuple[Slot, ...]:
-    """Return all guest NUMA nodes on a machine, guest by guest.
+    """Return the NUMA nodes of all guests on a machine, guest by guest.
 
-    Each guest node comes with the memory traffic of one container.
+    Each guest node has the memory traffic of one of its containers.
 
-    :param workload: guests, and what their containers do.
+    :param workload: guests, and the load of their containers.
     :param keys: bandwidth policy of the guests.
     """
     found = []
@@ -315,7 +318,7 @@ def _yield_dma_flows(machine: Machine, buffers: Mapping[int, Sequence[int]],
 def list_memory_flows(machine: Machine, workload: Workload,
                       slots: Sequence[Slot],
                       containers: int) -> tuple[Flow, ...]:
-    """Return the memory traffic of all containers on a machine and their VFs.
+    """Return the memory traffic of all containers and their VFs on a machine.
 
     :param slots: guest NUMA nodes on the machine.
     :param containers: number of containers in all guests.
