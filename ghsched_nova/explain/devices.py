@@ -43,11 +43,11 @@ def render_device_numa(
     guest: topology.Guest,
     host_nodes: Sequence[int],
 ) -> tuple[str, ...]:
-    """Return the XML by which a guest would see its devices' NUMA nodes.
+    """Return the XML that would show a guest the NUMA nodes of its devices.
 
     :param host_nodes: host NUMA node of each guest NUMA node.
-    :raises DeviceNumaError: when the flavor requires the devices' NUMA nodes
-        to be shown and nova-compute would refuse the guest.
+    :raises DeviceNumaError: if nova-compute would refuse the guest, because
+        the flavor requires this XML and it cannot be made.
     """
     if policy.device_numa == device_numa.NONE:
         return ()
@@ -69,7 +69,7 @@ def render_device_numa(
 
 def _choose_vfs(host: HostFile, policy: GuestPolicy, host_nodes: Sequence[int]
                 ) -> Iterator[device_numa.Device]:
-    """Yield VFs that a guest might get, nearest to its NUMA nodes first.
+    """Yield the VFs that a guest is likely to get, the nearest ones first.
 
     :param host_nodes: host NUMA node of each guest NUMA node.
     """
@@ -97,7 +97,8 @@ def _choose_vfs(host: HostFile, policy: GuestPolicy, host_nodes: Sequence[int]
 
 def _make_domain_xml(guest: topology.Guest,
                      devices: Sequence[device_numa.Device]) -> str:
-    """Return the XML of an example guest with its NUMA nodes and devices."""
+    """Return the domain XML of an example guest with NUMA nodes and devices.
+    """
     root = etree.Element('domain', type='kvm')
     kind = etree.SubElement(etree.SubElement(root, 'os'), 'type',
                             arch='x86_64', machine='q35')

@@ -105,7 +105,7 @@ class Explanation:
 
 
 def explain_flavor(question: Question) -> Explanation:
-    """Explain what a guest of a flavor would get on a host.
+    """Explain what a guest of a flavor gets on a host, or why it is refused.
 
     The explanation ends at the first reason to refuse the guest. If the flavor
     leaves the number of guest NUMA nodes to the scheduler, each number is
@@ -130,7 +130,7 @@ def explain_flavor(question: Question) -> Explanation:
 
 
 def _explain_nodes(question: Question) -> Explanation:
-    """Explain a flavor with one fixed number of guest NUMA nodes."""
+    """Explain a flavor that has a fixed number of guest NUMA nodes."""
     known: dict[str, Any] = {
         'question': question,
         'providers': planner_hosts.make_providers(
@@ -145,9 +145,9 @@ def _explain_nodes(question: Question) -> Explanation:
 
 
 def _parse_flavor(explanation: Explanation) -> dict[str, Any]:
-    """Return the guest topology and the bandwidth policy of a flavor.
+    """Return the guest NUMA topology and the bandwidth policy of a flavor.
 
-    :param explanation: the explanation so far; it has the flavor.
+    :param explanation: the unfinished explanation, which contains the flavor.
     """
     question = explanation.question
     policies.check_names(question.flavor_specs)
@@ -162,9 +162,9 @@ def _parse_flavor(explanation: Explanation) -> dict[str, Any]:
 
 
 def _explain_placement(explanation: Explanation) -> dict[str, Any]:
-    """Return what the scheduler would ask Placement for a guest.
+    """Return the Placement query that the scheduler would send for a guest.
 
-    :param explanation: the explanation so far.
+    :param explanation: the unfinished explanation, which contains the policy.
     """
     question, guest, policy = _require_policy(explanation)
     flavor = Flavor(question.host.name, question.vcpus, question.memory_mb,
@@ -181,7 +181,7 @@ def _explain_placement(explanation: Explanation) -> dict[str, Any]:
 
 
 def _make_query(need: Need, locality: str, sizes: Sizes) -> dict[str, Any]:
-    """Convert a guest's Placement query to fields of the explanation.
+    """Return the Placement query of a guest as fields of the explanation.
 
     :param locality: how near the VFs must be to the guest's NUMA nodes.
     :param sizes: how the VFs are divided among PFs.
@@ -191,9 +191,10 @@ def _make_query(need: Need, locality: str, sizes: Sizes) -> dict[str, Any]:
 
 
 def _explain_host(explanation: Explanation) -> dict[str, Any]:
-    """Return the host NUMA nodes, limits and XML that a guest would get.
+    """Return the host NUMA nodes, bandwidth limits and XML of a guest.
 
-    :param explanation: the explanation so far.
+    :param explanation: the unfinished explanation, which contains the guest's
+        needs.
     """
     question, guest, policy = _require_policy(explanation)
     assert explanation.need is not None  # noqa: S101
@@ -225,7 +226,10 @@ def _explain_host(explanation: Explanation) -> dict[str, Any]:
 
 def _render_metadata(question: Question, policy: policies.GuestPolicy,
                      host_nodes: Sequence[int]) -> str:
-    """Return the libvirt metadata that nova-compute writes for a policy."""
+    """Return the libvirt metadata that nova-compute writes for a policy.
+
+    The text is empty if the flavor has no ghsched extra specs.
+    """
     if not policies.has_ghsched_keys(question.flavor_specs):
         return ''
     root = document.parse_element(metadata.write_policy(
@@ -238,10 +242,7 @@ def _render_metadata(question: Question, policy: policies.GuestPolicy,
 
 
 def _make_topology(host: hostfile.HostFile) -> host_topology.HostTopology:
-    """Return the NUMA properties that a host file describes.
-
-    These are distances, latency and bandwidth.
-    """
+    """Return the distances, latency and bandwidth of a host's NUMA nodes."""
     return host_topology.HostTopology(
         distances=host.distances,
         latency={node.id: node.latency_ns for node in host.nodes},
@@ -254,9 +255,8 @@ def _make_memorytune(guest: topology.Guest, policy: policies.GuestPolicy,
                      ) -> memorytune.MemoryTune | None:
     """Return the bandwidth limits that libvirt would set for a guest.
 
-    None for a guest without limits that is not measured.
-
     :param settings: bandwidth settings by resctrl domain.
+    :returns: None if the guest has no limits and is not measured.
     """
     if not settings and not policy.monitor:
         return None
@@ -270,9 +270,10 @@ def _make_memorytune(guest: topology.Guest, policy: policies.GuestPolicy,
 def _require_policy(explanation: Explanation) -> tuple[Question,
                                                        topology.Guest,
                                                        policies.GuestPolicy]:
-    """Return the question, guest and policy of an unfinished explanation.
+    """Return question, guest topology and bandwidth policy of an explanation.
 
-    It must have guest and policy already.
+    Later steps of an explanation call this function. Earlier steps have added
+    the topology and the policy.
     """
     assert explanation.guest is not None  # noqa: S101
     assert explanation.policy is not None  # noqa: S101

@@ -78,9 +78,9 @@ NO_XML = '<!-- nothing is added: the flavor has no key of ghsched -->'
 
 
 def format_xml(explanation: Explanation) -> str:
-    """Render the XML that ghsched would add to a guest.
+    """Render the XML that ghsched would add to the domain of a guest.
 
-    Empty if the guest is refused.
+    The text is empty if the guest is refused.
     """
     if explanation.refusal is not None:
         return ''
@@ -88,9 +88,9 @@ def format_xml(explanation: Explanation) -> str:
 
 
 def _join_elements(explanation: Explanation) -> str:
-    """Return the XML elements that ghsched adds to a guest's domain.
+    """Return the XML elements that ghsched would add to a guest's domain.
 
-    Empty text if it adds none.
+    The text is empty if ghsched adds none.
     """
     return '\n'.join(
         filter(
@@ -107,10 +107,13 @@ def _join_elements(explanation: Explanation) -> str:
 
 
 def _render_memorytune(explanation: Explanation) -> str:
-    """Return a guest's ``<memorytune>`` element; empty without limits.
+    """Return the ``<memorytune>`` element with a guest's bandwidth limits.
 
-    If libvirt on the host cannot make the control group, nova-compute makes
-    it, and an XML comment takes the place of the element.
+    If libvirt on the host cannot create the guest's resctrl group, an XML
+    comment takes the place of the element. The text is empty if the guest has
+    no limits.
+
+    :param explanation: explanation of a flavor on a host.
     """
     if explanation.tune is None:
         return ''
@@ -125,7 +128,10 @@ def _render_memorytune(explanation: Explanation) -> str:
 
 
 def _render_group_comment(group: str) -> str:
-    """Return an XML comment: nova-compute, not libvirt, makes the group.
+    """Return an XML comment that takes the place of ``<memorytune>``.
+
+    The comment says that nova-compute creates the guest's resctrl group,
+    because libvirt on the host cannot.
 
     :param group: name of the resctrl group.
     """
@@ -168,7 +174,10 @@ def _make_document(explanation: Explanation) -> dict[str, Any]:
 
 
 def _policy_to_dict(explanation: Explanation) -> dict[str, Any] | None:
-    """Convert an explained bandwidth policy to a dictionary, or None."""
+    """Convert the bandwidth policy of an explanation to a dictionary for JSON.
+
+    :returns: None if the explanation has no policy.
+    """
     policy = explanation.policy
     if policy is None:
         return None
@@ -187,9 +196,9 @@ def _policy_to_dict(explanation: Explanation) -> dict[str, Any] | None:
 
 
 def _guest_nodes_to_dicts(explanation: Explanation) -> list[dict[str, Any]]:
-    """Convert each guest NUMA node to a dictionary.
+    """Convert each guest NUMA node of an explanation to a dictionary for JSON.
 
-    It contains vCPUs, memory and host NUMA node.
+    A dictionary has the vCPUs, the memory and the host NUMA node.
     """
     if explanation.guest is None:
         return []
@@ -202,7 +211,7 @@ def _guest_nodes_to_dicts(explanation: Explanation) -> list[dict[str, Any]]:
 
 
 def _providers_to_dicts(explanation: Explanation) -> list[dict[str, Any]]:
-    """Convert the Placement providers of a host to dictionaries."""
+    """Convert the resource providers of a host to dictionaries for JSON."""
     names = {provider.uuid: provider.name
              for provider in explanation.providers}
     return [{'name': provider.name,
@@ -216,6 +225,8 @@ def _providers_to_dicts(explanation: Explanation) -> list[dict[str, Any]]:
 def _get_effective_values(setting: resolve.DomainSetting,
                           dialect: dialects.Dialect) -> dict[str, Any]:
     """Return the bandwidth limits that a host would enforce for a guest node.
+
+    Limits may differ from those of the flavor, because resctrl rounds them.
 
     :param setting: the setting of one resctrl domain.
     :param dialect: the host's variant of resctrl.
@@ -232,7 +243,7 @@ def _get_effective_values(setting: resolve.DomainSetting,
 def format_table(explanation: Explanation) -> str:
     """Render the explanation of a flavor on a host as text tables.
 
-    The reason for a refusal comes first.
+    If the guest is refused, the reason is at the top.
     """
     document = _make_document(explanation)
     parts = [

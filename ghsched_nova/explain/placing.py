@@ -81,8 +81,8 @@ class Place:
 def choose_placement(request: PlacementRequest) -> Place:
     """Return the host NUMA nodes and VFs that the scheduler would choose.
 
-    :raises Refused: when the guest does not fit the host, or not on the host
-        NUMA nodes that the user has chosen.
+    :raises Refused: if the guest does not fit on the host, or not on the host
+        NUMA nodes that the user has requested.
     """
     _check_host_capacity(request)
     _check_guest_nodes(request)
@@ -93,7 +93,10 @@ def choose_placement(request: PlacementRequest) -> Place:
 
 
 def _find_place(request: PlacementRequest) -> Place | None:
-    """Return where a guest would run on a host; None if it fits nowhere."""
+    """Return the host NUMA nodes and VFs of a guest on a host.
+
+    :returns: None if the guest does not fit.
+    """
     need = request.need
     for locality, sizes in need.yield_vf_request_variants(
             lambda: offer.list_pfs_by_alias(request.state, need)):
@@ -104,10 +107,10 @@ def _find_place(request: PlacementRequest) -> Place | None:
 
 def _iterate_host_nodes(request: PlacementRequest, locality: str,
                         sizes: vfs.Sizes) -> Iterator[tuple[int, ...]]:
-    """Yield host NUMA nodes that fit a guest's NUMA nodes, the best first.
+    """Yield the host NUMA nodes on which a guest's NUMA nodes fit, best first.
 
-    If nothing that the guest requests belongs to a NUMA node in Placement,
-    they are the nodes that Nova would choose.
+    If Placement leaves the choice of NUMA nodes open, the nodes that Nova
+    would choose are yielded.
 
     :param locality: how near the VFs must be to the guest's NUMA nodes.
     :param sizes: how the VFs are divided among PFs.
@@ -129,7 +132,7 @@ def _iterate_host_nodes(request: PlacementRequest, locality: str,
 
 
 def _check_host_capacity(request: PlacementRequest) -> None:
-    """Refuse a guest that needs more than the whole host has."""
+    """Raise Refused if a guest needs more than the whole host has free."""
     held = request.host.resctrl.capabilities()
     if request.need.policy.monitor and 'MEM_BW_MONITOR' not in held:
         raise Refused('', Lack(
@@ -141,7 +144,7 @@ def _check_host_capacity(request: PlacementRequest) -> None:
 
 
 def _check_guest_nodes(request: PlacementRequest) -> None:
-    """Refuse a guest if one of its NUMA nodes fits on no host NUMA node."""
+    """Raise Refused if a guest NUMA node fits on no host NUMA node."""
     cells, nodes = request.need.guest.cells, request.nodes
     known = [node.id for node in request.host.nodes]
     if nodes is not None:
@@ -156,7 +159,8 @@ def _check_guest_nodes(request: PlacementRequest) -> None:
 
 def _check_chosen_nodes(request: PlacementRequest,
                         nodes: Sequence[int]) -> None:
-    """Refuse a guest that does not fit on the requested host NUMA nodes."""
+    """Raise Refused if a guest does not fit on the requested host NUMA nodes.
+    """
     cells = request.need.guest.cells
     if len(nodes) != len(cells):
         raise Refused(f'the guest has {len(cells)} NUMA nodes, but host '
@@ -177,7 +181,7 @@ def _check_chosen_nodes(request: PlacementRequest,
 
 
 def _check_any_host_node(request: PlacementRequest, guest_node: int) -> None:
-    """Refuse a guest NUMA node that fits on none of the host's NUMA nodes.
+    """Raise Refused if a guest NUMA node fits on no NUMA node of the host.
 
     :param guest_node: number of the guest NUMA node.
     """
@@ -189,7 +193,7 @@ def _check_any_host_node(request: PlacementRequest, guest_node: int) -> None:
 
 
 def _format_reasons(reasons: Mapping[int, str | None]) -> str:
-    """Render reasons for a refusal, each with the host NUMA nodes it is for.
+    """Render the reasons of a refusal, each followed by its host NUMA nodes.
 
     :param reasons: reason by host NUMA node.
     """
@@ -204,7 +208,7 @@ def _find_misfit(request: PlacementRequest, guest_node: int,
                  host_node: int) -> str | None:
     """Return why a guest NUMA node does not fit on a host NUMA node.
 
-    None if it fits.
+    :returns: None if the guest node fits.
     """
     short = limits.list_guest_node_shortages(
         request.state, request.need, guest_node, host_node)
@@ -220,7 +224,7 @@ def _find_unenforceable(
 ) -> str | None:
     """Return why a host NUMA node cannot enforce a guest's bandwidth limits.
 
-    None if it can.
+    :returns: None if the host node can enforce the limits.
     """
     policy = request.need.policy
     if not policy.nodes:
@@ -234,7 +238,9 @@ def _find_unenforceable(
 
 
 def _explain_no_place(request: PlacementRequest) -> str:
-    """Return why a guest does not fit, if each of its NUMA nodes alone does.
+    """Return why a guest does not fit on a host as a whole.
+
+    Each guest NUMA node alone fits on some host NUMA node.
     """
     need = request.need
     required = need.make_ghsched_request(need.policy.vfs_locality,
@@ -257,9 +263,10 @@ def _explain_no_place(request: PlacementRequest) -> str:
 
 
 def _make_variants(need: Need) -> Iterable[tuple[Need, str]]:
-    """Yield copies of a guest's request, each with one requirement relaxed.
+    """Yield copies of a guest's needs, each with one requirement relaxed.
 
-    If such a copy fits, the requirement is why the guest itself does not.
+    If such a copy fits on the host, the requirement is the reason why the
+    guest does not. Each copy comes with the text of this reason.
     """
     specs = dict(need.flavor.extra_specs)
     if specs.pop('group_policy', None) == 'isolate':
