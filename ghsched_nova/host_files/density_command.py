@@ -79,9 +79,11 @@ class PlanDensity(base.Lister):
              'Binds', PREDICTED)
 
     def targets(self, parsed_args: argparse.Namespace) -> tuple[Target, ...]:
-        """Return the machines whose container densities will be predicted.
+        """Return the machines for which to predict container densities.
 
-        :raises PlannerError: when a machine's host file cannot be used.
+        A density is how many containers run well on a machine.
+
+        :raises PlannerError: if the host file of a machine cannot be used.
         """
         return planner_inputs.load_targets(parsed_args.machines)
 
@@ -141,7 +143,7 @@ def _make_plan(client: clients.Client, parsed_args: argparse.Namespace,
                bar: Bar) -> tuple[planner.Plan, Predicted]:
     """Return the capacity plan of a cloud, with predicted container densities.
 
-    The density is the number of containers that the guests of a host can run.
+    A density is how many containers run well on a machine.
 
     :param targets: machines for which densities are predicted.
     :param bar: shows the progress.
@@ -184,12 +186,12 @@ def convert_flavor(flavor: Any) -> planned.Flavor:
 
 def find_resource_classes(client: clients.Client,
                           wanted: Sequence[planned.Flavor]) -> dict[str, str]:
-    """Return the resource class of VFs by PCI alias, for the given flavors.
+    """Return the resource class of the VFs of flavors, by PCI alias.
 
     The cloud is read only if a flavor has VFs.
 
-    :raises CommandError: for an invalid flavor, and when the cloud has no VFs
-        at all.
+    :raises CommandError: if a flavor is invalid, or the cloud has no VFs at
+        all.
     """
     vfs = [vfs for flavor in wanted
            for vfs in flavors.parse_flavor_specs(
@@ -209,8 +211,8 @@ def find_resource_classes(client: clients.Client,
 def make_rows(found: planner.Plan) -> Iterator[tuple[Any, ...]]:
     """Yield the table rows of a capacity plan.
 
-    One for each flavor on each kind of host, and one for the mix of all
-    flavors on each kind of host.
+    There is a row for each flavor on each group of equal hosts, and one for
+    the mix of flavors on each group.
     """
     for flavor in found.flavors:
         for host in flavor.hosts:
@@ -225,7 +227,7 @@ def make_rows(found: planner.Plan) -> Iterator[tuple[Any, ...]]:
 
 
 def _make_row(name: str, host: planner.HostPlan) -> tuple[Any, ...]:
-    """Return a table row: how many guests fit on hosts of one kind.
+    """Return a table row with the number of guests that fit on equal hosts.
 
     :param name: name of the flavor or of the mix.
     """
@@ -241,7 +243,8 @@ def _make_row(name: str, host: planner.HostPlan) -> tuple[Any, ...]:
 
 
 def make_density_row(plan: DensityPlan) -> tuple[Any, ...]:
-    """Return a table row: how many containers a host's guests can run."""
+    """Return a table row that shows how many containers run well on a machine.
+    """
     return (plan.subject,
             columns.Words([f'{plan.report.machine} (simulated)']),
             plan.guests['ghsched'],
@@ -251,7 +254,10 @@ def make_density_row(plan: DensityPlan) -> tuple[Any, ...]:
 
 
 def _curves_to_dicts(plan: DensityPlan) -> Iterator[dict[str, Any]]:
-    """Convert a plan's predicted latency curves to dictionaries for JSON."""
+    """Convert the latency curves of a density prediction to dicts for JSON.
+
+    A latency curve has the latency for each number of containers.
+    """
     for curve in plan.report.curves:
         yield {'scenario': curve.scenario,
                'guests': plan.guests[curve.scenario],
@@ -274,7 +280,8 @@ class Curves(columns.Lines):
 
 
 def collect_notes(densities: Sequence[DensityPlan]) -> list[str]:
-    """Return the notes of predicted container densities, each once."""
+    """Return the notes on predicted container densities, without duplicates.
+    """
     found = [f'{one.subject}: {note}' for one in densities
              for note in one.notes]
     fitted = [FITTED.format(one.report.machine, ', '.join(
@@ -288,7 +295,10 @@ def collect_notes(densities: Sequence[DensityPlan]) -> list[str]:
 
 
 def _format_node(item: Mapping[str, Any]) -> str:
-    """Return a NUMA node's name in a table, or ``host`` for the whole host."""
+    """Return the name of a NUMA node in a table.
+
+    :returns: ``host`` if the item is about the whole host.
+    """
     return 'host' if item['node'] is None else f'node {item["node"]}'
 
 

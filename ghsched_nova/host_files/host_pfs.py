@@ -50,7 +50,7 @@ def make_pf_providers(root: tree.Provider,
                       pfs: Sequence[HostPf]) -> Iterator[tree.Provider]:
     """Yield the Placement providers that Nova would create for a host's PFs.
 
-    :param root: provider of the compute node.
+    :param root: provider of the compute node, the parent of the providers.
     """
     for pf in pfs:
         name = f'{root.name}_{pf.address.upper()}'

@@ -137,7 +137,9 @@ class HostFile:
 
     @property
     def distances(self) -> dict[int, dict[int, int]]:
-        """Distance (ACPI SLIT) of each pair of NUMA nodes; empty if not given.
+        """Distance (ACPI SLIT) of each pair of NUMA nodes.
+
+        The value is empty if the host file does not give distances.
         """
         return {node.id: dict(zip((other.id for other in self.nodes),
                                   node.distances, strict=True))
@@ -145,13 +147,13 @@ class HostFile:
 
     @property
     def nearest(self) -> dict[int, int]:
-        """Nearest NUMA node that has CPUs, by node without CPUs."""
+        """Nearest NUMA node with CPUs of each NUMA node without CPUs."""
         return cpuless_nodes.find_nearest_nodes(
             self.distances, {node.id for node in self.nodes if node.cpus})
 
     @property
     def aliases(self) -> dict[str, str]:
-        """Resource class of the host's VFs, by PCI alias."""
+        """Resource class of the VFs that each PCI alias stands for."""
         return {pf.alias: pf.resource_class for pf in self.pfs}
 
     @property
@@ -165,9 +167,9 @@ class HostFile:
 
 
 def load_host_file(path: str) -> HostFile:
-    """Read a YAML description of a host (a host file); return the host.
+    """Read a host file, which is a description of a host in YAML.
 
-    :raises HostFileError: when the file is missing or has a mistake.
+    :raises HostFileError: if the file is missing or has a mistake.
     """
     try:
         return _parse_host(
@@ -178,9 +180,9 @@ def load_host_file(path: str) -> HostFile:
 
 
 def _load_schema() -> dict[str, Any]:
-    """Return the JSON schema of host files.
+    """Return the JSON schema for host files.
 
-    It lists the known resctrl variants (dialects).
+    The known variants of resctrl (dialects) are filled in.
     """
     found: dict[str, Any] = json.loads(_SCHEMA.read_text(encoding='utf-8'))
     resctrl = found['properties']['resctrl']['properties']
@@ -189,7 +191,10 @@ def _load_schema() -> dict[str, Any]:
 
 
 def _parse_host(top: _Section) -> HostFile:
-    """Build a host from the content of a host file, which is valid."""
+    """Build a host from the content of a host file.
+
+    :param top: the content, which has passed the JSON schema.
+    """
     nodes, domains = _parse_nodes(top['nodes'])
     resctrl = _parse_resctrl(top['resctrl'], domains,
                              {node['id']: node.get('bandwidth_mb', 0)
@@ -218,12 +223,13 @@ def _parse_host(top: _Section) -> HostFile:
 def _parse_machine(section: Any, name: str, nodes: Sequence[HostNode],
                    resctrl: ResctrlHost,
                    pfs: Sequence[host_pfs.HostPf]) -> Machine | None:
-    """Return a host as the machine that the contention model simulates.
+    """Return the machine with which the contention model simulates a host.
 
-    None if the host file does not ask for it. Without a latency curve of its
-    own the machine gets the shipped curve that suits it best.
+    If the host file has no latency curve, the machine gets the shipped curve
+    that suits it best.
 
     :param section: section ``contention`` of the host file.
+    :returns: None if the host file does not have this section.
     """
     if section is None:
         return None
@@ -276,7 +282,10 @@ def _parse_compute(section: _Section, nodes: Sequence[HostNode]) -> Compute:
 
 def _parse_pfs(sections: Sequence[_Section],
                nodes: frozenset[int]) -> tuple[host_pfs.HostPf, ...]:
-    """Parse the PFs of a host file; refuse duplicates and unknown nodes."""
+    """Parse the PFs of a host file.
+
+    :raises Mistake: if a PF is given twice or has an unknown NUMA node.
+    """
     found: dict[str, host_pfs.HostPf] = {}
     classes: dict[str, str] = {}
     for place, section in enumerate(sections):
@@ -361,9 +370,9 @@ def _parse_resctrl(section: _Section, domains: Mapping[int, tuple[int, ...]],
 
 
 def _parse_dialect(section: _Section) -> dialects.Dialect:
-    """Return the resctrl variant that a host file names.
+    """Return the variant of resctrl (dialect) that a host file names.
 
-    It has only the bandwidth controls that the host file lists.
+    The variant is restricted to the bandwidth controls that the file lists.
     """
     dialect = dialects.BY_NAME[section['dialect']]
     if 'lines' in section:
@@ -389,11 +398,12 @@ def _convert_node_bandwidths(
 ) -> dict[int, int]:
     """Return the bandwidth of NUMA nodes in bytes per second.
 
-    Needed on kernels whose caps are absolute bandwidths; empty for others.
+    The bandwidth is needed if caps in resctrl are absolute bandwidths.
 
     :param dialect: the host's variant of resctrl.
     :param domains: resctrl domains by NUMA node.
     :param speeds: MB/s by NUMA node.
+    :returns: empty if caps are percentages.
     """
     if not dialect.absolute:
         return {}
@@ -429,9 +439,9 @@ def _parse_domains(
 def _parse_priority(
     section: _Section, dialect: dialects.Dialect
 ) -> int | None:
-    """Return the default bandwidth priority that a host file gives.
+    """Return the default bandwidth priority in a host file.
 
-    None if the host has no control of priorities.
+    :returns: None if the host has no control of priorities.
     """
     knob, given = (
         dialect.find_knob('priority'),
@@ -474,7 +484,10 @@ def _parse_tree_config(
 
 def _parse_percents(name: str, percents: _Section,
                     nodes: frozenset[int]) -> dict[int, int]:
-    """Parse percentages by host NUMA node; refuse unknown nodes."""
+    """Parse percentages that a host file gives by host NUMA node.
+
+    :raises Mistake: if the host does not have a NUMA node.
+    """
     by_name = {str(node): node for node in nodes}
     for name_of_node in percents:
         if name_of_node not in by_name:

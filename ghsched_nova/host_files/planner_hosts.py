@@ -36,7 +36,7 @@ _ENOUGH = 10 ** 9
 def make_providers(host: HostFile, name: str) -> tuple[tree.Provider, ...]:
     """Return the resource providers that ghsched would report for a host.
 
-    The root provider comes first.
+    The root provider is first.
 
     :param name: name of the compute node.
     """
@@ -63,9 +63,9 @@ def make_providers(host: HostFile, name: str) -> tuple[tree.Provider, ...]:
 
 
 def make_planner_host(host: HostFile, name: str) -> hosts.Host:
-    """Build an empty host for the capacity planner from a host file.
+    """Convert a host file to a host without guests for the capacity planner.
 
-    It offers what Nova and ghsched would report to Placement for the host.
+    The host has the resources that Nova and ghsched would report to Placement.
 
     :param name: name of the compute node.
     """
@@ -85,7 +85,7 @@ def make_planner_host(host: HostFile, name: str) -> hosts.Host:
 
 
 def _nova_inventories(host: HostFile) -> dict[str, tree.Inventory]:
-    """Return the inventories that Nova's libvirt driver would report."""
+    """Return the inventories that Nova's libvirt driver reports for a host."""
     compute = host.compute
     cpus = sum(len(node.cpus) for node in host.nodes)
     dedicated = len(compute.dedicated)

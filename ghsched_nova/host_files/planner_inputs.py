@@ -53,11 +53,12 @@ class Described:
 
 
 def load_hosts(texts: Iterable[str]) -> tuple[Described, ...]:
-    """Load the hosts that arguments ``FILE`` or ``FILE*COUNT`` name.
+    """Load the hosts that command-line arguments name.
 
-    Each file is a YAML description of a host.
+    An argument is ``FILE``, or ``FILE*COUNT`` for several equal hosts. FILE is
+    a YAML description of a host.
 
-    :raises PlannerError: for a bad file, or two hosts of one name.
+    :raises PlannerError: if a file is invalid or two hosts have the same name.
     """
     found = []
     taken: set[str] = set()
@@ -86,11 +87,12 @@ def load_hosts(texts: Iterable[str]) -> tuple[Described, ...]:
 
 def load_targets(paths: Iterable[str],
                  hosts: Iterable[Described] = ()) -> tuple[Target, ...]:
-    """Load the machines for which to predict how many containers they run.
+    """Load the machines for which to predict how many containers run well.
 
     :param paths: host files of the machines.
     :param hosts: hosts of the capacity plan.
-    :raises PlannerError: for a bad file, or two machines of one name.
+    :raises PlannerError: if a file is invalid or two machines have the same
+        name.
     """
     known = tuple(hosts)
     found = {}
@@ -104,12 +106,13 @@ def load_targets(paths: Iterable[str],
 
 
 def load_target(path: str, hosts: Iterable[Described] = ()) -> Target:
-    """Load a machine for which to predict how many containers it runs.
+    """Load a machine for which to predict how many containers run well.
 
     :param path: host file of the machine.
-    :param hosts: hosts of the capacity plan; the plan already says how many
-        guests fit on them.
-    :raises PlannerError: for a bad file, or one without ``contention``.
+    :param hosts: hosts of the capacity plan, which has already computed how
+        many guests fit on them.
+    :raises PlannerError: if the file is invalid or has no section
+        ``contention``.
     """
     if _COPIES.fullmatch(path):
         raise PlannerError(f'{path}: densities are of one host; leave out '
@@ -122,10 +125,11 @@ def load_target(path: str, hosts: Iterable[Described] = ()) -> Target:
 
 
 def make_target(host: Described, counted: bool = True) -> Target:
-    """Return a host as a machine for which to predict container density.
+    """Convert a host to a machine for which to predict a container density.
 
-    Its host file must have the section ``contention``.
+    The density is how many containers run well on the machine.
 
+    :param host: host whose host file has the section ``contention``.
     :param counted: whether the capacity plan includes the host.
     """
     assert host.file.contention is not None  # noqa: S101
@@ -138,14 +142,14 @@ def make_target(host: Described, counted: bool = True) -> Target:
 def map_aliases(hosts: Iterable[Described],
                 given: Iterable[tuple[str, str]] = (),
                 wanted: Iterable[Flavor] = ()) -> dict[str, str]:
-    """Return the Placement resource class of VFs, by PCI alias.
+    """Return the resource class of VFs in Placement, by PCI alias.
 
-    Classes given on the command line take precedence over host files. An alias
-    with two classes is left out unless a flavor requests VFs.
+    Classes from the command line take precedence over those of host files. If
+    no flavor requests VFs, an alias that has two classes is left out.
 
     :param given: pairs of alias and class from the command line.
     :param wanted: the requested flavors.
-    :raises PlannerError: when a flavor requests VFs and an alias has two
+    :raises PlannerError: if a flavor requests VFs and an alias has two
         classes.
     """
     known = [(pf.alias, pf.resource_class)
@@ -162,9 +166,9 @@ def map_aliases(hosts: Iterable[Described],
 
 def _map_unambiguous_aliases(known: Iterable[tuple[str, str]]) -> dict[str,
                                                                        str]:
-    """Convert PCI alias and resource class pairs to a mapping.
+    """Convert pairs of PCI alias and resource class to a mapping.
 
-    :raises PlannerError: when an alias has two classes.
+    :raises PlannerError: if an alias has two classes.
     """
     found: dict[str, str] = {}
     for alias, name in known:
@@ -176,12 +180,12 @@ def _map_unambiguous_aliases(known: Iterable[tuple[str, str]]) -> dict[str,
 
 
 def load_flavors(texts: Sequence[str], connection: Any = None) -> list[Flavor]:
-    """Return the flavors that command-line arguments specify.
+    """Load the flavors that command-line arguments name.
 
     :param texts: ``NAME:KEY=VALUE,...``, name of a YAML or JSON file, or name
-        of a flavor of the cloud.
+        of a flavor in the cloud.
     :param connection: connection of openstacksdk; None without a cloud.
-    :raises PlannerError: when a flavor cannot be read.
+    :raises PlannerError: if a flavor cannot be read.
     """
     found: list[Flavor] = []
     for text in texts:
@@ -200,7 +204,7 @@ def load_flavors(texts: Sequence[str], connection: Any = None) -> list[Flavor]:
 
 
 def _load_flavor_file(path: str) -> list[Flavor]:
-    """Read the flavors in a YAML or JSON file."""
+    """Read flavors from a YAML or JSON file."""
     try:
         document = documents.load_yaml(path)
     except documents.DocumentError as error:
@@ -219,10 +223,10 @@ def _load_flavor_file(path: str) -> list[Flavor]:
 
 
 def connect_cloud(cloud: str) -> Any:
-    """Return an openstacksdk connection whose requests have a timeout.
+    """Return an openstacksdk connection to a cloud with request timeouts.
 
     :param cloud: name in clouds.yaml, or ``envvars``.
-    :raises PlannerError: when the connection fails or openstacksdk is missing.
+    :raises PlannerError: if the connection fails or openstacksdk is missing.
     """
     try:
         import openstack
@@ -242,11 +246,11 @@ def connect_cloud(cloud: str) -> Any:
 def _convert_errors(
     connection: Any, service: str, subject: str
 ) -> Iterator[None]:
-    """Within this context, convert cloud service errors to PlannerError.
+    """Within this context, convert errors of a cloud service to PlannerError.
 
     :param service: name of the service.
-    :param subject: start of the error message, if the service has answered.
-    :raises PlannerError: when the service does not answer, or refuses.
+    :param subject: start of the error message if the service has answered.
+    :raises PlannerError: if the service does not answer or refuses a request.
     """
     from ghsched_placement.osc import http
 
@@ -260,9 +264,9 @@ def _convert_errors(
 
 
 def get_placement(connection: Any) -> Reader:
-    """Return a Placement API client of an openstacksdk connection.
+    """Return the Placement API client of an openstacksdk connection.
 
-    :raises PlannerError: when Placement does not answer, or refuses.
+    :raises PlannerError: if Placement does not answer or refuses a request.
     """
     with _convert_errors(connection, 'placement', 'Placement'):
         found: Reader = connection.placement
@@ -273,9 +277,8 @@ def read_free_capacities(connection: Any) -> Mapping[str,
                                                      tuple[NodeCapacity, ...]]:
     """Read the free CPUs and memory of host NUMA nodes from Nova.
 
-    Empty if the user may not read them.
-
-    :returns: capacities by UUID of the compute node.
+    :returns: capacities by UUID of the compute node; empty if the user may not
+        read them.
     """
     from osc_lib import exceptions
 
@@ -291,9 +294,9 @@ def read_free_capacities(connection: Any) -> Mapping[str,
 
 
 def _read_cloud_flavor(connection: Any, name: str) -> Flavor:
-    """Read a flavor of a cloud by its name.
+    """Read a flavor from a cloud, given its name.
 
-    :raises PlannerError: when the cloud does not have it.
+    :raises PlannerError: if the cloud does not have the flavor.
     """
     with _convert_errors(connection, 'compute', f'flavor {name}'):
         found = connection.compute.find_flavor(name, get_extra_specs=True)

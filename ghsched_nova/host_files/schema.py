@@ -41,10 +41,12 @@ class Mistake(ValueError):
 
 
 def validate_document(document: Any, schema: Any, name: str = '') -> Any:
-    """Validate a document by a JSON schema; return it with string keys.
+    """Validate a document against a JSON schema.
 
-    :param name: name of the document if it is a part of another.
-    :raises Mistake: names the place in the document and the reason.
+    :param name: name of the document, if it is a part of another.
+    :returns: the document, with all keys converted to text.
+    :raises Mistake: if the document is invalid; names the place and the
+        reason.
     """
     found = _convert_keys_to_text(document)
     error = jsonschema.exceptions.best_match(
@@ -65,13 +67,13 @@ def _convert_keys_to_text(value: Any) -> Any:
 
 
 def _format_path(place: Iterable[str | int]) -> str:
-    """Return the path of a value in a document, such as ``nodes[0].cpus``."""
+    """Format the path of a value in a document, such as ``nodes[0].cpus``."""
     return ''.join(f'[{step}]' if isinstance(step, int) else f'.{step}'
                    for step in place).removeprefix('.') or 'the file'
 
 
 def _describe_error(place: list[str | int], error: Any) -> str:
-    """Describe where and why a document violates its schema."""
+    """Return a text that says where and why a document violates its schema."""
     value, rule = error.instance, error.validator_value
     match error.validator:
         case 'required':
@@ -98,7 +100,7 @@ def _describe_error(place: list[str | int], error: Any) -> str:
 
 
 def _describe_wrong_type(value: Any, schema: Any) -> str:
-    """Describe the type that a value has and the type it must have."""
+    """Return a text that names the type of a value and the required type."""
     kind = schema['type'] if isinstance(schema['type'], str) else 'string'
     shown = (_shorten_repr(value) if kind in ('integer', 'number') else
              'empty' if value == [] else _KINDS.get(type(value), 'a number'))
