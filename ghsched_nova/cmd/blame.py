@@ -52,8 +52,10 @@ def add_blame_options(command: argparse.ArgumentParser) -> None:
 def run_blame_command(arguments: argparse.Namespace) -> int:
     """Run ``ghsched-host blame``: print which guests slow down a guest.
 
+    Guests slow down each other by their memory traffic.
+
     :returns: exit status.
-    :raises HostError: when the host cannot be read.
+    :raises HostError: if the host cannot be read.
     """
     server = find_server(domains.list_running_domains(arguments.connect),
                          arguments.server)
@@ -66,9 +68,10 @@ def run_blame_command(arguments: argparse.Namespace) -> int:
 
 def _investigate(arguments: argparse.Namespace,
                  server: str) -> dict[str, Any]:
-    """Return a report of which guests slow down a guest by memory.
+    """Return a report of which guests slow down a guest by memory traffic.
 
-    :raises HostError: when the guest cannot be investigated.
+    :param server: UUID of the slowed-down guest.
+    :raises HostError: if the guest cannot be investigated.
     """
     # The imports are slow, and other commands of ghsched-host need none.
     from ghsched_nova.host import blame
@@ -91,7 +94,10 @@ def _investigate(arguments: argparse.Namespace,
 
 def _make_engine(arguments: argparse.Namespace,
                  state_path: Path) -> engine.HostEngine:
-    """Return the object that enforces policies on this host, as root."""
+    """Return the object that enforces bandwidth policies on this host.
+
+    The object works as root, without nova-compute.
+    """
     section = configured.read_ghsched_options(arguments.config_file)
     host = engine.HostEngine(section, readings.Readings(
         Path(section.resctrl_path), state_path / readings.FILE, keeps=False))
@@ -101,10 +107,10 @@ def _make_engine(arguments: argparse.Namespace,
 
 
 def find_server(running: Sequence[desired.Running], wanted: str) -> str:
-    """Return the UUID of the running guest with a given name or UUID.
+    """Return the UUID of the running guest that has a given name or UUID.
 
     :param wanted: name or UUID.
-    :raises HostError: if there is none, or several.
+    :raises HostError: if there is no such guest, or several.
     """
     found = [one.domain.uuid for one in running if wanted in (
         one.domain.uuid, one.domain.name,
@@ -118,23 +124,28 @@ def find_server(running: Sequence[desired.Running], wanted: str) -> str:
 
 def _reconcile_directly(root: Path, run_path: Path,
                         wanted: model.Wanted) -> reconcile.Report:
-    """Bring resctrl to the desired state, without a privileged helper.
+    """Set the bandwidth limits of guests in resctrl, as root.
 
-    The process must run as root.
+    nova-compute does this by a privileged helper; this command runs as root.
+
+    :param root: path of the resctrl file system.
+    :param run_path: path of libvirt's run-time files.
+    :param wanted: the desired limits.
     """
     return reconcile.reconcile(reconcile.Place(root, run_path), wanted)
 
 
 def _report_cap(event: str, uuid: str) -> None:
-    """Print that the temporary cap of a guest begins or ends."""
+    """Print that a guest's temporary bandwidth limit (cap) begins or ends."""
     print(f'ghsched-host: {event} of a cap on guest {uuid}', file=sys.stderr)
 
 
 @contextlib.contextmanager
 def _undo_when_terminated() -> Iterator[None]:
-    """Within this context, SIGTERM and SIGHUP end the command with a clean-up.
+    """Within this context, SIGTERM and SIGHUP end the command with a cleanup.
 
-    Temporary caps are undone.
+    The temporary bandwidth limits of guests are removed before the command
+    ends.
     """
     def end(number: int, _frame: object) -> NoReturn:
         sys.exit(128 + number)
@@ -149,7 +160,7 @@ def _undo_when_terminated() -> Iterator[None]:
 
 
 def format_text(shown: dict[str, Any]) -> str:
-    """Render a report of ``ghsched-host blame`` as table and sentences."""
+    """Render the report of ``ghsched-host blame`` as a table and sentences."""
     rows = list(blame_report.list_rows(shown))
     parts = [tables.render_table(blame_report.HEADER, rows)] if rows else []
     return '\n'.join([*parts, blame_report.summarize(shown)])

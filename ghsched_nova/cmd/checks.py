@@ -130,9 +130,9 @@ class Facts:
 
 
 def run_node_checks(facts: Facts) -> tuple[Check, ...]:
-    """Run all checks of ``ghsched doctor`` on a node; return their results.
+    """Run all checks of ``ghsched doctor`` on this node; return their results.
 
-    The results are in the order in which problems should be fixed.
+    The first results are the problems to be fixed first.
 
     :param facts: configuration, programs and resctrl features of the node.
     """
@@ -194,9 +194,9 @@ def _check_package_release(
 
 
 def check_placement_retries(facts: Facts) -> Iterator[Check]:
-    """Warn if Placement retries allocation writes after a conflict.
+    """Warn if Placement itself retries allocation writes after a conflict.
 
-    Such a retry can exceed the capacity of an inventory.
+    Such a retry can allocate more than the capacity of an inventory.
     """
     title = 'placement retries'
     if not facts.own_file:
@@ -216,7 +216,8 @@ def check_placement_retries(facts: Facts) -> Iterator[Check]:
 def check_compute_host(facts: Facts) -> Iterator[Check]:
     """Check the configuration of a node that runs nova-compute.
 
-    Checked are the driver, the program, resctrl and the bandwidth options.
+    The checks are of the driver, the running program, resctrl and the options
+    for bandwidth.
     """
     if not facts.is_compute_host:
         yield Check('compute', 'skipped', 'no [DEFAULT]compute_driver is set, '
@@ -250,9 +251,9 @@ def _check_compute_driver(facts: Facts) -> Check:
 
 
 def _check_compute_program(facts: Facts) -> Check:
-    """Check that the running nova-compute program suits the driver.
+    """Check that the running nova-compute program suits the configured driver.
 
-    ghsched's driver needs ghsched's program.
+    ghsched's driver works only in ghsched's own nova-compute program.
     """
     title = 'compute program'
     if not facts.running_computes:
@@ -301,7 +302,7 @@ def _check_resctrl_mount(facts: Facts) -> Iterator[Check]:
 
 
 def check_scheduler_node(facts: Facts) -> Iterator[Check]:
-    """Check filters and running program of a node with nova-scheduler."""
+    """Check the filters and the running program of a nova-scheduler node."""
     if not facts.is_scheduler_node:
         yield Check('scheduler', 'skipped', 'no filters are set and no '
                     'nova-scheduler runs here')

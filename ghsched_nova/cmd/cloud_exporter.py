@@ -37,7 +37,8 @@ _BACKLOG_PAUSE_S = 5.0
 
 
 def add_cloud_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options for exporting a whole cloud's metrics to a parser."""
+    """Add the options for exporting the metrics of a whole cloud to a parser.
+    """
     group = parser.add_argument_group('figures of a cloud')
     group.add_argument(
         '--cloud', metavar='NAME',
@@ -61,7 +62,7 @@ def add_cloud_options(parser: argparse.ArgumentParser) -> None:
 
 
 def _parse_refresh_interval(text: str) -> int:
-    """Parse a command-line argument: seconds between two reads of the cloud.
+    """Parse the seconds between two reads of the cloud from the command line.
     """
     if not (text.isascii() and text.isdigit()
             and LEAST_INTERVAL_S <= int(text) <= 86400):
@@ -87,7 +88,7 @@ class CloudReader:
         self._errors = 0
 
     def get_cloud_reading(self) -> cloud_metrics.Reading:
-        """Return the last read state of the cloud, without reading it again.
+        """Return the last known state of the cloud, without reading it again.
         """
         cloud = self._cache.cloud
         return cloud_metrics.Reading(
@@ -96,13 +97,16 @@ class CloudReader:
             self._connection.requests, self._errors)
 
     def start_refreshing(self) -> None:
-        """Start a thread that keeps reading the state of the cloud."""
+        """Start a thread that reads the state of the cloud again and again."""
         threading.Thread(target=self._run, daemon=True).start()
 
     def refresh_cloud(self) -> float:
-        """Read the state of the cloud; return the seconds until the next read.
+        """Read the state of the cloud from Placement and Nova.
 
-        A service error is logged and counted; the last known state is kept.
+        If a service cannot be read, the error is logged and counted, and the
+        state as last read is kept.
+
+        :returns: seconds until the next read.
         """
         from ghsched_placement.osc import cloud_cache
 
@@ -123,10 +127,10 @@ class CloudReader:
 
 
 def make_cloud_reader(arguments: argparse.Namespace) -> CloudReader:
-    """Return a reader of the cloud that command-line options select.
+    """Return the reader of a cloud that command-line options describe.
 
-    :raises PlannerError: when the cloud is unknown or a module is missing.
-    :raises ArgumentTypeError: when an option is malformed.
+    :raises PlannerError: if the cloud is unknown or a module is missing.
+    :raises ArgumentTypeError: if an option is malformed.
     """
     connection = planner_inputs.connect_cloud(arguments.cloud)
     from ghsched_placement.osc import cloud_cache

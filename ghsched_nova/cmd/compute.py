@@ -28,8 +28,7 @@ seam = registry.make_seam_decorator(registry.COMPUTE)
 
 
 def main() -> None:
-    """Start nova-compute; exit if it is not configured for ghsched's driver.
-    """
+    """Start nova-compute; exit if ghsched's driver is not configured."""
     # Without --config-file, oslo.config looks for a file of this name.
     sys.argv[0] = os.path.join(os.path.dirname(sys.argv[0]),
                                checks.NOVA_COMPUTE)
@@ -52,8 +51,9 @@ def main() -> None:
 def _exit_on_other_driver(options: Any) -> None:
     """Exit if ``[DEFAULT]compute_driver`` is not ghsched's driver.
 
+    The process exits after ``--help`` and ``--version``, too.
+
     :param options: Nova's configuration; it is not changed.
-    :raises SystemExit: also after ``--help`` and ``--version``.
     """
     from nova import config
     from oslo_log import log as logging

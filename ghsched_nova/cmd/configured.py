@@ -36,11 +36,12 @@ def read_ghsched_options(files: Sequence[str] | None = None) -> Any:
 
 
 def read_dedicated_cpus(files: Sequence[str] | None = None) -> frozenset[int]:
-    """Read the CPUs in ``[compute]cpu_dedicated_set``; empty if unset.
+    """Read the CPUs in ``[compute]cpu_dedicated_set``.
 
     :param files: configuration files; None for those of nova-compute.
-    :raises oslo_config.cfg.Error: when a file cannot be read.
-    :raises ValueError: for an invalid CPU list.
+    :returns: empty if the option is not set.
+    :raises oslo_config.cfg.Error: if a file cannot be read.
+    :raises ValueError: if the CPU list is invalid.
     """
     from oslo_config import cfg
 
@@ -68,7 +69,7 @@ def read_state_path(files: Sequence[str] | None = None) -> Path:
 def find_state_path() -> Path:
     """Return nova-compute's ``[DEFAULT]state_path``.
 
-    The default of Nova if the configuration cannot be read.
+    If the configuration cannot be read, Nova's default is returned.
     """
     from oslo_config import cfg
 
@@ -104,10 +105,9 @@ def _load_conf_files(options: Any, files: Sequence[str] | None) -> None:
 
 
 def read_node_bandwidth() -> dict[int, int]:
-    """Read the configured bandwidth of NUMA nodes, in MB/s by node.
+    """Read the bandwidth of NUMA nodes from ``[ghsched]node_bandwidth``.
 
-    The option is ``[ghsched]node_bandwidth``. Empty if the configuration
-    cannot be read.
+    :returns: MB/s by NUMA node; empty if the configuration cannot be read.
     """
     from oslo_config import cfg
 

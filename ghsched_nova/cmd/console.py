@@ -61,8 +61,8 @@ class _Output:
 def _convert_output_errors() -> Iterator[None]:
     """Within this context, convert OSErrors to _OutputError.
 
-    Used for writes to standard output, to distinguish their errors from a
-    command's other errors.
+    The context is for writes to standard output. It makes their errors
+    distinguishable from a command's other errors.
     """
     try:
         yield
@@ -73,7 +73,7 @@ def _convert_output_errors() -> Iterator[None]:
 def _wrap_stdout() -> TextIO | None:
     """Return a wrapper of standard output that raises _OutputError on errors.
 
-    None if standard output is closed.
+    :returns: None if standard output is closed.
     """
     stream: TextIO | None = sys.stdout
     return cast(TextIO, _Output(stream)) if stream else None
@@ -85,13 +85,13 @@ def _get_error_message(error: OSError) -> str:
 
 
 def run_command(name: str, function: Callable[[], int]) -> int:
-    """Call a command's function; print its errors; return the exit status.
+    """Run a command's function, print its errors, and return the exit status.
 
-    All of its output is written before the status is returned.
+    All output is written before the status is returned. If the reader of the
+    output closes it early, the status is 0.
 
     :param name: name of the command, printed before an error.
-    :param function: function that returns the exit status. The status is 0 if
-        the reader of the output closes it early.
+    :param function: function that returns the exit status.
     """
     try:
         with contextlib.redirect_stdout(_wrap_stdout()):
@@ -124,7 +124,7 @@ def add_version_option(parser: argparse.ArgumentParser) -> None:
 
 
 def discard_output() -> None:
-    """Discard unwritten standard output after a write error.
+    """Discard the unwritten part of standard output after a write error.
 
     Otherwise Python would try to write the output again at exit, and fail.
     """

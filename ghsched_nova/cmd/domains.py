@@ -26,15 +26,16 @@ class HostError(Exception):
 def list_running_domains(uri: str) -> list[desired.Running]:
     """Return the running libvirt domains with their XML.
 
-    :raises HostError: when libvirt does not answer.
+    :raises HostError: if libvirt does not answer.
     """
     return _select_domains(uri, 'VIR_CONNECT_LIST_DOMAINS_ACTIVE')
 
 
 def find_running_domain(uri: str, uuid: str) -> desired.Running | None:
-    """Return a running libvirt domain with its XML; None if it does not run.
+    """Return a running libvirt domain with its XML.
 
-    :raises HostError: when libvirt does not answer.
+    :returns: None if the domain does not run.
+    :raises HostError: if libvirt does not answer.
     """
     libvirt = _import_libvirt()
     connection = _connect_libvirt(libvirt, uri)
@@ -77,7 +78,7 @@ def get_libvirt_host_name(uri: str) -> str:
 
 
 def _import_libvirt() -> Any:
-    """Import libvirt-python; keep it from printing errors to stderr."""
+    """Import libvirt-python without its printing of errors to stderr."""
     try:
         import libvirt
     except ImportError as error:
@@ -97,7 +98,7 @@ def _connect_libvirt(libvirt: Any, uri: str) -> Any:
 
 
 def _select_domains(uri: str, *flags: str) -> list[desired.Running]:
-    """Return the libvirt domains selected by flags, with their XML.
+    """Return the libvirt domains that flags select, with their XML.
 
     :param flags: names of ``VIR_CONNECT_LIST_DOMAINS_...`` constants.
     """
@@ -117,6 +118,8 @@ def _read_domain(domain: Any, error_class: type[Exception]) -> desired.Running:
     """Return a libvirt domain with its XML.
 
     The XML is empty if the domain has just stopped.
+
+    :param error_class: exception that libvirt-python raises.
     """
     found = model.Domain(domain.UUIDString(), domain.ID(), domain.name())
     try:

@@ -64,7 +64,7 @@ def add_explain_command(subparsers: Any) -> None:
 
 
 def run_explain_command(arguments: argparse.Namespace) -> int:
-    """Run ``ghsched explain``: explain whether a flavor fits on a host.
+    """Run ``ghsched explain``: print whether and how a flavor fits on a host.
 
     :returns: exit status.
     """

@@ -103,16 +103,18 @@ class _Server(socketserver.ThreadingMixIn, simple_server.WSGIServer):
             self._release_connection(request)
 
     def mark_request_received(self, connection: Any) -> None:
-        """Protect a connection from being closed: its request was received.
+        """Record that a connection has sent a request, to keep it open.
 
-        If there are too many connections, one without a request is closed to
-        make room for another.
+        If there are too many connections, the server closes one that has not
+        sent a request.
         """
         with self._changing:
             self._silent.pop(connection, None)
 
     def service_actions(self) -> None:
-        """Close connections older than CONNECTION_TIMEOUT; called regularly.
+        """Close connections that are older than CONNECTION_TIMEOUT seconds.
+
+        The base class calls this method regularly.
         """
         end = time.monotonic() - CONNECTION_TIMEOUT
         with self._changing:
@@ -121,7 +123,7 @@ class _Server(socketserver.ThreadingMixIn, simple_server.WSGIServer):
                     _shut_down_socket(request)
 
     def _close_oldest_idle_connection(self) -> bool:
-        """Close the oldest connection that has sent no request yet.
+        """Close the oldest connection that has not sent a request yet.
 
         :returns: False if there is no such connection.
         """
@@ -133,27 +135,29 @@ class _Server(socketserver.ThreadingMixIn, simple_server.WSGIServer):
             return connection is not None
 
     def _release_connection(self, connection: Any) -> None:
-        """Allow another connection in place of one that has ended."""
+        """Record that a connection has ended and another one may be opened."""
         with self._changing:
             self._silent.pop(connection, None)
             if self._begun.pop(connection, None) is not None:
                 self._places.release()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Print the error of an HTTP request, unless the connection was lost.
-        """
+        """Print the error of an HTTP request, except for a lost connection."""
         if not isinstance(sys.exception(), OSError):
             super().handle_error(request, client_address)
 
 
 def _shut_down_socket(request: socket.socket) -> None:
-    """Shut down a client's socket; ignore a socket that is already closed."""
+    """Shut down the socket of a client, even if it is already closed."""
     with contextlib.suppress(OSError):
         request.shutdown(socket.SHUT_RDWR)
 
 
 def _send_busy_response(request: socket.socket) -> None:
-    """Answer a client with 503 (too many connections), without blocking."""
+    """Send HTTP status 503 to a client because there are too many connections.
+
+    The function does not wait for the client.
+    """
     with contextlib.suppress(OSError):
         request.setblocking(False)
         request.send(f'HTTP/1.0 {_BUSY}\r\nContent-Length: 0\r\n\r\n'
@@ -175,7 +179,7 @@ class _Handler(simple_server.WSGIRequestHandler):
         return parsed
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Log nothing: HTTP requests of this server have no access log."""
+        """Ignore the access log message of an HTTP request."""
 
 
 def make_host_application(
@@ -187,14 +191,15 @@ def make_host_application(
 ) -> Callable[..., Any]:
     """Return a WSGI application that serves a host's Prometheus metrics.
 
-    Metrics of a file that is None are not served.
+    The metrics come from measurements, and from files that services of Nova
+    write. If a file is None, its metrics are not served.
 
     :param source: source of the measurements.
-    :param bursts: file of nova-compute with statistics of bandwidth bursts.
-    :param repairs: file of nova-compute with counts of its repairs.
-    :param service_levels: file of nova-compute with each server's service
-        level.
-    :param refusals: file of nova-scheduler with refused requests.
+    :param bursts: file with statistics of bandwidth bursts.
+    :param repairs: file with the counts of repaired guest policies.
+    :param service_levels: file with the time for which each server got its
+        guaranteed bandwidth.
+    :param refusals: file with requests that nova-scheduler has refused.
     """
     registry = prometheus_client.CollectorRegistry()
     registry.register(metrics.Collector(source))
@@ -213,7 +218,7 @@ def make_registry_application(registry: prometheus_client.CollectorRegistry
                               ) -> Callable[..., Any]:
     """Return a WSGI application that serves the metrics of a registry.
 
-    It responds with 503 if the host cannot be read in time.
+    The application responds with 503 if the host cannot be read in time.
     """
     scraped: Callable[..., Any] = prometheus_client.make_wsgi_app(registry)
 
@@ -235,18 +240,19 @@ def make_host_metrics_server(
     service_levels: Path | None = None,
     refusals: Path | None = None,
 ) -> simple_server.WSGIServer:
-    """Return a listening HTTP server for a host's Prometheus metrics.
+    """Return a listening HTTP server that serves a host's Prometheus metrics.
 
-    Metrics of a file that is None are not served.
+    The metrics come from measurements, and from files that services of Nova
+    write. If a file is None, its metrics are not served.
 
     :param source: source of the measurements.
-    :param port: TCP port; 0 for any free one.
-    :param bursts: file of nova-compute with statistics of bandwidth bursts.
-    :param repairs: file of nova-compute with counts of its repairs.
-    :param service_levels: file of nova-compute with each server's service
-        level.
-    :param refusals: file of nova-scheduler with refused requests.
-    :raises OSError: when the server cannot listen on the address.
+    :param port: TCP port; 0 for any free port.
+    :param bursts: file with statistics of bandwidth bursts.
+    :param repairs: file with the counts of repaired guest policies.
+    :param service_levels: file with the time for which each server got its
+        guaranteed bandwidth.
+    :param refusals: file with requests that nova-scheduler has refused.
+    :raises OSError: if the server cannot listen on the address.
     """
     return make_listening_server(
         make_host_application(
@@ -307,7 +313,10 @@ def _parse_port(text: str) -> int:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Serve Prometheus metrics until interrupted; return the exit status."""
+    """Run ``ghsched-exporter``: serve Prometheus metrics until interrupted.
+
+    :returns: exit status.
+    """
     options = make_parser()
     arguments = options.parse_args(argv)
     try:
@@ -338,13 +347,13 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _make_cloud_metrics_server(
     arguments: argparse.Namespace,
 ) -> simple_server.WSGIServer:
-    """Return a listening HTTP server for the metrics of a whole cloud.
+    """Return an HTTP server that serves the metrics of a whole cloud.
 
-    A thread that keeps reading the cloud is started.
+    A thread is started that reads the cloud again and again.
 
-    :raises PlannerError: when the cloud is unknown or a module is missing.
-    :raises ArgumentTypeError: when an option is malformed.
-    :raises OSError: when the server cannot listen on the address.
+    :raises PlannerError: if the cloud is unknown or a module is missing.
+    :raises ArgumentTypeError: if an option is malformed.
+    :raises OSError: if the server cannot listen on the address.
     """
     cloud = cloud_exporter.make_cloud_reader(arguments)
     registry = prometheus_client.CollectorRegistry()
@@ -357,7 +366,7 @@ def _make_cloud_metrics_server(
 
 
 def _raise_keyboard_interrupt(_number: int, _frame: Any) -> NoReturn:
-    """Raise KeyboardInterrupt; the handler of SIGTERM."""
+    """Raise KeyboardInterrupt; this is the handler of the signal SIGTERM."""
     raise KeyboardInterrupt
 
 

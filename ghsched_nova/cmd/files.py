@@ -31,9 +31,9 @@ _NAME_IS_FIXED = {errno.EBUSY, errno.EACCES, errno.EPERM, errno.EROFS}
 
 
 def check_writable(path: Path) -> None:
-    """Check that a file could be written, without changing it.
+    """Check that a file can be written, without changing it.
 
-    :raises OSError: with the path, when it cannot be written.
+    :raises OSError: if the file cannot be written; contains the path.
     """
     _replace_or_write_in_place(
         path, _try_temporary_file_in_directory, _check_path_writable
@@ -41,12 +41,12 @@ def check_writable(path: Path) -> None:
 
 
 def replace_file_content(path: Path, content: str | bytes) -> None:
-    """Replace a file's content atomically, keeping its mode and owner.
+    """Replace the content of a file atomically, keeping its mode and owner.
 
-    Readers see the old or the new content. A file that cannot be replaced,
-    such as a pipe, is written in place.
+    Readers see either the old or the new content. A file that cannot be
+    replaced, such as a pipe, is written in place.
 
-    :raises OSError: with the path, when the file cannot be written.
+    :raises OSError: if the file cannot be written; contains the path.
     """
     def replace(target: Path) -> None:
         _check_existing_file_writable(target)
@@ -63,10 +63,11 @@ def replace_file_content(path: Path, content: str | bytes) -> None:
 
 def _replace_or_write_in_place(path: Path, replace: Callable[[Path], None],
                                write_in_place: Callable[[Path], None]) -> None:
-    """Replace a file, or write it in place if it cannot be replaced.
+    """Call one of two writers: to replace a file, or to write it in place.
 
-    :param replace: writer that replaces a file; gets the resolved path.
-    :param write_in_place: writer for pipes and the like; gets the path as
+    :param replace: writer that replaces a regular file; gets the resolved
+        path.
+    :param write_in_place: writer for files such as pipes; gets the path as
         given.
     """
     try:
@@ -83,9 +84,9 @@ def _replace_or_write_in_place(path: Path, replace: Callable[[Path], None],
 
 
 def _is_replaceable(path: Path) -> bool:
-    """Whether a path is a regular file or does not exist yet.
+    """Whether a path can be replaced: a regular file, or no file yet.
 
-    Files under /proc/self/fd are open already and are not replaceable.
+    Files under /proc/self/fd are already open and cannot be replaced.
     """
     try:
         mode = path.stat().st_mode
@@ -101,9 +102,9 @@ def _is_replaceable(path: Path) -> bool:
 def _try_temporary_file_in_directory(target: Path) -> None:
     """Check that a file can be replaced: create a temporary file next to it.
 
-    Also check that the file itself is writable, if it exists.
+    If the file exists, it must also be writable.
 
-    :raises OSError: when that is not possible.
+    :raises OSError: if the file cannot be replaced.
     """
     _check_existing_file_writable(target)
     with atomic_file.create_temporary_file(target):
@@ -111,9 +112,9 @@ def _try_temporary_file_in_directory(target: Path) -> None:
 
 
 def _check_existing_file_writable(target: Path) -> None:
-    """Check that a path can be opened for writing, if it exists.
+    """Check that a file can be opened for writing, if it exists.
 
-    :raises OSError: when it cannot.
+    :raises OSError: if it cannot be opened.
     """
     if target.exists():
         _check_path_writable(target)
@@ -124,7 +125,7 @@ def _check_path_writable(path: Path) -> None:
 
     A FIFO is not opened, because its reader would see an end of file.
 
-    :raises OSError: when it cannot be opened.
+    :raises OSError: if the path cannot be opened.
     """
     if not path.is_fifo():
         with path.open('a', encoding='utf-8'):

@@ -48,7 +48,7 @@ class _Session:
         self._adapter = adapter
 
     def get(self, url: str, version: str) -> Any:
-        """Return Placement's response to a GET request, whatever its status.
+        """Send a GET request to Placement; return the response of any status.
         """
         return self._adapter.get(url, microversion=version, raise_exc=False)
 
@@ -56,12 +56,11 @@ class _Session:
 def make_placement_client(
     options: cfg.ConfigOpts,
 ) -> placement_client.PlacementClient | None:
-    """Return a Placement client with the credentials of nova.conf.
-
-    None if nova.conf has no credentials of Placement.
+    """Return a Placement client that uses the credentials in nova.conf.
 
     :param options: configuration whose files have been read.
-    :raises keystoneauth1.exceptions.ClientException: when the section
+    :returns: None if nova.conf has no credentials for Placement.
+    :raises keystoneauth1.exceptions.ClientException: if the section
         ``[placement]`` cannot be used.
     """
     loading.register_auth_conf_options(options, _GROUP)
@@ -87,8 +86,8 @@ def check_guaranteed_bandwidth(
 ) -> Iterator[checks.Check]:
     """Check that no NUMA node of the cloud guarantees too much bandwidth.
 
-    Guarantees must not exceed what memory delivers. Skipped on a node that is
-    only a compute host, because all hosts are read.
+    Guarantees must not exceed the bandwidth that memory delivers. A node that
+    is only a compute host skips this check, because it reads all hosts.
     """
     if facts.is_compute_host and not facts.is_scheduler_node:
         yield checks.Check(_TITLE, 'skipped',
@@ -152,9 +151,9 @@ def _read_guaranteed_percent(
     """Return the percent of a NUMA node's bandwidth guaranteed to guests.
 
     With an allocation ratio, usage above 100 percent is divided by the ratio.
-    0 for a deleted provider.
 
     :param uuid: UUID of the node's provider.
+    :returns: 0 if the provider has been deleted.
     """
     try:
         used = client.get_usages(uuid).get(names.MEM_BW_PCT, 0)

@@ -170,7 +170,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _run_plan(arguments: argparse.Namespace) -> int:
     """Run ``ghsched-host plan``: print changes that ``reconcile`` would make.
 
-    Nothing is changed.
+    Nothing is changed on the host.
 
     :returns: exit status.
     """
@@ -187,7 +187,7 @@ def _run_plan(arguments: argparse.Namespace) -> int:
 
 
 def _run_reconcile(arguments: argparse.Namespace) -> int:
-    """Run ``ghsched-host reconcile``: apply guests' bandwidth policies.
+    """Run ``ghsched-host reconcile``: apply the bandwidth policies of guests.
 
     :returns: exit status.
     """
@@ -205,7 +205,7 @@ def _run_reconcile(arguments: argparse.Namespace) -> int:
 def _set_scheduling_classes(
     guests: Sequence[threads_model.Guest], run_path: Path
 ) -> threads.Report:
-    """Set the scheduling classes of guests' threads, as root."""
+    """Set the kernel's scheduling classes of guests' threads, as root."""
     # This command runs as root and needs no privileged helper. The import is
     # slow, and "plan" does not need it.
     from ghsched_nova.threads import privileged
@@ -222,9 +222,10 @@ def _apply_and_print_changes(
     change_interrupts: Callable[..., interrupts_engine.Report],
     measure_bandwidth: readings.Measure | None,
 ) -> tuple[reconcile.Report, _Changed]:
-    """Apply guests' policies to this host, or plan that; print the changes.
+    """Apply guests' policies to this host and print the changes.
 
-    The given functions decide whether changes are made or only planned.
+    For the command ``plan``, the given functions only return the changes that
+    they would make.
     """
     section = configured.read_ghsched_options(arguments.config_file)
     # Root writes no file into a directory of another user.
@@ -260,14 +261,13 @@ def _apply_and_print_changes(
 def _merge_reports(
     thread_report: threads.Report, interrupt_report: interrupts_engine.Report
 ) -> _Changed:
-    """Merge two reports on guests: on their threads and on their interrupts.
-    """
+    """Merge the reports on guests' threads and on guests' interrupts."""
     return _Changed((*thread_report.actions, *interrupt_report.actions),
                     (*thread_report.problems, *interrupt_report.problems))
 
 
 def _set_interrupt_cpus_as_root(action: interrupts_model.Action) -> str:
-    """Set the CPUs of an interrupt, as root.
+    """Set the CPUs that handle an interrupt, as root.
 
     :returns: error message; empty on success.
     """
@@ -280,7 +280,10 @@ def _set_interrupt_cpus_as_root(action: interrupts_model.Action) -> str:
 def _read_resctrl_host(
     host: engine.HostEngine, wanted: model.Wanted
 ) -> resctrl_host.ResctrlHost | None:
-    """Return the host's resctrl features; None if no guest has a policy."""
+    """Return the resctrl features of the host.
+
+    :returns: None if no guest has a policy.
+    """
     return host.host() if wanted.guests else None
 
 
@@ -290,7 +293,13 @@ def _render_changes_as_json(
     changed: _Changed,
     host: resctrl_host.ResctrlHost | None,
 ) -> str:
-    """Return planned or made changes of a host as JSON."""
+    """Render the planned or made changes of a host as JSON.
+
+    :param wanted: desired state of resctrl.
+    :param report: changes in resctrl.
+    :param changed: changes of guests' threads and interrupts.
+    :param host: resctrl features of the host; None if no guest has a policy.
+    """
     return json.dumps({
         'host': {
             'dialect': host.dialect.name if host else None,
@@ -378,7 +387,10 @@ def _make_problem_rows(
 def _merge_same_problems(
     problems: Sequence[tuple[str, str, str]],
 ) -> list[tuple[str, str, str]]:
-    """Merge table rows of guests with the same control group and problem."""
+    """Merge table rows that have the same control group and problem.
+
+    The names of the guests are joined.
+    """
     guests: dict[tuple[str, str], list[str]] = {}
     for guest, group, reason in problems:
         guests.setdefault((group, reason), []).append(guest)

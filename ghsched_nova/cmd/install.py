@@ -67,10 +67,10 @@ def read_api_paste(directories: Sequence[Path] = _DIRECTORIES) -> str | None:
 def check_exporter_installed(
     is_compute_host: bool, program: str | None
 ) -> Iterator[checks.Check]:
-    """Yield a warning if a compute host has no Prometheus exporter.
+    """Yield a warning if the Prometheus exporter is missing on a compute host.
 
     :param is_compute_host: whether the node is a compute host.
-    :param program: path of the exporter's program; None without one.
+    :param program: path of the exporter's program; None if not installed.
     """
     if is_compute_host and program is None:
         yield checks.Check('exporter', 'warning',
@@ -93,9 +93,9 @@ def _list_missing_parts(files: Sequence[str] | None) -> Iterator[checks.Check]:
 
 
 def render_missing_parts(missing: Sequence[checks.Check]) -> str:
-    """Return a table of the parts of ghsched that are missing on a node.
+    """Render a table of the parts of ghsched that are missing on a node.
 
-    If none is missing, a sentence says so.
+    If none is missing, the result is a sentence that says so.
     """
     if not missing:
         return 'Nothing is missing on this node.'
@@ -110,8 +110,9 @@ def render_missing_parts(missing: Sequence[checks.Check]) -> str:
 def main(argv: Sequence[str]) -> int:
     """Print the parts of ghsched that are missing on this node.
 
-    Exit status: 0 nothing is missing, 1 something is missing, 2 unknown. A
-    missing exporter does not count, because it is optional.
+    The exit status is 0 if nothing is missing, 1 if something is missing, and
+    2 if this is unknown. A missing exporter does not count, because it is
+    optional.
     """
     parser = argparse.ArgumentParser(
         prog='ghsched-status', description=__doc__.partition(': ')[2])

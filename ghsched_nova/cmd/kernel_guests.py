@@ -45,15 +45,15 @@ _START = {
 def check_guests_on_kernel(
     files: Sequence[str] | None, uri: str
 ) -> list[checks.Check]:
-    """Check whether the kernel can enforce the policies of all guests.
+    """Check whether the kernel can enforce all guests' bandwidth policies.
 
-    Return a check of resctrl and one of each libvirt domain with a policy,
-    running or not.
+    The guests are all libvirt domains with a policy, running or not.
 
     :param files: configuration files; None for those of nova-compute.
     :param uri: libvirt URI.
-    :raises oslo_config.cfg.Error: when a file cannot be read.
-    :raises HostError: when libvirt does not answer.
+    :returns: result of a check of resctrl, and one of each guest.
+    :raises oslo_config.cfg.Error: if a file cannot be read.
+    :raises HostError: if libvirt does not answer.
     """
     section = configured.read_ghsched_options(files)
     facts = host_facts.HostFacts(section, readings.Readings(
@@ -82,10 +82,10 @@ def make_kernel_checks(
     section: Any,
     missing: Sequence[preconditions.Missing] = (),
 ) -> Iterator[checks.Check]:
-    """Yield a check of resctrl, and one of each domain with a policy.
+    """Yield the result of a check of resctrl, and of each guest with a policy.
 
     :param defined: all libvirt domains, running or not.
-    :param host: resctrl features of the host, or the reason for having none.
+    :param host: resctrl features of the host; a reason if there are none.
     :param section: the ``[ghsched]`` section of the configuration.
     :param missing: preconditions of resctrl that the host does not meet.
     """
@@ -109,8 +109,7 @@ def _check_guest_on_kernel(
     section: Any,
     group_sizes: Mapping[str, int],
 ) -> checks.Check:
-    """Check whether the kernel can enforce the bandwidth policy of one guest.
-    """
+    """Check whether the kernel can enforce the bandwidth policy of a guest."""
     title = f'{running.domain.name} ({running.domain.uuid})'
     try:
         if not (running.needs_control_group or running.needs_monitoring_group):

@@ -89,7 +89,8 @@ class Traces:
 def make_leftover_checks(leftovers: Traces) -> tuple[checks.Check, ...]:
     """Return a warning for each trace of ghsched that is left on a node.
 
-    Used after ghsched was removed. A single result ``ok`` if nothing is left.
+    The check is used after ghsched was removed. If nothing is left, the result
+    is a single check with the status ``ok``.
     """
     found = [*map(_make_line_check, leftovers.lines),
              *map(_make_program_check, leftovers.programs),
@@ -112,7 +113,7 @@ def make_leftover_checks(leftovers: Traces) -> tuple[checks.Check, ...]:
 
 
 def _make_line_check(leftover: tuple[str, str]) -> checks.Check:
-    """Return the warning for a configuration line that ghsched has left.
+    """Return a warning about a configuration line that ghsched has left.
 
     :param leftover: configuration file and line.
     """
@@ -124,7 +125,7 @@ def _make_line_check(leftover: tuple[str, str]) -> checks.Check:
 
 
 def _make_program_check(name: str) -> checks.Check:
-    """Return the warning for a program of ghsched that is still running."""
+    """Return a warning about a program of ghsched that is still running."""
     stock = name.removeprefix('ghsched-')
     remedy = (f'start {stock} in its place' if stock.startswith('nova-')
               else 'stop it')
@@ -139,12 +140,12 @@ def find_leftovers(
     proc: Path = Path('/proc'),
     root: Path = Path('/'),
 ) -> Traces:
-    """Find the files, programs and groups that ghsched left on a node.
+    """Find ghsched's files, programs and resctrl groups left on a node.
 
     :param files: configuration files; None for those that nova-compute reads,
         and api-paste.ini.
     :param root: root directory of the node's files.
-    :raises oslo_config.cfg.Error: when a file cannot be read.
+    :raises oslo_config.cfg.Error: if a file cannot be read.
     """
     options = node.read_node_options(files)
     found = [Path(file) for file in options.config_file or ()]
@@ -176,7 +177,7 @@ def find_leftovers(
 def find_ghsched_lines(text: str) -> Iterator[str]:
     """Yield the lines of a configuration file that refer to ghsched.
 
-    For a section that belongs to ghsched, only the header is returned.
+    Of a section that belongs to ghsched, only the header is yielded.
     """
     section = ''
     for line in text.splitlines():
@@ -204,10 +205,7 @@ def _find_running_programs(proc: Path) -> Iterator[str]:
 
 
 def _find_systemd_units(directory: Path) -> Iterator[str]:
-    """Yield the systemd unit files that start a program of ghsched.
-
-    Drop-in files are included.
-    """
+    """Yield systemd unit files and drop-ins that start a ghsched program."""
     for path in sorted({*directory.glob('*.service'),
                         *directory.glob('*.service.d/*.conf')}):
         # A masked unit is a link to /dev/null; one may be gone by now.

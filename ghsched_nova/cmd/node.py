@@ -45,10 +45,12 @@ _TITLE = re.compile(r'([^\s:/]+): (?:master process \[|.*worker\()')
 def read_node_facts(
     files: Sequence[str] | None, proc: Path = Path('/proc')
 ) -> checks.Facts:
-    """Read configuration, programs and resctrl features of this node.
+    """Read the configuration, programs and resctrl features of this node.
+
+    The node checks of ``ghsched doctor`` use these facts.
 
     :param files: configuration files; None for those of nova-compute.
-    :raises oslo_config.cfg.Error: when a file cannot be read.
+    :raises oslo_config.cfg.Error: if a file cannot be read.
     """
     found = read_node_options(files)
     section = found.ghsched
@@ -94,7 +96,7 @@ def list_unmet_preconditions(
 
 
 def read_node_options(files: Sequence[str] | None) -> cfg.ConfigOpts:
-    """Read the ghsched and Nova options that node checks need."""
+    """Read the options of ghsched and Nova that the node checks need."""
     found = cfg.ConfigOpts()
     conf.register_opts(found)
     found.register_opt(cfg.StrOpt('compute_driver'))
@@ -114,13 +116,13 @@ def read_node_options(files: Sequence[str] | None) -> cfg.ConfigOpts:
 def read_placement_write_attempts(
     files: Sequence[str] | None,
 ) -> tuple[str, int | None]:
-    """Return how often Placement tries to write an allocation.
+    """Return how often Placement tries to write an allocation after conflicts.
 
     The option is ``[placement]allocation_conflict_retry_count``.
 
     :param files: files that a user has named; None for those of Placement.
-    :returns: path of placement.conf, and the number; None if the file cannot
-        be read. Without the file, the path is empty and the number is None.
+    :returns: path of placement.conf, and the number. The number is None if the
+        file cannot be read. The path is empty if there is no file.
     """
     found = [one for one in (
         cfg.find_config_files(project='placement') if files is None
@@ -140,7 +142,10 @@ def read_placement_write_attempts(
 
 
 def _get_installed_release(package: str) -> str:
-    """Return the release of an installed package; empty if not installed."""
+    """Return the release of an installed package.
+
+    :returns: empty if the package is not installed.
+    """
     try:
         return metadata.version(package)
     except metadata.PackageNotFoundError:
@@ -150,7 +155,9 @@ def _get_installed_release(package: str) -> str:
 def _read_resctrl_features(
     resctrl_path: Path, sysfs: Path
 ) -> tuple[resctrl_host.ResctrlHost | None, str]:
-    """Return the host's resctrl features; None and the reason if unavailable.
+    """Return the resctrl features of the host, and an empty text.
+
+    :returns: None and the reason if resctrl is unavailable.
     """
     try:
         return resctrl_host.read_host(resctrl_path, sysfs), ''
@@ -177,7 +184,10 @@ def _read_kernel_properties(
 
 
 def _read_kernel_config(proc: Path, release: str) -> str | None:
-    """Return the running kernel's build configuration; None if not found."""
+    """Return the build configuration of the running kernel.
+
+    :returns: None if the configuration is not found.
+    """
     try:
         return gzip.decompress(
             (proc / 'config.gz').read_bytes()).decode(errors='replace')
@@ -207,11 +217,12 @@ def _describe_foreign_controls(
 def _describe_l3_overlaps(
     resctrl_path: Path, cache: caches.Cache | None
 ) -> Iterator[str]:
-    """Yield a sentence for each foreign group that uses a guest's own L3 ways.
+    """Yield a sentence for each group that uses L3 cache ways of a guest.
 
-    Foreign groups are those of other software.
+    The ways are reserved for the guest. The groups are resctrl groups of other
+    software than ghsched.
 
-    :param cache: L3 cache of the host; None without control of it.
+    :param cache: L3 cache of the host; None if the cache cannot be controlled.
     """
     groups = dict(_read_group_schemata(resctrl_path)) if cache else {}
     if cache is None or '' not in groups:
@@ -229,9 +240,10 @@ def _describe_l3_overlaps(
 def _read_group_schemata(
     resctrl_path: Path,
 ) -> Iterator[tuple[str, schemata.Schemata]]:
-    """Yield name and schemata of each readable resctrl control group.
+    """Yield the name and the schemata of each readable resctrl control group.
 
-    The root group has an empty name.
+    Schemata are the limits of a group in resctrl. The root group has an empty
+    name.
     """
     for path in (resctrl_path, *resctrl_path.iterdir()):
         if path.name in naming.NOT_GROUPS:
@@ -246,7 +258,7 @@ def _read_group_schemata(
 
 
 def _read_permission_bits(path: Path) -> int | None:
-    """Return the permission bits of a path; None if not readable."""
+    """Return the permission bits of a path; None if they cannot be read."""
     try:
         return stat.S_IMODE(path.stat().st_mode)
     except OSError:
@@ -268,14 +280,15 @@ def _find_running_programs(proc: Path) -> Iterator[str]:
 def identify_program(
     cmdline: bytes, known: Collection[str] = checks.PROGRAMS
 ) -> str:
-    """Return which of some known programs a process runs; empty if none.
+    """Return which of some known programs a process runs.
 
-    A process may have a title, such as ``NAME: master process [...]`` or
-    ``NAME: ... worker(N)`` (Nova 34). Otherwise the program is the first word,
-    or follows the interpreter and its options.
+    The program is the first word of the command line, or follows the
+    interpreter and its options. Services of Nova 34 have a process title
+    instead, such as ``NAME: master process [...]`` or ``NAME: ... worker(N)``.
 
     :param cmdline: content of ``/proc/PID/cmdline``.
     :param known: names of programs.
+    :returns: empty if the process runs none of them.
     """
     words = [os.fsdecode(word) for word in cmdline.split(b'\0')[:3]]
     title = _TITLE.match(words[0])

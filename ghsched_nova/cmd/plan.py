@@ -121,7 +121,7 @@ def _add_capacity_options(parser: argparse.ArgumentParser) -> None:
 def _add_density_options(parser: argparse.ArgumentParser) -> None:
     """Add the command-line options of density prediction to a parser.
 
-    The density is the number of containers that the guests of a host can run.
+    A density is how many containers run well on a machine.
     """
     parser.add_argument('--density', action='store_true',
                         help='predict how many containers the guests can run '
@@ -141,7 +141,7 @@ def _add_density_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run_plan_command(arguments: argparse.Namespace) -> int:
-    """Run ``ghsched plan``: compute how many more guests fit.
+    """Run ``ghsched plan``: compute and print how many more guests fit.
 
     :returns: exit status.
     """
@@ -172,9 +172,9 @@ def run_plan_command(arguments: argparse.Namespace) -> int:
 
 
 def _render_plan(answer: Answer, file_format: str) -> str:
-    """Return a capacity plan as text in the selected format.
+    """Render a capacity plan in the selected format.
 
-    :raises PlannerError: when pictures cannot be drawn.
+    :raises PlannerError: if pictures cannot be drawn.
     """
     if file_format == 'svg':
         return plan_picture.draw_plan(answer.plan, answer.densities).decode()
@@ -186,7 +186,8 @@ def _make_capacity_plan(
 ) -> Answer:
     """Return the capacity plan that the command line asks for.
 
-    It predicts container densities, too, if they are asked for.
+    If the command line asks for container densities, they are predicted, too.
+    A density is how many containers run well on a machine.
     """
     given = planner_inputs.load_hosts(arguments.hosts or ())
     connection = (planner_inputs.connect_cloud(arguments.cloud)
@@ -227,7 +228,9 @@ def _select_target_machines(
 ) -> tuple[Target, ...]:
     """Return the machines for which to predict container densities.
 
-    Empty if the command line asks for no prediction.
+    The result is empty if the command line asks for no prediction.
+
+    :param files: hosts that the command line names.
     """
     if arguments.machines:
         return planner_inputs.load_targets(arguments.machines, files)
@@ -244,9 +247,10 @@ def _select_target_machines(
 
 
 def _parse_picture_path(text: str) -> Path:
-    """Parse a command-line argument as the path of a picture to write.
+    """Parse the path of a picture to write from the command line.
 
-    :raises argparse.ArgumentTypeError: for the suffix of another format.
+    :raises argparse.ArgumentTypeError: if the suffix is that of another
+        format.
     """
     path = Path(text)
     if path.suffix.lower()[1:] not in ('', *plan_picture.FORMATS):
@@ -257,7 +261,7 @@ def _parse_picture_path(text: str) -> Path:
 
 
 def _parse_pci_alias(text: str) -> tuple[str, str]:
-    """Parse the command-line argument ``ALIAS=CLASS`` of a PCI alias."""
+    """Parse ``ALIAS=CLASS``, a PCI alias and the resource class of its VFs."""
     name, equals, value = text.partition('=')
     if not equals or not name or not value:
         raise argparse.ArgumentTypeError(f'{text!r} is not NAME=CLASS')

@@ -51,11 +51,11 @@ def add_retire_options(command: argparse.ArgumentParser) -> None:
 
 
 def run_retire_command(arguments: argparse.Namespace) -> int:
-    """Run ``ghsched-host retire``: remove this host's ghsched inventories.
+    """Run ``ghsched-host retire``: remove ghsched's inventories of this host.
 
     :returns: exit status.
-    :raises HostError: when the host cannot be read.
-    :raises GroupError: when resctrl cannot be used.
+    :raises HostError: if the host cannot be read.
+    :raises GroupError: if resctrl cannot be used.
     """
     session, section = load_retire_configuration(
         arguments.config_file, arguments.dry_run)
@@ -91,8 +91,10 @@ def run_retire_command(arguments: argparse.Namespace) -> int:
 def load_retire_configuration(
     files: Sequence[str] | None, dry_run: bool
 ) -> tuple[Any, Any]:
-    """Return a Placement client and the ``[ghsched]`` options.
+    """Return a Placement client and the ``[ghsched]`` options of this host.
 
+    :param dry_run: whether nothing will be removed; any driver is accepted
+        then.
     :raises HostError: if nova-compute is still configured for ghsched's
         driver, which would report the inventories again.
     """
@@ -133,8 +135,7 @@ def _describe_guests_with_policy(
 def _describe_remaining_consumers(
     providers: Sequence[retire.Provider],
 ) -> Iterator[str]:
-    """Yield a sentence about each consumer that still uses ghsched's
-    resources.
+    """Yield a sentence on each consumer that still uses ghsched's resources.
     """
     for provider in providers:
         for consumer in sorted(provider.holders):

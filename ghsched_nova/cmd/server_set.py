@@ -86,8 +86,9 @@ def run_server_set_command(arguments: argparse.Namespace) -> int:
 
 
 def print_function_result(function: Callable[[], str], command: str) -> int:
-    """Print the text that a function returns, or the error that it raises.
+    """Call a function and print its result, or the error that it raises.
 
+    :param function: function that returns a text.
     :param command: name of the command, printed before an error.
     :returns: exit status of the command.
     """
@@ -105,11 +106,11 @@ def print_function_result(function: Callable[[], str], command: str) -> int:
 def change_server_policy(arguments: argparse.Namespace) -> Any:
     """Change the bandwidth policy of the server named on the command line.
 
-    :returns: ghsched_nova.live.change.Plan
-    :raises NotHere: when Nova's configuration is not on this node.
-    :raises PolicyError: names the invalid extra spec.
-    :raises Refused: when the change is refused and nothing has changed.
-    :raises LeftOver: when the change failed and was not rolled back in full.
+    :returns: the change, a ghsched_nova.live.change.Plan.
+    :raises NotHere: if Nova's configuration is not on this node.
+    :raises PolicyError: if an extra spec is invalid; names the extra spec.
+    :raises Refused: if the change is refused and nothing has changed.
+    :raises LeftOver: if the change failed and was not rolled back in full.
     """
     asked = change_arguments.parse_change_arguments(arguments)
     try:
@@ -128,9 +129,9 @@ def change_server_policy(arguments: argparse.Namespace) -> Any:
 
 
 def load_nova_api_conf(files: Sequence[str] | None) -> None:
-    """Load Nova's configuration, which must name the API database.
+    """Load Nova's configuration with the credentials of the API database.
 
-    :raises NotHere: when this node has no credentials of the API database.
+    :raises NotHere: if this node does not have these credentials.
     """
     options = read_nova_service_conf('ghsched', files)
     from nova import objects
@@ -144,11 +145,11 @@ def load_nova_api_conf(files: Sequence[str] | None) -> None:
 def read_nova_service_conf(
     program: str, files: Sequence[str] | None, **parse_options: bool
 ) -> Any:
-    """Read Nova's configuration in the way a service of Nova does.
+    """Read Nova's configuration in the same way as a service of Nova.
 
     :param program: name of the service.
     :param parse_options: further arguments of nova.config.parse_args.
-    :raises NotHere: when Nova is not installed, or nova.conf is invalid.
+    :raises NotHere: if Nova is not installed, or nova.conf is invalid.
     """
     # A library of Nova's imports it if it is there; nothing here uses it.
     warnings.filterwarnings('ignore', message=r'\s*Eventlet is deprecated')
@@ -185,8 +186,7 @@ def render_change_as_json(plan: Any, dry_run: bool) -> str:
 
 
 def render_change_as_table(plan: Any, dry_run: bool) -> str:
-    """Return the report of a server's bandwidth policy change as a text table.
-    """
+    """Return the report of a server's bandwidth policy change as a table."""
     shown = change_report.make_change_report(plan, dry_run)
     table = prettytable.PrettyTable(change_report.HEADER)
     table.align = 'l'

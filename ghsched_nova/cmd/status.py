@@ -40,9 +40,9 @@ _CODES = {'ok': upgradecheck.Code.SUCCESS,
 def make_upgrade_result(
     results: Iterable[checks.Check],
 ) -> upgradecheck.Result:
-    """Convert the results of node checks to one oslo.upgradecheck result.
+    """Combine the results of node checks to one result of oslo.upgradecheck.
 
-    It has the worst status, and the remedies of all problems.
+    The combined result has the worst status and the remedies of all problems.
     """
     results = tuple(results)
     code = max((_CODES[check.status] for check in results),
@@ -57,7 +57,10 @@ def make_upgrade_result(
 def _make_upgrade_check(
     check_node: Callable[[checks.Facts], Iterator[checks.Check]],
 ) -> Callable[['Checks'], upgradecheck.Result]:
-    """Wrap a check of this node as a check of oslo.upgradecheck."""
+    """Convert a check of this node to a check of oslo.upgradecheck.
+
+    :param check_node: function that runs the check.
+    """
 
     def check(commands: 'Checks') -> upgradecheck.Result:
         return make_upgrade_result(
@@ -81,7 +84,7 @@ def _check_guaranteed(commands: 'Checks') -> upgradecheck.Result:
 def _get_user_conf_files(options: cfg.ConfigOpts) -> list[str] | None:
     """Return the configuration files that the user has named.
 
-    None if the default files are used.
+    :returns: None if the default files are used.
     """
     found = options.get_location('config_file')
     by_user = found is not None and found.location.is_user_controlled
@@ -107,7 +110,10 @@ class Checks(upgradecheck.UpgradeCommands):
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run ``ghsched-status``; return 0, or 1 for warnings, 2 for errors."""
+    """Run ``ghsched-status``, the command for upgrade checks.
+
+    :returns: exit status: 0 for success, 1 for warnings, 2 for errors.
+    """
     argv = sys.argv[1:] if argv is None else list(argv)
     if argv[:1] == ['--version']:
         # oslo.config refuses it without a command.

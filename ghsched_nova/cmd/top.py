@@ -86,7 +86,7 @@ def make_parser() -> argparse.ArgumentParser:
 
 
 def _add_record_options(top: argparse.ArgumentParser) -> None:
-    """Add the options that read records of nova-compute."""
+    """Add the options that read files of nova-compute with past bandwidth."""
     top.add_argument('--service-levels', type=Path, metavar='FILE',
                      help='show in what part of this month guests got less '
                           'than their guarantees, from '
@@ -160,7 +160,13 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _print_uses(arguments: argparse.Namespace) -> int:
-    """Print who used most bandwidth; return the exit status."""
+    """Print the guests that recently used the most bandwidth.
+
+    The options select the last minutes or hours. The bandwidth is read from
+    the record that nova-compute writes.
+
+    :returns: exit status.
+    """
     try:
         path = arguments.history or configured.find_state_path() / HISTORY
         history = usage_history.from_file(path)
@@ -180,7 +186,12 @@ def _print_uses(arguments: argparse.Namespace) -> int:
 
 def _take_first_sample(display: top_screen.Top, source: top_source.Source,
                        delay: float) -> None:
-    """Read the counters once, then wait: a rate needs two samples."""
+    """Read the bandwidth counters for the first time, and wait.
+
+    A rate can be computed only from two samples.
+
+    :param delay: seconds between two updates.
+    """
     if display.loaded:
         display.read_new_figures()
         time.sleep(top_source.LOAD_PERIOD)
@@ -190,7 +201,7 @@ def _take_first_sample(display: top_screen.Top, source: top_source.Source,
 
 
 def _iterate_frames(count: int | None) -> Iterator[bool]:
-    """Yield once per update of the shown figures; True for the last update.
+    """Yield a value for each update of the display: True for the last update.
 
     :param count: number of updates; None for no end.
     """
@@ -203,7 +214,7 @@ def _iterate_frames(count: int | None) -> Iterator[bool]:
 def _print_frames(
     display: top_screen.Top, delay: float, count: int | None
 ) -> None:
-    """Print the current figures after each delay (batch mode).
+    """Print the current bandwidth of guests after each delay (batch mode).
 
     :param delay: seconds between two updates.
     :param count: number of updates; None for no end.
@@ -222,7 +233,7 @@ def _print_frames(
 def _show_frames(
     display: top_screen.Top, delay: float, count: int | None
 ) -> None:
-    """Show the current figures on the terminal until the user quits.
+    """Show the bandwidth of guests on the terminal until the user quits.
 
     :param delay: seconds between two updates.
     :param count: number of updates; None for no end.
@@ -254,13 +265,15 @@ def _show_frame_until_due(
     delay: float,
     wakeup_fd: int,
 ) -> bool:
-    """Show the figures until the next update is due; False if the user quits.
+    """Show the last read bandwidth of guests until the next update is due.
 
-    Keys and terminal resizes redraw the same figures at once.
+    The display is redrawn at once if the user presses a key or resizes the
+    terminal.
 
     :param write: writes text to the terminal.
     :param delay: seconds until the next update.
     :param wakeup_fd: file descriptor that becomes readable after a signal.
+    :returns: False if the user quits.
     """
     end = time.monotonic() + delay
     colour = 'NO_COLOR' not in os.environ
@@ -284,7 +297,9 @@ def _show_frame_until_due(
 
 @contextlib.contextmanager
 def _signal_wakeup() -> Iterator[int]:
-    """Within this context, yield a descriptor that is readable after signals.
+    """Within this context, signals wake up a waiting select().
+
+    The yielded file descriptor becomes readable after each signal.
     """
     reading, writing = os.pipe()
     os.set_blocking(writing, False)
@@ -303,7 +318,7 @@ def _terminal_without_echo(
 ) -> Iterator[Callable[[str], None]]:
     """Within this context, the terminal does not echo typed keys.
 
-    Yield a function that writes text to the terminal.
+    The context yields a function that writes text to the terminal.
     """
     before = termios.tcgetattr(input_fd)
 
@@ -346,7 +361,7 @@ def _write_all(fd: int, text: str) -> None:
 
 
 def _raise_keyboard_interrupt(_number: int, _frame: Any) -> NoReturn:
-    """Raise KeyboardInterrupt; the handler of SIGTERM."""
+    """Raise KeyboardInterrupt; this is the handler of the signal SIGTERM."""
     raise KeyboardInterrupt
 
 
