@@ -224,8 +224,7 @@ def _apply_and_print_changes(
 ) -> tuple[reconcile.Report, _Changed]:
     """Apply guests' policies to this host and print the changes.
 
-    For the command ``plan``, the given functions only return the changes that
-    they would make.
+    For the command ``plan``, the given functions make no changes.
     """
     section = configured.read_ghsched_options(arguments.config_file)
     # Root writes no file into a directory of another user.
@@ -293,13 +292,7 @@ def _render_changes_as_json(
     changed: _Changed,
     host: resctrl_host.ResctrlHost | None,
 ) -> str:
-    """Render the planned or made changes of a host as JSON.
-
-    :param wanted: desired state of resctrl.
-    :param report: changes in resctrl.
-    :param changed: changes of guests' threads and interrupts.
-    :param host: resctrl features of the host; None if no guest has a policy.
-    """
+    """Render the changes of a host, planned or made, as JSON."""
     return json.dumps({
         'host': {
             'dialect': host.dialect.name if host else None,
@@ -337,7 +330,7 @@ def _render_changes_as_json(
 def _render_changes_as_tables(
         wanted: model.Wanted, report: reconcile.Report, changed: _Changed,
         host: resctrl_host.ResctrlHost | None) -> str:
-    """Return planned or made changes of a host as text tables."""
+    """Render the changes of a host, planned or made, as text tables."""
     names = {domain.uuid: domain.name for domain in wanted.domains}
     parts = []
     actions: list[tuple[str, ...]] = [

@@ -143,7 +143,7 @@ def _check_guest_on_kernel(
 def _describe_unenforceable_policy(
     reason: str | Exception, section: Any
 ) -> str:
-    """Return why a policy is not enforced, and whether the guest may start.
+    """Return why a guest's policy is not enforced, and if the guest may start.
 
     :param section: the ``[ghsched]`` section of the configuration.
     """

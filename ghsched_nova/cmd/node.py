@@ -47,8 +47,6 @@ def read_node_facts(
 ) -> checks.Facts:
     """Read the configuration, programs and resctrl features of this node.
 
-    The node checks of ``ghsched doctor`` use these facts.
-
     :param files: configuration files; None for those of nova-compute.
     :raises oslo_config.cfg.Error: if a file cannot be read.
     """

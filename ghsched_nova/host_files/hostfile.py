@@ -464,7 +464,7 @@ def _parse_priority(
 def _parse_tree_config(
     settings: _Section, nodes: frozenset[int]
 ) -> tree.Config:
-    """Parse a host file's settings for ghsched's Placement inventory."""
+    """Parse a host file's settings of the inventories that ghsched reports."""
     reserved = dict(settings.get('reserved_bandwidth',
                                  {tree.ELSEWHERE: tree.UNDELIVERED}))
     elsewhere = reserved.pop(tree.ELSEWHERE, 0)

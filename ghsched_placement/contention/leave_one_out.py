@@ -55,7 +55,8 @@ class Comparison:
 
     @property
     def is_covered(self) -> bool:
-        """Whether the measured latency is between those of other machines."""
+        """Whether the measured latency is in the range of the other machines.
+        """
         return self.low <= self.measured <= self.high
 
 

@@ -274,7 +274,11 @@ class CloudCache:
     def _list_hosts_to_read(
             self, trees: Mapping[str, Sequence[Mapping[str,
                                                        Any]]]) -> list[str]:
-        """Return the UUIDs of compute nodes that are new or have changed."""
+        """Return the UUIDs of compute nodes that are new or have changed.
+
+        Changes of resource providers in Placement and of servers in Nova
+        count.
+        """
         return [root for root, records in sorted(trees.items())
                 if root not in self._entries
                 or self._entries[root].generations != _map_generations(records)

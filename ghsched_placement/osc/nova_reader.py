@@ -214,7 +214,7 @@ class NovaReader:
         return tuple(cell.get('host_node') for cell in answer['nodes'])
 
     def list_migrations_in_progress(self) -> dict[str, str]:
-        """Return server UUIDs by UUID of the migration in progress."""
+        """Return the server UUID of each migration in progress, by UUID."""
         # One by one, in the order in which a migration has them: one that
         # goes on meanwhile is in the next answer.
         return {one['uuid']: one['instance_uuid']
@@ -275,7 +275,7 @@ class NovaReader:
         return response
 
     def list_soft_affinity_groups(self) -> dict[str, str]:
-        """Return the ID of the soft-affinity group of each server in one."""
+        """Return the soft-affinity group ID of each server that is in one."""
         return {member: group['id'] for group in self._compute(
             '/os-server-groups?all_projects=True', _GROUPS)['server_groups']
             if group['policy'] == 'soft-affinity'

@@ -39,6 +39,5 @@ def make_client(instance: Any) -> client.Client:
 
 def build_option_parser(
         parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
-    """Return OpenStackClient's parser unchanged: no global options are added.
-    """
+    """Return OpenStackClient's option parser; ghsched adds no options."""
     return parser

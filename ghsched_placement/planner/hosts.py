@@ -132,7 +132,7 @@ class Group:
 
 
 def group_equal_hosts(hosts: Iterable[Host]) -> tuple[Group, ...]:
-    """Group the hosts whose resources and usages are equal.
+    """Group hosts with equal inventories, usages and traits.
 
     The planner needs to examine only one host of each group.
     """

@@ -80,6 +80,8 @@ class State:
     def copy_with_added_units(self, more: Mapping[Slot, int]) -> 'State':
         """Return a copy of the host's state with larger inventories.
 
+        The planner uses the copy to find out how many more guests would fit.
+
         :param more: number of units to add to each inventory.
         """
         other = State(self.host, more)
@@ -92,6 +94,8 @@ class State:
 
     def make_comparison_key(self) -> Any:
         """Return a key that is equal for equal usages of a host's resources.
+
+        The planner needs to examine only one of several hosts with equal keys.
         """
         return (frozenset(self.taken.items()),
                 frozenset(self._rooms.values()))
