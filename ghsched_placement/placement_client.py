@@ -148,7 +148,7 @@ class PlacementClient:
             response = getattr(self._session, method)(url, *body,
                                                       version=VERSION)
         except exceptions.ClientException as error:
-            LOG.warning('cannot reach Placement, giving up the current '
+            LOG.warning('cannot reach Placement; giving up the current '
                         'operation: %s', error)
             raise PlacementError('Placement does not answer'
                                  ) from error

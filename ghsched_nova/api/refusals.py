@@ -81,8 +81,8 @@ def _ask_scheduler(context: Any, host: str
                 context, 'list_refusals'))
     except (oslo_messaging.MessagingException,
             oslo_messaging.RemoteError) as error:
-        LOG.info('ghsched: cannot get the record of refused requests from '
-                 'nova-scheduler on host %(host)s, listing the refusals of '
-                 'other schedulers only: %(error)s',
+        LOG.info('ghsched: cannot get refused requests from nova-scheduler on '
+                 'host %(host)s; listing only those of other schedulers: '
+                 '%(error)s',
                  {'host': host, 'error': error})
         return None

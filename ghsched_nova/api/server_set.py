@@ -206,7 +206,7 @@ def _make_error_response(
             else 409 if isinstance(error, errors.Refused) else 500)
     LOG.log(logging.ERROR if code == 500 else logging.INFO,
             'ghsched: cannot change the bandwidth policy or NUMA nodes of '
-            'server %(uuid)s as requested by the API: %(error)s',
+            'server %(uuid)s: %(error)s',
             {'uuid': uuid, 'error': error})
     if context.is_admin:
         return _make_error_document(code, str(error))

@@ -114,7 +114,7 @@ class CloudReader:
             self._cache.refresh()
         except cloud_cache.ERRORS as error:
             LOG.warning('cannot read hosts and flavors from Placement and '
-                        'Nova, exporting the last figures: %(error)s',
+                        'Nova; exporting the previous metrics: %(error)s',
                         {'error': error})
             self._errors += 1
             return self._interval

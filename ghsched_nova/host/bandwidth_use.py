@@ -54,12 +54,11 @@ class BandwidthUse:
         try:
             return self.take_snapshot(guests)
         except topology.MonitorUnavailable as error:
-            LOG.debug('ghsched: resctrl on this host cannot monitor memory '
-                      'bandwidth, not measuring bandwidth use: %s', error)
+            LOG.debug('ghsched: resctrl cannot monitor memory bandwidth on '
+                      'this host; not measuring bandwidth use: %s', error)
         except Exception as error:
-            LOG.warning('ghsched: cannot measure the memory bandwidth in use '
-                        'on this host, reporting the host to Nova without it: '
-                        '%r',
+            LOG.warning('ghsched: cannot measure memory bandwidth on this '
+                        'host; reporting no bandwidth use to Nova: %r',
                         error)
         return None
 

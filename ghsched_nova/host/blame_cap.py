@@ -204,9 +204,9 @@ class Capper:
             try:
                 self._restore(uuid)
             except Exception as error:
-                LOG.warning('ghsched: cannot restore the limits of guest '
-                            '%(uuid)s after a trial, retrying with the next '
-                            'report: %(error)s',
+                LOG.warning('ghsched: cannot restore the bandwidth limits of '
+                            'guest %(uuid)s after a temporary cap; retrying '
+                            'in the next periodic task: %(error)s',
                             {'uuid': uuid, 'error': error})
             self._tell_end(uuid)
 
@@ -231,4 +231,5 @@ class Capper:
         try:
             self.tell('end', uuid)
         except Exception as error:
-            LOG.warning('ghsched: cannot notify the end of a cap: %s', error)
+            LOG.warning('ghsched: cannot notify that a temporary bandwidth '
+                        'cap has ended: %s', error)

@@ -74,8 +74,9 @@ class BlameRecord:
                 atomic_file.write_file(
                     self._path, blame_periods.to_json(self.periods))
         except Exception as error:
-            LOG.warning('ghsched: cannot record the bandwidth of guests, '
-                        'retrying with the next report: %r', error)
+            LOG.warning('ghsched: cannot save the bandwidth samples of '
+                        'guests; retrying in the next periodic task: %r',
+                        error)
 
 
 def read_periods(path: Path) -> tuple[blame_periods.Period, ...]:

@@ -85,8 +85,9 @@ class BurstUse:
                 self._add_to_records(list_measured_periods(snapshot, config),
                                      burst.to_hour_number(now))
         except Exception as error:
-            LOG.warning('ghsched: cannot record the memory bandwidth bursts '
-                        'of guests, retrying in the next periodic task: %r',
+            LOG.warning('ghsched: cannot save the memory bandwidth burst '
+                        'history of guests; retrying in the next periodic '
+                        'task: %r',
                         error)
 
     def _add_to_records(self, measured: Mapping[int, burst_record.Period],
@@ -113,9 +114,8 @@ class BurstUse:
         except FileNotFoundError:
             return {}
         except (OSError, UnicodeDecodeError) as error:
-            LOG.warning('ghsched: cannot read the recorded memory bandwidth '
-                        'bursts of this host, starting with an empty record: '
-                        '%s', error)
+            LOG.warning('ghsched: cannot read the memory bandwidth burst '
+                        'history of guests; starting a new one: %s', error)
             return {}
 
 

@@ -160,9 +160,9 @@ class DomainXml:
                 self._list_devices(xml, devices), host_nodes,
                 policy.device_numa, distances, bool(distances))
             for problem in decision.problems:
-                LOG.warning('ghsched: no guest NUMA node is on the host NUMA '
-                            'node of a passthrough device, the guest will not '
-                            'see the real NUMA node of that device: %s',
+                LOG.warning("ghsched: no guest NUMA node matches the host "
+                            "NUMA node of a passthrough device; the guest "
+                            "will not see the device's real NUMA node: %s",
                             problem)
             if self.libvirt.numa_element:
                 return device_numa.render_numa_element(
@@ -173,9 +173,9 @@ class DomainXml:
         except pci_topology.DeviceNumaError as error:
             if policy.device_numa == device_numa.REQUIRED:
                 raise
-            LOG.warning('ghsched: cannot assign the passthrough devices of a '
-                        'guest to guest NUMA nodes, starting the guest with '
-                        'devices without a NUMA node: %s', error)
+            LOG.warning('ghsched: cannot assign passthrough devices to guest '
+                        'NUMA nodes; starting the guest without NUMA affinity '
+                        'of its devices: %s', error)
             return xml
 
     def _list_devices(self, xml: str, claimed: Sequence[device_numa.Device]

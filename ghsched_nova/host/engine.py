@@ -353,7 +353,7 @@ class HostEngine(host_facts.HostFacts):
                 self.reconcile()
             except Exception as error:
                 LOG.warning('ghsched: cannot update shared resctrl groups '
-                            'after a guest has stopped, retrying in the next '
+                            'after a guest stopped; retrying in the next '
                             'periodic task: %s', error)
         # Not Path.is_dir(): it raises when the file system does not answer.
         if not os.path.isdir(self.root / naming.render_own_group_name(uuid)):
@@ -365,7 +365,7 @@ class HostEngine(host_facts.HostFacts):
         except Exception as error:
             # Whatever privsep raises must not stop a power-off or cleanup.
             LOG.warning('ghsched: cannot remove the resctrl control group of '
-                        'stopped guest %(uuid)s, retrying in the next '
+                        'stopped guest %(uuid)s; retrying in the next '
                         'periodic task: %(error)s',
                         {'uuid': uuid, 'error': error})
 
@@ -417,7 +417,7 @@ def _log_unmeasured(report: reconciling.Report,
     found = frozenset(report.unmeasured)
     for problem in sorted(found - known, key=str):
         LOG.warning('ghsched: cannot measure the memory bandwidth of guest '
-                    '%(uuid)s, reporting no bandwidth use for this guest: '
+                    '%(uuid)s; reporting no bandwidth use for this guest: '
                     '%(reason)s',
                     {'uuid': problem.guest, 'reason': problem.reason})
     return found
@@ -433,8 +433,8 @@ def _log_overlaps(report: reconciling.Report,
     """
     found = frozenset(report.overlaps)
     for problem in sorted(found - known, key=str):
-        LOG.warning('ghsched: the L3 cache ways reserved for guest %(uuid)s '
-                    'are also used by another control group: %(reason)s; '
+        LOG.warning('ghsched: guest %(uuid)s: another control group uses the '
+                    'L3 cache ways reserved for this guest (%(reason)s); '
                     'change the cache ways of the other group or remove it',
                     {'uuid': problem.guest, 'reason': problem.reason})
     return found
@@ -442,6 +442,6 @@ def _log_overlaps(report: reconciling.Report,
 
 def _log_actions(report: reconciling.Report) -> None:
     for action in report.actions:
-        LOG.info('ghsched: changed the resctrl settings of this host: '
-                 '%(action)s, because %(reason)s',
+        LOG.info('ghsched: changed the resctrl settings of this host '
+                 '(%(action)s) because %(reason)s',
                  {'action': action, 'reason': action.reason})

@@ -126,7 +126,8 @@ class Mover:
         :param error: error of the move.
         """
         LOG.warning('ghsched: cannot move guest %(name)s to other host NUMA '
-                    'nodes, moving it back to its old nodes: %(error)r',
+                    'nodes; moving the guest back to its old nodes: '
+                    '%(error)r',
                     {'name': domain.guest.name, 'error': error})
         try:
             if move_record.read_record(domain.live) is not None:
@@ -137,8 +138,7 @@ class Mover:
                 self._remove_record(domain)
         except Exception as worse:
             LOG.exception('ghsched: cannot move guest %s back to its old host '
-                          'NUMA nodes after a failed move, retrying in the '
-                          'next periodic task',
+                          'NUMA nodes; retrying in the next periodic task',
                           domain.guest.name)
             raise policy_change.NotChanged(
                 f'{error}; the guest could not be returned to its old NUMA '
@@ -174,9 +174,9 @@ class Mover:
                 self._move_domain(
                     domain, move_messages.Request(move, request.shared))
                 break
-        LOG.warning('ghsched: finished or undid an interrupted move of guest '
-                    '%(name)s between host NUMA nodes; the guest is now on '
-                    'host NUMA nodes %(nodes)s',
+        LOG.warning('ghsched: resolved an interrupted move of guest %(name)s '
+                    'between host NUMA nodes; the guest now runs on host NUMA '
+                    'nodes %(nodes)s',
                     {'name': domain.guest.name,
                      'nodes': [cell.host_node for cell in cells]})
         self._remove_record(domain)
@@ -245,9 +245,8 @@ class Mover:
             self._write_record(domain, None)
         except Exception as error:
             LOG.warning('ghsched: cannot remove the record of a finished move '
-                        'between NUMA nodes from the metadata of guest '
-                        '%(name)s, retrying in the next periodic task: '
-                        '%(error)s',
+                        'from the metadata of guest %(name)s; retrying in the '
+                        'next periodic task: %(error)s',
                         {'name': domain.guest.name, 'error': error})
 
     @contextlib.contextmanager

@@ -87,6 +87,6 @@ def _read_policy(xml: str) -> metadata.DomainPolicy | None:
             xml) else None
     except metadata.MetadataError as error:
         LOG.debug('ghsched: cannot read the bandwidth policy of a guest from '
-                  'its XML, reporting free bandwidth to nova-scheduler '
-                  'without counting this guest: %s', error)
+                  'its XML; not counting this guest in the free bandwidth '
+                  'reported to nova-scheduler: %s', error)
         return None

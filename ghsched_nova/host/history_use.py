@@ -72,8 +72,9 @@ class HistoryUse:
                     atomic_file.write_file(
                         self._path, usage_history.to_json(self.history))
         except Exception as error:
-            LOG.warning('ghsched: cannot record the bandwidth of guests, '
-                        'retrying with the next report: %r', error)
+            LOG.warning('ghsched: cannot save the bandwidth history of '
+                        'guests; retrying in the next periodic task: %r',
+                        error)
 
 
 def make_period(snapshot: view.Snapshot, start: float,
@@ -108,6 +109,6 @@ def _read_history(path: Path) -> usage_history.History:
     except FileNotFoundError:
         pass
     except OSError as error:
-        LOG.warning('ghsched: cannot read the bandwidth of guests in the last '
-                    'hours, starting a new record: %s', error)
+        LOG.warning('ghsched: cannot read the bandwidth history of guests; '
+                    'starting a new one: %s', error)
     return usage_history.History()

@@ -103,9 +103,9 @@ class HostFacts:
             return {node: {nearest: found[node][nearest]}
                     for node, nearest in self.find_nearest_nodes().items()}
         if not found:
-            LOG.warning('ghsched: cannot read the distances between host NUMA '
-                        'nodes from sysfs, not assigning passthrough devices '
-                        'to the nearest guest NUMA node')
+            LOG.warning('ghsched: cannot read host NUMA distances from sysfs; '
+                        'not assigning passthrough devices to the nearest '
+                        'guest NUMA node')
         return found
 
     def read_device_node(self, address: str) -> int | None:
@@ -130,9 +130,9 @@ class HostFacts:
         """
         if fs.can_any_user_lock(self.root):
             LOG.warning('ghsched: any user can lock the resctrl directory '
-                        '%(root)s and prevent guests from starting; restrict '
-                        'access to the group of nova-compute: chgrp nova '
-                        '%(root)s && chmod 0750 %(root)s', {'root': self.root})
+                        '%(root)s and prevent guests from starting; to '
+                        'restrict access, run: chgrp nova %(root)s && chmod '
+                        '0750 %(root)s', {'root': self.root})
 
     @property
     def shares(self) -> bool:

@@ -89,21 +89,21 @@ class InterruptKeeper:
         try:
             report = self.move_interrupts(running)
         except Exception:
-            LOG.exception('ghsched: cannot check on which CPUs the interrupts '
-                          'of passthrough devices are handled, retrying in '
-                          'the next periodic task')
+            LOG.exception('ghsched: cannot check the CPU affinity of '
+                          'passthrough device interrupts; retrying in the '
+                          'next periodic task')
             return
         for action in report.actions:
-            LOG.info('ghsched: guest %(uuid)s: moved an interrupt of a '
-                     'passthrough device to housekeeping CPUs: %(what)s: '
+            LOG.info('ghsched: guest %(uuid)s: moved a passthrough device '
+                     'interrupt to housekeeping CPUs (%(what)s) because '
                      '%(reason)s',
                      {'uuid': action.uuid, 'what': action.what,
                       'reason': action.reason})
         problems = frozenset(map(str, report.problems))
         for problem in sorted(problems - self._logged):
-            LOG.warning('ghsched: cannot move an interrupt of a passthrough '
-                        'device to housekeeping CPUs, retrying in the next '
-                        'periodic task: %s', problem)
+            LOG.warning('ghsched: cannot move a passthrough device interrupt '
+                        'to housekeeping CPUs; retrying in the next periodic '
+                        'task: %s', problem)
         self._logged = problems
 
     @property

@@ -229,7 +229,6 @@ def _read_kernel_log() -> str:
             continue
         if _GIC.search(text):
             return text
-    LOG.info('ghsched: cannot detect whether this host has GICv4 interrupt '
-             'bypass: the kernel log that nova-compute can read does not '
-             'mention the GIC; set [ghsched]irq_bypass')
+    LOG.info('ghsched: cannot detect GICv4 interrupt bypass because the '
+             'kernel log does not mention the GIC; set [ghsched]irq_bypass')
     return ''

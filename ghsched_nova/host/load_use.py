@@ -81,8 +81,8 @@ class LoadUse:
             with self._measuring:
                 self._measure_load(running, snapshot)
         except Exception as error:
-            LOG.warning('ghsched: cannot measure the load of host NUMA nodes, '
-                        'reporting the host to Nova without it: %r',
+            LOG.warning('ghsched: cannot measure the load of host NUMA nodes; '
+                        'reporting no load to Nova: %r',
                         error)
         if self.load is not None:
             resources['stats'] = {**(resources.get('stats') or {}),
@@ -103,10 +103,10 @@ class LoadUse:
             list(list_measurable_guests(running)),
             load_rates.extract_known_bandwidth(snapshot))
         for change in changes:
-            LOG.info('ghsched: host NUMA node %(node)s %(what)s a bottleneck: '
-                     '%(resource)s is %(value).2f',
+            LOG.info('ghsched: bottleneck %(what)s on host NUMA node '
+                     '%(node)s: %(resource)s is %(value).2f',
                      {'node': change.node, 'resource': change.resource,
-                      'what': 'is' if change.begins else 'is no longer',
+                      'what': 'began' if change.begins else 'ended',
                       'value': change.value})
             self._notify(change, {
                 'node': change.node, 'resource': change.resource,
@@ -124,8 +124,9 @@ def list_measurable_guests(running: Iterable[desired.Running]
                                            one.domain.name,
                                            cells.parse_cells(one.root))
         except (ValueError, etree.XMLSyntaxError) as error:
-            LOG.debug('ghsched: cannot measure the load of guest %(name)s, '
-                      'its NUMA nodes cannot be read from its XML: %(error)s',
+            LOG.debug('ghsched: cannot read the NUMA nodes of guest %(name)s '
+                      'from its XML; not measuring the load of this guest: '
+                      '%(error)s',
                       {'name': one.domain.name, 'error': error})
 
 

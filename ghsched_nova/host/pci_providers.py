@@ -112,12 +112,12 @@ class Placer:
             self._client().move_provider(provider.uuid, provider.name, parent)
         except PlacementError as error:
             LOG.warning('ghsched: cannot move resource provider %(name)s '
-                        'below provider %(parent)s in Placement, retrying in '
-                        'the next periodic task: %(error)s',
+                        'under parent provider %(parent)s in Placement; '
+                        'retrying in the next periodic task: %(error)s',
                         {'name': provider.name, 'parent': parent,
                          'error': error})
             return
         self._moved[provider.uuid] = parent
-        LOG.info('ghsched: moved resource provider %(name)s below provider '
-                 '%(parent)s in Placement',
+        LOG.info('ghsched: moved resource provider %(name)s under parent '
+                 'provider %(parent)s in Placement',
                  {'name': provider.name, 'parent': parent})

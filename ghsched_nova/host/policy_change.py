@@ -182,7 +182,7 @@ def change_policy(host: engine.HostEngine, domain: Domain,
     except Exception as error:
         left = _restore_policy(host, domain, before, stored)
         LOG.warning('ghsched: cannot change the bandwidth policy of running '
-                    'guest %(name)s, rolling back to the old policy: '
+                    'guest %(name)s; rolling back to the old policy: '
                     '%(error)s%(left)s',
                     {'name': domain.guest.name, 'error': error, 'left': left})
         raise NotChanged(f'{error}{left}', bool(left)) from error

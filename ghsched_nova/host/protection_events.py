@@ -51,9 +51,9 @@ class Notices:
             with self._sending:
                 self._send_changes(host, reasons)
         except Exception as error:
-            LOG.warning('ghsched: cannot send the notification that a guest '
-                        'has lost or regained its guaranteed bandwidth, '
-                        'retrying in the next periodic task: %s', error)
+            LOG.warning('ghsched: cannot notify that a guest lost or regained '
+                        'its guaranteed bandwidth; retrying in the next '
+                        'periodic task: %s', error)
 
     def _send_changes(self, host: str, reasons: Mapping[str, str]) -> None:
         """Send a notification for each guest whose protection changed.

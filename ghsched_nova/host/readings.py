@@ -110,9 +110,9 @@ class Readings:
             self._lines = {**self._lines, **found}
             self._failure = ''
             self._write_file()
-        LOG.info('ghsched: measured to which steps the kernel rounds '
-                 'bandwidth percentages, so that caps and guarantees are set '
-                 'exactly; schemata lines: %(lines)s',
+        LOG.info("ghsched: measured the kernel's rounding steps for bandwidth "
+                 "percentages in schemata lines %(lines)s; caps and "
+                 "guarantees will be exact",
                  {'lines': ', '.join(found)})
         return True
 
@@ -122,9 +122,10 @@ class Readings:
         if failure != self._failure:
             self._failure = failure
             LOG.warning(
-                'ghsched: cannot measure to which steps the kernel rounds '
-                'bandwidth percentages, retrying in %(seconds)d s; until then '
-                'caps and guarantees may be a few percent too low: %(error)s',
+                "ghsched: cannot measure the kernel's rounding steps for "
+                "bandwidth percentages: %(error)s; retrying in %(seconds)d s. "
+                "Until then, caps and guarantees may be a few percent too "
+                "low",
                 {'seconds': RETRY_S, 'error': failure})
 
     def _read_file(self, mount: str) -> _Known:
@@ -140,9 +141,9 @@ class Readings:
             return {}
         except (OSError, ValueError, KeyError, TypeError,
                 AttributeError) as error:
-            LOG.warning('ghsched: cannot read from %(path)s to which steps '
-                        'the kernel rounds bandwidth percentages, measuring '
-                        'the steps again: %(error)s',
+            LOG.warning('ghsched: cannot read the rounding steps for '
+                        'bandwidth percentages from %(path)s; measuring them '
+                        'again: %(error)s',
                         {'path': self._path, 'error': error})
             return {}
 
@@ -155,9 +156,9 @@ class Readings:
                     line: list(shown) for line, shown
                     in self._lines.items()}}))
         except OSError as error:
-            LOG.warning('ghsched: cannot save to %(path)s to which steps the '
-                        'kernel rounds bandwidth percentages, nova-compute '
-                        'will measure them again after a restart: %(error)s',
+            LOG.warning('ghsched: cannot save the rounding steps for '
+                        'bandwidth percentages to %(path)s; nova-compute will '
+                        'measure them again after a restart: %(error)s',
                         {'path': self._path, 'error': error})
 
 

@@ -60,7 +60,7 @@ class Repairs:
                 )
         except (OSError, UnicodeDecodeError) as error:
             LOG.warning(
-                'ghsched: cannot record how often guest settings were '
-                'restored, the counts in the metrics will be too low: %s',
+                'ghsched: cannot count restored guest settings; the metric '
+                'will be too low: %s',
                 error
             )

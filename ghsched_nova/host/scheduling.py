@@ -165,8 +165,8 @@ class ThreadKeeper:
                                           Path(self._section.libvirt_run_path))
         # The next report of the host logs the problems of other guests.
         for problem in report.problems if is_ours else ():
-            LOG.error('ghsched: cannot set the scheduling class (SCHED_FIFO '
-                      'etc.) of a guest thread, refusing the guest: %s',
+            LOG.error('ghsched: cannot set the scheduling class of a guest '
+                      'thread; refusing the guest: %s',
                       problem)
             raise PolicyError(keys.VCPU_SCHEDULER.extra_spec,
                               'the kernel of the host refuses this class')
@@ -184,18 +184,19 @@ class ThreadKeeper:
         except Exception:
             LOG.exception(
                 'ghsched: cannot check the scheduling classes of guest '
-                'threads, retrying in the next periodic task'
+                'threads; retrying in the next periodic task'
             )
             return []
         for action in report.actions:
             LOG.warning('ghsched: guest %(uuid)s: restored the scheduling '
-                        'class or CPUs of a guest thread: %(what)s: '
+                        'class or CPU affinity of a thread (%(what)s) because '
                         '%(reason)s', {'uuid': action.uuid,
                                        'what': action.what,
                                        'reason': action.reason})
         for problem in report.problems:
-            LOG.error('ghsched: cannot set the scheduling class or CPUs of a '
-                      'guest thread, retrying in the next periodic task: %s',
+            LOG.error('ghsched: cannot restore the scheduling class or CPU '
+                      'affinity of a guest thread; retrying in the next '
+                      'periodic task: %s',
                       problem)
         return [action.kind for action in report.actions]
 
@@ -231,8 +232,8 @@ class ThreadKeeper:
             why = f'it cannot be tried: {error}'
         if why and why != self._logged.get(name):
             self._logged[name] = why
-            LOG.info('ghsched: this host does not report to Placement that it '
-                     'supports %(what)s: %(why)s',
+            LOG.info('ghsched: not reporting support for %(what)s to '
+                     'Placement: %(why)s',
                      {'what': _WHAT[name], 'why': why})
         return why
 

@@ -83,9 +83,8 @@ class ServiceLevelUse:
                     atomic_file.write_file(self._path,
                                            service_level.to_json(levels))
         except Exception as error:
-            LOG.warning('ghsched: cannot record for how long guests received '
-                        'their guaranteed bandwidth (service level), retrying '
-                        'in the next periodic task: %r', error)
+            LOG.warning('ghsched: cannot update service level records; '
+                        'retrying in the next periodic task: %r', error)
 
 
 def make_periods(snapshot: view.Snapshot, measured: load.Load | None,

@@ -64,8 +64,8 @@ class GuestTraffic:
             # Logged once, although each report fails the same way.
             if self._failure != str(error):
                 LOG.warning(
-                    'ghsched: cannot measure network traffic between guests, '
-                    'returning guest diagnostics without it: %s',
+                    'ghsched: cannot measure network traffic between guests; '
+                    'omitting it from guest diagnostics: %s',
                     error,
                 )
             self._failure = str(error)
@@ -86,9 +86,9 @@ class GuestTraffic:
                 self._meter.ties,
                 addresses.parse_fixed_addresses(guest.get_xml_desc()))
         except Exception as error:
-            LOG.warning('ghsched: cannot add network traffic to the '
-                        'diagnostics of guest %(name)s, returning the '
-                        'diagnostics without it: %(error)r',
+            LOG.warning('ghsched: cannot measure the network traffic of guest '
+                        '%(name)s; omitting it from the guest diagnostics: '
+                        '%(error)r',
                         {'name': guest.name, 'error': error})
             return found
 

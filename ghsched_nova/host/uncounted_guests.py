@@ -131,7 +131,7 @@ def check_allocations(
     found = find_unallocated_guests(guests, holdings, root, accounting)
     for uuid, reason in found.items():
         LOG.error('ghsched: the Placement allocation of running guest '
-                  '%(uuid)s lacks bandwidth or a control group that its '
-                  'flavor guarantees: %(reason)s. Run "openstack ghsched '
+                  '%(uuid)s lacks bandwidth or a control group that the '
+                  'flavor guarantees (%(reason)s); run "openstack ghsched '
                   'audit --fix"', {'uuid': uuid, 'reason': reason})
     return found

@@ -315,8 +315,7 @@ def _finish_action(
             want_result=False)
     except Exception as error:
         LOG.warning('ghsched: cannot record the end of an instance action of '
-                    'server %s in the Nova database, the action stays '
-                    'unfinished: %s', uuid, error)
+                    'server %s; the action stays unfinished: %s', uuid, error)
 
 
 def get_visible_server(uuid: str, user_context: Any) -> Any:

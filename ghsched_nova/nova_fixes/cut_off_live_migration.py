@@ -135,16 +135,16 @@ def make_live_migration_reset(
 
 def _try_to_finish(finish: Callable[..., Any], context: Any, instance: Any,
                    migration: Any) -> None:
-    LOG.warning('ghsched: live migration to %s: libvirt completed it while '
-                'nova-compute was not running, finishing it in Nova. Volumes '
-                'stay connected to this host until it reboots',
+    LOG.warning('ghsched: completing a live migration to %s that libvirt '
+                'finished while nova-compute was down; volumes stay connected '
+                'to this host until it reboots',
                 migration.dest_compute, instance=instance)
     try:
         finish(context, instance, migration)
     except Exception as error:
-        LOG.error('ghsched: live migration to %(host)s: libvirt completed it, '
-                  'but Nova cannot finish it: %(error)s. Check the guest on '
-                  'that host',
+        LOG.error('ghsched: cannot complete a live migration to %(host)s in '
+                  'Nova although libvirt finished it: %(error)s; check the '
+                  'guest on that host',
                   {'host': migration.dest_compute, 'error': error},
                   instance=instance)
     # What Nova does next is to start guests that ran when the host was
@@ -154,16 +154,16 @@ def _try_to_finish(finish: Callable[..., Any], context: Any, instance: Any,
 
 def _try_to_roll_back(roll_back: Callable[..., Any], context: Any,
                       instance: Any, migration: Any) -> None:
-    LOG.warning('ghsched: live migration to %s: nova-compute stopped before '
-                'libvirt had copied the guest, rolling back; the guest stays '
-                'on this host',
+    LOG.warning('ghsched: rolling back a live migration to %s because '
+                'nova-compute stopped before libvirt copied the guest; the '
+                'guest stays on this host',
                 migration.dest_compute, instance=instance)
     try:
         roll_back(context, instance, migration)
     except Exception as error:
-        LOG.error('ghsched: cannot return the allocation of a rolled-back '
-                  'live migration to its server in Placement: %s. Run '
-                  '"openstack ghsched audit --fix"',
+        LOG.error('ghsched: cannot revert the allocation of a rolled-back '
+                  'live migration in Placement: %s; run "openstack ghsched '
+                  'audit --fix"',
                   error, instance=instance)
 
 
@@ -206,17 +206,16 @@ def live_migrate_to_end(migrate: Callable[..., Any],
                 follows.noting(recover_method), block_migration, migrate_data)
     except Exception as error:
         if follows.done:
-            LOG.info('ghsched: live migration completed, ignoring a later '
-                     'error of libvirt: %s', error, instance=instance)
+            LOG.info('ghsched: ignoring a libvirt error after the live '
+                     'migration completed: %s', error, instance=instance)
             return
         copied = None if follows.begun else is_copied(instance)
         if copied is None:
             raise
-        LOG.warning('ghsched: live migration to %(host)s: nova-compute lost '
-                    'track of the libvirt job: %(error)s. libvirt %(end)s the '
-                    'guest, nova-compute acts on this result',
+        LOG.warning('ghsched: live migration to %(host)s: cannot monitor the '
+                    'libvirt job: %(error)s; continuing with %(step)s',
                     {'host': dest, 'error': error,
-                     'end': 'has copied' if copied else 'did not copy'},
+                     'step': 'post-migration' if copied else 'rollback'},
                     instance=instance)
         if copied:
             post_method(context, instance, dest, block_migration, migrate_data)
@@ -239,8 +238,8 @@ def wait_for_result(is_gone: Callable[[], bool | None]) -> bool | None:
         except Unknown:
             return None
         except Exception as error:
-            LOG.info('ghsched: cannot read from libvirt whether a live '
-                     'migration has copied its guest, retrying: %s', error)
+            LOG.info('ghsched: cannot query the libvirt job of a live '
+                     'migration; retrying: %s', error)
             unanswered += 1
         else:
             if gone is not None:
@@ -276,8 +275,8 @@ def _has_domain(host: Any, instance: Any) -> bool:
         return False
     except exception.InternalError as error:
         LOG.warning('ghsched: cannot ask libvirt whether a live-migrating '
-                    'guest is still on this host, assuming that the guest is '
-                    'here: %s', error, instance=instance)
+                    'guest is still on this host; assuming that it is: %s',
+                    error, instance=instance)
     return True
 
 
@@ -314,9 +313,9 @@ def _abort_copy(host: Any, instance: Any) -> bool:
                 _abort_disk_copies(host, instance)
                 return True
         except Exception as error:
-            LOG.info('ghsched: cannot ask libvirt whether a live migration '
-                     'still copies the guest, not rolling the migration back: '
-                     '%s', error, instance=instance)
+            LOG.info('ghsched: cannot query the libvirt job of a live '
+                     'migration; not rolling back the migration: %s',
+                     error, instance=instance)
             return False
         time.sleep(1)
     return False
@@ -332,7 +331,7 @@ def _abort_disk_copies(host: Any, instance: Any) -> None:
         abort_disk_copies(host.get_guest(instance))
     except Exception as error:
         LOG.warning('ghsched: cannot abort the disk copy jobs of a failed '
-                    'live migration: %s. Hard-reboot the server before its '
+                    'live migration: %s; hard-reboot the server before its '
                     'next live migration', error,
                     instance=instance)
 

@@ -140,14 +140,14 @@ def cancel_live_migrations(context: Any, instance: Any) -> None:
     try:
         for migration in live_migrations.list_live_migrations_in_progress(
                 context, instance):
-            LOG.warning('ghsched: cancelling live migration %s, because its '
+            LOG.warning('ghsched: cancelling live migration %s because its '
                         'server is being evacuated', migration.uuid,
                         instance=instance)
             live_migrations.roll_back_live_migration(context, instance,
                                                      migration)
     except Exception as error:
-        LOG.error('ghsched: cannot cancel the live migration of a server that '
-                  'is being evacuated, evacuating the server anyway: %s. Run '
+        LOG.error('ghsched: cannot cancel a live migration before the '
+                  'evacuation: %s; evacuating the server anyway. Run '
                   '"openstack ghsched audit" after the evacuation',
                   error, instance=instance)
 
@@ -175,8 +175,8 @@ def _begin_unless_cancelled(original: Callable[..., Any], manager: Any,
     contain an old record of the migration.
     """
     if live_migrations.has_ended(context, kwargs['migration']):
-        LOG.warning('ghsched: not starting a live migration: the migration '
-                    'was cancelled before this host received the request',
+        LOG.warning('ghsched: not starting a live migration because it was '
+                    'cancelled before this host received the request',
                     instance=kwargs['instance'])
         return None
     return original(manager, context, *args, **kwargs)

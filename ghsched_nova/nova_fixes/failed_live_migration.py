@@ -69,9 +69,9 @@ def revert_allocation(original: Callable[..., Any], manager: Any, context: Any,
         if (migration.migration_type
                 != objects.fields.MigrationType.LIVE_MIGRATION):
             raise
-        LOG.error('ghsched: cannot return the allocation of failed live '
-                  'migration %(uuid)s to its server in Placement: %(error)s. '
-                  'Run "openstack ghsched audit --fix"',
+        LOG.error('ghsched: cannot revert the allocation of failed live '
+                  'migration %(uuid)s in Placement: %(error)s; run "openstack '
+                  'ghsched audit --fix"',
                   {'uuid': migration.uuid, 'error': error},
                   instance=instance)
         return False

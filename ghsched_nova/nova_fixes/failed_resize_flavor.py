@@ -51,9 +51,9 @@ def install_in_compute() -> None:
 def _set_instance_info(original: Callable[..., None], instance: Any,
                        flavor: Any) -> None:
     if instance.__dict__.pop(_KEEPS, False):
-        LOG.warning('ghsched: resize failed on the destination host, not '
-                    'resetting the server to its old flavor: the resources on '
-                    'this host are claimed for the new flavor',
+        LOG.warning('ghsched: not reverting the server to its old flavor '
+                    'after a failed resize because this host has claimed '
+                    'resources for the new flavor',
                     instance=instance)
         return
     original(instance, flavor)

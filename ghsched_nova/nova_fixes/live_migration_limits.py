@@ -168,9 +168,9 @@ def iterate_node_orders(instance: Any, host: Destination,
         policy = policies.parse_policy(
             instance.flavor.extra_specs, guest_nodes, instance.flavor.vcpus)
     except policies.PolicyError as error:
-        LOG.warning('ghsched: cannot parse the extra specs of the flavor, '
-                    'not limiting the live migration to NUMA nodes: %s', error,
-                    instance=instance)
+        LOG.warning('ghsched: cannot parse the extra specs of the flavor; not '
+                    'restricting the NUMA nodes of the live migration: %s',
+                    error, instance=instance)
         return
     if policy is None or not guest_nodes or not (
             policy.needs_control_group or policy.vfs or policy.rt_permille):

@@ -91,9 +91,8 @@ def reset_request_spec(context: Any, instance: Any) -> None:
         return
     spec = _load_request_spec(context, instance.uuid)
     if spec is not None and copy_flavor_to_spec(spec, instance):
-        LOG.warning('ghsched: resetting the flavor in the RequestSpec to the '
-                    'flavor of the server, %s, because a resize of the server '
-                    'was rolled back',
+        LOG.warning('ghsched: resetting the flavor in the RequestSpec to %s '
+                    'because a resize of the server was rolled back',
                     instance.flavor.name, instance=instance)
         spec.save()
 

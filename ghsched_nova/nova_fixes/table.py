@@ -104,9 +104,9 @@ def is_applied(name: str, process: str) -> bool:
     """
     found = describe_local_state(_BY_NAME[name], process)
     if not found.applied and found.text.startswith('not applied'):
-        LOG.warning('ghsched: the fix %(name)s for a Nova bug is not active '
-                    'in this service, because the installed Nova differs from '
-                    'what the fix needs: %(state)s',
+        LOG.warning('ghsched: cannot apply Nova bug fix %(name)s to this '
+                    'service because the installed Nova differs from what the '
+                    'fix needs: %(state)s',
                     {'name': name, 'state': found.text})
     return found.applied
 

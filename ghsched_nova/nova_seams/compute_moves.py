@@ -52,9 +52,9 @@ def count_moving_guests(tracker: Any, nodename: str) -> None:
             if node == nodename:
                 tracker._update_usage(_make_usage(topology), nodename)
         except exception.NovaException as error:
-            LOG.warning('ghsched: cannot claim the destination NUMA nodes of '
-                        'server %s, which is moving between host NUMA nodes; '
-                        'counting only its old nodes: %s',
+            LOG.warning('ghsched: cannot claim the new NUMA nodes of server '
+                        '%s during a move between host NUMA nodes; counting '
+                        'only the old nodes: %s',
                         uuid, error)
 
 

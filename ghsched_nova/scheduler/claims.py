@@ -90,15 +90,15 @@ class Claims:
                     claim.client.remove_resources_from_instance_allocation(
                         context, consumer, claim.allocations)
                     LOG.info('ghsched: server %(server)s: removed the '
-                             'allocations of a failed scheduling request '
-                             'from Placement',
+                             'allocations of a failed scheduling request from '
+                             'Placement',
                              {'server': consumer})
             except Exception as error:
                 LOG.error('ghsched: server %(server)s: cannot remove the '
                           'allocations of a failed scheduling request from '
-                          'Placement: %(error)s. Allocations that "openstack '
-                          'resource provider allocation show %(server)s" '
-                          'lists belong to no guest',
+                          'Placement: %(error)s; check "openstack resource '
+                          'provider allocation show %(server)s" for leftover '
+                          'allocations',
                           {'server': consumer, 'error': error})
         self.reset()
 

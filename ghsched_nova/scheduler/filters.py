@@ -371,7 +371,7 @@ class _FreeAmounts:
             return client.get_free_amounts(provider_uuid)
         except PlacementError as error:
             LOG.warning('ghsched: cannot read the free resources of provider '
-                        '%(uuid)s from Placement, refusing the allocation '
+                        '%(uuid)s from Placement; refusing the allocation '
                         'candidate: %(error)s',
                         {'uuid': provider_uuid, 'error': error})
             return {}
@@ -396,4 +396,4 @@ def _log_refusals_once(spec: shared.RequestSpec, refused: Gathered,
     for line in lines:
         if line not in known:
             known.add(line)
-            LOG.info('ghsched: hosts that do not fit: flavor %s', line)
+            LOG.info('ghsched: refused hosts by flavor and reason: %s', line)

@@ -89,7 +89,7 @@ def _compute_score(state: Any, spec: shared.RequestSpec) -> float:
         fragments.get_free_capacity(state, nodes),
         fragments.MIX.get_kind_shares()).get_growth(
             kind, [node.number for node in taken])
-    LOG.debug('ghsched: host %(host)s: placing the guest would add '
-              'fragmentation worth %(grows).3f NUMA nodes',
+    LOG.debug('ghsched: host %(host)s: the guest would increase fragmentation '
+              'by %(grows).3f NUMA nodes',
               {'host': state.host, 'grows': grows})
     return 0.0 - round(grows, 9)

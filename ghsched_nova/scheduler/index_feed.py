@@ -178,8 +178,9 @@ class Feed:
             self._full_at = self._at
             self.rebuilt += 1
             LOG.log(logging.INFO if self.rebuilt == 1 else logging.DEBUG,
-                    'ghsched: index of %(hosts)d hosts for nova-scheduler was '
-                    'built from the Nova database in %(cpu).2f s of CPU time',
+                    'ghsched: built the index of %(hosts)d hosts for '
+                    'nova-scheduler from the Nova database in %(cpu).2f s of '
+                    'CPU time',
                     {'hosts': len(self.index),
                      'cpu': time.process_time() - began})
 
@@ -257,10 +258,10 @@ class Feed:
         if ahead and not self._ahead.get(answer.cell):
             LOG.warning(
                 'ghsched: cell %(cell)s: %(count)d compute nodes (such as '
-                '%(uuid)s) have update times later than the clock of the cell '
-                'database; synchronize the clocks of nova-conductor and of '
-                'the database', {'cell': answer.cell, 'count': len(ahead),
-                                 'uuid': min(ahead)})
+                '%(uuid)s) have update times ahead of the database clock; '
+                'synchronize the clocks of nova-conductor and the database',
+                {'cell': answer.cell, 'count': len(ahead),
+                 'uuid': min(ahead)})
         self._ahead[answer.cell] = frozenset(ahead)
 
     def _try_parse_report(self, cell: str,
@@ -277,7 +278,7 @@ class Feed:
             if uuid not in self._unread:
                 self._unread.add(uuid)
                 LOG.warning('ghsched: cannot parse the compute node record of '
-                            'host %(host)s, leaving the host out of the index '
+                            'host %(host)s; excluding the host from the index '
                             'of hosts: %(error).200r',
                             {'host': report.get('host'), 'error': error})
             return None

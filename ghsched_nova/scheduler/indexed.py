@@ -110,7 +110,7 @@ class IndexedScheduler:
             need = None
         except Exception:
             LOG.exception('ghsched: cannot use the index of hosts for a '
-                          'scheduling request, searching all hosts instead')
+                          'scheduling request; searching all hosts instead')
             need = None
         if need is None:
             self._count_request('others')
@@ -142,8 +142,8 @@ class IndexedScheduler:
                 if not search.states:
                     break
         except index_search.NotForIndex as reason:
-            LOG.debug('ghsched: the index of hosts cannot serve a scheduling '
-                      'request, searching all hosts instead: %s',
+            LOG.debug('ghsched: the index of hosts does not support a '
+                      'scheduling request; searching all hosts instead: %s',
                       reason)
         finally:
             self._current.search = None
@@ -198,8 +198,8 @@ class IndexedScheduler:
         except index_search.NotForIndex:
             raise
         except Exception as error:
-            LOG.exception('ghsched: cannot find allocation candidates by the '
-                          'index of hosts, searching all hosts instead')
+            LOG.exception('ghsched: cannot get allocation candidates from the '
+                          'index of hosts; searching all hosts instead')
             raise index_search.NotForIndex(repr(error)) from error
 
     def subtract_placed_guest(self, selections: Any, spec: Any,
@@ -299,7 +299,7 @@ def _log_errors(failure: str, spec: Any = None) -> Iterator[None]:
     try:
         yield
     except Exception:
-        LOG.exception('ghsched: index of hosts: %(failure)s, ignoring the '
-                      'error (server %(server)s)',
+        LOG.exception('ghsched: ignoring an error of the index of hosts '
+                      '(server %(server)s): %(failure)s',
                       {'failure': failure,
                        'server': getattr(spec, 'instance_uuid', '-')})

@@ -64,7 +64,7 @@ class GhschedLoadWeigher(option_weigher.OptionWeigher):
         if nearness is None:
             return self.unreadable
         score = 0.0 - min(1.0, nearness)
-        LOG.debug('ghsched: host %(host)s: weigher score %(score).2f by '
+        LOG.debug('ghsched: host %(host)s: score %(score).2f from weigher '
                   '%(weigher)s',
                   {'host': host_state.host, 'score': score,
                    'weigher': type(self).__name__})

@@ -353,7 +353,7 @@ class GhschedSchedulerManager(manager.SchedulerManager):
                 if count == ATTEMPTS or not self._seen.lost:
                     raise
                 LOG.info('ghsched: another request claimed the resources '
-                         'first, scheduling flavor %s again', spec.flavor.name)
+                         'first; scheduling flavor %s again', spec.flavor.name)
 
     def _get_sorted_hosts(self, spec_obj: Any, host_states: Any,
                           index: int) -> Any:
@@ -401,7 +401,7 @@ class GhschedSchedulerManager(manager.SchedulerManager):
         except Exception:
             # The refusal stands whether or not its reason can be had.
             LOG.exception('ghsched: cannot determine why no host fits flavor '
-                          '%s, refusing without a reason', spec.flavor.name)
+                          '%s; refusing without a reason', spec.flavor.name)
             return ''
         for item in found:
             LOG.info('ghsched: no host found for flavor %(flavor)s: %(item)s',
@@ -478,14 +478,14 @@ def _record_refused_move(context: Any, spec: shared.RequestSpec | None,
     try:
         scheduler.add_failed_event(context, spec.instance_uuid, _EVENT, reason)
     except Exception as error:
-        LOG.warning('ghsched: cannot record in the instance actions of server '
-                    '%(uuid)s why the server could not be moved: %(error)s',
+        LOG.warning('ghsched: cannot record the reason of a refused move in '
+                    'the instance actions of server %(uuid)s: %(error)s',
                     {'uuid': spec.instance_uuid, 'error': error})
 
 
 def _log_too_many_combinations(sizes: vfs.Sizes) -> None:
-    LOG.info('ghsched: not trying to split the VFs of a flavor among PFs as '
-             '%s: Placement would have too many combinations to search',
+    LOG.info('ghsched: skipping VF distribution %s among PFs because the '
+             'Placement query would have too many combinations',
              sizes)
 
 
@@ -496,4 +496,4 @@ def _log_distinct_lines(lines: Iterable[str],
     :param log_method: method of the logger, such as ``LOG.info``.
     """
     for line in dict.fromkeys(lines):
-        log_method('ghsched: hosts that do not fit: flavor %s', line)
+        log_method('ghsched: refused hosts by flavor and reason: %s', line)

@@ -59,8 +59,8 @@ def schedule_with_fitting_count(
                 return schedule_request(tried, has_other)
             except indexed.NoRoom:
                 LOG.debug('ghsched: no host in the index has room for flavor '
-                          '%(flavor)s with %(count)d guest NUMA nodes, trying '
-                          'other numbers of NUMA nodes',
+                          '%(flavor)s with %(count)d guest NUMA nodes; trying '
+                          'another number of guest NUMA nodes',
                           {'flavor': spec.flavor.name, 'count': count})
             except exception.NoValidHost as error:
                 refusals[count] = error

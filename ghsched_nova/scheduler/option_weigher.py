@@ -73,8 +73,8 @@ class OptionWeigher(weights.BaseHostWeigher):
         try:
             return self.compute_score(host_state, spec)
         except Exception as error:
-            LOG.warning('ghsched: host %(host)s: %(failure)s, using weigher '
-                        'score %(score)s: %(error)r',
+            LOG.warning('ghsched: using weigher score %(score)s for host '
+                        '%(host)s because the weigher %(failure)s: %(error)r',
                         {'host': getattr(host_state, 'host', host_state),
                          'failure': self.failure,
                          'score': self.unreadable, 'error': error})

@@ -80,7 +80,7 @@ class RefusalLog:
             return self._parse_file()
         except (OSError, UnicodeDecodeError) as error:
             LOG.warning('ghsched: cannot read the record of refused '
-                        'scheduling requests, listing none: %(error)s',
+                        'scheduling requests; listing none: %(error)s',
                         {'error': error})
             return ()
 

@@ -137,8 +137,9 @@ def ghsched_request_filter(_context: Any, spec: shared.RequestSpec) -> bool:
         accounting = shared.config().ghsched.bandwidth_accounting
         request.check_size(policy, accounting)
     except policies.PolicyError as error:
-        LOG.info('ghsched: scheduling request for flavor %(flavor)s refused, '
-                 'no host can provide its extra specs: %(error)s',
+        LOG.info('ghsched: refusing a scheduling request for flavor '
+                 '%(flavor)s because no host can provide its extra specs: '
+                 '%(error)s',
                  {'flavor': spec.flavor.name, 'error': error})
         raise exception.RequestFilterFailed(reason=str(error)) from error
     _replace_requested_resources(spec, request.build_request(

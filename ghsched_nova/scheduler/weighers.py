@@ -86,11 +86,10 @@ def _compute_placement_score(state: Any, spec: shared.RequestSpec) -> Score:
 
 def _log_score(state: Any, parts: Sequence[Part], score: Score) -> None:
     LOG.debug(
-        'ghsched: host %(host)s: fragmentation score %(value).3f: the guest '
-        'would take host NUMA nodes %(nodes)s, of which %(lost).0f %% are '
-        'empty (of all its nodes: %(whole).0f %%); %(stranded).1f devices '
-        'would be left without free CPUs on their node (cost %(devices).2f); '
-        '%(room).0f %% of CPUs and memory of the taken nodes would stay free',
+        'ghsched: host %(host)s: fragmentation score %(value).3f on host NUMA '
+        'nodes %(nodes)s: %(lost).0f %% of them empty (whole host: '
+        '%(whole).0f %%), %(stranded).1f devices left without free CPUs (cost '
+        '%(devices).2f), %(room).0f %% of CPUs and memory left free',
         {'host': state.host, 'value': score.value,
          'nodes': ', '.join(str(part.node.number) for part in parts) or '-',
          'lost': 100 * score.lost, 'whole': 100 * score.whole,

@@ -52,7 +52,7 @@ class Conntrack(Source):
                               'net.netfilter.nf_conntrack_acct=1')
         if self._was_complete and not found.is_complete:
             LOG.warning('ghsched: cannot read all of %(table)s within '
-                        '%(seconds)d s, the network traffic figures of guests '
+                        '%(seconds)d s; network traffic statistics of guests '
                         'are incomplete',
                         {'table': privileged.TABLE,
                          'seconds': privileged.READ_TIMEOUT})

@@ -82,9 +82,9 @@ def wrap_port_attachment(
             needed = ', '.join(map(str, list_required_nodes(instance)))
             if not needed:
                 raise
-            LOG.error('ghsched: cannot attach a port with a passthrough '
-                      'device: no device of its physical network is free on '
-                      'host NUMA node %s, where the guest runs', needed,
+            LOG.error("ghsched: cannot attach a passthrough port because its "
+                      "physical network has no free device on the guest's "
+                      "host NUMA node %s", needed,
                       instance=instance)
             reason = (f'{error}; with ghsched:device_numa=required it needs '
                       "a free device of its physical network on the guest's "
@@ -118,9 +118,9 @@ def add_guest_address(device_xml: str, guest_xml: str,
     reason = '; '.join(map(str, decision.problems))
     if guest_node is not None:
         if reason:
-            LOG.warning('ghsched: no guest NUMA node is on the host NUMA node '
-                        'of a hot-plugged passthrough device, attaching the '
-                        'device to the nearest guest NUMA node: %s', reason)
+            LOG.warning('ghsched: no guest NUMA node matches the host NUMA '
+                        'node of a hot-plugged passthrough device; attaching '
+                        'it to the nearest guest NUMA node: %s', reason)
         placed = _add_address_on_node(
             device_xml, guest_xml, guest_node, numa_element)
         if placed is not None:
@@ -130,7 +130,7 @@ def add_guest_address(device_xml: str, guest_xml: str,
     if mode == device_numa.REQUIRED:
         raise pci_topology.DeviceNumaError(reason)
     LOG.warning('ghsched: cannot hot-plug a passthrough device on a guest '
-                'NUMA node, attaching it without a NUMA node: %s', reason)
+                'NUMA node; attaching it without a NUMA node: %s', reason)
     plain = device_numa.find_free_address_without_node(guest_xml)
     return (device_numa.set_device_address(device_xml, plain) if plain
             else device_xml)

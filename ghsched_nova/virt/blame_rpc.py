@@ -84,8 +84,8 @@ def _report_cap(event: str, uuid: str) -> None:
     :param event: ``start`` or ``end``.
     :param uuid: UUID of the capped guest.
     """
-    LOG.info('ghsched: %(event)s of a temporary bandwidth cap on guest '
-             '%(uuid)s, to find out whether the guest slows down another one',
+    LOG.info('ghsched: guest %(uuid)s: %(event)s of a temporary bandwidth cap '
+             'that tests whether the guest slows down others',
              {'event': event, 'uuid': uuid})
     messaging.send_notification(blame.EVENT + event, {
         'host': shared.config().host, 'server': uuid,

@@ -144,8 +144,8 @@ class DriverBase(libvirt_driver.LibvirtDriver):
         except Exception:
             # Whatever is wrong with resctrl, the host has to report.
             LOG.exception('ghsched: cannot enforce the bandwidth policies of '
-                          'the guests of this host, retrying in the next '
-                          'periodic task')
+                          'guests on this host; retrying in the next periodic '
+                          'task')
             return
         self._notify_protection_changes()
         if not problems:
@@ -155,13 +155,13 @@ class DriverBase(libvirt_driver.LibvirtDriver):
         for problem in problems:
             guest = guests.get(problem.guest)
             if guest is None:
-                LOG.warning('ghsched: the bandwidth policy of a guest is not '
-                            'enforced, retrying in the next periodic task: %s',
+                LOG.warning('ghsched: cannot enforce the bandwidth policy of '
+                            'a guest; retrying in the next periodic task: %s',
                             problem)
             elif is_running(guest):
-                LOG.error('ghsched: the bandwidth policy of guest %(name)s is '
-                          'not enforced, retrying in the next periodic task: '
-                          '%(problem)s',
+                LOG.error('ghsched: cannot enforce the bandwidth policy of '
+                          'guest %(name)s; retrying in the next periodic '
+                          'task: %(problem)s',
                           {'name': guest.name, 'problem': problem})
 
     def _notify_protection_changes(self) -> None:
@@ -198,7 +198,7 @@ class DriverBase(libvirt_driver.LibvirtDriver):
         except libvirt_driver.libvirt.libvirtError as error:
             if is_running(guest):
                 LOG.error('ghsched: cannot read the XML of running guest '
-                          '%(name)s from libvirt, its bandwidth policy is '
+                          '%(name)s from libvirt; its bandwidth policy is '
                           'unknown until the next periodic task: %(error)s',
                           {'name': guest.name, 'error': error})
             return desired.Running(domain)

@@ -60,9 +60,9 @@ class AttachingDriver(base.DriverBase):
                 return super().attach_interface(context, instance, image_meta,
                                                 vif)
         except pci_topology.DeviceNumaError as error:
-            LOG.error('ghsched: cannot attach a port with a passthrough '
-                      'device on the guest NUMA node that the flavor '
-                      'requires: %s', error,
+            LOG.error('ghsched: cannot attach the passthrough device of a '
+                      'port to the guest NUMA node required by the flavor: '
+                      '%s', error,
                       instance=instance)
             self.vif_driver.unplug(instance, vif)
             raise attach.PortRefused from error

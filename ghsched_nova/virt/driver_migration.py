@@ -94,9 +94,9 @@ class MigratingDriver(base.DriverBase):
                 arrival_check.check_arrival(self._ghsched, policy,
                                             numa.list_host_nodes(topology))
         except refusal.NOT_HELD as error:
-            LOG.warning('ghsched: refusing a live migration to this host, '
-                        'which cannot enforce the bandwidth policy of the '
-                        'guest: %s',
+            LOG.warning('ghsched: refusing a live migration because this host '
+                        'cannot enforce the bandwidth policy of the guest: '
+                        '%s',
                         error, instance=instance)
             raise exception.MigrationPreCheckError(
                 reason=f'ghsched: {error}') from error
@@ -154,8 +154,8 @@ class MigratingDriver(base.DriverBase):
             return self._ghsched.domain_xml.update_memorytune(xml)
         except refusal.NOT_HELD as error:
             LOG.warning('ghsched: cannot update the bandwidth caps in the XML '
-                        'of a live-migrated guest, leaving the caps with '
-                        'which the guest was started: %s', error)
+                        'of a live-migrated guest; keeping the old caps: %s',
+                        error)
             return xml
 
     @seam('nova.virt.libvirt.driver.LibvirtDriver.'
@@ -170,8 +170,8 @@ class MigratingDriver(base.DriverBase):
                 instance) and (evacuated_live_migration.runs_or_arrives_here(
                     context, instance)):
             LOG.warning('ghsched: not rolling back a live migration at this '
-                        'destination host, because the guest has since been '
-                        'evacuated to this host', instance=instance)
+                        'destination because the guest has been evacuated to '
+                        'this host', instance=instance)
             return
         with (failed_live_migration.saving_without_destination(instance)
               if fixes.is_applied_to('failed-live-migration', instance)
@@ -200,7 +200,7 @@ class MigratingDriver(base.DriverBase):
         except Exception as error:
             self._ghsched.not_held[instance.uuid] = str(error)
             LOG.error('ghsched: cannot enforce the bandwidth policy of guest '
-                      '%(name)s after its live migration to this host, '
+                      '%(name)s after its live migration to this host; '
                       'retrying in the next periodic task: %(problem)s',
                       {'name': instance.name, 'problem': error},
                       instance=instance)

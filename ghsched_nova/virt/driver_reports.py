@@ -129,9 +129,9 @@ class ReportingDriver(base.DriverBase):
                 shared.config().ghsched.bandwidth_accounting,
                 base.get_placement().get_usage_by_consumer)
         except Exception as error:
-            LOG.warning('ghsched: cannot check whether Placement has '
-                        'allocated the guaranteed bandwidth of guests, '
-                        'retrying in the next periodic task: %s', error)
+            LOG.warning('ghsched: cannot check the bandwidth allocations of '
+                        'guests in Placement; retrying in the next periodic '
+                        'task: %s', error)
 
     def _describe_host(self) -> HostDescription:
         found = self._ghsched.describe(self._list_stopped_guests())
@@ -248,9 +248,9 @@ class ReportingDriver(base.DriverBase):
                 resources['stats'] = {**(resources.get('stats') or {}),
                                       **headroom.to_stats(found)}
         except Exception as error:
-            LOG.warning('ghsched: cannot report the free bandwidth and '
-                        'control groups of this host to nova-scheduler, '
-                        'retrying in the next periodic task: %r',
+            LOG.warning('ghsched: cannot report free bandwidth and control '
+                        'groups to nova-scheduler; retrying in the next '
+                        'periodic task: %r',
                         error)
         return resources
 
@@ -272,8 +272,8 @@ class ReportingDriver(base.DriverBase):
         try:
             rooms = compute.list_node_capacities(self.virtapi, nodename)
         except Exception as error:
-            LOG.warning('ghsched: cannot read the free CPUs and memory of '
-                        'host NUMA nodes, returning the diagnostics of a '
-                        'guest without them: %r', error)
+            LOG.warning('ghsched: cannot read free CPUs and memory of host '
+                        'NUMA nodes; omitting them from guest diagnostics: '
+                        '%r', error)
             return {}
         return node_room.to_diagnostics(rooms) if rooms else {}

@@ -215,9 +215,9 @@ class StartingDriver(base.DriverBase):
         try:
             compute.report_resources(self.virtapi, context, instance)
         except Exception as error:
-            LOG.warning('ghsched: cannot report to Placement which control '
-                        'groups of this host further guests can share, '
-                        'retrying in the next periodic task: %s', error,
+            LOG.warning('ghsched: cannot update the traits of shared control '
+                        'groups in Placement; retrying in the next periodic '
+                        'task: %s', error,
                         instance=instance)
 
     @seam('nova.virt.libvirt.driver.LibvirtDriver._soft_reboot',
@@ -271,12 +271,12 @@ class StartingDriver(base.DriverBase):
             if not self._ghsched.needs_group(
                     desired.parse_running_domain(guest.get_xml_desc())):
                 LOG.warning('ghsched: cannot apply the default bandwidth cap '
-                            'of this host to a guest without a bandwidth '
-                            'policy, the guest runs uncapped: %s',
+                            'to a guest without a bandwidth policy; the guest '
+                            'runs uncapped: %s',
                             error, instance=instance)
                 return
             LOG.error('ghsched: cannot enforce the bandwidth policy of a '
-                      'guest that has just started, stopping the guest: %s',
+                      'started guest; stopping the guest: %s',
                       error, instance=instance)
             _stop_guest(guest, instance)
             self._ghsched.release_group(instance.uuid)
@@ -312,6 +312,6 @@ def _stop_guest(guest: Any, instance: Any) -> None:
     try:
         guest.poweroff()
     except libvirt_driver.libvirt.libvirtError as error:
-        LOG.warning('ghsched: cannot stop a guest that runs without its '
-                    'bandwidth policy being enforced: %s', error,
+        LOG.warning('ghsched: cannot stop a guest whose bandwidth policy is '
+                    'not enforced: %s', error,
                     instance=instance)

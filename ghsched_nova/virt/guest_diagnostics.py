@@ -110,8 +110,8 @@ class GuestDiagnostics:
                         report, missing_devices=missing_devices()))
         except Exception as error:
             LOG.warning('ghsched: cannot read the memory bandwidth of guest '
-                        '%(name)s, returning its diagnostics without '
-                        'bandwidth: %(error)r',
+                        '%(name)s; omitting it from the guest diagnostics: '
+                        '%(error)r',
                         {'name': guest.name, 'error': error})
         return diagnostics_of_nova
 

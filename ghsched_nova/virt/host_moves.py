@@ -98,8 +98,8 @@ class HostMoves:
             domain, move, lambda: compute_moves.claim_new_nodes(
                 self._virtapi, instance, request.move.after),
             lambda: _list_guest_cells(context, instance.uuid))
-        LOG.info('ghsched: moved a running guest between host NUMA nodes, by '
-                 'guest NUMA node (old and new host node): %s',
+        LOG.info('ghsched: moved a running guest to other host NUMA nodes: %s '
+                 '(guest NUMA node: old and new host NUMA node)',
                  request.move.nodes_moved, instance=instance)
         self._report_move(context, instance, request)
 
@@ -121,9 +121,10 @@ class HostMoves:
                     for guest,
                     (old, new) in request.move.nodes_moved.items()]})
         except Exception as error:
-            LOG.warning('ghsched: moved a guest between host NUMA nodes, but '
-                        'cannot update Placement or send a notification; the '
-                        'next periodic task updates Placement: %s',
+            LOG.warning('ghsched: cannot update Placement or send a '
+                        'notification after a guest moved between host NUMA '
+                        'nodes; updating Placement in the next periodic task: '
+                        '%s',
                         error, instance=instance)
 
     def finish_interrupted_moves(self, running: Iterable[desired.Running],
@@ -148,9 +149,9 @@ class HostMoves:
             except exception.InstanceNotFound:
                 continue
             except Exception:
-                LOG.exception('ghsched: cannot finish or undo an interrupted '
-                              'move of server %s between host NUMA nodes, '
-                              'retrying in the next periodic task', uuid)
+                LOG.exception('ghsched: cannot resolve an interrupted move of '
+                              'server %s between host NUMA nodes; retrying in '
+                              'the next periodic task', uuid)
 
 
 def _list_guest_cells(context: Any, uuid: str) -> tuple[GuestCell, ...]:

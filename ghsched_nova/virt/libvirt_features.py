@@ -97,9 +97,9 @@ def _keeps_after_define(host: Any, xml: str,
     try:
         probe = libvirt_guest.Guest.create(xml, host)
     except libvirt_driver.libvirt.libvirtError as error:
-        LOG.info('ghsched: cannot detect whether libvirt supports an XML '
-                 'element, because libvirt refused the probe domain; not '
-                 'using that element: %s', error)
+        LOG.info('ghsched: cannot detect libvirt support for an XML element '
+                 'because libvirt refused the probe domain; not using the '
+                 'element: %s', error)
         return False
     try:
         return has_element(probe.get_xml_desc())

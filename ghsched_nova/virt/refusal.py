@@ -75,8 +75,8 @@ def log_refusal(error: Exception,
 
     The exception has the reason in words for the tenant.
     """
-    LOG.error('ghsched: refusing to start a guest, because this host cannot '
-              'provide what its flavor asks for: %s',
+    LOG.error('ghsched: refusing to start a guest because this host cannot '
+              'provide what its flavor requires: %s',
               error, instance=instance)
     return exception.ComputeResourcesUnavailable(
         reason=describe_for_tenant(error))

@@ -70,8 +70,8 @@ def may_start_unprotected(error: Exception, instance: Any) -> bool:
     if (_arrives.get() or not isinstance(error, CAUSES)
             or shared.config().ghsched.unprotected_guests != START):
         return False
-    LOG.error('ghsched: cannot enforce the bandwidth policy of a guest, '
-              'starting the guest unprotected as [ghsched]unprotected_guests '
-              'allows: %s',
+    LOG.error('ghsched: cannot enforce the bandwidth policy of a guest; '
+              'starting it unprotected because of '
+              '[ghsched]unprotected_guests: %s',
               error, instance=instance)
     return True

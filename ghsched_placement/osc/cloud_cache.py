@@ -371,8 +371,8 @@ class CloudCache:
         try:
             questions = self._make_flavor_requirements(record, owned)
         except base.Refused as error:
-            LOG.warning('cannot determine how many more guests of flavor '
-                        '%(name)s fit in the cloud, counting none: %(error)s',
+            LOG.warning('cannot compute how many more guests of flavor '
+                        '%(name)s fit in the cloud; counting none: %(error)s',
                         {'name': name, 'error': error})
             yield _make_flavor_refusal(str(error))
             return

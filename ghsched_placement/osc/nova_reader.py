@@ -102,7 +102,7 @@ class _Silence:
             self._in_a_row.add(host or server)
         if first:
             LOG.warning(
-                'nova-compute did not answer within %d s for server %s%s: '
+                'nova-compute did not answer within %d s for server %s%s; '
                 'values that only the host reports are missing. Check '
                 'nova-compute and the message bus.',
                 http.HOST_TIMEOUT_S, server,

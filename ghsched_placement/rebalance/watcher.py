@@ -143,10 +143,10 @@ def drop_dependent_moves(moves: Sequence[move_plan.Move],
     kept = tuple(moves)
     while late := _find_early_move(kept, parallel or max(1, len(kept))):
         LOG.warning(
-            'ghsched: skipping the migration of server %(server)s: it depends '
-            'on another migration that Watcher would start at the same time. '
-            'To keep the order, set migrate:1 in '
-            '[watcher_planners.weight]parallelization.',
+            'ghsched: skipping the migration of server %(server)s because it '
+            'depends on another migration that Watcher would start at the '
+            'same time; to keep the order, set migrate:1 in '
+            '[watcher_planners.weight]parallelization',
             {'server': late.guest})
         kept = tuple(one for one in kept
                      if one.guest not in (late.guest, late.partner))

@@ -67,7 +67,7 @@ class ArrivalTest(openstack_base.CommandTestCase):
     def test_an_error_that_nobody_foresaw_is_as_any_other(self):
         self.migrate(RuntimeError('boom'))
         self.assertEqual(('ACTIVE', 'host_b'), self.state())
-        self.assertIn('after its live migration to this host, retrying in the '
+        self.assertIn('after its live migration to this host; retrying in the '
                       'next periodic task: boom', self.log.output)
 
     def test_it_runs_on_and_is_shown_until_a_report_has_repaired_it(self):

@@ -46,7 +46,8 @@ class BandwidthUseTest(test_load_placement.LoadTestCase):
         self.start('host_a', 95, 95)
         self.start('host_b', 30, 30)
         self.assertEqual({'host_b'}, self.hosts_of(self.flavor(), 2))
-        self.assertIn('host_a: weigher score -1.00 by GhschedBandwidthWeigher',
+        self.assertIn('host_a: score -1.00 from weigher '
+                      'GhschedBandwidthWeigher',
                       self.log.output)
 
     def test_busy_node_that_placement_chose_is_avoided(self):

@@ -83,8 +83,8 @@ class WholeNodesTest(FragmentationTestCase):
         self.small_then_big(self.flavor())
         self.assertRegex(
             self.log.output,
-            r'ghsched: host host_\w: fragmentation score 0\.\d+: the guest '
-            r'would take host NUMA nodes \d, of which 100 % are empty')
+            r'ghsched: host host_\w: fragmentation score 0\.\d+ on host NUMA '
+            r'nodes \d: 100 % of them empty')
 
     def test_nodes_of_placements_choice_are_the_ones_that_are_scored(self):
         for name in ('host_a', 'host_b'):
@@ -97,8 +97,8 @@ class WholeNodesTest(FragmentationTestCase):
         self.assertEqual('host_a', self.host(server))
         self.assertEqual([0], self.host_nodes(server))
         self.assertRegex(
-            self.log.output, 'host_a: fragmentation score 0.9.*: the guest '
-            'would take host NUMA nodes 0, of which 0 % are empty')
+            self.log.output, 'host_a: fragmentation score 0.9.* on host NUMA '
+            'nodes 0: 0 % of them empty')
 
 
 class PackedNodesTest(FragmentationTestCase):

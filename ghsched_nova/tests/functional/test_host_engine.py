@@ -541,8 +541,8 @@ class EngineTest(EmulatedTestCase):
             self.assertEqual(frozenset(), self.engine.groups())
             self.log.reset_output()
             self.assertEqual((), self.reconcile(guest))
-            for words in ('make group, because the guest has no control',
-                          'write line MBPRI:0=5, because', 'move threads'):
+            for words in ('make group) because the guest has no control',
+                          'write line MBPRI:0=5) because', 'move threads'):
                 self.assertIn(f'{self.group}: {words}', self.log.output)
             self.log.reset_output()
             self.assertEqual((), self.reconcile(guest))
@@ -554,7 +554,7 @@ class EngineTest(EmulatedTestCase):
         self.threads.end()
         self.assertEqual((), self.reconcile())
         self.assertEqual(frozenset(), self.engine.groups())
-        self.assertIn(f'{self.group}: remove group, because no guest {UUID} '
+        self.assertIn(f'{self.group}: remove group) because no guest {UUID} '
                       'runs', self.log.output)
 
     def test_unmounted(self):

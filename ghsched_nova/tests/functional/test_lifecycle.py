@@ -234,7 +234,7 @@ class SameHostTest(nova_base.GhschedTestCase):
                                                   format='%(message)s'))
         self.kernel.vanish()
         self.computes['host_a'].driver._reconcile()
-        self.assertIn('is not enforced', log.output)
+        self.assertIn('cannot enforce the bandwidth policy', log.output)
         self.assertIn('has no control of memory bandwidth', log.output)
 
     def test_groups_of_others_are_not_offered_to_guests(self):

@@ -164,7 +164,7 @@ class BootTest(PortsTestCase):
         self.assertEqual([-1], self.seen_nodes(server))
         self.assertIn('would not have its devices near on 1 host (host_a)',
                       self.stdlog.logger.output)
-        self.assertIn('no guest NUMA node is on the host NUMA node of a '
+        self.assertIn('no guest NUMA node matches the host NUMA node of a '
                       'passthrough device',
                       self.stdlog.logger.output)
 

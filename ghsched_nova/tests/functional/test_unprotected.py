@@ -99,7 +99,7 @@ class StartTest(UnprotectedTestCase):
             self.server['id']])
         self.assertRegex(
             self.log.output, 'ERROR ghsched: cannot enforce the bandwidth '
-            r'policy of a guest, starting the guest unprotected .*' + reason)
+            r'policy of a guest; starting it unprotected .*' + reason)
         (word, payload), = self.notified()
         self.assertEqual(('start', 'host_a', self.server['id']),
                          (word, payload['host'], payload['server']))

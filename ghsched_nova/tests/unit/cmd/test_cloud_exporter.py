@@ -51,8 +51,8 @@ class CloudExporterTest(base.TestCase):
         self.cloud.broken = True
         self.assertEqual(60, reader.refresh_cloud())
         self.assertEqual(1, self.scrape(reader, 'errors_total'))
-        self.assertIn('from Placement and Nova, exporting the last figures: '
-                      'Placement: GET /traits: HTTP 500', log.output)
+        self.assertIn('from Placement and Nova; exporting the previous '
+                      'metrics: Placement: GET /traits: HTTP 500', log.output)
         self.assertEqual(2, len(reader.get_cloud_reading().cloud.hosts))
         self.assertIsNotNone(self.scrape(reader, 'age_seconds'))
 

@@ -141,7 +141,7 @@ class CapperTest(base.TestCase):
         log = self.useFixture(FakeLogger())
         self.host.engine.apply = mock.Mock(side_effect=fs.GroupError('no'))
         self.capper.release()
-        self.assertIn('retrying with the next report', log.output)
+        self.assertIn('retrying in the next periodic task', log.output)
         self.host.engine.apply = self.host.apply
         self.host.engine.reconcile()
         self.assertEqual(self.before, self.host.show())

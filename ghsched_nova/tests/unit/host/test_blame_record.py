@@ -72,7 +72,7 @@ class RecordTest(base.TestCase):
         record = blame_record.BlameRecord(self.path / 'nowhere')
         for number in range(2):
             record.record_period(snapshot(a=1.0), None, 60.0 * number)
-        self.assertIn('cannot record the bandwidth of guests',
+        self.assertIn('cannot save the bandwidth samples of guests',
                       self.log.output)
 
     def test_record_under_native_threads_has_each_report_once(self):

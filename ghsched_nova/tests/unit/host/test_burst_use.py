@@ -113,7 +113,7 @@ class BurstUseTest(base.TestCase):
     def test_a_file_that_cannot_be_written_is_reported(self):
         use = burst_use.BurstUse(self.section, self.path / 'x' / 'y')
         self.day(use)
-        self.assertIn('cannot record the memory bandwidth bursts',
+        self.assertIn('cannot save the memory bandwidth burst history',
                       self.log.output)
         self.assertEqual({0: 60}, use.offered_percent)
 

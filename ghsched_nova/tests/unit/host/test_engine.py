@@ -73,7 +73,7 @@ class HostFactsTest(EngineTestCase):
             UUID.format(1), 'ghsched-' + UUID.format(1),
             'control group pqos has 3 ways of L3 0 that the guest has to '
             'itself')
-        text = 'are also used by another control group: control group pqos'
+        text = 'reserved for this guest (control group pqos'
         for overlaps, times in (((overlap,), 1), ((overlap,), 1), ((), 1),
                                 ((overlap,), 2)):
             self.call.return_value = reconcile.Report(overlaps=overlaps)
@@ -127,12 +127,10 @@ class GuestsTest(EngineTestCase):
                           threads=(7, 8))))
         self.reconcile([running()], [])
         self.assertEqual(
-            'INFO ghsched: changed the resctrl settings of this host: '
-            'g: write line MB:0=1, '
-            'because MB is 9\n'
-            'INFO ghsched: changed the resctrl settings of this host: '
-            'g: move threads 7, 8, '
-            'because away\n',
+            'INFO ghsched: changed the resctrl settings of this host '
+            '(g: write line MB:0=1) because MB is 9\n'
+            'INFO ghsched: changed the resctrl settings of this host '
+            '(g: move threads 7, 8) because away\n',
             self.log.output)
 
     def test_repairs_of_a_report_are_counted(self):
@@ -229,7 +227,7 @@ class GuestsTest(EngineTestCase):
             with mock.patch(PRIVILEGED + 'remove_own_group',
                             side_effect=error):
                 self.engine.release_group(UUID.format(2))
-            self.assertIn(f'control group of stopped guest {UUID.format(2)}, '
+            self.assertIn(f'control group of stopped guest {UUID.format(2)}; '
                           'retrying in the next periodic task: '
                           f'{error}', self.log.output)
 

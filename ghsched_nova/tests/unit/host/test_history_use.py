@@ -59,8 +59,8 @@ class HistoryUseTest(base.TestCase):
         self.use = history_use.HistoryUse(Path('/none/history'))
         for now in (1000.0, 1060.0):
             self.use.record_period(snapshot(guest(100.0)), now)
-        self.assertIn('cannot record the bandwidth of guests, retrying with '
-                      'the next report', self.log.output)
+        self.assertIn('cannot save the bandwidth history of guests; retrying '
+                      'in the next periodic task', self.log.output)
         self.assertEqual({Key('u', 0), Key('', 0)},
                          set(self.use.history.minutes))
 
@@ -69,7 +69,7 @@ class HistoryUseTest(base.TestCase):
         other.write_text('{}')
         self.path.symlink_to(other)
         use = history_use.HistoryUse(self.path)
-        self.assertIn('starting a new record', self.log.output)
+        self.assertIn('starting a new one', self.log.output)
         for now in (1000.0, 1060.0):
             use.record_period(snapshot(guest(100.0)), now)
         self.assertFalse(self.path.is_symlink())

@@ -83,7 +83,7 @@ class LoadUseTest(base.TestCase):
         self.assertFalse(change.begins)
         self.assertEqual((0, 'cpu_load'),
                          (payload['node'], payload['resource']))
-        self.assertIn('NUMA node 0 is no longer a bottleneck: cpu_load',
+        self.assertIn('bottleneck ended on host NUMA node 0: cpu_load',
                       self.log.output)
 
     def test_an_error_keeps_no_host_from_reporting(self):

@@ -52,7 +52,7 @@ class ReadingsTest(base.TestCase):
         both = {'MB': SHOWN, 'MBMIN': SHOWN}
         self.assertEqual(both, first.get_measured())
         self.assertEqual(both, self.readings().get_measured())
-        self.assertIn('schemata lines: MB, MBMIN', self.log.output)
+        self.assertIn('schemata lines MB, MBMIN', self.log.output)
 
     def test_host_that_was_read_before_a_measurement_starts_no_second(self):
         readings_ = self.readings()

@@ -60,7 +60,7 @@ class RepairsTest(base.TestCase):
         log = self.useFixture(fixtures.FakeLogger())
         repair_counts.Repairs(
             Path('/nowhere/repairs.json')).count_repairs(['write line'])
-        self.assertIn('cannot record how often guest settings were restored',
+        self.assertIn('cannot count restored guest settings',
                       log.output)
 
     def test_repairs_added_by_native_threads_are_all_counted(self):

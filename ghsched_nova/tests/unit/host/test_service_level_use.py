@@ -114,6 +114,6 @@ class UseTest(base.TestCase):
         self.use = service_level_use.ServiceLevelUse(Path('/none/levels'))
         for now in (1000.0, 1060.0):
             self.measure(now, guest(100.0))
-        self.assertIn('guaranteed bandwidth (service level), retrying in the '
+        self.assertIn('cannot update service level records; retrying in the '
                       'next periodic task', self.log.output)
         self.assertEqual(60.0, self.use.levels['u', 0].seconds)
