@@ -157,7 +157,10 @@ def _add_command(
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run ``ghsched-host`` and return its exit status."""
+    """Run ``ghsched-host``, the command for administrators of a compute host.
+
+    :returns: exit status.
+    """
     arguments = make_parser().parse_args(argv)
     try:
         return int(arguments.run(arguments))

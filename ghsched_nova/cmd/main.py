@@ -41,7 +41,10 @@ def make_parser() -> argparse.ArgumentParser:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run ``ghsched`` and return its exit status."""
+    """Run ``ghsched``, which has one sub-command for each task of an operator.
+
+    :returns: exit status.
+    """
     arguments = make_parser().parse_args(argv)
     return console.run_command(f'ghsched {arguments.command}',
                                lambda: int(arguments.run(arguments)))

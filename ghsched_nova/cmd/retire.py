@@ -53,6 +53,9 @@ def add_retire_options(command: argparse.ArgumentParser) -> None:
 def run_retire_command(arguments: argparse.Namespace) -> int:
     """Run ``ghsched-host retire``: remove ghsched's inventories of this host.
 
+    The command is for a host that will run without ghsched. It also removes
+    the resctrl groups of guests.
+
     :returns: exit status.
     :raises HostError: if the host cannot be read.
     :raises GroupError: if resctrl cannot be used.
@@ -145,9 +148,12 @@ def _describe_remaining_consumers(
 
 
 def _remove_resctrl_groups(resctrl_path: Path, dry_run: bool) -> int:
-    """Remove ghsched's resctrl groups; return the exit status.
+    """Remove the resctrl groups that ghsched created.
 
-    The kernel moves their tasks into the root group.
+    The kernel moves the tasks of the groups into the root group.
+
+    :param dry_run: whether to only print what would be removed.
+    :returns: exit status.
     """
     if not os.path.isdir(resctrl_path / 'info'):
         return exits.DONE

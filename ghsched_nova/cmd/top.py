@@ -129,7 +129,10 @@ def _parse_frame_count(text: str) -> int:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run ``ghsched-top`` and return its exit status."""
+    """Run ``ghsched-top``, which shows the bandwidth that guests use.
+
+    :returns: exit status.
+    """
     arguments = make_parser().parse_args(argv)
     if arguments.since:
         return _print_uses(arguments)

@@ -135,7 +135,7 @@ def _share_free_bandwidth(capacity: float, received: list[float],
 
 def _find_bandwidth_per_weight(bandwidth: float,
                                needs: Sequence[_Need]) -> float:
-    """Return the MB/s per unit of weight with which all bandwidth is divided.
+    """Return how many MB/s each unit of weight gets of a bandwidth to divide.
 
     Groups share the bandwidth in proportion to their weights, within their own
     lower and upper bounds.

@@ -63,7 +63,7 @@ class Control:
                    else policy.priority)
 
     def make_claim(self, capacity: float, demand: float) -> Claim:
-        """Return a control group's demand and limits on a host node.
+        """Return a control group's demand and limits on a host node, in MB/s.
 
         :param capacity: bandwidth of the node, in MB/s.
         :param demand: bandwidth that the group would use without limits, in

@@ -198,9 +198,10 @@ def _collect_records_of_host(client: clients.Client, host: capacity.Host,
 def get_reported_accounting(
         reports: Iterable[diagnostics.Report],
         default: policies.Accounting) -> policies.Accounting:
-    """Return whether a host counts guarantees (``min``) or caps (``max``).
+    """Return which bandwidth of its guests a host counts in Placement.
 
-    The host reports it to Placement as the allocated bandwidth of its guests.
+    This is the guarantee (``min``) or the cap (``max``) of each guest. It
+    depends on the configuration of nova-compute.
 
     :param reports: reports of nova-compute on the host's servers.
     :param default: result if no report contains it.
@@ -340,7 +341,7 @@ def _is_still_moving(record: Mapping[str, Any] | None, host: str) -> bool:
 
 def _find_migrated_servers(client: clients.Client, consumers: Set[str],
                            servers: Iterable[str]) -> dict[str, str]:
-    """Return the server to whose migration each unknown allocation belongs.
+    """Return the server of each migration that has allocations on a host.
 
     :param consumers: UUIDs of consumers that are not servers.
     :param servers: UUIDs of servers without allocations on their host.
