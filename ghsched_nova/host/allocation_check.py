@@ -133,7 +133,11 @@ def check_devices(requests: Iterable[Devices],
 
 
 def describe_missing_devices(requests: Iterable[Devices]) -> tuple[str, ...]:
-    """Describe each PCI request for which a guest claimed too few devices."""
+    """Describe each PCI request for which a guest claimed too few devices.
+
+    :param requests: requested, allocated and claimed devices of each PCI
+        request.
+    """
     return tuple(f'{len(one.claimed)} of {one.count} devices of {one.name}'
                  for one in requests if len(one.claimed) < one.count)
 

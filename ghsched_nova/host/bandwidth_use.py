@@ -45,10 +45,10 @@ class BandwidthUse:
                           ) -> view.Snapshot | None:
         """Measure the host's memory bandwidth since the last call.
 
-        Never raises: an error is logged, and the host then reports its
-        resources without bandwidth.
+        This method never raises. An error is logged, and the host then reports
+        its resources without bandwidth.
 
-        :param guests: running guests to attribute bandwidth to.
+        :param guests: running guests whose bandwidth is measured.
         :returns: None if nothing was measured.
         """
         try:
@@ -66,7 +66,7 @@ class BandwidthUse:
                       guests: Sequence[view.Guest] = ()) -> view.Snapshot:
         """Measure the host's memory bandwidth since the last call.
 
-        :param guests: running guests to attribute bandwidth to.
+        :param guests: running guests whose bandwidth is measured.
         :raises MonitorUnavailable: if the host cannot measure bandwidth.
         """
         with self._making:

@@ -135,7 +135,10 @@ class Investigator:
 
 
 def make_guests(running: Iterable[desired.Running]) -> Iterator[view.Guest]:
-    """Yield the running guests, each with policy, NUMA nodes and owner."""
+    """Yield each running guest with its policy, NUMA nodes and owner.
+
+    An investigation of who slows down a server needs them.
+    """
     by_uuid = {one.domain.uuid: one for one in running
                if one.domain.id >= 0 and one.xml}
     for guest in load_use.list_guests_and_policies(by_uuid.values()):

@@ -47,10 +47,10 @@ class BlameRecord:
 
     def record_period(self, snapshot: view.Snapshot | None,
                       measured: load.Load | None, now: float) -> None:
-        """Add the measurements since the last report to the record.
+        """Record what was measured since the last report; never raises.
 
-        The record of the last minutes shows later which guests slow down a
-        server. Never raises.
+        The record of the last minutes is used to find out which guests slow
+        down a server.
 
         :param snapshot: bandwidth since the last report; None if unknown.
         :param measured: load since the last report; None if unknown.

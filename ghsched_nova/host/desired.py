@@ -80,7 +80,9 @@ class Running:
 
     @functools.cached_property
     def policy(self) -> metadata.DomainPolicy | None:
-        """Bandwidth policy in a domain's metadata; None without a policy.
+        """Bandwidth policy in the metadata of this domain.
+
+        The value is None if the domain has no policy.
 
         :raises MetadataError: if the policy cannot be read.
         """
@@ -197,7 +199,13 @@ def map_shared_groups(domains: Iterable[Running]) -> dict[str, Sharing]:
 def list_sharing_traits(
     domains: Iterable[Sharing],
 ) -> dict[int, frozenset[str]]:
-    """Return the Placement traits of each control group that guests share."""
+    """Return the Placement traits of the control groups that guests share.
+
+    A trait tells Placement that this host has a group which guests with the
+    same policy can join.
+
+    :returns: traits by host NUMA node.
+    """
     found: dict[int, set[str]] = {}
     for domain in domains:
         for node, trait in domain.traits:
@@ -206,7 +214,7 @@ def list_sharing_traits(
 
 
 def count_group_domains(domains: Iterable[Running]) -> Mapping[str, int]:
-    """Count the domains in each shared control group, by group name."""
+    """Return how many domains share each control group, by group name."""
     return Counter(one.group for one in map_shared_groups(domains).values())
 
 
@@ -253,8 +261,8 @@ def add_iommu_groups(
 ) -> model.Guest:
     """Add the passthrough devices of a domain to its desired resctrl group.
 
-    The group names them by IOMMU group. The kernel then also limits the memory
-    traffic of these devices.
+    The kernel then also limits the memory traffic of these devices. The
+    devices are given by the numbers of their IOMMU groups.
 
     :param guest: desired group of the domain, without devices.
     :param section: the ``[ghsched]`` section of the configuration.

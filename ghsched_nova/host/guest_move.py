@@ -188,8 +188,8 @@ class Mover:
                      request: move_messages.Request) -> None:
         """Move a domain's control group, CPUs and memory to new NUMA nodes.
 
-        The control group is moved first, so that no vCPU runs unlimited on a
-        new node. The persistent XML is changed as well.
+        The control group is moved first, so that no vCPU runs without limits
+        on a new node. The persistent XML is changed as well.
         """
         move = request.move
         with self._changing:

@@ -109,7 +109,11 @@ class HostFacts:
         return found
 
     def read_device_node(self, address: str) -> int | None:
-        """Return the host NUMA node of a PCI device; None if it is unknown."""
+        """Return the host NUMA node of a PCI device.
+
+        :param address: PCI address of the device.
+        :returns: None if the node is unknown.
+        """
         return sysfs_files.read_device_node(self._sysfs, address)
 
     def find_nearest_nodes(self) -> dict[int, int]:
@@ -136,7 +140,11 @@ class HostFacts:
 
     @property
     def shares(self) -> bool:
-        """Whether guests on this host may share resctrl control groups."""
+        """Whether guests on this host may share resctrl control groups.
+
+        Guests with equal policies can share a group, as the number of groups
+        is limited.
+        """
         return bool(self.section.group_sharing)
 
     @property

@@ -132,7 +132,10 @@ def list_measurable_guests(running: Iterable[desired.Running]
 
 def list_guests_and_policies(
         running: Iterable[desired.Running]) -> list[view.Guest]:
-    """Return the running guests, each with its policy and owner if known."""
+    """Return each running guest with its bandwidth policy and its owner.
+
+    The policy or the owner is left out if it is unknown.
+    """
     found = []
     for one in running:
         policy, project, flavor, server = None, '', '', ''

@@ -106,7 +106,7 @@ class ThreadKeeper:
         return self._irq_bypass | found
 
     def compute_realtime_capacity(self) -> dict[int, int]:
-        """Return the CPU time on shared CPUs that real-time vCPUs may use.
+        """Return how much CPU time real-time vCPUs may use on shared CPUs.
 
         :returns: thousandths of one CPU, by host NUMA node.
         """
@@ -174,6 +174,8 @@ class ThreadKeeper:
     def reconcile_classes(self,
                           running: Iterable[desired.Running]) -> list[str]:
         """Correct the scheduling classes of guests' threads; never raises.
+
+        A scheduling class is one of the kernel, such as SCHED_FIFO.
 
         :returns: kinds of the changes made.
         """
