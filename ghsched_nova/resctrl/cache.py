@@ -72,7 +72,10 @@ class Cache:
 
     @property
     def longest_free_mask(self) -> int:
-        """Bit mask of the longest run of L3 ways that no group reserves."""
+        """Longest run of adjacent L3 cache ways that no group reserves.
+
+        The value is a bit mask of the ways.
+        """
         return find_longest_free_run(self.mask, self.exclusive)
 
     @property
@@ -371,10 +374,10 @@ def describe_shared_ways(cache: Cache, domains: Iterable[int],
 def list_private_caches(
     cache: Cache, group: schemata.Schemata, root: schemata.Schemata
 ) -> list[int]:
-    """Return the L3 caches of which a control group shares no way.
+    """Return the L3 caches in which a control group shares no way.
 
-    The group is compared with the root group. Caches on which the group has no
-    way are left out.
+    The ways of the group are compared with those of the root group. Caches in
+    which the group has no way are left out.
 
     :param group: schemata of the control group.
     :param root: schemata of the root group.

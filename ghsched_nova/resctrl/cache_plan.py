@@ -115,7 +115,9 @@ def _find_mask_overlaps(cache: caches.Cache, owners: Mapping[str, model.Guest],
                         current: Mapping[str, schemata.Schemata],
                         others: Mapping[str, schemata.Schemata]
                         ) -> Iterator[model.Problem]:
-    """Yield a problem for each guest whose L3 ways another group uses.
+    """Yield a problem for each guest whose L3 cache ways another group uses.
+
+    The guest has reserved the ways, so no other group should use them.
 
     :param owners: guests with exclusive ways whose masks are correct, by
         control group.

@@ -190,7 +190,9 @@ def _parse_control(top: str, info: Mapping[str, str]) -> Control | None:
 def add_described_knobs(known: Sequence[knobs.Knob],
                         controls: Sequence[Control], root: schemata.Schemata
                         ) -> tuple[knobs.Knob, ...]:
-    """Add bandwidth controls that the kernel describes to the known ones.
+    """Extend the known bandwidth controls by those that the kernel describes.
+
+    New kernels describe each schemata line in files below info/.
 
     :param known: controls that ghsched knows without a description; they take
         precedence.
@@ -292,7 +294,10 @@ def _find_default_value(
 def filter_controls_by_resource(
     controls: Sequence[Control], resource: str
 ) -> Iterator[Control]:
-    """Yield the described controls of one resctrl resource, e.g. MB."""
+    """Yield the described controls of one resctrl resource.
+
+    :param resource: name of the resource, e.g. ``MB``.
+    """
     return (one for one in controls if one.resource == resource)
 
 

@@ -189,9 +189,9 @@ class Dialect:
         return self.unit.size is not None
 
     def capabilities(self) -> frozenset[str]:
-        """Return the bandwidth capabilities of this resctrl variant.
+        """Return what bandwidth control this variant of resctrl has.
 
-        They are keys of names.CAPABILITY_TRAITS, e.g. MEM_BW_MAX.
+        The results are keys of names.CAPABILITY_TRAITS, e.g. MEM_BW_MAX.
         """
         roles = {knob.role for knob in self.knobs}
         cap, free = 'maximum' in roles, 'hardlimit' in roles
@@ -213,7 +213,9 @@ class Dialect:
             self.passive, LIMITING)
 
     def restrict_to_lines(self, lines: frozenset[str]) -> 'Dialect':
-        """Return this resctrl variant without controls that a host lacks.
+        """Return this variant of resctrl without controls that a host lacks.
+
+        A control is a line of the schemata file.
 
         :param lines: names of the host's schemata lines.
         """

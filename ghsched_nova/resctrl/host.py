@@ -208,8 +208,8 @@ class ResctrlHost:
     def spare_monitors(self) -> int:
         """Number of monitoring groups that can exist within control groups.
 
-        Each possible control group needs a monitoring id (RMID) of its own, so
-        only the remaining ids count.
+        A monitoring group needs a monitoring id (RMID) of its own. Each
+        possible control group needs one, too, so only the remaining ids count.
         """
         if not self.monitored:
             return 0
@@ -233,9 +233,9 @@ class ResctrlHost:
         return max(0, monitors - self.spare_monitors)
 
     def capabilities(self) -> frozenset[str]:
-        """Return the bandwidth and cache capabilities of a host.
+        """Return what bandwidth and cache control this host has.
 
-        They are keys of names.CAPABILITY_TRAITS, e.g. MEM_BW_MAX.
+        The results are keys of names.CAPABILITY_TRAITS, e.g. MEM_BW_MAX.
         """
         held = self.dialect.capabilities()
         if self.cache is not None:
@@ -388,7 +388,7 @@ def _list_info_files(directory: Path, depth: int = 0) -> Iterator[Path]:
 
 
 def _read_bandwidth_info(resctrl: Path) -> dict[str, str]:
-    """Read resctrl's info/ of a host that can control memory bandwidth.
+    """Read the files below resctrl's info/, which describe the host.
 
     :param resctrl: mount point of resctrl.
     :returns: text of the files, by path.

@@ -111,13 +111,13 @@ class Knob:
 
     @property
     def is_coarse(self) -> bool:
-        """Whether only some percentages can be set in this schemata line."""
+        """Whether this schemata line can only be set to some percentages."""
         return self.role in ('maximum', 'minimum') and (
             not self.is_percent or self.tolerance > 0
             or self.role == 'minimum' and self.maximum < 100)
 
     def percent_to_value(self, percent: int) -> int:
-        """Convert a percentage of the bandwidth to a schemata value.
+        """Convert a percentage of the bandwidth to a value of this line.
 
         Caps are rounded up. Guarantees are rounded down, so that guarantees of
         100 percent together do not exceed the bandwidth.
@@ -134,7 +134,8 @@ class Knob:
         return max(self.minimum, min(self.maximum, value))
 
     def value_to_percent(self, value: int | Fraction) -> Fraction:
-        """Convert a schemata value to a percentage of the bandwidth."""
+        """Convert a value of this schemata line to percent of the bandwidth.
+        """
         return 100 * value / self.whole
 
     def list_percentages(self) -> tuple[int, ...]:

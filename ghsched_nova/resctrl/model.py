@@ -282,7 +282,9 @@ class Action:
 
     @property
     def what(self) -> str:
-        """Schemata line, thread ids or IOMMU groups that this change writes.
+        """Text that says what this change writes.
+
+        The text has a schemata line, thread ids or IOMMU groups.
         """
         return (self.line.strip()
                 or ', '.join(map(str, self.threads or self.devices)))

@@ -146,7 +146,11 @@ def render_own_group_name(uuid: str) -> str:
 
 
 def render_monitor_path(uuid: str) -> str:
-    """Return the path of a guest's monitoring group below the mount point."""
+    """Return the path of a guest's monitoring group in the default group.
+
+    Such a guest is only measured, without a control group of its own. The path
+    is relative to the resctrl mount point.
+    """
     return MONITORS + render_own_group_name(uuid)
 
 

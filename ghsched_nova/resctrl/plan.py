@@ -101,10 +101,11 @@ def _index_domains_by_id(domains: Iterable[Domain]) -> dict[int, Domain]:
 
 
 def _is_foreign(name: str, running: Mapping[int, Domain]) -> bool:
-    """Whether ghsched must not manage the resctrl group of this name.
+    """Whether a resctrl group is not one that nova-compute may change.
 
-    The group belongs to other software, or to a running libvirt domain.
+    Such a group belongs to other software, or to a running libvirt domain.
 
+    :param name: name of the group.
     :param running: running libvirt domains by id.
     """
     if naming.is_nova_group(name):

@@ -83,7 +83,8 @@ class Missing:
 def list_unmet_preconditions(kernel: Kernel) -> tuple[Missing, ...]:
     """Return what prevents bandwidth control on a host.
 
-    The conditions concern the kernel, the firmware and the mount of resctrl.
+    The host needs certain properties of the kernel and the firmware, and a
+    mounted resctrl.
     """
     if 'MB' in kernel.info:
         return ()

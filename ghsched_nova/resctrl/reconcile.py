@@ -382,7 +382,8 @@ class _Work:
             self._remove_incomplete(action.group)
 
     def _remove_incomplete(self, group: str) -> None:
-        """Remove a resctrl group that could not be completed in this run."""
+        """Remove a new resctrl group whose settings could not all be written.
+        """
         self.made.discard(group)
         # It may have gone with the whole file system.
         with contextlib.suppress(fs.GroupError):

@@ -158,7 +158,7 @@ class Difference:
 def resolve_settings(host: resctrl_host.ResctrlHost,
                      policy: guest_policy.GuestPolicy,
                      host_nodes: Sequence[int]) -> tuple[DomainSetting, ...]:
-    """Return the bandwidth settings of a guest for each resctrl domain.
+    """Return the bandwidth limits of a guest for each resctrl domain.
 
     Guarantees and caps that the host does not support exactly are rounded up.
 

@@ -138,8 +138,9 @@ def make_mpam_scale(granularity: int, minimum: int) -> Scale:
 
 
 def _compute_shown_percent(percent: int, bits: int) -> int:
-    """Return the percentage that MPAM shows after a percentage was written.
+    """Return the percentage that Arm's MPAM makes of a written percentage.
 
+    :param percent: the written percentage.
     :param bits: width of the control in bits.
     """
     bands = 1 << bits

@@ -91,7 +91,9 @@ class Schemata:
 
 
 def parse_schemata(text: str) -> Schemata:
-    """Parse the text of a schemata file.
+    """Parse the text of a resctrl schemata file.
+
+    The file contains the limits of a control group.
 
     :raises SchemataError: for a line without a name, a malformed domain id, a
         missing value, or a duplicate name or domain.
@@ -107,7 +109,7 @@ def parse_schemata(text: str) -> Schemata:
 
 
 def parse_kernel_schemata(text: str) -> Schemata:
-    """Parse a schemata file of the kernel; refuse an incomplete text.
+    """Parse a schemata file of the kernel, and refuse an incomplete text.
 
     :raises SchemataError: if the text is malformed or its end is cut off.
     """
@@ -120,14 +122,17 @@ def parse_kernel_schemata(text: str) -> Schemata:
 
 
 def render_schemata(schemata: Schemata) -> str:
-    """Return the text of a schemata file, without padding."""
+    """Return the text of a resctrl schemata file, without padding.
+
+    The file contains the limits of a control group.
+    """
     return ''.join(
         f'{line.name}:{line.body or render_values(line.values)}\n'
         if line.name else f'{line.body}\n' for line in schemata.lines)
 
 
 def render_values(values: tuple[tuple[int, str], ...]) -> str:
-    """Return the values of a schemata line as text: ``0=50;1=100``.
+    """Return the values of a schemata line as text, such as ``0=50;1=100``.
 
     :param values: pairs of domain id and value.
     """

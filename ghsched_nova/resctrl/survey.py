@@ -212,8 +212,9 @@ def _is_monitoring_group(path: Path) -> bool:
 def _read_monitoring_groups(
     files: fs.Files, path: Path
 ) -> dict[str, frozenset[int]]:
-    """Return the thread ids of the monitoring groups in a shared group.
+    """Return the threads in the monitoring groups of a shared control group.
 
+    :param path: directory of the control group.
     :returns: thread ids by guest UUID.
     """
     if not naming.is_shared_group(path.name):
@@ -230,7 +231,7 @@ def _read_monitoring_groups(
 
 def _count_other_monitors(files: fs.Files, root: Path,
                           names: Iterable[str]) -> int:
-    """Count monitoring groups, except those of guests in shared groups.
+    """Count the monitoring groups that are not for guests in shared groups.
 
     :param names: names of the control groups.
     """

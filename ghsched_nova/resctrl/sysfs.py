@@ -85,7 +85,7 @@ def read_rated_latency(node: Path) -> int:
 
 
 def list_cpu_topology(sysfs: Path) -> Iterator[tuple[int, tuple[int, ...]]]:
-    """Yield each CPU with its socket, die, cluster and core ids.
+    """Yield the socket, die, cluster and core ids of each CPU.
 
     Unknown die and cluster ids are 0. CPUs without a socket or core id, e.g.
     offline ones, are left out.
@@ -120,7 +120,11 @@ def read_distances(sysfs: Path) -> dict[int, dict[int, int]]:
 
 
 def read_device_node(sysfs: Path, address: str) -> int | None:
-    """Return the host NUMA node of a PCI device; None if it is unknown."""
+    """Return the host NUMA node of a PCI device.
+
+    :param address: PCI address of the device.
+    :returns: None if the node is unknown.
+    """
     text = (read_text(sysfs / 'bus' / 'pci' / 'devices' / address
                       / 'numa_node') or '').strip()
     return int(text) if _NUMBER.fullmatch(text) else None

@@ -46,9 +46,10 @@ def parse_iommu_groups(tasks: str) -> frozenset[int]:
 
 def select_vcpu_threads(tids: Iterable[int],
                         proc: Path = Path('/proc')) -> frozenset[int]:
-    """Return the thread ids that belong to vCPUs of any QEMU guest.
+    """Return the threads that are vCPUs of any QEMU guest.
 
     :param tids: thread ids to choose from.
+    :returns: ids of these threads.
     """
     return frozenset(tid for tid in tids
                      if qemu.parse_vcpu_number(read_thread_name(proc, tid))
