@@ -61,7 +61,7 @@ class Collector(registry.Collector):
         """Yield a Prometheus gauge for each statistic of bandwidth bursts.
 
         A burst is bandwidth above a guest's guarantee. Each gauge has a sample
-        per host NUMA node.
+        for each host NUMA node.
         """
         records = burst_record.from_file(self._path)
         for name, text, figure in _METRICS:

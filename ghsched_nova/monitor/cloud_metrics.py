@@ -143,7 +143,7 @@ class Collector(registry.Collector):
 
 def _make_amount_metrics(
         hosts: Iterable[capacity.Host]) -> Iterator[core.Metric]:
-    """Yield metrics of hosts' total, allocated and free resources."""
+    """Yield metrics of each host's total, allocated and free resources."""
     found = [((one.host, '' if one.node is None else str(one.node),
                one.resource_class), one)
              for host in hosts
@@ -193,6 +193,10 @@ def _make_flavor_metrics(
 def _make_cloud_metric(
     name: str, samples: Iterable[tuple[Sequence[str], float]]
 ) -> core.Metric:
-    """Return the Prometheus metric ``ghsched_cloud_NAME`` with samples."""
+    """Return the Prometheus metric ``ghsched_cloud_NAME`` with samples.
+
+    :param name: NAME of the metric.
+    :param samples: label values and value of each sample.
+    """
     return metrics.make_described_metric(
         _BY_NAME[f'ghsched_cloud_{name}'], samples)

@@ -249,7 +249,10 @@ def _list_disk_nodes(sysfs: Path) -> Iterator[tuple[str, int]]:
 
 
 def _read_file(path: str) -> str:
-    """Return the content of a kernel file; empty if it cannot be read."""
+    """Return the content of a kernel file.
+
+    The text is empty if the file cannot be read.
+    """
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:

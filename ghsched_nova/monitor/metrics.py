@@ -71,7 +71,10 @@ class Described:
 
     @property
     def exported_name(self) -> str:
-        """Name by which Prometheus sees this metric (counters: ``_total``)."""
+        """Name of this metric as Prometheus sees it.
+
+        Names of counters end in ``_total``.
+        """
         return self.name + '_total' if self.counter else self.name
 
 
@@ -327,6 +330,7 @@ def _map_shared_group_guests(
     """Return the guests that share each control group, by group name.
 
     :param owned_groups: resctrl groups, each with its guest.
+    :param guests: running guests.
     """
     groups: dict[view.Guest, list[view.Group]] = {
         guest: [] for guest in guests}

@@ -130,7 +130,9 @@ def parse_core_energy(content: bytes) -> float | None:
 def compute_bandwidths(before: Mapping[_Key, Reading],
                        now: Mapping[_Key, Reading],
                        unit: Unit) -> dict[_Key, Figure]:
-    """Compute the bandwidth between two readings of each monitor file.
+    """Compute the bandwidth from two readings of each monitor file.
+
+    A monitor file of resctrl reports the bandwidth of a group in a domain.
 
     :param before: previous readings by file.
     :param now: current readings by file.

@@ -131,6 +131,10 @@ class Collector(registry.Collector):
 def _make_server_metric(
     name: str, samples: list[tuple[tuple[str, ...], float]]
 ) -> core.Metric:
-    """Return the Prometheus metric ``ghsched_server_NAME`` with samples."""
+    """Return the Prometheus metric ``ghsched_server_NAME`` with samples.
+
+    :param name: NAME of the metric.
+    :param samples: label values and value of each sample.
+    """
     return metrics.make_described_metric(
         _BY_NAME[f'ghsched_server_{name}'], samples)

@@ -400,8 +400,7 @@ def _node_row(node: view.NodeUsage) -> Row:
 def _make_guest_rows(usage: view.GuestUsage) -> list[_Entry]:
     """Return table rows of a guest's bandwidth, one per host NUMA node.
 
-    For a guest without a policy, nodes without traffic and limits are left
-    out.
+    If the guest has no policy, nodes without traffic and limits are left out.
     """
     if not usage.nodes:
         return [_Entry(usage.guest.title, (), rates.NOTHING,
@@ -517,7 +516,7 @@ def measure_text_width(text: str) -> int:
 def clip_text_to_columns(text: str, first: int, columns: int) -> str:
     """Return the part of a text that is in a range of terminal columns.
 
-    Wide characters at the edge are left out.
+    Wide characters that are only partly in the range are left out.
 
     :param first: first column.
     :param columns: number of columns.

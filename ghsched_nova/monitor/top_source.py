@@ -117,7 +117,10 @@ class Source:
 
     @property
     def libvirt_error(self) -> str:
-        """Reason why libvirt could not list the guests; empty if it could."""
+        """Reason why libvirt could not list the guests.
+
+        The text is empty if libvirt listed the guests.
+        """
         return self.libvirt.problem if self.libvirt else ''
 
 
