@@ -24,10 +24,10 @@ _NOVA = 'http://openstack.org/xmlns/libvirt/nova/1.1'
 
 
 def parse_fixed_addresses(xml: str) -> frozenset[str]:
-    """Return the fixed IP addresses that a domain's Nova metadata has.
+    """Return the fixed IP addresses in the Nova metadata of a domain.
 
-    Nova writes them when the guest starts. They are returned in their shortest
-    form.
+    Nova writes the addresses when the guest starts. They are returned in their
+    shortest form.
     """
     return frozenset(_parse_addresses(document.parse_element(xml)))
 

@@ -98,7 +98,7 @@ class Decision:
 
 
 def _check_mode(mode: str) -> None:
-    """Refuse a value of ``ghsched:device_numa`` that does not exist."""
+    """Refuse an invalid value of the extra spec ``ghsched:device_numa``."""
     if mode not in MODES:
         raise DeviceNumaError('device_numa must be one of '
                               f'{", ".join(MODES)}, not {mode!r}')
@@ -386,7 +386,10 @@ def _append_element(device: etree._Element, child: etree._Element) -> None:
 
 def render_numa_element(xml: str, guest_node_of: Mapping[str, int | None]
                         ) -> str:
-    """Return a domain XML with ``<numa node='N'/>`` in its devices.
+    """Return a domain XML that names the guest NUMA node of each device.
+
+    The node is the element ``<numa node='N'/>`` of the device, which not every
+    libvirt supports.
 
     :param guest_node_of: guest node by host PCI address; devices without a
         node, or not listed, are left unchanged.
@@ -461,8 +464,8 @@ def find_free_address_without_node(xml: str) -> str | None:
     """Return a free PCI address for hot-plug outside all guest NUMA nodes.
 
     libvirt would put a device without an address on the free port with the
-    lowest index. That may be a port behind an expander bus, so that the guest
-    would see a wrong node.
+    lowest index. That port may be behind an expander bus, a PCI bus of a guest
+    NUMA node, so that the guest would see a wrong node.
 
     :param xml: XML of the running domain.
     :returns: ``<address>`` of a free port of the first host bridge; None if no

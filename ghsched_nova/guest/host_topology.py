@@ -279,7 +279,7 @@ def _compute_part_size(places: Sequence[Place], level: int) -> int:
 
 def _set_cpu_topology(root: etree._Element, cpu: etree._Element,
                       host: HostTopology) -> None:
-    """Set a domain's ``<topology>`` to that of its host CPUs.
+    """Set a domain's ``<topology>`` to the topology of its host CPUs.
 
     Guests without pinned vCPUs keep Nova's topology.
     """
@@ -329,7 +329,7 @@ def _list_pinned_cpus(root: etree._Element) -> list[int]:
 
 
 def _set_cache(root: etree._Element, cpu: etree._Element) -> None:
-    """Set which L3 cache a domain's CPU shows: the host's or an emulated one.
+    """Set whether a domain's CPU shows the host's L3 cache or an emulated one.
 
     QEMU supports both only on x86.
     """
@@ -357,9 +357,9 @@ def _read_arch(root: etree._Element) -> str:
 
 
 def _set_oem_string(root: etree._Element, policy: GuestPolicy) -> None:
-    """Show the guest its bandwidth policy as an SMBIOS OEM string.
+    """Add a guest's bandwidth policy to its domain XML as an OEM string.
 
-    Nova sets SMBIOS only for x86.
+    The guest can read the string from SMBIOS, which Nova sets only for x86.
     """
     os = root.find('os')
     if os is None or _read_arch(root) not in ('x86_64', 'i686', 'aarch64'):

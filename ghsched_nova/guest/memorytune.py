@@ -356,7 +356,10 @@ def _parse_domain(xml: str) -> etree._Element:
 
 
 def _find_cputune_position(root: etree._Element) -> int:
-    """Return the index in a domain at which libvirt puts ``<cputune>``."""
+    """Return the index among a domain's elements to insert ``<cputune>`` at.
+
+    libvirt puts the element at the same position.
+    """
     return max((place for place, child in enumerate(root, start=1)
                 if child.tag in _BEFORE_CPUTUNE), default=0)
 

@@ -234,10 +234,12 @@ def read_flavor_name(domain: etree._Element) -> str:
 
 
 def remap_host_nodes(xml: str, new_node: Mapping[int, int]) -> str:
-    """Replace the host NUMA nodes of a domain's policy for a live migration.
+    """Replace the host NUMA nodes in the policy of a domain XML.
+
+    This is needed in a live migration.
 
     :param new_node: host NUMA node at the destination by node at the source.
-    :returns: the domain XML.
+    :returns: the new domain XML.
     """
     domain = read_policy(xml)
     if domain is None:

@@ -291,7 +291,10 @@ def _index_by_number(cputune: etree._Element, tag: str,
 
 def _parse_pins(cputune: etree._Element
                 ) -> Iterator[tuple[tuple[str, int], frozenset[int]]]:
-    """Yield the kind, number and host CPUs of each pinned thread."""
+    """Yield the kind, number and host CPUs of each pinned thread.
+
+    :param cputune: ``<cputune>`` element of a domain.
+    """
     for kind in ('vcpu', 'emulator', 'iothread'):
         for element in cputune.findall(f'{kind}pin'):
             number = int(element.get(kind, '0'))
