@@ -76,7 +76,7 @@ class Records(Protocol):
         """
 
     def lock_server(self) -> str:
-        """Lock a server so that Nova starts no other operation on it.
+        """Lock a server so that Nova starts no other operation on the server.
 
         :returns: ID of this lock.
         :raises Refused: if another operation has begun.
@@ -160,7 +160,8 @@ class Shares(Protocol):
     def check_policy_traits(
         self, compute_node_uuid: str, policy: GuestPolicy
     ) -> None:
-        """Refuse a policy that needs traits which the compute node lacks."""
+        """Refuse a policy that needs Placement traits the compute node lacks.
+        """
 
 
 @dataclass(frozen=True)
@@ -189,7 +190,8 @@ class Plan:
 
     @property
     def packed_policy(self) -> Packed:
-        """The guest's new bandwidth policy in the wire format of RPC calls."""
+        """New bandwidth policy of the guest in the wire format of RPC calls.
+        """
         return messages.pack_policy(
             self.change.after.nodes, self.guest.host_nodes
         )

@@ -54,7 +54,7 @@ class MessageError(ValueError):
 
 def pack_policy(nodes: Sequence[NodePolicy],
                 host_nodes: Sequence[int]) -> list[dict[str, Any]]:
-    """Encode a bandwidth policy, with its host NUMA nodes, for an RPC call.
+    """Encode a bandwidth policy and its host NUMA nodes for an RPC call.
 
     :param nodes: policy of each guest NUMA node.
     :param host_nodes: host NUMA node of each guest NUMA node.
@@ -65,7 +65,7 @@ def pack_policy(nodes: Sequence[NodePolicy],
 
 def unpack_policy(packed: Sequence[Node]
                   ) -> tuple[tuple[NodePolicy, ...], tuple[int, ...]]:
-    """Decode a bandwidth policy, with its host NUMA nodes, from an RPC call.
+    """Decode a bandwidth policy and its host NUMA nodes from an RPC call.
 
     :raises MessageError: if a value is missing or of another type.
     """

@@ -60,7 +60,7 @@ class Records(Protocol):
         """
 
     def lock_server(self) -> str:
-        """Lock a server so that Nova starts no other operation on it.
+        """Lock a server so that Nova starts no other operation on the server.
 
         :returns: ID of this lock.
         """
@@ -96,7 +96,12 @@ class Host(Protocol):
         """
 
     def cancel_call(self, guest: change.Guest, call_id: str) -> object:
-        """Cancel a pending call of :meth:`move_nodes` to a compute host."""
+        """Cancel a pending call of :meth:`move_nodes` to a compute host.
+
+        A call is pending until the host begins to carry it out.
+
+        :param call_id: ID of the call to cancel.
+        """
 
 
 @dataclass(frozen=True)

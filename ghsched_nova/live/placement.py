@@ -134,7 +134,7 @@ class Shares:
     def check_policy_traits(
         self, compute_node_uuid: str, policy: GuestPolicy
     ) -> None:
-        """Refuse a policy that needs traits which the compute node lacks.
+        """Refuse a policy that needs Placement traits the compute node lacks.
 
         :raises Refused: naming the key of the policy and the trait.
         """

@@ -307,7 +307,11 @@ def record_action(context: Any, uuid: str,
 def _finish_action(
     context: Any, uuid: str, event: str, failure: BaseException | None
 ) -> None:
-    """Record the end of an instance action's event; never raises."""
+    """Record the end of an instance action's event; never raises.
+
+    :param failure: error with which the action has failed; None if it has
+        succeeded.
+    """
     try:
         objects.InstanceActionEvent.event_finish_with_failure(
             context, uuid, event, exc_val=failure,

@@ -69,7 +69,7 @@ def make_policy_changer(context: Any, server: str) -> live_changes.LiveChange:
 def _make_allocation_client(
     guest: live_changes.Guest, nodes: Sequence[int], classes: Collection[str]
 ) -> placement.Shares:
-    """Return a client of a guest's allocation on some host NUMA nodes.
+    """Return a client of a guest's Placement allocation on host NUMA nodes.
 
     :param nodes: host NUMA nodes.
     :param classes: resource classes that are read and written.
