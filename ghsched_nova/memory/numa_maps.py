@@ -69,7 +69,10 @@ class Area:
 
     @property
     def stray_pages(self) -> int:
-        """Number of this memory area's pages that are on other NUMA nodes."""
+        """Number of this memory area's pages that are on wrong NUMA nodes.
+
+        The area is bound to one node, and all its pages should be there.
+        """
         return sum(count for node, count in self.pages.items()
                    if node != self.node)
 
