@@ -138,7 +138,7 @@ class Action:
 
     @property
     def line(self) -> str:
-        """This change as a line of output: the interrupt and its new CPUs."""
+        """New CPUs of the interrupt, as text."""
         return cpulist.render_cpu_list(self.cpus)
 
     @property
