@@ -108,8 +108,7 @@ class Action:
 
     @property
     def line(self) -> str:
-        """This change as a line of output: the thread and its new scheduling.
-        """
+        """New scheduling of the thread, or its new CPUs, as text."""
         return (cpulist.render_cpu_list(self.cpus) if self.cpus
                 else str(self.scheduling))
 
