@@ -107,7 +107,7 @@ class _Largest:
     def add_flow(self, flow: Flow) -> None:
         """Add a network connection (flow) of this IP address.
 
-        Of two connections with the same key, the one with more bytes is kept.
+        If the connection is known already, the larger byte count is kept.
         """
         before = self.flows.get(flow.key, flow)
         self.flows[flow.key] = max(before, flow, key=lambda one: one.count)
