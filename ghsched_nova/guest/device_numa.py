@@ -411,8 +411,8 @@ def make_probe_xml(virt_type: str = 'kvm', name: str = PROBE_NAME,
     The setting is the guest NUMA node of a device. The caller defines the
     domain, reads its XML, undefines it and passes the XML to
     :func:`keeps_numa_element`. The domain is never started, and libvirt does
-        not check that its device exists. Name and UUID are fixed, so that a
-        domain left behind by a crash is simply defined again.
+    not check that its device exists. Name and UUID are fixed, so that a domain
+    left behind by a crash is simply defined again.
     """
     root = etree.Element('domain', type=virt_type)
     for tag, value in (('name', name), ('uuid', uuid), ('memory', '2048'),

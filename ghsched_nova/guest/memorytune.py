@@ -98,9 +98,9 @@ class MemoryTune:
 
 def make_node_tunes(settings: Iterable[Mapping[str, Any]]
                     ) -> tuple[NodeTune, ...]:
-    """Convert bandwidth settings to the limits that libvirt sets.
+    """Convert a guest's bandwidth settings to limits of ``<memorytune>``.
 
-    The result contains the limits as libvirt's ``<memorytune>`` has them.
+    libvirt enforces the limits in this element of a domain XML.
 
     :param settings: bandwidth setting of each resctrl domain.
     """
@@ -289,9 +289,8 @@ def make_probe_xml(name: str = PROBE_NAME, uuid: str = PROBE_UUID) -> str:
     It shows which attributes libvirt supports. The caller defines the domain,
     reads its XML, undefines it and passes the XML to
     :func:`keeps_extended_attributes`. The domain is never started. Its type is
-        kvm, because libvirt refuses a memorytune for other types. Name and
-        UUID are fixed, so that a domain left behind by a crash is simply
-        defined again.
+    kvm, because libvirt refuses a memorytune for other types. Name and UUID
+    are fixed, so that a domain left behind by a crash is simply defined again.
     """
     return _make_probe(name, uuid, {'vcpus': '0'}, _PROBE_NODE)
 
@@ -303,7 +302,7 @@ def make_process_probe_xml(
 
     It shows whether libvirt supports that, and is used like
     :func:`make_probe_xml`. libvirt before 12.8 refuses a ``<memorytune>``
-        without ``vcpus``.
+    without ``vcpus``.
     """
     return _make_probe(name, uuid, {}, {'id': '0', 'bandwidth': '90'})
 

@@ -133,7 +133,7 @@ def render_policy(domain: DomainPolicy) -> str:
 
     The element is for virDomainSetMetadata. libvirt adds :data:`NAMESPACE` and
     :data:`PREFIX`, and refuses an element that already has the prefix
-        (``virXMLInjectNamespace`` of src/util/virxml.c).
+    (``virXMLInjectNamespace`` of src/util/virxml.c).
     """
     element = etree.Element('policy')
     _fill_element(element, domain, 'node', 'realtime')

@@ -29,10 +29,10 @@ _MOVE = f'{{{NAMESPACE}}}move'
 
 
 def render_record(packed: Any) -> str:
-    """Render a move between NUMA nodes as an XML element of metadata.
+    """Render a guest's move between host NUMA nodes as an XML element.
 
-    The element is stored in the domain by virDomainSetMetadata while the
-    domain is moved. An interrupted move can thus be detected.
+    The element is stored in the metadata of the domain (virDomainSetMetadata)
+    while the domain is moved. An interrupted move can thus be detected.
 
     :param packed: the move in the wire format of RPC calls.
     """

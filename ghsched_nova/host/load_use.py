@@ -115,7 +115,10 @@ class LoadUse:
 
 def list_measurable_guests(running: Iterable[desired.Running]
                            ) -> Iterator[load_reader.RunningGuest]:
-    """Yield the running guests whose host NUMA nodes are known."""
+    """Yield the running guests whose host NUMA nodes are known.
+
+    The load of any other guest cannot be measured.
+    """
     for one in running:
         if one.domain.id < 0 or not one.xml:
             continue

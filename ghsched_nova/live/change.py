@@ -93,7 +93,7 @@ class Records(Protocol):
         """Save new extra specs of a server's flavor, and unlock the server.
 
         :meth:`lock_server` has locked the server for the change. If saving
-            fails, the old extra specs are restored.
+        fails, the old extra specs are restored.
 
         :raises LeftOver: if the old extra specs could not be restored.
         """

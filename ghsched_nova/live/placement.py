@@ -35,7 +35,10 @@ _TRIES = 5
 
 @contextlib.contextmanager
 def _convert_errors_to_refusals() -> Iterator[None]:
-    """Within this context, raise Refused in place of PlacementError."""
+    """Within this context, raise Refused in place of PlacementError.
+
+    A caller that changes or moves a guest handles Refused.
+    """
     try:
         yield
     except PlacementError as error:

@@ -257,7 +257,9 @@ def _convert_control(
 
 def _has_same_domains(control: Control, found: Sequence[knobs.Knob],
                       root: schemata.Schemata) -> bool:
-    """Whether a described control has the resctrl domains of those in use.
+    """Whether a control has the same resctrl domains as controls in use.
+
+    The kernel describes the control below info/.
 
     :param found: controls in use. Only the first is compared.
     :param root: schemata of the root group.

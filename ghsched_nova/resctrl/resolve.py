@@ -116,7 +116,8 @@ class DomainSetting:
 
     @property
     def memorytune(self) -> dict[str, int | None]:
-        """This setting as attributes of libvirt's ``<memorytune>``."""
+        """These bandwidth limits as attributes of libvirt's ``<memorytune>``.
+        """
         return {'id': self.domain, 'bandwidth': self.maximum,
                 'hardlimit': self.hardlimit, 'priority': self.priority,
                 'min_bandwidth': self.minimum}

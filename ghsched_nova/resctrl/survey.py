@@ -233,6 +233,9 @@ def _count_other_monitors(files: fs.Files, root: Path,
                           names: Iterable[str]) -> int:
     """Count the monitoring groups that are not for guests in shared groups.
 
+    These groups use monitoring ids (RMIDs) that are then not available to
+    guests.
+
     :param names: names of the control groups.
     """
     count = 0
