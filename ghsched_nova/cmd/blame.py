@@ -57,17 +57,17 @@ def run_blame_command(arguments: argparse.Namespace) -> int:
     :returns: exit status.
     :raises HostError: if the host cannot be read.
     """
-    server = find_server(domains.list_running_domains(arguments.connect),
-                         arguments.server)
-    with _undo_when_terminated():
-        shown = _investigate(arguments, server)
+    server = find_running_guest(
+        domains.list_running_domains(arguments.connect), arguments.server)
+    with _undo_limits_on_termination():
+        shown = _investigate_slowdown(arguments, server)
     print(json.dumps(shown, indent=2) if arguments.format == 'json'
-          else format_text(shown))
+          else format_blame_report(shown))
     return exits.DONE
 
 
-def _investigate(arguments: argparse.Namespace,
-                 server: str) -> dict[str, Any]:
+def _investigate_slowdown(arguments: argparse.Namespace,
+                          server: str) -> dict[str, Any]:
     """Return a report of which guests slow down a guest by memory traffic.
 
     :param server: UUID of the slowed-down guest.
@@ -79,11 +79,11 @@ def _investigate(arguments: argparse.Namespace,
     from ghsched_nova.host import blame_record
 
     state_path = configured.read_state_path(arguments.config_file)
-    host = _make_engine(arguments, state_path)
+    host = _make_host_engine(arguments, state_path)
     investigator = blame.Investigator(
         blame_cap.Capper(
             host, threading.RLock(), lambda uuid: domains.find_running_domain(
-                arguments.connect, uuid), _report_cap),
+                arguments.connect, uuid), _print_cap_event),
         socket.gethostname(), host.running,
         lambda: blame_record.read_periods(state_path / blame_record.FILE))
     try:
@@ -92,8 +92,8 @@ def _investigate(arguments: argparse.Namespace,
         raise domains.HostError(str(error)) from error
 
 
-def _make_engine(arguments: argparse.Namespace,
-                 state_path: Path) -> engine.HostEngine:
+def _make_host_engine(arguments: argparse.Namespace,
+                      state_path: Path) -> engine.HostEngine:
     """Return the object that enforces bandwidth policies on this host.
 
     The object works as root, without nova-compute.
@@ -102,11 +102,11 @@ def _make_engine(arguments: argparse.Namespace,
     host = engine.HostEngine(section, readings.Readings(
         Path(section.resctrl_path), state_path / readings.FILE, keeps=False))
     host.running = lambda: domains.list_running_domains(arguments.connect)
-    host.apply = _reconcile_directly
+    host.apply = _set_limits_as_root
     return host
 
 
-def find_server(running: Sequence[desired.Running], wanted: str) -> str:
+def find_running_guest(running: Sequence[desired.Running], wanted: str) -> str:
     """Return the UUID of the running guest that has a given name or UUID.
 
     :param wanted: name or UUID.
@@ -122,7 +122,7 @@ def find_server(running: Sequence[desired.Running], wanted: str) -> str:
     return found[0]
 
 
-def _reconcile_directly(root: Path, run_path: Path,
+def _set_limits_as_root(root: Path, run_path: Path,
                         wanted: model.Wanted) -> reconcile.Report:
     """Set the bandwidth limits of guests in resctrl, as root.
 
@@ -135,13 +135,13 @@ def _reconcile_directly(root: Path, run_path: Path,
     return reconcile.reconcile(reconcile.Place(root, run_path), wanted)
 
 
-def _report_cap(event: str, uuid: str) -> None:
+def _print_cap_event(event: str, uuid: str) -> None:
     """Print that a guest's temporary bandwidth limit (cap) begins or ends."""
     print(f'ghsched-host: {event} of a cap on guest {uuid}', file=sys.stderr)
 
 
 @contextlib.contextmanager
-def _undo_when_terminated() -> Iterator[None]:
+def _undo_limits_on_termination() -> Iterator[None]:
     """Within this context, SIGTERM and SIGHUP end the command with a cleanup.
 
     The temporary bandwidth limits of guests are removed before the command
@@ -159,7 +159,7 @@ def _undo_when_terminated() -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def format_text(shown: dict[str, Any]) -> str:
+def format_blame_report(shown: dict[str, Any]) -> str:
     """Render the report of ``ghsched-host blame`` as a table and sentences."""
     rows = list(blame_report.list_rows(shown))
     parts = [tables.render_table(blame_report.HEADER, rows)] if rows else []

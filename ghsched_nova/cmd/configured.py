@@ -66,7 +66,7 @@ def read_state_path(files: Sequence[str] | None = None) -> Path:
     return Path(options.state_path)
 
 
-def find_state_path() -> Path:
+def get_state_path_or_default() -> Path:
     """Return nova-compute's ``[DEFAULT]state_path``.
 
     If the configuration cannot be read, Nova's default is returned.

@@ -36,7 +36,7 @@ def check_writable(path: Path) -> None:
     :raises OSError: if the file cannot be written; contains the path.
     """
     _replace_or_write_in_place(
-        path, _try_temporary_file_in_directory, _check_path_writable
+        path, _check_replaceable, _check_path_writable
     )
 
 
@@ -99,7 +99,7 @@ def _is_replaceable(path: Path) -> bool:
     return stat.S_ISREG(mode)
 
 
-def _try_temporary_file_in_directory(target: Path) -> None:
+def _check_replaceable(target: Path) -> None:
     """Check that a file can be replaced: create a temporary file next to it.
 
     If the file exists, it must also be writable.

@@ -197,19 +197,20 @@ def _make_capacity_plan(
            if arguments.mix else None)
     settings = Settings(
         arguments.accounting,
-        planner_inputs.map_aliases(given, arguments.aliases, flavors),
+        planner_inputs.map_pci_aliases_to_classes(
+            given, arguments.aliases, flavors),
         arguments.more, weigher=arguments.weigher)
     targets = _select_target_machines(arguments, given)
-    against = (planner_inputs.load_target(arguments.against).machine
+    against = (planner_inputs.load_target_machine(arguments.against).machine
                if arguments.against else None)
     reject_duplicate_machine_names(targets, against)
     filling = make_step_progress(progress_bar, 0.0, 0.8 if targets else 1.0)
     with PrivatePlacement() as ours:
         if connection is not None:
             found = planner.plan_cloud_capacity(
-                planner_inputs.get_placement(connection), flavors, mix,
+                planner_inputs.get_placement_client(connection), flavors, mix,
                 settings, filling, ours,
-                rooms=planner_inputs.read_free_capacities(connection))
+                rooms=planner_inputs.read_free_node_capacities(connection))
         else:
             hosts = [planner_hosts.make_planner_host(one.file, name)
                      for one in given for name in one.names]
@@ -233,8 +234,8 @@ def _select_target_machines(
     :param files: hosts that the command line names.
     """
     if arguments.machines:
-        return planner_inputs.load_targets(arguments.machines, files)
-    found = tuple(planner_inputs.make_target(one) for one in files
+        return planner_inputs.load_target_machines(arguments.machines, files)
+    found = tuple(planner_inputs.make_target_machine(one) for one in files
                   if one.file.contention)
     asked = [option for option in ('density', 'search', 'against')
              if getattr(arguments, option)]

@@ -81,11 +81,11 @@ def make_parser() -> argparse.ArgumentParser:
     top.add_argument('--load', action='store_true',
                      help='show load and waiting of NUMA nodes and guests as '
                           'well; reads several files per vCPU')
-    _add_record_options(top)
+    _add_past_bandwidth_options(top)
     return top
 
 
-def _add_record_options(top: argparse.ArgumentParser) -> None:
+def _add_past_bandwidth_options(top: argparse.ArgumentParser) -> None:
     """Add the options that read files of nova-compute with past bandwidth."""
     top.add_argument('--service-levels', type=Path, metavar='FILE',
                      help='show in what part of this month guests got less '
@@ -135,7 +135,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     arguments = make_parser().parse_args(argv)
     if arguments.since:
-        return _print_uses(arguments)
+        return _print_largest_bandwidth_users(arguments)
     if not arguments.node_bandwidth:
         arguments.node_bandwidth = configured.read_node_bandwidth()
     source = dataclasses.replace(
@@ -146,7 +146,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     batch = arguments.batch or arguments.json or not (
         sys.stdin.isatty() and sys.stdout.isatty())
     try:
-        _take_first_sample(top, source, arguments.delay)
+        _read_first_counters(top, source, arguments.delay)
         if batch:
             _print_frames(top, arguments.delay, arguments.count)
         else:
@@ -162,7 +162,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     return exits.DONE
 
 
-def _print_uses(arguments: argparse.Namespace) -> int:
+def _print_largest_bandwidth_users(arguments: argparse.Namespace) -> int:
     """Print the guests that recently used the most bandwidth.
 
     The options select the last minutes or hours. The bandwidth is read from
@@ -171,7 +171,8 @@ def _print_uses(arguments: argparse.Namespace) -> int:
     :returns: exit status.
     """
     try:
-        path = arguments.history or configured.find_state_path() / HISTORY
+        path = (arguments.history
+                or configured.get_state_path_or_default() / HISTORY)
         history = usage_history.from_file(path)
     except OSError as error:
         print(f'ghsched-top: cannot read the record of nova-compute: {error}',
@@ -187,8 +188,8 @@ def _print_uses(arguments: argparse.Namespace) -> int:
     return exits.DONE
 
 
-def _take_first_sample(display: top_screen.Top, source: top_source.Source,
-                       delay: float) -> None:
+def _read_first_counters(display: top_screen.Top, source: top_source.Source,
+                         delay: float) -> None:
     """Read the bandwidth counters for the first time, and wait.
 
     A rate can be computed only from two samples.
@@ -203,7 +204,7 @@ def _take_first_sample(display: top_screen.Top, source: top_source.Source,
         time.sleep(min(delay, 1.0))
 
 
-def _iterate_frames(count: int | None) -> Iterator[bool]:
+def _yield_last_update_flags(count: int | None) -> Iterator[bool]:
     """Yield a value for each update of the display: True for the last update.
 
     :param count: number of updates; None for no end.
@@ -222,7 +223,7 @@ def _print_frames(
     :param delay: seconds between two updates.
     :param count: number of updates; None for no end.
     """
-    for last in _iterate_frames(count):
+    for last in _yield_last_update_flags(count):
         display.read_new_figures()
         print(
             display.render_figures(),
@@ -247,7 +248,7 @@ def _show_frames(
             sys.stdin.fileno(), sys.stdout.fileno()
         ) as write,
     ):
-        for last in _iterate_frames(count):
+        for last in _yield_last_update_flags(count):
             problem = ''
             try:
                 display.read_new_figures()

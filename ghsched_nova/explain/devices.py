@@ -37,7 +37,7 @@ UNKNOWN = ('<!-- device NUMA: each passthrough device of the guest (ports, '
            'put behind an expander bus of its guest node -->')
 
 
-def render_device_numa(
+def render_device_numa_xml(
     host: HostFile,
     policy: GuestPolicy,
     guest: topology.Guest,
@@ -51,7 +51,7 @@ def render_device_numa(
     """
     if policy.device_numa == device_numa.NONE:
         return ()
-    devices = list(_choose_vfs(host, policy, host_nodes))
+    devices = list(_yield_likely_vfs(host, policy, host_nodes))
     if not devices:
         return (UNKNOWN,)
     distances = {node: {nearest: host.distances[node][nearest]}
@@ -67,8 +67,9 @@ def render_device_numa(
                         if (text := _render_element(one)) not in before))
 
 
-def _choose_vfs(host: HostFile, policy: GuestPolicy, host_nodes: Sequence[int]
-                ) -> Iterator[device_numa.Device]:
+def _yield_likely_vfs(
+        host: HostFile, policy: GuestPolicy,
+        host_nodes: Sequence[int]) -> Iterator[device_numa.Device]:
     """Yield the VFs that a guest is likely to get, the nearest ones first.
 
     :param host_nodes: host NUMA node of each guest NUMA node.

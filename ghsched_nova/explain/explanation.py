@@ -115,28 +115,29 @@ def explain_flavor(question: Question) -> Explanation:
     """
     specs = question.flavor_specs
     if not auto_nodes.is_node_count_undecided(specs):
-        return _explain_nodes(question)
+        return _explain_flavor_with_fixed_nodes(question)
     try:
         policies.check_flavor(specs, specs)
     except policies.PolicyError:
-        return _explain_nodes(question)
+        return _explain_flavor_with_fixed_nodes(question)
     for count in auto_nodes.list_node_counts(specs, question.vcpus,
                                              question.memory_mb):
-        found = _explain_nodes(dataclasses.replace(
+        found = _explain_flavor_with_fixed_nodes(dataclasses.replace(
             question, flavor_specs=auto_nodes.set_node_count(specs, count)))
         if not found.refusal:
             break
     return found
 
 
-def _explain_nodes(question: Question) -> Explanation:
+def _explain_flavor_with_fixed_nodes(question: Question) -> Explanation:
     """Explain a flavor that has a fixed number of guest NUMA nodes."""
     known: dict[str, Any] = {
         'question': question,
         'providers': planner_hosts.make_providers(
             question.host, question.host.name)}
     try:
-        for step in (_parse_flavor, _explain_placement, _explain_host):
+        for step in (_parse_topology_and_policy, _make_need_and_query,
+                     _explain_guest_on_host):
             known.update(step(Explanation(**known)))
     except (topology.TopologyError, policies.PolicyError, placing.Refused,
             resolve.PolicyNotHeld, DeviceNumaError) as error:
@@ -144,7 +145,7 @@ def _explain_nodes(question: Question) -> Explanation:
     return Explanation(**known)
 
 
-def _parse_flavor(explanation: Explanation) -> dict[str, Any]:
+def _parse_topology_and_policy(explanation: Explanation) -> dict[str, Any]:
     """Return the guest NUMA topology and the bandwidth policy of a flavor.
 
     :param explanation: the unfinished explanation, which contains the flavor.
@@ -161,12 +162,12 @@ def _parse_flavor(explanation: Explanation) -> dict[str, Any]:
     return {'guest': guest, 'policy': policy}
 
 
-def _explain_placement(explanation: Explanation) -> dict[str, Any]:
+def _make_need_and_query(explanation: Explanation) -> dict[str, Any]:
     """Return the Placement query that the scheduler would send for a guest.
 
     :param explanation: the unfinished explanation, which contains the policy.
     """
-    question, guest, policy = _require_policy(explanation)
+    question, guest, policy = _get_question_topology_and_policy(explanation)
     flavor = Flavor(question.host.name, question.vcpus, question.memory_mb,
                     question.disk_gb, question.swap_mb,
                     question.flavor_specs)
@@ -177,10 +178,12 @@ def _explain_placement(explanation: Explanation) -> dict[str, Any]:
                 keys.VFS.extra_spec,
                 f'the host file has no PF of the alias {vfs.alias!r}')
     need = Need(flavor, guest, policy, question.accounting, aliases)
-    return {'need': need, **_make_query(need, request.LOCALITIES[0], {})}
+    return {'need': need,
+            **_make_query_fields(need, request.LOCALITIES[0], {})}
 
 
-def _make_query(need: Need, locality: str, sizes: Sizes) -> dict[str, Any]:
+def _make_query_fields(
+        need: Need, locality: str, sizes: Sizes) -> dict[str, Any]:
     """Return the Placement query of a guest as fields of the explanation.
 
     :param locality: how near the VFs must be to the guest's NUMA nodes.
@@ -190,13 +193,13 @@ def _make_query(need: Need, locality: str, sizes: Sizes) -> dict[str, Any]:
             'locality': locality if need.policy.vfs else None}
 
 
-def _explain_host(explanation: Explanation) -> dict[str, Any]:
+def _explain_guest_on_host(explanation: Explanation) -> dict[str, Any]:
     """Return the host NUMA nodes, bandwidth limits and XML of a guest.
 
     :param explanation: the unfinished explanation, which contains the guest's
         needs.
     """
-    question, guest, policy = _require_policy(explanation)
+    question, guest, policy = _get_question_topology_and_policy(explanation)
     assert explanation.need is not None  # noqa: S101
     resctrl = question.host.resctrl
     host = planner_hosts.make_planner_host(question.host, question.host.name)
@@ -214,18 +217,19 @@ def _explain_host(explanation: Explanation) -> dict[str, Any]:
     )
     return {'host_nodes': place.nodes, 'settings': settings, 'lines': lines,
             'tune': _make_memorytune(guest, policy, settings),
-            'metadata': _render_metadata(question, policy, place.nodes),
-            'devices': devices.render_device_numa(question.host, policy, guest,
-                                                  place.nodes),
+            'metadata': _render_policy_metadata(question, policy, place.nodes),
+            'devices': devices.render_device_numa_xml(
+                question.host, policy, guest, place.nodes),
             'threads': tuple(filter(None, scheduling.render_elements(
                 policy.threads, guest.vcpus).split('\n'))),
             'topology': host_topology.render_elements(
-                policy, place.nodes, _make_topology(question.host)),
-            **_make_query(explanation.need, place.locality, place.sizes)}
+                policy, place.nodes, _make_host_topology(question.host)),
+            **_make_query_fields(
+                explanation.need, place.locality, place.sizes)}
 
 
-def _render_metadata(question: Question, policy: policies.GuestPolicy,
-                     host_nodes: Sequence[int]) -> str:
+def _render_policy_metadata(question: Question, policy: policies.GuestPolicy,
+                            host_nodes: Sequence[int]) -> str:
     """Return the libvirt metadata that nova-compute writes for a policy.
 
     The text is empty if the flavor has no ghsched extra specs.
@@ -241,7 +245,7 @@ def _render_metadata(question: Question, policy: policies.GuestPolicy,
                      for element in root)
 
 
-def _make_topology(host: hostfile.HostFile) -> host_topology.HostTopology:
+def _make_host_topology(host: hostfile.HostFile) -> host_topology.HostTopology:
     """Return the distances, latency and bandwidth of a host's NUMA nodes."""
     return host_topology.HostTopology(
         distances=host.distances,
@@ -267,9 +271,9 @@ def _make_memorytune(guest: topology.Guest, policy: policies.GuestPolicy,
         monitor=policy.monitor)
 
 
-def _require_policy(explanation: Explanation) -> tuple[Question,
-                                                       topology.Guest,
-                                                       policies.GuestPolicy]:
+def _get_question_topology_and_policy(
+        explanation: Explanation
+) -> tuple[Question, topology.Guest, policies.GuestPolicy]:
     """Return question, guest topology and bandwidth policy of an explanation.
 
     Later steps of an explanation call this function. Earlier steps have added

@@ -84,10 +84,10 @@ def format_xml(explanation: Explanation) -> str:
     """
     if explanation.refusal is not None:
         return ''
-    return _join_elements(explanation) or NO_XML
+    return _join_domain_elements(explanation) or NO_XML
 
 
-def _join_elements(explanation: Explanation) -> str:
+def _join_domain_elements(explanation: Explanation) -> str:
     """Return the XML elements that ghsched would add to a guest's domain.
 
     The text is empty if ghsched adds none.
@@ -168,7 +168,7 @@ def _make_document(explanation: Explanation) -> dict[str, Any]:
              'effective': _get_effective_values(
                  setting, explanation.question.host.resctrl.dialect)}
             for setting in explanation.settings],
-        'xml': _join_elements(explanation) or None,
+        'xml': _join_domain_elements(explanation) or None,
         'schemata': list(explanation.lines),
     }
 
@@ -302,7 +302,7 @@ def _format_providers(providers: list[dict[str, Any]]) -> str:
     """Render a tree of resource providers as indented lines."""
     lines = []
     depth: dict[str | None, int] = {None: -1}
-    for provider in _walk_providers(providers):
+    for provider in _yield_descendants(providers):
         depth[provider['name']] = depth[provider['parent']] + 1
         indent = '     ' * (depth[provider['name']] - 1)
         indent += ' +- ' if provider['parent'] else ''
@@ -318,13 +318,13 @@ def _format_providers(providers: list[dict[str, Any]]) -> str:
     return '\n'.join(lines)
 
 
-def _walk_providers(providers: list[dict[str, Any]],
-                    parent: str | None = None) -> Iterator[dict[str, Any]]:
+def _yield_descendants(providers: list[dict[str, Any]],
+                       parent: str | None = None) -> Iterator[dict[str, Any]]:
     """Yield all descendants of a resource provider, parents first."""
     for provider in providers:
         if provider['parent'] == parent:
             yield provider
-            yield from _walk_providers(providers, provider['name'])
+            yield from _yield_descendants(providers, provider['name'])
 
 
 def _format_guest_nodes(nodes: list[dict[str, Any]]) -> str:

@@ -86,13 +86,13 @@ def choose_placement(request: PlacementRequest) -> Place:
     """
     _check_host_capacity(request)
     _check_guest_nodes(request)
-    found = _find_place(request)
+    found = _find_nodes_and_vfs(request)
     if found is None:
-        raise Refused(_explain_no_place(request))
+        raise Refused(_explain_host_misfit(request))
     return found
 
 
-def _find_place(request: PlacementRequest) -> Place | None:
+def _find_nodes_and_vfs(request: PlacementRequest) -> Place | None:
     """Return the host NUMA nodes and VFs of a guest on a host.
 
     :returns: None if the guest does not fit.
@@ -117,7 +117,7 @@ def _iterate_host_nodes(request: PlacementRequest, locality: str,
     """
     @functools.cache
     def can_take(guest_node: int, node: int) -> bool:
-        return _find_misfit(request, guest_node, node) is None
+        return _explain_node_misfit(request, guest_node, node) is None
 
     for item in offer.list_host_placements(request.state, request.need,
                                            locality,
@@ -148,7 +148,7 @@ def _check_guest_nodes(request: PlacementRequest) -> None:
     cells, nodes = request.need.guest.cells, request.nodes
     known = [node.id for node in request.host.nodes]
     if nodes is not None:
-        _check_chosen_nodes(request, nodes)
+        _check_requested_host_nodes(request, nodes)
     elif len(cells) > len(known):
         raise Refused(f'the guest has {len(cells)} NUMA nodes and the host '
                       f'has {len(known)}')
@@ -157,8 +157,8 @@ def _check_guest_nodes(request: PlacementRequest) -> None:
             _check_any_host_node(request, guest_node)
 
 
-def _check_chosen_nodes(request: PlacementRequest,
-                        nodes: Sequence[int]) -> None:
+def _check_requested_host_nodes(request: PlacementRequest,
+                                nodes: Sequence[int]) -> None:
     """Raise Refused if a guest does not fit on the requested host NUMA nodes.
     """
     cells = request.need.guest.cells
@@ -174,7 +174,7 @@ def _check_chosen_nodes(request: PlacementRequest,
         if host_node in nodes[:guest_node]:
             raise Refused(f'host NUMA node {host_node} is given twice; each '
                           'guest NUMA node needs its own')
-        reason = _find_misfit(request, guest_node, host_node)
+        reason = _explain_node_misfit(request, guest_node, host_node)
         if reason:
             raise Refused(f'guest NUMA node {guest_node} does not fit on host '
                           f'NUMA node {host_node}: {reason}')
@@ -185,7 +185,7 @@ def _check_any_host_node(request: PlacementRequest, guest_node: int) -> None:
 
     :param guest_node: number of the guest NUMA node.
     """
-    reasons = {node.id: _find_misfit(request, guest_node, node.id)
+    reasons = {node.id: _explain_node_misfit(request, guest_node, node.id)
                for node in request.host.nodes}
     if all(reasons.values()):
         raise Refused(f'no host NUMA node can take guest NUMA node '
@@ -204,8 +204,8 @@ def _format_reasons(reasons: Mapping[int, str | None]) -> str:
                      for reason, numbers in nodes.items())
 
 
-def _find_misfit(request: PlacementRequest, guest_node: int,
-                 host_node: int) -> str | None:
+def _explain_node_misfit(request: PlacementRequest, guest_node: int,
+                         host_node: int) -> str | None:
     """Return why a guest NUMA node does not fit on a host NUMA node.
 
     :returns: None if the guest node fits.
@@ -215,11 +215,11 @@ def _find_misfit(request: PlacementRequest, guest_node: int,
     others = [one for one in short if one.resource != lack.BANDWIDTH]
     if others:
         return others[0].text
-    return _find_unenforceable(request, guest_node, host_node) or next(
-        (one.text for one in short), None)
+    reason = _explain_unenforceable_limits(request, guest_node, host_node)
+    return reason or next((one.text for one in short), None)
 
 
-def _find_unenforceable(
+def _explain_unenforceable_limits(
     request: PlacementRequest, guest_node: int, host_node: int
 ) -> str | None:
     """Return why a host NUMA node cannot enforce a guest's bandwidth limits.
@@ -237,19 +237,19 @@ def _find_unenforceable(
     return None
 
 
-def _explain_no_place(request: PlacementRequest) -> str:
+def _explain_host_misfit(request: PlacementRequest) -> str:
     """Return why a guest does not fit on a host as a whole.
 
     Each guest NUMA node alone fits on some host NUMA node.
     """
     need = request.need
-    required = need.make_ghsched_request(need.policy.vfs_locality,
-                                         {}).root_required
+    required = need.make_ghsched_query_part(need.policy.vfs_locality,
+                                            {}).root_required
     missing = required - request.state.host.root.traits
     if missing:
         return f'the host lacks the traits {", ".join(sorted(missing))}'
-    for other, reason in _make_variants(request.need):
-        if _find_place(replace(request, need=other)):
+    for other, reason in _yield_relaxed_needs(request.need):
+        if _find_nodes_and_vfs(replace(request, need=other)):
             return reason
     too_many: list[vfs.Sizes] = []
     for _ in request.need.yield_vf_request_variants(
@@ -262,7 +262,7 @@ def _explain_no_place(request: PlacementRequest) -> str:
     return lack.make_too_few_nodes_reason(len(request.need.guest.cells)).text
 
 
-def _make_variants(need: Need) -> Iterable[tuple[Need, str]]:
+def _yield_relaxed_needs(need: Need) -> Iterable[tuple[Need, str]]:
     """Yield copies of a guest's needs, each with one requirement relaxed.
 
     If such a copy fits on the host, the requirement is the reason why the

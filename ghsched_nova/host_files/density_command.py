@@ -85,7 +85,7 @@ class PlanDensity(base.Lister):
 
         :raises PlannerError: if the host file of a machine cannot be used.
         """
-        return planner_inputs.load_targets(parsed_args.machines)
+        return planner_inputs.load_target_machines(parsed_args.machines)
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
         parser = super().get_parser(prog_name)
@@ -115,9 +115,8 @@ class PlanDensity(base.Lister):
         bar = Bar(sys.stderr, sys.stderr.isatty())
         try:
             targets = self.targets(parsed_args)
-            found, told = _make_plan(clients.get_client(self.app), parsed_args,
-                                     targets,
-                                     bar)
+            found, told = _make_plan_with_densities(
+                clients.get_client(self.app), parsed_args, targets, bar)
         except PlannerError as error:
             raise exceptions.CommandError(str(error)) from None
         finally:
@@ -127,20 +126,20 @@ class PlanDensity(base.Lister):
         for note in (
             *found.notes,
             *told.reasons,
-            *collect_notes(told.densities),
+            *collect_density_notes(told.densities),
         ):
             self.log.warning(note)
         if not targets:
             self.log.warning(NO_MACHINE)
-            return COLUMNS, list(make_rows(found))
+            return COLUMNS, list(yield_plan_rows(found))
         return (*COLUMNS, PREDICTED), [
-            *((*row, Curves([])) for row in make_rows(found)),
+            *((*row, Curves([])) for row in yield_plan_rows(found)),
             *map(make_density_row, told.densities)]
 
 
-def _make_plan(client: clients.Client, parsed_args: argparse.Namespace,
-               targets: Sequence[Target],
-               bar: Bar) -> tuple[planner.Plan, Predicted]:
+def _make_plan_with_densities(
+        client: clients.Client, parsed_args: argparse.Namespace,
+        targets: Sequence[Target], bar: Bar) -> tuple[planner.Plan, Predicted]:
     """Return the capacity plan of a cloud, with predicted container densities.
 
     A density is how many containers run well on a machine.
@@ -149,7 +148,8 @@ def _make_plan(client: clients.Client, parsed_args: argparse.Namespace,
     :param bar: shows the progress.
     """
     wanted = [
-        convert_flavor(client.get_flavor(name)) for name in parsed_args.flavors
+        convert_flavor_for_planner(client.get_flavor(name))
+        for name in parsed_args.flavors
     ]
     mix = (planned.parse_flavor_mix(
         parsed_args.mix, {one.name: one
@@ -157,7 +157,7 @@ def _make_plan(client: clients.Client, parsed_args: argparse.Namespace,
     settings = planner.Settings(
         accounting=parsed_args.accounting,
         aliases={
-            **find_resource_classes(client, wanted),
+            **map_flavor_aliases_to_vf_classes(client, wanted),
             **dict(parsed_args.vf_class),
         },
         weigher=parsed_args.weigher,
@@ -177,15 +177,16 @@ def _make_plan(client: clients.Client, parsed_args: argparse.Namespace,
             progress=make_step_progress(bar, 0.8, 1.0))
 
 
-def convert_flavor(flavor: Any) -> planned.Flavor:
+def convert_flavor_for_planner(flavor: Any) -> planned.Flavor:
     """Convert an openstacksdk flavor to a flavor of the capacity planner."""
     size = flavors.get_flavor_size(flavor)
     return planned.Flavor(flavor.name, size.vcpus, size.memory_mb,
                           size.disk_gb, size.swap_mb, flavor.extra_specs)
 
 
-def find_resource_classes(client: clients.Client,
-                          wanted: Sequence[planned.Flavor]) -> dict[str, str]:
+def map_flavor_aliases_to_vf_classes(
+        client: clients.Client, wanted: Sequence[planned.Flavor]
+) -> dict[str, str]:
     """Return the resource class of the VFs of flavors, by PCI alias.
 
     The cloud is read only if a flavor has VFs.
@@ -208,7 +209,7 @@ def find_resource_classes(client: clients.Client,
                                     found)
 
 
-def make_rows(found: planner.Plan) -> Iterator[tuple[Any, ...]]:
+def yield_plan_rows(found: planner.Plan) -> Iterator[tuple[Any, ...]]:
     """Yield the table rows of a capacity plan.
 
     There is a row for each flavor on each group of equal hosts, and one for
@@ -216,17 +217,17 @@ def make_rows(found: planner.Plan) -> Iterator[tuple[Any, ...]]:
     """
     for flavor in found.flavors:
         for host in flavor.hosts:
-            yield _make_row(flavor.flavor.name, host)
+            yield _make_plan_row(flavor.flavor.name, host)
     if found.mix is not None:
         for host in found.mix.hosts:
-            yield _make_row(MIX, host)
+            yield _make_plan_row(MIX, host)
         for name, guests in sorted(found.mix.guests.items()):
             unknown = columns.mark_unknown(None)
             yield (f'{MIX} {name}', columns.Words([]), unknown, guests,
                    unknown, unknown, columns.Lines([]), columns.Lines([]))
 
 
-def _make_row(name: str, host: planner.HostPlan) -> tuple[Any, ...]:
+def _make_plan_row(name: str, host: planner.HostPlan) -> tuple[Any, ...]:
     """Return a table row with the number of guests that fit on equal hosts.
 
     :param name: name of the flavor or of the mix.
@@ -279,7 +280,7 @@ class Curves(columns.Lines):
                 f'containers, p99 {item["p99"]:.3f}, {item["binds"]}')
 
 
-def collect_notes(densities: Sequence[DensityPlan]) -> list[str]:
+def collect_density_notes(densities: Sequence[DensityPlan]) -> list[str]:
     """Return the notes on predicted container densities, without duplicates.
     """
     found = [f'{one.subject}: {note}' for one in densities
@@ -294,7 +295,7 @@ def collect_notes(densities: Sequence[DensityPlan]) -> list[str]:
 # -- what fits ----------------------------------------------------------------
 
 
-def _format_node(item: Mapping[str, Any]) -> str:
+def _format_node_name(item: Mapping[str, Any]) -> str:
     """Return the name of a NUMA node in a table.
 
     :returns: ``host`` if the item is about the whole host.
@@ -306,7 +307,7 @@ class Lacks(columns.Lines):
     """Column of the lacks that refuse the next guest."""
 
     def line(self, item: Mapping[str, Any]) -> str:
-        return f'{_format_node(item)}: {item["text"]}'
+        return f'{_format_node_name(item)}: {item["text"]}'
 
 
 class Gains(columns.Lines):
@@ -314,4 +315,4 @@ class Gains(columns.Lines):
 
     def line(self, item: Mapping[str, Any]) -> str:
         more = lack.describe_amount(item['amount'], item['resource'])
-        return f'{_format_node(item)}: +{more}: +{item["guests"]} guests'
+        return f'{_format_node_name(item)}: +{more}: +{item["guests"]} guests'

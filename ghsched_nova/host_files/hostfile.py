@@ -172,14 +172,15 @@ def load_host_file(path: str) -> HostFile:
     :raises HostFileError: if the file is missing or has a mistake.
     """
     try:
-        return _parse_host(
-            schema.validate_document(documents.load_yaml(path), _load_schema())
+        return _build_described_host(
+            schema.validate_document(documents.load_yaml(path),
+                                     _load_host_file_schema())
         )
     except (documents.DocumentError, schema.Mistake) as error:
         raise HostFileError(f'{path}: {error}') from None
 
 
-def _load_schema() -> dict[str, Any]:
+def _load_host_file_schema() -> dict[str, Any]:
     """Return the JSON schema for host files.
 
     The known variants of resctrl (dialects) are filled in.
@@ -190,15 +191,15 @@ def _load_schema() -> dict[str, Any]:
     return found
 
 
-def _parse_host(top: _Section) -> HostFile:
+def _build_described_host(top: _Section) -> HostFile:
     """Build a host from the content of a host file.
 
     :param top: the content, which has passed the JSON schema.
     """
     nodes, domains = _parse_nodes(top['nodes'])
-    resctrl = _parse_resctrl(top['resctrl'], domains,
-                             {node['id']: node.get('bandwidth_mb', 0)
-                              for node in top['nodes']})
+    resctrl = _build_resctrl_host(top['resctrl'], domains,
+                                  {node['id']: node.get('bandwidth_mb', 0)
+                                   for node in top['nodes']})
     settings = top.get('ghsched', {})
     told = settings.get('memorytune_attributes')
     known = frozenset(node.id for node in nodes)
@@ -209,20 +210,21 @@ def _parse_host(top: _Section) -> HostFile:
         resctrl,
         told or ('basic' if resctrl.libvirt_reads else 'none'),
         settings.get('reserved_control_groups', 0),
-        _parse_tree_config(settings, known),
+        _parse_inventory_settings(settings, known),
         pfs,
-        _parse_machine(
+        _build_contention_machine(
             top.get('contention'), top['name'], nodes, resctrl, pfs
         ),
-        _parse_compute(top.get('nova', {}), nodes),
+        _parse_nova_compute_settings(top.get('nova', {}), nodes),
         told != 'none' if told else resctrl.dialect.libvirt_monitors,
         float(settings.get('bandwidth_burst_ratio', 1.0)),
     )
 
 
-def _parse_machine(section: Any, name: str, nodes: Sequence[HostNode],
-                   resctrl: ResctrlHost,
-                   pfs: Sequence[host_pfs.HostPf]) -> Machine | None:
+def _build_contention_machine(
+        section: Any, name: str, nodes: Sequence[HostNode],
+        resctrl: ResctrlHost,
+        pfs: Sequence[host_pfs.HostPf]) -> Machine | None:
     """Return the machine with which the contention model simulates a host.
 
     If the host file has no latency curve, the machine gets the shipped curve
@@ -249,7 +251,7 @@ def _parse_machine(section: Any, name: str, nodes: Sequence[HostNode],
         machine, curve=shipped.load_curve_for_dialect(resctrl.dialect.name))
 
 
-def _parse_cpus(name: str, value: str | int) -> frozenset[int]:
+def _parse_cpu_list(name: str, value: str | int) -> frozenset[int]:
     """Parse a list of CPUs in a host file.
 
     :param name: name of the value, for error messages.
@@ -261,12 +263,13 @@ def _parse_cpus(name: str, value: str | int) -> frozenset[int]:
         raise schema.Mistake(f'{name}: {error}') from None
 
 
-def _parse_compute(section: _Section, nodes: Sequence[HostNode]) -> Compute:
+def _parse_nova_compute_settings(
+        section: _Section, nodes: Sequence[HostNode]) -> Compute:
     """Parse the nova-compute settings of a host file."""
     default = Compute()
     dedicated = default.dedicated
     if 'dedicated_cpus' in section:
-        dedicated = _parse_cpus(
+        dedicated = _parse_cpu_list(
             'nova.dedicated_cpus', section['dedicated_cpus']
         )
     missing = dedicated.difference(*(node.cpus for node in nodes))
@@ -313,7 +316,7 @@ def _parse_nodes(sections: Sequence[_Section]) -> tuple[
     taken: frozenset[int] = frozenset()
     for place, section in enumerate(sections):
         number, name = section['id'], f'nodes[{place}]'
-        cpus = _parse_cpus(f'{name}.cpus', section['cpus'])
+        cpus = _parse_cpu_list(f'{name}.cpus', section['cpus'])
         if number in nodes:
             raise schema.Mistake(f'{name}.id: node {number} is given twice')
         if cpus & taken:
@@ -334,14 +337,15 @@ def _parse_nodes(sections: Sequence[_Section]) -> tuple[
              for section in sorted(sections, key=operator.itemgetter('id'))})
 
 
-def _parse_resctrl(section: _Section, domains: Mapping[int, tuple[int, ...]],
-                   speeds: Mapping[int, int]) -> ResctrlHost:
+def _build_resctrl_host(
+        section: _Section, domains: Mapping[int, tuple[int, ...]],
+        speeds: Mapping[int, int]) -> ResctrlHost:
     """Build the resctrl capabilities that a host file describes.
 
     :param domains: resctrl domains of each host NUMA node.
     :param speeds: bandwidth of each host NUMA node, in MB/s.
     """
-    dialect = _parse_dialect(section)
+    dialect = _select_resctrl_dialect(section)
     (cap,) = (knob for knob in dialect.knobs if knob.role == 'maximum')
     num_rmids = section.get('num_rmids', 0)
     host = ResctrlHost(
@@ -351,9 +355,9 @@ def _parse_resctrl(section: _Section, domains: Mapping[int, tuple[int, ...]],
         granularity=section['bandwidth_gran'],
         no_cap=cap.default or 100,
         node_bandwidth=_convert_node_bandwidths(dialect, domains, speeds),
-        domains_by_node=_parse_domains(dialect, domains),
+        domains_by_node=_map_nodes_to_resctrl_domains(dialect, domains),
         monitored=num_rmids > 0 and dialect.monitor is not None,
-        priority_default=_parse_priority(section, dialect),
+        priority_default=_parse_default_priority(section, dialect),
         left_out={number: 'its CPUs have no domain in the MB line'
                   for number, ids in domains.items() if not ids}
         if dialect.domain_kind != 'numa' else {},
@@ -369,7 +373,7 @@ def _parse_resctrl(section: _Section, domains: Mapping[int, tuple[int, ...]],
         dialect, host.min_bandwidth, host.granularity))
 
 
-def _parse_dialect(section: _Section) -> dialects.Dialect:
+def _select_resctrl_dialect(section: _Section) -> dialects.Dialect:
     """Return the variant of resctrl (dialect) that a host file names.
 
     The variant is restricted to the bandwidth controls that the file lists.
@@ -415,7 +419,7 @@ def _convert_node_bandwidths(
     return {number: speed * 10 ** 6 for number, speed in speeds.items()}
 
 
-def _parse_domains(
+def _map_nodes_to_resctrl_domains(
     dialect: dialects.Dialect, domains: Mapping[int, tuple[int, ...]]
 ) -> dict[int, tuple[int, ...]]:
     """Return the resctrl domains of each NUMA node of a host file.
@@ -436,7 +440,7 @@ def _parse_domains(
     return {number: (number,) for number in domains}
 
 
-def _parse_priority(
+def _parse_default_priority(
     section: _Section, dialect: dialects.Dialect
 ) -> int | None:
     """Return the default bandwidth priority in a host file.
@@ -461,7 +465,7 @@ def _parse_priority(
     return int(given)
 
 
-def _parse_tree_config(
+def _parse_inventory_settings(
     settings: _Section, nodes: frozenset[int]
 ) -> tree.Config:
     """Parse a host file's settings of the inventories that ghsched reports."""
@@ -469,21 +473,21 @@ def _parse_tree_config(
                                  {tree.ELSEWHERE: tree.UNDELIVERED}))
     elsewhere = reserved.pop(tree.ELSEWHERE, 0)
     return tree.Config(
-        reserved_bandwidth=_parse_percents(
+        reserved_bandwidth=_parse_percents_by_node(
             'reserved_bandwidth', reserved, nodes
         ),
         reserved_elsewhere=elsewhere,
         allocation_ratio=float(
             settings.get('bandwidth_allocation_ratio', 1.0)
         ),
-        bursts=_parse_percents(
+        bursts=_parse_percents_by_node(
             'bandwidth_bursts', settings.get('bandwidth_bursts', {}), nodes
         ),
     )
 
 
-def _parse_percents(name: str, percents: _Section,
-                    nodes: frozenset[int]) -> dict[int, int]:
+def _parse_percents_by_node(name: str, percents: _Section,
+                            nodes: frozenset[int]) -> dict[int, int]:
     """Parse percentages that a host file gives by host NUMA node.
 
     :raises Mistake: if the host does not have a NUMA node.

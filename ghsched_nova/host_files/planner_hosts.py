@@ -76,7 +76,7 @@ def make_planner_host(host: HostFile, name: str) -> hosts.Host:
         for provider in known)
     root = replace(
         root,
-        inventories={**root.inventories, **_nova_inventories(host)},
+        inventories={**root.inventories, **_make_nova_inventories(host)},
         traits=root.traits | {names.OWNER_TRAIT},
     )
     return hosts.Host(
@@ -84,7 +84,7 @@ def make_planner_host(host: HostFile, name: str) -> hosts.Host:
         _make_node_capacities(host))
 
 
-def _nova_inventories(host: HostFile) -> dict[str, tree.Inventory]:
+def _make_nova_inventories(host: HostFile) -> dict[str, tree.Inventory]:
     """Return the inventories that Nova's libvirt driver reports for a host."""
     compute = host.compute
     cpus = sum(len(node.cpus) for node in host.nodes)

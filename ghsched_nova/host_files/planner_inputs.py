@@ -85,8 +85,9 @@ def load_hosts(texts: Iterable[str]) -> tuple[Described, ...]:
     return tuple(found)
 
 
-def load_targets(paths: Iterable[str],
-                 hosts: Iterable[Described] = ()) -> tuple[Target, ...]:
+def load_target_machines(
+        paths: Iterable[str],
+        hosts: Iterable[Described] = ()) -> tuple[Target, ...]:
     """Load the machines for which to predict how many containers run well.
 
     :param paths: host files of the machines.
@@ -97,7 +98,7 @@ def load_targets(paths: Iterable[str],
     known = tuple(hosts)
     found = {}
     for path in paths:
-        one = load_target(path, known)
+        one = load_target_machine(path, known)
         if one.machine.name in found:
             raise PlannerError(f'{path}: there is a machine '
                                f'{one.machine.name} already')
@@ -105,7 +106,7 @@ def load_targets(paths: Iterable[str],
     return tuple(found.values())
 
 
-def load_target(path: str, hosts: Iterable[Described] = ()) -> Target:
+def load_target_machine(path: str, hosts: Iterable[Described] = ()) -> Target:
     """Load a machine for which to predict how many containers run well.
 
     :param path: host file of the machine.
@@ -121,10 +122,10 @@ def load_target(path: str, hosts: Iterable[Described] = ()) -> Target:
     same = next((other for other in hosts if other.file == one.file), None)
     if one.file.contention is None:
         raise PlannerError(f'{path}: it has no section "contention"')
-    return make_target(same or one, bool(same))
+    return make_target_machine(same or one, bool(same))
 
 
-def make_target(host: Described, counted: bool = True) -> Target:
+def make_target_machine(host: Described, counted: bool = True) -> Target:
     """Convert a host to a machine for which to predict a container density.
 
     The density is how many containers run well on the machine.
@@ -139,9 +140,9 @@ def make_target(host: Described, counted: bool = True) -> Target:
         host.names if counted else ())
 
 
-def map_aliases(hosts: Iterable[Described],
-                given: Iterable[tuple[str, str]] = (),
-                wanted: Iterable[Flavor] = ()) -> dict[str, str]:
+def map_pci_aliases_to_classes(
+        hosts: Iterable[Described], given: Iterable[tuple[str, str]] = (),
+        wanted: Iterable[Flavor] = ()) -> dict[str, str]:
     """Return the resource class of VFs in Placement, by PCI alias.
 
     Classes from the command line take precedence over those of host files. If
@@ -243,7 +244,7 @@ def connect_cloud(cloud: str) -> Any:
 
 
 @contextlib.contextmanager
-def _convert_errors(
+def _convert_service_errors(
     connection: Any, service: str, subject: str
 ) -> Iterator[None]:
     """Within this context, convert errors of a cloud service to PlannerError.
@@ -263,18 +264,18 @@ def _convert_errors(
         raise PlannerError(f'{subject}: {error}') from error
 
 
-def get_placement(connection: Any) -> Reader:
+def get_placement_client(connection: Any) -> Reader:
     """Return the Placement API client of an openstacksdk connection.
 
     :raises PlannerError: if Placement does not answer or refuses a request.
     """
-    with _convert_errors(connection, 'placement', 'Placement'):
+    with _convert_service_errors(connection, 'placement', 'Placement'):
         found: Reader = connection.placement
     return found
 
 
-def read_free_capacities(connection: Any) -> Mapping[str,
-                                                     tuple[NodeCapacity, ...]]:
+def read_free_node_capacities(
+        connection: Any) -> Mapping[str, tuple[NodeCapacity, ...]]:
     """Read the free CPUs and memory of host NUMA nodes from Nova.
 
     :returns: capacities by UUID of the compute node; empty if the user may not
@@ -298,7 +299,7 @@ def _read_cloud_flavor(connection: Any, name: str) -> Flavor:
 
     :raises PlannerError: if the cloud does not have the flavor.
     """
-    with _convert_errors(connection, 'compute', f'flavor {name}'):
+    with _convert_service_errors(connection, 'compute', f'flavor {name}'):
         found = connection.compute.find_flavor(name, get_extra_specs=True)
     if found is None:
         raise PlannerError(f'flavor {name}: the cloud has none of that name')

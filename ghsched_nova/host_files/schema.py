@@ -54,7 +54,8 @@ def validate_document(document: Any, schema: Any, name: str = '') -> Any:
     if error is None:
         return found
     place = [name] if name else []
-    raise Mistake(_describe_error([*place, *error.absolute_path], error))
+    raise Mistake(_describe_schema_violation(
+        [*place, *error.absolute_path], error))
 
 
 def _convert_keys_to_text(value: Any) -> Any:
@@ -72,7 +73,7 @@ def _format_path(place: Iterable[str | int]) -> str:
                    for step in place).removeprefix('.') or 'the file'
 
 
-def _describe_error(place: list[str | int], error: Any) -> str:
+def _describe_schema_violation(place: list[str | int], error: Any) -> str:
     """Return a text that says where and why a document violates its schema."""
     value, rule = error.instance, error.validator_value
     match error.validator:

@@ -54,13 +54,13 @@ class Comparison:
         return self.predicted / self.measured - 1
 
     @property
-    def is_covered(self) -> bool:
+    def is_in_range_of_others(self) -> bool:
         """Whether the measured latency is in the range of the other machines.
         """
         return self.low <= self.measured <= self.high
 
 
-def predict_from_other_machines(
+def predict_latency_from_other_machines(
         curves: Mapping[str, LatencyCurve], writes: float = WRITES
 ) -> dict[str, tuple[Comparison, ...]]:
     """Compare each machine's measured latency with that of the other machines.

@@ -23,9 +23,9 @@ from ghsched_placement.contention.share import share_bandwidth
 _CONTROLLER = queueing.Enforcement()
 
 
-def predict_pair(server: Claim, streams: Claim, curve: LatencyCurve,
-                 enforcement: queueing.Enforcement = _CONTROLLER
-                 ) -> tuple[float, float]:
+def predict_mutual_slowdown(server: Claim, streams: Claim, curve: LatencyCurve,
+                            enforcement: queueing.Enforcement = _CONTROLLER
+                            ) -> tuple[float, float]:
     """Predict how a server and memory-intensive streams slow each other down.
 
     Both compete for the bandwidth of one memory. All bandwidths are fractions

@@ -132,16 +132,16 @@ def get_control_group_delays(
     :param curve: latency curve of the memory; None models a queue.
     :param enforcement: how the memory controller applies the controls.
     """
-    even = _get_even_delays(capacity, claims, received, curve,
-                            enforcement.scope)
+    even = _get_delays_with_even_caps(capacity, claims, received, curve,
+                                      enforcement.scope)
     if not enforcement.cap_window_us:
         return even
-    windowed = _get_windowed_delays(capacity, claims, received, curve,
-                                    enforcement.scope)
+    windowed = _get_delays_with_windowed_caps(
+        capacity, claims, received, curve, enforcement.scope)
     return tuple(map(max, even, windowed))
 
 
-def _get_windowed_delays(
+def _get_delays_with_windowed_caps(
         capacity: float, claims: Sequence[Claim], received: Sequence[float],
         curve: LatencyCurve | None, scope: str) -> list[float]:
     """Return the mean delays if hard caps are counted in time windows.
@@ -163,8 +163,9 @@ def _get_windowed_delays(
     part = min(1.0, _sum_chosen(received, capped)
                / (_sum_chosen(at_once, capped) or math.inf))
     while_running, while_paused = (
-        _get_even_delays(capacity, now, share_bandwidth(limit, now), curve,
-                         scope) for now in (running, paused))
+        _get_delays_with_even_caps(
+            capacity, now, share_bandwidth(limit, now), curve, scope)
+        for now in (running, paused))
     return [part * first + (1 - part) * second for first, second
             in zip(while_running, while_paused, strict=True)]
 
@@ -174,7 +175,7 @@ def _sum_chosen(amounts: Sequence[float], chosen: Sequence[bool]) -> float:
                      in zip(amounts, chosen, strict=True) if is_chosen)
 
 
-def _get_even_delays(
+def _get_delays_with_even_caps(
         capacity: float, claims: Sequence[Claim], received: Sequence[float],
         curve: LatencyCurve | None, scope: str) -> tuple[float, ...]:
     """Return the mean delays if a hard cap spaces the accesses evenly in time.
@@ -182,7 +183,7 @@ def _get_even_delays(
     :param claims: bandwidth that each control group on the node wants.
     :param received: bandwidth that each control group gets, in MB/s.
     """
-    parts = [_split_by_priority(claim, amount)
+    parts = [_split_bandwidth_by_priority(claim, amount)
              for claim, amount in zip(claims, received, strict=True)]
     loads: dict[_Class, float] = defaultdict(float)
     for part in parts:
@@ -195,7 +196,8 @@ def _get_even_delays(
     return tuple(_get_mean_delay(claim, by_class) for claim in claims)
 
 
-def _split_by_priority(claim: Claim, received: float) -> dict[_Class, float]:
+def _split_bandwidth_by_priority(
+        claim: Claim, received: float) -> dict[_Class, float]:
     """Split the bandwidth that a control group gets by its priority.
 
     Traffic below the guarantee has the highest priority, traffic above the cap
@@ -225,7 +227,7 @@ def _get_delays_by_class(loads: Mapping[_Class, float],
 
 
 def _get_mean_delay(claim: Claim, by_class: Mapping[_Class, float]) -> float:
-    part = _split_by_priority(claim, claim.demand)
+    part = _split_bandwidth_by_priority(claim, claim.demand)
     total = math.fsum(part.values())
     if not total:
         # Its first access would be of this class.

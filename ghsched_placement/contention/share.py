@@ -127,14 +127,14 @@ def _share_free_bandwidth(capacity: float, received: list[float],
         for need in needs:
             received[need.index] = need.top
         return
-    level = _find_bandwidth_per_weight(left, needs)
+    level = _find_bandwidth_per_weight_unit(left, needs)
     for need in needs:
         received[need.index] = min(need.top,
                                    max(need.floor, level * need.weight))
 
 
-def _find_bandwidth_per_weight(bandwidth: float,
-                               needs: Sequence[_Need]) -> float:
+def _find_bandwidth_per_weight_unit(bandwidth: float,
+                                    needs: Sequence[_Need]) -> float:
     """Return how many MB/s each unit of weight gets of a bandwidth to divide.
 
     Groups share the bandwidth in proportion to their weights, within their own

@@ -53,7 +53,7 @@ def render_comparison_tables(ours: Machine, other: Machine) -> str:
              _render_published_points(ours, other, report),
              _render_densities((report, density.predict_scenarios(other))),
              _render_ratios(report), _render_fitted_shifts(ours, other),
-             _render_other_shifts(ours, other),
+             _render_unfitted_parameter_shifts(ours, other),
              _render_buffers(ours), _render_neighbours(ours)]
     notice = ('.. Written by tools/contention-tables. Change the model or the '
               'host files\n   and run it again.\n')
@@ -141,7 +141,7 @@ def _render_fitted_shifts(ours: Machine, other: Machine) -> str:
         'are (simulated)', density.compute_sensitivity(ours, against=other))
 
 
-def _render_other_shifts(ours: Machine, other: Machine) -> str:
+def _render_unfitted_parameter_shifts(ours: Machine, other: Machine) -> str:
     """Render how the comparison changes with parameters that were not fitted.
 
     The comparison is of densities: how many containers run well on a machine.
@@ -208,7 +208,8 @@ def render_density_ranges(
          f'Part of the draws that reach {ranges.GOAL}'), rows))
 
 
-def render_prediction_errors(curves: Mapping[str, LatencyCurve]) -> str:
+def render_latency_prediction_errors(
+        curves: Mapping[str, LatencyCurve]) -> str:
     """Render a table of the errors of predicting a machine's memory latency.
 
     Each machine's latency is predicted from that of all other machines.
@@ -219,12 +220,13 @@ def render_prediction_errors(curves: Mapping[str, LatencyCurve]) -> str:
         if number >= len(ones):
             return ''
         one = ones[number]
-        return f'{one.error:+.0%}' + ('' if one.is_covered else ' *')
+        return f'{one.error:+.0%}' + (
+            '' if one.is_in_range_of_others else ' *')
 
     places = range(len(leave_one_out.UTILISATIONS) - 1)
     rows = [(name, *(cell(ones, number) for number in places),
              f'{max(abs(one.error) for one in ones):.0%}') for name, ones in
-            leave_one_out.predict_from_other_machines(curves).items()]
+            leave_one_out.predict_latency_from_other_machines(curves).items()]
     return ('.. Written by tools/contention-tables.\n\n' + _render_list_table(
         'Error of the median of the other machines, by utilisation; '
         '* is outside the range of the other machines',

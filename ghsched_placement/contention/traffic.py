@@ -62,7 +62,7 @@ class Control:
                    sharing.DEFAULT_PRIORITY if policy.priority is None
                    else policy.priority)
 
-    def make_claim(self, capacity: float, demand: float) -> Claim:
+    def make_bandwidth_claim(self, capacity: float, demand: float) -> Claim:
         """Return a control group's demand and limits on a host node, in MB/s.
 
         :param capacity: bandwidth of the node, in MB/s.
@@ -219,8 +219,9 @@ def _make_node_stage(machine: Machine, node: int, flows: Sequence[Flow],
         if node in (flow.origin, flow.memory):
             users[flow.group, flow.memory == node].append(number)
     claims = [
-        (controls.get((group, node), _FREE) if here else _FREE).make_claim(
-            capacity, math.fsum(arriving[number] for number in numbers))
+        (controls.get((group, node), _FREE)
+         if here else _FREE).make_bandwidth_claim(
+             capacity, math.fsum(arriving[number] for number in numbers))
         for (group, here), numbers in users.items()]
     got = sharing.share_bandwidth(
         queueing.get_deliverable_bandwidth(capacity, machine.curve), claims)

@@ -237,13 +237,13 @@ def list_guest_nodes(machine: Machine, workload: Workload, scenario: str,
         for position in range(workload.nodes):
             origins = (nodes if scenario == 'none'
                        else (nodes[position],))
-            buffers = {origin: _list_buffer_nodes(
+            buffers = {origin: _list_network_buffer_nodes(
                 machine, keys, nodes, origin, workload.own_buffers
                 and scenario != 'none') if device_mb else ()
                 for origin in origins}
             paths = tuple(
-                _yield_memory_paths(machine, scenario, nodes, buffers, group,
-                                    device_mb))
+                _yield_container_memory_traffic(
+                    machine, scenario, nodes, buffers, group, device_mb))
             own = tuple(Flow(path.group, path.origin, path.memory,
                              path.part * machine['demand_mb'])
                         for path in paths)
@@ -253,9 +253,10 @@ def list_guest_nodes(machine: Machine, workload: Workload, scenario: str,
     return tuple(found)
 
 
-def _yield_memory_paths(machine: Machine, scenario: str, nodes: Sequence[int],
-                        buffers: Mapping[int, Sequence[int]], group: str,
-                        device_mb: float) -> Iterator[Path]:
+def _yield_container_memory_traffic(
+        machine: Machine, scenario: str, nodes: Sequence[int],
+        buffers: Mapping[int, Sequence[int]], group: str,
+        device_mb: float) -> Iterator[Path]:
     """Yield the parts of a container's memory traffic, by pair of nodes.
 
     A pair is the NUMA node of the CPUs and the NUMA node of the memory.
@@ -278,9 +279,9 @@ def _yield_memory_paths(machine: Machine, scenario: str, nodes: Sequence[int],
                        weight * device_part / len(having))
 
 
-def _list_buffer_nodes(machine: Machine, keys: GuestPolicy | None,
-                       nodes: Sequence[int], origin: int,
-                       is_local: bool) -> tuple[int, ...]:
+def _list_network_buffer_nodes(machine: Machine, keys: GuestPolicy | None,
+                               nodes: Sequence[int], origin: int,
+                               is_local: bool) -> tuple[int, ...]:
     """Return the NUMA nodes with the network buffers of a container's VF.
 
     :param keys: bandwidth policy of the guest.

@@ -70,8 +70,8 @@ class Audit(base.Lister):
             seen = collect_host_records(client, parsed_args.hosts, parsed_args)
         found = [finding for one in seen for finding in one.findings]
         unchecked = [finding for one in seen for finding in one.unchecked]
-        self.status = get_exit_status(found, unchecked)
-        self.nothing = describe_agreement(seen)
+        self.status = get_audit_exit_status(found, unchecked)
+        self.nothing = describe_audit_without_findings(seen)
         return COLUMNS, list(list_finding_rows((*found, *unchecked), [
             one for each in seen for one in list_planned_repairs(each)]))
 
@@ -113,14 +113,14 @@ class Audit(base.Lister):
                                  '%s: no longer needed', one.host,
                                  one.consumer)
                 continue
-            problem = client.correct_allocations(one)
+            problem = client.write_allocation_repair(one)
             if problem:
                 self.log.error('host %s: cannot repair the allocations of '
                                'consumer %s: %s', one.host, one.consumer,
                                problem)
 
 
-def describe_agreement(hosts: Sequence[observe.Observed]) -> str:
+def describe_audit_without_findings(hosts: Sequence[observe.Observed]) -> str:
     """Return a message for the user that an audit found no differences.
 
     An audit compares the records of Placement, Nova and the hosts.
@@ -175,8 +175,8 @@ def list_planned_repairs(observed: observe.Observed) -> list[repair.Repair]:
         observed.state == 'up', observed.accounting))
 
 
-def get_exit_status(found: Sequence[Finding],
-                    unchecked: Sequence[Finding]) -> int:
+def get_audit_exit_status(found: Sequence[Finding],
+                          unchecked: Sequence[Finding]) -> int:
     """Return the exit status of the audit command.
 
     The status is 0 if nothing was found, 1 if records differ, and 2 if records

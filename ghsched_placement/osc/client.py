@@ -205,7 +205,7 @@ class Client(nova_reader.NovaReader):
             f'nova-api: HTTP {response.status_code} '
             f'{http.get_error_message(response)}')
 
-    def correct_allocations(self, wanted: repair.Repair) -> str:
+    def write_allocation_repair(self, wanted: repair.Repair) -> str:
         """Write a planned repair of a consumer's allocations to Placement.
 
         The write is retried if the allocations have been changed at the same
@@ -214,7 +214,7 @@ class Client(nova_reader.NovaReader):
         :returns: reason why Placement refuses the write; empty on success.
         """
         for number in range(_TRIES):
-            response = self._try_to_correct_allocations(wanted, number)
+            response = self._try_allocation_repair(wanted, number)
             if response is None:
                 return ''
             if response.status_code == 204:
@@ -224,8 +224,8 @@ class Client(nova_reader.NovaReader):
         return (f'HTTP {response.status_code} '
                 f'{http.get_error_message(response)}')
 
-    def _try_to_correct_allocations(self, wanted: repair.Repair,
-                                    attempt: int) -> Any:
+    def _try_allocation_repair(self, wanted: repair.Repair,
+                               attempt: int) -> Any:
         """Write a planned repair of allocations once, without a retry.
 
         :param attempt: number of this attempt at the same repair.

@@ -257,11 +257,12 @@ class CloudCache:
         self._entries = {root: entry for root, entry in self._entries.items()
                          if root in trees}
         stale = self._list_hosts_to_read(trees)
-        stale += self._recheck_unchanged_hosts(trees.keys() - set(stale), now)
+        stale += self._find_hosts_with_unseen_changes(
+            trees.keys() - set(stale), now)
         self._read_hosts(stale[:HOSTS_READ], trees, nodes, now)
         self._changed &= {_get_compute_node_name(trees[root])
                           for root in stale[HOSTS_READ:]}
-        self._drop_verdicts({*stale[:HOSTS_READ]})
+        self._drop_outdated_flavor_checks({*stale[:HOSTS_READ]})
         away = self._client.list_unavailable_nodes(nodes)
         self.cloud = cloud_figures.Cloud(
             tuple(sorted((entry.host for entry in self._entries.values()),
@@ -284,8 +285,8 @@ class CloudCache:
                 or self._entries[root].generations != _map_generations(records)
                 or _get_compute_node_name(records) in self._changed]
 
-    def _recheck_unchanged_hosts(self, roots: Iterable[str],
-                                 now: float) -> list[str]:
+    def _find_hosts_with_unseen_changes(self, roots: Iterable[str],
+                                        now: float) -> list[str]:
         """Return hosts whose usages changed without a sign of the change.
 
         A sign is, for example, a new generation of a resource provider. Only
@@ -330,7 +331,7 @@ class CloudCache:
             self._entries[host.uuid] = _Entry(
                 host, _map_generations(trees[host.uuid]), now)
 
-    def _drop_verdicts(self, read_again: Set[str]) -> None:
+    def _drop_outdated_flavor_checks(self, read_again: Set[str]) -> None:
         """Drop cached flavor checks of hosts that may have changed.
 
         These are hosts that no longer exist or were read again.

@@ -124,7 +124,8 @@ def make_rebalance_guest(
     free = one.memory is not None and not policy.vfs
     counted = dict(policy.get_resources_by_node(accounting).get(0, {}))
     return move_plan.Guest(
-        server.uuid, Spot(server.host, server.nodes[0]), _get_wanted_cpus(one),
+        server.uuid, Spot(server.host, server.nodes[0]),
+        _count_wanted_cpus(one),
         one.bandwidth or 0.0, one.memory or 0.0,
         counted.pop(names.MEM_BW_PCT, 0), inside=free, between=free,
         counted=counted, groups=int(policy.needs_control_group),
@@ -137,7 +138,7 @@ def _busy(one: load.GuestNode) -> float | None:
             else one.cpu_load * one.vcpus)
 
 
-def _get_wanted_cpus(guest_node: load.GuestNode) -> float | None:
+def _count_wanted_cpus(guest_node: load.GuestNode) -> float | None:
     """Return how many CPUs a guest would use if none of its vCPUs had to wait.
 
     :param guest_node: measured load of the guest on a host NUMA node.

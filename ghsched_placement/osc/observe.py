@@ -321,7 +321,7 @@ def _find_other_consumers(
     left = unknown - known - places.keys()
     return Others(
         frozenset(known), places,
-        _find_migrated_servers(client, left, [
+        _map_migrations_to_servers(client, left, [
             one.uuid for one in servers
             if one.policy and not one.moving and one.uuid not in holdings])
         if left else {})
@@ -339,8 +339,8 @@ def _is_still_moving(record: Mapping[str, Any] | None, host: str) -> bool:
         is_server_moving(record) or record.get(HYPERVISOR) != host)
 
 
-def _find_migrated_servers(client: clients.Client, consumers: Set[str],
-                           servers: Iterable[str]) -> dict[str, str]:
+def _map_migrations_to_servers(client: clients.Client, consumers: Set[str],
+                               servers: Iterable[str]) -> dict[str, str]:
     """Return the server of each migration that has allocations on a host.
 
     :param consumers: UUIDs of consumers that are not servers.

@@ -53,7 +53,7 @@ class Option:
 Choose: TypeAlias = Callable[[State, Need, Sequence[Way]], Option | None]
 
 
-def choose_placement_by_score(
+def choose_first_fitting_placement(
         state: State, need: Need, placements: Sequence[Way]) -> Option | None:
     """Return the preferred placement of a guest on a host, with its score.
 
@@ -73,7 +73,7 @@ def choose_placement_by_score(
     return None
 
 
-def make_gradient_chooser(
+def make_gradient_placement_chooser(
         mix: Mapping[str, int], needs: Mapping[str, Need]) -> Choose:
     """Return a function that scores placements as GhschedGradientWeigher does.
 
@@ -88,13 +88,14 @@ def make_gradient_chooser(
     total = sum(mix.values())
     shares: dict[gradient.Kind, float] = {}
     for name, weight in mix.items():
-        kind = convert_need_for_gradient(needs[name])
+        kind = convert_need_to_gradient_input(needs[name])
         shares[kind] = shares.get(kind, 0.0) + weight / total
 
     def choose(state: State, need: Need,
                ways: Sequence[Way]) -> Option | None:
-        growth, kind = gradient.Growth(convert_state_for_gradient(state),
-                                       shares), convert_need_for_gradient(need)
+        growth = gradient.Growth(convert_state_to_gradient_input(state),
+                                 shares)
+        kind = convert_need_to_gradient_input(need)
         options = [
             # Rounded, so that equal ways stay in their order.
             Option(0.0 - round(growth.get_growth(kind, nodes), 9), way,
@@ -105,7 +106,7 @@ def make_gradient_chooser(
     return choose
 
 
-def convert_need_for_gradient(need: Need) -> gradient.Kind:
+def convert_need_to_gradient_input(need: Need) -> gradient.Kind:
     """Convert the needs of a guest to the input of GhschedGradientWeigher."""
     devices: dict[int, int] = {}
     for (node, _name), count in need.vf_counts.items():
@@ -117,7 +118,7 @@ def convert_need_for_gradient(need: Need) -> gradient.Kind:
         need.policy.needs_control_group)
 
 
-def convert_state_for_gradient(state: State) -> gradient.FreeCapacity:
+def convert_state_to_gradient_input(state: State) -> gradient.FreeCapacity:
     """Convert a host's free resources to the input of GhschedGradientWeigher.
     """
     free: dict[int, gradient.Amounts] = {}
@@ -138,13 +139,14 @@ def convert_state_for_gradient(state: State) -> gradient.FreeCapacity:
             node.pinned.total if known else 0,
             node.shared.total if known else 0,
             node.memory.total if known else 0,
-            stock.capacity if stock else 0, _count_devices(state, node.number))
+            stock.capacity if stock else 0,
+            _count_vfs_of_node(state, node.number))
     groups = (state.get_free_amount((0, names.RESCTRL_GROUP))
               if names.RESCTRL_GROUP in state.host.root.inventories else None)
     return gradient.FreeCapacity(free, total, groups)
 
 
-def _count_devices(state: State, node: int) -> int:
+def _count_vfs_of_node(state: State, node: int) -> int:
     """Return how many VFs a host NUMA node has, whether free or in use."""
     found = 0
     for place, below in state.host.node_by_device_provider.items():

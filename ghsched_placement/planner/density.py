@@ -146,15 +146,15 @@ def predict_flavor_density(machine: Machine, need: Need,
         vcpus=need.flavor.vcpus, memory_mb=need.flavor.ram,
         nodes=len(need.guest.cells), vfs=sum(need.vf_counts.values()),
         guests_without=guests_without)
-    reason = _explain_unpredictable(machine, workload, need.policy)
+    reason = _explain_unpredictable_density(machine, workload, need.policy)
     if reason:
         raise _make_refusal(need.flavor.name, machine, reason)
     return _make_density_plan(
         need.flavor.name, machine, workload, need.policy, against, search)
 
 
-def _explain_unpredictable(machine: Machine, workload: Workload,
-                           policy: GuestPolicy) -> str | None:
+def _explain_unpredictable_density(machine: Machine, workload: Workload,
+                                   policy: GuestPolicy) -> str | None:
     """Return why the container density on a machine cannot be predicted.
 
     The density is how many containers run well on the machine.
@@ -209,7 +209,8 @@ def _make_density_plan(subject: str, machine: Machine, workload: Workload
             against.name if against else None,
             tuple(one.fit for one in (machine, against) if one),
             guests, tuple(_list_notes(asked, guests)),
-            density.search_best_policy(machine, _make_search_workload(asked))
+            density.search_best_policy(
+                machine, _make_workload_for_search(asked))
             if search else None)
     except ValueError as error:
         raise _make_refusal(subject, machine, str(error)) from None
@@ -224,7 +225,7 @@ def _list_notes(
         yield NOT_ALL.format(workload.guests, guests['ghsched'])
 
 
-def _make_search_workload(workload: Workload) -> Workload:
+def _make_workload_for_search(workload: Workload) -> Workload:
     """Return a workload with as many guests as fit without bandwidth control.
 
     The search for the best extra specs uses this number of guests.

@@ -32,7 +32,8 @@ from ghsched_placement.planner.state import State
 from ghsched_placement.planner.state import Way
 
 
-def fill_each_host(stage: Stage, need: Need, states: Sequence[State]) -> None:
+def fill_each_host_with_flavor(
+        stage: Stage, need: Need, states: Sequence[State]) -> None:
     """Place guests of a flavor on each host until no more fit.
 
     :param stage: private Placement, which says how a guest can be placed.
@@ -96,7 +97,7 @@ class _Flavor:
     options: dict[int, choose.Option | None] = field(default_factory=dict)
 
     @property
-    def weighted_count(self) -> float:
+    def guests_per_share(self) -> float:
         """Number of guests placed so far, in relation to the flavor's share.
 
         The next guest to be placed is of the flavor with the lowest value.
@@ -104,10 +105,11 @@ class _Flavor:
         return (self.placed + 0.5) / self.weight
 
 
-def fill_with_flavor_mix(
+def fill_hosts_with_flavor_mix(
         stage: Stage, mix: Mapping[str, int], needs: Mapping[str, Need],
         states: Sequence[State], progress: Progress,
-        chooses: choose.Choose = choose.choose_placement_by_score) -> Mixed:
+        chooses: choose.Choose = choose.choose_first_fitting_placement
+) -> Mixed:
     """Place guests of several flavors on hosts until the next one fits none.
 
     The numbers of guests are kept in the proportion of the mix.
@@ -123,10 +125,10 @@ def fill_with_flavor_mix(
     flavors = [_Flavor(needs[name], weight, chooses)
                for name, weight in mix.items()]
     while True:
-        flavor = min(flavors, key=lambda one: one.weighted_count)
+        flavor = min(flavors, key=lambda one: one.guests_per_share)
         best = _find_best_host(flavor, states)
-        if best is None and _refresh_candidate_hosts(stage, flavor, states):
-            progress(_get_used_fraction(states), 'filling with the mix')
+        if best is None and _refresh_flavor_placements(stage, flavor, states):
+            progress(_get_mean_used_fraction(states), 'filling with the mix')
             best = _find_best_host(flavor, states)
         if best is None:
             return Mixed({one.need.flavor.name: one.placed
@@ -158,8 +160,8 @@ def _find_best_host(flavor: _Flavor, states: Sequence[State]) -> int | None:
     return found and found[1]
 
 
-def _refresh_candidate_hosts(stage: Stage, flavor: _Flavor,
-                             states: Sequence[State]) -> bool:
+def _refresh_flavor_placements(stage: Stage, flavor: _Flavor,
+                               states: Sequence[State]) -> bool:
     """Ask Placement again how a guest of a flavor can be placed on hosts.
 
     The result is stored in the flavor. Hosts with equal inventories and usages
@@ -186,7 +188,7 @@ def _refresh_candidate_hosts(stage: Stage, flavor: _Flavor,
     return False
 
 
-def _get_used_fraction(states: Sequence[State]) -> float:
+def _get_mean_used_fraction(states: Sequence[State]) -> float:
     """Return the mean of how full hosts are, 0 to 1, for the progress display.
 
     The scarcest resource of a host decides how full the host is.

@@ -94,7 +94,7 @@ class Host:
         """Socket number of each host NUMA node; None if unknown."""
         return {cell.node: cell.socket for cell in self.cells}
 
-    def make_candidates_host(
+    def make_ranking_input(
             self, get_uuid: Callable[[int], str]) -> candidates.Host:
         """Convert the host to the input for ranking allocation candidates.
 

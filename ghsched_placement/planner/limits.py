@@ -58,7 +58,7 @@ def _yield_trait_lacks(state: State, need: Need) -> Iterator[Lack]:
 def yield_host_shortages(state: State, need: Need) -> Iterator[Lack]:
     """Yield each resource of which a whole host has too little for a guest."""
     needed = []
-    for name, amount in need.root_amounts.items():
+    for name, amount in need.root_provider_amounts.items():
         most = (int(state.get_inventory_record((0, name))['max_unit'])
                 if name in state.host.root.inventories else None)
         needed.append((lack.WORDS.get(name, name), amount,
@@ -104,7 +104,7 @@ def list_guest_node_shortages(state: State, need: Need, guest_node: int,
     """
     needed: list[tuple[str, int, int, int | None]] = [
         (lack.WORDS[name], amount, get_free_amount(state, node, name),
-         _get_max_unit(state, node, name))
+         _get_max_allocation_of_node(state, node, name))
         for name, amount in need.node_amounts.get(guest_node, {}).items()]
     if need.policy.vfs_locality == 'node':
         needed += [(describe_vfs(need, name), count,
@@ -130,7 +130,7 @@ def get_free_amount(state: State, node: int, resource_class: str) -> int:
                if number == node)
 
 
-def _get_max_unit(
+def _get_max_allocation_of_node(
         state: State, node: int, resource_class: str) -> int | None:
     """Return the largest amount that one allocation can get from a host node.
 
@@ -171,7 +171,7 @@ def count_guests_without_numa_limits(state: State, need: Need) -> int:
     if any(_yield_trait_lacks(state, need)):
         return 0
     rooms = [state.get_free_amount((0, name)) // amount
-             for name, amount in need.root_amounts.items() if amount]
+             for name, amount in need.root_provider_amounts.items() if amount]
     rooms += [
         sum(get_free_amount(state, node, name) for node in _list_nodes(state))
         // amount for name, amount in _sum_guest_resources(need).items()]

@@ -89,7 +89,7 @@ def count_additional_guests(
         tried = {
             number: _enlarge_inventory(states[number], changes[number][place])
             for number, place in chosen.items()}
-        fill.fill_each_host(stage, need, list(tried.values()))
+        fill.fill_each_host_with_flavor(stage, need, list(tried.values()))
         for number, place in chosen.items():
             gains[number, place] = (tried[number].guests
                                     - states[number].guests)

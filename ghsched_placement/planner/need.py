@@ -81,7 +81,7 @@ class Need:
             memory_mb=self.flavor.ram, disk_gb=self.flavor.disk,
             swap_mb=self.flavor.swap, extra_specs=self.flavor.extra_specs)
         return query.make_candidates_query(
-            flavor, self.make_ghsched_request(locality, sizes), self.owned)
+            flavor, self.make_ghsched_query_part(locality, sizes), self.owned)
 
     def make_planner_query(self, locality: str,
                            sizes: vfs.Sizes) -> list[tuple[str, str]]:
@@ -98,7 +98,7 @@ class Need:
                 value
                 in self.make_nova_query(locality, sizes) if name != 'limit']
 
-    def make_ghsched_request(
+    def make_ghsched_query_part(
             self, locality: str, sizes: vfs.Sizes) -> request.Request:
         """Return what ghsched adds to Nova's Placement query for a guest.
 
@@ -174,7 +174,7 @@ class Need:
             found[key] = found.get(key, 0) + need.count
         return found
 
-    def list_device_needs(
+    def list_vf_needs_for_scoring(
             self, node_pools: frozenset[str]) -> list[DeviceNeed]:
         """Convert the guest's VFs to the input of the fragmentation score.
 
@@ -184,7 +184,7 @@ class Need:
         return [DeviceNeed(total, node_pools)] if total else []
 
     @property
-    def root_amounts(self) -> dict[str, int]:
+    def root_provider_amounts(self) -> dict[str, int]:
         """Amounts that a guest needs from the compute node's root provider.
 
         The amounts are by resource class.

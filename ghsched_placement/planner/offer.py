@@ -52,7 +52,7 @@ def list_host_placements(
         free CPUs and memory for a guest NUMA node.
     """
     wanted = need.make_ranking_criteria(locality)
-    asked = need.make_ghsched_request(locality, sizes)
+    asked = need.make_ghsched_query_part(locality, sizes)
     host = state.host
     if not asked.root_required <= host.root.traits:
         return []
@@ -68,7 +68,7 @@ def list_host_placements(
     candidates.map_vfs_to_pfs(answer, wanted.vfs)
     ways, _refusal = node_assignment.assign_host_nodes(
         answer, wanted,
-        host.make_candidates_host(lambda place: host.providers[place].uuid),
+        host.make_ranking_input(lambda place: host.providers[place].uuid),
         has_room)
     return list(ways)
 
@@ -77,14 +77,14 @@ def list_pfs_by_alias(state: State, need: Need) -> dict[str, list[vfs.Pf]]:
     """Return the PFs of a host whose VFs a flavor can get, by PCI alias."""
     host = state.host
     return {alias: [
-        vfs.Pf(host.root.uuid, _get_place(host, place),
+        vfs.Pf(host.root.uuid, _get_node_provider_of_pf(host, place),
                state.get_free_amount((place, need.aliases[alias])))
         for place in host.node_by_device_provider
         if need.aliases[alias] in host.providers[place].inventories]
         for alias in {one.alias for one in need.policy.vfs}}
 
 
-def _get_place(host: hosts.Host, place: int) -> str:
+def _get_node_provider_of_pf(host: hosts.Host, place: int) -> str:
     """Return the UUID of the NUMA node provider that a PF is below.
 
     For a PF of a node without CPUs this is the nearest node with CPUs.
@@ -135,7 +135,7 @@ class _Offers:
                     place):
                 others = [other for other, taken in chosen.items()
                           if taken == place]
-                if not others or self._can_share_provider(
+                if not others or self._can_serve_another_group(
                         suffix, place, others):
                     yield from self._yield_choices(
                         rest, {**chosen, suffix: place})
@@ -153,8 +153,8 @@ class _Offers:
                         state.get_inventory_record((place, name))['max_unit'])
                     for name, amount in group.resources.items())]
 
-    def _can_share_provider(self, suffix: str, index: int,
-                            suffixes: Sequence[str]) -> bool:
+    def _can_serve_another_group(self, suffix: str, index: int,
+                                 suffixes: Sequence[str]) -> bool:
         """Return whether a provider can serve one more request group.
 
         :param suffix: suffix of the request group to add.

@@ -231,8 +231,9 @@ def plan_host_capacity(hosts: Sequence[Host], flavors: Sequence[Flavor],
             stage, mix, found, groups,
             cloud.make_step_progress(progress,
                                      len(found) / parts, 1.0),
-            choose.make_gradient_chooser(mix, found) if settings.weigher
-            == 'gradient' else choose.choose_placement_by_score)
+            choose.make_gradient_placement_chooser(mix, found)
+            if settings.weigher == 'gradient'
+            else choose.choose_first_fitting_placement)
     progress(1.0, 'done')
     return Plan(len(hosts), len(groups), tuple(alone), mixed or None,
                 tuple(_list_notes(hosts, flavors, mix, settings)))
@@ -256,7 +257,7 @@ def _plan_flavor(stage: Stage, need: needs.Need, groups: Sequence[Group],
                  settings: Settings, progress: Progress) -> FlavorPlan:
     progress(0.0, f'flavor {need.flavor.name}')
     states = [State(group.host) for group in groups]
-    fill.fill_each_host(stage, need, states)
+    fill.fill_each_host_with_flavor(stage, need, states)
     bought = (count_additional_guests(stage, need, states, progress)
               if settings.more else [()] * len(states))
     found = tuple(
@@ -272,8 +273,8 @@ def _plan_mix(stage: Stage, mix: Mapping[str, int],
               progress: Progress, chooses: choose.Choose) -> MixPlan:
     states = [State(group.host) for group in groups for _ in group.names]
     names = [name for group in groups for name in group.names]
-    result = fill.fill_with_flavor_mix(stage, mix, found, states, progress,
-                                       chooses)
+    result = fill.fill_hosts_with_flavor_mix(
+        stage, mix, found, states, progress, chooses)
     alike_now: dict[object, list[int]] = {}
     for number, state in enumerate(states):
         key = (id(state.host), frozenset(state.by_flavor.items()),

@@ -158,7 +158,7 @@ class _Asked:
         try:
             found = density.predict_flavor_density(
                 self.target.machine, need, guests, self.against, self.search,
-                self._count_guests_without_ghsched(need))
+                self._count_guests_without_extra_specs(need))
         except density.NotPredicted as error:
             return str(error)
         if found.found is None:
@@ -180,7 +180,8 @@ class _Asked:
             return max(counted)
         return self._plan_guests(need.flavor, need)
 
-    def _count_guests_without_ghsched(self, need: needs.Need) -> int | None:
+    def _count_guests_without_extra_specs(
+            self, need: needs.Need) -> int | None:
         """Return how many guests fit if they have no bandwidth extra specs.
 
         :returns: None if the flavor has no such extra specs.

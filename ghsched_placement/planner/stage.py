@@ -136,7 +136,7 @@ class Stage:
             for name, amount in entry['resources'].items()))
 
     def _make_candidates_host(self, number: int) -> candidates.Host:
-        return self._states[number].host.make_candidates_host(
+        return self._states[number].host.make_ranking_input(
             lambda place: _make_uuid(number, place))
 
     def list_pfs_for_flavor(self, need: Need) -> dict[str, list[vfs.Pf]]:
@@ -188,7 +188,7 @@ def _make_allocations_body(states: Sequence[State]) -> dict[str, Any]:
     for number, state in enumerate(states):
         for slot, taken in state.taken.items():
             amount = taken - state.claimed.get(slot, 0)
-            parts = _split_allocation(
+            parts = _split_amount_into_allocations(
                 amount, state.get_inventory_record(slot)) if amount else []
             consumers += [{} for _ in range(len(parts) - len(consumers))]
             for consumer, part in zip(consumers, parts, strict=False):
@@ -201,8 +201,8 @@ def _make_allocations_body(states: Sequence[State]) -> dict[str, Any]:
         'user_id': 'ghsched'} for consumer in consumers}
 
 
-def _split_allocation(amount: int, record: Mapping[str,
-                                                   int | float]) -> list[int]:
+def _split_amount_into_allocations(
+        amount: int, record: Mapping[str, int | float]) -> list[int]:
     """Split an amount into parts that Placement accepts as allocations.
 
     :param amount: amount of a resource class.

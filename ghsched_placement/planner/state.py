@@ -185,13 +185,13 @@ class State:
         If the host's CPUs and memory are unknown, free bandwidth takes the
         place of free CPUs.
         """
-        devices = self._count_free_devices()
+        devices = self._count_free_devices_by_node()
         if not self.host.cells:
             return [self._make_bandwidth_node(place, node,
                                               devices.get(node, {}))
                     for place, node in self.host.node_by_provider.items()]
         found = []
-        floating = self._count_floating_vcpus()
+        floating = self._count_floating_vcpus_per_node()
         for node, room in self._rooms.items():
             found.append(HostNode(
                 number=node, memory_free=room.memory_free,
@@ -201,7 +201,7 @@ class State:
                 devices=devices.get(node, {})))
         return found
 
-    def _count_floating_vcpus(self) -> int:
+    def _count_floating_vcpus_per_node(self) -> int:
         """Return a node's part of the vCPUs of guests without a NUMA topology.
 
         These vCPUs may run on all NUMA nodes of the host. Each node is assumed
@@ -219,7 +219,7 @@ class State:
         return HostNode(number=node, devices=devices, shared=Share(
             stock.capacity if stock else 0, self.get_free_amount(slot)))
 
-    def _count_free_devices(self) -> dict[int, dict[str, int]]:
+    def _count_free_devices_by_node(self) -> dict[int, dict[str, int]]:
         """Return the number of free PCI devices of each host NUMA node.
 
         :returns: number by node, and by provider and resource class.
@@ -255,7 +255,7 @@ class State:
             parts = [Part(node, each) for node in every]
         pools = frozenset(name for node in every for name in node.devices)
         return fragmentation.score_placement(
-            every, parts, need.list_device_needs(pools),
+            every, parts, need.list_vf_needs_for_scoring(pools),
             len(need.guest.cells) or 1).value
 
     def _list_guest_nodes(self, need: Need) -> tuple[GuestNode, ...]:

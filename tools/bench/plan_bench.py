@@ -119,7 +119,7 @@ def main() -> int:
                         help='guests that the baseline is measured on (5)')
     arguments = parser.parse_args()
     (known,) = planner_inputs.load_hosts([arguments.file])
-    aliases = planner_inputs.map_aliases([known])
+    aliases = planner_inputs.map_pci_aliases_to_classes([known])
     flavors = [parse_flavor_argument(text) for text in FLAVORS]
     print(f'Python {platform.python_version()}, '
           f'{simulated_placement.processor()}; {arguments.hosts} simulated '

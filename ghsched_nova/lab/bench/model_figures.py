@@ -32,7 +32,7 @@ from ghsched_nova.lab.bench.record import Report
 from ghsched_nova.lab.bench.record import Series
 from ghsched_nova.lab.bench.scenarios import bandwidth_keys
 from ghsched_placement.contention.curve import LatencyCurve
-from ghsched_placement.contention.pair import predict_pair
+from ghsched_placement.contention.pair import predict_mutual_slowdown
 from ghsched_placement.contention import queueing
 from ghsched_placement.contention import ranges
 from ghsched_placement.contention import server
@@ -148,10 +148,10 @@ def predict_effect(key: str, curves: Iterable[LatencyCurve], demand: float
     for curve in curves:
         for scope in queueing.SCOPES:
             enforcement = queueing.Enforcement(scope)
-            latency, moved = predict_pair(*make_claims(key, demand), curve,
-                                          enforcement)
-            _latency, most = predict_pair(*make_claims(_NO_KEY, demand),
-                                          curve, enforcement)
+            latency, moved = predict_mutual_slowdown(
+                *make_claims(key, demand), curve, enforcement)
+            _latency, most = predict_mutual_slowdown(
+                *make_claims(_NO_KEY, demand), curve, enforcement)
             latencies.append(latency)
             ratios.append(moved / most)
     return ((server.get_relative_service_time(ranges.ELASTICITY[0],

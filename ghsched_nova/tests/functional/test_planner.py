@@ -324,7 +324,8 @@ class ExactTest(PlacementTestCase):
                 (0, 'MEMORY_MB'): chance.randrange(400000)})
             need = needs.build_flavor_need(flavor(text), aliases=ALIASES)
             state = State(busy)
-            fill.fill_each_host(Stage(self.placement), need, [state])
+            fill.fill_each_host_with_flavor(
+                Stage(self.placement), need, [state])
             self.assertEqual(self.one_by_one(need, State(busy)),
                              state.guests, text)
             self.assertGreater(state.guests, 0)
@@ -333,7 +334,7 @@ class ExactTest(PlacementTestCase):
         need = needs.build_flavor_need(flavor(self.FLAVORS[0]))
         state = State(host())
         stage = Stage(self.placement)
-        fill.fill_each_host(stage, need, [state])
+        fill.fill_each_host_with_flavor(stage, need, [state])
         stage.load_hosts([state])
         self.assertEqual([[]], stage.list_placements(need, 'any', {}))
 
@@ -365,7 +366,7 @@ class LoadTest(PlacementTestCase):
         # 320 CPUs, four times over: no consumer may have more than 320.
         need = needs.build_flavor_need(flavor('vcpus=300,ram=1024'))
         state = State(host())
-        fill.fill_each_host(Stage(self.placement), need, [state])
+        fill.fill_each_host_with_flavor(Stage(self.placement), need, [state])
         self.assertEqual(4, state.guests)
 
 

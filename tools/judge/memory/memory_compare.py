@@ -95,7 +95,8 @@ def predict(cell, curve, demand):
     enforcement = queueing.Enforcement(
         queueing.CONTROLLER if cell.option('inside') else queueing.ENTRANCE,
         cell.option('stream_window_us'))
-    return pair.predict_pair(*claims(cell, demand), curve, enforcement)
+    return pair.predict_mutual_slowdown(
+        *claims(cell, demand), curve, enforcement)
 
 
 def measured():

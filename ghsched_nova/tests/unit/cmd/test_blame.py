@@ -38,12 +38,12 @@ class FindServerTest(base.TestCase):
     def test_server_is_found_by_uuid_and_both_names(self):
         for name in ('uuid-1', 'instance-1', 'web'):
             self.assertEqual('uuid-1',
-                             blame.find_server(self.guests, name))
+                             blame.find_running_guest(self.guests, name))
 
     def test_server_with_an_unclear_name_is_refused(self):
         for name, number in (('db', '2'), ('x', 'no')):
-            error = self.assertRaises(domains.HostError, blame.find_server,
-                                      self.guests, name)
+            error = self.assertRaises(
+                domains.HostError, blame.find_running_guest, self.guests, name)
             self.assertIn(f'{number} running guests', str(error))
 
 
@@ -61,7 +61,8 @@ class OutputTest(base.TestCase):
                 evidence.Verdict(evidence.Kind.GUEST, 'x'),
                 (evidence.Suspect('x', 1.0),)),
             {'x': blame_report.Named('noisy')}, False)
-        text = blame.format_text(shown)
+        text = blame.format_blame_report(shown)
         self.assertIn('| noisy', text)
         self.assertIn('noisy probably disturbs s', text)
-        self.assertNotIn('|', blame.format_text({**shown, 'suspects': []}))
+        self.assertNotIn('|', blame.format_blame_report(
+            {**shown, 'suspects': []}))

@@ -149,7 +149,7 @@ class ShippedTest(base.TestCase):
         """tools/contention-tables writes them."""
         self.assertEqual(
             (GUIDE / 'contention-machines.inc').read_text(),
-            tables.render_prediction_errors({
+            tables.render_latency_prediction_errors({
                 name: curve for name, curve in tool().curves().items()
                 if curve}))
 

@@ -92,18 +92,20 @@ class InputTest(base.TestCase):
                 planner_inputs.load_hosts([KUNPENG + end])
 
     def test_machines_are_there_once_and_of_one_host(self):
-        self.assertEqual(2, len(planner_inputs.load_targets([KUNPENG, EPYC])))
+        self.assertEqual(
+            2, len(planner_inputs.load_target_machines([KUNPENG, EPYC])))
         with self.assertRaisesRegex(PlannerError, 'kunpeng920 already'):
-            planner_inputs.load_targets([KUNPENG, KUNPENG])
+            planner_inputs.load_target_machines([KUNPENG, KUNPENG])
         with self.assertRaisesRegex(PlannerError, 'of one host'):
-            planner_inputs.load_target(f'{KUNPENG}*2')
+            planner_inputs.load_target_machine(f'{KUNPENG}*2')
 
     def test_guests_of_a_machine_that_is_planned_for_are_counted(self):
         hosts = planner_inputs.load_hosts([f'{KUNPENG}*2', EPYC])
-        self.assertEqual(hosts[0].names,
-                         planner_inputs.load_target(KUNPENG, hosts).counted)
         self.assertEqual(
-            (), planner_inputs.load_target(KUNPENG, hosts[1:]).counted
+            hosts[0].names,
+            planner_inputs.load_target_machine(KUNPENG, hosts).counted)
+        self.assertEqual(
+            (), planner_inputs.load_target_machine(KUNPENG, hosts[1:]).counted
         )
 
     def test_a_bad_file_is_reported(self):
@@ -114,19 +116,25 @@ class InputTest(base.TestCase):
         hosts = planner_inputs.load_hosts([KUNPENG])
         self.assertEqual(
             {'nic': 'CUSTOM_PCI_19E5_375E', 'gpu': 'CUSTOM_GPU'},
-            planner_inputs.map_aliases(hosts, [('gpu', 'CUSTOM_GPU')]))
+            planner_inputs.map_pci_aliases_to_classes(
+                hosts, [('gpu', 'CUSTOM_GPU')]))
 
     def test_an_alias_that_is_two_must_be_reported_if_a_flavor_needs_vfs(self):
         hosts = planner_inputs.load_hosts([KUNPENG, EPYC])
         plain = Flavor('a', 1, 1)
         vfs = Flavor('b', 1, 1, extra_specs={'ghsched:vfs.0': 'nic:1'})
-        self.assertEqual({}, planner_inputs.map_aliases(hosts, wanted=[plain]))
+        self.assertEqual(
+            {}, planner_inputs.map_pci_aliases_to_classes(
+                hosts, wanted=[plain]))
         with self.assertRaisesRegex(PlannerError, '--alias nic=CLASS'):
-            planner_inputs.map_aliases(hosts, wanted=[plain, vfs])
-        self.assertEqual({'nic': 'CUSTOM_X'}, planner_inputs.map_aliases(
-            hosts, [('nic', 'CUSTOM_X')], [vfs]))
+            planner_inputs.map_pci_aliases_to_classes(
+                hosts, wanted=[plain, vfs])
+        self.assertEqual(
+            {'nic': 'CUSTOM_X'}, planner_inputs.map_pci_aliases_to_classes(
+                hosts, [('nic', 'CUSTOM_X')], [vfs]))
         with self.assertRaisesRegex(PlannerError, 'A and B'):
-            planner_inputs.map_aliases((), [('nic', 'A'), ('nic', 'B')])
+            planner_inputs.map_pci_aliases_to_classes(
+                (), [('nic', 'A'), ('nic', 'B')])
 
     def flavors(self, text, suffix='.yaml'):
         with tempfile.NamedTemporaryFile('w', suffix=suffix) as file:

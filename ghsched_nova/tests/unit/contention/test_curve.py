@@ -130,7 +130,7 @@ class LeaveOneOutTest(base.TestCase):
             return curve.LatencyCurve.from_mapping({
                 'basis': 'measured', 'source': 'a test', 'points': [
                     {'writes': 0, 'latency': [[0, 1], *heights]}]})
-        found = leave_one_out.predict_from_other_machines({
+        found = leave_one_out.predict_latency_from_other_machines({
             'a': line([0.25, 3]), 'b': line([1, 2]), 'c': line([1, 4]),
             'd': line([0.05, 9])}, 0)
         self.assertEqual([0.1, 0.2], [one.utilisation for one in found['a']])
@@ -138,13 +138,13 @@ class LeaveOneOutTest(base.TestCase):
         self.assertAlmostEqual(1.8, one.measured)
         self.assertAlmostEqual((1.1 + 1.3) / 2, one.predicted)
         self.assertAlmostEqual((1.1, 1.3), (one.low, one.high))
-        self.assertFalse(one.is_covered)
+        self.assertFalse(one.is_in_range_of_others)
         self.assertAlmostEqual(1.2 / 1.8 - 1, one.error)
-        self.assertTrue(found['c'][0].is_covered)
+        self.assertTrue(found['c'][0].is_in_range_of_others)
         self.assertEqual((), found['d'])
 
     def test_six_machines_are_predicted_within_ten_percent(self):
-        found = leave_one_out.predict_from_other_machines({
+        found = leave_one_out.predict_latency_from_other_machines({
             path.stem: shipped.load_shipped_curve(path.stem)
             for path in shipped.DIRECTORY.iterdir()})
         near = {name for name, ones in found.items()

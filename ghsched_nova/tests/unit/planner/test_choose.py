@@ -39,7 +39,7 @@ class GradientTest(base.TestCase):
     def setUp(self):
         super().setUp()
         self.small, self.big = need(35, 'small'), need(65, 'big')
-        self.choose = choose.make_gradient_chooser(
+        self.choose = choose.make_gradient_placement_chooser(
             {'small': 1, 'big': 1}, {'small': self.small, 'big': self.big})
 
     def test_the_node_where_others_of_the_mix_still_fit(self):
@@ -49,7 +49,7 @@ class GradientTest(base.TestCase):
         found = self.choose(state, self.small, ways(35))
         self.assertEqual((1,), found.nodes)
         # Whoever goes by the order takes the first.
-        self.assertEqual((0,), choose.choose_placement_by_score(
+        self.assertEqual((0,), choose.choose_first_fitting_placement(
             state, self.small, ways(35)).nodes)
 
     def test_equal_ways_stay_in_their_order(self):
@@ -63,7 +63,7 @@ class GradientTest(base.TestCase):
                                          ('_NUMA1', BANDWIDTH): 70}))
         self.assertIsNone(self.choose(state, self.small, ways(35)))
         self.assertIsNone(
-            choose.choose_placement_by_score(state, self.small, ways(35)))
+            choose.choose_first_fitting_placement(state, self.small, ways(35)))
 
 
 class RoomTest(base.TestCase):
@@ -74,15 +74,16 @@ class RoomTest(base.TestCase):
         self.assertEqual(gradient.FreeCapacity(
             {0: (0, 4, 4096, 70, 3), 1: (0, 4, 4096, 100, 0)},
             {0: (0, 4, 4096, 100, 4), 1: (0, 4, 4096, 100, 0)}, 3),
-            choose.convert_state_for_gradient(state))
+            choose.convert_state_to_gradient_input(state))
 
     def test_unknown_values_do_not_count(self):
-        room = choose.convert_state_for_gradient(
+        room = choose.convert_state_to_gradient_input(
             State(samples.host(cells=False)))
         self.assertEqual({(0, 0, 0, 100, 0)}, set(room.total.values()))
         self.assertEqual(0, gradient.measure_unusable_capacity(
-            room, choose.convert_need_for_gradient(need(65))))
+            room, choose.convert_need_to_gradient_input(need(65))))
 
     def test_a_kind_is_what_a_guest_takes(self):
         self.assertEqual(gradient.Kind(((0, 1, 512, 20, 2),), True),
-                         choose.convert_need_for_gradient(need(20, vfs=2)))
+                         choose.convert_need_to_gradient_input(
+                             need(20, vfs=2)))

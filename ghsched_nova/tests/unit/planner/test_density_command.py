@@ -52,7 +52,8 @@ class DensityTest(base.TestCase):
             (), 6, (more.More(0, 'a_NUMA0', lack.BANDWIDTH, 10, 0),
                     more.More(1, 'a_NUMA1', lack.BANDWIDTH, 20, 1)))
         return planner.Plan(2, 1, (planner.FlavorPlan(
-            osc.convert_flavor(self.FLAVOR), 12, (host,)),), mix and
+            osc.convert_flavor_for_planner(self.FLAVOR), 12,
+            (host,)),), mix and
             planner.MixPlan({'bw30': 1}, {'bw30': 12}, 'bw30', (host,)))
 
     def run_command(self, plan, terminal=True, prediction=None):
@@ -141,10 +142,10 @@ class DensityTest(base.TestCase):
     def test_a_flavor_of_the_cloud(self):
         self.assertEqual(
             planned.Flavor('bw30', 2, 512, 3, 0, self.FLAVOR.extra_specs),
-            osc.convert_flavor(self.FLAVOR))
+            osc.convert_flavor_for_planner(self.FLAVOR))
 
     def test_a_row_for_each_kind_of_host(self):
-        row, = osc.make_rows(self.plan())
+        row, = osc.yield_plan_rows(self.plan())
         json.dumps(commands.plain(row))
         self.assertEqual(
             ['bw30', ['a', 'b'], 6, 12, 6, '2 -> 0 of 2'],
@@ -157,21 +158,23 @@ class DensityTest(base.TestCase):
         self.assertEqual(len(osc.COLUMNS), len(row))
 
     def test_the_mix_by_host_and_by_flavor(self):
-        rows = list(osc.make_rows(self.plan(mix=True)))
+        rows = list(osc.yield_plan_rows(self.plan(mix=True)))
         self.assertEqual(
             [('bw30', 12), ('(mix)', 12), ('(mix) bw30', 12)],
             [(row[0], row[3]) for row in rows])
 
     def test_only_vfs_make_the_cloud_be_asked_for_their_class(self):
-        self.assertEqual({}, osc.find_resource_classes(
-            None, [osc.convert_flavor(self.FLAVOR)]))
+        self.assertEqual({}, osc.map_flavor_aliases_to_vf_classes(
+            None, [osc.convert_flavor_for_planner(self.FLAVOR)]))
         with_vfs = planned.Flavor('v', 1, 512, extra_specs={
             'hw:numa_nodes': '1', 'ghsched:vfs': 'nic:2'})
         found = clouds.host(clouds.node(0), clouds.pf('0000:01:00.0', 0))
-        self.assertEqual({'nic': clouds.VF}, osc.find_resource_classes(
-            types.SimpleNamespace(list_hosts=lambda: (found,)), [with_vfs]))
+        self.assertEqual(
+            {'nic': clouds.VF}, osc.map_flavor_aliases_to_vf_classes(
+                types.SimpleNamespace(list_hosts=lambda: (found,)),
+                [with_vfs]))
         with self.assertRaisesRegex(exceptions.CommandError, 'no host of'):
-            osc.find_resource_classes(
+            osc.map_flavor_aliases_to_vf_classes(
                 types.SimpleNamespace(list_hosts=tuple), [with_vfs]
             )
 

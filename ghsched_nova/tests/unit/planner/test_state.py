@@ -37,7 +37,8 @@ def need(text='ghsched:mem_bw_min=40', vcpus=1):
 
 def way(node, wanted):
     amounts = {
-        (0, name): amount for name, amount in wanted.root_amounts.items()}
+        (0, name): amount
+        for name, amount in wanted.root_provider_amounts.items()}
     amounts[node + 1, BANDWIDTH] = 40
     return Way((node,), tuple(sorted(amounts.items())))
 
@@ -188,7 +189,8 @@ class NeedTest(base.TestCase):
         wanted = needs.build_flavor_need(
             flavors.parse_flavor_argument('f:vcpus=1,ram=1,disk=5'),
             excluded_classes=['DISK_GB'])
-        self.assertEqual({'VCPU': 1, 'MEMORY_MB': 1}, wanted.root_amounts)
+        self.assertEqual({'VCPU': 1, 'MEMORY_MB': 1},
+                         wanted.root_provider_amounts)
 
     def test_no_two_aliases_have_one_suffix(self):
         long = 'n' * 80
@@ -197,7 +199,7 @@ class NeedTest(base.TestCase):
             'f:vcpus=2,ram=512,hw:numa_nodes=2,ghsched:vfs='
             + ','.join(f'{alias}:4' for alias in aliases)),
             aliases=dict.fromkeys(aliases, samples.NIC))
-        asked = wanted.make_ghsched_request('node', {(0, 'a-b'): (1, 1)})
+        asked = wanted.make_ghsched_query_part('node', {(0, 'a-b'): (1, 1)})
         suffixes = [group.suffix for group in asked.groups]
         self.assertEqual(len(suffixes), len(set(suffixes)))
         for suffix in suffixes:
@@ -218,5 +220,5 @@ class ClaimTest(base.TestCase):
         for amount, most, step, parts in (
                 (7, 4, 1, [4, 3]), (8, 8, 1, [8]), (12, 5, 2, [4, 4, 4]),
                 (9, 3, 3, [3, 3, 3])):
-            self.assertEqual(parts, stage._split_allocation(
+            self.assertEqual(parts, stage._split_amount_into_allocations(
                 amount, {'max_unit': most, 'step_size': step}))
