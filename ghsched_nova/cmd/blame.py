@@ -94,9 +94,9 @@ def _investigate_slowdown(arguments: argparse.Namespace,
 
 def _make_host_engine(arguments: argparse.Namespace,
                       state_path: Path) -> engine.HostEngine:
-    """Return the object that enforces bandwidth policies on this host.
+    """Return the engine, which sets the bandwidth limits of guests on a host.
 
-    The object works as root, without nova-compute.
+    The engine changes resctrl as root, without nova-compute.
     """
     section = configured.read_ghsched_options(arguments.config_file)
     host = engine.HostEngine(section, readings.Readings(
@@ -126,7 +126,8 @@ def _set_limits_as_root(root: Path, run_path: Path,
                         wanted: model.Wanted) -> reconcile.Report:
     """Set the bandwidth limits of guests in resctrl, as root.
 
-    nova-compute does this by a privileged helper; this command runs as root.
+    nova-compute uses a privileged process for this. The command does not need
+    one, because it runs as root.
 
     :param root: path of the resctrl file system.
     :param run_path: path of libvirt's run-time files.

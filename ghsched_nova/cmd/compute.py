@@ -51,7 +51,7 @@ def main() -> None:
 def _exit_on_other_driver(options: Any) -> None:
     """Exit if ``[DEFAULT]compute_driver`` is not ghsched's driver.
 
-    The process exits after ``--help`` and ``--version``, too.
+    For this, the command line and nova.conf are parsed.
 
     :param options: Nova's configuration; it is not changed.
     """

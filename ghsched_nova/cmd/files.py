@@ -100,7 +100,7 @@ def _is_replaceable(path: Path) -> bool:
 
 
 def _check_replaceable(target: Path) -> None:
-    """Check that a file can be replaced: create a temporary file next to it.
+    """Check that a file can be replaced, by creating a temporary file.
 
     If the file exists, it must also be writable.
 

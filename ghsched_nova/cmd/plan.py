@@ -181,9 +181,8 @@ def _render_plan(answer: Answer, file_format: str) -> str:
     return output.FORMATS[file_format](answer.plan, answer.densities)
 
 
-def _make_capacity_plan(
-    arguments: argparse.Namespace, progress_bar: Bar
-) -> Answer:
+def _make_capacity_plan(arguments: argparse.Namespace,
+                        progress_bar: Bar) -> Answer:
     """Return the capacity plan that the command line asks for.
 
     If the command line asks for container densities, they are predicted, too.

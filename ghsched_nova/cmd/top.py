@@ -190,9 +190,9 @@ def _print_largest_bandwidth_users(arguments: argparse.Namespace) -> int:
 
 def _read_first_counters(display: top_screen.Top, source: top_source.Source,
                          delay: float) -> None:
-    """Read the bandwidth counters for the first time, and wait.
+    """Read the bandwidth counters for the first time, and wait a short time.
 
-    A rate can be computed only from two samples.
+    A bandwidth can be computed only from two readings of the counters.
 
     :param delay: seconds between two updates.
     """
@@ -205,7 +205,7 @@ def _read_first_counters(display: top_screen.Top, source: top_source.Source,
 
 
 def _yield_last_update_flags(count: int | None) -> Iterator[bool]:
-    """Yield a value for each update of the display: True for the last update.
+    """Yield for each update of the display whether the update is the last one.
 
     :param count: number of updates; None for no end.
     """

@@ -149,6 +149,7 @@ def _parse_topology_and_policy(explanation: Explanation) -> dict[str, Any]:
     """Return the guest NUMA topology and the bandwidth policy of a flavor.
 
     :param explanation: the unfinished explanation, which contains the flavor.
+    :returns: values of further fields of the explanation, by field name.
     """
     question = explanation.question
     policies.check_names(question.flavor_specs)
@@ -163,9 +164,11 @@ def _parse_topology_and_policy(explanation: Explanation) -> dict[str, Any]:
 
 
 def _make_need_and_query(explanation: Explanation) -> dict[str, Any]:
-    """Return the Placement query that the scheduler would send for a guest.
+    """Return a guest's needs and the Placement query of the scheduler.
 
-    :param explanation: the unfinished explanation, which contains the policy.
+    :param explanation: the unfinished explanation, which contains the guest's
+        bandwidth policy.
+    :returns: values of further fields of the explanation, by field name.
     """
     question, guest, policy = _get_question_topology_and_policy(explanation)
     flavor = Flavor(question.host.name, question.vcpus, question.memory_mb,
@@ -184,7 +187,7 @@ def _make_need_and_query(explanation: Explanation) -> dict[str, Any]:
 
 def _make_query_fields(
         need: Need, locality: str, sizes: Sizes) -> dict[str, Any]:
-    """Return the Placement query of a guest as fields of the explanation.
+    """Return the Placement query of a guest as fields of an explanation.
 
     :param locality: how near the VFs must be to the guest's NUMA nodes.
     :param sizes: how the VFs are divided among PFs.
@@ -198,6 +201,7 @@ def _explain_guest_on_host(explanation: Explanation) -> dict[str, Any]:
 
     :param explanation: the unfinished explanation, which contains the guest's
         needs.
+    :returns: values of further fields of the explanation, by field name.
     """
     question, guest, policy = _get_question_topology_and_policy(explanation)
     assert explanation.need is not None  # noqa: S101
@@ -274,10 +278,10 @@ def _make_memorytune(guest: topology.Guest, policy: policies.GuestPolicy,
 def _get_question_topology_and_policy(
         explanation: Explanation
 ) -> tuple[Question, topology.Guest, policies.GuestPolicy]:
-    """Return question, guest topology and bandwidth policy of an explanation.
+    """Return the question, NUMA topology and policy in an explanation.
 
-    Later steps of an explanation call this function. Earlier steps have added
-    the topology and the policy.
+    The question is a flavor and a host. The topology is that of the guest, and
+    the policy is its bandwidth policy. All three must be known already.
     """
     assert explanation.guest is not None  # noqa: S101
     assert explanation.policy is not None  # noqa: S101

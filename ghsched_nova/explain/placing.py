@@ -93,7 +93,7 @@ def choose_placement(request: PlacementRequest) -> Place:
 
 
 def _find_nodes_and_vfs(request: PlacementRequest) -> Place | None:
-    """Return the host NUMA nodes and VFs of a guest on a host.
+    """Return the host NUMA nodes and VFs that a guest would get on a host.
 
     :returns: None if the guest does not fit.
     """

@@ -187,9 +187,9 @@ def convert_flavor_for_planner(flavor: Any) -> planned.Flavor:
 def map_flavor_aliases_to_vf_classes(
         client: clients.Client, wanted: Sequence[planned.Flavor]
 ) -> dict[str, str]:
-    """Return the resource class of the VFs of flavors, by PCI alias.
+    """Return the resource class of each PCI alias in the VFs of flavors.
 
-    The cloud is read only if a flavor has VFs.
+    Placement is read only if a flavor has VFs.
 
     :raises CommandError: if a flavor is invalid, or the cloud has no VFs at
         all.

@@ -167,7 +167,7 @@ class HostFile:
 
 
 def load_host_file(path: str) -> HostFile:
-    """Read a host file, which is a description of a host in YAML.
+    """Read a host file: a YAML file that describes a compute host.
 
     :raises HostFileError: if the file is missing or has a mistake.
     """
@@ -192,9 +192,9 @@ def _load_host_file_schema() -> dict[str, Any]:
 
 
 def _build_described_host(top: _Section) -> HostFile:
-    """Build a host from the content of a host file.
+    """Build the host that a YAML file describes.
 
-    :param top: the content, which has passed the JSON schema.
+    :param top: content of the file, which has passed the JSON schema.
     """
     nodes, domains = _parse_nodes(top['nodes'])
     resctrl = _build_resctrl_host(top['resctrl'], domains,
@@ -376,7 +376,7 @@ def _build_resctrl_host(
 def _select_resctrl_dialect(section: _Section) -> dialects.Dialect:
     """Return the variant of resctrl (dialect) that a host file names.
 
-    The variant is restricted to the bandwidth controls that the file lists.
+    The variant supports only the bandwidth controls that the file lists.
     """
     dialect = dialects.BY_NAME[section['dialect']]
     if 'lines' in section:
@@ -422,10 +422,10 @@ def _convert_node_bandwidths(
 def _map_nodes_to_resctrl_domains(
     dialect: dialects.Dialect, domains: Mapping[int, tuple[int, ...]]
 ) -> dict[int, tuple[int, ...]]:
-    """Return the resctrl domains of each NUMA node of a host file.
+    """Return the resctrl domain numbers of each host NUMA node.
 
     :param dialect: the host's variant of resctrl.
-    :param domains: the domains that the host file lists.
+    :param domains: domain numbers from the host file, by NUMA node.
     """
     if dialect.domain_kind != 'numa':
         if not any(domains.values()):

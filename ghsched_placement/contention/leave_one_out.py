@@ -55,7 +55,7 @@ class Comparison:
 
     @property
     def is_in_range_of_others(self) -> bool:
-        """Whether the measured latency is in the range of the other machines.
+        """Whether the latency is within the range of those of other machines.
         """
         return self.low <= self.measured <= self.high
 
@@ -63,10 +63,10 @@ class Comparison:
 def predict_latency_from_other_machines(
         curves: Mapping[str, LatencyCurve], writes: float = WRITES
 ) -> dict[str, tuple[Comparison, ...]]:
-    """Compare each machine's measured latency with that of the other machines.
+    """Predict each machine's memory latency from the other machines' curves.
 
-    The memory latency of each machine is predicted from all others. The errors
-    show how far a prediction may be off for a machine that was not measured.
+    The results contain the error of each prediction. The errors show how far a
+    prediction may be off for a machine that was not measured.
 
     :param curves: measured latency curve of each machine.
     :param writes: fraction of the accesses that are writes.

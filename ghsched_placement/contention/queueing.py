@@ -144,7 +144,7 @@ def get_control_group_delays(
 def _get_delays_with_windowed_caps(
         capacity: float, claims: Sequence[Claim], received: Sequence[float],
         curve: LatencyCurve | None, scope: str) -> list[float]:
-    """Return the mean delays if hard caps are counted in time windows.
+    """Return the mean delay of each group if caps apply per time window.
 
     In each time window, a capped group runs without a cap until its bandwidth
     is used up, and then pauses.
@@ -178,7 +178,9 @@ def _sum_chosen(amounts: Sequence[float], chosen: Sequence[bool]) -> float:
 def _get_delays_with_even_caps(
         capacity: float, claims: Sequence[Claim], received: Sequence[float],
         curve: LatencyCurve | None, scope: str) -> tuple[float, ...]:
-    """Return the mean delays if a hard cap spaces the accesses evenly in time.
+    """Return the mean delay of each group if hard caps delay each access.
+
+    A hard cap spaces the accesses of its group evenly in time.
 
     :param claims: bandwidth that each control group on the node wants.
     :param received: bandwidth that each control group gets, in MB/s.

@@ -135,10 +135,10 @@ def _share_free_bandwidth(capacity: float, received: list[float],
 
 def _find_bandwidth_per_weight_unit(bandwidth: float,
                                     needs: Sequence[_Need]) -> float:
-    """Return how many MB/s each unit of weight gets of a bandwidth to divide.
+    """Return how many MB/s of bandwidth each unit of weight receives.
 
-    Groups share the bandwidth in proportion to their weights, within their own
-    lower and upper bounds.
+    Control groups share a bandwidth in proportion to their weights. Each group
+    also has a lower and an upper bound.
 
     :param bandwidth: bandwidth to divide, in MB/s.
     :param needs: bounds and weight of each group.

@@ -34,9 +34,10 @@ def load_shipped_curve(name: str) -> LatencyCurve:
 
 
 def load_curve_for_dialect(dialect: str) -> LatencyCurve:
-    """Load the shipped memory latency curve that suits a host best.
+    """Load the memory latency curve for hosts with a given variant of resctrl.
 
-    Arm hosts get the curve of Graviton3, x86 hosts the curve of Skylake.
+    Variants of Arm processors get the curve of a Graviton3, and variants of
+    x86 processors that of a Skylake. Both curves are shipped with ghsched.
 
     :param dialect: name of the host's variant of resctrl.
     """

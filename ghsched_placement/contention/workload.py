@@ -282,7 +282,7 @@ def _yield_container_memory_traffic(
 def _list_network_buffer_nodes(machine: Machine, keys: GuestPolicy | None,
                                nodes: Sequence[int], origin: int,
                                is_local: bool) -> tuple[int, ...]:
-    """Return the NUMA nodes with the network buffers of a container's VF.
+    """Return the host NUMA nodes with the network buffers of a container's VF.
 
     :param keys: bandwidth policy of the guest.
     :param nodes: host NUMA nodes of the guest.

@@ -287,10 +287,10 @@ class CloudCache:
 
     def _find_hosts_with_unseen_changes(self, roots: Iterable[str],
                                         now: float) -> list[str]:
-        """Return hosts whose usages changed without a sign of the change.
+        """Return hosts whose usages have changed although nothing else has.
 
-        A sign is, for example, a new generation of a resource provider. Only
-        hosts that have not been checked for a while are checked.
+        The usages in Placement are compared with the cached ones. Only hosts
+        that have not been checked for a while are checked.
 
         :param roots: UUIDs of the compute nodes without a known change.
         :param now: current time of the monotonic clock.

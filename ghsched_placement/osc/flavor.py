@@ -418,21 +418,25 @@ def make_host_refusal(host: capacity.Host, reason: str) -> fitting.Verdict:
 
 
 def check_host_for_flavor(
-        client: clients.Client, host: capacity.Host, wish: fitting.GuestDemand,
-        asked: Sequence[tuple[str, str]],
-        joining: Sequence[tuple[str, str]]) -> fitting.Verdict:
+        client: clients.Client, host: capacity.Host,
+        demand: fitting.GuestDemand,
+        own_group_query: Sequence[tuple[str, str]],
+        shared_group_query: Sequence[tuple[str, str]]) -> fitting.Verdict:
     """Return how many guests of a flavor fit on a host, or why none fits.
 
     A guest fits only if Placement offers the host as an allocation candidate,
     too.
 
-    :param wish: resources that each guest needs.
-    :param asked: Placement query for a guest with its own control group.
-    :param joining: Placement query for a guest that shares a control group.
+    :param demand: resources that each guest needs.
+    :param own_group_query: Placement query for a guest with its own control
+        group.
+    :param shared_group_query: Placement query for a guest that shares a
+        control group.
     """
-    verdict = fitting.check_host_capacity(host, wish)
+    verdict = fitting.check_host_capacity(host, demand)
     if verdict.guests and not client.is_allocation_candidate(
-            host, joining if verdict.needs_shared_group else asked):
+            host, shared_group_query if verdict.needs_shared_group
+            else own_group_query):
         return fitting.Verdict(host.name, lacks=(lack.Lack(
             None, lack.COMBINATION, reason='Placement has no candidate here: '
             'something else that the flavor or the image asks for is missing '

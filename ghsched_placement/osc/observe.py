@@ -341,10 +341,13 @@ def _is_still_moving(record: Mapping[str, Any] | None, host: str) -> bool:
 
 def _map_migrations_to_servers(client: clients.Client, consumers: Set[str],
                                servers: Iterable[str]) -> dict[str, str]:
-    """Return the server of each migration that has allocations on a host.
+    """Return which consumers are migrations of given servers.
 
-    :param consumers: UUIDs of consumers that are not servers.
-    :param servers: UUIDs of servers without allocations on their host.
+    During a migration, the migration's UUID may be the consumer of the
+    resources on the source host.
+
+    :param consumers: UUIDs of consumers in Placement.
+    :param servers: UUIDs of servers whose migrations are looked up.
     :returns: UUID of the server by UUID of the migration.
     """
     return {consumer: uuid for uuid in servers

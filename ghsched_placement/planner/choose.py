@@ -55,15 +55,15 @@ Choose: TypeAlias = Callable[[State, Need, Sequence[Way]], Option | None]
 
 def choose_first_fitting_placement(
         state: State, need: Need, placements: Sequence[Way]) -> Option | None:
-    """Return the preferred placement of a guest on a host, with its score.
+    """Return the first placement of a guest that fits on a host.
 
-    This is the first placement in which the guest fits. The score is that of
-    the scheduler's GhschedFragmentationWeigher. It is higher if the guest
-    fragments the host less.
+    The result also has the placement's score, by which the planner compares
+    hosts: the score of the scheduler's GhschedFragmentationWeigher. The score
+    is higher if the guest fragments the host less.
 
     :param state: free resources of the host.
     :param need: resources that the guest needs.
-    :param placements: placements that Placement allows, the preferred first.
+    :param placements: possible placements, the preferred one first.
     :returns: None if the guest does not fit.
     """
     for way in placements:
@@ -75,12 +75,11 @@ def choose_first_fitting_placement(
 
 def make_gradient_placement_chooser(
         mix: Mapping[str, int], needs: Mapping[str, Need]) -> Choose:
-    """Return a function that scores placements as GhschedGradientWeigher does.
+    """Return a function that chooses placements by GhschedGradientWeigher.
 
-    A placement of a guest has a high score if the free resources that it
-    leaves on the host can still be used by guests of the mix. The function
-    returns the best placement of a guest on a host with its score, or None if
-    the guest does not fit.
+    The function returns the placement of a guest on a host that has the
+    highest score, or None if the guest does not fit. A placement has a high
+    score if guests of the mix can still use the rest of the host.
 
     :param mix: number of guests of each flavor in the mix, by flavor name.
     :param needs: resources that a guest of each flavor needs, by flavor name.

@@ -226,9 +226,9 @@ def _list_notes(
 
 
 def _make_workload_for_search(workload: Workload) -> Workload:
-    """Return a workload with as many guests as fit without bandwidth control.
+    """Return the workload for the search for the best bandwidth extra specs.
 
-    The search for the best extra specs uses this number of guests.
+    It has as many guests as fit on the host without bandwidth control.
     """
     return replace(workload, guests=workload.count_guests('static'))
 

@@ -98,7 +98,9 @@ class _Flavor:
 
     @property
     def guests_per_share(self) -> float:
-        """Number of guests placed so far, in relation to the flavor's share.
+        """Number of guests placed so far, divided by the flavor's share.
+
+        The share is the number of guests of the flavor in the mix.
 
         The next guest to be placed is of the flavor with the lowest value.
         """

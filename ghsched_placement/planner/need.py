@@ -100,10 +100,10 @@ class Need:
 
     def make_ghsched_query_part(
             self, locality: str, sizes: vfs.Sizes) -> request.Request:
-        """Return what ghsched adds to Nova's Placement query for a guest.
+        """Return ghsched's part of the Placement query for a guest.
 
-        These are request groups and traits for the guest's bandwidth policy
-        and VFs.
+        This part requests the bandwidth and the VFs of the guest. Nova
+        requests all other resources.
 
         :param locality: how near the VFs must be to the guest's NUMA nodes.
         :param sizes: how the VFs are divided among PFs.

@@ -85,7 +85,7 @@ def list_pfs_by_alias(state: State, need: Need) -> dict[str, list[vfs.Pf]]:
 
 
 def _get_node_provider_of_pf(host: hosts.Host, place: int) -> str:
-    """Return the UUID of the NUMA node provider that a PF is below.
+    """Return the UUID of the NUMA node provider to which a PF belongs.
 
     For a PF of a node without CPUs this is the nearest node with CPUs.
 

@@ -182,9 +182,9 @@ class _Asked:
 
     def _count_guests_without_extra_specs(
             self, need: needs.Need) -> int | None:
-        """Return how many guests fit if they have no bandwidth extra specs.
+        """Return how many guests fit without their bandwidth extra specs.
 
-        :returns: None if the flavor has no such extra specs.
+        :returns: None if the flavor has no bandwidth extra specs.
         """
         if not any(key.startswith(_SEARCHED)
                    for key in need.flavor.extra_specs):

@@ -220,9 +220,10 @@ class State:
             stock.capacity if stock else 0, self.get_free_amount(slot)))
 
     def _count_free_devices_by_node(self) -> dict[int, dict[str, int]]:
-        """Return the number of free PCI devices of each host NUMA node.
+        """Return how many PCI devices of each kind are free on each NUMA node.
 
-        :returns: number by node, and by provider and resource class.
+        :returns: a mapping for each host NUMA node: the number of free devices
+            by ``INDEX/CLASS``, the provider's index and the resource class.
         """
         found: dict[int, dict[str, int]] = {}
         for place, node in self.host.node_by_device_provider.items():
