@@ -214,7 +214,7 @@ def _set_scheduling_classes(
     from ghsched_nova.threads import privileged
 
     return threads.reconcile_threads(
-        guests, run_path, privileged.set_thread_class_as_root
+        guests, run_path, privileged.apply_thread_change_as_root
     )
 
 

@@ -179,12 +179,13 @@ def _print_largest_bandwidth_users(arguments: argparse.Namespace) -> int:
               file=sys.stderr)
         return exits.COULD_NOT
     now = time.time()
-    uses = top_history.list_uses_since(history, arguments.since, now,
-                                       arguments.guest)
+    uses = top_history.list_bandwidth_uses_since(
+        history, arguments.since, now, arguments.guest)
     if arguments.reverse:
         uses.reverse()
-    print(top_history.render_uses_as_json(uses, history, now, arguments.since)
-          if arguments.json else top_history.render_uses(uses, history))
+    print(top_history.render_bandwidth_uses_as_json(
+        uses, history, now, arguments.since) if arguments.json
+        else top_history.render_bandwidth_uses(uses, history))
     return exits.DONE
 
 
@@ -197,7 +198,7 @@ def _read_first_counters(display: top_screen.Top, source: top_source.Source,
     :param delay: seconds between two updates.
     """
     if display.loaded:
-        display.read_new_figures()
+        display.update_measurements()
         time.sleep(top_source.LOAD_PERIOD)
     elif source.reader.get_monitored_host().monitor.unit == 'counter_bytes':
         source.reader.measure_group_bandwidth()
@@ -224,9 +225,9 @@ def _print_frames(
     :param count: number of updates; None for no end.
     """
     for last in _yield_last_update_flags(count):
-        display.read_new_figures()
+        display.update_measurements()
         print(
-            display.render_figures(),
+            display.render_last_measurement(),
             end='\n' if last or display.as_json else '\n\n',
             flush=True,
         )
@@ -251,7 +252,7 @@ def _show_frames(
         for last in _yield_last_update_flags(count):
             problem = ''
             try:
-                display.read_new_figures()
+                display.update_measurements()
             except topology.MonitorUnavailable as error:
                 problem = str(error)  # it may be mounted again
             if not _show_frame_until_due(
@@ -259,7 +260,7 @@ def _show_frames(
             ):
                 return
     # The other screen is gone, and the last frame with it.
-    print(problem or display.render_figures())
+    print(problem or display.render_last_measurement())
 
 
 def _show_frame_until_due(
@@ -283,7 +284,7 @@ def _show_frame_until_due(
     colour = 'NO_COLOR' not in os.environ
     while True:
         columns, lines = shutil.get_terminal_size()
-        write(display.render_terminal(columns, lines, colour, problem))
+        write(display.render_terminal_output(columns, lines, colour, problem))
         ready, _write, _error = select.select(
             [sys.stdin, wakeup_fd], [], [], max(0.0, end - time.monotonic()))
         if not ready:

@@ -124,7 +124,7 @@ class Investigator:
             server, guests, nodes, reader, _make_load_measure(section, mine),
             self.capper, self.clocks)
         found = blame_session.Session(
-            server, [blame_periods.make_sample(period, server, nodes)
+            server, [blame_periods.make_server_sample(period, server, nodes)
                      for period in self.get_periods()
                      if any(uuid == server for uuid, _node
                             in period.guests)], probe).run(prove)

@@ -99,9 +99,9 @@ class HostProbe:
         load = self.measure_load(bandwidth)
         now = self.clocks.monotonic()
         seconds, self._measured_at = now - self._measured_at, now
-        sample = blame_periods.make_sample(
-            blame_periods.make_period(bandwidth, load, seconds,
-                                      self.clocks.wall()),
+        sample = blame_periods.make_server_sample(
+            blame_periods.make_period_record(
+                bandwidth, load, seconds, self.clocks.wall()),
             self.server, self.nodes)
         if self.server not in sample.rates or seconds <= 0:
             return None

@@ -64,7 +64,7 @@ class BlameRecord:
                 self._last = now
                 if snapshot is None or last is None:
                     return
-                period = blame_periods.make_period(
+                period = blame_periods.make_period_record(
                     load_rates.extract_known_bandwidth(snapshot), measured,
                     now - last, now)
                 if not period.guests:
@@ -72,7 +72,8 @@ class BlameRecord:
                 self.periods = (*self.periods, period)[
                     -blame_periods.PERIODS_KEPT:]
                 atomic_file.write_file(
-                    self._path, blame_periods.to_json(self.periods))
+                    self._path,
+                    blame_periods.format_periods_as_json(self.periods))
         except Exception as error:
             LOG.warning('ghsched: cannot save the bandwidth samples of '
                         'guests; retrying in the next periodic task: %r',
@@ -88,6 +89,6 @@ def read_periods(path: Path) -> tuple[blame_periods.Period, ...]:
     """
     try:
         with open(path, encoding='utf-8') as stream:
-            return blame_periods.from_json(stream.read(LONGEST_FILE))
+            return blame_periods.parse_periods(stream.read(LONGEST_FILE))
     except (OSError, UnicodeDecodeError):
         return ()

@@ -228,7 +228,7 @@ class LiveChange:
             hand.
         """
         self._undo, self._host_may_differ = [], False
-        plan = self._check_change(new_values, dry_run)
+        plan = self._check_and_plan_change(new_values, dry_run)
         if dry_run or not plan.needed:
             return plan
         try:
@@ -240,10 +240,10 @@ class LiveChange:
             self._roll_back(error)
         return plan
 
-    def _check_change(
+    def _check_and_plan_change(
         self, new_values: changes.RequestedChanges, dry_run: bool
     ) -> Plan:
-        """Check a change of a bandwidth policy; return how to carry it out.
+        """Check a change of a bandwidth policy; return the plan of the change.
 
         Nothing is changed.
 

@@ -83,26 +83,26 @@ def unpack_move(packed: Packed) -> Request:
 def _cell(one: Mapping[str, Any]) -> GuestCell:
     size = one['page_size']
     return GuestCell(
-        _check_number_in_range(one['host_node'], MAX_NODES),
+        _require_number_in_range(one['host_node'], MAX_NODES),
         _cpus(one['vcpus']),
         {
-            _check_number_in_range(
+            _require_number_in_range(
                 vcpu, cpulist.MAX_CPUS
-            ): _check_number_in_range(cpu, cpulist.MAX_CPUS)
+            ): _require_number_in_range(cpu, cpulist.MAX_CPUS)
             for vcpu, cpu in one['pins']
         },
         _cpus(one['reserved']),
-        _check_number_in_range(one['memory'], MAX_MEMORY),
-        None if size is None else _check_number_in_range(size, MAX_MEMORY),
+        _require_number_in_range(one['memory'], MAX_MEMORY),
+        None if size is None else _require_number_in_range(size, MAX_MEMORY),
     )
 
 
 def _cpus(numbers: Iterable[object]) -> frozenset[int]:
-    return frozenset(_check_number_in_range(number, cpulist.MAX_CPUS)
+    return frozenset(_require_number_in_range(number, cpulist.MAX_CPUS)
                      for number in numbers)
 
 
-def _check_number_in_range(value: object, limit: int) -> int:
+def _require_number_in_range(value: object, limit: int) -> int:
     """Return a value if it is an integer from 0 to below a limit.
 
     :raises TypeError: if it is no such integer.

@@ -289,14 +289,14 @@ class NodeMove:
                 'not placed it on NUMA nodes of its host')
         move = node_move.plan_node_move(place.cells, place.host, new_nodes,
                                         place.devices)
-        held, wanted = self._compute_amounts(
+        held, wanted = self._compute_amounts_before_and_after(
             place, [cell.host_node for cell in move.after]
         )
         return Plan(guest, move_messages.Request(
             move, {node: cell.shared for node, cell in place.host.items()}),
             held, wanted)
 
-    def _compute_amounts(
+    def _compute_amounts_before_and_after(
         self, place: Place, new_nodes: Sequence[int]
     ) -> tuple[changes.Amounts, changes.Amounts]:
         """Return a guest's allocated amounts before and after a move.

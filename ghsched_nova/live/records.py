@@ -91,7 +91,7 @@ class NovaRecords:
                 f'the server is {instance.vm_state}; only one that is '
                 f'{", ".join(sorted(_STATES))} can be changed')
         self._check_task(instance)
-        self._check_compute_service(instance)
+        self._check_compute_service_is_up(instance)
         node = objects.ComputeNode.get_by_host_and_nodename(
             self._context, instance.host, instance.node)
         return change.Guest(
@@ -238,7 +238,7 @@ class NovaRecords:
                 'another operation is in progress on the server (its task '
                 f'state is {instance.task_state}); try again when it is done')
 
-    def _check_compute_service(self, instance: Any) -> None:
+    def _check_compute_service_is_up(self, instance: Any) -> None:
         """Refuse a server whose nova-compute service is down.
 
         A call to that host would wait for its timeout. A tenant may read the

@@ -105,10 +105,10 @@ def move_server(context: Any, server: str, new_nodes: Mapping[int, int],
 
 
 def blame_server(context: Any, server: str, prove: bool) -> dict[str, Any]:
-    """Ask a server's host which guests slow down the server.
+    """Ask a server's host which other guests slow down the server.
 
-    Guests slow down a server if they use memory bandwidth or L3 cache that the
-    server needs.
+    A guest slows down a server if it uses memory bandwidth or L3 cache that
+    the server needs.
 
     :param context: context of the guest's cell.
     :param server: UUID of the server.

@@ -22,8 +22,8 @@ ROOT = Path('/sys/fs/cgroup')
 MEMS = 'cpuset.mems'
 
 
-def find_cpusets(pid: int, proc: Path = Path('/proc'),
-                 root: Path = ROOT) -> list[Path]:
+def find_cpuset_groups(pid: int, proc: Path = Path('/proc'),
+                       root: Path = ROOT) -> list[Path]:
     """Return the control groups that restrict a process's memory to nodes.
 
     These are the cpuset groups of the process and of its threads. Groups that
@@ -58,7 +58,7 @@ def _directory(task: Path, root: Path) -> Path | None:
 
 
 def read_cpuset_mems(path: Path) -> frozenset[int] | None:
-    """Read on which NUMA nodes a control group may allocate memory.
+    """Read the NUMA nodes on which a control group may allocate memory.
 
     :param path: directory of the group.
     :returns: None if the nodes are unknown.

@@ -46,7 +46,7 @@ class Memory:
         process = qemu.find_qemu_process(self._run_path, domain_name)
         if process is None:
             return 'the process of the domain is not known'
-        if not cpusets.find_cpusets(process):
+        if not cpusets.find_cpuset_groups(process):
             return ('QEMU is in no cpuset control group of its own, so its '
                     'memory cannot be bound to other NUMA nodes; see '
                     'cgroup_controllers in qemu.conf of libvirt')
@@ -59,7 +59,7 @@ class Memory:
         :returns: None if the nodes are unknown.
         """
         process = qemu.find_qemu_process(self._run_path, domain_name)
-        found = cpusets.find_cpusets(process) if process else []
+        found = cpusets.find_cpuset_groups(process) if process else []
         return cpusets.read_cpuset_mems(found[0]) if found else None
 
     def move_guest_memory(
@@ -75,13 +75,13 @@ class Memory:
         :raises NotBound: if pages cannot be moved.
         """
         process = qemu.find_qemu_process(self._run_path, domain_name)
-        if process is None or not cpusets.find_cpusets(process):
+        if process is None or not cpusets.find_cpuset_groups(process):
             raise numa_maps.NotBound(self.get_refusal_reason(domain_name))
         guest = (domain_name, process)
         steps = numa_maps.plan_cpuset_mems(new_nodes, old_nodes)
         new = steps[-1]
         if not any(cpusets.read_cpuset_mems(path) == new
-                   for path in cpusets.find_cpusets(process)):
+                   for path in cpusets.find_cpuset_groups(process)):
             for step in steps[:-1]:
                 _raise_problem(
                     privileged.restrict_memory_to_nodes(guest, step))

@@ -77,7 +77,7 @@ _Piece = Annotated[tuple[_Address, _Address, _PageSize], _check_address_range]
 
 
 def read_bound_areas(guest: Guest) -> list[numa_maps.Area]:
-    """Read which memory areas of a guest are bound to one NUMA node each.
+    """Read the memory areas of a guest that are bound to one NUMA node each.
 
     The privileged helper reads them as root.
 
@@ -116,7 +116,7 @@ def move_guest_pages(
 @privsep.entrypoint(privsep.memory, timeout=60.0)
 def _areas(guest: Guest) -> list[_Area]:
     _name, process = guest
-    return read_areas(process)
+    return read_bound_areas_of_process(process)
 
 
 @privsep.entrypoint(privsep.memory, timeout=600.0)
@@ -131,8 +131,9 @@ def _move(guest: Guest, piece: _Piece, node: _Node) -> int:
     return move_process_pages(process, *piece, node)
 
 
-def read_areas(pid: int, proc: Path = Path('/proc')) -> list[_Area]:
-    """Read which memory areas of a process are bound to one NUMA node each.
+def read_bound_areas_of_process(
+        pid: int, proc: Path = Path('/proc')) -> list[_Area]:
+    """Read the memory areas of a process that are bound to one NUMA node each.
 
     This is a function of the privileged helper, so the areas are returned as
     plain tuples. The list is empty if the process has ended.
@@ -157,7 +158,7 @@ def write_cpuset_mems(
     :returns: error message; empty on success.
     """
     text = cpulist.render_cpu_list(nodes)
-    for path in cpusets.find_cpusets(pid, root=root):
+    for path in cpusets.find_cpuset_groups(pid, root=root):
         try:
             if cpusets.read_cpuset_mems(path) != frozenset(nodes):
                 kernel_files.write_kernel_file(

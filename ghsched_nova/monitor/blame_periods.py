@@ -38,7 +38,9 @@ GUESTS_KEPT = 1024
 
 @dataclass(frozen=True)
 class Period:
-    """Bandwidth of a host in one period; bytes per second.
+    """Bandwidth and load of a host between two reports of nova-compute.
+
+    Bandwidths are in bytes per second.
 
     :param time: seconds since 1970 at its end.
     :param seconds: length.
@@ -56,26 +58,30 @@ class Period:
     busy: Mapping[str, float] = field(default_factory=dict)
 
 
-def make_period(bandwidth: load_rates.Bandwidth, measured: loads.Load | None,
-                seconds: float, time: float) -> Period:
-    """Return a host's bandwidth and load in the time between two reports.
+def make_period_record(
+        bandwidth: load_rates.Bandwidth, measured: loads.Load | None,
+        seconds: float, time: float) -> Period:
+    """Return the record of a host's bandwidth and load in one period.
 
-    A record of such periods shows later which guests slow down a server.
+    A period is the time between two reports of nova-compute. The records of
+    the last periods show which guests slow down a server.
 
     :param measured: load in the same period; None if unknown.
     :param seconds: length of the period.
     :param time: end of the period, in seconds since 1970.
     """
     return Period(time, seconds, bandwidth.used, bandwidth.capacity,
-                  bandwidth.guests, compute_busy_times(
+                  bandwidth.guests, compute_mean_vcpu_loads(
                       measured.guests if measured else ()))
 
 
-def compute_busy_times(nodes: Iterable[loads.GuestNode]) -> dict[str, float]:
-    """Return how busy the vCPUs of each guest were, by UUID.
+def compute_mean_vcpu_loads(
+        nodes: Iterable[loads.GuestNode]) -> dict[str, float]:
+    """Return the mean load of each guest's vCPUs, from 0 to 1, by guest UUID.
 
-    The result is the mean of the guest's vCPUs, from 0 to 1. A guest is left
-    out if the load of one of its vCPUs is unknown.
+    A guest is left out if the load of one of its vCPUs is unknown.
+
+    :param nodes: loads of the guests' NUMA nodes.
     """
     sums: dict[str, tuple[float, int]] = {}
     unknown = set()
@@ -90,10 +96,11 @@ def compute_busy_times(nodes: Iterable[loads.GuestNode]) -> dict[str, float]:
             if uuid not in unknown}
 
 
-def make_sample(period: Period, server: str,
-                nodes: Collection[int]) -> blame.Sample:
-    """Return the bandwidth and load on the host NUMA nodes of a server.
+def make_server_sample(period: Period, server: str,
+                       nodes: Collection[int]) -> blame.Sample:
+    """Return one period's bandwidth and load on a server's host NUMA nodes.
 
+    The search for guests that slow down the server compares such samples.
     Bandwidth that was not used by a guest is counted as that of the host.
 
     :param period: measurements of all guests and nodes of the host.
@@ -115,8 +122,8 @@ def make_sample(period: Period, server: str,
 # -- JSON ---------------------------------------------------------------------
 
 
-def to_json(periods: Sequence[Period]) -> str:
-    """Return a host's measurements of the last periods as JSON.
+def format_periods_as_json(periods: Sequence[Period]) -> str:
+    """Return a host's bandwidth and load in the last periods as JSON.
 
     A period is the time between two reports of nova-compute.
     """
@@ -134,8 +141,8 @@ def _pack(amounts: Mapping[int, float]) -> list[list[int]]:
     return [[node, round(amount)] for node, amount in amounts.items()]
 
 
-def from_json(text: str) -> tuple[Period, ...]:
-    """Parse a host's measurements of the last periods from JSON.
+def parse_periods(text: str) -> tuple[Period, ...]:
+    """Parse a host's bandwidth and load in the last periods from JSON.
 
     A period is the time between two reports of nova-compute. The result is
     empty if the text is malformed.

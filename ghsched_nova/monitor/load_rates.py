@@ -186,8 +186,8 @@ def compute_load(before: Sample, now: Sample, measured_at: float,
 def extract_known_bandwidth(snapshot: view.Snapshot | None) -> Bandwidth:
     """Return the bandwidth of a resctrl measurement that is fully known.
 
-    Bandwidth that was measured for several host NUMA nodes together is left
-    out, and so is a sum of which a part is unknown.
+    A bandwidth is left out if it was measured for several host NUMA nodes
+    together, or if it is a sum of which a part is unknown.
     """
     if snapshot is None:
         return Bandwidth()
@@ -251,7 +251,7 @@ def _demand(old: Guest | None, vcpu: int, thread: Thread,
 def _compute_mean_wait_ratio(
     demands: Iterable[_Demand], period: float
 ) -> float | None:
-    """Return for which part of the time vCPUs waited for a CPU, on average.
+    """Return the mean fraction of the time that vCPUs waited for a CPU.
 
     The mean is weighted by the CPU demand of each vCPU. An unweighted mean
     would hide two vCPUs that compete for a CPU among many idle ones. The ratio
@@ -354,13 +354,13 @@ def _busy(cpus: Iterable[int], before: Sample, now: Sample) -> float | None:
 def _find_largest_stall_ratio(
     guests_on_node: Iterable[_Between], before: Sample, now: Sample
 ) -> float | None:
-    """Return for which part of the time a guest waited for memory, at most.
+    """Return the largest fraction of the time that a guest waited for memory.
 
-    Only guests on one host NUMA node count. Without figures of guests, the
-    figure of the host is used if it is 0 or the host has one node, because the
-    kernel does not count stalls by node.
+    If the wait of no guest is known, that of the whole host is used if it is 0
+    or the host has one NUMA node. The kernel does not count it by node.
 
-    :returns: None if no figure is known.
+    :param guests_on_node: guests on one host NUMA node.
+    :returns: None if the fraction is unknown.
     """
     known = [one.stalled for one in guests_on_node if one.stalled is not None]
     if known:

@@ -131,13 +131,13 @@ class LoadReader:
                            in self._processes.items() if key in keys}
         return load_rates.Sample(
             self._clock(), dict(self._nodes()),
-            load_files.parse_cpu_times(_read_file(f'{proc}/stat')),
+            load_files.parse_cpu_times(_read_kernel_file(f'{proc}/stat')),
             {name: device for name, device in load_files.parse_diskstats(
-                _read_file(f'{proc}/diskstats')).items()
+                _read_kernel_file(f'{proc}/diskstats')).items()
              if name in self._host.disk_node},
             self._host.disk_node,
             load_files.parse_stall_time(
-                _read_file(f'{proc}/pressure/memory')), found)
+                _read_kernel_file(f'{proc}/pressure/memory')), found)
 
     # -- the host -------------------------------------------------------------
 
@@ -155,8 +155,8 @@ class LoadReader:
             path = sysfs_files.get_node_path(self._paths.sysfs, node)
             yield node, load_rates.Node(
                 cpus, load_files.parse_node_meminfo(
-                    _read_file(f'{path}/meminfo')),
-                load_files.parse_vmstat(_read_file(f'{path}/vmstat')))
+                    _read_kernel_file(f'{path}/meminfo')),
+                load_files.parse_vmstat(_read_kernel_file(f'{path}/vmstat')))
 
     # -- guests ---------------------------------------------------------------
 
@@ -171,20 +171,20 @@ class LoadReader:
                  if cell.host_node is not None for vcpu in cell.vcpus}
         for vcpu, tid in process.threads.items():
             times = load_files.parse_run_times(
-                _read_file(f'{top}/{tid}/schedstat'))
+                _read_kernel_file(f'{top}/{tid}/schedstat'))
             if times is not None:
                 threads[vcpu] = load_rates.Thread(
                     times, None if vcpu in bound
                     else load_files.parse_last_cpu(
-                        _read_file(f'{top}/{tid}/stat')))
+                        _read_kernel_file(f'{top}/{tid}/stat')))
         if len(threads) < len(process.threads):
             self._processes.pop((known.uuid, known.id), None)
         return load_rates.Guest(
             known.uuid, known.id, known.cells, threads,
             self._read_guest_memory(process, now), load_files.parse_stall_time(
-                _read_file(f'{process.group}/memory.pressure')),
+                _read_kernel_file(f'{process.group}/memory.pressure')),
             load_files.parse_stall_time(
-                _read_file(f'{process.group}/io.pressure')))
+                _read_kernel_file(f'{process.group}/io.pressure')))
 
     def _find_qemu_process(self, guest: RunningGuest) -> _Process | None:
         """Find the QEMU process of a guest with its vCPU threads.
@@ -205,7 +205,7 @@ class LoadReader:
         threads = {role.number: thread.tid for role, thread in found.items()
                    if role.kind == 'vcpu'}
         group = load_files.parse_guest_control_group(
-            _read_file(f'{self._paths.proc}/{number}/cgroup'))
+            _read_kernel_file(f'{self._paths.proc}/{number}/cgroup'))
         process = _Process(
             number, threads,
             f'{self._paths.control_groups}{group}' if group else '')
@@ -214,7 +214,7 @@ class LoadReader:
 
     def _read_guest_memory(
             self, process: _Process, now: float) -> Mapping[int, int] | None:
-        """Read how many bytes of a guest's memory are on each host NUMA node.
+        """Read the bytes of a guest's memory on each host NUMA node.
 
         ``numa_maps`` is preferred, because the statistics of control groups
         lack huge pages.
@@ -224,10 +224,11 @@ class LoadReader:
         if now - process.looked >= MEMORY_FRESH and self._memory_reads:
             self._memory_reads -= 1
             process.looked = now
-            maps = _read_file(f'{self._paths.proc}/{process.number}/numa_maps')
+            maps = _read_kernel_file(
+                f'{self._paths.proc}/{process.number}/numa_maps')
             process.memory = load_files.parse_numa_maps(maps) or (
                 load_files.parse_memory_numa_stat(
-                    _read_file(f'{process.group}/memory.numa_stat')))
+                    _read_kernel_file(f'{process.group}/memory.numa_stat')))
         return process.memory
 
 
@@ -248,7 +249,7 @@ def _list_disk_nodes(sysfs: Path) -> Iterator[tuple[str, int]]:
             path = path.parent
 
 
-def _read_file(path: str) -> str:
+def _read_kernel_file(path: str) -> str:
     """Return the content of a kernel file.
 
     The text is empty if the file cannot be read.

@@ -244,7 +244,7 @@ class Collector(registry.Collector):
 
 def _resctrl_metrics(found: reader.Round,
                      guests: Sequence[view.Guest]) -> Iterator[core.Metric]:
-    find = view.index_guests(guests)
+    find = view.index_guests_by_group(guests)
     owned = [(group, find.find_guest_of_group(group) if group.name else None)
              for group in found.groups]
     yield make_metric('ghsched_host_info', [
@@ -436,9 +436,9 @@ def _single(name: str, value: float) -> core.Metric:
 
 def make_metric(name: str, samples: Iterable[tuple[Sequence[str], float]]
                 ) -> core.Metric:
-    """Return a Prometheus metric with samples.
+    """Return one of ghsched's predefined Prometheus metrics, with samples.
 
-    :param name: name of a known metric, which has help and labels.
+    :param name: name of the metric, which has predefined help and labels.
     :param samples: label values and value of each sample.
     """
     return make_described_metric(_BY_NAME[name], samples)
@@ -447,7 +447,7 @@ def make_metric(name: str, samples: Iterable[tuple[Sequence[str], float]]
 def make_described_metric(
     description: Described, samples: Iterable[tuple[Sequence[str], float]]
 ) -> core.Metric:
-    """Return a Prometheus metric with samples.
+    """Return a Prometheus metric with a given description and samples.
 
     :param description: name, help and labels of the metric.
     :param samples: label values and value of each sample.

@@ -52,7 +52,11 @@ _DECIMAL = re.compile(rb'[0-9]{1,20}(\.[0-9]{1,20})?')
 
 
 class State(enum.IntEnum):
-    """State of a figure; the worst state of several is the highest."""
+    """State of a bandwidth measurement, ordered from the best to the worst.
+
+    OK means that the bandwidth is known. Any other state is the reason why it
+    is unknown or incomplete.
+    """
 
     OK = 0
     #: Only one reading of the counter since its start or reset: no rate yet.
@@ -65,7 +69,8 @@ class State(enum.IntEnum):
 
     @property
     def label(self) -> str:
-        """Name of this state of a figure, as shown in output and metrics."""
+        """Name of this state of a measurement, as shown in output and metrics.
+        """
         return self.name.lower()
 
 
@@ -87,7 +92,7 @@ class Reading(NamedTuple):
 
 
 class Figure(NamedTuple):
-    """Bandwidth with its state.
+    """Measured bandwidth, and whether the measurement is complete.
 
     :param state: OK if the rate is complete.
     :param rate: bytes per second; a sum of the known parts, None if no part is
@@ -170,10 +175,12 @@ _FIRST = Figure(State.FIRST, None)
 
 
 def sum_bandwidths(figures: Iterable[Figure]) -> Figure:
-    """Add up bandwidths, each with its state.
+    """Return the sum of measured bandwidths.
 
-    The sum has the worst of the states and leaves out unknown bandwidths. The
-    result is NOTHING if there are no bandwidths.
+    Unknown bandwidths are left out of the sum. The state of the sum is the
+    worst state of the summands, so it shows whether one is unknown.
+
+    :returns: NOTHING if there are no summands.
     """
     known = list(figures)
     if len(known) == 1:     # as a rule
@@ -190,8 +197,8 @@ def sum_bandwidths(figures: Iterable[Figure]) -> Figure:
 def subtract_bandwidths(whole: Figure, parts: Iterable[Figure]) -> Figure:
     """Return a total bandwidth minus some parts of it; at least 0.
 
-    The parts are read a moment later than the total, so their sum may be
-    larger.
+    The sum of the parts may be larger than the total, because the parts are
+    measured a moment later.
     """
     if whole.rate is None:
         return whole

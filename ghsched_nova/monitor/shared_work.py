@@ -25,7 +25,7 @@ _Result = TypeVar('_Result')
 
 
 class NoAnswer(Exception):  # noqa: N818
-    """The work has not finished within the time-out; it keeps running."""
+    """A function has not finished within the time-out; it keeps running."""
 
 
 class SharedWork(Generic[_Result]):
@@ -47,10 +47,10 @@ class SharedWork(Generic[_Result]):
         self._begun = 0.0
 
     def get_result(self) -> _Result:
-        """Return the result of the function, run once for concurrent callers.
+        """Run the function and return its result.
 
-        A caller waits for the run in progress. If there is none, a run is
-        started.
+        If the function is running already for another caller, wait for that
+        run and return its result.
 
         :raises NoAnswer: if the run does not finish in time.
         :raises Exception: any exception of the function.

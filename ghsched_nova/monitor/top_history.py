@@ -44,11 +44,12 @@ def parse_minutes(text: str) -> int:
     return minutes
 
 
-def list_uses_since(history: usage_history.History, minutes: int, now: float,
-                    name_filter: str = '') -> list[usage_history.Use]:
-    """Return how much bandwidth each guest used in the last minutes.
+def list_bandwidth_uses_since(
+        history: usage_history.History, minutes: int, now: float,
+        name_filter: str = '') -> list[usage_history.Use]:
+    """Return the bandwidth that each guest used in the last minutes.
 
-    The guest that used most comes first.
+    The guest that used the most comes first.
 
     :param minutes: number of minutes, with the current one.
     :param now: seconds since 1970.
@@ -60,9 +61,9 @@ def list_uses_since(history: usage_history.History, minutes: int, now: float,
             or name_filter in use.key.server]
 
 
-def render_uses(uses: Sequence[usage_history.Use],
-                history: usage_history.History) -> str:
-    """Return a text table of how much bandwidth guests have used."""
+def render_bandwidth_uses(uses: Sequence[usage_history.Use],
+                          history: usage_history.History) -> str:
+    """Return a text table of the bandwidth that guests have used."""
     rows = []
     for use in uses:
         capacity = history.capacity.get(use.key.node)
@@ -75,10 +76,10 @@ def render_uses(uses: Sequence[usage_history.Use],
     return '\n'.join(top_output.align_table_columns(_TITLES, rows, 2))
 
 
-def render_uses_as_json(uses: Iterable[usage_history.Use],
-                        history: usage_history.History, now: float,
-                        minutes: int) -> str:
-    """Return how much bandwidth guests have used, as one line of JSON.
+def render_bandwidth_uses_as_json(
+        uses: Iterable[usage_history.Use], history: usage_history.History,
+        now: float, minutes: int) -> str:
+    """Return the bandwidth that guests have used, as one line of JSON.
 
     :param now: seconds since 1970.
     :param minutes: number of minutes in which the bandwidth was used.

@@ -103,7 +103,8 @@ def make_host_document(
             'guests': _json_figure(node.guests),
             'others': _json_figure(node.others),
             'capacity': node.capacity, 'guaranteed': node.guaranteed,
-            'short_chance': snapshot.get_burst_shortage(node.nodes),
+            'short_chance': snapshot.get_burst_shortage_probability(
+                node.nodes),
         } for node in snapshot.nodes],
         'guests': [_json_guest(guest, snapshot) for guest in snapshot.guests],
         'others': [{
@@ -149,7 +150,7 @@ def _json_guest(usage: view.GuestUsage,
                 'bytes_per_second': row.effective.rate},
             'used': _json_figure(row.used),
             'cached_bytes': row.cached,
-            **_json_short_time(snapshot.get_short_time(
+            **_json_short_time(snapshot.get_time_below_guarantee(
                 guest.uuid, row.nodes))} for row in usage.nodes]}
 
 
@@ -291,7 +292,7 @@ class Page:
         if self.shorted:
             columns.insert(_CACHED, _SHORT_TIME_TITLE)
             for row, entry in zip(cells, shown, strict=True):
-                row.insert(_CACHED, _format_short_time(entry.short))
+                row.insert(_CACHED, _format_time_below_guarantee(entry.short))
         titles, *rows = align_table_columns(columns, cells, 2, _LEAST)
         lines = [*map(Line, (*self.head, titles))][first:end]
         return lines + [
@@ -331,7 +332,8 @@ def make_top_page(
         entry._replace(
             load=top_load.format_guest_load_cells(
                 measured, usage.guest.uuid, entry.nodes),
-            short=snapshot.get_short_time(usage.guest.uuid, entry.nodes))
+            short=snapshot.get_time_below_guarantee(
+                usage.guest.uuid, entry.nodes))
         for usage in sort_guests(guests, order, reverse)
         for entry in _make_guest_rows(usage)]
     entries += _make_group_rows(snapshot, name_filter)
@@ -347,7 +349,7 @@ def _matches(usage: view.GuestUsage, match: str) -> bool:
 
 
 def _is_limited_below_policy(row: view.GuestNode | None) -> bool:
-    """Whether a guest's enforced limit is lower than its policy says.
+    """Whether a guest's enforced bandwidth limit is lower than its policy's.
 
     A difference of two percent is ignored, because openEuler's 6.6 kernel may
     show that much less than was written.
@@ -370,7 +372,7 @@ def _format_node_lines(snapshot: view.Snapshot) -> list[str]:
         rows.append(_total_row(snapshot))
     if snapshot.short:
         titles.append(_SHORT_TITLE)
-        chances = [snapshot.get_burst_shortage(node.nodes)
+        chances = [snapshot.get_burst_shortage_probability(node.nodes)
                    for node in snapshot.nodes]
         for row, chance in itertools.zip_longest(rows, chances):
             row.append('-' if chance is None else f'{100 * chance:.2g}')
@@ -483,10 +485,11 @@ def _format_bandwidth(figure: rates.Figure) -> str:
     return f'{figure.rate / _MB:.1f}{more}'
 
 
-def _format_short_time(found: service_level.ShortTime | None) -> str:
-    """Return how much of the month a guest got too little bandwidth.
+def _format_time_below_guarantee(found: service_level.ShortTime | None) -> str:
+    """Format the percent of time in which a guest got less than its guarantee.
 
-    The result is text, in percent of the time.
+    The time is the measured part of this month. The guarantee is the bandwidth
+    that the guest's flavor promises.
     """
     percent = None if found is None else found.percent
     return '-' if percent is None else f'{percent:.2f}'

@@ -52,7 +52,7 @@ HELPS = (
 
 
 class Top:
-    """State of ghsched-top: figures, order, filter and scroll position.
+    """State of ghsched-top: measurements, sort order, filter and scrolling.
 
     :param source: source of the figures.
     :param order: a key of top_output.ORDERS.
@@ -77,8 +77,8 @@ class Top:
         self._load: load.Load | None = None
         self._when = 0.0
 
-    def read_new_figures(self) -> None:
-        """Measure bandwidth and load again, to show new figures.
+    def update_measurements(self) -> None:
+        """Measure the host's bandwidth and load again, and keep the results.
 
         :raises MonitorUnavailable: if the host reports no bandwidth.
         """
@@ -89,7 +89,7 @@ class Top:
                 self._snapshot)
         self._when = time.time()
 
-    def render_figures(self) -> str:
+    def render_last_measurement(self) -> str:
         """Return the last measured bandwidth and load as text or JSON.
 
         The result does not end with a newline.
@@ -103,7 +103,7 @@ class Top:
         return '\n'.join(
             line.text for line in self._page().render_page_lines())
 
-    def render_terminal(
+    def render_terminal_output(
         self, columns: int, lines: int, colour: bool = False, problem: str = ''
     ) -> str:
         """Return the output that shows the last measurement in a terminal.
@@ -167,9 +167,10 @@ class Top:
         self.shift = max(0, self.shift + side)
 
     def _edit_guest_filter(self, key: str) -> None:
-        """Apply a pressed key to the text by which guests are filtered.
+        """Apply a pressed key to the guest filter that the user is typing.
 
-        The user is typing this text.
+        Enter sets the filter, and Escape leaves it unchanged. Only guests
+        whose names contain the filter are shown.
         """
         typed = self._asking or ''
         if key in ('\r', '\n'):
@@ -198,7 +199,7 @@ def parse_terminal_keys(text: str) -> list[str]:
 
 def render_screen(lines: Sequence[top_output.Line],
                   colour: bool = False) -> str:
-    """Return the text and terminal codes that replace the shown lines.
+    """Return the terminal output that shows lines in place of the old ones.
 
     :param lines: the new lines.
     :param colour: whether to use colours.

@@ -70,9 +70,9 @@ class Source:
                 node: record.chance for node, record in
                 burst_record.from_file(self.bursts).items()
                 if record.chance is not None and record.promised},
-            short_times=self._read_short_times())
+            short_times=self._read_times_below_guarantee())
 
-    def _read_short_times(self) -> view.ShortTimes | None:
+    def _read_times_below_guarantee(self) -> view.ShortTimes | None:
         """Read how long servers got less than their guarantees this month.
 
         Returns None if the file of service levels does not exist.

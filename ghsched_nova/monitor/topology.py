@@ -106,7 +106,7 @@ class Host:
 def read_monitored_host(
         resctrl_path: Path, sysfs: Path,
         node_bandwidth: Mapping[int, int] | None = None) -> Host:
-    """Read how this host measures bandwidth, and its NUMA nodes and caches.
+    """Read this host's bandwidth monitors, NUMA nodes and caches.
 
     :param node_bandwidth: MB/s (10^6 bytes per second) that host NUMA nodes
         can deliver, from the administrator. It overrides the firmware's table.
@@ -226,7 +226,7 @@ def _read_control_domains(
         resctrl_path: Path, sysfs: Path, node_bandwidth: Mapping[int, int],
         dialect: dialects.Dialect | None,
         l3: Mapping[int, frozenset[int]]) -> tuple[dict[int, Nodes], int]:
-    """Read in which resctrl domains each host NUMA node can be limited.
+    """Read the resctrl domains that limit the bandwidth of each NUMA node.
 
     :param node_bandwidth: bandwidth of host NUMA nodes in MB/s, from the
         configuration.

@@ -225,11 +225,13 @@ class Snapshot:
     short: Mapping[int, float] = field(default_factory=dict)
     short_times: ShortTimes | None = None
 
-    def get_short_time(self, uuid: str, nodes: topology.Nodes
-                       ) -> service_level.ShortTime | None:
+    def get_time_below_guarantee(
+            self, uuid: str, nodes: topology.Nodes,
+    ) -> service_level.ShortTime | None:
         """Return how long a guest got less than its guarantee this month.
 
-        If there are several host NUMA nodes, the longest time is returned.
+        The guarantee is the bandwidth that the guest's flavor promises. If
+        there are several host NUMA nodes, the longest time is returned.
 
         :returns: None if the time is unknown.
         """
@@ -238,7 +240,8 @@ class Snapshot:
             if key in self.short_times] if self.short_times else ()
         return max(found, default=None)
 
-    def get_burst_shortage(self, nodes: topology.Nodes) -> float | None:
+    def get_burst_shortage_probability(
+            self, nodes: topology.Nodes) -> float | None:
         """Return the probability that guests do not get their bursts.
 
         A burst is bandwidth above a guest's guarantee. If there are several
@@ -281,11 +284,11 @@ class Owners:
         return Guest(part or f'domain {number}', domain_id=number)
 
 
-def index_guests(guests: Iterable[Guest]) -> Owners:
-    """Return an index that finds the guest of a resctrl group.
+def index_guests_by_group(guests: Iterable[Guest]) -> Owners:
+    """Return an index of guests, by which the guest of a group is found.
 
-    A group's name contains the UUID of its guest or libvirt's domain id, so
-    the guests are indexed by both.
+    The name of a resctrl group contains the UUID of its guest or libvirt's
+    domain id, so the guests are indexed by both.
 
     :param guests: running guests.
     """
@@ -306,7 +309,7 @@ def make_bandwidth_snapshot(usage: Usage, guests: Sequence[Guest]) -> Snapshot:
     :param guests: running guests of libvirt. Guests that are known only by
         their groups are added.
     """
-    find = index_guests(guests)
+    find = index_guests_by_group(guests)
     by_guest: dict[Guest, list[GroupUsage]] = {guest: [] for guest in guests}
     others = []
     for one in usage.groups:
@@ -481,7 +484,7 @@ class _Held:
     def find_effective_limits(
             self, lines: schemata.Schemata, nodes: topology.Nodes,
             guest_nodes: Collection[int]) -> Effective | None:
-        """Return the bandwidth limits that a control group has on host nodes.
+        """Return a control group's bandwidth limits on host NUMA nodes.
 
         The result is cached for equal arguments.
 
@@ -491,19 +494,22 @@ class _Held:
         """
         key = id(lines), nodes, tuple(guest_nodes)
         if key not in self._found:
-            self._found[key] = _compute_joint_limits(
+            self._found[key] = _compute_limits_on_several_nodes(
                 self.host, lines, nodes, guest_nodes)
         return self._found[key]
 
 
-def _compute_joint_limits(
+def _compute_limits_on_several_nodes(
         host: topology.Host, lines: schemata.Schemata, nodes: topology.Nodes,
         guest_nodes: Collection[int]) -> Effective | None:
-    """Return a control group's bandwidth limits on several NUMA nodes.
+    """Return a control group's bandwidth limits on several host NUMA nodes.
 
-    The bandwidth of these host NUMA nodes is measured together.
+    The kernel reports only the sum of the bandwidth on these nodes. The
+    result is the strictest limit of a single node in percent, and the sum of
+    the nodes' caps in bytes per second.
 
-    :param lines: schemata of the group.
+    :param lines: schemata (resctrl settings) of the group.
+    :param nodes: the host NUMA nodes.
     :param guest_nodes: host NUMA nodes of the guest; empty if unknown.
     """
     held = [compute_effective_limits(host, lines, node, guest_nodes) for node
@@ -544,7 +550,8 @@ def compute_effective_limits(
             for domain in domains if domain in values}
     if not found.get('maximum'):
         return None
-    maximum, rate = _convert_cap(host, found['maximum'], node, guest_nodes)
+    maximum, rate = _convert_cap_to_percent_and_bytes(
+        host, found['maximum'], node, guest_nodes)
     return Effective(
         minimum=min(found.get('minimum', {}).values(), default=None),
         maximum=maximum, rate=rate,
@@ -553,7 +560,7 @@ def compute_effective_limits(
         priority=min(found.get('priority', {}).values(), default=None))
 
 
-def _convert_cap(
+def _convert_cap_to_percent_and_bytes(
         host: topology.Host, caps: Mapping[int, int], node: int,
         guest_nodes: Collection[int]) -> tuple[float | None, int | None]:
     """Return a NUMA node's bandwidth cap in percent and bytes per second.
@@ -581,7 +588,7 @@ def _convert_cap(
 def _compute_cap_share(
     host: topology.Host, domain: int, node: int, guest_nodes: Collection[int]
 ) -> Fraction:
-    """Return which part of a resctrl domain's cap applies to a NUMA node.
+    """Return the part of a resctrl domain's cap that applies to a NUMA node.
 
     Several NUMA nodes may share a domain and its cap.
 

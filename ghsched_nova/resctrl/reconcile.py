@@ -184,15 +184,15 @@ def _strip_group_name(group: Path, error: fs.GroupError) -> str:
 
 @dataclass
 class _Work:
-    """The hand that carries out, and its notes.
+    """Executor of planned changes of resctrl, and what it has done so far.
 
-    :ivar failed: groups, and guests in a group, that nothing more is tried
-        for; no guest stands for all that are in the group, and _RELEASE for
-        devices that do not leave it.
-    :ivar inhabited: groups that threads were put into.
-    :ivar lacking: groups that could not be made because there are no more,
-        with the problems that this makes.
-    :ivar patience: seconds that may still be waited.
+    :ivar failed: pairs of a group and a guest for which no further change is
+        tried. An empty guest means the whole group, and _RELEASE means the
+        devices that could not be removed from the group.
+    :ivar inhabited: groups into which threads were moved.
+    :ivar lacking: groups that could not be made because the host has no free
+        control group, with the resulting problems.
+    :ivar patience: seconds that may still be waited in total.
     """
 
     files: fs.Files

@@ -59,7 +59,7 @@ def set_deadline_scheduling(tid: int, scheduling: Scheduling) -> str:
 
 
 def try_deadline_scheduling(tid: int, scheduling: Scheduling) -> int:
-    """Put a thread under the kernel's SCHED_DEADLINE scheduling class.
+    """Put a thread under SCHED_DEADLINE; return the kernel's error number.
 
     :param tid: thread id; 0 for the calling thread.
     :param scheduling: runtime, deadline and period.
@@ -87,7 +87,7 @@ def read_deadline_scheduling(tid: int) -> Scheduling:
 
 
 def explain_scheduling_errno(error: int) -> str:
-    """Return why the kernel refuses a scheduling class.
+    """Return a text that explains why the kernel refuses a scheduling class.
 
     :param error: error number (errno) of the kernel.
     """

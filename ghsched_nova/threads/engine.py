@@ -31,10 +31,10 @@ Report = guest_changes.Report[model.Action]
 
 def plan_thread_changes(
         guests: Iterable[model.Guest], run_path: Path) -> Report:
-    """Return how guests' threads must change to comply with their policies.
+    """Return the thread changes that make guests comply with their policies.
 
-    The changes are changes of scheduling class and of CPUs. Nothing is changed
-    yet.
+    A change sets the scheduling class or the CPUs of one thread. Nothing is
+    changed yet.
 
     :param run_path: directory with libvirt's ``<domain name>.pid`` files.
     """
@@ -50,21 +50,22 @@ def plan_thread_changes(
 
 
 def reconcile_threads(guests: Iterable[model.Guest], run_path: Path,
-                      set_thread_class: SetClass | None = None) -> Report:
+                      apply_thread_change: SetClass | None = None) -> Report:
     """Correct the scheduling classes and CPUs of guests' threads.
 
     The policies of the guests determine them.
 
     :param run_path: directory with libvirt's ``<domain name>.pid`` files.
-    :param set_thread_class: function that makes a change; the privileged
+    :param apply_thread_change: function that makes a change; the privileged
         helper by default.
     """
-    if set_thread_class is None:
+    if apply_thread_change is None:
         # oslo.privsep is slow to import and needed only for changes.
         from ghsched_nova.threads import privileged
 
-        set_thread_class = privileged.set_thread_class
+        apply_thread_change = privileged.apply_thread_change
     found = plan_thread_changes(guests, run_path)
     failed = [guest_changes.Problem(action.uuid, f'{action.what}: {why}')
-              for action in found.actions if (why := set_thread_class(action))]
+              for action in found.actions
+              if (why := apply_thread_change(action))]
     return Report(found.actions, (*found.problems, *failed))

@@ -141,7 +141,7 @@ def plan_thread_actions(
         Action(guest.uuid, guest.name, role, threads[role], scheduling, reason)
         for role, scheduling in guest.wanted.items()
         if role in threads
-        and (reason := _describe_difference(threads[role], scheduling)))
+        and (reason := _describe_class_difference(threads[role], scheduling)))
     missing = [role for role in guest.wanted if role not in threads]
     if not missing:
         return actions, ()
@@ -150,7 +150,7 @@ def plan_thread_actions(
         + ', '.join(map(str, missing))),)
 
 
-def _describe_difference(thread: Thread, wanted: Scheduling) -> str:
+def _describe_class_difference(thread: Thread, wanted: Scheduling) -> str:
     """Return how a thread's scheduling class differs from the wanted one.
 
     The text is empty if the class does not differ.

@@ -116,8 +116,8 @@ _Class = Annotated[tuple[Annotated[str, bounds.Text('[a-z]+', 16)],
                    _check_scheduling_class]
 
 
-def set_thread_class(action: Action) -> str:
-    """Set the scheduling class or CPUs of a thread.
+def apply_thread_change(action: Action) -> str:
+    """Set the scheduling class or CPUs of a thread to those of a change.
 
     The privileged helper makes the change as root.
 
@@ -136,8 +136,8 @@ def set_thread_class(action: Action) -> str:
         return str(error)
 
 
-def set_thread_class_as_root(action: Action) -> str:
-    """Set the scheduling class or CPUs of a thread; needs root.
+def apply_thread_change_as_root(action: Action) -> str:
+    """Set the scheduling class or CPUs of a thread; the caller must be root.
 
     :returns: error message; empty on success.
     """

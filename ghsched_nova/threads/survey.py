@@ -74,7 +74,7 @@ def read_qemu_threads(
 
 
 def read_thread_role(proc: Path, pid: int, tid: int) -> Role | None:
-    """Read from a QEMU thread's name which thread it is, such as vCPU 3.
+    """Read the role of a QEMU thread, such as vCPU 3, from the thread's name.
 
     Returns None if the thread has no known role.
     """

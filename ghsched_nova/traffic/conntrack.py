@@ -32,7 +32,7 @@ LOG = logging.getLogger(__name__)
 
 
 class Conntrack(Source):
-    """Reads the table of this host."""
+    """Reader of the network connections in this host's conntrack table."""
 
     def __init__(self) -> None:
         super().__init__()

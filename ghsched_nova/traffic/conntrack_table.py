@@ -38,13 +38,13 @@ _KEYS = ('sport', 'dport', 'type', 'code', 'id')
 
 @dataclass(frozen=True)
 class Selection:
-    """Connections that were selected from a table.
+    """Network connections that were selected from the conntrack table.
 
     :param is_counted: whether the kernel counts bytes; True for an empty
         table.
     :param is_complete: whether the table was read to its end.
-    :param floors: by address, bytes of the flows that were left out, at most;
-        only of addresses with more flows than are taken.
+    :param floors: by IP address, maximum bytes of the connections that were
+        left out; only for addresses with too many connections.
     """
 
     flows: tuple[Flow, ...]
@@ -94,9 +94,9 @@ def select_connections(lines: Iterable[str], addresses: frozenset[str],
 
 
 class _Largest:
-    """The flows of an address with the most bytes.
+    """The network connections of an IP address that have the most bytes.
 
-    :ivar floor: bytes of the flows that were left out, at most.
+    :ivar floor: maximum bytes of the connections that were left out.
     """
 
     def __init__(self, most: int) -> None:

@@ -32,17 +32,18 @@ MAX_PEERS = 128
 
 
 class SourceError(Exception):
-    """A source cannot count, and why."""
+    """The bytes of network connections cannot be counted, with the reason."""
 
 
 @dataclass(frozen=True)
 class Flow:
-    """A connection between two addresses.
+    """A network connection between two IP addresses.
 
-    :param key: the same each time that it is seen, and of no other.
+    :param key: identifier of the connection, which is the same in each
+        reading.
     :param source: IP address in its shortest form.
-    :param destination: likewise.
-    :param count: bytes in both directions since it began.
+    :param destination: IP address in its shortest form.
+    :param count: bytes in both directions since the connection began.
     """
 
     key: str
@@ -54,8 +55,8 @@ class Flow:
 class Source(abc.ABC):
     """Reader of the network connections of this host.
 
-    :ivar floors: by address, bytes of the flows that the last look left out,
-        at most; none where it left out none.
+    :ivar floors: by IP address, maximum bytes of the connections that the
+        last reading left out. Addresses without such connections are missing.
     """
 
     def __init__(self) -> None:
@@ -63,7 +64,7 @@ class Source(abc.ABC):
 
     @abc.abstractmethod
     def flows(self, addresses: frozenset[str]) -> Iterable[Flow]:
-        """Return the host's network connections with some IP addresses.
+        """Read the host's network connections from or to some IP addresses.
 
         A connection is returned if its client or server has one of the
         addresses.
@@ -100,10 +101,13 @@ def count_new_bytes(before: Mapping[str, Flow], flows: Iterable[Flow],
 
 
 class Meter:
-    """Ties between addresses, from look to look.
+    """Averages of the network traffic between guests' IP addresses.
 
-    What flows had counted before the first look, or before an address was
-    asked for, is of another time.
+    Each reading of the connections adds the bytes that were sent since the
+    reading before. Bytes of a connection from before the first reading, or
+    from before its address was asked for, are not counted.
+
+    :ivar ties: averages by pair of addresses; None before the first reading.
     """
 
     def __init__(self, source: Source,
@@ -117,10 +121,10 @@ class Meter:
 
     def update_traffic_strengths(
             self, addresses: frozenset[str], now: float) -> None:
-        """Measure how strong the network traffic between IP addresses is.
+        """Update the averages of the network traffic between IP addresses.
 
-        The connections of the addresses are read. Their traffic is averaged
-        with what was measured before.
+        The connections of the addresses are read, and the bytes that were
+        sent since the previous call are added to the averages.
 
         :param addresses: IP addresses of guests of this host.
         :param now: seconds of a monotonic clock.

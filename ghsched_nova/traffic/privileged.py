@@ -46,7 +46,7 @@ _Selection = tuple[list[tuple[str, str, str, int]], bool, bool,
 
 
 def read_connections(addresses: Iterable[str]) -> conntrack_table.Selection:
-    """Read the network connections of some IP addresses.
+    """Read this host's network connections from or to some IP addresses.
 
     The privileged helper reads them from the conntrack table.
 

@@ -31,11 +31,11 @@ _HOSTDEVS = ("./devices/hostdev[@type='pci']",
 
 @dataclass(frozen=True)
 class Passed:
-    """A device that a guest was given.
+    """Passthrough device in the XML of a guest's libvirt domain.
 
-    :param host: its PCI address on the host.
+    :param host: PCI address of the device on the host.
     :param guest_node: guest NUMA node of the PCI host bridge that the device
-        is behind; None where that bridge has none.
+        is behind; None if the bridge has no node.
     """
 
     host: str
@@ -44,10 +44,10 @@ class Passed:
 
 @dataclass(frozen=True)
 class Seen:
-    """A PCI device as a guest prints it.
+    """PCI device as a guest has printed it on its console.
 
     :param ids: vendor and device, ``8086:10ca``.
-    :param node: its ``numa_node``; -1 where the guest knows none.
+    :param node: ``numa_node`` of the device; -1 if the guest knows none.
     """
 
     address: str
@@ -62,7 +62,10 @@ def parse_passthrough_devices(xml: ElementTree.Element) -> list[Passed]:
 
 
 def parse_memory_node(xml: ElementTree.Element, guest_node: int) -> int | None:
-    """Parse the host NUMA node to which a guest node's memory is bound."""
+    """Return the host NUMA node to which a guest node's memory is bound.
+
+    :param xml: XML of the libvirt domain.
+    """
     memnode = xml.find(f'./numatune/memnode[@cellid="{guest_node}"]')
     return None if memnode is None else int(memnode.get('nodeset', ''))
 
@@ -98,7 +101,7 @@ def shows_all_boot_devices(console: str) -> bool:
 
 
 def parse_reported_devices(console: str) -> list[Seen]:
-    """Parse the PCI devices that a guest reports on its console."""
+    """Parse the PCI devices that a guest has printed on its console."""
     found: dict[str, Seen] = {}
     for words in _parse_device_reports(_get_complete_lines(console)):
         kind, address, *rest = words

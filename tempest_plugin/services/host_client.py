@@ -21,15 +21,15 @@ from xml.etree import ElementTree
 
 
 class HostCommandFailed(Exception):
-    """A command on the compute host ended badly; says how."""
+    """A command on the compute host has failed, with the reason."""
 
 
 @dataclass(frozen=True)
 class HostDevice:
-    """A PCI device as the host's sysfs has it.
+    """PCI device of the compute host, as described by sysfs.
 
     :param ids: vendor and device, ``8086:10ca``.
-    :param node: its NUMA node, or -1.
+    :param node: NUMA node of the device, or -1.
     :param physfn: PCI address of a VF's physical function.
     """
 
@@ -59,7 +59,7 @@ class HostClient:
     def run_command(self, *command: str) -> str:
         """Run a command on the compute host; return its standard output.
 
-        :raises HostCommandFailed: when it fails, or takes too long.
+        :raises HostCommandFailed: if the command fails or takes too long.
         """
         try:
             done = subprocess.run(

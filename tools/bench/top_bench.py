@@ -80,8 +80,8 @@ def read(paths: list[str]) -> None:
 
 
 def refresh(shown: top_screen.Top, output: int) -> None:
-    shown.read_new_figures()
-    os.write(output, shown.render_terminal(120, 50).encode())
+    shown.update_measurements()
+    os.write(output, shown.render_terminal_output(120, 50).encode())
 
 
 def seconds(task: Callable[[], object]) -> float:

@@ -105,8 +105,8 @@ class LiveChangeTest(SharedRealTimeTestCase):
         self.run_path = Path(self.enterContext(tempfile.TemporaryDirectory()))
         self.flags(libvirt_run_path=str(self.run_path), group='ghsched')
         self.useFixture(fixtures.MonkeyPatch(
-            'ghsched_nova.threads.privileged.set_thread_class',
-            privileged.set_thread_class_as_root))
+            'ghsched_nova.threads.privileged.apply_thread_change',
+            privileged.apply_thread_change_as_root))
 
     def test_class_and_share_stay(self):
         server = self.boot(self.rr(mem_bw_min=20))

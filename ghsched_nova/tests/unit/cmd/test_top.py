@@ -462,11 +462,11 @@ class ScreenTest(base.TestCase):
     def test_line_of_keys_is_one_that_fits(self):
         shown = top_screen.Top(None)
         for columns in range(6, 200):
-            last = shown.render_terminal(columns, 10).splitlines()[-1]
+            last = shown.render_terminal_output(columns, 10).splitlines()[-1]
             last = last.removesuffix('\x1b[K\x1b[J')
             self.assertIn(last, top_screen.HELPS)
             self.assertLessEqual(len(last), columns)
-        self.assertIn('effective', shown.render_terminal(80, 10))
+        self.assertIn('effective', shown.render_terminal_output(80, 10))
 
     def test_only_an_alarm_is_red(self):
         lines = [top_output.Line('a'), top_output.Line('b', True)]

@@ -92,14 +92,14 @@ class SampleTest(base.TestCase):
             60.0, 60.0, {0: 100.0, 1: 50.0, 2: 900.0}, {0: 200.0, 1: 60.0},
             {('s', 0): 10.0, ('s', 1): 5.0, ('a', 1): 40.0, ('a', 2): 800.0},
             {'s': 0.7})
-        found = blame_periods.make_sample(period, 's', (0, 1))
+        found = blame_periods.make_server_sample(period, 's', (0, 1))
         self.assertEqual({'s': 15.0, 'a': 40.0, blame.HOST: 95.0},
                          found.rates)
         self.assertAlmostEqual(50 / 60, found.load)
         self.assertEqual(0.7, found.busy)
 
     def test_busy_time_is_the_mean_of_all_vcpus(self):
-        self.assertEqual({'a': 0.5}, blame_periods.compute_busy_times([
+        self.assertEqual({'a': 0.5}, blame_periods.compute_mean_vcpu_loads([
             load.GuestNode('a', 0, 0, 1, cpu_load=0.8),
             load.GuestNode('a', 1, 1, 3, cpu_load=0.4),
             load.GuestNode('b', 0, 0, 1, cpu_load=0.8),

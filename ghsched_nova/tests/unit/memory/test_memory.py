@@ -135,12 +135,12 @@ class QemuTest(base.TestCase):
             self.files.append(group / 'cpuset.mems')
 
     def cpusets(self):
-        return cpusets.find_cpusets(7, self.proc, self.groups)
+        return cpusets.find_cpuset_groups(7, self.proc, self.groups)
 
     def test_each_group_of_its_threads_is_found_once(self):
         self.assertEqual([path.parent for path in self.files[:2]],
                          self.cpusets())
-        self.assertEqual([], cpusets.find_cpusets(
+        self.assertEqual([], cpusets.find_cpuset_groups(
             8, self.proc, self.groups))
 
     def test_the_groups_of_version_1_too(self):
@@ -159,7 +159,7 @@ class QemuTest(base.TestCase):
         self.assertEqual([], self.cpusets())
 
     def allow(self, *nodes):
-        with (mock.patch.object(cpusets, 'find_cpusets',
+        with (mock.patch.object(cpusets, 'find_cpuset_groups',
                                 return_value=self.cpusets()),
               mock.patch.object(kernel_files, 'CGROUPS',
                                 {kernel_files.get_file_system_type('/tmp')})):

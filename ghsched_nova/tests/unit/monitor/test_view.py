@@ -62,7 +62,7 @@ def shown(groups, *guests, host=HOST):
 class OwnersTest(base.TestCase):
 
     def owner(self, name, *guests):
-        return view.index_guests(guests).find_guest_of_group(
+        return view.index_guests_by_group(guests).find_guest_of_group(
             view.Group(name, 1, True, ''))
 
     def test_domain_id_is_the_whole_number(self):

@@ -65,7 +65,7 @@ class ThreadsTestCase(base.TestCase):
 
     def reconcile(self, *guests):
         return engine.reconcile_threads(guests, self.run_path,
-                                        privileged.set_thread_class_as_root)
+                                        privileged.apply_thread_change_as_root)
 
 
 class SurveyTest(ThreadsTestCase):
@@ -181,7 +181,7 @@ class PrivilegedTest(ThreadsTestCase):
 
     def refused(self, role, wanted, thread=None):
         thread = thread or self.threads()[role]
-        return privileged.set_thread_class(model.Action(
+        return privileged.apply_thread_change(model.Action(
             'uuid', 'web', role, thread, wanted, ''))
 
     def status(self, *tids):
