@@ -66,7 +66,7 @@ HOST = ''
 
 
 class Kind(enum.StrEnum):
-    """Kind of an answer."""
+    """Kind of result of the search for guests that slow down a server."""
 
     #: A guest disturbs the server.
     GUEST = 'guest'
@@ -174,7 +174,7 @@ class Suspect:
 
 @dataclass(frozen=True)
 class Verdict:
-    """Answer to the question who disturbs a server.
+    """Result of the search for the guest that slows down a server.
 
     :param suspect: UUID of the guest; empty for any kind but GUEST.
     :param cause: other cause; only of kind NOT_MEMORY.

@@ -35,7 +35,7 @@ ThreadPolicy = Literal['prefer', 'isolate', 'require']
 
 
 class NotMovable(Exception):  # noqa: N818
-    """A guest cannot be moved; the text says why, for an admin."""
+    """A guest cannot be moved, with the reason for an admin."""
 
 
 @dataclass(frozen=True)

@@ -45,9 +45,9 @@ class Pf:
     """A resource provider of VFs, or of other counted PCI devices.
 
     :param root: UUID of the compute node's provider.
-    :param parent: UUID of the provider that it is below; its host NUMA node,
-        where that is known.
-    :param free: how much is left.
+    :param parent: UUID of the parent provider: the host NUMA node of the
+        devices if it is known.
+    :param free: number of free devices.
     """
 
     root: str

@@ -45,7 +45,7 @@ _FAILED = 'Validation failed; '
 
 @dataclass
 class Validator(base.ExtraSpecValidator):
-    """Nova's validator, no laxer than the parser of the scheduler.
+    """Nova's validator of extra specs, as strict as the scheduler's parser.
 
     Nova alone would pass a value such as ``1_0`` or ``60.5``, and the flavor
     would then be refused every time that a server is scheduled.

@@ -32,7 +32,10 @@ EXIT_STATUS = ('Exit status: 0 all is well or done, 1 something was found or '
 
 
 class _OutputError(Exception):
-    """Standard output cannot be written; no OSError, as work may catch."""
+    """Standard output cannot be written.
+
+    It is no OSError, because commands catch OSErrors of other files.
+    """
 
     def __init__(self, cause: OSError) -> None:
         super().__init__(_get_error_message(cause))
@@ -40,7 +43,7 @@ class _OutputError(Exception):
 
 
 class _Output:
-    """Standard output whose errors are told from all others."""
+    """Standard output that raises _OutputError in place of OSError."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream

@@ -20,7 +20,7 @@ from ghsched_nova.resctrl import model
 
 
 class HostError(Exception):
-    """The state of the host cannot be learnt; says why."""
+    """The state of the host cannot be read, with the reason."""
 
 
 def list_running_domains(uri: str) -> list[desired.Running]:

@@ -61,10 +61,10 @@ _BUSY = '503 Service Unavailable'
 
 
 class _Server(socketserver.ThreadingMixIn, simple_server.WSGIServer):
-    """Serves a bounded number of connections, each for a bounded time.
+    """HTTP server that limits the number and duration of connections.
 
-    When there are too many it hangs up on the oldest that has not asked yet,
-    and answers 503 where all have.
+    If there are too many connections, the oldest one without a request is
+    closed. If all have sent a request, the new one is answered with 503.
     """
 
     daemon_threads = True

@@ -42,7 +42,10 @@ class _Node(NamedTuple):
 
 
 class _Session:
-    """The ``get`` of Nova's report client, by the credentials of a file."""
+    """Client of Placement that gets the credentials from a file.
+
+    It has only the method ``get`` of Nova's report client.
+    """
 
     def __init__(self, adapter: Any) -> None:
         self._adapter = adapter

@@ -41,7 +41,7 @@ PLACEMENT_TIMEOUT_S = 10
 
 
 class NotHere(Exception):  # noqa: N818
-    """This is no place to run the command; says what is missing."""
+    """The command cannot run on this node, with the reason."""
 
 
 def add_server_set_command(subparsers: Any) -> None:

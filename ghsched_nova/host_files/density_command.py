@@ -304,14 +304,14 @@ def _format_node_name(item: Mapping[str, Any]) -> str:
 
 
 class Lacks(columns.Lines):
-    """Column of the lacks that refuse the next guest."""
+    """Column of the reasons why no further guest fits."""
 
     def line(self, item: Mapping[str, Any]) -> str:
         return f'{_format_node_name(item)}: {item["text"]}'
 
 
 class Gains(columns.Lines):
-    """Column of the guests that more of a resource makes room for."""
+    """Column of how many more guests fit with more of one resource."""
 
     def line(self, item: Mapping[str, Any]) -> str:
         more = lack.describe_amount(item['amount'], item['resource'])

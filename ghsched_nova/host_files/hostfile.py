@@ -52,7 +52,7 @@ _Section = dict[str, Any]
 
 
 class HostFileError(Exception):
-    """A host file that cannot be used; says which key and why."""
+    """A host file is invalid; the message names the key and the reason."""
 
 
 @dataclass(frozen=True)
@@ -79,8 +79,7 @@ class HostNode:
 
 @dataclass(frozen=True)
 class Compute:
-    """Settings of nova-compute on a described host that belong to no NUMA
-    node.
+    """Settings of nova-compute on a described host, for the whole host.
 
     :param dedicated: [compute]cpu_dedicated_set; guests that share CPUs are
         on the others.

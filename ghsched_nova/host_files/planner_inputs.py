@@ -43,9 +43,9 @@ _NO_SDK = ('a cloud is read with openstacksdk and osc-lib, and there is no '
 
 @dataclass(frozen=True)
 class Described:
-    """Hosts that one host file describes.
+    """Equal hosts that one host file describes.
 
-    :param names: of the compute nodes.
+    :param names: names of the compute nodes.
     """
 
     file: HostFile

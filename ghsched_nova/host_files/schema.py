@@ -37,7 +37,7 @@ _Validator = jsonschema.validators.extend(
 
 
 class Mistake(ValueError):
-    """A document does not fit its schema; says where and why."""
+    """A document violates its schema; the message says where and why."""
 
 
 def validate_document(document: Any, schema: Any, name: str = '') -> Any:

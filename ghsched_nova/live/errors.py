@@ -16,7 +16,7 @@ from collections.abc import Sequence
 
 
 class Refused(Exception):  # noqa: N818
-    """A refused change, of which nothing is left, with the reason.
+    """A change of a guest was refused, and nothing has been changed.
 
     :param reason: reason for an admin; may name hosts and their nodes.
     :param public: reason for the owner of the server, who must not see hosts
@@ -29,7 +29,10 @@ class Refused(Exception):  # noqa: N818
 
 
 class RefusedByState(Refused):
-    """A refusal for the state of the server, which its owner knows."""
+    """A change was refused because of the server's state.
+
+    The owner of the server may know the state, so the owner gets the reason.
+    """
 
     def __init__(self, reason: str) -> None:
         super().__init__(reason, reason)
@@ -40,7 +43,7 @@ class Gone(Refused):
 
 
 class HalfDone(Refused):
-    """A refusal of a host that could not restore all that it had changed."""
+    """A host refused a change, and could not restore what it had changed."""
 
 
 class HostSilent(Exception):  # noqa: N818

@@ -87,7 +87,7 @@ _BY_NAME = {metric.name: metric for metric in METRICS}
 
 @dataclass(frozen=True)
 class Reading:
-    """State of a cloud, and what it took to read it.
+    """State of a cloud, with the age of the data and the number of requests.
 
     :param age: seconds since the cloud was read; None before that.
     :param requests: number of requests, by service.

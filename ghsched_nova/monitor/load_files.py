@@ -33,21 +33,21 @@ _OF_PROCESS = ('anon', 'file')
 
 
 class Times(NamedTuple):
-    """Clock ticks of a CPU: busy ones and all."""
+    """Busy clock ticks and total clock ticks of a CPU."""
 
     busy: int
     total: int
 
 
 class Run(NamedTuple):
-    """Nanoseconds of a thread on a CPU, and runnable while waiting for one."""
+    """Nanoseconds in which a thread ran, and in which it waited for a CPU."""
 
     running: int
     waiting: int
 
 
 class Device(NamedTuple):
-    """Milliseconds of a block device.
+    """Time in milliseconds that a block device has spent on requests.
 
     :param busy: time with at least one request in progress.
     :param queued: sum of the times of all requests.

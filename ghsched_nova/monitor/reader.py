@@ -54,7 +54,7 @@ Key = tuple[str, int, str]
 
 @dataclass(frozen=True)
 class Round:
-    """Readings of all groups at one time.
+    """Readings of the monitor files of all resctrl groups at one time.
 
     :param host: facts of the host with which they were read.
     :param places: domains that were read.
@@ -78,7 +78,9 @@ class Round:
 
 
 class Reader:
-    """Reads rounds and computes bandwidths from two of them.
+    """Reader of the bandwidth of all resctrl groups of this host.
+
+    The bandwidth is computed from two readings of the monitor files.
 
     Safe for use from several threads: rounds are read one at a time.
 

@@ -225,7 +225,7 @@ _LEAST = (18, 4, 9, 5)
 
 
 class Line(NamedTuple):
-    """Line of a table.
+    """Line of the table of ghsched-top.
 
     :param alarm: whether a guest is limited to less than its policy promises.
     """
@@ -249,7 +249,7 @@ class _Entry(NamedTuple):
 
 @dataclass(frozen=True)
 class Page:
-    """Content of a frame; only the lines on the screen are formatted.
+    """Page of ghsched-top, of which only the lines on the screen are rendered.
 
     :param head: lines above the rows of guests.
     :param cached: whether the table has a column for the L3 caches.

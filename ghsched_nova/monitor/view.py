@@ -474,7 +474,7 @@ def _capacity(host: topology.Host, nodes: topology.Nodes) -> int | None:
 
 @dataclass(frozen=True)
 class _Held:
-    """Cache of the effective limits of groups, for groups with equal schemata.
+    """Cache of bandwidth limits, shared by control groups with equal schemata.
     """
 
     host: topology.Host

@@ -145,7 +145,7 @@ def map_measuring_groups(
 
 
 class _Ledger:
-    """Assignment of hardware counters to groups.
+    """Assignment of hardware counters of bandwidth to resctrl groups.
 
     :param asking: groups that keep their counter of :data:`EVENT`.
     """

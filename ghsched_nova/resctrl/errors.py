@@ -14,7 +14,7 @@
 
 
 class ResctrlUnavailable(Exception):  # noqa: N818
-    """This host cannot control memory bandwidth; says why."""
+    """This host cannot control memory bandwidth, with the reason."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(reason)

@@ -77,7 +77,7 @@ class GroupError(Exception):
 
 
 class Files:
-    """File operations on resctrl; tests use their own."""
+    """File operations on resctrl, which tests can replace."""
 
     def read(self, path: Path) -> str:
         return path.read_text(encoding='utf-8', errors='replace')

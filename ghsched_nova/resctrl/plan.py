@@ -188,7 +188,7 @@ def _explain_leaked_libvirt_group(name: str, group: Group,
 
 
 class _CanNot(Exception):  # noqa: N818
-    """A group cannot be repaired; says why."""
+    """A resctrl group cannot be repaired, with the reason."""
 
 
 def _plan_group(name: str, guests: Sequence[Guest], actual: model.Actual,

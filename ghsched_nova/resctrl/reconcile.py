@@ -186,9 +186,9 @@ def _strip_group_name(group: Path, error: fs.GroupError) -> str:
 class _Work:
     """Executor of planned changes of resctrl, and what it has done so far.
 
-    :ivar failed: pairs of a group and a guest for which no further change is
-        tried. An empty guest means the whole group, and _RELEASE means the
-        devices that could not be removed from the group.
+    :ivar failed: changes that have failed, so that no change that depends on
+        them is tried. Each is a group, and the guest, kind of change or part
+        of the group concerned; an empty text means the whole group.
     :ivar inhabited: groups into which threads were moved.
     :ivar lacking: groups that could not be made because the host has no free
         control group, with the resulting problems.

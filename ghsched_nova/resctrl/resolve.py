@@ -61,7 +61,7 @@ _EXACT: Tolerance = MappingProxyType({})
 
 
 class PolicyNotHeld(Exception):  # noqa: N818
-    """This host cannot hold a policy; names the key and the host's fact."""
+    """This host cannot enforce a policy; names the key and the reason."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(reason)

@@ -37,7 +37,7 @@ _OPENEULER_LINES = frozenset({'MB', 'MBHDL', 'MBPRI', 'MBMIN'})
 
 
 class SchemataError(ValueError):
-    """The text is no schemata; says which line and why."""
+    """A schemata file is malformed; the message names the line."""
 
 
 @dataclass(frozen=True)

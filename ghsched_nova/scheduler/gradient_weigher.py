@@ -41,7 +41,10 @@ _MOST = 64
 
 
 class GhschedGradientWeigher(option_weigher.OptionWeigher):
-    """More for hosts where fragmentation grows less; see gradient.py."""
+    """Weigher that prefers hosts where fragmentation grows least.
+
+    See gradient.py for the measure.
+    """
 
     option = 'gradient_weight_multiplier'
     failure = 'cannot compute the fragmentation'

@@ -70,7 +70,7 @@ MAX_NUMBER = 2 ** 53
 
 @dataclass(frozen=True)
 class _Answer:
-    """The answer of one cell.
+    """Reports of compute nodes that were read from one cell's database.
 
     :param seen: UUID, ``updated_at`` and ``deleted`` of compute nodes.
     :param reports: columns of those that have changed.
@@ -86,9 +86,9 @@ class _Answer:
 
 
 class Feed:
-    """Keeps an index up to date; safe for threads.
+    """Updater of the index of hosts from the cells' databases; thread-safe.
 
-    :ivar rebuilt: number of looks at all hosts.
+    :ivar rebuilt: how often the reports of all hosts were read.
     """
 
     def __init__(self, index: Index) -> None:

@@ -48,12 +48,12 @@ _WAYS = {'hits': 'index', 'fallbacks': 'index_in_vain', 'others': 'whole',
 class Figures:
     """Metrics of one scheduler process's index of hosts.
 
-    :param counts: number of requests since the start, by what became of them.
-    :param hosts: in the index.
-    :param rebuilt: number of looks at all hosts.
-    :param looked: time of the last look, seconds since 1970.
-    :param ahead: hosts with a report of a time that is yet to come.
-    :param unread: hosts with a report that cannot be read.
+    :param counts: number of requests since the start, by result.
+    :param hosts: number of hosts in the index.
+    :param rebuilt: how often the reports of all hosts were read.
+    :param looked: when reports were last read, in seconds since 1970.
+    :param ahead: number of hosts whose report has a time in the future.
+    :param unread: number of hosts whose report cannot be parsed.
     """
 
     counts: Mapping[str, int] = field(default_factory=dict)
@@ -65,7 +65,7 @@ class Figures:
 
 
 class Collector(registry.Collector):
-    """Renders the figures of one process."""
+    """Prometheus collector of the metrics of one scheduler process."""
 
     def __init__(self, figures: Figures) -> None:
         self._figures = figures
@@ -105,9 +105,9 @@ class Collector(registry.Collector):
 
 
 class Writer:
-    """Writes the figures of this process now and then; safe for threads.
+    """Periodic writer of this process's metrics to a file; thread-safe.
 
-    :param directory: of the textfile collector; empty for no file.
+    :param directory: directory of the textfile collector; empty for no file.
     """
 
     def __init__(self, directory: str) -> None:

@@ -62,7 +62,7 @@ _NEED_CANDIDATES = frozenset({'PciPassthroughFilter', 'NUMATopologyFilter',
 
 
 class NotForIndex(Exception):
-    """A request that only the whole search can answer."""
+    """A request cannot be scheduled by the index, only by a full search."""
 
 
 @dataclass

@@ -105,10 +105,10 @@ class _RequestState(threading.local):
 
 
 class _RecordingClient:
-    """A Placement client that notes what is asked and claimed.
+    """A Placement client that records the query and the claims of a request.
 
-    While a request is searched for by the index, its candidates are those of
-    the hosts that are proposed.
+    While a request is scheduled by the index of hosts, its allocation
+    candidates are those of the hosts that the index proposes.
     """
 
     def __init__(self, client: Any, seen: _RequestState,
@@ -148,7 +148,7 @@ class _RecordingClient:
 
 
 class GhschedSchedulerManager(manager.SchedulerManager):
-    """Nova's scheduler manager; a NoValidHost of ours carries its reason."""
+    """Nova's scheduler manager, whose NoValidHost names the reason."""
 
     _seen = _RequestState()
     _indexed: IndexedScheduler | None = None

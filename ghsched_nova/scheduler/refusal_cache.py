@@ -41,10 +41,10 @@ _OF_ONE_REQUEST = frozenset({'instance_uuid', 'request_id', 'requester_id',
 
 @dataclass(frozen=True)
 class _Refusal:
-    """A whole search without a result.
+    """Result of a full search that found no host.
 
-    :param until: when it is dropped, in seconds of the monotonic clock.
-    :param gains: gains of the index when the search began.
+    :param until: monotonic time in seconds at which the result expires.
+    :param gains: count of capacity gains in the index when the search began.
     """
 
     until: float
@@ -53,7 +53,7 @@ class _Refusal:
 
 
 class RefusalCache:
-    """Refusals by request; safe for threads.
+    """Cache of requests for which no host was found; thread-safe.
 
     :param index: tells which hosts have gained room since a refusal.
     """

@@ -70,16 +70,15 @@ def parse_policy(spec: shared.RequestSpec) -> policies.GuestPolicy | None:
 
 @dataclass(frozen=True)
 class Try:
-    """Way to ask Placement for the VFs of a request.
+    """Variant of the Placement query for a request's VFs.
 
-    A request may be tried in several ways.
+    The scheduler searches with one variant after the other until hosts fit.
 
-    :param locality: how far they may be, of
+    :param locality: how far VFs may be from their guest NUMA node, one of
         :data:`ghsched_placement.request.LOCALITIES`.
-    :param sizes: how to share the VFs of a guest node among PFs, by guest
-        node and alias; those left out are to come from one PF.
-    :param joins: whether the guest is to share a control group that is there
-        and not to have one more.
+    :param sizes: how to divide the VFs of a guest node among PFs, by guest
+        node and alias. Other VFs must come from one PF.
+    :param joins: whether the guest must share an existing control group.
     """
 
     locality: str

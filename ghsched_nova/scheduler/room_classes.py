@@ -76,11 +76,11 @@ class CapacityClass:
 
 @dataclass(frozen=True)
 class Needs:
-    """Levels that the nodes of a guest need.
+    """Levels of free amounts that a guest's NUMA nodes need.
 
-    :param each: by guest node.
-    :param both: levels that at least two host nodes have to reach; None for
-        a guest of one node.
+    :param each: level by guest NUMA node.
+    :param both: level that at least two host NUMA nodes must have; None for a
+        guest with one node.
     """
 
     each: tuple[Level, ...]
@@ -88,7 +88,7 @@ class Needs:
 
 
 class Classes(Generic[_Member]):
-    """Hosts by class of (rounded) free capacity. Not safe for threads."""
+    """Hosts, grouped by equal (rounded) free capacity; not thread-safe."""
 
     def __init__(self) -> None:
         self._members: dict[CapacityClass, dict[str, _Member]] = {}

@@ -40,7 +40,10 @@ LOG = logging.getLogger(__name__)
 
 
 class GhschedFragmentationWeigher(option_weigher.OptionWeigher):
-    """More for hosts that lose less by the guest; see fragmentation.py."""
+    """Weigher that prefers hosts where the guest wastes least capacity.
+
+    See fragmentation.py for the measure.
+    """
 
     option = 'fragmentation_weight_multiplier'
     failure = 'cannot compute the fragmentation'

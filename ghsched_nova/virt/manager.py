@@ -34,7 +34,7 @@ _MANAGER = 'nova.compute.manager.ComputeManager'
 
 
 class GhschedResourceTracker(resource_tracker.ResourceTracker):
-    """Nova's resource tracker, with contexts of ours around its claims."""
+    """Nova's resource tracker, extended for claims of ghsched's guests."""
 
     @seam(f'{_TRACKER}.instance_claim',
           ('self', 'context', 'instance', 'nodename', 'allocations',
@@ -83,7 +83,8 @@ class GhschedResourceTracker(resource_tracker.ResourceTracker):
 
 
 class GhschedComputeManager(manager.ComputeManager):
-    """Nova's manager, with a resource tracker and an RPC endpoint of ours."""
+    """Nova's compute manager with ghsched's resource tracker and RPC methods.
+    """
 
     @seam(f'{_MANAGER}.rt')
     @seam(f'{_TRACKER}.__init__', ('self', 'host', 'driver', 'reportclient'))

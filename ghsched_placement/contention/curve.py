@@ -42,7 +42,7 @@ class CurveError(ValueError):
 
 @dataclass(frozen=True)
 class Line:
-    """The curve for one part of writes.
+    """Latency curve for one proportion of writes.
 
     :param writes: 0 to 1.
     :param points: (utilisation, latency over that when idle), both
@@ -69,7 +69,7 @@ class Line:
 
 @dataclass(frozen=True)
 class LatencyCurve:
-    """All lines of a curve, the fewest writes first.
+    """Memory latency by utilisation, for several proportions of writes.
 
     :param basis: one of :data:`BASES`.
     :param source: for people.

@@ -52,7 +52,7 @@ Keys = GuestPolicy | Mapping[str, str]
 
 @dataclass(frozen=True)
 class Point:
-    """p99 of the observed container among n, that of it alone is 1."""
+    """p99 latency with n containers, relative to one container alone."""
 
     n: int
     p99: float
@@ -399,8 +399,8 @@ def _scale_parameter(
 class Found:
     """Best bandwidth policy that a search has found (simulated).
 
-    :param guests: how many guests, full of containers, that is.
-    :param tried: how many sets of keys were looked at.
+    :param guests: number of guests, each full of containers.
+    :param tried: number of sets of keys that were tried.
     """
 
     keys: GuestPolicy

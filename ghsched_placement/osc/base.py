@@ -33,7 +33,7 @@ SERVICE_ERRORS = (exceptions.CommandError, sdk_exceptions.SDKException,
 
 
 class Refused(exceptions.CommandError):
-    """A command cannot do what was asked; the message says why."""
+    """A command has failed or was refused, with the reason."""
 
 
 #: Formats whose cells are texts, and what stands for an unknown value there.

@@ -61,7 +61,10 @@ Question: TypeAlias = tuple[
 
 @dataclass(frozen=True)
 class Size:
-    """vCPUs, MiB of RAM, GiB of root and ephemeral disk, MiB of swap."""
+    """Size of a flavor: vCPUs, RAM, root and ephemeral disk, and swap.
+
+    RAM and swap are in MiB, disks in GiB.
+    """
 
     vcpus: int
     memory_mb: int

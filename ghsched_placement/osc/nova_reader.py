@@ -70,7 +70,7 @@ WORKERS = 8
 
 
 class _Silence:
-    """Hosts that have not answered in time, so that none is waited for twice.
+    """Hosts that have not answered in time and are not asked again.
 
     :param most: hosts in a row without an answer after which the message bus
         is taken to be down, and no host is asked.

@@ -292,7 +292,7 @@ class Outcome:
 
 
 class _Replan:
-    """Chooses the moves of a plan that are still made when servers stay.
+    """Selection of the moves that remain useful if some servers cannot move.
 
     :param again: makes the plan without moves of some servers.
     """

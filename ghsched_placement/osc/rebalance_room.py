@@ -150,7 +150,7 @@ def read_room_request(client: clients.Client, name: str, count: int,
 
 
 class _Wishes:
-    """Makes what servers ask of a host from their flavors."""
+    """Parser of flavors into the resources that servers need of a host."""
 
     def __init__(self, hosts: Sequence[capacity.Host],
                  accounting: policies.Accounting, owned: bool) -> None:

@@ -26,7 +26,7 @@ MICROVERSION = '1.36'
 
 
 class PlannerError(Exception):
-    """The planner cannot do its work; says why, for an admin."""
+    """The planner has failed, with the reason for an admin."""
 
 
 class Response(Protocol):

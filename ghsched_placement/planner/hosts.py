@@ -121,7 +121,7 @@ class Host:
 
 @dataclass(frozen=True)
 class Group:
-    """Hosts that are alike.
+    """Group of hosts that are equal for the planner.
 
     :param host: one of them.
     :param names: names of all hosts of the group, in their order.

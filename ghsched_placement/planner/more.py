@@ -37,7 +37,7 @@ _MORE = {names.MEM_BW_PCT: POINTS, names.MEM_BW_BURST_PCT: POINTS}
 
 @dataclass(frozen=True)
 class More:
-    """Guests that an added unit of a resource on a host makes room for.
+    """Number of additional guests that fit with more of a host's resource.
 
     :param node: host NUMA node; None for the host as a whole.
     :param provider: name of the provider that has more.

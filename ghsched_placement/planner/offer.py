@@ -98,7 +98,7 @@ def _get_node_provider_of_pf(host: hosts.Host, place: int) -> str:
 
 
 class _Offers:
-    """Ways to give each group of a request a provider.
+    """Possible assignments of a query's request groups to providers.
 
     :param apart: suffixes of groups that are on different NUMA nodes;
         Placement does not see to that, the scheduler does.

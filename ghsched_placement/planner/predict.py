@@ -43,7 +43,7 @@ _SEARCHED = ('ghsched:mem_bw_', 'ghsched:device_numa')
 
 @dataclass(frozen=True)
 class Target:
-    """A machine that densities are predicted of.
+    """A machine for which densities of guests are predicted.
 
     :param host: the same machine, empty, for Placement.
     :param aliases: resource class by PCI alias of its VFs.

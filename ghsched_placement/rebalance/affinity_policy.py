@@ -31,7 +31,9 @@ from ghsched_placement.rebalance.pair_search import PairSearch
 
 
 class Affinity(Policy):
-    """Off bottlenecks, the weakest affinity first; then together.
+    """Policy that relieves bottlenecks and joins guests with mutual traffic.
+
+    Guests with the weakest affinity leave a bottleneck first.
 
     :param pair_steps: see :data:`.pair_search.PAIR_STEPS`; 0 for no pairs.
     """

@@ -205,7 +205,7 @@ class Move:
 
 
 class Policy(abc.ABC):
-    """Plug-in that decides on moves of guests, of the group :data:`POLICIES`.
+    """Plug-in that plans moves of guests; entry points: :data:`POLICIES`.
     """
 
     @abc.abstractmethod

@@ -80,7 +80,7 @@ class Plan:
 
 @dataclass(frozen=True)
 class _Cloud:
-    """Hosts and running guests, as they are after some moves."""
+    """Free capacity of hosts, and running guests, after some moves."""
 
     hosts: Mapping[str, capacity.Host]
     guests: Mapping[str, Running]

@@ -41,14 +41,14 @@ NAME = 'ghsched_numa'
 
 
 class NumaGoal(watcher_base.GhschedGoal):
-    """No NUMA node is a bottleneck, and guests are near those they need."""
+    """Goal of Watcher: no bottlenecks, and guests near their peers."""
 
     NAME = NAME
     TITLE = 'NUMA nodes without bottlenecks'
 
 
 class NumaStrategy(watcher_base.GhschedStrategy):
-    """Live migrations off bottlenecks, and to guests that belong together.
+    """Strategy of Watcher: live migrations off bottlenecks and to peers.
     """
 
     NAME = NAME

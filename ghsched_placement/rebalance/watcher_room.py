@@ -40,14 +40,14 @@ _MAX_FLAVORS = 10
 
 
 class RoomGoal(watcher_base.GhschedGoal):
-    """Flavors that were refused fit again."""
+    """Goal of Watcher: make room for flavors that were refused."""
 
     NAME = NAME
     TITLE = 'Room for flavors that were refused'
 
 
 class RoomStrategy(watcher_base.GhschedStrategy):
-    """Live migrations after which a refused flavor fits."""
+    """Strategy of Watcher: live migrations that make room for a flavor."""
 
     NAME = NAME
     TITLE = 'Make room for flavors that were refused (ghsched)'
