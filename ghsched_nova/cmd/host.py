@@ -177,7 +177,7 @@ def _run_plan(arguments: argparse.Namespace) -> int:
 
     :returns: exit status.
     """
-    groups, changed = _apply_and_print_changes(
+    groups, changed = _apply_policies_and_print_changes(
         arguments,
         reconcile.preview,
         threads.plan_thread_changes,
@@ -194,7 +194,7 @@ def _run_reconcile(arguments: argparse.Namespace) -> int:
 
     :returns: exit status.
     """
-    groups, changed = _apply_and_print_changes(
+    groups, changed = _apply_policies_and_print_changes(
         arguments,
         reconcile.reconcile,
         _set_scheduling_classes,
@@ -218,7 +218,7 @@ def _set_scheduling_classes(
     )
 
 
-def _apply_and_print_changes(
+def _apply_policies_and_print_changes(
     arguments: argparse.Namespace,
     change_groups: Callable[..., reconcile.Report],
     change_threads: Callable[..., threads.Report],
@@ -348,7 +348,7 @@ def _render_changes_as_tables(
                  for problem in changed.problems]
     if problems:
         parts.append(tables.render_table(('Guest', 'Group', 'Problem'),
-                     _merge_same_problems(problems)))
+                     _merge_rows_of_same_problem(problems)))
     if report.unmeasured:
         parts.append(tables.render_table(
             ('Guest', 'Group', 'Not measured'),
@@ -380,7 +380,7 @@ def _make_problem_rows(
              problem.reason) for problem in problems]
 
 
-def _merge_same_problems(
+def _merge_rows_of_same_problem(
     problems: Sequence[tuple[str, str, str]],
 ) -> list[tuple[str, str, str]]:
     """Merge table rows that have the same control group and problem.

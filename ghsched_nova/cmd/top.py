@@ -148,9 +148,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         _read_first_counters(top, source, arguments.delay)
         if batch:
-            _print_frames(top, arguments.delay, arguments.count)
+            _print_updates(top, arguments.delay, arguments.count)
         else:
-            _show_frames(top, arguments.delay, arguments.count)
+            _show_updates_until_quit(top, arguments.delay, arguments.count)
     except topology.MonitorUnavailable as error:
         print(f'ghsched-top: {error}', file=sys.stderr)
         return exits.COULD_NOT
@@ -216,7 +216,7 @@ def _yield_last_update_flags(count: int | None) -> Iterator[bool]:
         yield done == count
 
 
-def _print_frames(
+def _print_updates(
     display: top_screen.Top, delay: float, count: int | None
 ) -> None:
     """Print the current bandwidth of guests after each delay (batch mode).
@@ -235,7 +235,7 @@ def _print_frames(
             time.sleep(delay)
 
 
-def _show_frames(
+def _show_updates_until_quit(
     display: top_screen.Top, delay: float, count: int | None
 ) -> None:
     """Show the bandwidth of guests on the terminal until the user quits.
@@ -244,7 +244,7 @@ def _show_frames(
     :param count: number of updates; None for no end.
     """
     with (
-        _signal_wakeup() as wakened,
+        _select_woken_by_signals() as wakened,
         _terminal_without_echo(
             sys.stdin.fileno(), sys.stdout.fileno()
         ) as write,
@@ -255,7 +255,7 @@ def _show_frames(
                 display.update_measurements()
             except topology.MonitorUnavailable as error:
                 problem = str(error)  # it may be mounted again
-            if not _show_frame_until_due(
+            if not _show_figures_until_next_update(
                 display, problem, write, 0 if last else delay, wakened
             ):
                 return
@@ -263,7 +263,7 @@ def _show_frames(
     print(problem or display.render_last_measurement())
 
 
-def _show_frame_until_due(
+def _show_figures_until_next_update(
     display: top_screen.Top,
     problem: str,
     write: Callable[[str], None],
@@ -301,10 +301,11 @@ def _show_frame_until_due(
 
 
 @contextlib.contextmanager
-def _signal_wakeup() -> Iterator[int]:
-    """Within this context, signals wake up a waiting select().
+def _select_woken_by_signals() -> Iterator[int]:
+    """Within this context, a file descriptor becomes readable after signals.
 
-    The yielded file descriptor becomes readable after each signal.
+    The context yields the file descriptor. A select() that waits for it ends
+    when the process receives a signal.
     """
     reading, writing = os.pipe()
     os.set_blocking(writing, False)

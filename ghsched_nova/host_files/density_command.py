@@ -171,7 +171,8 @@ def _make_plan_with_densities(
             make_step_progress(bar, 0.0, 0.8 if targets else 1.0), ours,
             client.list_unavailable_nodes(nodes), rooms.by_host)
         found = dataclasses.replace(
-            found, notes=(*found.notes, *rooms.describe_assumptions()))
+            found, notes=(*found.notes,
+                          *rooms.describe_hosts_with_assumed_cpus()))
         return found, predict_container_densities(
             found, targets, wanted, settings, ours,
             progress=make_step_progress(bar, 0.8, 1.0))

@@ -156,7 +156,7 @@ class HostFile:
         return {pf.alias: pf.resource_class for pf in self.pfs}
 
     @property
-    def extended(self) -> bool:
+    def has_all_memorytune_attributes(self) -> bool:
         """Whether the host's libvirt supports all ``<memorytune>`` attributes.
         """
         return self.attributes == 'extended'

@@ -14,8 +14,9 @@
 
 ``demand_mb`` of a machine with a published density is the demand at which the
 line is crossed half-way between the last number that passes and the first
-that does not. ``far_latency`` is the one at which :func:`get_binding_speedup`
-is the published gain of binding a single instance.
+that does not. ``far_latency`` is the one at which
+:func:`get_memory_speedup_of_binding` is the published gain of binding a single
+instance.
 """
 
 from collections.abc import Callable
@@ -75,7 +76,7 @@ def fit_machine_demand(machine: Machine, workload: Workload = REFERENCE,
         'demand_mb', fit_container_demand(machine, workload, baseline))
 
 
-def get_binding_speedup(machine: Machine) -> float:
+def get_memory_speedup_of_binding(machine: Machine) -> float:
     """Return how much faster memory is if guests are bound to NUMA nodes.
 
     The result is the mean memory latency over all pairs of NUMA nodes, divided

@@ -363,7 +363,7 @@ def compute_sensitivity(machine: Machine, keys: Keys | None = None,
             if parameter.basis not in bases:
                 continue
             for factor in (1 - step, 1 + step):
-                other = _scale_parameter(moved, parameter, factor)
+                other = _copy_with_scaled_parameter(moved, parameter, factor)
                 other = refit(other) if refit else other
                 shifts.append(
                     Shift(
@@ -374,7 +374,7 @@ def compute_sensitivity(machine: Machine, keys: Keys | None = None,
     return tuple(shifts)
 
 
-def _scale_parameter(
+def _copy_with_scaled_parameter(
         machine: Machine, parameter: Parameter, factor: float) -> Machine:
     """Return a copy of a machine with one model parameter multiplied.
 

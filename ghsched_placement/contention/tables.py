@@ -83,7 +83,7 @@ def _render_published_points(
     none, best = report.get_curve('none'), report.get_curve('ghsched')
     carried = density.predict_latencies(
         other.replace_parameter('demand_mb', ours['demand_mb']), 'none')
-    gain = calibrate.get_binding_speedup(ours)
+    gain = calibrate.get_memory_speedup_of_binding(ours)
     return _render_list_table(
         'Published points and the model (simulated)',
         ('Point', 'Published', 'Model', 'Use'),

@@ -147,8 +147,8 @@ def solve_traffic(machine: Machine, flows: Sequence[Flow],
     for stage in links.values():
         for number, part in stage.part.items():
             arriving[number] *= part
-    nodes = {node.id: _make_node_stage(machine, node.id, flows, arriving,
-                                       controls or {})
+    nodes = {node.id: _make_memory_stage(machine, node.id, flows, arriving,
+                                         controls or {})
              for node in machine.nodes}
     outcomes = []
     for number, flow in enumerate(flows):
@@ -204,8 +204,9 @@ def _make_link_stages(machine: Machine,
     return stages
 
 
-def _make_node_stage(machine: Machine, node: int, flows: Sequence[Flow],
-                     arriving: Sequence[float], controls: Controls) -> _Stage:
+def _make_memory_stage(
+        machine: Machine, node: int, flows: Sequence[Flow],
+        arriving: Sequence[float], controls: Controls) -> _Stage:
     """Return how the memory of a node limits and delays flows of traffic.
 
     The bandwidth control of a group applies only to accesses to this memory.

@@ -64,7 +64,7 @@ class ShowCapacity(base.Lister):
         found = cloud.list_hosts(parsed_args.hosts)
         rooms = node_rooms.read_free_node_resources(cloud, found,
                                                     cloud.list_compute_nodes())
-        for note in rooms.describe_uncertain_hosts():
+        for note in rooms.describe_hosts_with_uncertain_cpus():
             self.log.warning(note)
         return COLUMNS, [row for host in rooms.add_free_node_resources(found)
                          for row in list_node_rows(host)]

@@ -121,7 +121,7 @@ class CheckFlavor(base.Lister):
             rooms = node_rooms.read_free_node_resources(client, [
                 host for host in found if host.uuid not in away], nodes)
             found = rooms.add_free_node_resources(found)
-            for note in rooms.describe_uncertain_hosts():
+            for note in rooms.describe_hosts_with_uncertain_cpus():
                 self.log.warning(note)
         classes = {**guess_vf_classes(policy, found),
                    **dict(parsed_args.vf_class)}

@@ -57,7 +57,7 @@ class Rooms:
         return tuple(capacity.set_node_capacity(
             host, self.by_host.get(host.uuid, ())) for host in hosts)
 
-    def describe_assumptions(self) -> list[str]:
+    def describe_hosts_with_assumed_cpus(self) -> list[str]:
         """Return a sentence on hosts whose CPUs per NUMA node are assumed.
 
         A host without servers does not report its CPUs and memory. They are
@@ -69,13 +69,14 @@ class Rooms:
             'taken as spread evenly over the NUMA nodes: a host reports them '
             'with a server that runs there'] if self.spread else []
 
-    def describe_uncertain_hosts(self) -> list[str]:
+    def describe_hosts_with_uncertain_cpus(self) -> list[str]:
         """Return sentences on hosts whose CPUs per NUMA node are uncertain.
 
         CPUs and memory of these hosts are assumed or unknown. The list is
         empty if there is no such host.
         """
-        return self.describe_assumptions() + ([
+        assumed = self.describe_hosts_with_assumed_cpus()
+        return assumed + ([
             'CPUs and memory are not counted by NUMA node on '
             f'{lack.format_host_names(self.unknown)}: nova-compute does not '
             'report them, and Nova may refuse a guest that fits here']

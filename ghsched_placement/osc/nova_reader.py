@@ -179,17 +179,17 @@ class NovaReader:
 
         :raises CommandError: if no server, or more than one, has this name.
         """
-        found = self.get_server(self._find(self._find_server, 'server',
-                                           name).id)
+        found = self.get_server(
+            self._find(self._find_in_all_projects, 'server', name).id)
         if found is None:
             raise exceptions.CommandError(f'server {name} no longer exists')
         return found
 
-    def _find_server(self, name: str, ignore_missing: bool) -> Any:
+    def _find_in_all_projects(self, name: str, ignore_missing: bool) -> Any:
         """Find a server in the user's project, or in all if permitted.
 
-        :param ignore_missing: whether to return None, not to raise an error,
-            if there is no such server.
+        :param ignore_missing: whether to return None if there is no such
+            server, instead of raising an error.
         """
         with http.translate_unreachable(self._connection, 'compute'):
             find = self._connection.compute.find_server

@@ -265,7 +265,7 @@ class ApplyRebalance(base.Lister):
             self.status = exits.FOUND
             if not outcome.unchanged:
                 return
-            left_out, moves = replan.split_remaining_moves(move, moves)
+            left_out, moves = replan.split_moves_after_refusal(move, moves)
             for one in left_out:
                 yield (*make_move_row(one, records),
                        f'left out, because {records[move.guest]["name"]} '
@@ -302,7 +302,7 @@ class _Replan:
         self._again = again
         self._staying: frozenset[str] = frozenset()
 
-    def split_remaining_moves(
+    def split_moves_after_refusal(
         self, refused: move_plan.Move, remaining: Sequence[move_plan.Move]
     ) -> tuple[list[move_plan.Move], list[move_plan.Move]]:
         """Decide which moves of a plan remain after Nova has refused one.

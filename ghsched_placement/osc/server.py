@@ -176,13 +176,14 @@ def list_node_rows(guest: Guest) -> Iterator[tuple[Any, ...]]:
             *map(columns.mark_unknown,
                  (allocated, *_values(real.enforced_limits if real else None),
                   _convert_to_megabytes(used),
-                  *_yield_other_amounts(guest, number, node))))
+                  *_yield_amounts_except_bandwidth(guest, number, node))))
     if not guest.nodes:
-        yield from _list_measured_rows(guest, told.values())
+        yield from _list_measured_node_rows(guest, told.values())
 
 
-def _list_measured_rows(guest: Guest, reported: Iterable[diagnostics.GuestNode]
-                        ) -> Iterator[tuple[Any, ...]]:
+def _list_measured_node_rows(
+        guest: Guest, reported: Iterable[diagnostics.GuestNode]
+) -> Iterator[tuple[Any, ...]]:
     """Yield a table row for each host NUMA node that a server uses.
 
     This is for servers without a NUMA topology. Their bandwidth is only
@@ -200,12 +201,12 @@ def _list_measured_rows(guest: Guest, reported: Iterable[diagnostics.GuestNode]
                 *(None,) * (2 * len(node_classes.BESIDE)))))
 
 
-def _yield_other_amounts(guest: Guest, number: int,
-                         node: int | None) -> Iterator[int | None]:
-    """Yield the amounts of resources of a guest NUMA node beside bandwidth.
+def _yield_amounts_except_bandwidth(guest: Guest, number: int,
+                                    node: int | None) -> Iterator[int | None]:
+    """Yield the amounts of a guest NUMA node's resources except bandwidth.
 
-    These are bursts, L3 cache ways and real-time CPU time. The requested
-    amounts come first, then the allocated amounts.
+    The resources are bursts, L3 cache ways and real-time CPU time. The
+    requested amounts come first, then the allocated amounts.
 
     :param number: number of the guest NUMA node.
     :param node: host NUMA node; None if unknown.

@@ -41,10 +41,11 @@ def list_history_rows(client: clients.Client, record: Mapping[str, Any]
             f'no host reports the bandwidth of {record["name"]} in the last '
             'hours: only an admin sees it, and only of a server that runs '
             'and has a control group of its own for some minutes')
-    return sorted(_make_rows(history), key=lambda row: row[:2])
+    return sorted(_yield_history_rows(history), key=lambda row: row[:2])
 
 
-def _make_rows(history: usage_history.History) -> Iterator[tuple[Any, ...]]:
+def _yield_history_rows(
+        history: usage_history.History) -> Iterator[tuple[Any, ...]]:
     """Yield a table row for each minute and each host NUMA node of a server.
 
     :param history: bandwidth that the server used in each minute.

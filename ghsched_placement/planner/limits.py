@@ -174,7 +174,7 @@ def count_guests_without_numa_limits(state: State, need: Need) -> int:
              for name, amount in need.root_provider_amounts.items() if amount]
     rooms += [
         sum(get_free_amount(state, node, name) for node in _list_nodes(state))
-        // amount for name, amount in _sum_guest_resources(need).items()]
+        // amount for name, amount in _sum_needs_of_guest_nodes(need).items()]
     counts: dict[str, int] = {}
     for (_node, name), count in need.vf_counts.items():
         counts[name] = counts.get(name, 0) + count
@@ -184,8 +184,8 @@ def count_guests_without_numa_limits(state: State, need: Need) -> int:
     return min(rooms)
 
 
-def _sum_guest_resources(need: Need) -> Counter[str]:
-    """Return what a guest needs of all host NUMA nodes together.
+def _sum_needs_of_guest_nodes(need: Need) -> Counter[str]:
+    """Return the sum of what all NUMA nodes of a guest need, without VFs.
 
     :returns: amount by resource class.
     """

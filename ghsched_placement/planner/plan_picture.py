@@ -160,7 +160,8 @@ def _draw_latency_chart(axes: Any, plan: DensityPlan) -> None:
         axes.plot(
             [point.n for point in curve.points],
             [point.p99 for point in curve.points], color=colour,
-            linestyle=_DASHES[curve.scenario], label=_format_legend(curve))
+            linestyle=_DASHES[curve.scenario],
+            label=_format_curve_legend(curve))
         last = curve.points[curve.density - 1]
         axes.plot(last.n, last.p99, 'o', color=colour)
     axes.axhline(LINE, color='#000000', linestyle='-.', linewidth=1, label=(
@@ -175,7 +176,7 @@ def _draw_latency_chart(axes: Any, plan: DensityPlan) -> None:
                 frameon=False)
 
 
-def _format_legend(curve: Curve) -> str:
+def _format_curve_legend(curve: Curve) -> str:
     """Return the legend text of one line in a chart of predicted latency."""
     return (f'{SCENARIOS[curve.scenario]}: density {curve.density}'
             + ('' if curve.first_failing else

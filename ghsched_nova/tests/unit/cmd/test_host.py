@@ -93,7 +93,7 @@ class HostCommandTest(base.TestCase):
     def test_the_same_problem_of_many_guests_is_one_row(self):
         self.assertEqual(
             [('a, b', '', 'not mounted'), ('c', 'x', 'not mounted')],
-            host._merge_same_problems([
+            host._merge_rows_of_same_problem([
                 ('a', '', 'not mounted'),
                 ('b', '', 'not mounted'),
                 ('c', 'x', 'not mounted'),

@@ -109,7 +109,7 @@ class LoadTest(LoadTestCase):
              1, 'reserved_bandwidth': {1: 30},
              'bandwidth_allocation_ratio': 2, 'bandwidth_bursts': {1: 40},
              'bandwidth_burst_ratio': 1.5}, 'ghsched'))
-        self.assertTrue(host.extended)
+        self.assertTrue(host.has_all_memorytune_attributes)
         self.assertEqual(1, host.reserved_groups)
         self.assertEqual({1: 30}, host.tree_config.reserved_bandwidth)
         self.assertEqual(2.0, host.tree_config.allocation_ratio)

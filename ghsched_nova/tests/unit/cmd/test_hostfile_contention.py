@@ -115,7 +115,7 @@ class ShippedTest(base.TestCase):
         ).contention
         self.assertAlmostEqual(
             calibrate.BIND_GAIN,
-            calibrate.get_binding_speedup(machine), places=3)
+            calibrate.get_memory_speedup_of_binding(machine), places=3)
 
     def test_the_figures_of_the_guide_are_those_of_the_model(self):
         """tools/contention-tables writes them."""

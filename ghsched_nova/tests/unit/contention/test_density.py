@@ -290,4 +290,4 @@ class CalibrateTest(base.TestCase):
         machine = MACHINE.replace_parameter('far_latency', 1.451)
         self.assertAlmostEqual(
             calibrate.BIND_GAIN,
-            calibrate.get_binding_speedup(machine), places=3)
+            calibrate.get_memory_speedup_of_binding(machine), places=3)
