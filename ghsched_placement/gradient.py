@@ -215,10 +215,10 @@ def _has_enough(free: Amounts, taken: Amounts) -> bool:
 
 @dataclass
 class Mix:
-    """The guests of the last requests, with or without success.
+    """Kinds of guests of the last requests, including refused requests.
 
-    Those that were refused are in it as well: room is to be kept for what is
-    asked for, and not for what happens to fit.
+    Refused requests count, because hosts shall keep free capacity for the
+    guests that users request, and not only for those that fit.
     """
 
     _last: deque[Kind] = field(default_factory=deque)

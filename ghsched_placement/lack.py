@@ -230,7 +230,7 @@ def make_too_few_nodes_reason(guest_nodes: int, suffix: str = '') -> Lack:
 
 
 class Gathered:
-    """Lacks of the hosts of one request, so that it logs little."""
+    """Reasons why hosts were refused for one request, grouped for the log."""
 
     def __init__(self) -> None:
         self._hosts: dict[Lack, list[str]] = {}

@@ -72,10 +72,11 @@ class Flavor:
 
 @dataclass
 class _Group:
-    """A request group while it is put together.
+    """Request group of an allocation candidates query, being built.
 
-    :ivar naming: a group of ours that names a provider and takes nothing of
-        it; Nova's own groups have an empty list of resources instead.
+    :ivar naming: whether this is a group of ghsched that only names a provider
+        and has no resources. Nova's own groups have an empty list of
+        resources instead.
     """
 
     resources: dict[str, int] = field(default_factory=dict)

@@ -106,12 +106,12 @@ class Current:
 
 @dataclass(frozen=True)
 class Provider:
-    """Wanted inventory and traits of one provider, as far as they are ours.
+    """Wanted inventories and traits of one provider that ghsched maintains.
 
     :param parent_uuid: None for the compute node itself.
-    :param inventories: our resource classes only, by name; a class of ours
-        that is absent here should be absent there.
-    :param traits: our traits only.
+    :param inventories: inventory by resource class of ghsched. Classes of
+        ghsched that are missing here are removed from the provider.
+    :param traits: traits of ghsched only.
     """
 
     uuid: str

@@ -192,10 +192,10 @@ def uses_pci_in_placement() -> bool:
 
 @seam('nova.objects.request_spec.RequestGroup.to_queryparams', ('self',))
 class _NamingGroup(request_spec.RequestGroup):
-    """A request group that takes nothing of its provider.
+    """A request group without resources, which only names a provider.
 
-    Placement has those since 1.36; Nova's query has an empty list of
-    resources for one, which Placement refuses.
+    Placement accepts such groups since microversion 1.36. Nova's query would
+    contain an empty list of resources, which Placement refuses.
     """
 
     @classmethod
@@ -227,7 +227,7 @@ def get_node_sockets(topology: NUMATopology) -> dict[int, int | None]:
 
 
 class _WithoutAllocations:
-    """A Placement client that takes a consumer for new."""
+    """A Placement client for which consumers have no allocations yet."""
 
     def __init__(self, client: Any) -> None:
         self._client = client

@@ -44,7 +44,7 @@ def mark_unknown(value: Any) -> Any:
 
 
 class Lines(columns.FormattableColumn[Sequence[Any]]):
-    """Several things, one to a line."""
+    """Column with several values in each cell, one per line."""
 
     def human_readable(self) -> str:
         return '\n'.join(map(self.line, self._value)) or '-'
@@ -54,21 +54,21 @@ class Lines(columns.FormattableColumn[Sequence[Any]]):
 
 
 class Words(Lines):
-    """Several things in one line."""
+    """Column with several values in each cell, separated by commas."""
 
     def human_readable(self) -> str:
         return ', '.join(map(self.line, self._value)) or '-'
 
 
 class Percents(Words):
-    """Percent of each NUMA node; None where it is not known."""
+    """Column with a percent of each NUMA node; None if unknown."""
 
     def line(self, item: int | None) -> str:
         return '-' if item is None else str(item)
 
 
 class Vfs(Lines):
-    """VFs that are free of those that there are, by PF."""
+    """Column with the free and total number of VFs of each PF."""
 
     def line(self, item: Mapping[str, Any]) -> str:
         return f'{item["pf"]} {item["free"]}/{item["total"]}'

@@ -30,7 +30,7 @@ class PlannerError(Exception):
 
 
 class Response(Protocol):
-    """An answer as ``requests`` has it."""
+    """HTTP response with the attributes that ``requests`` gives it."""
 
     @property
     def status_code(self) -> int:
