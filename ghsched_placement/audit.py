@@ -66,7 +66,7 @@ def audit_host_allocations(host: capacity.Host, servers: Iterable[Server],
         if not server.moving:
             allocation = holdings.get(server.uuid, {})
             found += _check_server(host, server, allocation, accounting)
-            found += audit_host.check_guest_limits(
+            found += audit_host.find_wrong_guest_limits(
                 host, server, can_share_control_group(host, server.policy))
     accounted = {*others.known, *(server.uuid for server in servers)}
     for consumer in sorted(holdings.keys() - accounted):
@@ -76,7 +76,7 @@ def audit_host_allocations(host: capacity.Host, servers: Iterable[Server],
                      if owner else _make_orphaned_allocation_finding(
                          host, consumer, allocation,
                          others.servers.get(consumer)))
-    return (*found, *audit_host.check_guarantees(
+    return (*found, *audit_host.find_excess_guarantees(
         host, servers, sum_bandwidth_by_node(host, holdings)))
 
 
@@ -250,9 +250,10 @@ def _check_server(host: capacity.Host, server: Server,
 def _check_allocation(host: capacity.Host, server: Server, policy: GuestPolicy,
                       allocation: Mapping[str, Mapping[str, int]],
                       accounting: Accounting) -> Iterator[Finding]:
-    yield from _check_bandwidth(host, server, policy, allocation, accounting)
-    yield from _check_node_resources(host, server, policy, allocation,
+    yield from _find_wrong_bandwidth(host, server, policy, allocation,
                                      accounting)
+    yield from _find_wrong_node_resources(host, server, policy, allocation,
+                                          accounting)
     groups = allocation.get(host.uuid, {}).get(names.RESCTRL_GROUP, 0)
     if groups != int(policy.needs_control_group) and not (
             groups == 0 and can_share_control_group(host, policy)):
@@ -260,7 +261,7 @@ def _check_allocation(host: capacity.Host, server: Server, policy: GuestPolicy,
             host.name, 'allocation-differs', server.uuid,
             f'{server.name} holds {groups} control groups, its flavor needs '
             f'{int(policy.needs_control_group)}', _MOVE_IT)
-    yield from _check_vfs(host, server, policy, allocation)
+    yield from _find_wrong_vfs(host, server, policy, allocation)
 
 
 def can_share_control_group(host: capacity.Host,
@@ -282,9 +283,10 @@ _MOVE_IT = ('live-migrate or resize the server, so that it is scheduled '
             'was installed?')
 
 
-def _check_bandwidth(host: capacity.Host, server: Server, policy: GuestPolicy,
-                     allocation: Mapping[str, Mapping[str, int]],
-                     accounting: Accounting) -> Iterator[Finding]:
+def _find_wrong_bandwidth(host: capacity.Host, server: Server,
+                          policy: GuestPolicy,
+                          allocation: Mapping[str, Mapping[str, int]],
+                          accounting: Accounting) -> Iterator[Finding]:
     """Yield a finding if a server's allocated bandwidth is not its flavor's.
 
     :param allocation: the server's amounts by provider UUID and resource
@@ -314,10 +316,10 @@ def _check_bandwidth(host: capacity.Host, server: Server, policy: GuestPolicy,
         f'needs {asked}', _MOVE_IT)
 
 
-def _check_node_resources(host: capacity.Host, server: Server,
-                          policy: GuestPolicy,
-                          allocation: Mapping[str, Mapping[str, int]],
-                          accounting: Accounting) -> Iterator[Finding]:
+def _find_wrong_node_resources(host: capacity.Host, server: Server,
+                               policy: GuestPolicy,
+                               allocation: Mapping[str, Mapping[str, int]],
+                               accounting: Accounting) -> Iterator[Finding]:
     """Yield a finding for each wrong amount of L3 ways, bursts or RT CPU time.
 
     The amounts that the server has allocated from each of its host NUMA nodes
@@ -338,9 +340,9 @@ def _check_node_resources(host: capacity.Host, server: Server,
                     f'node {node.number}, its flavor needs {want}', _MOVE_IT)
 
 
-def _check_vfs(host: capacity.Host, server: Server, policy: GuestPolicy,
-               allocation: Mapping[str, Mapping[str, int]]
-               ) -> Iterator[Finding]:
+def _find_wrong_vfs(host: capacity.Host, server: Server, policy: GuestPolicy,
+                    allocation: Mapping[str, Mapping[str, int]]
+                    ) -> Iterator[Finding]:
     """Yield a finding if a server's allocated VFs do not match its flavor.
 
     The server has too few VFs, or VFs of wrong NUMA nodes. More VFs than the

@@ -30,8 +30,8 @@ _NEXT_REPORT = ('nova-compute puts it right with its next report; look at '
                 'its log if it does not')
 
 
-def check_guest_limits(host: capacity.Host, server: Server,
-                       shared: bool) -> Iterator[Finding]:
+def find_wrong_guest_limits(host: capacity.Host, server: Server,
+                            shared: bool) -> Iterator[Finding]:
     """Yield a finding for each NUMA node where a guest's limits are wrong.
 
     The limits in the guest's libvirt domain and in its resctrl control group
@@ -109,8 +109,8 @@ def _describe_control_group_difference(node_policy: NodePolicy,
     return ''
 
 
-def check_guarantees(host: capacity.Host, servers: Iterable[Server],
-                     allocated: Mapping[int, int]) -> Iterator[Finding]:
+def find_excess_guarantees(host: capacity.Host, servers: Iterable[Server],
+                           allocated: Mapping[int, int]) -> Iterator[Finding]:
     """Yield a finding for each host node that guarantees more than allocated.
 
     The bandwidth that resctrl control groups guarantee to guests is compared

@@ -119,7 +119,7 @@ class Sample:
     cached: float | None = None
     work: float | None = None
 
-    def compute_figure(self, server: str) -> float | None:
+    def compute_speed(self, server: str) -> float | None:
         """Return the speed of a server in this sample; None if it is unknown.
 
         The speed is the server's instructions, or else its bytes of memory
@@ -271,19 +271,20 @@ def rank_suspects(server: str, record: Sequence[Sample],
     """
     usual = find_usual_rates(record, samples)
     usual.pop(server, None)
-    now = _mean_rates(samples)
+    now = _compute_mean_rates(samples)
     total, used = sum(usual.values()), sum(now.values())
     load = compute_load(samples)
     found = []
     for uuid, rate in usual.items():
         if not rate:
             continue
-        value, points = _correlate(server, uuid, [*record, *samples])
+        value, points = _correlate_with_speed(
+            server, uuid, [*record, *samples])
         found.append(Suspect(
             uuid, rate / total,
             None if load is None or not used else
             load * now.get(uuid, 0.0) / used,
-            value, points, _compute_strength(value, points)))
+            value, points, _compute_certainty(value, points)))
     return tuple(sorted(found, key=lambda one: one.score, reverse=True))
 
 
@@ -298,12 +299,12 @@ def find_usual_rates(record: Sequence[Sample],
     :param samples: samples of the last seconds.
     :returns: bandwidth by guest UUID.
     """
-    now, before = _mean_rates(samples), _mean_rates(record)
+    now, before = _compute_mean_rates(samples), _compute_mean_rates(record)
     return {uuid: max(rate, before.get(uuid, 0.0))
             for uuid, rate in now.items()}
 
 
-def _mean_rates(samples: Sequence[Sample]) -> dict[str, float]:
+def _compute_mean_rates(samples: Sequence[Sample]) -> dict[str, float]:
     """Return each guest's mean bandwidth over samples, in bytes per second.
 
     A guest that is missing from a sample counts as using no bandwidth in it.
@@ -319,8 +320,8 @@ def _mean_rates(samples: Sequence[Sample]) -> dict[str, float]:
     return found
 
 
-def _correlate(server: str, suspect: str, samples: Sequence[Sample]
-               ) -> tuple[float | None, int]:
+def _correlate_with_speed(server: str, suspect: str, samples: Sequence[Sample]
+                          ) -> tuple[float | None, int]:
     """Return how a suspect's bandwidth correlates with a server's speed.
 
     The result is a rank correlation from -1 to 1.
@@ -334,18 +335,18 @@ def _correlate(server: str, suspect: str, samples: Sequence[Sample]
         The correlation is None if there are too few samples or no variation.
     """
     pairs = [(sample.rates.get(suspect, 0.0), figure) for sample in samples
-             if (figure := sample.compute_figure(server)) is not None]
+             if (figure := sample.compute_speed(server)) is not None]
     if len(pairs) < POINTS:
         return None, len(pairs)
     try:
         return statistics.correlation(
-            _rank([one for one, _figure in pairs]),
-            _rank([two for _rate, two in pairs])), len(pairs)
+            _compute_ranks([one for one, _figure in pairs]),
+            _compute_ranks([two for _rate, two in pairs])), len(pairs)
     except statistics.StatisticsError:      # one of both is constant
         return None, len(pairs)
 
 
-def _rank(values: Sequence[float]) -> list[float]:
+def _compute_ranks(values: Sequence[float]) -> list[float]:
     """Return the rank of each value, for a rank correlation.
 
     Equal values all get the mean of their ranks.
@@ -357,8 +358,8 @@ def _rank(values: Sequence[float]) -> list[float]:
     return [first[value] + (count[value] - 1) / 2 for value in values]
 
 
-def _compute_strength(correlation: float | None, points: int) -> float:
-    """Return how surely a correlation is negative, from 0 to 1.
+def _compute_certainty(correlation: float | None, points: int) -> float:
+    """Return how certain it is that a correlation is negative, from 0 to 1.
 
     This is the distance from 0 that the correlation has with 90 percent
     confidence (Fisher's transformation). It is 0 if the true correlation may
@@ -374,7 +375,7 @@ def _compute_strength(correlation: float | None, points: int) -> float:
     return max(0.0, math.tanh(sure))
 
 
-def choose_candidates(suspects: Sequence[Suspect]) -> tuple[str, ...]:
+def choose_guests_to_cap(suspects: Sequence[Suspect]) -> tuple[str, ...]:
     """Return the UUIDs of the guests that should be capped for a trial.
 
     A trial caps the bandwidth of a suspected guest for a short time, to see
@@ -389,8 +390,8 @@ def choose_candidates(suspects: Sequence[Suspect]) -> tuple[str, ...]:
 # -- the verdict --------------------------------------------------------------
 
 
-def judge_by_figures(server: str, suspects: Sequence[Suspect],
-                     samples: Sequence[Sample]) -> Verdict:
+def judge_by_measurements(server: str, suspects: Sequence[Suspect],
+                          samples: Sequence[Sample]) -> Verdict:
     """Return the verdict on who slows a server down, from measurements alone.
 
     No guest has been capped for a trial, so the verdict is not proven.
@@ -438,5 +439,5 @@ def judge_by_trials(before: Verdict,
     if before.kind is Kind.HOST:
         return before
     return Verdict(Kind.NOBODY, proven=all(
-        trials.is_cleared(done) for done in tried.values()),
+        trials.is_suspect_cleared(done) for done in tried.values()),
         value=before.value)

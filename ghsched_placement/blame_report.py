@@ -102,11 +102,12 @@ def make_report(server: str, host: str, nodes: Sequence[int],
             'kind': str(verdict.kind), 'suspect': verdict.suspect or None,
             'name': names.get(verdict.suspect, _NOBODY).name or None,
             'cause': str(verdict.cause) if verdict.cause else None,
-            'value': _round(verdict.value), 'proven': verdict.proven},
-        'prove': prove, 'nodes': sorted(nodes), 'load': _round(found.load),
+            'value': _round_digits(verdict.value), 'proven': verdict.proven},
+        'prove': prove, 'nodes': sorted(nodes),
+        'load': _round_digits(found.load),
         'figure': 'instructions' if any(
             one.work is not None for one in found.samples) else 'bandwidth',
-        'own': _report_own(server, found.samples),
+        'own': _report_server_medians(server, found.samples),
         'suspects': [_report_suspect(one, names)
                      for one in found.suspects[:SUSPECTS_SHOWN]],
         'trials': [{'suspect': uuid, 'before': round(trial.before),
@@ -115,8 +116,8 @@ def make_report(server: str, host: str, nodes: Sequence[int],
                    for uuid, done in found.tried.items() for trial in done]}
 
 
-def _report_own(server: str, samples: Sequence[blame.Sample]
-                ) -> dict[str, float | None]:
+def _report_server_medians(server: str, samples: Sequence[blame.Sample]
+                           ) -> dict[str, float | None]:
     """Return the medians of a server's own measurements, by name.
 
     The measurements are busy and waiting times of vCPUs, the bandwidth cap and
@@ -128,7 +129,7 @@ def _report_own(server: str, samples: Sequence[blame.Sample]
     values['used'] = [one.rates.get(server) for one in samples]
     known = {name: [one for one in found if one is not None]
              for name, found in values.items()}
-    return {name: _round(statistics.median(found)) if found else None
+    return {name: _round_digits(statistics.median(found)) if found else None
             for name, found in known.items()}
 
 
@@ -144,25 +145,26 @@ def _report_suspect(one: blame.Suspect,
     return {
         'uuid': one.uuid or None, 'name': named.name or one.uuid or None,
         'project': named.project or None,
-        'share': _round(one.share), 'node_share': _round(one.node_share),
-        'correlation': _round(one.correlation), 'points': one.points,
-        'strength': _round(one.strength),
-        'effect': _round(effect.mean) if effect else None,
-        'low': _round(effect.low) if effect else None,
-        'high': _round(effect.high) if effect else None,
+        'share': _round_digits(one.share),
+        'node_share': _round_digits(one.node_share),
+        'correlation': _round_digits(one.correlation), 'points': one.points,
+        'strength': _round_digits(one.strength),
+        'effect': _round_digits(effect.mean) if effect else None,
+        'low': _round_digits(effect.low) if effect else None,
+        'high': _round_digits(effect.high) if effect else None,
         'trials': effect.trials if effect else 0,
         'by_cache': bool(effect and effect.by_cache),
         'untried': one.untried or None}
 
 
-def _round(value: float | None) -> float | None:
+def _round_digits(value: float | None) -> float | None:
     """Round a value to four significant digits; None for None, inf and NaN."""
     if value is None or not math.isfinite(value):
         return None
     return float(f'{value:.4g}')
 
 
-def parse_request(asked: Mapping[str, Any]) -> bool:
+def parse_blame_request(asked: Mapping[str, Any]) -> bool:
     """Parse the body of the API action that asks who slows a server down.
 
     :returns: whether suspected guests may be capped for trials.
@@ -177,7 +179,8 @@ def parse_request(asked: Mapping[str, Any]) -> bool:
     return asked.get('prove', False)
 
 
-def hide_others(shown: Mapping[str, Any], project: str) -> dict[str, Any]:
+def hide_other_guests(shown: Mapping[str, Any],
+                      project: str) -> dict[str, Any]:
     """Return a report in which guests of other projects are anonymous.
 
     It is for users who are not admins.
@@ -208,7 +211,7 @@ def hide_others(shown: Mapping[str, Any], project: str) -> dict[str, Any]:
 # -- text ---------------------------------------------------------------------
 
 
-def list_rows(shown: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
+def list_suspect_rows(shown: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
     """Yield a table row for each suspected guest in a report.
 
     The columns are those of ``HEADER``.
@@ -234,7 +237,7 @@ def _number(value: float | None) -> str:
     return '-' if value is None else f'{value:.2f}'
 
 
-def summarize(shown: Mapping[str, Any]) -> str:
+def summarize_verdict(shown: Mapping[str, Any]) -> str:
     """Return sentences on which guest slows a server down, if any.
 
     :param shown: report on the server.

@@ -62,7 +62,7 @@ class Trial:
 
     @property
     def change(self) -> float:
-        """Logarithm of how much faster a server was during a trial.
+        """Logarithm of a server's speed in a trial relative to its usual one.
 
         The speed while a suspected guest was capped is divided by the normal
         speed. Normal is the geometric mean of the speeds before and after the
@@ -98,7 +98,7 @@ class Effect:
                 and self.mean >= LEAST_EFFECT)
 
 
-def is_steady(before: float, after: float) -> bool:
+def is_speed_steady(before: float, after: float) -> bool:
     """Whether a server's speed is about the same before and after a trial.
 
     A trial caps the bandwidth of a suspected guest for a short time. If the
@@ -116,14 +116,14 @@ def measure_effect(done: Sequence[Trial]) -> Effect | None:
     """
     if not done:
         return None
-    sign = -1 if _is_by_cache(done) else 1
+    sign = -1 if _is_explained_by_cache(done) else 1
     changes = [sign * trial.change for trial in done]
     mean, half = _compute_interval(changes, _T_PROVE)
-    return Effect(math.expm1(mean), _to_relative(mean - half),
-                  _to_relative(mean + half), len(changes), sign < 0)
+    return Effect(math.expm1(mean), _to_relative_change(mean - half),
+                  _to_relative_change(mean + half), len(changes), sign < 0)
 
 
-def _is_by_cache(done: Sequence[Trial]) -> bool:
+def _is_explained_by_cache(done: Sequence[Trial]) -> bool:
     """Whether a server moved fewer bytes because it had more of the L3 cache.
 
     This happens if capping a guest leaves more cache to the server: the server
@@ -150,7 +150,7 @@ def _compute_interval(values: Sequence[float], quantiles: Sequence[float]
         statistics.stdev(values) / math.sqrt(len(values)))
 
 
-def _to_relative(logarithm: float) -> float:
+def _to_relative_change(logarithm: float) -> float:
     """Convert the logarithm of a ratio to a relative change.
 
     A ratio of 1.2 is a relative change of 0.2. Results above 100 are reduced
@@ -159,7 +159,7 @@ def _to_relative(logarithm: float) -> float:
     return math.expm1(min(max(logarithm, -50.0), math.log(101)))
 
 
-def is_cleared(done: Sequence[Trial]) -> bool:
+def is_suspect_cleared(done: Sequence[Trial]) -> bool:
     """Whether trials show that a suspected guest does not slow a server down.
 
     The effect of capping the guest is below 5 percent, with high confidence.
@@ -169,13 +169,13 @@ def is_cleared(done: Sequence[Trial]) -> bool:
     if len(done) < CLEARING_TRIALS:
         return False
     mean, half = _compute_interval(
-        [(-1 if _is_by_cache(done) else 1) * trial.change for trial in done],
-        _T_CLEAR)
+        [(-1 if _is_explained_by_cache(done) else 1) * trial.change
+         for trial in done], _T_CLEAR)
     return mean + half < math.log1p(LEAST_EFFECT)
 
 
-def choose_next(candidates: Sequence[str],
-                done: Mapping[str, Sequence[Trial]]) -> str | None:
+def choose_next_guest(candidates: Sequence[str],
+                      done: Mapping[str, Sequence[Trial]]) -> str | None:
     """Return the UUID of the suspected guest to cap in the next trial.
 
     Each guest is capped once first. After that, the guest with the largest
@@ -195,6 +195,7 @@ def choose_next(candidates: Sequence[str],
     for uuid in ordered:
         if effects[uuid].is_proven:
             return None
-        if not is_cleared(done[uuid]) and len(done[uuid]) < MOST_TRIALS:
+        if (not is_suspect_cleared(done[uuid])
+                and len(done[uuid]) < MOST_TRIALS):
             return uuid
     return None

@@ -203,8 +203,8 @@ def make_hour_from_period(number: int, shares: Sequence[Share], pool: float,
         int(over), int(over and full and used < promised))
 
 
-def add_period_to_hours(hours: Iterable[Hour], new: Hour,
-                        window: int) -> tuple[Hour, ...]:
+def add_period_to_burst_hours(hours: Iterable[Hour], new: Hour,
+                              window: int) -> tuple[Hour, ...]:
     """Add a measured period to the hourly records of a host node's burst use.
 
     A burst is bandwidth above a guest's guarantee. A period is the time
@@ -229,7 +229,8 @@ def to_hour_number(now: float) -> int:
     return int(now // _HOUR)
 
 
-def summarize_hours(hours: Sequence[Hour], limits: Limits) -> Measured | None:
+def summarize_burst_hours(hours: Sequence[Hour],
+                          limits: Limits) -> Measured | None:
     """Summarize how much of their bursts the guests of a host NUMA node use.
 
     A burst is bandwidth above a guest's guarantee. The hourly records must
@@ -297,7 +298,7 @@ def compute_burst_limit(hours: Sequence[Hour], pool: float,
     :param pool: percent of the node that is reserved for bursts.
     """
     base = max(0, math.floor(pool))
-    found = summarize_hours(hours, limits)
+    found = summarize_burst_hours(hours, limits)
     if found is None:
         return base
     chance = 1 - limits.percentile / 100
@@ -313,8 +314,9 @@ def compute_burst_limit(hours: Sequence[Hour], pool: float,
                                                            pool, limits))
 
 
-def add_to_hourly_minima(before: Sequence[tuple[int, int]], hour: int,
-                         now: int, window: int) -> tuple[tuple[int, int], ...]:
+def add_limit_to_hourly_minima(before: Sequence[tuple[int, int]], hour: int,
+                               now: int,
+                               window: int) -> tuple[tuple[int, int], ...]:
     """Add a newly computed burst limit to the lowest limits by hour.
 
     The burst limit is the percent of a host NUMA node that may be promised to

@@ -217,7 +217,7 @@ def compute_limit_by_project_use(uses: Uses, pool: float,
         return most
     if uses.hour - uses.since < limits.window - 2 or not uses.total_promised:
         return base
-    worst = _compute_worst_use(uses, limits.safety)
+    worst = _compute_worst_burst_use(uses, limits.safety)
     in_full = pool + uses.total_promised - worst
     alike = pool * uses.total_promised / worst
     part = min(1.0, max(0.0, uses.effective_projects - 2))
@@ -226,11 +226,13 @@ def compute_limit_by_project_use(uses: Uses, pool: float,
     return max(base, math.floor(min(most, round(found, 6))))
 
 
-def _compute_worst_use(uses: Uses, safety: float) -> float:
-    """Return the percent of a host node that bursts use in the worst case.
+def _compute_worst_burst_use(uses: Uses, safety: float) -> float:
+    """Return the percent of bandwidth that bursts may use in the worst case.
 
-    In the worst case, the projects with the largest unused bursts use them
-    fully at the same time, and the other projects use as much as usual.
+    It is a percentage of the bandwidth of one host NUMA node. A burst is
+    bandwidth above a guest's guarantee. In the worst case, the projects that
+    have the most unused bursts use them fully at the same time, and the other
+    projects use as much as usual.
 
     :param uses: measured use of bursts by project.
     :param safety: factor on the measured mean use of the other projects.

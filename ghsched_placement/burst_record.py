@@ -96,15 +96,15 @@ def add_period_to_record(before: Record, hour: int, now: Period,
     shares = now.shares or ()
     promised = (before.promised if now.shares is None
                 else sum(share.promised for share in shares))
-    hours = burst.add_period_to_hours(
+    hours = burst.add_period_to_burst_hours(
         before.hours, burst.make_hour_from_period(
             hour, shares, now.pool, now.full), limits.window)
-    found = burst.summarize_hours(hours, limits)
+    found = burst.summarize_burst_hours(hours, limits)
     uses = before.uses
     if now.shares is not None:
         uses = burst_projects.add_period_by_project(
             uses, hour, shares, limits.window)
-    lowest = burst.add_to_hourly_minima(before.lowest, hour, min(
+    lowest = burst.add_limit_to_hourly_minima(before.lowest, hour, min(
         burst.compute_burst_limit(hours, now.pool, limits),
         burst_projects.compute_limit_by_project_use(uses, now.pool, limits)),
         limits.window)

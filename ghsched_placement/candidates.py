@@ -145,7 +145,7 @@ class Host:
         return {pf: None if node is None else self.nearest.get(node, node)
                 for pf, node in self.node_of_pf.items()}
 
-    def get_locality_index(self, node: int, other: int | None) -> int:
+    def get_node_distance(self, node: int, other: int | None) -> int:
         """Return the distance between two NUMA nodes of a host, from 0 to 2.
 
         It is 0 for the same node, 1 for nodes of the same socket, and 2 for
@@ -153,7 +153,7 @@ class Host:
 
         :param other: second host NUMA node; None if unknown.
         """
-        return request.get_locality(node, other, self.socket_of)
+        return request.get_node_distance(node, other, self.socket_of)
 
 
 @dataclass(frozen=True)

@@ -101,8 +101,8 @@ class Stock:
     def max_unit(self) -> int:
         """Largest amount that one more allocation can take now.
 
-        It is limited by the free amount, by Placement's max_unit and by the
-        step size, of which it is a multiple.
+        This is the free amount or Placement's max_unit, whichever is smaller,
+        rounded down to a multiple of the step size.
         """
         most = min(self.free, int(self.record['max_unit']))
         return most - most % self.step_size

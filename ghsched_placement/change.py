@@ -53,7 +53,7 @@ class Change:
     extra_specs: Mapping[str, str]
 
 
-def to_extra_spec(name: str) -> str:
+def to_changeable_extra_spec(name: str) -> str:
     """Return the extra spec for the name of a bandwidth setting.
 
     Only settings that can be changed while a guest exists are accepted.
@@ -74,8 +74,8 @@ def to_extra_spec(name: str) -> str:
     return key.extra_spec + dot + node
 
 
-def merge_extra_specs(extra_specs: Mapping[str, str],
-                      requested: RequestedChanges) -> dict[str, str]:
+def merge_requested_changes(extra_specs: Mapping[str, str],
+                            requested: RequestedChanges) -> dict[str, str]:
     """Return a flavor's extra specs with the requested changes applied.
 
     :param requested: new value by extra spec; None removes the extra spec.
@@ -84,7 +84,7 @@ def merge_extra_specs(extra_specs: Mapping[str, str],
     """
     merged = dict(extra_specs)
     for name, text in requested.items():
-        name = to_extra_spec(name)
+        name = to_changeable_extra_spec(name)
         if text is None:
             merged.pop(name, None)
         else:
@@ -105,12 +105,12 @@ def check_policy_change(extra_specs: Mapping[str, str],
         only one of the old and new policies needs a control group, because a
         running guest can neither get nor lose its control group.
     """
-    merged = merge_extra_specs(extra_specs, requested)
+    merged = merge_requested_changes(extra_specs, requested)
     before = policies.parse_policy(extra_specs, guest_nodes) or GuestPolicy()
     after = policies.parse_policy(merged, guest_nodes) or GuestPolicy()
     if before.needs_control_group != after.needs_control_group:
         raise policies.PolicyError(
-            to_extra_spec(next(iter(requested))),
+            to_changeable_extra_spec(next(iter(requested))),
             'the guest was started without ghsched:mem_bw_* and has no '
             'control group; resize it to a flavor with them'
             if after.needs_control_group else
@@ -190,15 +190,15 @@ def make_changed_allocation_body(answer: Mapping[str, Any],
     return allocations.make_allocations_body(answer, held)
 
 
-def merge_by_maximum(some: Amounts,
-                     others: Amounts) -> dict[tuple[str, str], int]:
+def merge_by_larger_amount(first: Amounts,
+                           second: Amounts) -> dict[tuple[str, str], int]:
     """Merge two allocations, taking the larger amount of each resource.
 
     The result is allocated while a server's policy changes, because it
     suffices for both the old and the new policy.
     """
-    return {key: max(some.get(key, 0), others.get(key, 0))
-            for key in {**some, **others}}
+    return {key: max(first.get(key, 0), second.get(key, 0))
+            for key in {**first, **second}}
 
 
 def find_unlisted_providers(amounts: Amounts,

@@ -54,7 +54,7 @@ def parse_change_arguments(arguments: argparse.Namespace) -> dict[str,
     """
     found: dict[str, str | None] = {}
     for name, text in _yield_named_changes(arguments):
-        extra_spec = changes.to_extra_spec(name)
+        extra_spec = changes.to_changeable_extra_spec(name)
         if extra_spec in found:
             raise policies.PolicyError(extra_spec, 'is given twice')
         found[extra_spec] = text
@@ -62,7 +62,7 @@ def parse_change_arguments(arguments: argparse.Namespace) -> dict[str,
         raise policies.PolicyError(
             'server set', 'no change is given, see --help')
     # The values alone, without the guest.
-    changes.merge_extra_specs({}, found)
+    changes.merge_requested_changes({}, found)
     return found
 
 

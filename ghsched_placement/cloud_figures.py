@@ -79,17 +79,17 @@ def list_host_amounts(host: capacity.Host) -> Iterator[Amount]:
     """Yield capacity and usage of each resource class of a host and its nodes.
     """
     for name in sorted(host.root.inventories):
-        yield from _sum_stocks(host, None, name,
-                               [host.root.get_stock(name)])
+        yield from _sum_inventories(host, None, name,
+                                    [host.root.get_stock(name)])
     for node in host.nodes:
         for name, stock in sorted(node.stocks.items()):
-            yield from _sum_stocks(host, node.number, name, [stock])
-        yield from _sum_vfs(host, node.number, node.pfs)
-    yield from _sum_vfs(host, None, host.elsewhere)
+            yield from _sum_inventories(host, node.number, name, [stock])
+        yield from _sum_vf_amounts(host, node.number, node.pfs)
+    yield from _sum_vf_amounts(host, None, host.elsewhere)
 
 
-def _sum_vfs(host: capacity.Host, node: int | None,
-             pfs: Iterable[capacity.Pf]) -> Iterator[Amount]:
+def _sum_vf_amounts(host: capacity.Host, node: int | None,
+                    pfs: Iterable[capacity.Pf]) -> Iterator[Amount]:
     """Yield capacity and usage of the VFs of some PFs, by resource class.
 
     The VFs of all PFs with the same resource class are added up.
@@ -100,11 +100,12 @@ def _sum_vfs(host: capacity.Host, node: int | None,
     for pf in pfs:
         found.setdefault(pf.resource_class, []).append(pf.stock)
     for name, stocks in sorted(found.items()):
-        yield from _sum_stocks(host, node, name, stocks)
+        yield from _sum_inventories(host, node, name, stocks)
 
 
-def _sum_stocks(host: capacity.Host, node: int | None, name: str,
-                stocks: Iterable[capacity.Stock | None]) -> Iterator[Amount]:
+def _sum_inventories(host: capacity.Host, node: int | None, name: str,
+                     stocks: Iterable[capacity.Stock | None]
+                     ) -> Iterator[Amount]:
     """Yield capacity and usage of one resource class, summed over inventories.
 
     Nothing is yielded if none of the inventories exists.
@@ -121,8 +122,8 @@ def _sum_stocks(host: capacity.Host, node: int | None, name: str,
                      sum(max(0, stock.free) for stock in there))
 
 
-def sum_flavor_capacity(flavor: str, wanted_guests: int,
-                        verdicts: Iterable[fitting.Verdict]) -> FlavorRoom:
+def count_fitting_guests(flavor: str, wanted_guests: int,
+                         verdicts: Iterable[fitting.Verdict]) -> FlavorRoom:
     """Count how many guests of a flavor fit in a cloud, over all its hosts.
 
     :param flavor: name of the flavor.

@@ -244,14 +244,14 @@ def _find_missing_bandwidth_shares(policy: GuestPolicy, accounting: Accounting,
                     None, lack.BANDWIDTH, step, share,
                     f'no host NUMA node with {share} % of its memory '
                     'bandwidth left can hold that share exactly '
-                    f'({_get_counted_key(accounting)})',
+                    f'({_get_counted_extra_spec(accounting)})',
                     f'one can hold {step} %')
                 continue
             most = _find_largest_free_amount(share, ask)
             yield Lack(
                 None, lack.BANDWIDTH, most, share,
                 f'no host NUMA node has {share} % of its memory bandwidth '
-                f'left ({_get_counted_key(accounting)})',
+                f'left ({_get_counted_extra_spec(accounting)})',
                 f'the most left on one node is {most} %')
     if each_alone and len(demand) > 1 and not any(
             _fits_on_separate_nodes(demand.values(), left)
@@ -261,7 +261,7 @@ def _find_missing_bandwidth_shares(policy: GuestPolicy, accounting: Accounting,
                 f'no host has {len(demand)} NUMA nodes with enough of their '
                 'memory bandwidth left, '
                 f'{_format_by_guest_node(demand, " %")} '
-                f'({_get_counted_key(accounting)})'))
+                f'({_get_counted_extra_spec(accounting)})'))
 
 
 def _find_missing_resources(policy: GuestPolicy, accounting: Accounting,
@@ -287,7 +287,7 @@ def _find_missing_resources(policy: GuestPolicy, accounting: Accounting,
                     '' if most else cure)
 
 
-def _get_counted_key(accounting: Accounting) -> str:
+def _get_counted_extra_spec(accounting: Accounting) -> str:
     """Return the name of the extra spec whose bandwidth Placement counts.
 
     This is the extra spec for the guarantee or for the cap.
@@ -321,7 +321,7 @@ def _find_missing_shared_bandwidth(policy: GuestPolicy, accounting: Accounting,
                 None, lack.GROUPS, reason=f'{_NO_GROUP}, and no host NUMA '
                 'node with one that the guest could share has '
                 f'{share} % of its memory bandwidth left '
-                f'({_get_counted_key(accounting)})')
+                f'({_get_counted_extra_spec(accounting)})')
             return
 
 
@@ -423,7 +423,7 @@ def _find_missing_inventory(rest: Iterable[tuple[str, str]],
             name, _, needed = item.partition(':')
             word = lack.WORDS.get(name, name)
             yield Lack(None, word, needed=int(needed), reason=(
-                f'no host has {needed} {lack.get_unit(word)} left'))
+                f'no host has {needed} {lack.get_resource_unit(word)} left'))
 
 
 def _find_missing_traits(rest: Iterable[tuple[str, str]],

@@ -207,7 +207,7 @@ def _find_refusal_reasons(host: capacity.Host,
     if demand.policy.vfs_locality != 'node':
         yield from _check_host_vfs(host, demand)
     for guest_node in range(demand.guest_nodes):
-        yield from _check_nodes(host, demand, guest_node, must_share)
+        yield from _find_host_obstacles(host, demand, guest_node, must_share)
 
 
 def _can_share_on_all_guest_nodes(host: capacity.Host,
@@ -248,8 +248,9 @@ def _check_host_vfs(host: capacity.Host,
             yield found
 
 
-def _check_nodes(host: capacity.Host, demand: GuestDemand, guest_node: int,
-                 must_share: bool) -> Iterator[Lack]:
+def _find_host_obstacles(host: capacity.Host, demand: GuestDemand,
+                         guest_node: int,
+                         must_share: bool) -> Iterator[Lack]:
     """Yield the reasons why no NUMA node of a host can take a guest NUMA node.
 
     Nothing is yielded if at least one host NUMA node can take it.
@@ -258,7 +259,8 @@ def _check_nodes(host: capacity.Host, demand: GuestDemand, guest_node: int,
     :param must_share: whether the guest must share the control group of other
         guests.
     """
-    misfits = [(node, tuple(_check_node(node, demand, guest_node, must_share)))
+    misfits = [(node, tuple(_find_node_obstacles(node, demand, guest_node,
+                                                 must_share)))
                for node in host.nodes]
     if all(found for _node, found in misfits):
         for node, found in misfits:
@@ -271,8 +273,8 @@ def _format_node(node: capacity.Node) -> str:
     return node.name if node.number is None else str(node.number)
 
 
-def _check_node(node: capacity.Node, demand: GuestDemand, guest_node: int,
-                must_share: bool) -> Iterator[Lack]:
+def _find_node_obstacles(node: capacity.Node, demand: GuestDemand,
+                         guest_node: int, must_share: bool) -> Iterator[Lack]:
     """Yield the reasons why a host NUMA node cannot take a guest NUMA node.
 
     :param guest_node: number of the guest NUMA node.
@@ -286,7 +288,7 @@ def _check_node(node: capacity.Node, demand: GuestDemand, guest_node: int,
                    'has none that can be shared')
     for name, need in sorted(demand.get_node_amounts(guest_node).items(),
                              key=_make_resource_sort_key):
-        yield from _check_inventory(name, node.stocks.get(name), need)
+        yield from _find_inventory_obstacles(name, node.stocks.get(name), need)
     needed = []
     if demand.policy.vfs_locality == 'node':
         vfs = sorted(demand.count_vfs(guest_node).items())
@@ -306,8 +308,8 @@ def _make_resource_sort_key(item: tuple[str, int]) -> tuple[bool, str]:
     return item[0] != names.MEM_BW_PCT, item[0]
 
 
-def _check_inventory(name: str, stock: capacity.Stock | None,
-                     needed: int) -> Iterator[Lack]:
+def _find_inventory_obstacles(name: str, stock: capacity.Stock | None,
+                              needed: int) -> Iterator[Lack]:
     """Yield the reasons why an amount cannot be allocated from an inventory.
 
     :param name: resource class of the amount.
@@ -377,7 +379,7 @@ class _FreeCapacity:
         if not self._has_host_resources():
             return None
         joins = self._wish.policy.needs_control_group and self._groups < 1
-        nodes = self._match_nodes(needs, joins)
+        nodes = self._choose_host_nodes(needs, joins)
         if nodes is None:
             return None
         for guest_node, node in enumerate(nodes):
@@ -431,8 +433,8 @@ class _FreeCapacity:
                    and amount % stocks[name].step_size == 0
                    for name, amount in amounts.items())
 
-    def _match_nodes(self, node_amounts: Sequence[Mapping[str, int]],
-                     shares_group: bool) -> tuple[int, ...] | None:
+    def _choose_host_nodes(self, node_amounts: Sequence[Mapping[str, int]],
+                           shares_group: bool) -> tuple[int, ...] | None:
         """Choose a free host NUMA node for each guest NUMA node.
 
         The emptiest host nodes are tried first. If all suitable host nodes are

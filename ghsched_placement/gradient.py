@@ -103,7 +103,7 @@ def measure_unusable_capacity(capacity: FreeCapacity, kind: Kind) -> float:
     :param capacity: free amounts of the host and its NUMA nodes.
     :param kind: amounts that such a guest takes.
     """
-    return _measure_unusable_capacity(
+    return _sum_unusable_capacity(
         _sum_free_fractions_by_node(capacity),
         _find_fitting_nodes(capacity, kind.nodes), capacity.groups, kind)
 
@@ -154,14 +154,14 @@ class Growth:
     def _compute_mean_fragmentation(self, parts: Mapping[int, float],
                                     fitting: Mapping[Amounts, frozenset[int]],
                                     groups: int | None) -> float:
-        return sum(weight * _measure_unusable_capacity(parts, fitting, groups,
-                                                       kind)
+        return sum(weight * _sum_unusable_capacity(parts, fitting, groups,
+                                                   kind)
                    for kind, weight in self._mix.items())
 
 
-def _measure_unusable_capacity(free_fractions: Mapping[int, float],
-                               fitting: Mapping[Amounts, frozenset[int]],
-                               groups: int | None, kind: Kind) -> float:
+def _sum_unusable_capacity(free_fractions: Mapping[int, float],
+                           fitting: Mapping[Amounts, frozenset[int]],
+                           groups: int | None, kind: Kind) -> float:
     """Return how much free capacity of a host a kind of guest cannot use.
 
     It is the free capacity of the host NUMA nodes that are too full for a NUMA

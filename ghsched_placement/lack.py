@@ -128,7 +128,7 @@ class Lack:
         as "2 vCPUs free, 4 needed".
         """
         return self.reason or (
-            f'{self.free} {get_unit(self.resource)} free, '
+            f'{self.free} {get_resource_unit(self.resource)} free, '
             f'{self.needed} needed')
 
     def to_json_object(self) -> dict[str, int | str | None]:
@@ -144,7 +144,7 @@ class Lack:
         return '; '.join(filter(None, (self.text, self.detail, self.cure)))
 
 
-def get_unit(resource: str) -> str:
+def get_resource_unit(resource: str) -> str:
     """Return the unit in which amounts of a resource are printed.
 
     The unit is a word such as "vCPUs" or "MiB".
@@ -209,8 +209,8 @@ def find_resource_shortage(resource: str, needed: int, free: int,
         found = Lack(node, resource, max(0, free), needed)
     elif per_guest is not None and per_guest < needed:
         found = Lack(node, f'{resource} for one guest', per_guest, needed,
-                     f'at most {per_guest} {get_unit(resource)} for one '
-                     f'guest, {needed} needed')
+                     f'at most {per_guest} {get_resource_unit(resource)} for '
+                     f'one guest, {needed} needed')
     else:
         return None
     return replace(found, reason=f'{found.text} ({key})') if key else found

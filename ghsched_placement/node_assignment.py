@@ -89,13 +89,13 @@ def assign_host_nodes(candidates: Sequence[Mapping[str, Any]], wanted: Wanted,
     """
     steps = steps or matching.Steps(MAX_STEPS)
     reader = _Reader(wanted, host, has_room or _allow_any_node)
-    alike, refusals = _read_candidates(candidates, reader, steps)
+    alike, refusals = _read_usable_candidates(candidates, reader, steps)
     steps.limit = max(steps.limit, steps.taken + MIN_SEARCH_STEPS)
     for rows in [rows for rows in alike if not reader.has_assignment(rows)]:
         refusals[ONE_NODE_FOR_TWO] += len(alike.pop(rows))
     if alike:
         return _Ways(wanted, host, reader, alike,
-                     steps).yield_by_rank(cost), None
+                     steps).yield_assignments_by_rank(cost), None
     if not refusals:
         return iter(()), UNKNOWN_NODES
     return iter(()), min(refusals, key=lambda refusal: (
@@ -103,10 +103,10 @@ def assign_host_nodes(candidates: Sequence[Mapping[str, Any]], wanted: Wanted,
         -refusals[refusal], refusal.reason))
 
 
-def _read_candidates(candidates: Sequence[Mapping[str, Any]],
-                     reader: '_Reader', steps: matching.Steps,
-                     ) -> tuple[dict['Rows', list[Mapping[str, Any]]],
-                                Counter[Lack]]:
+def _read_usable_candidates(candidates: Sequence[Mapping[str, Any]],
+                            reader: '_Reader', steps: matching.Steps,
+                            ) -> tuple[dict['Rows', list[Mapping[str, Any]]],
+                                       Counter[Lack]]:
     """Sort allocation candidates into usable and unusable ones.
 
     At most half of the search's steps are spent on reading candidates.
@@ -120,7 +120,7 @@ def _read_candidates(candidates: Sequence[Mapping[str, Any]],
     alike: dict[Rows, list[Mapping[str, Any]]] = {}
     refusals: Counter[Lack] = Counter()
     for candidate in candidates:
-        rows = reader.read_candidate(candidate['mappings'], steps)
+        rows = reader.find_allowed_nodes(candidate['mappings'], steps)
         if isinstance(rows, Lack):
             refusals[rows] += 1
             continue
@@ -139,7 +139,7 @@ class _Row:
     """Host nodes that one guest node may have, with their costs.
 
     :ivar costs: cost of each host node, by the distance of the guest node's
-        VFs, as one number; see :meth:`_Reader.split_cost`.
+        VFs, as one number; see :meth:`_Reader.split_assignment_cost`.
     :ivar nodes: all these host nodes.
     :ivar best: node of least cost.
     :ivar least: its cost.
@@ -189,7 +189,7 @@ class _Reader:
         self._node_of_pf = host.map_pfs_to_nodes(wanted.is_nearest_near)
         self._with_pfs = set(self._node_of_pf.values())
         self._ways: dict[Any, bool] = {}
-        self.guests = tuple(_yield_guest_nodes(wanted))
+        self.guests = tuple(_yield_nodes_to_assign(wanted))
         #: Steps that are as long as reading a candidate.
         self._size = 1 + sum(1 + len(guest.vfs) // 8
                              for guest in self.guests if guest.suffix)
@@ -197,8 +197,8 @@ class _Reader:
         self._unit = 1 + len(self.guests) + sum(
             vf.count for vf in wanted.vfs)
 
-    def read_candidate(self, mappings: Mapping[str, Sequence[str]],
-                       steps: matching.Steps) -> Rows | Lack:
+    def find_allowed_nodes(self, mappings: Mapping[str, Sequence[str]],
+                           steps: matching.Steps) -> Rows | Lack:
         """Return the host nodes that a candidate allows for each guest node.
 
         :param mappings: providers of the allocation candidate, by request
@@ -250,7 +250,7 @@ class _Reader:
         devices = Counter(map(self._node_of_pf.__getitem__, pfs))
         key = provider, frozenset(devices.items())
         if key not in guest_node.rows:
-            near = self._rate_near_nodes(some, devices)
+            near = self._rate_nodes_by_distance(some, devices)
             open_to = [node for node in near
                        if self._has_room(guest_node.number, node)]
             wasted = () if guest_node.vfs else self._with_pfs
@@ -261,9 +261,9 @@ class _Reader:
                            for node in open_to}))
         return guest_node.rows[key]
 
-    def _rate_near_nodes(self, nodes: Iterable[int],
-                         devices: Mapping[int | None, int]) -> dict[int,
-                                                                    int]:
+    def _rate_nodes_by_distance(self, nodes: Iterable[int],
+                                devices: Mapping[int | None, int]
+                                ) -> dict[int, int]:
         """Return how far a guest node's VFs are from each host node.
 
         The distances of all VFs are combined into one number. Host nodes that
@@ -276,13 +276,13 @@ class _Reader:
         for node in nodes:
             far = [0, 0, 0]
             for device_node, count in devices.items():
-                far[self._host.get_locality_index(node, device_node)] += count
+                far[self._host.get_node_distance(node, device_node)] += count
             if not any(far[self._most_far + 1:]):
                 found[node] = far[2] * self._unit + far[1] + far[2]
         return dict(sorted(found.items(), key=lambda item: (item[1],
                                                             item[0])))
 
-    def split_cost(self, cost: int) -> tuple[Far, int]:
+    def split_assignment_cost(self, cost: int) -> tuple[Far, int]:
         """Split an assignment's cost into far VFs and wasted host nodes.
 
         A far VF is on another NUMA node or socket than its guest node. A host
@@ -304,7 +304,7 @@ class _Reader:
         return self._ways[key]
 
 
-def _yield_guest_nodes(wanted: Wanted) -> Iterator[_Guest]:
+def _yield_nodes_to_assign(wanted: Wanted) -> Iterator[_Guest]:
     """Yield the guest NUMA nodes to be assigned, with their request groups.
 
     Nothing is yielded if the guest requests nothing of a host NUMA node.
@@ -357,7 +357,7 @@ class _Loads:
                     *map(host.busy.__getitem__, self._nodes), strict=True)]
         self._known: dict[frozenset[int], tuple[Any, ...]] = {}
 
-    def get_rank(self, nodes: Sequence[int]) -> tuple[Any, ...]:
+    def get_assignment_rank(self, nodes: Sequence[int]) -> tuple[Any, ...]:
         """Return a sort key of an assignment: number of sockets, then load.
 
         If only the first guest nodes have host nodes yet, the key is a lower
@@ -446,20 +446,20 @@ class _Ways:
         self._groups: dict[Rows, list[tuple[Any, ...]]] = {}
         self._found = False
 
-    def yield_by_rank(self, cost: Cost | None) -> Iterator[Placed]:
+    def yield_assignments_by_rank(self, cost: Cost | None) -> Iterator[Placed]:
         """Yield the assignments of the guest to host nodes, best first.
 
         :param cost: returns the cost of host nodes to other guests; None if
             there is no such cost.
         """
-        for costs, ways in self._yield_by_cost(cost):
+        for costs, ways in self._yield_groups_by_cost(cost):
             by_order = itertools.groupby(ways, key=lambda way: way[:2])
             for (key, order), same in by_order:
-                yield from self._yield_placements(
+                yield from self._yield_candidate_groups(
                     key, order, costs.get(order, ()),
                     [rows for _key, _order, rows in same])
 
-    def _yield_by_cost(self, cost: Cost | None) -> Iterator[_Costed]:
+    def _yield_groups_by_cost(self, cost: Cost | None) -> Iterator[_Costed]:
         """Yield groups of equally good assignments, the best group first.
 
         Within a group, assignments are sorted by their cost to other guests.
@@ -481,13 +481,13 @@ class _Ways:
         for way in ways:
             first.append(way)
             costs[way[1]] = ()
-            if len(costs) > self._get_costed_limit(way[1]):
+            if len(costs) > self._get_cost_comparison_limit(way[1]):
                 return {}, itertools.chain(first, ways)
         self._steps.taken += COST_STEPS * sum(map(len, costs))
         costs = {order: cost(order) for order in costs}
         return costs, sorted(first, key=lambda way: (costs[way[1]], way[:2]))
 
-    def _get_costed_limit(self, order: Sequence[int]) -> float:
+    def _get_cost_comparison_limit(self, order: Sequence[int]) -> float:
         """Return how many assignments to compare by cost to other guests.
 
         Computing the costs must not exceed the search's limit of steps.
@@ -508,39 +508,40 @@ class _Ways:
         heap: list[Any] = []
         for number, rows in enumerate(self._alike):
             least = _compute_least_cost(rows)
-            heap.append(((least, *self._loads.get_rank(())), (), number, rows,
-                         None))
+            rank = self._loads.get_assignment_rank(())
+            heap.append(((least, *rank), (), number, rows, None))
         heapq.heapify(heap)
         while heap:
             key, order, number, rows, ways = heapq.heappop(heap)
             if ways is not None:
                 yield key, order, rows
             elif self._steps.has_steps_left or not self._found:
-                ways = matching.yield_assignments_by_cost([row.costs
-                                                           for row in rows],
-                                                          self._loads.get_rank,
-                                                          self._steps)
+                ways = matching.yield_assignments_by_cost(
+                    [row.costs for row in rows],
+                    self._loads.get_assignment_rank, self._steps)
             found = next(ways, None) if ways is not None else None
             if found is not None:
                 self._found = True
                 heapq.heappush(heap, (*found, number, rows, ways))
 
-    def _yield_placements(self, key: tuple[Any, ...], order: tuple[int, ...],
-                          cost: tuple[float, ...],
-                          several: Sequence[Rows]) -> Iterator[Placed]:
-        """Yield the allocation candidates for chosen host nodes, in groups.
+    def _yield_candidate_groups(self, key: tuple[Any, ...],
+                                order: tuple[int, ...],
+                                cost: tuple[float, ...],
+                                allowed: Sequence[Rows]) -> Iterator[Placed]:
+        """Yield groups of allocation candidates for one choice of host nodes.
 
-        The group with the fewest PFs comes first. Each result also has the
-        cost and load of the host nodes.
+        The candidates of a group differ only in the PFs that VFs are taken
+        from. The group with the fewest PFs comes first.
 
-        :param key: sort key of the assignment, which begins with its cost.
-        :param order: host node of each guest node.
-        :param cost: cost of these host nodes to other guests.
-        :param several: host nodes that the usable candidates allow.
+        :param key: sort key of the choice, which begins with its cost.
+        :param order: chosen host node of each guest node.
+        :param cost: how much the choice hinders other guests, for the result.
+        :param allowed: all host nodes that the candidates allow each guest
+            node, for each set of candidates that allows the chosen nodes.
         """
-        groups = [group for rows in several
-                  for group in self._group_candidates(rows)]
-        far, wasted = self._reader.split_cost(key[0])
+        groups = [group for rows in allowed
+                  for group in self._group_candidates_by_pfs(rows)]
+        far, wasted = self._reader.split_assignment_cost(key[0])
         for _number, pfs, others, found in sorted(
                 groups, key=lambda group: group[:3]):
             yield Placed(
@@ -550,10 +551,10 @@ class _Ways:
                 len({self._host.socket_of.get(node) for node in order}), pfs,
                 cost, node_choice.combine_load_costs(order, self._host.busy))
 
-    def _group_candidates(self, rows: Rows) -> list[tuple[Any, ...]]:
+    def _group_candidates_by_pfs(self, rows: Rows) -> list[tuple[Any, ...]]:
         """Group allocation candidates that differ only in the PFs of VFs.
 
-        :param rows: host nodes that the candidates allow for each guest node.
+        :param rows: host nodes that the candidates allow each guest node.
         :returns: groups of candidates, those with the fewest PFs first within
             a group. Each group also has the number and UUIDs of the PFs of its
             first candidate, and the providers that all its candidates share.

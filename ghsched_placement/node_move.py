@@ -105,7 +105,7 @@ class Move:
         """Whether any guest NUMA node moves to another host NUMA node."""
         return bool(self.nodes_moved)
 
-    def make_reverse(self) -> 'Move':
+    def make_reverse_plan(self) -> 'Move':
         """Return the plan of moving the guest back to its old NUMA nodes."""
         return Move(self.after, self.before)
 
@@ -214,7 +214,7 @@ def _move_cell(cell: GuestCell, target: HostCell, node: int,
     if cell.vcpus and not target.shared:
         raise NotMovable(f'host NUMA node {node} has no CPUs for guests '
                          'without dedicated ones')
-    taken = _map_cpus(cell, target, cores)
+    taken = _choose_new_cpus(cell, target, cores)
     if taken is None:
         raise NotMovable(
             f'host NUMA node {node} has {len(target.free)} dedicated CPUs '
@@ -227,8 +227,8 @@ def _move_cell(cell: GuestCell, target: HostCell, node: int,
         reserved=frozenset(taken[cpu] for cpu in cell.reserved))
 
 
-def _map_cpus(cell: GuestCell, target: HostCell,
-              cores: Iterable[frozenset[int]]) -> dict[int, int] | None:
+def _choose_new_cpus(cell: GuestCell, target: HostCell,
+                     cores: Iterable[frozenset[int]]) -> dict[int, int] | None:
     """Choose a new host CPU for each old host CPU of a guest NUMA node.
 
     vCPUs that share a core share one again, because the guest sees them as

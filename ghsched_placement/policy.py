@@ -109,7 +109,7 @@ class GuestPolicy:
 
         Guests with the same fingerprint can share a resctrl control group.
         """
-        return digest(map(str, self.nodes))
+        return compute_digest(map(str, self.nodes))
 
     def get_bandwidth_by_node(self, accounting: Accounting = 'min') -> dict[
             int, int]:
@@ -191,7 +191,7 @@ class GuestPolicy:
             'lock_memory': self.threads.lock_memory}, separators=(',', ':'))
 
 
-def digest(parts: Iterable[str]) -> str:
+def compute_digest(parts: Iterable[str]) -> str:
     """Return one SHA-256 digest for several texts, as 16 hexadecimal digits.
     """
     return hashlib.sha256(';'.join(parts).encode()).hexdigest()[:16]
@@ -283,7 +283,7 @@ def find_doubtful_keys(extra_specs: Iterable[str]) -> Iterator[str]:
                    f'form {meant or _PREFIX + "NAME"}')
 
 
-def check_names(given: Iterable[str]) -> None:
+def check_extra_spec_names(given: Iterable[str]) -> None:
     """Refuse extra specs that are misspelled ones of ghsched.
 
     :param given: names of the extra specs.
@@ -307,7 +307,7 @@ def check_flavor(extra_specs: Mapping[str, str],
         ghsched depends on was changed, or if hw:numa_nodes is not a number.
     :raises PolicyError: for the first extra spec that is invalid.
     """
-    check_names(given)
+    check_extra_spec_names(given)
     if not any(extra_spec.startswith(_PREFIX)
                or extra_spec == keys.NUMA_NODES for extra_spec in given):
         return None
@@ -338,9 +338,9 @@ def parse_policy(extra_specs: Mapping[str, str],
             if key.startswith(_PREFIX)}
     if not ours:
         return None
-    general, special = _split_values(ours)
+    general, special = _parse_extra_spec_values(ours)
     check_guest_nodes_exist(ours, guest_nodes)
-    threads = scheduling.build_policy(
+    threads = scheduling.build_thread_policy(
         {name: general.pop(name) for name in scheduling.KEYS & general.keys()},
         extra_specs)
     monitor = bool(general.pop(keys.MONITOR.name, False))
@@ -378,8 +378,8 @@ def _compute_rt_permille(threads: ThreadPolicy, extra_specs: Mapping[str, str],
     return tuple(threads.permille * len(chosen & node) for node in by_node)
 
 
-def _split_values(ours: Mapping[str, str]
-                  ) -> tuple[dict[str, Value], dict[tuple[str, int], Value]]:
+def _parse_extra_spec_values(ours: Mapping[str, str]) -> tuple[
+        dict[str, Value], dict[tuple[str, int], Value]]:
     """Parse the values of ghsched extra specs.
 
     An extra spec is for all guest NUMA nodes, or for a single one, such as
@@ -400,8 +400,8 @@ def _split_values(ours: Mapping[str, str]
     return general, special
 
 
-def find_all_errors(extra_specs: Mapping[str, str],
-                    guest_nodes: int) -> tuple[PolicyError, ...]:
+def find_all_flavor_errors(extra_specs: Mapping[str, str],
+                           guest_nodes: int) -> tuple[PolicyError, ...]:
     """Return all errors in the ghsched extra specs of a flavor.
 
     Extra specs are checked one by one first. Only if all are valid, they are
@@ -417,7 +417,7 @@ def find_all_errors(extra_specs: Mapping[str, str],
     found.extend(find_misspelt_keys(others))
     if found:
         return tuple(found)
-    for together in (*_split_into_groups(ours, guest_nodes), ours):
+    for together in (*_group_related_extra_specs(ours, guest_nodes), ours):
         error = _find_policy_error(others | together, guest_nodes)
         if error is not None and error.key not in {
                 other.key for other in found}:
@@ -425,8 +425,8 @@ def find_all_errors(extra_specs: Mapping[str, str],
     return tuple(found)
 
 
-def _split_into_groups(ours: Mapping[str, str],
-                       guest_nodes: int) -> Iterator[dict[str, str]]:
+def _group_related_extra_specs(ours: Mapping[str, str],
+                               guest_nodes: int) -> Iterator[dict[str, str]]:
     """Split ghsched extra specs into groups that are checked separately.
 
     Only extra specs in the same group can contradict each other.

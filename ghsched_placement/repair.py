@@ -80,10 +80,11 @@ def plan_repairs(host: capacity.Host, servers: Iterable[Server],
         repair = None
         if finding.kind in _OWNERLESS:
             if is_up or finding.kind == 'allocation-without-server':
-                repair = plan_release(host, finding.subject, allocation)
+                repair = plan_allocation_removal(
+                    host, finding.subject, allocation)
         elif finding.owner in by_uuid:
-            repair = plan_transfer(host, finding.subject, allocation,
-                                   by_uuid[finding.owner])
+            repair = plan_allocation_transfer(
+                host, finding.subject, allocation, by_uuid[finding.owner])
         elif finding.kind in _DIFFERENT and finding.subject in by_uuid:
             repair = plan_flavor_repair(host, by_uuid[finding.subject],
                                         allocation,
@@ -98,8 +99,8 @@ def is_repairable(finding: Finding) -> bool:
     return finding.kind in (*_OWNERLESS, *_DIFFERENT) or bool(finding.owner)
 
 
-def plan_release(host: capacity.Host, consumer: str,
-                 allocation: Amounts) -> Repair | None:
+def plan_allocation_removal(host: capacity.Host, consumer: str,
+                            allocation: Amounts) -> Repair | None:
     """Plan the removal of all that a consumer has allocated from a host.
 
     :param consumer: UUID of the consumer, such as a deleted server.
@@ -115,8 +116,8 @@ def plan_release(host: capacity.Host, consumer: str,
                       for provider, resources in allocation.items()})
 
 
-def plan_transfer(host: capacity.Host, consumer: str, allocation: Amounts,
-                  server: Server) -> Repair:
+def plan_allocation_transfer(host: capacity.Host, consumer: str,
+                             allocation: Amounts, server: Server) -> Repair:
     """Plan the transfer of an ended migration's allocation to its server.
 
     :param consumer: UUID of the migration.
@@ -162,7 +163,7 @@ def plan_flavor_repair(host: capacity.Host, server: Server,
                     for name in (names.MEM_BW_PCT, *lack.BESIDE)}
         for number, node in providers.items()}
     wanted[host.uuid] = {names.RESCTRL_GROUP: groups}
-    if apply_amounts(allocation, wanted) == _copy_allocation(allocation):
+    if apply_repair(allocation, wanted) == _copy_allocation(allocation):
         return None
     return Repair(
         host.name, server.uuid,
@@ -170,8 +171,8 @@ def plan_flavor_repair(host: capacity.Host, server: Server,
         f'{audit.describe_allocation(host, wanted) or "no bandwidth"}', wanted)
 
 
-def apply_amounts(allocation: Amounts,
-                  wanted: Amounts) -> dict[str, dict[str, int]]:
+def apply_repair(allocation: Amounts,
+                 wanted: Amounts) -> dict[str, dict[str, int]]:
     """Return a consumer's allocation with the amounts of a repair applied.
 
     :param allocation: amounts by provider UUID and resource class.
@@ -201,7 +202,7 @@ def make_repair_body(answer: Mapping[str, Any], wanted: Amounts
     :returns: None if nothing would change.
     """
     now = allocations.parse_allocations(answer)
-    then = apply_amounts(now, wanted)
+    then = apply_repair(now, wanted)
     if not now.keys() & wanted.keys() or then == now:
         return None     # such as a server that has left the host meanwhile
     return allocations.make_allocations_body(answer, then)

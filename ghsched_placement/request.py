@@ -151,8 +151,8 @@ def build_request(policy: GuestPolicy, accounting: Accounting,
                    is_isolated=len(demand) > 1 and not devices and not nodes)
 
 
-def count_combinations(policy: GuestPolicy, accounting: Accounting, nodes: int,
-                       pfs: Mapping[str, int]) -> int:
+def count_provider_combinations(policy: GuestPolicy, accounting: Accounting,
+                                nodes: int, pfs: Mapping[str, int]) -> int:
     """Return how many combinations of providers Placement tries on one host.
 
     For each request group of a query, Placement tries every provider. Too many
@@ -168,7 +168,8 @@ def count_combinations(policy: GuestPolicy, accounting: Accounting, nodes: int,
     return found * math.prod(pfs.get(need.alias, 0) for need in policy.vfs)
 
 
-def check_size(policy: GuestPolicy, accounting: Accounting = 'min') -> None:
+def check_combination_count(policy: GuestPolicy,
+                            accounting: Accounting = 'min') -> None:
     """Refuse a flavor with too many guest NUMA nodes and VFs for Placement.
 
     Placement would try every combination of providers, which would take
@@ -186,7 +187,7 @@ def check_size(policy: GuestPolicy, accounting: Accounting = 'min') -> None:
     with_vfs = {need.guest_node for need in policy.vfs}
     nodes = max(len(policy.nodes), *(node + 1 for node in (
         -1, *counted, *with_vfs)))
-    found = count_combinations(policy, accounting, nodes, pfs)
+    found = count_provider_combinations(policy, accounting, nodes, pfs)
     limit = MAX_COMBINATIONS if policy.vfs else MAX_ISOLATED_COMBINATIONS
     if found > limit:
         raise PolicyError(
@@ -249,8 +250,8 @@ def _list_host_traits(policy: GuestPolicy) -> frozenset[str]:
                      for capability in needed)
 
 
-def get_locality(node: int, other: int | None,
-                 socket_of: Mapping[int, int | None]) -> int:
+def get_node_distance(node: int, other: int | None,
+                      socket_of: Mapping[int, int | None]) -> int:
     """Return the distance between two NUMA nodes of a host, from 0 to 2.
 
     It is 0 for the same node, 1 for nodes of the same socket, and 2 for nodes

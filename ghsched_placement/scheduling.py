@@ -170,8 +170,8 @@ KEYS = frozenset({key.name for kind in (*_KINDS, _TIMES) for key in kind}
                     keys.IRQ_BYPASS.name, keys.IRQ_AFFINITY.name})
 
 
-def build_policy(values: Mapping[str, object],
-                 extra_specs: Mapping[str, str]) -> ThreadPolicy:
+def build_thread_policy(values: Mapping[str, object],
+                        extra_specs: Mapping[str, str]) -> ThreadPolicy:
     """Build the scheduling policy of a guest's threads from extra specs.
 
     The policy has the kernel's scheduling class and priority of vCPUs,
@@ -187,11 +187,11 @@ def build_policy(values: Mapping[str, object],
         for scheduler, priority in _KINDS)
     permille = 0
     if vcpus is not None and vcpus.realtime and _uses_shared_cpus(extra_specs):
-        times = _parse_times(values, vcpus.scheduler)
+        times = _parse_realtime_times(values, vcpus.scheduler)
         permille = times.cpu_permille
         vcpus = times if vcpus.scheduler == DEADLINE else vcpus
     elif vcpus is not None and vcpus.scheduler == DEADLINE:
-        vcpus = _parse_times(values, DEADLINE)
+        vcpus = _parse_realtime_times(values, DEADLINE)
     else:
         _check_no_times(values)
     policy = ThreadPolicy(
@@ -289,7 +289,8 @@ def _uses_shared_cpus(extra_specs: Mapping[str, str]) -> bool:
     return extra_specs.get(_CPU_POLICY) == 'shared'
 
 
-def _parse_times(values: Mapping[str, object], scheduler: str) -> Scheduling:
+def _parse_realtime_times(values: Mapping[str, object],
+                          scheduler: str) -> Scheduling:
     """Parse and check runtime, deadline and period of real-time vCPUs.
 
     :param values: parsed values of ghsched's scheduling keys, by key name.

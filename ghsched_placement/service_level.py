@@ -106,7 +106,7 @@ class Period:
     protected: bool = True
 
 
-def find_cause(period: Period, moved: bool) -> Cause | None:
+def find_shortage_cause(period: Period, moved: bool) -> Cause | None:
     """Return why a server got too little bandwidth between two measurements.
 
     :param period: bandwidth of the server between the measurements.
@@ -212,8 +212,9 @@ def map_short_times(levels: Levels) -> dict[Key, ShortTime]:
             for key, level in levels.items()}
 
 
-def add_periods(before: Levels, periods: Mapping[Key, tuple[Owner, Period]],
-                seconds: float, now: float) -> dict[Key, Level]:
+def add_period_to_levels(before: Levels,
+                         periods: Mapping[Key, tuple[Owner, Period]],
+                         seconds: float, now: float) -> dict[Key, Level]:
     """Add a new measurement to the service levels of a host's servers.
 
     A service level says how much bandwidth a server got in a month, and how
@@ -231,14 +232,14 @@ def add_periods(before: Levels, periods: Mapping[Key, tuple[Owner, Period]],
     for key, (owner, period) in periods.items():
         old = found.get(key)
         found[key] = dataclasses.replace(
-            _add_period_to_level(_begin_month(old or Level(), now), period,
-                                 seconds,
-                                 now, old is None), owner=owner)
+            _add_period_to_level(_reset_monthly_level(old or Level(), now),
+                                 period, seconds, now, old is None),
+            owner=owner)
     newest = sorted(found, key=lambda key: found[key].seen, reverse=True)
     return {key: found[key] for key in newest[:LEVELS_KEPT]}
 
 
-def _begin_month(level: Level, now: float) -> Level:
+def _reset_monthly_level(level: Level, now: float) -> Level:
     """Return a server's service level, reset if a new month has begun.
 
     A service level says how much bandwidth a server got in a month, and how
@@ -273,7 +274,7 @@ def _add_period_to_level(level: Level, period: Period, seconds: float,
     if period.got is None:
         return dataclasses.replace(level,
                                    unmeasured=level.unmeasured + seconds)
-    cause = find_cause(period, moved)
+    cause = find_shortage_cause(period, moved)
     short = 0.0 if cause is None else seconds
     level = dataclasses.replace(
         level, seconds=level.seconds + seconds, periods=level.periods + 1,

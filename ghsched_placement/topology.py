@@ -99,8 +99,8 @@ def split_guest(vcpus: int, memory_mb: int,
     :param vcpus: number of vCPUs.
     :raises TopologyError: when Nova would refuse the flavor.
     """
-    isolated = _get_choice('hw:emulator_threads_policy', extra_specs,
-                           ('share', 'isolate')) == 'isolate'
+    isolated = _get_fixed_choice('hw:emulator_threads_policy', extra_specs,
+                                 ('share', 'isolate')) == 'isolate'
     dedicated = _list_dedicated_vcpus(vcpus, isolated, extra_specs)
     if isolated and not dedicated:
         raise TopologyError('hw:emulator_threads_policy: isolate needs '
@@ -121,8 +121,8 @@ def split_guest(vcpus: int, memory_mb: int,
         shared=vcpus - len(dedicated), dedicated=dedicated, page_size=pages)
 
 
-def _get_choice(key: str, extra_specs: Mapping[str, str],
-                choices: Sequence[str]) -> str:
+def _get_fixed_choice(key: str, extra_specs: Mapping[str, str],
+                      choices: Sequence[str]) -> str:
     """Return the value of an extra spec that has fixed choices.
 
     The result is an empty text if the extra spec is not set.
@@ -148,8 +148,8 @@ def _list_dedicated_vcpus(vcpus: int, isolated: bool,
     :param vcpus: number of vCPUs.
     :param isolated: whether the emulator threads have a dedicated CPU, too.
     """
-    policy = _get_choice('hw:cpu_policy', extra_specs,
-                         ('shared', 'dedicated', 'mixed'))
+    policy = _get_fixed_choice('hw:cpu_policy', extra_specs,
+                               ('shared', 'dedicated', 'mixed'))
     if _has_pcpu_request(vcpus, isolated, policy, extra_specs):
         policy = 'dedicated'
     realtime = _list_realtime_vcpus(vcpus, extra_specs)
@@ -252,8 +252,8 @@ def _has_thread_policy(extra_specs: Mapping[str, str]) -> bool:
 
     The policy decides whether vCPUs may share a core.
     """
-    policy = _get_choice('hw:cpu_thread_policy', extra_specs,
-                         ('prefer', 'isolate', 'require'))
+    policy = _get_fixed_choice('hw:cpu_thread_policy', extra_specs,
+                               ('prefer', 'isolate', 'require'))
     trait = next((value for key, value in extra_specs.items()
                   if _THREADS.fullmatch(key)), '')
     if policy and trait:

@@ -99,8 +99,8 @@ def _parse_talk(found: Any) -> Talk | None:
     return talk if 0 <= talk.rate < float('inf') else None
 
 
-def list_ports(server: Mapping[str, Any]) -> tuple[Port, ...]:
-    """Return the fixed IP addresses of a server, with their networks.
+def list_server_ports(server: Mapping[str, Any]) -> tuple[Port, ...]:
+    """Return a server's network ports, each with its fixed IP and network.
 
     :param server: the server as Nova's API shows it.
     """

@@ -224,7 +224,7 @@ def _make_numa_provider(root: Provider, node: int, host: HostDescription,
             fewer.get((uuid, names.MEM_BW_BURST_PCT), Current())),
         **{name: _make_counted_inventory(amount, least,
                                          fewer.get((uuid, name), Current()))
-           for name, (amount, least) in get_counted_amounts(
+           for name, (amount, least) in get_offered_amounts(
                host, node).items()}}
     return Provider(
         uuid=uuid,
@@ -293,7 +293,7 @@ def _compute_unusable_bandwidth(host: HostDescription, amounts: Sequence[int],
     return math.ceil((held - allocated + unusable) / ratio)
 
 
-def get_counted_amounts(host: HostDescription,
+def get_offered_amounts(host: HostDescription,
                         node: int) -> dict[str, tuple[int, int]]:
     """Return how many L3 ways and how much real-time CPU time a node offers.
 

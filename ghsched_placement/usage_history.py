@@ -107,7 +107,7 @@ def to_minute_number(time: float) -> int:
     return int(time // MINUTE_S)
 
 
-def add_period(before: History, period: Period) -> History:
+def add_period_to_history(before: History, period: Period) -> History:
     """Add a new measurement to a host's history of bandwidth by server.
 
     The history has the bandwidth of each server in each of the last minutes.
@@ -123,11 +123,12 @@ def add_period(before: History, period: Period) -> History:
     minutes = {}
     for key in {**before.minutes, **period.rates}:
         rate = period.rates.get(key)
-        found = _add_parts(before.minutes.get(key, ()),
-                           () if rate is None else parts, rate or 0.0, now)
+        found = _add_to_minutes(before.minutes.get(key, ()),
+                                () if rate is None else parts, rate or 0.0,
+                                now)
         if found:
             minutes[key] = found
-    minutes = _limit_servers(minutes)
+    minutes = _limit_history_size(minutes)
     servers = {key.server for key in minutes}
     return History(
         minutes,
@@ -152,8 +153,9 @@ def _split_into_minutes(start: float, end: float
             yield number, seconds
 
 
-def _add_parts(before: Sequence[Minute], parts: Sequence[tuple[int, float]],
-               rate: float, now: int) -> tuple[Minute, ...]:
+def _add_to_minutes(before: Sequence[Minute],
+                    parts: Sequence[tuple[int, float]], rate: float,
+                    now: int) -> tuple[Minute, ...]:
     """Add a measurement to the bandwidth record of a server by minute.
 
     :param before: minutes until now; those that are too old are dropped.
@@ -179,8 +181,8 @@ def _add_parts(before: Sequence[Minute], parts: Sequence[tuple[int, float]],
     return (*untouched, *(changed[number] for number in sorted(changed)))
 
 
-def _limit_servers(minutes: Mapping[Key, tuple[Minute, ...]]
-                   ) -> dict[Key, tuple[Minute, ...]]:
+def _limit_history_size(minutes: Mapping[Key, tuple[Minute, ...]]
+                        ) -> dict[Key, tuple[Minute, ...]]:
     """Drop the oldest servers and minutes of a history that is too long.
 
     :param minutes: measured minutes of each server.
@@ -215,7 +217,7 @@ class Use:
         return self.moved / self.seconds if self.seconds else 0.0
 
 
-def list_uses(history: History, first: int) -> list[Use]:
+def list_bandwidth_uses(history: History, first: int) -> list[Use]:
     """Return the bandwidth that each server of a host has used recently.
 
     The server that moved most bytes comes first.
@@ -297,7 +299,7 @@ def _parse_history(found: Mapping[str, Any]) -> History:
         if one:
             minutes[Key(str(server), int(node))] = one
     return History(
-        _limit_servers(minutes),
+        _limit_history_size(minutes),
         {str(server): str(name)[:NAME_LENGTH] for server, name
          in itertools.islice(found['names'].items(), SERVERS_KEPT)},
         {int(node): _parse_amount(rate) for node, rate

@@ -54,11 +54,12 @@ class Pf:
     parent: str
     free: int
 
-    def place(self, locality: str) -> str:
-        """Return the UUID of the provider whose VFs count as equally near.
+    def get_provider_for_locality(self, locality: str) -> str:
+        """Return the UUID of the provider in which all VFs are near enough.
 
-        This is the provider of the NUMA node for locality ``node``, and else
-        the provider of the compute node.
+        If VFs must be on the guest's own host NUMA node (locality ``node``),
+        this is the provider of the PF's NUMA node. For other localities, this
+        is the provider of the compute node.
 
         :param locality: how near VFs must be to a guest NUMA node.
         """
@@ -91,13 +92,14 @@ def parse_pfs(summaries: Mapping[str, Any], resource_class: str,
         record = summary['resources'].get(resource_class)
         if record and required <= set(summary['traits']):
             root = summary['root_provider_uuid']
-            found.append(Pf(root, _find_place(summaries, summary, root),
-                            record['capacity'] - record['used']))
+            found.append(Pf(
+                root, _find_node_provider(summaries, summary, root),
+                record['capacity'] - record['used']))
     return found
 
 
-def _find_place(summaries: Mapping[str, Any], summary: Mapping[str, Any],
-                root: str) -> str:
+def _find_node_provider(summaries: Mapping[str, Any],
+                        summary: Mapping[str, Any], root: str) -> str:
     """Return the UUID of the provider of a PF's host NUMA node.
 
     If the PF's node has no CPUs, the nearest node with CPUs is returned, below
@@ -125,7 +127,8 @@ def group_free_vfs(pfs: Iterable[Pf], locality: str) -> dict[str, list[int]]:
     """
     places: dict[str, list[int]] = {}
     for pf in pfs:
-        places.setdefault(pf.place(locality), []).append(pf.free)
+        place = pf.get_provider_for_locality(locality)
+        places.setdefault(place, []).append(pf.free)
     return {place: sorted(free, reverse=True)
             for place, free in places.items()}
 
@@ -151,16 +154,16 @@ def yield_vf_requests(policy: GuestPolicy,
     for locality in LOCALITIES[:last + 1]:
         yield locality, {}
         pfs = find() if pfs is None else pfs
-        for sizes in list_divisions(policy.vfs, pfs, locality, WAYS):
-            if is_feasible(policy.vfs, pfs, sizes):
+        for sizes in list_vf_divisions(policy.vfs, pfs, locality, WAYS):
+            if is_search_feasible(policy.vfs, pfs, sizes):
                 yield locality, sizes
             else:
                 too_many(sizes)
 
 
-def is_feasible(needs: Sequence[Vfs], pfs: Mapping[str, Sequence[Pf]],
-                sizes: Sizes) -> bool:
-    """Whether Placement can find VFs divided among PFs in acceptable time.
+def is_search_feasible(needs: Sequence[Vfs], pfs: Mapping[str, Sequence[Pf]],
+                       sizes: Sizes) -> bool:
+    """Whether Placement can search for VFs from several PFs fast enough.
 
     :param needs: VFs that the guest requests.
     :param pfs: PFs by PCI alias.
@@ -169,11 +172,11 @@ def is_feasible(needs: Sequence[Vfs], pfs: Mapping[str, Sequence[Pf]],
     parts = Counter[str]()
     for need in needs:
         parts[need.alias] += len(sizes[need.guest_node, need.alias])
-    return count_combinations(parts, pfs) <= _MAX_COMBINATIONS
+    return count_pf_combinations(parts, pfs) <= _MAX_COMBINATIONS
 
 
-def list_divisions(needs: Sequence[Vfs], pfs: Mapping[str, Sequence[Pf]],
-                   locality: str, most: int) -> list[Sizes]:
+def list_vf_divisions(needs: Sequence[Vfs], pfs: Mapping[str, Sequence[Pf]],
+                      locality: str, most: int) -> list[Sizes]:
     """Return ways to take a guest's VFs from several PFs of one host.
 
     Each way fits on at least one host. Ways with the fewest PFs come first,
@@ -220,7 +223,7 @@ def _yield_host_divisions(needs: Sequence[Vfs],
         taken = iter([tuple(known[:1]) * len(nodes)])
     for chosen in itertools.islice(taken, _MOST_PLACES):
         place_of = dict(zip(nodes, chosen, strict=True)) if chosen else {}
-        way = _take_vfs(needs, places, place_of)
+        way = _choose_vfs_per_pf(needs, places, place_of)
         if way is not None:
             yield way
 
@@ -229,15 +232,17 @@ def _yield_host_divisions(needs: Sequence[Vfs],
 _MOST_PLACES = 1000
 
 
-def _take_vfs(needs: Sequence[Vfs],
-              places: Mapping[str, Mapping[str, Sequence[int]]],
-              place_of: Mapping[int, str],
-              ) -> tuple[tuple[int, ...], ...] | None:
-    """Return how many of a guest's VFs to take from each PF.
+def _choose_vfs_per_pf(needs: Sequence[Vfs],
+                       places: Mapping[str, Mapping[str, Sequence[int]]],
+                       place_of: Mapping[int, str],
+                       ) -> tuple[tuple[int, ...], ...] | None:
+    """Choose how many of a guest's VFs to take from each PF.
+
+    A place is a host NUMA node or a whole host, by UUID of its provider.
 
     :param needs: VFs that the guest requests.
     :param places: numbers of free VFs of PFs, by PCI alias and place.
-    :param place_of: place (host node or host) of each guest NUMA node.
+    :param place_of: place of each guest NUMA node.
     :returns: for each requested kind of VF the number by PF; None if too few
         VFs are free.
     """
@@ -258,8 +263,8 @@ def _take_vfs(needs: Sequence[Vfs],
     return tuple(way)
 
 
-def count_combinations(parts: Mapping[str, int],
-                       pfs: Mapping[str, Sequence[Pf]]) -> int:
+def count_pf_combinations(parts: Mapping[str, int],
+                          pfs: Mapping[str, Sequence[Pf]]) -> int:
     """Return how many combinations of PFs Placement tries on one host.
 
     For each request group for VFs, Placement tries every PF.

@@ -84,7 +84,7 @@ def check_flavor(extra_specs: Mapping[str, str],
         if found is not None:
             # With bandwidth_accounting=max there can only be more: the
             # scheduler knows the option.
-            request.check_size(found)
+            request.check_combination_count(found)
     except policy.PolicyError as error:
         raise _make_error(error) from None
 

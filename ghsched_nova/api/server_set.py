@@ -145,7 +145,7 @@ def parse_extra_specs(action: Any) -> tuple[dict[str, str | None], bool]:
         raise policies.PolicyError(
             'extra_specs', 'must map keys to texts, or to null')
     # Check the values alone, without the guest.
-    changes.merge_extra_specs({}, specs)
+    changes.merge_requested_changes({}, specs)
     return specs, action.get('dry_run') is True
 
 
@@ -255,7 +255,7 @@ def _run_action(context: Any, uuid: str, action: Any) -> dict[str, Any]:
     specs, dry_run = parse_extra_specs(action)
     api.enforce_limits(context, server.project_id, limits.count_added_usage(
         server.flavor,
-        changes.merge_extra_specs(server.flavor.extra_specs, specs)))
+        changes.merge_requested_changes(server.flavor.extra_specs, specs)))
     with records.open_cell_context(uuid, context) as cell:
         return change_report.make_change_report(
             servers.change_server_policy(cell, uuid, specs, dry_run), dry_run)
@@ -275,10 +275,10 @@ def _blame_server(context: Any, uuid: str,
     server = records.get_visible_server(uuid, context)
     rules.authorize(context, rules.BLAME, {
         'project_id': server.project_id, 'user_id': server.user_id})
-    prove = blame_report.parse_request(asked)
+    prove = blame_report.parse_blame_request(asked)
     with records.open_cell_context(uuid, context) as cell:
         report = servers.blame_server(cell, uuid, prove)
-    return report if context.is_admin else blame_report.hide_others(
+    return report if context.is_admin else blame_report.hide_other_guests(
         report, server.project_id)
 
 

@@ -162,6 +162,6 @@ def _undo_limits_on_termination() -> Iterator[None]:
 
 def format_blame_report(shown: dict[str, Any]) -> str:
     """Render the report of ``ghsched-host blame`` as a table and sentences."""
-    rows = list(blame_report.list_rows(shown))
+    rows = list(blame_report.list_suspect_rows(shown))
     parts = [tables.render_table(blame_report.HEADER, rows)] if rows else []
-    return '\n'.join([*parts, blame_report.summarize(shown)])
+    return '\n'.join([*parts, blame_report.summarize_verdict(shown)])

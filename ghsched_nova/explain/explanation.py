@@ -152,14 +152,14 @@ def _parse_topology_and_policy(explanation: Explanation) -> dict[str, Any]:
     :returns: values of further fields of the explanation, by field name.
     """
     question = explanation.question
-    policies.check_names(question.flavor_specs)
+    policies.check_extra_spec_names(question.flavor_specs)
     policies.check_topology(question.flavor_specs)
     guest = topology.split_guest(question.vcpus, question.memory_mb,
                                  question.flavor_specs)
     policy = policies.parse_policy(question.flavor_specs, len(guest.cells),
                                    question.vcpus)
     policy = policy or policies.GuestPolicy()
-    request.check_size(policy, question.accounting)
+    request.check_combination_count(policy, question.accounting)
     return {'guest': guest, 'policy': policy}
 
 

@@ -99,10 +99,10 @@ class Session:
         samples = self._observe()
         suspects = blame.rank_suspects(self.server, self.record, samples)
         self._usual = blame.find_usual_rates(self.record, samples)
-        verdict = blame.judge_by_figures(self.server, suspects, samples)
+        verdict = blame.judge_by_measurements(self.server, suspects, samples)
         if prove and verdict.kind is not blame.Kind.NOT_MEMORY:
             try:
-                self._try_suspects(blame.choose_candidates(suspects),
+                self._try_suspects(blame.choose_guests_to_cap(suspects),
                                    deadline)
             finally:
                 self.probe.release()
@@ -138,10 +138,10 @@ class Session:
         length = 2 * (SETTLE_S + WINDOW_S)
         while self.probe.get_time() + length <= deadline:
             left = [uuid for uuid in candidates if uuid not in self._untried]
-            if blame_trials.choose_next(left, self._tried) is None:
+            if blame_trials.choose_next_guest(left, self._tried) is None:
                 return
             # A cap shows nothing while one of both rests.
-            suspect = blame_trials.choose_next(
+            suspect = blame_trials.choose_next_guest(
                 [uuid for uuid in left if self._is_active(uuid, before)],
                 self._tried) if self._has_figure(before) else None
             if suspect is None:
@@ -188,15 +188,15 @@ class Session:
         nothing.
         """
         return before is not None and after is not None and (
-            blame_trials.is_steady(before.rates.get(suspect, 0.0),
-                                   after.rates.get(suspect, 0.0)))
+            blame_trials.is_speed_steady(before.rates.get(suspect, 0.0),
+                                         after.rates.get(suspect, 0.0)))
 
     def _has_figure(self, sample: blame.Sample | None) -> bool:
         """Whether a sample has a measurement of the server's speed.
 
         The server is the one whose slowdown is investigated.
         """
-        return bool(sample and sample.compute_figure(self.server))
+        return bool(sample and sample.compute_speed(self.server))
 
     def _is_active(self, suspect: str, sample: blame.Sample | None) -> bool:
         """Whether a guest uses at least half of its usual bandwidth.
@@ -228,12 +228,12 @@ class Session:
         :returns: None if the speed is unknown, or if it differs before and
             after the cap.
         """
-        figures = [sample.compute_figure(self.server) if sample else None
+        figures = [sample.compute_speed(self.server) if sample else None
                    for sample in samples]
         before, during, after = figures
         if (before is None or during is None or after is None
                 or min(before, during, after) <= 0
-                or not blame_trials.is_steady(before, after)):
+                or not blame_trials.is_speed_steady(before, after)):
             return None
         return blame_trials.Trial(before, during, after,
                                   _compute_growth(*samples))

@@ -134,7 +134,7 @@ class Mover:
                 if is_same_placement(request.move.after, record()):
                     return
                 self._move_domain(domain, move_messages.Request(
-                    request.move.make_reverse(), request.shared))
+                    request.move.make_reverse_plan(), request.shared))
                 self._remove_record(domain)
         except Exception as worse:
             LOG.exception('ghsched: cannot move guest %s back to its old host '
@@ -169,7 +169,7 @@ class Mover:
         except messages.MessageError:
             self._remove_record(domain)
             return True
-        for move in (request.move, request.move.make_reverse()):
+        for move in (request.move, request.move.make_reverse_plan()):
             if is_same_placement(move.after, cells):
                 self._move_domain(
                     domain, move_messages.Request(move, request.shared))

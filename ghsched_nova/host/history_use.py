@@ -65,7 +65,7 @@ class HistoryUse:
                 self._last = now
                 if snapshot is None or last is None:
                     return
-                self.history = usage_history.add_period(
+                self.history = usage_history.add_period_to_history(
                     self.history, make_period(
                         snapshot, max(last, now - PERIOD_MAX_S), now))
                 if self.history.minutes:

@@ -74,7 +74,7 @@ class ServiceLevelUse:
                 self._last = now
                 if snapshot is None or last is None:
                     return
-                levels = service_level.add_periods(
+                levels = service_level.add_period_to_levels(
                     self.levels, dict(make_periods(
                         snapshot, measured, not_held, uncounted)),
                     min(now - last, PERIOD_MAX_S), now)

@@ -267,7 +267,8 @@ class LiveChange:
         )
         if not change.after.needs_control_group:
             raise policies.PolicyError(
-                changes.to_extra_spec(next(iter(new_values), 'mem_bw_max')),
+                changes.to_changeable_extra_spec(
+                    next(iter(new_values), 'mem_bw_max')),
                 'the guest has no policy that could change')
         shares = self.shares_of(guest)
         shares.check_policy_traits(guest.compute_node, change.after)
@@ -300,7 +301,8 @@ class LiveChange:
         self._undo.append(lambda: self._restore_allocation(plan))
         # Nothing is released before the host has agreed: another guest could
         # take it, and it could not be restored.
-        shares.write_amounts(changes.merge_by_maximum(plan.held, plan.wanted))
+        shares.write_amounts(
+            changes.merge_by_larger_amount(plan.held, plan.wanted))
         if plan.guest.running:
             self._set(plan)
         shares.write_amounts(plan.wanted)
@@ -386,7 +388,7 @@ class LiveChange:
         """
         held = plan.held
         if self._host_may_differ:
-            held = changes.merge_by_maximum(held, plan.wanted)
+            held = changes.merge_by_larger_amount(held, plan.wanted)
         return restore_allocated_amounts(self.shares_of(plan.guest), held)
 
     def _allocate_larger_amounts(self, plan: Plan) -> str:
@@ -398,7 +400,7 @@ class LiveChange:
         """
         left = restore_allocated_amounts(
             self.shares_of(plan.guest),
-            changes.merge_by_maximum(plan.held, plan.wanted),
+            changes.merge_by_larger_amount(plan.held, plan.wanted),
         )
         return ' '.join(filter(None, [
             f'whether the host {plan.guest.host} has the new policy is not '

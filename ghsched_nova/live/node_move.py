@@ -203,7 +203,7 @@ class NodeMove:
             self._undo.append(lambda: change.restore_allocated_amounts(
                 self._shares(plan), plan.held))
             self._shares(plan).write_amounts(
-                changes.merge_by_maximum(plan.held, plan.wanted)
+                changes.merge_by_larger_amount(plan.held, plan.wanted)
             )
         if plan.request.move.is_needed:
             self._move(plan, lock)

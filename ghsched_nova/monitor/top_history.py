@@ -56,7 +56,7 @@ def list_bandwidth_uses_since(
     :param name_filter: text that names or UUIDs of returned guests contain.
     """
     first = usage_history.to_minute_number(now) - minutes + 1
-    return [use for use in usage_history.list_uses(history, first)
+    return [use for use in usage_history.list_bandwidth_uses(history, first)
             if not name_filter or name_filter in use.name
             or name_filter in use.key.server]
 

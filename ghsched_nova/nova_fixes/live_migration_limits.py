@@ -93,8 +93,8 @@ class Destination:
         :param device_numa: value of ``ghsched:device_numa``.
         :returns: host NUMA node by UUID of the PF's resource provider.
         """
-        return {pf: cpuless_nodes.get_counted_node(node, self.nearest,
-                                                   device_numa)
+        return {pf: cpuless_nodes.get_node_counted_for(node, self.nearest,
+                                                       device_numa)
                 for pf, node in self.node_of_pf.items()}
 
 

@@ -44,7 +44,7 @@ import functools
 import re
 
 from ghsched_placement import cpulist
-from ghsched_placement.policy import digest
+from ghsched_placement.policy import compute_digest
 from ghsched_placement.policy import NodePolicy
 
 #: Directories of the root group that are no control groups.
@@ -174,7 +174,7 @@ def render_shared_name(nodes: Sequence[NodePolicy],
     :param nodes: requested bandwidth by guest NUMA node.
     :param host_nodes: host NUMA node of each guest NUMA node.
     """
-    return _SHARED_PREFIX + digest(sorted(
+    return _SHARED_PREFIX + compute_digest(sorted(
         f'{host}={node}' for host, node in zip(host_nodes, nodes,
                                                strict=True)))
 

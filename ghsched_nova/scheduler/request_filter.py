@@ -134,7 +134,7 @@ def ghsched_request_filter(_context: Any, spec: shared.RequestSpec) -> bool:
         attempt = get_try(spec, policy)
         devices = make_device_groups(spec, policy, attempt)
         accounting = shared.config().ghsched.bandwidth_accounting
-        request.check_size(policy, accounting)
+        request.check_combination_count(policy, accounting)
     except policies.PolicyError as error:
         LOG.info('ghsched: refusing a scheduling request for flavor '
                  '%(flavor)s because no host can provide its extra specs: '

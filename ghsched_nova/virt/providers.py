@@ -130,7 +130,7 @@ def _find_shrinking_classes(
         inventory = (provider_tree.data(uuid).inventory
                      if provider_tree.exists(uuid) else {})
         offered = {name: amount for name, (amount, _least)
-                   in tree.get_counted_amounts(host, node).items()}
+                   in tree.get_offered_amounts(host, node).items()}
         offered[names.MEM_BW_BURST_PCT] = tree.get_burst_limit(
             node, host, config)
         for name, amount in offered.items():

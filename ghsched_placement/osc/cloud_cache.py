@@ -354,7 +354,7 @@ class CloudCache:
                    if watched else {})
         owned = bool(watched) and self._client.is_owner_trait_required()
         for one in watched:
-            yield cloud_figures.sum_flavor_capacity(
+            yield cloud_figures.count_fitting_guests(
                 one.flavor, one.least,
                 self._yield_host_verdicts(one.flavor, records.get(one.flavor),
                                           owned, unavailable))

@@ -204,7 +204,7 @@ def yield_slow_query_warnings(policy: policies.GuestPolicy,
     """
     def combinations(host: capacity.Host) -> int:
         by_class = Counter(pf.resource_class for pf in host.pfs)
-        return request.count_combinations(
+        return request.count_provider_combinations(
             policy, accounting, len(host.nodes),
             {alias: by_class[name] for alias, name in classes.items()})
 
@@ -277,14 +277,14 @@ def parse_flavor_specs(size: Size, extra_specs: Mapping[str, str]
         guest = topology.split_guest(size.vcpus, size.memory_mb, extra_specs)
     except topology.TopologyError as error:
         raise base.Refused(f'the flavor: {error}') from None
-    problems = policies.find_all_errors(extra_specs, len(guest.cells))
+    problems = policies.find_all_flavor_errors(extra_specs, len(guest.cells))
     if problems:
         raise base.Refused('\n'.join(
             f'the flavor: {problem}' for problem in problems))
     policy = policies.parse_policy(extra_specs, len(guest.cells), size.vcpus
                                    ) or policies.GuestPolicy()
     try:
-        request.check_size(policy)
+        request.check_combination_count(policy)
     except policies.PolicyError as error:
         raise base.Refused(f'the flavor: {error}') from None
     return policy, guest

@@ -250,7 +250,7 @@ def _ties(said: Mapping[str, Mapping[str, Any]],
         {uuid: talks for uuid, found in said.items()
          if (talks := traffic.parse_diagnostics(found))},
         [port for record in records.values()
-         for port in traffic.list_ports(record)])
+         for port in traffic.list_server_ports(record)])
 
 
 def list_recent_moves(client: clients.Client, cloud: move_plan.Cloud,

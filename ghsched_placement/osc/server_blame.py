@@ -46,5 +46,5 @@ class BlameServer(base.Lister):
         shown = client.blame_server(
             str(client.find_server(parsed_args.server)['id']),
             parsed_args.prove)
-        self.log.warning(blame_report.summarize(shown))
-        return blame_report.HEADER, list(blame_report.list_rows(shown))
+        self.log.warning(blame_report.summarize_verdict(shown))
+        return blame_report.HEADER, list(blame_report.list_suspect_rows(shown))

@@ -235,7 +235,7 @@ def build_flavor_need(flavor: Flavor, accounting: Accounting = 'min',
         check_topology(flavor.extra_specs)
         policy = parse_policy(flavor.extra_specs, len(guest.cells),
                               flavor.vcpus) or GuestPolicy()
-        request.check_size(policy, accounting)
+        request.check_combination_count(policy, accounting)
     except (topology.TopologyError, PolicyError) as error:
         raise PlannerError(f'flavor {flavor.name}: {error}') from None
     for need in policy.vfs:

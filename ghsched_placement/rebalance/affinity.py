@@ -107,7 +107,7 @@ class Ties:
     time: float = 0.0
     by_pair: Mapping[Pair, Tie] = field(default_factory=dict)
 
-    def get_strength(self, first: str, second: str) -> float:
+    def get_mean_traffic(self, first: str, second: str) -> float:
         """Return the mean traffic between two guests, in bytes per second.
 
         The result is 0 if the guests have not exchanged traffic lately.
@@ -310,7 +310,7 @@ def add_server_group_traffic(members: Iterable[Member], ties: Ties,
     found = dict(ties.by_pair)
     for one, other in _pair_declared_members(members):
         key = make_pair_key(one, other)
-        if ties.get_strength(one, other) < minimum:
+        if ties.get_mean_traffic(one, other) < minimum:
             found[key] = Tie(minimum, ties.time)
     return Ties(ties.time, found)
 
@@ -322,7 +322,7 @@ def sum_traffic_within_group(group: Group, ties: Ties) -> dict[str, float]:
     :param ties: mean traffic of each pair of guests.
     :returns: bytes per second by guest UUID.
     """
-    return {uuid: math.fsum(ties.get_strength(uuid, other)
+    return {uuid: math.fsum(ties.get_mean_traffic(uuid, other)
                             for other in group.members - {uuid})
             for uuid in sorted(group.members)}
 

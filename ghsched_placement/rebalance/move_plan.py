@@ -244,7 +244,7 @@ class State:
                        for spot, node in self.nodes.items()}
         self.peers: dict[str, dict[str, float]] = {}
         for (one, other) in cloud.ties.by_pair:
-            strength = cloud.ties.get_strength(one, other)
+            strength = cloud.ties.get_mean_traffic(one, other)
             if strength and one in self.guests and other in self.guests:
                 self.peers.setdefault(one, {})[other] = strength
                 self.peers.setdefault(other, {})[one] = strength

@@ -169,7 +169,7 @@ class PairSearch:
                         continue
                     for room in (origin, *self._list_cheapest_destinations(
                             other, takers)):
-                        yield from self._yield_profitable_moves(
+                        yield from self._yield_profitable_pair(
                             guest, taker, other, room)
 
     def _list_cheapest_destinations(
@@ -188,7 +188,7 @@ class PairSearch:
                                   state.get_relative_load(spot), spot))[:4]
         return self._rooms[guest.uuid]
 
-    def _yield_profitable_moves(
+    def _yield_profitable_pair(
             self, guest: Guest, destination: Spot, other: Guest,
             other_destination: Spot) -> Iterator[tuple[Move, ...]]:
         """Yield a pair of moves if it is allowed and saves enough CPU time.

@@ -120,7 +120,7 @@ def plan_moves_for_flavor(hosts: Sequence[capacity.Host],
     moves: list[Move] = []
     while sum(fits.values()) < count:
         search = _Search(wish, settings or Settings(), fits)
-        found = search.find_cheapest_moves(cloud)
+        found = search.find_fewest_moves(cloud)
         if found is None:
             return Plan(fits=sum(fits.values()), is_cut=search.is_cut)
         steps, cloud = found
@@ -157,8 +157,8 @@ class _Search:
         self._best_cost = math.inf
         self.is_cut = False
 
-    def find_cheapest_moves(self, cloud: _Cloud
-                            ) -> tuple[tuple[Move, ...], _Cloud] | None:
+    def find_fewest_moves(self, cloud: _Cloud
+                          ) -> tuple[tuple[Move, ...], _Cloud] | None:
         """Find the fewest moves after which one more new guest fits.
 
         Of equally few moves, the cheapest are returned. If the search ends at
@@ -168,24 +168,29 @@ class _Search:
         :returns: the moves and the cloud after them; None if no moves help.
         """
         for number in range(1, MOVES_PER_GUEST + 1):
-            for is_inside in (True, False):
+            for stay_on_host in (True, False):
                 self._steps = 0
                 try:
-                    self._try_further_moves(cloud, (), number, is_inside)
+                    self._search_cheapest_moves(
+                        cloud, (), number, stay_on_host)
                 except _OutOfSteps:
                     self.is_cut = True
                 if self._best:
                     return self._best
         return None
 
-    def _try_further_moves(self, cloud: _Cloud, before: tuple[Move, ...],
-                           number: int, is_inside: bool) -> None:
-        """Try all ways to add moves to given moves; store the cheapest one.
+    def _search_cheapest_moves(self, cloud: _Cloud, before: tuple[Move, ...],
+                               number: int, stay_on_host: bool) -> None:
+        """Search for the cheapest moves after which one more new guest fits.
 
-        :param cloud: state of the cloud after the moves so far.
-        :param before: moves that are already chosen.
-        :param number: number of moves to add.
-        :param is_inside: whether guests must stay on their hosts.
+        Every way to complete the moves chosen so far is tried. The cheapest
+        one is stored in ``self._best``. The function calls itself with one
+        more chosen move.
+
+        :param cloud: state of the cloud after the chosen moves.
+        :param before: moves chosen so far.
+        :param number: number of moves still to choose.
+        :param stay_on_host: whether guests must stay on their hosts.
         """
         touched = _list_hosts(before)
         spent = sum(move.cost for move in before)
@@ -195,20 +200,20 @@ class _Search:
             if spent + self._get_move_cost(
                     guest, guest.spot) >= self._best_cost:
                 return
-            if guest.uuid in resting or is_inside and (
+            if guest.uuid in resting or stay_on_host and (
                     touched and guest.spot.host not in touched
                     or not self._could_fit_on_one_node(
                         cloud.hosts[guest.spot.host])):
                 continue
-            for spot in self._yield_destinations(cloud, guest, is_inside):
+            for spot in self._yield_destinations(cloud, guest, stay_on_host):
                 move = Move(guest.uuid, guest.spot, spot, 'makes room', 0.0,
                             self._get_move_cost(guest, spot))
                 if touched and not touched & _list_hosts([move]):
                     continue
                 after, moves = cloud.move_guest(guest, spot), (*before, move)
                 if number > 1:
-                    self._try_further_moves(
-                        after, moves, number - 1, is_inside)
+                    self._search_cheapest_moves(
+                        after, moves, number - 1, stay_on_host)
                 elif spent + move.cost < self._best_cost and (
                         self._can_fit_more_guests(
                             after, touched | _list_hosts([move]))):
@@ -233,11 +238,11 @@ class _Search:
             for stock in [host.root.get_stock(name)])
 
     def _yield_destinations(self, cloud: _Cloud, guest: Running,
-                            is_inside: bool) -> Iterator[Spot]:
+                            stay_on_host: bool) -> Iterator[Spot]:
         """Yield the host NUMA nodes that a guest can be moved to.
 
         :param cloud: state of the cloud after the moves so far.
-        :param is_inside: whether the guest must stay on its host.
+        :param stay_on_host: whether the guest must stay on its host.
         """
         host = occupancy.remove_guest(
             cloud.hosts[guest.spot.host], guest.wish, (guest.spot.node,))
@@ -245,7 +250,7 @@ class _Search:
             if node.number not in (None, guest.spot.node) and self._check_fit(
                     replace(host, nodes=(node,)), guest.wish).guests:
                 yield Spot(host.name, int(node.number or 0))
-        if is_inside or not guest.between:
+        if stay_on_host or not guest.between:
             return
         tried = 0
         for other in cloud.hosts.values():

@@ -141,7 +141,7 @@ def drop_dependent_moves(moves: Sequence[move_plan.Move],
         if the order of the migrations is unknown.
     """
     kept = tuple(moves)
-    while late := _find_early_move(kept, parallel or max(1, len(kept))):
+    while late := _find_premature_move(kept, parallel or max(1, len(kept))):
         LOG.warning(
             'ghsched: skipping the migration of server %(server)s because it '
             'depends on another migration that Watcher would start at the '
@@ -153,8 +153,8 @@ def drop_dependent_moves(moves: Sequence[move_plan.Move],
     return kept
 
 
-def _find_early_move(moves: Sequence[move_plan.Move], parallel: int
-                     ) -> move_plan.Move | None:
+def _find_premature_move(moves: Sequence[move_plan.Move], parallel: int
+                         ) -> move_plan.Move | None:
     """Return the first move that Watcher would start too early.
 
     The move goes to a host that another server, whose move starts at the same

@@ -61,14 +61,14 @@ class OtherCauseTest(base.TestCase):
 class FigureTest(base.TestCase):
 
     def test_figure_is_bandwidth_in_a_second_of_cpu_time(self):
-        self.assertEqual(20.0, sample(busy=0.5).compute_figure(SERVER))
-        self.assertEqual(10.0, sample(busy=None).compute_figure(SERVER))
-        self.assertIsNone(sample(busy=0.01).compute_figure(SERVER))
-        self.assertIsNone(sample().compute_figure('other'))
+        self.assertEqual(20.0, sample(busy=0.5).compute_speed(SERVER))
+        self.assertEqual(10.0, sample(busy=None).compute_speed(SERVER))
+        self.assertIsNone(sample(busy=0.01).compute_speed(SERVER))
+        self.assertIsNone(sample().compute_speed('other'))
 
     def test_figure_with_instructions_is_their_number(self):
         self.assertEqual(7.0, blame.Sample(
-            1.0, 1.0, {SERVER: 3.0}, work=7.0).compute_figure(SERVER))
+            1.0, 1.0, {SERVER: 3.0}, work=7.0).compute_speed(SERVER))
 
 
 class SuspectTest(base.TestCase):
@@ -110,13 +110,13 @@ class SuspectTest(base.TestCase):
             **{f'guest-{number}': 100.0 - number for number in range(6)})])
         self.assertEqual(
             ('guest-0', 'guest-1', 'guest-2', 'guest-3'),
-            blame.choose_candidates(suspects))
+            blame.choose_guests_to_cap(suspects))
 
 
 class VerdictTest(base.TestCase):
 
     def judge(self, *samples):
-        return blame.judge_by_figures(
+        return blame.judge_by_measurements(
             SERVER, blame.rank_suspects(SERVER, (), samples), samples)
 
     def test_verdict_on_a_full_node_is_the_largest_guest(self):
@@ -186,18 +186,18 @@ class TrialTest(base.TestCase):
 
     def test_next_suspect_is_each_once_then_the_worst_until_it_is_clear(self):
         done = {}
-        self.assertEqual('a', blame_trials.choose_next(('a', 'b'), done))
+        self.assertEqual('a', blame_trials.choose_next_guest(('a', 'b'), done))
         done['a'] = [trial(0.0)]
-        self.assertEqual('b', blame_trials.choose_next(('a', 'b'), done))
+        self.assertEqual('b', blame_trials.choose_next_guest(('a', 'b'), done))
         done['b'] = [trial(0.2)]
-        self.assertEqual('b', blame_trials.choose_next(('a', 'b'), done))
+        self.assertEqual('b', blame_trials.choose_next_guest(('a', 'b'), done))
         done['b'] = [trial(0.2), trial(0.201), trial(0.199)]
-        self.assertIsNone(blame_trials.choose_next(('a', 'b'), done))
+        self.assertIsNone(blame_trials.choose_next_guest(('a', 'b'), done))
 
     def test_next_suspect_after_cleared_ones_is_another(self):
         cleared = [trial(0.0), trial(0.001), trial(-0.001)]
-        self.assertTrue(blame_trials.is_cleared(cleared))
-        self.assertEqual('b', blame_trials.choose_next(
+        self.assertTrue(blame_trials.is_suspect_cleared(cleared))
+        self.assertEqual('b', blame_trials.choose_next_guest(
             ('a', 'b'), {'a': cleared, 'b': [trial(-0.1)]}))
-        self.assertIsNone(blame_trials.choose_next(
+        self.assertIsNone(blame_trials.choose_next_guest(
             ('a',), {'a': cleared}))

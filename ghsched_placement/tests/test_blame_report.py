@@ -58,7 +58,7 @@ class ReportTest(base.TestCase):
                          shown['trials'])
 
     def test_rows_have_as_many_cells_as_the_header(self):
-        rows = list(blame_report.list_rows(report(suspect='a')))
+        rows = list(blame_report.list_suspect_rows(report(suspect='a')))
         self.assertEqual(
             ('noisy', '75', '50', '-0.80', '0.60', '42', '30 to 55', '4',
              '-'), rows[0])
@@ -84,10 +84,10 @@ class ReportTest(base.TestCase):
                 (report(blame.Kind.UNKNOWN), 'not known'),
                 *((report(blame.Kind.NOT_MEMORY, cause=cause, value=0.3),
                    'Not memory') for cause in blame.Cause)):
-            self.assertIn(text, blame_report.summarize(shown))
+            self.assertIn(text, blame_report.summarize_verdict(shown))
 
     def test_names_of_other_projects_are_hidden(self):
-        shown = blame_report.hide_others(
+        shown = blame_report.hide_other_guests(
             report(suspect='a', proven=True), 'mine')
         text = json.dumps(shown)
         for word in ('noisy', '"a"', '"other"'):
@@ -95,14 +95,14 @@ class ReportTest(base.TestCase):
         self.assertIn('calm', text)
         self.assertEqual('other guest 1', shown['verdict']['name'])
         self.assertIn('other guest 1 disturbs web',
-                      blame_report.summarize(shown))
+                      blame_report.summarize_verdict(shown))
 
     def test_request_that_is_malformed_is_refused(self):
         for asked in ({'blame': False}, {'blame': 1},
                       {'blame': True, 'prove': 'yes'},
                       {'blame': True, 'x': 1}):
             self.assertRaises(policies.PolicyError,
-                              blame_report.parse_request, asked)
-        self.assertFalse(blame_report.parse_request({'blame': True}))
-        self.assertTrue(blame_report.parse_request(
+                              blame_report.parse_blame_request, asked)
+        self.assertFalse(blame_report.parse_blame_request({'blame': True}))
+        self.assertTrue(blame_report.parse_blame_request(
             {'blame': True, 'prove': True}))

@@ -35,10 +35,11 @@ def seen(rows, promised=10, pool=80, per_hour=60):
     """Hours in which equal guests used such parts of what they have."""
     hours = ()
     for number, row in enumerate(rows):
-        hours = burst.add_period_to_hours(hours, burst.make_hour_from_period(
-            number // per_hour,
-            [burst.Share(promised, promised * part) for part in row],
-            pool, False), WINDOW)
+        hours = burst.add_period_to_burst_hours(
+            hours, burst.make_hour_from_period(
+                number // per_hour,
+                [burst.Share(promised, promised * part) for part in row],
+                pool, False), WINDOW)
     return hours
 
 
@@ -162,7 +163,8 @@ class AllowedTest(base.TestCase):
     def test_the_least_of_each_hour_of_a_window(self, periods, window):
         lowest = ()
         for hour, allowed in periods:
-            lowest = burst.add_to_hourly_minima(lowest, hour, allowed, window)
+            lowest = burst.add_limit_to_hourly_minima(lowest, hour, allowed,
+                                                      window)
         last = periods[-1][0]
         self.assertEqual(
             {hour: min(allowed for of, allowed in periods if of == hour)

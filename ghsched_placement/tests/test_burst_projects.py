@@ -84,7 +84,7 @@ def short(services, limits, seed, filling=8, days=4, per_hour=4):
         if hour < filling * 24:
             uses = burst_projects.add_period_by_project(uses, hour, row,
                                                         WINDOW)
-            hours = burst.add_period_to_hours(
+            hours = burst.add_period_to_burst_hours(
                 hours, burst.make_hour_from_period(hour, row, POOL, False),
                 WINDOW)
             if number % per_hour == per_hour - 1:
@@ -92,8 +92,8 @@ def short(services, limits, seed, filling=8, days=4, per_hour=4):
                     burst.compute_burst_limit(hours, POOL, limits),
                     burst_projects.compute_limit_by_project_use(uses, POOL,
                                                                 limits))
-                lowest = burst.add_to_hourly_minima(lowest, hour, allowed,
-                                                    WINDOW)
+                lowest = burst.add_limit_to_hourly_minima(
+                    lowest, hour, allowed, WINDOW)
                 guests = max(guests, min(least for _, least in lowest) // 6)
         else:
             lacking += sum(share.used for share in row) > POOL

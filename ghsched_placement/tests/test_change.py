@@ -60,12 +60,12 @@ class NameTest(base.TestCase):
     def test_a_key_may_be_named_in_short(self):
         for name in ('mem_bw_max.0', 'mem-bw-max.0', 'ghsched:mem_bw_max.0'):
             self.assertEqual('ghsched:mem_bw_max.0',
-                             change.to_extra_spec(name))
+                             change.to_changeable_extra_spec(name))
 
     def test_changes_that_need_a_resize_are_refused_by_name(self):
         for name in ('vfs', 'ghsched:monitor', 'hw:numa_nodes', ''):
             error = self.assertRaises(policies.PolicyError,
-                                      change.to_extra_spec, name)
+                                      change.to_changeable_extra_spec, name)
             self.assertIn('resize', error.reason)
             self.assertTrue(error.key.startswith('ghsched:'))
 
@@ -143,8 +143,9 @@ class SharesTest(base.TestCase):
                                                   [names.MEM_BW_PCT]))
 
     def test_the_larger_of_each(self):
-        self.assertEqual({'a': 5, 'b': 3, 'c': 1}, change.merge_by_maximum(
-            {'a': 5, 'b': 2}, {'a': 1, 'b': 3, 'c': 1}))
+        self.assertEqual(
+            {'a': 5, 'b': 3, 'c': 1}, change.merge_by_larger_amount(
+                {'a': 5, 'b': 2}, {'a': 1, 'b': 3, 'c': 1}))
 
     def test_a_share_of_a_node_that_the_guest_is_not_on(self):
         self.assertEqual({'b'}, change.find_unlisted_providers(

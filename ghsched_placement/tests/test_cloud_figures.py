@@ -55,7 +55,7 @@ class AmountsTest(base.TestCase):
 class VerdictsTest(base.TestCase):
 
     def test_hosts_without_room_count_for_each_resource_once(self):
-        found = cloud_figures.sum_flavor_capacity('f', 2, [
+        found = cloud_figures.count_fitting_guests('f', 2, [
             fitting.Verdict('a', guests=3), fitting.Verdict('b', guests=1),
             fitting.Verdict('c', lacks=(
                 lack.Lack(0, lack.BANDWIDTH), lack.Lack(1, lack.BANDWIDTH),

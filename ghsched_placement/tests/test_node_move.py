@@ -159,11 +159,11 @@ class MoveTest(base.TestCase):
             move = node_move.plan_node_move(guest, host, wish)
         except node_move.NotMovable:
             assume(False)
-        self.assertEqual(tuple(guest), move.make_reverse().after)
-        self.assertEqual(move, move.make_reverse().make_reverse())
+        self.assertEqual(tuple(guest), move.make_reverse_plan().after)
+        self.assertEqual(move, move.make_reverse_plan().make_reverse_plan())
         self.assertEqual({number: (new, old) for number, (old, new)
                           in move.nodes_moved.items()},
-                         move.make_reverse().nodes_moved)
+                         move.make_reverse_plan().nodes_moved)
 
     @given(_clouds())
     def test_threads_of_a_core_stay_together_where_that_is_required(

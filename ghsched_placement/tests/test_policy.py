@@ -325,7 +325,7 @@ class CheckFlavorTest(base.TestCase):
         # Both together are refused by check_flavor alone.
         assume('ghsched:numa' not in specs)
         specs = {**specs, 'hw:numa_nodes': str(nodes)}
-        refused = policy.find_all_errors(specs, nodes)
+        refused = policy.find_all_flavor_errors(specs, nodes)
         try:
             policy.check_flavor(specs, specs)
             self.assertEqual((), refused)
@@ -499,7 +499,7 @@ class VfsTest(base.TestCase):
 class ProblemsTest(base.TestCase):
 
     def problems(self, nodes, **specs):
-        return [str(error) for error in policy.find_all_errors(
+        return [str(error) for error in policy.find_all_flavor_errors(
             {'ghsched:' + key.replace('__', '.'): value
              for key, value in specs.items()}, nodes)]
 
@@ -513,9 +513,9 @@ class ProblemsTest(base.TestCase):
              for text in found])
 
     def test_names_that_are_nearly_ours(self):
-        found = policy.find_all_errors({'Ghsched:mem_bw_min': '1',
-                                        'hw:numa_nodes': 1,
-                                        'gsched:vfs.0': 'nic:1'}, 1)
+        found = policy.find_all_flavor_errors({'Ghsched:mem_bw_min': '1',
+                                               'hw:numa_nodes': 1,
+                                               'gsched:vfs.0': 'nic:1'}, 1)
         self.assertEqual(
             ['Ghsched:mem_bw_min: do you mean ghsched:mem_bw_min?',
              'gsched:vfs.0: do you mean ghsched:vfs.0?'],
@@ -536,7 +536,7 @@ class ProblemsTest(base.TestCase):
                                                          fewer):
         specs, nodes = flavor
         nodes = max(0, nodes - fewer)
-        found = policy.find_all_errors(specs, nodes)
+        found = policy.find_all_flavor_errors(specs, nodes)
         try:
             policy.parse_policy(specs, nodes)
         except policy.PolicyError as error:

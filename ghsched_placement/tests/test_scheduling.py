@@ -37,7 +37,7 @@ def parsed(specs, **ours):
 
 
 def problems(specs, **ours):
-    return [str(error) for error in policy.find_all_errors({**specs, **{
+    return [str(error) for error in policy.find_all_flavor_errors({**specs, **{
         f'ghsched:{name}': str(value) for name, value in ours.items()}}, 1)]
 
 

@@ -36,7 +36,7 @@ PERIODS = st.builds(
 def short(**figures):
     """Return the cause of a period in which a busy server got too little."""
     moved = figures.pop('moved', False)
-    return service_level.find_cause(Period(**{
+    return service_level.find_shortage_cause(Period(**{
         'asked': 30, 'held': 30, 'got': 10, 'node_used': 50, 'busy': 1.0,
         **figures}), moved)
 
@@ -96,7 +96,7 @@ class DayTest(base.TestCase):
                 self.add(minute, Key('b', 1), {'node_used': 97})
 
     def add(self, minute, key, figures):
-        self.levels = service_level.add_periods(self.levels, {key: (
+        self.levels = service_level.add_period_to_levels(self.levels, {key: (
             Owner('web', 'p', 'f'), Period(**{
                 'asked': 30, 'held': 30, 'got': 10, 'node_used': 50,
                 'busy': 1.0, **figures}))}, 60.0, BEGIN + 60 * minute - 1)
@@ -139,13 +139,13 @@ class BoundsTest(base.TestCase):
         self.patch(service_level, 'LEVELS_KEPT', 10)
         levels = {}
         for hour in range(200):
-            levels = service_level.add_periods(levels, {
+            levels = service_level.add_period_to_levels(levels, {
                 Key(name, 0): (Owner(), Period(got=1.0))
                 for name in ('a', f'b{hour}')}, 3600.0, BEGIN + 3600 * hour)
             self.assertLessEqual(len(levels), 10)
         self.assertEqual(service_level.HOURS_KEPT, len(levels['a', 0].hours))
-        levels = service_level.add_periods(levels, {}, 60.0,
-                                           BEGIN + 3600 * 199 + DAY + 1)
+        levels = service_level.add_period_to_levels(
+            levels, {}, 60.0, BEGIN + 3600 * 199 + DAY + 1)
         self.assertEqual({}, levels)
 
     def test_malformed_record_is_empty(self):
@@ -162,7 +162,7 @@ class BoundsTest(base.TestCase):
     def test_sums_agree_and_survive_json(self, periods):
         levels = {}
         for number, period in enumerate(periods):
-            levels = service_level.add_periods(levels, {
+            levels = service_level.add_period_to_levels(levels, {
                 Key('a', 0): (Owner('n'), period)}, 60.0,
                 BEGIN + 60 * number)
         for level in levels.values():

@@ -63,8 +63,9 @@ class BetweenTest(base.TestCase):
     def test_fixed_addresses_of_a_server(self):
         self.assertEqual(
             (Port('one', 'p net', '10.0.0.5'),
-             Port('one', 'p net', 'fd00::5')), traffic.list_ports(SERVER))
-        self.assertEqual((), traffic.list_ports({'id': 'one'}))
+             Port('one', 'p net', 'fd00::5')),
+            traffic.list_server_ports(SERVER))
+        self.assertEqual((), traffic.list_server_ports({'id': 'one'}))
 
     def test_two_hosts_count_the_same_bytes(self):
         self.assertEqual({('a', 'b'): 60}, self.ties(

@@ -42,7 +42,7 @@ def record(periods, begin=BEGIN):
     history, now = History(), begin
     for seconds, pause, rates in periods:
         now += pause
-        history = usage_history.add_period(
+        history = usage_history.add_period_to_history(
             history, Period(now, now + seconds, rates))
         now += seconds
     return history, now
@@ -95,7 +95,7 @@ class RecordTest(base.TestCase):
         history, end = History(), float(BEGIN)
         for step, length, rate in periods:
             end = max(0.0, end + step)
-            history = usage_history.add_period(
+            history = usage_history.add_period_to_history(
                 history, Period(max(0.0, end - length), end, {KEYS[0]: rate}))
             for minutes in history.minutes.values():
                 numbers = [one.number for one in minutes]
@@ -112,7 +112,7 @@ class RecordTest(base.TestCase):
         for minute in range(40):
             now = BEGIN + 60 * minute
             chosen = keys if minute < 39 else keys[1500:]
-            history = usage_history.add_period(history, Period(
+            history = usage_history.add_period_to_history(history, Period(
                 now, now + 59.99, dict.fromkeys(chosen, 999_999_999_999.0),
                 {key.server: '\U0001f600' * 200 for key in chosen}))
             self.assertLessEqual(sum(map(len, history.minutes.values())),
@@ -127,7 +127,7 @@ class RecordTest(base.TestCase):
     def test_server_that_is_gone_leaves_with_its_name(self):
         history, now = record([(60, 0, {KEYS[0]: 5})])
         later = now + 60 * usage_history.MINUTES_KEPT
-        history = usage_history.add_period(
+        history = usage_history.add_period_to_history(
             History(history.minutes, {'a': 'web'}),
             Period(later, later + 60, {KEYS[2]: 1}, {'b': 'db'}))
         self.assertEqual({KEYS[2]}, set(history.minutes))
@@ -145,13 +145,14 @@ class UsesTest(base.TestCase):
             [(KEYS[0], 60600.0, 120.0, 505.0, 1000.0),
              (KEYS[2], 4800.0, 180.0, 80 / 3, 40.0)],
             [(use.key, use.moved, use.seconds, use.rate, use.peak)
-             for use in usage_history.list_uses(history, first)])
+             for use in usage_history.list_bandwidth_uses(history, first)])
         # The first minute does not count.
         self.assertEqual(
             [(KEYS[2], 4200.0), (KEYS[0], 600.0)],
             [(use.key, use.moved)
-             for use in usage_history.list_uses(history, first + 1)])
-        self.assertEqual([], usage_history.list_uses(history, first + 3))
+             for use in usage_history.list_bandwidth_uses(history, first + 1)])
+        self.assertEqual(
+            [], usage_history.list_bandwidth_uses(history, first + 3))
 
 
 class FormatTest(base.TestCase):

@@ -66,8 +66,8 @@ class SplitsTest(base.TestCase):
         pfs = {'nic': [vfs.Pf('a', 'a0', 1)] * 4 + [vfs.Pf('b', 'b0', 1)] * 2,
                'fast': [vfs.Pf('a', 'a0', 1)] * 2}
         self.assertEqual(4 ** 3 * 2,
-                         vfs.count_combinations({'nic': 3, 'fast': 1}, pfs))
-        self.assertEqual(0, vfs.count_combinations({'other': 1}, pfs))
+                         vfs.count_pf_combinations({'nic': 3, 'fast': 1}, pfs))
+        self.assertEqual(0, vfs.count_pf_combinations({'other': 1}, pfs))
 
     def test_no_more_than_asked_for(self):
         pools = [[8, 4], [7, 5], [6, 6]]
@@ -80,13 +80,13 @@ class SplitsTest(base.TestCase):
         self.assertEqual(
             [{(0, 'nic'): (2, 2), (1, 'nic'): (3, 1)},
              {(0, 'nic'): (3, 1), (1, 'nic'): (2, 2)}],
-            vfs.list_divisions(needs, {'nic': pfs}, 'node', 9))
+            vfs.list_vf_divisions(needs, {'nic': pfs}, 'node', 9))
 
     def test_guest_nodes_take_of_the_same_pfs_one_after_the_other(self):
         pfs = [vfs.Pf('a', 'a0', 4), vfs.Pf('a', 'a1', 2)]
         needs = [policy.Vfs(0, 'nic', 3), policy.Vfs(1, 'nic', 3)]
         self.assertEqual([{(0, 'nic'): (3,), (1, 'nic'): (2, 1)}],
-                         vfs.list_divisions(needs, {'nic': pfs}, 'any', 9))
+                         vfs.list_vf_divisions(needs, {'nic': pfs}, 'any', 9))
 
     @given(st.lists(st.tuples(st.sampled_from('ab'), st.sampled_from('01'),
                               st.integers(0, 9)), max_size=6),
@@ -97,7 +97,7 @@ class SplitsTest(base.TestCase):
         pfs = [vfs.Pf(root, root + node, free) for root, node, free in hosts]
         needs = [policy.Vfs(node, 'nic', count)
                  for node, count in enumerate(counts)]
-        for way in vfs.list_divisions(needs, {'nic': pfs}, locality, 99):
+        for way in vfs.list_vf_divisions(needs, {'nic': pfs}, locality, 99):
             self.assertEqual(counts, [sum(way[need.guest_node, 'nic'])
                                       for need in needs])
             most = max(sum(pf.free for pf in pfs if pf.root == root)
@@ -108,7 +108,7 @@ class SplitsTest(base.TestCase):
         pfs = [vfs.Pf(str(root), 'node', free)
                for root, pool in enumerate(pools) for free in pool]
         pfs = [vfs.Pf(pf.root, pf.root + pf.parent, pf.free) for pf in pfs]
-        return [way[0, 'nic'] for way in vfs.list_divisions(
+        return [way[0, 'nic'] for way in vfs.list_vf_divisions(
             [policy.Vfs(0, 'nic', count)], {'nic': pfs}, 'node', most)]
 
 

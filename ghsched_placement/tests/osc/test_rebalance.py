@@ -216,7 +216,7 @@ class ReadTest(base.TestCase):
             affinity.Bounds())
         self.assertEqual({frozenset('tu'), frozenset('vw')},
                          {group.members for group in found.groups})
-        self.assertEqual(5e6, found.ties.get_strength('u', 't'))
+        self.assertEqual(5e6, found.ties.get_mean_traffic('u', 't'))
 
     def test_the_latest_measurement_of_a_host_counts(self):
         servers = [server('t'), server('u')]

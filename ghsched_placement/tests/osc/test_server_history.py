@@ -37,7 +37,7 @@ class HistoryTest(base.TestCase):
         return command.take_action(parser.parse_args(['web', '--history']))
 
     def test_minutes_of_a_server_are_rows_in_order_of_time(self):
-        history = usage_history.add_period(
+        history = usage_history.add_period_to_history(
             usage_history.History(), usage_history.Period(
                 BEGIN, BEGIN + 90, {Key('u1', 1): 2e9, Key('u1', 0): 1e9,
                                     Key('u2', 0): 5e9}, {}, {0: 10e9}))

@@ -59,8 +59,8 @@ class TiesTest(base.TestCase):
         ties = tied(sent)
         self.assertEqual(ties, tied(turned))
         for one, other in sent:
-            self.assertEqual(ties.get_strength(one, other),
-                             ties.get_strength(other, one))
+            self.assertEqual(ties.get_mean_traffic(one, other),
+                             ties.get_mean_traffic(other, one))
 
     @given(st.floats(1, 1e12), st.floats(0.1, 600), st.floats(0.1, 600))
     def test_decay_does_not_depend_on_how_often_one_looks(
@@ -81,7 +81,7 @@ class TiesTest(base.TestCase):
         for half_lives, expected in ((1, 20.0), (2, 10.0), (3, 5.0)):
             found = affinity.update_traffic_averages(
                 before, {}, 60.0 * half_lives, SETTINGS)
-            self.assertEqual(expected, found.get_strength('b', 'a'))
+            self.assertEqual(expected, found.get_mean_traffic('b', 'a'))
 
     @given(st.lists(st.integers(0, 1000), min_size=1))
     def test_strength_stays_between_the_rates_that_were_seen(self, rates):
@@ -89,13 +89,14 @@ class TiesTest(base.TestCase):
         for turn, rate in enumerate(rates, 1):
             ties = affinity.update_traffic_averages(ties, {
                 ('a', 'b'): rate * 10}, turn * 10.0, SETTINGS)
-        self.assertLessEqual(ties.get_strength('a', 'b'), max(rates) + 1e-9)
+        self.assertLessEqual(ties.get_mean_traffic('a', 'b'),
+                             max(rates) + 1e-9)
 
     def test_a_tie_ends_a_while_after_it_has_decayed(self):
         ties = tied({('a', 'b'): 240})          # 2 bytes per second by now
         # 1, or just below.
         ties = affinity.update_traffic_averages(ties, {}, 121, SETTINGS)
-        self.assertEqual(0.0, ties.get_strength('a', 'b'))
+        self.assertEqual(0.0, ties.get_mean_traffic('a', 'b'))
         self.assertEqual({('a', 'b')}, set(ties.by_pair))
         self.assertEqual(60, ties.by_pair['a', 'b'].alive)
         self.assertEqual({},

@@ -153,7 +153,7 @@ class CommandTest(base.TestCase):
             self.assertTrue(error.key.startswith('ghsched:mem_bw_max'))
             return
         self.assertEqual(len(values), len(wish))
-        changes.merge_extra_specs({}, wish)
+        changes.merge_requested_changes({}, wish)
 
 
 class ConfigurationTest(base.TestCase):

@@ -102,5 +102,5 @@ class DomainTest(base.TestCase):
         xml = metadata.write_policy(XML, POLICY)
         move = _after(*nodes)
         there = move_xml.render_move(xml, move, {})
-        back = move_xml.render_move(there, move.make_reverse(), {})
+        back = move_xml.render_move(there, move.make_reverse_plan(), {})
         self.assertEqual(_canonical(xml), _canonical(back))

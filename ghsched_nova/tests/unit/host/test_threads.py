@@ -157,8 +157,8 @@ class ReportStressTest(base.TestCase):
         def watch(_chance):
             assert set(use.levels) <= {('u', 0)}
 
-        with mock.patch.object(service_level_use.service_level, 'find_cause',
-                               return_value=None):
+        with mock.patch.object(service_level_use.service_level,
+                               'find_shortage_cause', return_value=None):
             self.assertEqual([], threads.stress(
                 [lambda _chance: use.record_period(found, None, (), (),
                                                    next(clock))] * 4

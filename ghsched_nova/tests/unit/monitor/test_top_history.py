@@ -46,7 +46,7 @@ class SinceTest(base.TestCase):
         history = usage_history.History()
         for ago, rates in ((7200, {'u1': 9e9}),
                            (60, {'u1': 1e9, 'u2': 4e9, '': 6e9})):
-            history = usage_history.add_period(
+            history = usage_history.add_period_to_history(
                 history, usage_history.Period(
                     end - ago - 60, end - ago,
                     {Key(uuid, 1): rate for uuid, rate in rates.items()},

@@ -197,7 +197,7 @@ class MeterTest(base.TestCase):
     def look(self, count, now, addresses=None):
         self.source.counts['a', 'b'] = count
         self.meter.update_traffic_strengths(addresses or self.all, now)
-        return self.meter.ties.get_strength('b', 'a')
+        return self.meter.ties.get_mean_traffic('b', 'a')
 
     def test_bytes_sent_before_the_first_measurement_do_not_count(self):
         self.assertEqual(0, self.look(10 ** 9, 10))
