@@ -143,7 +143,7 @@ def parse_requested_vfs(
     :raises BadFlavor: if the flavor is invalid whatever the image is.
     """
     try:
-        policies.check_topology(extra_specs)
+        policies.refuse_unfixed_node_count(extra_specs)
         if not _requests_vfs(extra_specs):
             return ()
         # Nova checks hw:numa_nodes itself. A locality without VFs does not

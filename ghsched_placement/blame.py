@@ -209,8 +209,8 @@ class Evidence:
 # -- other causes -------------------------------------------------------------
 
 
-def find_other_cause(server: str, samples: Sequence[Sample]
-                     ) -> tuple[Cause, float] | None:
+def find_non_memory_cause(server: str, samples: Sequence[Sample]
+                          ) -> tuple[Cause, float] | None:
     """Return a cause other than memory that may slow a server down.
 
     Such causes are the server's own bandwidth cap, waiting for CPUs, memory
@@ -269,7 +269,7 @@ def rank_suspects(server: str, record: Sequence[Sample],
     :param record: samples of the last minutes.
     :param samples: samples of the last seconds.
     """
-    usual = find_usual_rates(record, samples)
+    usual = find_usual_bandwidth(record, samples)
     usual.pop(server, None)
     now = _compute_mean_rates(samples)
     total, used = sum(usual.values()), sum(now.values())
@@ -288,8 +288,8 @@ def rank_suspects(server: str, record: Sequence[Sample],
     return tuple(sorted(found, key=lambda one: one.score, reverse=True))
 
 
-def find_usual_rates(record: Sequence[Sample],
-                     samples: Sequence[Sample]) -> dict[str, float]:
+def find_usual_bandwidth(record: Sequence[Sample],
+                         samples: Sequence[Sample]) -> dict[str, float]:
     """Return the bandwidth that each guest usually uses, in bytes per second.
 
     This is the mean of the last seconds, or the mean of the last minutes if
@@ -399,7 +399,7 @@ def judge_by_measurements(server: str, suspects: Sequence[Suspect],
     :param suspects: suspected guests, the most suspicious first.
     :param samples: samples of the last seconds.
     """
-    other = find_other_cause(server, samples)
+    other = find_non_memory_cause(server, samples)
     if other is not None:
         return Verdict(Kind.NOT_MEMORY, cause=other[0], value=other[1])
     load = compute_load(samples)

@@ -133,7 +133,7 @@ def _report_server_medians(server: str, samples: Sequence[blame.Sample]
             for name, found in known.items()}
 
 
-def _report_suspect(one: blame.Suspect,
+def _report_suspect(suspect: blame.Suspect,
                     names: Mapping[str, Named]) -> dict[str, Any]:
     """Return the evidence against a suspected guest, for the report.
 
@@ -141,20 +141,22 @@ def _report_suspect(one: blame.Suspect,
 
     :param names: names and projects of guests, by UUID.
     """
-    named, effect = names.get(one.uuid, _NOBODY), one.effect
+    named, effect = names.get(suspect.uuid, _NOBODY), suspect.effect
     return {
-        'uuid': one.uuid or None, 'name': named.name or one.uuid or None,
+        'uuid': suspect.uuid or None,
+        'name': named.name or suspect.uuid or None,
         'project': named.project or None,
-        'share': _round_digits(one.share),
-        'node_share': _round_digits(one.node_share),
-        'correlation': _round_digits(one.correlation), 'points': one.points,
-        'strength': _round_digits(one.strength),
+        'share': _round_digits(suspect.share),
+        'node_share': _round_digits(suspect.node_share),
+        'correlation': _round_digits(suspect.correlation),
+        'points': suspect.points,
+        'strength': _round_digits(suspect.strength),
         'effect': _round_digits(effect.mean) if effect else None,
         'low': _round_digits(effect.low) if effect else None,
         'high': _round_digits(effect.high) if effect else None,
         'trials': effect.trials if effect else 0,
         'by_cache': bool(effect and effect.by_cache),
-        'untried': one.untried or None}
+        'untried': suspect.untried or None}
 
 
 def _round_digits(value: float | None) -> float | None:

@@ -118,7 +118,7 @@ def measure_effect(done: Sequence[Trial]) -> Effect | None:
         return None
     sign = -1 if _is_explained_by_cache(done) else 1
     changes = [sign * trial.change for trial in done]
-    mean, half = _compute_interval(changes, _T_PROVE)
+    mean, half = _compute_confidence_interval(changes, _T_PROVE)
     return Effect(math.expm1(mean), _to_relative_change(mean - half),
                   _to_relative_change(mean + half), len(changes), sign < 0)
 
@@ -136,8 +136,9 @@ def _is_explained_by_cache(done: Sequence[Trial]) -> bool:
         statistics.fmean(trial.change for trial in done) < 0)
 
 
-def _compute_interval(values: Sequence[float], quantiles: Sequence[float]
-                      ) -> tuple[float, float]:
+def _compute_confidence_interval(values: Sequence[float],
+                                 quantiles: Sequence[float]
+                                 ) -> tuple[float, float]:
     """Return the mean of values and half the width of its confidence interval.
 
     :param quantiles: quantiles of Student's t distribution, from 1 degree of
@@ -168,7 +169,7 @@ def is_suspect_cleared(done: Sequence[Trial]) -> bool:
     """
     if len(done) < CLEARING_TRIALS:
         return False
-    mean, half = _compute_interval(
+    mean, half = _compute_confidence_interval(
         [(-1 if _is_explained_by_cache(done) else 1) * trial.change
          for trial in done], _T_CLEAR)
     return mean + half < math.log1p(LEAST_EFFECT)

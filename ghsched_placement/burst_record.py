@@ -145,7 +145,7 @@ def from_json(text: str) -> dict[int, Record]:
 def _parse_records(found: Mapping[str, Any]) -> dict[int, Record]:
     uses = _parse_uses(found)
     return {int(node): dataclasses.replace(
-        _parse_record(one), uses=uses.get(node, burst_projects.Uses()))
+        _parse_node_record(one), uses=uses.get(node, burst_projects.Uses()))
         for node, one in found['nodes'].items()}
 
 
@@ -168,7 +168,7 @@ def _parse_uses(found: Mapping[str, Any]) -> dict[str, burst_projects.Uses]:
         return {}
 
 
-def _parse_record(found: Mapping[str, Any]) -> Record:
+def _parse_node_record(found: Mapping[str, Any]) -> Record:
     """Parse the burst record of one host NUMA node from a mapping.
 
     The record says how much of their bursts (bandwidth above a guarantee) the

@@ -164,7 +164,7 @@ def _find_missing_local_vfs(alias: str, needs: Sequence[Vfs],
                 f'allow {keys.VFS_LOCALITY.extra_spec}=socket or any')
             return
     counts = {need.guest_node: need.count for need in needs}
-    if not any(_fits_on_separate_nodes(counts.values(), nodes)
+    if not any(_can_fit_on_separate_nodes(counts.values(), nodes)
                for nodes in _list_free_vfs_by_host(of_alias, free)):
         yield Lack(
             None, f'VFs of {alias}', needed=max(counts.values()), reason=(
@@ -175,24 +175,24 @@ def _find_missing_local_vfs(alias: str, needs: Sequence[Vfs],
             cure=f'allow {keys.VFS_LOCALITY.extra_spec}=socket or any')
 
 
-def _list_free_vfs_by_host(of_alias: Sequence[vfs.Pf],
+def _list_free_vfs_by_host(pfs: Sequence[vfs.Pf],
                            free: Mapping[str, int]) -> Iterator[list[int]]:
     """Yield, for each host, the free VFs of each of its NUMA nodes.
 
     The numbers of a host are sorted, the largest first.
 
-    :param of_alias: PFs of one PCI alias, on all hosts.
+    :param pfs: PFs of one PCI alias, on all hosts.
     :param free: free VFs by UUID of the NUMA node's provider.
     """
     hosts: dict[str, set[str]] = {}
-    for pf in of_alias:
+    for pf in pfs:
         hosts.setdefault(pf.root, set()).add(pf.parent)
     for nodes in hosts.values():
         yield sorted((free[node] for node in nodes), reverse=True)
 
 
-def _fits_on_separate_nodes(counts: Iterable[int],
-                            free_amounts: Sequence[int]) -> bool:
+def _can_fit_on_separate_nodes(counts: Iterable[int],
+                               free_amounts: Sequence[int]) -> bool:
     """Whether each amount fits on a host NUMA node of its own.
 
     :param counts: amounts that the guest NUMA nodes need.
@@ -254,7 +254,7 @@ def _find_missing_bandwidth_shares(policy: GuestPolicy, accounting: Accounting,
                 f'left ({_get_counted_extra_spec(accounting)})',
                 f'the most left on one node is {most} %')
     if each_alone and len(demand) > 1 and not any(
-            _fits_on_separate_nodes(demand.values(), left)
+            _can_fit_on_separate_nodes(demand.values(), left)
             for left in vfs.group_free_vfs(nodes(), 'any').values()):
         yield Lack(
             None, lack.BANDWIDTH, needed=max(demand.values()), reason=(

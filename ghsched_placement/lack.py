@@ -238,7 +238,7 @@ class Gathered:
     def add_reason(self, host: str, lack: Lack) -> None:
         self._hosts.setdefault(lack, []).append(host)
 
-    def list_most_frequent(self) -> list[Lack]:
+    def list_reasons_by_frequency(self) -> list[Lack]:
         """Return why hosts refused a guest, the most frequent reason first."""
         return sorted(self._hosts, key=lambda lack: -len(self._hosts[lack]))
 
@@ -253,7 +253,7 @@ class Gathered:
         """
         return [f'{prefix} {verb} on '
                 f'{_format_host_count_and_names(self._hosts[lack])}: {lack}'
-                for lack in self.list_most_frequent()]
+                for lack in self.list_reasons_by_frequency()]
 
 
 def format_host_names(hosts: Sequence[str]) -> str:

@@ -212,7 +212,7 @@ def check_extra_spec(extra_spec: str, text: object) -> None:
     parse_extra_spec_value(extra_spec, key, str(text))
 
 
-def check_topology(extra_specs: Mapping[str, str]) -> None:
+def refuse_unfixed_node_count(extra_specs: Mapping[str, str]) -> None:
     """Refuse a flavor that does not fix its number of guest NUMA nodes.
 
     Otherwise a tenant could set the number by the image property
@@ -313,7 +313,7 @@ def check_flavor(extra_specs: Mapping[str, str],
         return None
     if not any(extra_spec.startswith(_PREFIX) for extra_spec in extra_specs):
         return None
-    check_topology(extra_specs)
+    refuse_unfixed_node_count(extra_specs)
     auto_nodes.refuse_auto_with_fixed_node_count(extra_specs)
     told = keys.NUMA_NODES in extra_specs
     nodes = get_guest_node_count(extra_specs, -1 if told else 1)

@@ -198,7 +198,7 @@ class ShortTime(NamedTuple):
         return 100 * self.short / self.measured if self.measured else None
 
 
-def map_short_times(levels: Levels) -> dict[Key, ShortTime]:
+def map_shortage_times(levels: Levels) -> dict[Key, ShortTime]:
     """Return how long each server of a host got less than its guarantee.
 
     The times are those of the month in which the server was last measured.

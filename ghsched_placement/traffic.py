@@ -54,8 +54,8 @@ class Port:
     address: str
 
 
-def make_diagnostics(ties: affinity.Ties,
-                     addresses: Iterable[str]) -> dict[str, Any]:
+def make_traffic_diagnostics(ties: affinity.Ties,
+                             addresses: Iterable[str]) -> dict[str, Any]:
     """Return a guest's network traffic as a field of its diagnostics.
 
     The field lists with which other IP addresses each of the guest's addresses
@@ -77,7 +77,7 @@ def _order_pair(pair: affinity.Pair, mine: set[str]) -> tuple[str, str]:
     return (one, other) if one in mine else (other, one)
 
 
-def parse_diagnostics(
+def parse_traffic_diagnostics(
         diagnostics: Mapping[str, Any]) -> tuple[Talk, ...] | None:
     """Parse a guest's network traffic from its diagnostics.
 

@@ -256,7 +256,7 @@ def make_bandwidth_inventory(node: int, host: HostDescription, config: Config,
         return _make_closed_inventory(current)
     step = math.gcd(host.guarantee_step, *current.amounts)
     least = min((host.round_up_guarantee(1), *current.amounts))
-    reserved = (_get_reserved_percent(node, host, config)
+    reserved = (_get_unavailable_percent(node, host, config)
                 + get_burst_reserve(node, host, config))
     if (not host.has_uniform_guarantee_steps
             or (step, least) != (host.guarantee_step,
@@ -335,11 +335,11 @@ def get_burst_reserve(node: int, host: HostDescription, config: Config) -> int:
     if node not in host.nodes or 'MEM_BW_MIN' not in host.capabilities:
         return 0
     return min(config.bursts.get(node, 0),
-               WHOLE_NODE - _get_reserved_percent(node, host, config))
+               WHOLE_NODE - _get_unavailable_percent(node, host, config))
 
 
-def _get_reserved_percent(node: int, host: HostDescription,
-                          config: Config) -> int:
+def _get_unavailable_percent(node: int, host: HostDescription,
+                             config: Config) -> int:
     """Return the percent of a host node's bandwidth that no guest can get.
 
     The configuration reserves this bandwidth, or the kernel's own control

@@ -153,7 +153,7 @@ def _parse_topology_and_policy(explanation: Explanation) -> dict[str, Any]:
     """
     question = explanation.question
     policies.check_extra_spec_names(question.flavor_specs)
-    policies.check_topology(question.flavor_specs)
+    policies.refuse_unfixed_node_count(question.flavor_specs)
     guest = topology.split_guest(question.vcpus, question.memory_mb,
                                  question.flavor_specs)
     policy = policies.parse_policy(question.flavor_specs, len(guest.cells),

@@ -98,7 +98,7 @@ class Session:
         deadline = self.probe.get_time() + BUDGET_S
         samples = self._observe()
         suspects = blame.rank_suspects(self.server, self.record, samples)
-        self._usual = blame.find_usual_rates(self.record, samples)
+        self._usual = blame.find_usual_bandwidth(self.record, samples)
         verdict = blame.judge_by_measurements(self.server, suspects, samples)
         if prove and verdict.kind is not blame.Kind.NOT_MEMORY:
             try:

@@ -82,7 +82,7 @@ class GuestTraffic:
         if self._meter is None or self._meter.ties is None or self._failure:
             return found
         try:
-            return found | traffic.make_diagnostics(
+            return found | traffic.make_traffic_diagnostics(
                 self._meter.ties,
                 addresses.parse_fixed_addresses(guest.get_xml_desc()))
         except Exception as error:

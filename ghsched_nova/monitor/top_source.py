@@ -79,7 +79,7 @@ class Source:
         """
         if self.service_levels is None:
             return None
-        return service_level.map_short_times(
+        return service_level.map_shortage_times(
             service_level.from_file(self.service_levels))
 
     def read_guests(self) -> tuple[view.Guest, ...]:

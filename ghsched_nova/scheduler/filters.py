@@ -390,7 +390,8 @@ def _log_refusals_once(spec: shared.RequestSpec, refused: Gathered,
     lines = refused.format_log_lines(spec.flavor.name, verb)
     refusals = request_filter.get_refusals(spec)
     if refusals is not None:
-        refusals.update(zip(lines, refused.list_most_frequent(), strict=True))
+        refusals.update(zip(
+            lines, refused.list_reasons_by_frequency(), strict=True))
         return
     known: set[str] = spec.__dict__.setdefault('_ghsched_logged', set())
     for line in lines:

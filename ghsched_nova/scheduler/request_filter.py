@@ -58,7 +58,7 @@ def parse_policy(spec: shared.RequestSpec) -> policies.GuestPolicy | None:
     """
     extra_specs = (spec.flavor.extra_specs
                    if 'extra_specs' in spec.flavor else {})
-    policies.check_topology(extra_specs)
+    policies.refuse_unfixed_node_count(extra_specs)
     if auto_nodes.is_node_count_undecided(extra_specs):
         raise policies.PolicyError(
             keys.NUMA.extra_spec, 'needs the scheduler of ghsched; start '

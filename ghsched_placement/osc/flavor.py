@@ -255,7 +255,7 @@ def merge_image_properties(extra_specs: Mapping[str, str],
         property that only flavors may have.
     """
     try:
-        policies.check_topology(extra_specs)
+        policies.refuse_unfixed_node_count(extra_specs)
         found = images.merge_image_properties(extra_specs, properties)
         auto_nodes.refuse_auto_with_fixed_node_count(found)
         return found

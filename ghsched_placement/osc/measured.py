@@ -248,7 +248,7 @@ def _ties(said: Mapping[str, Mapping[str, Any]],
           records: Mapping[str, Mapping[str, Any]]) -> affinity.Ties:
     return traffic.compute_guest_traffic(
         {uuid: talks for uuid, found in said.items()
-         if (talks := traffic.parse_diagnostics(found))},
+         if (talks := traffic.parse_traffic_diagnostics(found))},
         [port for record in records.values()
          for port in traffic.list_server_ports(record)])
 

@@ -29,10 +29,10 @@ from ghsched_placement import names
 from ghsched_placement.planner.client import PlannerError
 from ghsched_placement.planner.flavors import Flavor
 from ghsched_placement.policy import Accounting
-from ghsched_placement.policy import check_topology
 from ghsched_placement.policy import GuestPolicy
 from ghsched_placement.policy import parse_policy
 from ghsched_placement.policy import PolicyError
+from ghsched_placement.policy import refuse_unfixed_node_count
 from ghsched_placement.policy import Vfs
 from ghsched_placement import query
 from ghsched_placement import request
@@ -232,7 +232,7 @@ def build_flavor_need(flavor: Flavor, accounting: Accounting = 'min',
     try:
         guest = topology.split_guest(flavor.vcpus, flavor.ram,
                                      flavor.extra_specs)
-        check_topology(flavor.extra_specs)
+        refuse_unfixed_node_count(flavor.extra_specs)
         policy = parse_policy(flavor.extra_specs, len(guest.cells),
                               flavor.vcpus) or GuestPolicy()
         request.check_combination_count(policy, accounting)

@@ -30,7 +30,7 @@ def trial(change, before=100.0):
 class OtherCauseTest(base.TestCase):
 
     def find(self, **fields):
-        return blame.find_other_cause(SERVER, [blame.Sample(
+        return blame.find_non_memory_cause(SERVER, [blame.Sample(
             1.0, 1.0, {SERVER: 96.0}, **{'busy': 0.9, **fields})] * 3)
 
     def test_cause_of_waiting_server_is_what_it_waits_for(self):
@@ -51,11 +51,11 @@ class OtherCauseTest(base.TestCase):
     def test_cause_is_the_usual_one_and_not_that_of_one_sample(self):
         samples = [sample(), sample(), blame.Sample(
             1.0, 1.0, {SERVER: 10.0}, busy=1.0, cpu_wait=0.9)]
-        self.assertEqual(blame.Cause.CPU_WAIT, blame.find_other_cause(
+        self.assertEqual(blame.Cause.CPU_WAIT, blame.find_non_memory_cause(
             SERVER, samples)[0])
         samples += [blame.Sample(1.0, 1.0, {SERVER: 10.0}, busy=1.0,
                                  cpu_wait=0.0)] * 2
-        self.assertIsNone(blame.find_other_cause(SERVER, samples))
+        self.assertIsNone(blame.find_non_memory_cause(SERVER, samples))
 
 
 class FigureTest(base.TestCase):

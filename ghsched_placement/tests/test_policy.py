@@ -289,17 +289,19 @@ class TopologyOfTheFlavorTest(RefusalTestCase):
                            'ghsched:vfs'):
             with self.assertRaisesRegex(
                     policy.PolicyError, f'^{extra_spec}: .*hw:numa_nodes'):
-                policy.check_topology({'hw:cpu_policy': 'dedicated',
-                                       extra_spec: '1'})
+                policy.refuse_unfixed_node_count({'hw:cpu_policy': 'dedicated',
+                                                  extra_spec: '1'})
 
     @given(flavors())
     def test_with_it_nothing_is_refused(self, flavor):
         specs, nodes = flavor
-        policy.check_topology({**specs, 'hw:numa_nodes': str(nodes)})
+        policy.refuse_unfixed_node_count(
+            {**specs, 'hw:numa_nodes': str(nodes)})
 
     def test_others_need_none(self):
-        policy.check_topology({'ghsched:monitor': 'true', 'mem_bw_min': '1',
-                               'other:mem_bw_min': '1', 'ghsched:x': '1'})
+        policy.refuse_unfixed_node_count({
+            'ghsched:monitor': 'true', 'mem_bw_min': '1',
+            'other:mem_bw_min': '1', 'ghsched:x': '1'})
 
 
 class CheckTest(base.TestCase):
@@ -340,14 +342,15 @@ class CheckFlavorTest(base.TestCase):
         for nodes in ('129', '999999999999', '9' * 5000):
             specs = {'ghsched:mem_bw_min': '5', 'hw:numa_nodes': nodes}
             for check in (lambda specs: policy.check_flavor(specs, specs),
-                          policy.check_topology, policy.get_guest_node_count):
+                          policy.refuse_unfixed_node_count,
+                          policy.get_guest_node_count):
                 with self.assertRaisesRegex(
                         policy.PolicyError, '^hw:numa_nodes: .* at most 128'):
                     check(specs)
 
     def test_that_number_is_left_to_nova_where_nothing_of_ours_is(self):
         specs = {'hw:numa_nodes': '129'}
-        policy.check_topology(specs)
+        policy.refuse_unfixed_node_count(specs)
         policy.check_flavor(specs, specs)
 
     def test_a_number_that_nova_refuses(self):

@@ -35,21 +35,22 @@ class RecordTest(base.TestCase):
             ('10.0.0.5', '10.0.0.6'): affinity.Tie(50.4, 0),
             ('10.0.0.4', '10.0.0.5'): affinity.Tie(70, 0),
             ('10.0.0.4', '10.0.0.6'): affinity.Tie(90, 0)})
-        found = traffic.parse_diagnostics(json.loads(json.dumps(
-            traffic.make_diagnostics(ties, ['10.0.0.5']))))
+        found = traffic.parse_traffic_diagnostics(json.loads(json.dumps(
+            traffic.make_traffic_diagnostics(ties, ['10.0.0.5']))))
         self.assertEqual((Talk('10.0.0.5', '10.0.0.4', 70),
                           Talk('10.0.0.5', '10.0.0.6', 50)), found)
 
     def test_no_record_is_not_silence(self):
-        self.assertIsNone(traffic.parse_diagnostics({}))
-        self.assertEqual((), traffic.parse_diagnostics({traffic.KEY: []}))
+        self.assertIsNone(traffic.parse_traffic_diagnostics({}))
+        self.assertEqual(
+            (), traffic.parse_traffic_diagnostics({traffic.KEY: []}))
 
     @given(st.recursive(
         st.none() | st.booleans() | st.floats() | st.text(),
         lambda inner: st.lists(inner)))
     def test_invalid_values_are_left_out(self, found):
-        traffic.parse_diagnostics({traffic.KEY: found})
-        traffic.parse_diagnostics(
+        traffic.parse_traffic_diagnostics({traffic.KEY: found})
+        traffic.parse_traffic_diagnostics(
             {traffic.KEY: [found, ['::1', '::2', found]]})
 
 

@@ -85,7 +85,8 @@ class GuestTrafficTest(base.TestCase):
     def traffic_of(self, found, address='10.0.0.5'):
         guest = SimpleNamespace(
             name='one', get_xml_desc=lambda: xml(('fixed', address)))
-        return traffic.parse_diagnostics(found.add_to_diagnostics({}, guest))
+        return traffic.parse_traffic_diagnostics(
+            found.add_to_diagnostics({}, guest))
 
     def test_a_guest_is_reported_after_two_looks(self):
         found = self.made()
