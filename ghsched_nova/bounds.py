@@ -95,7 +95,7 @@ class Checked:
             if parameter.kind is not parameter.POSITIONAL_OR_KEYWORD:
                 raise TypeError(f'{self.name}: {parameter} is not positional')
             try:
-                self.checks[name] = _compile_check(hints[name])
+                self.checks[name] = _make_annotation_check(hints[name])
             except (KeyError, TypeError) as error:
                 raise TypeError(f'{self.name}: parameter {name} is not '
                                 f'bounded: {error}') from error
@@ -118,7 +118,7 @@ class Checked:
         return self.function(*args)
 
 
-def _compile_check(annotation: Any) -> _Check:
+def _make_annotation_check(annotation: Any) -> _Check:
     """Return a function that checks a value by a type annotation with bounds.
 
     :param annotation: type annotation, in which ``Annotated`` gives bounds.
@@ -134,20 +134,20 @@ def _compile_check(annotation: Any) -> _Check:
     if origin is typing.Annotated:
         return _make_bounded_check(*args)
     if origin in (typing.Union, types.UnionType):
-        return _make_union_check([_compile_check(arg) for arg in args])
+        return _make_union_check([_make_annotation_check(arg) for arg in args])
     if origin is tuple and Ellipsis not in args:
-        return _make_tuple_check([_compile_check(arg) for arg in args])
+        return _make_tuple_check([_make_annotation_check(arg) for arg in args])
     if origin in (list, Sequence):
-        return _make_sequence_check(_compile_check(args[0]))
+        return _make_sequence_check(_make_annotation_check(args[0]))
     if origin is dict:
-        return _make_mapping_check(*map(_compile_check, args))
+        return _make_mapping_check(*map(_make_annotation_check, args))
     raise TypeError(f'{annotation} has no bounds')
 
 
 def _make_bounded_check(kind: Any, *bounds: Callable[[Any], None]) -> _Check:
     need = {int: Range, str: Text}.get(kind)
     if need is None:
-        inner = _compile_check(kind)
+        inner = _make_annotation_check(kind)
     elif any(isinstance(bound, need) for bound in bounds):
         inner = _make_type_check(kind)
     else:

@@ -243,9 +243,10 @@ def _requests_vfs(extra_specs: Iterable[str]) -> bool:
     return any(key.startswith(keys.VFS.extra_spec) for key in extra_specs)
 
 
-def register_vf_requests() -> None:
-    """Make Nova add PCI requests for flavors with ``ghsched:vfs``.
+def patch_nova_pci_requests() -> None:
+    """Patch Nova to make PCI requests for the VFs that a flavor asks for.
 
-    A second call changes nothing.
+    A flavor asks for VFs by its extra spec ``ghsched:vfs``. Nova claims
+    devices for each PCI request. A second call changes nothing.
     """
     pci.wrap_pci_requests(make_pci_requests)

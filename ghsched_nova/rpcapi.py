@@ -178,7 +178,7 @@ class HostClient:
             itself.
         """
         if not messaging.is_bus_reachable(self._context):
-            raise _make_bus_error(guest.host)
+            raise _make_unreachable_bus_error(guest.host)
         report: dict[str, Any] = self._call(
             guest, 'blame', _BLAME_VERSION, messaging.get_long_call_timeouts(),
             prove=prove)['report']
@@ -190,7 +190,7 @@ class HostClient:
               **arguments: Any) -> dict[str, Any]:
         if patience is QUESTION and not messaging.is_bus_reachable(
                 self._context):
-            raise _make_bus_error(guest.host)
+            raise _make_unreachable_bus_error(guest.host)
         client = self._client.prepare(server=guest.host, version=version,
                                       retry=BUS_RETRIES, **patience)
         try:
@@ -202,14 +202,14 @@ class HostClient:
                 'up ("openstack compute service list"), with compute_driver '
                 '= ghsched.GhschedLibvirtDriver?') from error
         except _UNKNOWN_ERRORS as error:
-            raise _make_timeout_error(guest.host) from error
+            raise _make_unknown_call_error(guest.host) from error
         except oslo_messaging.RemoteError as error:
             if error.exc_type in _UNKNOWN:
-                raise _make_timeout_error(guest.host) from error
+                raise _make_unknown_call_error(guest.host) from error
             raise errors.Refused(f'nova-compute on {guest.host} failed: '
                                  f'{error.exc_type}: {error.value}') from error
         except oslo_messaging.MessagingException as error:
-            raise _make_bus_error(guest.host) from error
+            raise _make_unreachable_bus_error(guest.host) from error
         _raise_answered_error(answer, guest.host)
         return answer
 
@@ -227,8 +227,8 @@ def _raise_answered_error(answer: object, host: str) -> None:
         raise errors.Refused(f'host {host}: {answer["refused"]}')
 
 
-def _make_bus_error(host: str) -> errors.HostSilent:
-    """Return the error for an RPC call if the message bus does not answer.
+def _make_unreachable_bus_error(host: str) -> errors.HostSilent:
+    """Return the error for an RPC call when the message bus does not answer.
 
     :param host: the compute host to call.
     """
@@ -237,7 +237,7 @@ def _make_bus_error(host: str) -> errors.HostSilent:
         f'{host} is reached')
 
 
-def _make_timeout_error(host: str) -> _UnknownCall:
+def _make_unknown_call_error(host: str) -> _UnknownCall:
     """Return the error for an RPC call that nova-compute does not know.
 
     :param host: the compute host that was called.

@@ -35,7 +35,7 @@ def apply_patches() -> None:
         is not compatible with ghsched.
     """
     fixes.require_compatible_fixes(registry.API)
-    pci_requests.register_vf_requests()
+    pci_requests.patch_nova_pci_requests()
     api.extend_usage_deltas(limits.add_usage_deltas)
     api.add_flavor_check(extra_specs.check_flavor)
     fixes.apply_fixes(registry.API)

@@ -70,12 +70,12 @@ def list_rules() -> list[policy.DocumentedRuleDefault]:
 
 
 @functools.lru_cache(maxsize=1)
-def get_shared_enforcer() -> policy.Enforcer:
+def get_shared_policy_enforcer() -> policy.Enforcer:
     """Return this process's oslo.policy enforcer of ghsched's rules.
 
     The enforcer is made at the first call.
     """
-    return api.make_enforcer(list_rules())
+    return api.make_policy_enforcer(list_rules())
 
 
 def get_enforcer() -> policy.Enforcer:
@@ -84,7 +84,7 @@ def get_enforcer() -> policy.Enforcer:
     This is the entry point for programs that write policy files.
     """
     shared.config()([], project='nova')
-    return get_shared_enforcer()
+    return get_shared_policy_enforcer()
 
 
 def authorize(context: Any, rule: str, target: Mapping[str, Any]) -> None:
@@ -94,4 +94,4 @@ def authorize(context: Any, rule: str, target: Mapping[str, Any]) -> None:
     :param target: ``project_id`` and ``user_id`` of the server.
     :raises nova.exception.Forbidden: if the rules do not allow the request.
     """
-    api.authorize(get_shared_enforcer(), context, rule, target)
+    api.authorize(get_shared_policy_enforcer(), context, rule, target)

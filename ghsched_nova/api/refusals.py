@@ -56,7 +56,8 @@ def collect_refusals(context: Any) -> dict[str, Any]:
     hosts = sorted(api.list_scheduler_hosts(context))[:MAX_HOSTS]
     if not messaging.is_bus_reachable(context):
         return {'refusals': [], 'silent': hosts}
-    answers = {host: _ask_scheduler(context, host) for host in hosts}
+    answers = {host: _get_refusals_of_scheduler(context, host)
+               for host in hosts}
     return {
         'refusals': [dataclasses.asdict(one) for one
                      in refusal_record.merge_refusals(*(
@@ -66,8 +67,8 @@ def collect_refusals(context: Any) -> dict[str, Any]:
                    if record is None]}
 
 
-def _ask_scheduler(context: Any, host: str
-                   ) -> tuple[refusal_record.Refused, ...] | None:
+def _get_refusals_of_scheduler(context: Any, host: str
+                               ) -> tuple[refusal_record.Refused, ...] | None:
     """Return the refused requests that a host's nova-scheduler has recorded.
 
     Returns None if nova-scheduler does not answer.

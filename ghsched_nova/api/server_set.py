@@ -90,7 +90,7 @@ class Filter:
         found = _PATH.fullmatch(request.path_info)
         if request.method == 'POST' and found:
             # webob leaves the body to be read again.
-            asked = parse_action(request.body)
+            asked = parse_ghsched_action(request.body)
             if asked is not None:
                 response = handle_action(environ.get(
                     'nova.context'), found[1], asked)
@@ -118,7 +118,7 @@ def make_version_headers(
             _LEGACY_VERSION: version}
 
 
-def parse_action(body: bytes) -> Any:
+def parse_ghsched_action(body: bytes) -> Any:
     """Return the argument of a ``ghsched`` server action in a request body.
 
     Returns None for any other action.
@@ -155,14 +155,14 @@ def handle_refusals_request(context: Any) -> webob.Response:
     The response lists the flavors whose requests nova-scheduler has refused.
     """
     try:
-        _check_context(context)
+        _require_authenticated_context(context)
         rules.authorize(context, rules.LIST_REFUSALS, {})
     except exception.Forbidden as error:
         return _make_error_document(403, error.format_message())
     return _make_json_response(200, refusals.collect_refusals(context))
 
 
-def _check_context(context: Any) -> None:
+def _require_authenticated_context(context: Any) -> None:
     """Refuse a request that Keystone's middleware has not authenticated.
 
     :raises nova.exception.Forbidden: if the request has no context.
@@ -183,7 +183,7 @@ def handle_action(context: Any, uuid: str, action: Any) -> webob.Response:
     :param action: argument of the ``ghsched`` server action.
     """
     try:
-        _check_context(context)
+        _require_authenticated_context(context)
         document = _run_action(context, uuid, action)
         return _make_json_response(200, document if context.is_admin
                                    else _remove_host_name(document))
@@ -236,7 +236,7 @@ def _run_action(context: Any, uuid: str, action: Any) -> dict[str, Any]:
         action.
     """
     if isinstance(action, dict) and blame_report.KEY in action:
-        return _blame_server(context, uuid, action)
+        return _report_slowing_guests(context, uuid, action)
     is_move = isinstance(action, dict) and move_report.KEY in action
     dry_run = isinstance(action, dict) and action.get('dry_run') is True
     server = records.get_visible_server(uuid, context)
@@ -261,8 +261,8 @@ def _run_action(context: Any, uuid: str, action: Any) -> dict[str, Any]:
             servers.change_server_policy(cell, uuid, specs, dry_run), dry_run)
 
 
-def _blame_server(context: Any, uuid: str,
-                  asked: Mapping[str, Any]) -> dict[str, Any]:
+def _report_slowing_guests(context: Any, uuid: str,
+                           asked: Mapping[str, Any]) -> dict[str, Any]:
     """Return a report of which guests slow down a server.
 
     Guests slow each other down by their use of memory bandwidth. The compute

@@ -63,7 +63,7 @@ def list_nova_fixes() -> list[tuple[str, ...]]:
     """
     return [(fix.name, ', '.join(fix.processes), str(fix.bug or '-'),
              f'31-{fix.until - 1 if fix.until else ""}', fix.servers,
-             table.describe_local_state(fix).text) for fix in rows.FIXES]
+             table.describe_local_fix_state(fix).text) for fix in rows.FIXES]
 
 
 def render_rows(header: Sequence[str], rows: Sequence[Sequence[str]],

@@ -65,7 +65,7 @@ class Unknown(Exception):
     """Only the destination knows whether a guest runs there."""
 
 
-def install_in_compute() -> None:
+def patch_nova_compute() -> None:
     """Patch nova-compute to complete live migrations after a restart.
 
     At its start Nova's ``ComputeManager._reset_live_migration`` resets the
@@ -91,7 +91,7 @@ def _reset_live_migration(original: Callable[..., Any], manager: Any,
         functools.partial(original, manager),
         live_migrations.list_live_migrations_in_progress,
         functools.partial(_has_domain, host),
-        functools.partial(_abort_copy, host),
+        functools.partial(_wait_for_aborted_copy, host),
         functools.partial(finish_live_migration, manager),
         live_migrations.roll_back_live_migration)(context, instance)
 
@@ -182,12 +182,11 @@ class _Follows:
         return noted
 
 
-def live_migrate_to_end(migrate: Callable[..., Any],
-                        is_copied: Callable[[Any], bool | None], context: Any,
-                        instance: Any, dest: str, post_method: Callable[...,
-                                                                        Any],
-                        recover_method: Callable[..., Any],
-                        block_migration: bool, migrate_data: Any) -> None:
+def live_migrate_and_verify(
+        migrate: Callable[..., Any], is_copied: Callable[[Any], bool | None],
+        context: Any, instance: Any, dest: str,
+        post_method: Callable[..., Any], recover_method: Callable[..., Any],
+        block_migration: bool, migrate_data: Any) -> None:
     """Live-migrate a guest, and ask libvirt for the result after an error.
 
     If Nova's driver fails, libvirt may nevertheless have migrated the guest,
@@ -196,8 +195,8 @@ def live_migrate_to_end(migrate: Callable[..., Any],
 
     :param migrate: ``LibvirtDriver.live_migration``, which takes the
         parameters after ``is_copied``.
-    :param is_copied: function that returns :func:`wait_for_result` for an
-        instance.
+    :param is_copied: function that returns the result of
+        :func:`wait_for_migration_result` for an instance.
     :raises Exception: the error of Nova's driver, if the result is unknown.
     """
     follows = _Follows()
@@ -223,7 +222,8 @@ def live_migrate_to_end(migrate: Callable[..., Any],
             recover_method(context, instance, dest, migrate_data)
 
 
-def wait_for_result(is_gone: Callable[[], bool | None]) -> bool | None:
+def wait_for_migration_result(
+        is_gone: Callable[[], bool | None]) -> bool | None:
     """Wait until libvirt stops copying a guest to another host.
 
     :param is_gone: function that returns whether the guest has left this host;
@@ -252,13 +252,14 @@ def wait_for_result(is_gone: Callable[[], bool | None]) -> bool | None:
 # -- what libvirt has done ----------------------------------------------------
 
 
-def wait_for_copy(host: Any, instance: Any) -> bool | None:
+def wait_for_migration_job(host: Any, instance: Any) -> bool | None:
     """Wait for the end of libvirt's migration job of a guest.
 
     :param host: ``nova.virt.libvirt.host.Host`` of the driver.
     :returns: whether the guest is on the destination; None if that is unknown.
     """
-    gone = wait_for_result(functools.partial(_is_gone, host, instance))
+    gone = wait_for_migration_result(functools.partial(_has_left_host, host,
+                                                       instance))
     if gone is False:
         _abort_disk_copies(host, instance)
     return gone
@@ -280,7 +281,7 @@ def _has_domain(host: Any, instance: Any) -> bool:
     return True
 
 
-def _is_gone(host: Any, instance: Any) -> bool | None:
+def _has_left_host(host: Any, instance: Any) -> bool | None:
     """Return whether a guest has left this host by a live migration.
 
     :returns: None while libvirt copies the guest.
@@ -299,7 +300,7 @@ def _is_gone(host: Any, instance: Any) -> bool | None:
     return not guest.is_active()
 
 
-def _abort_copy(host: Any, instance: Any) -> bool:
+def _wait_for_aborted_copy(host: Any, instance: Any) -> bool:
     """Wait until libvirt has aborted the copy of a live-migrated guest.
 
     nova-compute has requested the abort. libvirt aborts a copy as soon as it

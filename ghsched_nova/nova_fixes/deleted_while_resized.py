@@ -34,7 +34,7 @@ seam = registry.make_seam_decorator(registry.API)
 _DELETING = (task_states.DELETING, task_states.SOFT_DELETING)
 
 
-def install_in_api() -> None:
+def patch_nova_api() -> None:
     """Patch nova-api to keep the task state of resized servers on deletion.
 
     Before nova-api deletes a server in VERIFY_RESIZE, it confirms the resize,

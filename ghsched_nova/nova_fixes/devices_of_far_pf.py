@@ -43,7 +43,7 @@ _TRACKER = 'nova.compute.resource_tracker.ResourceTracker'
 _is_ours = contextvars.ContextVar('ghsched_devices_of_far_pf', default=False)
 
 
-def install_in_scheduler() -> None:
+def patch_nova_scheduler() -> None:
     """Patch nova-scheduler to count only VFs that Placement has allocated.
 
     Nova's ``PciDeviceStats._filter_pools`` accepts a host if a PF near the
@@ -56,7 +56,7 @@ def install_in_scheduler() -> None:
         'nova.scheduler.manager.SchedulerManager._schedule', _schedule_request)
 
 
-def install_in_compute() -> None:
+def patch_nova_compute() -> None:
     """Patch nova-compute to claim only VFs that Placement has allocated.
 
     Nova's ``PciDeviceStats._filter_pools`` accepts a PF near the guest with

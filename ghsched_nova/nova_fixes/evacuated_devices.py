@@ -29,7 +29,7 @@ from ghsched_nova.nova_seams import registry
 seam = registry.make_seam_decorator(registry.COMPUTE)
 
 
-def install_in_compute() -> None:
+def patch_nova_compute() -> None:
     """Patch nova-compute to ignore devices of an evacuated server's old host.
 
     Until a lost host is back, Nova's records still allocate its devices to the
@@ -48,7 +48,7 @@ def _get_local_devices(original: Callable[..., Any],
                        instance: Any,
                        source: int | None = None,
                        request_id: str | None = None) -> list[Any]:
-    if not servers.uses_ghsched(instance):
+    if not servers.has_ghsched_flavor(instance):
         return list(original(instance, source=source, request_id=request_id))
     devices = original(instance, request_id=request_id)
     if not devices:

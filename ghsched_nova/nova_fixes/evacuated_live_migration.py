@@ -48,7 +48,7 @@ _TIME_OUTS = 2
 _EVACUATING = ('accepted', 'pre-migrating')
 
 
-def install_in_api() -> None:
+def patch_nova_api() -> None:
     """Patch nova-api to cancel a server's live migrations before evacuation.
 
     Otherwise nova-conductor may mistake the record of a live migration for
@@ -61,7 +61,7 @@ def install_in_api() -> None:
         _cancel_and_rebuild)
 
 
-def install_in_compute() -> None:
+def patch_nova_compute() -> None:
     """Patch nova-compute to ignore requests for cancelled live migrations.
 
     A lost host reads old requests when it is back. The patch acts on servers
@@ -69,7 +69,7 @@ def install_in_compute() -> None:
     """
     registry.replace_function(
         'nova.compute.manager.ComputeManager.live_migration',
-        servers.limit_to_ghsched_servers(_begin_unless_cancelled, 3))
+        servers.limit_to_ghsched_servers(_start_unless_cancelled, 3))
 
 
 @api_seam('nova.compute.api.API.evacuate',
@@ -118,7 +118,7 @@ def refuse_early_evacuation(context: Any, instance: Any) -> None:
     :raises nova.exception.InstanceInvalidState: nova-api answers 409; the
         request succeeds some minutes later.
     """
-    if servers.uses_ghsched(instance) and any(
+    if servers.has_ghsched_flavor(instance) and any(
             map(
                 is_being_scheduled,
                 live_migrations.list_live_migrations_in_progress(
@@ -135,7 +135,7 @@ def cancel_live_migrations(context: Any, instance: Any) -> None:
     migration cannot be cancelled. Servers whose flavor has no ghsched extra
     specs are skipped.
     """
-    if not servers.uses_ghsched(instance):
+    if not servers.has_ghsched_flavor(instance):
         return
     try:
         for migration in live_migrations.list_live_migrations_in_progress(
@@ -167,14 +167,14 @@ def is_being_scheduled(migration: Any) -> bool:
 @compute_seam('nova.compute.manager.ComputeManager.live_migration',
               ('self', 'context', 'dest', 'instance', 'block_migration',
                'migration', 'migrate_data'))
-def _begin_unless_cancelled(original: Callable[..., Any], manager: Any,
+def _start_unless_cancelled(original: Callable[..., Any], manager: Any,
                             context: Any, *args: Any, **kwargs: Any) -> Any:
     """Start a live migration unless it was cancelled for an evacuation.
 
     A lost host that is back reads old requests from the message bus, which
     contain an old record of the migration.
     """
-    if live_migrations.has_ended(context, kwargs['migration']):
+    if live_migrations.has_migration_ended(context, kwargs['migration']):
         LOG.warning('ghsched: not starting a live migration because it was '
                     'cancelled before this host received the request',
                     instance=kwargs['instance'])

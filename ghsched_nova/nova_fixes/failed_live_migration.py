@@ -37,7 +37,7 @@ _OF_MIGRATION = ('migration_context', 'numa_topology', 'pci_requests',
                  'pci_devices', 'resources')
 
 
-def install_in_compute() -> None:
+def patch_nova_compute() -> None:
     """Patch nova-compute to roll back live migrations if Placement is down.
 
     In Nova an error of ``ComputeManager._revert_allocation`` ends the

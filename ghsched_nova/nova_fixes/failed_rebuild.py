@@ -27,7 +27,7 @@ from ghsched_nova.nova_seams import registry
 seam = registry.make_seam_decorator(registry.COMPUTE)
 
 
-def install_in_compute() -> None:
+def patch_nova_compute() -> None:
     """Patch nova-compute to keep a server's allocation if a rebuild fails.
 
     Nova's ``ComputeManager.rebuild_instance`` handles each failure as that of
@@ -52,6 +52,6 @@ def _delete_allocation(original: Callable[..., Any],
                        node_type: str = 'source') -> Any:
     # One that is evacuated is on the other host until it has arrived.
     if (node_type == 'destination' and instance.host == tracker.host
-            and servers.uses_ghsched(instance)):
+            and servers.has_ghsched_flavor(instance)):
         return
     original(tracker, context, instance, node, node_type)

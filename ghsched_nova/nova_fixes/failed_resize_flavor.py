@@ -33,13 +33,13 @@ seam = registry.make_seam_decorator(registry.COMPUTE)
 _KEEPS = '_ghsched_keeps_flavor'
 
 
-def install_in_compute() -> None:
+def patch_nova_compute() -> None:
     """Patch nova-compute to keep the new flavor if finishing a resize fails.
 
     The server then has the claim and the allocation of the new flavor, but
     Nova's ``ComputeManager._finish_resize`` resets it to the old flavor. The
-    patch skips this for a server that :func:`keep_flavor` has marked. A second
-    call changes nothing.
+    patch skips this for a server that :func:`keep_new_flavor` has marked. A
+    second call changes nothing.
     """
     registry.replace_function(
         'nova.compute.manager.ComputeManager.'
@@ -59,11 +59,11 @@ def _set_instance_info(original: Callable[..., None], instance: Any,
     original(instance, flavor)
 
 
-def keep_flavor(instance: Any) -> None:
+def keep_new_flavor(instance: Any) -> None:
     """Mark an instance so that Nova does not reset it to its old flavor.
 
     Only this process knows the mark. Without the patch of
-    :func:`install_in_compute`, the mark has no effect.
+    :func:`patch_nova_compute`, the mark has no effect.
     """
     if instance.new_flavor is not None and (
             instance.flavor.flavorid == instance.new_flavor.flavorid

@@ -27,7 +27,7 @@ from ghsched_nova.nova_seams import registry
 seam = registry.make_seam_decorator(registry.COMPUTE)
 
 
-def install_in_compute() -> None:
+def patch_nova_compute() -> None:
     """Do nothing, because ghsched's compute driver applies this fix later.
 
     The connection to libvirt does not exist yet when nova-compute starts.

@@ -37,7 +37,7 @@ seam = registry.make_seam_decorator(registry.COMPUTE)
 _NOWHERE = '1{:07x}:00:00.0'
 
 
-def install_in_compute() -> None:
+def patch_nova_compute() -> None:
     """Patch nova-compute to live-migrate guests with the flavor's devices.
 
     The patch acts on servers whose flavor has ghsched extra specs and asks for
@@ -67,7 +67,7 @@ def _claim_devices(original: Callable[..., Any], manager: Any, context: Any,
     """
     addresses = original(manager, context, instance, pci_requests)
     _keep_pci_requests(instance)
-    return order_replacements(addresses)
+    return order_address_replacements(addresses)
 
 
 @seam('nova.compute.manager.ComputeManager.rt')
@@ -106,7 +106,8 @@ def _keep_pci_requests(instance: Any) -> None:
         instance.save()
 
 
-def order_replacements(new_by_old: Mapping[str, str]) -> dict[str, str]:
+def order_address_replacements(
+        new_by_old: Mapping[str, str]) -> dict[str, str]:
     """Return the order in which to replace device addresses in a guest's XML.
 
     An address that is both old and new would be replaced twice. Therefore all

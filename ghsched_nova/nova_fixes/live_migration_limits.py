@@ -54,7 +54,7 @@ seam = registry.make_seam_decorator(registry.COMPUTE)
 CanJoin: TypeAlias = Callable[[policies.GuestPolicy, Sequence[int]], bool]
 
 
-def install_in_compute() -> None:
+def patch_nova_compute() -> None:
     """Patch nova-compute to claim the allocated NUMA nodes at a destination.
 
     A live migration's claim should take the NUMA nodes on which Placement has

@@ -41,7 +41,7 @@ def list_live_migrations_in_progress(context: Any, instance: Any) -> list[Any]:
 
 @seam('nova.objects.migration.Migration.get_by_id',
       ('context', 'migration_id'))
-def has_ended(context: Any, migration: Any) -> bool:
+def has_migration_ended(context: Any, migration: Any) -> bool:
     """Return whether Nova's database records a live migration as ended."""
     return objects.Migration.get_by_id(
         context, migration.id).status not in _LIVE_MIGRATING

@@ -39,7 +39,7 @@ _CONFLICTS = 5
 _OF_PROVIDER = 'Inventory and/or allocations changed'
 
 
-def install_in_api() -> None:
+def patch_nova_api() -> None:
     """Patch nova-api to retry the deletion of allocations after a conflict.
 
     After a 409 with ``placement.concurrent_update`` Nova retries other
@@ -52,7 +52,7 @@ def install_in_api() -> None:
         'delete_allocation_for_instance', _delete_with_retries)
 
 
-install_in_compute = install_in_api
+patch_nova_compute = patch_nova_api
 
 
 @seam('nova.scheduler.client.report.SchedulerReportClient.'

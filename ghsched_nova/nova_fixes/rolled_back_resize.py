@@ -46,7 +46,7 @@ _OF_FLAVOR = ('flavorid', 'memory_mb', 'vcpus', 'root_gb', 'ephemeral_gb',
               'swap', 'extra_specs')
 
 
-def install_in_api() -> None:
+def patch_nova_api() -> None:
     """Patch nova-api to correct RequestSpecs after failed or reverted resizes.
 
     Nova leaves the flavor or the PCI requests of the failed resize in the
@@ -87,7 +87,8 @@ def reset_request_spec(context: Any, instance: Any) -> None:
     a task state is skipped, too: its RequestSpec may rightly name the flavor
     of the move in progress, and nova-api refuses to move it anyway.
     """
-    if instance.task_state is not None or not servers.uses_ghsched(instance):
+    if (instance.task_state is not None
+            or not servers.has_ghsched_flavor(instance)):
         return
     spec = _load_request_spec(context, instance.uuid)
     if spec is not None and copy_flavor_to_spec(spec, instance):
@@ -115,14 +116,15 @@ def copy_flavor_to_spec(spec: Any, instance: Any) -> bool:
         spec.numa_topology = hardware.numa_get_constraints(
             flavor, instance.image_meta)
     # The ids differ after each move, which Nova makes the requests again for.
-    of_devices = _make_comparable(spec.pci_requests) == _make_comparable(
-        instance.pci_requests)
+    of_devices = (_make_comparable_requests(spec.pci_requests)
+                  == _make_comparable_requests(instance.pci_requests))
     if not of_devices:
         spec.pci_requests = instance.pci_requests
     return not (of_flavor and of_devices)
 
 
-def _make_comparable(requests: Any) -> list[tuple[str, int, str | None]]:
+def _make_comparable_requests(
+        requests: Any) -> list[tuple[str, int, str | None]]:
     """Return the devices that PCI requests ask for, without request IDs.
 
     Two results are compared to find out whether requests ask for the same

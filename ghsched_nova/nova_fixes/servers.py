@@ -21,7 +21,7 @@ from nova import exception
 from ghsched_placement import policy as policies
 
 
-def uses_ghsched(instance: Any) -> bool:
+def has_ghsched_flavor(instance: Any) -> bool:
     """Return whether a flavor of a server has ghsched extra specs.
 
     The current, old and new flavor are checked, because a server that is being
@@ -53,7 +53,7 @@ def limit_to_ghsched_servers(replacement: Callable[..., Any],
                **kwargs: Any) -> Any:
         instance = (kwargs['instance'] if 'instance' in kwargs
                     else args[instance_position])
-        if uses_ghsched(instance):
+        if has_ghsched_flavor(instance):
             return replacement(original, *args, **kwargs)
         return original(*args, **kwargs)
     return chosen

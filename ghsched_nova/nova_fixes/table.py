@@ -62,8 +62,8 @@ def iterate_unknown_fixes(configured: Collection[str]) -> Iterator[str]:
             if word not in _BY_NAME and word not in (AUTO, NONE))
 
 
-def describe_state(fix: Fix, configured: Collection[str], release: int,
-                   mismatches: Collection[signatures.Mismatch]) -> State:
+def describe_fix_state(fix: Fix, configured: Collection[str], release: int,
+                       mismatches: Collection[signatures.Mismatch]) -> State:
     """Return whether a fix of a Nova bug is applied, and if not, why.
 
     :param configured: values of ``[ghsched]nova_fixes``.
@@ -81,20 +81,20 @@ def describe_state(fix: Fix, configured: Collection[str], release: int,
     return State(True, 'applied')
 
 
-def describe_local_state(fix: Fix, process: str | None = None) -> State:
+def describe_local_fix_state(fix: Fix, process: str | None = None) -> State:
     """Return whether this host applies a fix of a Nova bug, and if not, why.
 
     The installed Nova and the configuration decide.
 
     :param process: the service to check; None for all services of the fix.
     """
-    return describe_state(
+    return describe_fix_state(
         fix,
         shared.config().ghsched.nova_fixes, signatures.get_nova_release(),
         signatures.list_mismatches(sorted(fix.list_seam_names(process))))
 
 
-def is_applied(name: str, process: str) -> bool:
+def is_fix_applied(name: str, process: str) -> bool:
     """Return whether a service on this host applies a fix of a Nova bug.
 
     A fix that does not suit the installed Nova is not applied, and is logged.
@@ -102,7 +102,7 @@ def is_applied(name: str, process: str) -> bool:
     :param name: name of the fix.
     :param process: name of the service.
     """
-    found = describe_local_state(_BY_NAME[name], process)
+    found = describe_local_fix_state(_BY_NAME[name], process)
     if not found.applied and found.text.startswith('not applied'):
         LOG.warning('ghsched: cannot apply Nova bug fix %(name)s to this '
                     'service because the installed Nova differs from what the '
@@ -122,19 +122,19 @@ def apply_fixes(process: str) -> None:
 
     :param process: name of the service.
     """
-    function = f'install_in_{process.removeprefix("nova-")}'
+    function = f'patch_{process.replace("-", "_")}'
     for fix in FIXES:
-        if process in fix.processes and is_applied(fix.name, process):
+        if process in fix.processes and is_fix_applied(fix.name, process):
             APPLIED.add(fix.name)
             getattr(fix.import_module(), function)()
 
 
-def is_applied_to(name: str, instance: Any) -> bool:
+def is_fix_applied_to(name: str, instance: Any) -> bool:
     """Return whether this process applies a fix of a Nova bug to a server.
 
     :param name: name of the fix.
     """
-    return name in APPLIED and servers.uses_ghsched(instance)
+    return name in APPLIED and servers.has_ghsched_flavor(instance)
 
 
 def require_compatible_fixes(process: str) -> None:

@@ -125,7 +125,8 @@ def enforce_limits(context: Any, project_id: str,
 
 
 @seam('nova.policy.register_rules', ('enforcer',))
-def make_enforcer(rules: Sequence[policy.RuleDefault]) -> policy.Enforcer:
+def make_policy_enforcer(
+        rules: Sequence[policy.RuleDefault]) -> policy.Enforcer:
     """Return a policy enforcer with Nova's rules and additional rules.
 
     Nova's rules are included because a policy file may refer to them. Nova's

@@ -83,7 +83,7 @@ def wrap_guest_launches(host: Any, function: Callable[..., Any]) -> None:
 @seam('nova.compute.manager.ComputeVirtAPI._compute')
 @seam('nova.compute.resource_tracker.ResourceTracker.update_usage',
       ('self', 'context', 'instance', 'nodename'))
-def report_resources(virtapi: Any, context: Any, instance: Any) -> None:
+def report_host_resources(virtapi: Any, context: Any, instance: Any) -> None:
     """Report the resources of this compute host to Placement now.
 
     nova-compute does so whenever a guest has changed its state. Nothing is

@@ -67,7 +67,7 @@ def _make_usage(topology: Any) -> dict[str, Any]:
 
 
 @contextlib.contextmanager
-def claim_new_nodes(
+def claiming_new_nodes(
         virtapi: Any, instance: Any,
         after: Sequence[node_move.GuestCell]) -> Iterator[Callable[[], None]]:
     """Within this context, a moving guest has its new host NUMA nodes claimed.

@@ -105,20 +105,22 @@ def patch_numa_fit() -> None:
                 instance_topology: Any, provider_mapping: Any,
                 limits: Any = None, **of_devices: Any) -> Any:
         def fit(topology: Any) -> Any:
-            return _fit_in_order(original, host_topology, topology,
-                                 provider_mapping, limits, **of_devices)
+            return _fit_on_limited_nodes(original, host_topology, topology,
+                                         provider_mapping, limits,
+                                         **of_devices)
         shapes: Sequence[Any] | None = getattr(_claim, 'shapes', None)
         if shapes is None:
             return fit(instance_topology)
-        return _fit_first_topology(fit, shapes, _get_limited_count(limits))
+        return _fit_first_topology(fit, shapes,
+                                   _get_guest_node_count_of_limits(limits))
 
     registry.replace_function('nova.virt.hardware.numa_fit_instance_to_host',
                               steered)
 
 
-def _fit_in_order(original: Callable[..., Any], host_topology: Any,
-                  instance_topology: Any, provider_mapping: Any, limits: Any,
-                  **of_devices: Any) -> Any:
+def _fit_on_limited_nodes(original: Callable[..., Any], host_topology: Any,
+                          instance_topology: Any, provider_mapping: Any,
+                          limits: Any, **of_devices: Any) -> Any:
     """Fit a guest on the host NUMA nodes that its claim's limits name.
 
     :param original: Nova's ``numa_fit_instance_to_host``.
@@ -175,7 +177,7 @@ def claiming_first_fit(topologies: Sequence[InstanceNUMATopology] | None,
         _claim.shapes = None
 
 
-def copy_flavor_with_count(flavor: Any, count: int) -> Any:
+def copy_flavor_with_numa_count(flavor: Any, count: int) -> Any:
     """Return a copy of a flavor that asks for a number of guest NUMA nodes."""
     copied = flavor.obj_clone()
     copied.extra_specs = auto_nodes.set_node_count(flavor.extra_specs, count)
@@ -193,10 +195,11 @@ def make_guest_topology(flavor: Any,
         flavor, image or objects.ImageMeta.from_dict({}))
 
 
-def _get_limited_count(limits: Any) -> int | None:
-    """Return the number of guest NUMA nodes that a claim's limits name.
+def _get_guest_node_count_of_limits(limits: Any) -> int | None:
+    """Return the number of guest NUMA nodes that a claim's limits require.
 
-    Returns None if the limits name no number.
+    nova-scheduler has chosen the number for a flavor with
+    ``ghsched:numa=auto``. Returns None if the limits require no number.
     """
     order = parse_node_order(limits)
     if order is not None:
@@ -206,7 +209,7 @@ def _get_limited_count(limits: Any) -> int | None:
                 None)
 
 
-def copy_limits_with_count(limits: Any, count: int) -> Any:
+def copy_limits_with_numa_count(limits: Any, count: int) -> Any:
     """Return a copy of NUMA limits that also names a number of guest nodes.
 
     A claim with these limits takes a guest topology with this number of nodes.

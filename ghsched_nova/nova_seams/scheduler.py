@@ -132,8 +132,9 @@ def copy_with_group_mapping(spec: RequestSpec,
       ('self', 'context', 'spec_obj', 'provider_summaries'))
 @seam('nova.scheduler.client.report.SchedulerReportClient.'
       'get_allocation_candidates', ('self', 'context', 'resources'))
-def watch_filters(filters: Iterable[Any],
-                  record_filter: Callable[[str, int, int], None]) -> list[Any]:
+def make_counting_filters(
+        filters: Iterable[Any],
+        record_filter: Callable[[str, int, int], None]) -> list[Any]:
     """Return copies of scheduler filters that count the hosts they pass.
 
     Nova reads a filter's class name and calls its ``filter_all``.
@@ -141,7 +142,7 @@ def watch_filters(filters: Iterable[Any],
     :param record_filter: takes the name of a filter that ran, and the number
         of hosts before and after the filter.
     """
-    return [_watch_filter(one, record_filter) for one in filters]
+    return [_make_counting_filter(one, record_filter) for one in filters]
 
 
 @seam('nova.manager.Manager.additional_endpoints')
@@ -151,8 +152,8 @@ def add_rpc_endpoint(manager: Any, endpoint: Any) -> None:
     manager.additional_endpoints.append(endpoint)
 
 
-def _watch_filter(original: Any, record_filter: Callable[[str, int, int],
-                                                         None]) -> Any:
+def _make_counting_filter(
+        original: Any, record_filter: Callable[[str, int, int], None]) -> Any:
     def filter_all(hosts: Iterable[Any], spec: RequestSpec) -> Any:
         before = list(hosts)
         after = original.filter_all(before, spec)
@@ -484,7 +485,8 @@ def get_required_cell(spec: RequestSpec) -> str | None:
 @seam('nova.scheduler.utils.ResourceRequest.get_request_group',
       ('self', 'ident'))
 @seam('nova.scheduler.utils.ResourceRequest.to_querystring', ('self',))
-def get_aggregates(resources: Any) -> tuple[list[set[str]], set[str]]:
+def get_required_and_forbidden_aggregates(
+        resources: Any) -> tuple[list[set[str]], set[str]]:
     """Return the host aggregates that a request requires and forbids.
 
     :param resources: ``nova.scheduler.utils.ResourceRequest``; its unnumbered
@@ -525,8 +527,8 @@ def get_current_numa_count(context: Any, uuid: str) -> tuple[int, bool]:
       'event_finish_with_failure',
       ('context', 'instance_uuid', 'event_name', 'exc_val', 'exc_tb',
        'want_result'))
-def add_failed_event(context: Any, uuid: str, name: str,
-                     reason: str) -> None:
+def add_failed_action_event(context: Any, uuid: str, name: str,
+                            reason: str) -> None:
     """Add a failed event with a reason to a server's current instance action.
 
     nova-conductor's ``nova.compute.utils.EventReporter`` does the same.

@@ -41,7 +41,7 @@ def get_fresh_load(state: Any) -> load.Load | None:
     return found
 
 
-def count_used_cpus_by_node(state: Any) -> dict[int, node_choice.Taken]:
+def count_used_and_total_cpus(state: Any) -> dict[int, node_choice.Taken]:
     """Return the used and the total CPUs of each NUMA node of a host.
 
     Only CPUs of guests with a NUMA topology count as used.
@@ -65,7 +65,7 @@ def compute_node_costs(state: Any) -> dict[int, node_choice.Cost]:
     if found is None:
         return {}
     return node_choice.compute_load_costs(
-        found, count_used_cpus_by_node(state),
+        found, count_used_and_total_cpus(state),
         conf.make_bottleneck_limits(config.ghsched),
         config.compute.packing_host_numa_cells_allocation_strategy)
 
@@ -130,9 +130,10 @@ class SteeredView(HostStateView):
 
     @property
     def limits(self) -> dict[str, Any]:
-        """Limits of the claim, which name the host's least loaded NUMA nodes.
+        """NUMA limits of the guest's claim on this host.
 
-        They are computed when they are first read.
+        They restrict the claim to the host's least loaded NUMA nodes, and are
+        computed when they are first read.
         """
         found: dict[str, Any] = self.__dict__['limits']
         if not self._settled:

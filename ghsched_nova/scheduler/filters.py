@@ -125,7 +125,8 @@ class GhschedNUMATopologyFilter(numa_topology_filter.NUMATopologyFilter):
         for it.
 
         :param wanted: properties that the allocation candidate must have.
-        :param verb: words of the log line for what happened to refused hosts.
+        :param verb: verb of the log lines about refused hosts, such as
+            ``refused``.
         """
         if not wanted.suffixes and not wanted.near:
             kept = by_load.copy_request_with_topology(spec)
@@ -133,7 +134,7 @@ class GhschedNUMATopologyFilter(numa_topology_filter.NUMATopologyFilter):
                     map(by_load.copy_state_for_next_instance, hosts), spec):
                 if numa_choice.has_chosen_numa_count(spec):
                     host_state.limits[
-                        'numa_topology'] = numa.copy_limits_with_count(
+                        'numa_topology'] = numa.copy_limits_with_numa_count(
                             host_state.limits['numa_topology'],
                             len(spec.numa_topology))
                 yield by_load.limit_to_least_loaded_nodes(host_state, kept)
@@ -160,12 +161,12 @@ class GhschedNUMATopologyFilter(numa_topology_filter.NUMATopologyFilter):
         if policy is None:
             return Wanted({}), False
         section = shared.config().ghsched
-        attempt = request_filter.get_try(spec, policy)
+        option = request_filter.get_vf_query_option(spec, policy)
         requests = spec.pci_requests and spec.pci_requests.requests
         wanted = Wanted(
             request.list_node_suffixes(policy, section.bandwidth_accounting,
-                                       attempt.joins),
-            host_view.list_vf_requests(spec), attempt.locality,
+                                       option.joins),
+            host_view.list_vf_requests(spec), option.locality,
             guest_nodes=len(spec.numa_topology or ()),
             is_nearest_near=policy.device_numa == keys.PREFERRED,
             near=bool(spec.numa_topology
@@ -196,7 +197,8 @@ class GhschedNUMATopologyFilter(numa_topology_filter.NUMATopologyFilter):
         room = _NodeCapacity(view, spec)
         placed, refusal = node_assignment.assign_host_nodes(
             view.allocation_candidates, wanted, _describe_host(view),
-            room.has_capacity, fragments.make_cost_function(view, spec))
+            room.has_capacity,
+            fragments.make_fragmentation_cost_function(view, spec))
         if refusal is candidates.UNKNOWN_DEVICES and view.claimed:
             return TAKEN    # the host state forgets PFs without a free VF
         if refusal is not None:
@@ -306,7 +308,7 @@ def _check_candidate_fits(view: HostStateView, spec: shared.RequestSpec,
     fitted = scheduler.fit_guest_topology(view, spec, limits, mappings,
                                           requests)
     if fitted is None:
-        return _make_shortage(
+        return _make_shortage_reason(
             wanted, near_devices and near.describe_device_shortage(
                 requests, functools.partial(scheduler.count_free_devices,
                                             view)))
@@ -316,7 +318,8 @@ def _check_candidate_fits(view: HostStateView, spec: shared.RequestSpec,
     return placed
 
 
-def _make_shortage(nodes: Sequence[int], missing_devices: str | bool) -> Lack:
+def _make_shortage_reason(nodes: Sequence[int],
+                          missing_devices: str | bool) -> Lack:
     """Return the reason why a guest does not fit on a candidate's NUMA nodes.
 
     :param nodes: host NUMA nodes of an allocation candidate; may be empty.
@@ -381,11 +384,12 @@ def _log_refusals_once(spec: shared.RequestSpec, refused: Gathered,
                        verb: str) -> None:
     """Log each reason why hosts were refused, once per request.
 
-    If the scheduler manager may search again for the request, it gets the
-    reasons and logs them.
+    If nova-scheduler may search several times for the request, the reasons are
+    only stored in the request. The scheduler manager logs them after the last
+    search.
 
     :param refused: reasons, each with the hosts that were refused for it.
-    :param verb: words of the log line for what happened to the hosts.
+    :param verb: verb of the log lines, such as ``refused``.
     """
     lines = refused.format_log_lines(spec.flavor.name, verb)
     refusals = request_filter.get_refusals(spec)

@@ -128,7 +128,7 @@ def get_free_capacity(state: Any,
     return gradient.FreeCapacity(free, total, left.groups if left else None)
 
 
-def make_cost_function(
+def make_fragmentation_cost_function(
         state: Any, spec: shared.RequestSpec) -> candidates.Cost | None:
     """Return a function that computes how much a placement fragments a host.
 

@@ -111,7 +111,7 @@ class Need:
     unreported: bool = False
 
     @functools.cached_property
-    def nodes_by_size(self) -> tuple[int, ...]:
+    def guest_nodes_by_size(self) -> tuple[int, ...]:
         """Numbers of the guest's NUMA nodes, from the largest to the smallest.
         """
         return tuple(sorted(range(len(self.nodes)), reverse=True, key=(
@@ -146,8 +146,8 @@ class NodeCapacity:
                 and all(self.devices.get(device, 0) >= count
                         for device, count in need.devices))
 
-    def subtract(self, need: NodeNeed, claimed: bool,
-                 counted: bool) -> 'NodeCapacity':
+    def subtract_guest_node(self, need: NodeNeed, claimed: bool,
+                            counted: bool) -> 'NodeCapacity':
         """Return this host node's free resources less those of a guest node.
 
         A resource that the host's latest report already excludes is not
@@ -230,7 +230,7 @@ class HostView:
                 if not choices[node]:
                     return None
         return matching.match_items_to_places(
-            [choices[node] for node in need.nodes], need.nodes_by_size)
+            [choices[node] for node in need.nodes], need.guest_nodes_by_size)
 
     def _list_fitting_nodes(self, need: NodeNeed) -> list[int]:
         """Return the host NUMA nodes on which a guest NUMA node fits.
@@ -249,7 +249,7 @@ class HostView:
         when = self.refused.get(need) if self.refused else None
         return when is not None and now - when < REFUSAL_AGE
 
-    def has_more_than(self, earlier: 'HostView') -> bool:
+    def has_more_free_than(self, earlier: 'HostView') -> bool:
         """Return whether more of any resource is free than in an earlier view.
         """
         return (_nodes_gained(earlier.rooms, self.rooms)
@@ -274,7 +274,7 @@ class _Claim:
     claimed: bool = True
     counted: bool = True
 
-    def subtract_from(self, view: HostView) -> HostView:
+    def subtract_claim_from(self, view: HostView) -> HostView:
         """Return a host's free resources after this claim uses some of them.
 
         A claim is a guest that the scheduler has just placed on the host.
@@ -287,8 +287,8 @@ class _Claim:
         rooms = list(view.rooms)
         for place, need in zip(self.nodes, self.need.nodes, strict=True):
             if place < len(rooms):
-                rooms[place] = rooms[place].subtract(need, self.claimed,
-                                                     self.counted)
+                rooms[place] = rooms[place].subtract_guest_node(
+                    need, self.claimed, self.counted)
         return replace(view, rooms=tuple(rooms), groups=groups)
 
 
@@ -367,10 +367,10 @@ class Host:
         nodes = self.view.assign_nodes(need)
         if nodes is not None:
             claim = self._claims[consumer] = _Claim(need, nodes, now)
-            self.view = claim.subtract_from(self.view)
+            self.view = claim.subtract_claim_from(self.view)
 
     def drop_claim(self, consumer: str) -> bool:
-        """Add a guest's resources to this host's free resources again.
+        """Drop a guest's claim, so that its resources count as free again.
 
         :param consumer: UUID of the guest.
         :returns: whether the host may have more free resources than before.
@@ -408,8 +408,8 @@ class Host:
             replace(node, bandwidth=self._bandwidth.get(node.number))
             for node in row.nodes), self._groups)
         for claim in self._claims.values():
-            view = claim.subtract_from(view)
-        more = view.has_more_than(self.view)
+            view = claim.subtract_claim_from(view)
+        more = view.has_more_free_than(self.view)
         if not more:
             view = replace(view, refused=self.view.refused)
         self.view = view
@@ -524,7 +524,7 @@ class Index:
         return known is None
 
     def _update_class(self, host: Host) -> None:
-        self._classes.set_class(
+        self._classes.set_host_class(
             host.view.row.uuid, host, room_classes.classify_host(
                 (room.pinned, room.bandwidth) for room in host.view.rooms))
 
@@ -584,7 +584,7 @@ class Index:
         start = self._chance.randrange(len(hosts)) if hosts else 0
         # The first hosts are enough for most requests.
         for host in itertools.chain(
-                room_classes.iterate_consecutive(hosts, start, PROBES),
+                room_classes.iterate_hosts_from(hosts, start, PROBES),
                 self._iterate_hosts_by_class(need)):
             view = host.view
             row = view.row
@@ -614,7 +614,7 @@ class Index:
         with self._lock:
             hosts = self._classes.list_members(chosen)
         start = self._chance.randrange(len(hosts)) if hosts else 0
-        return room_classes.iterate_scattered(hosts, start)
+        return room_classes.iterate_hosts_scattered(hosts, start)
 
     def add_claim(self, uuid: str, consumer: str, need: Need,
                   now: float) -> None:
@@ -634,7 +634,7 @@ class Index:
                     del self._placed[next(iter(self._placed))]
 
     def drop_claim(self, consumer: str) -> None:
-        """Free a placed guest's resources in the index again.
+        """Drop a placed guest's claim, so that its resources count as free.
 
         This is called before the guest is scheduled again.
 

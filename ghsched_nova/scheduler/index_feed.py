@@ -299,7 +299,7 @@ def parse_compute_node(cell: str, report: Mapping[str, Any]) -> HostReport:
         'cells'])) if document is not None else []
     if len(cells) > MAX_NODES:
         raise ValueError(f'{len(cells)} NUMA nodes (at most {MAX_NODES})')
-    devices = _add_to_nearest_nodes(
+    devices = _add_devices_to_nearest_nodes(
         _count_free_devices(_parse_json_column(report, 'pci_stats')), cells)
     nodes = tuple(_parse_node_capacity(one, report, devices) for one in cells)
     return HostReport(uuid=report['uuid'],
@@ -337,7 +337,7 @@ def _parse_count(value: object) -> int:
     return check_integer(value, MAX_NUMBER)
 
 
-def _parse_ratio(value: object) -> float:
+def _parse_allocation_ratio(value: object) -> float:
     """Return an allocation ratio in a host's report, or 1.0 if none is set."""
     if not value:
         return 1.0
@@ -376,9 +376,9 @@ def _count_free_devices(pools: Any) -> dict[int | None, Counter[Device]]:
     return found
 
 
-def _add_to_nearest_nodes(devices: dict[int | None, Counter[Device]],
-                          cells: Iterable[Mapping[str, Any]],
-                          ) -> dict[int | None, Counter[Device]]:
+def _add_devices_to_nearest_nodes(devices: dict[int | None, Counter[Device]],
+                                  cells: Iterable[Mapping[str, Any]],
+                                  ) -> dict[int | None, Counter[Device]]:
     """Add devices of host nodes without CPUs to the nearest node with CPUs.
 
     Guests of some flavors may use the devices from there. For other flavors
@@ -415,9 +415,9 @@ def _parse_node_capacity(
     pages = dict(map(_parse_free_pages,
                      map(_get_object_fields, cell['mempages'])))
     memory = int(_parse_count(cell['memory'])
-                 * _parse_ratio(report['ram_allocation_ratio']))
+                 * _parse_allocation_ratio(report['ram_allocation_ratio']))
     shared = int(len(_parse_cpus(cell['cpuset']))
-                 * _parse_ratio(report['cpu_allocation_ratio']))
+                 * _parse_allocation_ratio(report['cpu_allocation_ratio']))
     return NodeCapacity(
         number=node, cpus=len(pinned),
         pinned=len(pinned - _parse_cpus(cell['pinned_cpus'])),

@@ -98,7 +98,7 @@ def compute_request_need(spec: shared.RequestSpec,
     """
     topology = spec.numa_topology if 'numa_topology' in spec else None
     if (not topology or not instance_uuids or len(instance_uuids) > 1
-            or _is_ineligible(spec)):
+            or _is_unsupported_by_index(spec)):
         return None
     policy = request_filter.parse_policy(spec)
     demand = policy.get_bandwidth_by_node(accounting) if policy else {}
@@ -117,7 +117,7 @@ def compute_request_need(spec: shared.RequestSpec,
                     node.burst for node in policy.nodes))
 
 
-def _is_ineligible(spec: shared.RequestSpec) -> bool:
+def _is_unsupported_by_index(spec: shared.RequestSpec) -> bool:
     """Return whether the index of hosts does not support a scheduling request.
 
     It does not support a request that names hosts, rebuilds a server, or is
@@ -181,7 +181,7 @@ class Query:
             (f'in_tree{suffix}', uuid) for suffix in self.suffixes)])
 
 
-def parse_query(query_string: str) -> Query:
+def make_one_host_query(query_string: str) -> Query:
     """Convert Nova's Placement query for all hosts into a query for one host.
 
     The scheduler sends the result to Placement for each host that its index
@@ -281,7 +281,7 @@ def get_allocation_candidates(search: Search, index: Index, client: Any,
         # search asks it.
         return [], {}, version
     search.asked = True
-    query = parse_query(resources.to_querystring())
+    query = make_one_host_query(resources.to_querystring())
     found: list[Any] = []
     summaries: dict[str, Any] = {}
     while not found and search.batches < BATCHES:
@@ -367,7 +367,8 @@ class _AllowedHosts:
         self._enabled = {cell.uuid for cell in manager.enabled_cells}
         self._aggregates = manager.aggs_by_id
         self._of_host = manager.host_aggregates_map
-        self._wanted, self._forbidden = scheduler.get_aggregates(resources)
+        self._wanted, self._forbidden = (
+            scheduler.get_required_and_forbidden_aggregates(resources))
 
     def is_allowed(self, host: HostReport) -> bool:
         if (host.name.lower() in self._ignored

@@ -113,7 +113,7 @@ class IndexedScheduler:
                           'scheduling request; searching all hosts instead')
             need = None
         if need is None:
-            self._count_request('others')
+            self._count_request_result('others')
         return need
 
     def select_hosts(self, spec: Any, need: Need,
@@ -129,7 +129,7 @@ class IndexedScheduler:
         :raises NoRoom: if ``has_other``, and the index proves that the request
             fits on no host.
         """
-        with _log_errors('cannot release the earlier claim', spec):
+        with _logging_errors('cannot release the earlier claim', spec):
             self.index.drop_claim(spec.instance_uuid)
         search = index_search.Search(spec, need)
         try:
@@ -137,7 +137,7 @@ class IndexedScheduler:
                 found = self._try_selecting_hosts(search, spec,
                                                   schedule_request)
                 if found is not None:
-                    self._count_request('hits')
+                    self._count_request_result('hits')
                     return found
                 if not search.states:
                     break
@@ -147,12 +147,12 @@ class IndexedScheduler:
                       reason)
         finally:
             self._current.search = None
-        if has_other and not search.tried and self._knows_all_hosts(need):
+        if has_other and not search.tried and self._can_prove_no_fit(need):
             raise NoRoom
-        self._count_request('fallbacks')
+        self._count_request_result('fallbacks')
         return None
 
-    def _knows_all_hosts(self, need: Need) -> bool:
+    def _can_prove_no_fit(self, need: Need) -> bool:
         """Return whether the index can prove that a request fits on no host.
 
         The index cannot prove it if a report is missing or unreadable, or if a
@@ -169,9 +169,9 @@ class IndexedScheduler:
         search.spec, search.asked = spec.obj_clone(), False
         search.states = {}
         policy = request_filter.parse_policy(spec)
-        nearest = (request_filter.Try(LOCALITIES[0])
+        nearest = (request_filter.VfQueryOption(LOCALITIES[0])
                    if policy and policy.vfs else None)
-        request_filter.set_try(search.spec, nearest, {})
+        request_filter.set_vf_query_option(search.spec, nearest, {})
         self._current.search = search
         try:
             return schedule_request(search.spec)
@@ -214,13 +214,13 @@ class IndexedScheduler:
         :param need: resources of the guest.
         """
         uuid = None
-        with _log_errors('cannot subtract the claim from the index', spec):
+        with _logging_errors('cannot subtract the claim from the index', spec):
             (chosen, *_alternates), = selections
             uuid = chosen.compute_node_uuid
             self.index.add_claim(uuid, spec.instance_uuid, need,
                                  time.monotonic())
             return
-        with _log_errors('cannot drop the host from the index', spec):
+        with _logging_errors('cannot drop the host from the index', spec):
             self.index.update_hosts((), [uuid], time.monotonic())
 
     # -- refusals -------------------------------------------------------------
@@ -232,11 +232,11 @@ class IndexedScheduler:
             refusal.
         """
         reason = None
-        with _log_errors('cannot look up a cached refusal', spec):
+        with _logging_errors('cannot look up a cached refusal', spec):
             if self.feed.is_current:
                 reason = self._refusals.find_reason(spec, need)
         if reason is not None:
-            self._count_request('remembered')
+            self._count_request_result('remembered')
             raise exception.NoValidHost(reason=reason)
 
     def cache_refusal(self, spec: Any, need: Need, gains: int, seconds: float,
@@ -247,7 +247,7 @@ class IndexedScheduler:
             when the search began.
         :param seconds: duration of the search.
         """
-        with _log_errors('cannot cache the refusal', spec):
+        with _logging_errors('cannot cache the refusal', spec):
             self._refusals.add_refusal(spec, need, gains, seconds, reason)
 
     def drop_cached_refusals(self) -> None:
@@ -260,7 +260,7 @@ class IndexedScheduler:
 
     # -- for the admin --------------------------------------------------------
 
-    def _count_request(self, result: str) -> None:
+    def _count_request_result(self, result: str) -> None:
         """Count a scheduling request by its result.
 
         The counts are logged once a minute and written to the metrics file.
@@ -282,7 +282,7 @@ class IndexedScheduler:
                 'not eligible, %(remembered)d refused from cache',
                 {'hosts': len(self.index), 'age': self.feed.age,
                  'rebuilt': self.feed.rebuilt, **counts})
-        with _log_errors('cannot write metrics'):
+        with _logging_errors('cannot write metrics'):
             self._metrics.write_metrics(index_metrics.Figures(
                 counts, len(self.index), self.feed.rebuilt,
                 time.time() - self.feed.age, self.feed.hosts_ahead,
@@ -290,7 +290,7 @@ class IndexedScheduler:
 
 
 @contextlib.contextmanager
-def _log_errors(failure: str, spec: Any = None) -> Iterator[None]:
+def _logging_errors(failure: str, spec: Any = None) -> Iterator[None]:
     """Within this context, log any error instead of raising it.
 
     :param failure: beginning of the log line, such as "cannot write metrics".

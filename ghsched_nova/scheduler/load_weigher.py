@@ -82,7 +82,7 @@ class GhschedLoadWeigher(option_weigher.OptionWeigher):
             return None
         limits = conf.make_bottleneck_limits(shared.config().ghsched)
         nodes = node_choice.compute_relative_load(
-            found, by_load.count_used_cpus_by_node(state),
+            found, by_load.count_used_and_total_cpus(state),
             dataclasses.replace(limits, begin={
                 name: value for name, value in limits.begin.items()
                 if name in self.resources}), comparable_only=False)

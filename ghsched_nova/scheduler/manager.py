@@ -155,7 +155,7 @@ class GhschedSchedulerManager(manager.SchedulerManager):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.host_manager.enabled_filters = scheduler.watch_filters(
+        self.host_manager.enabled_filters = scheduler.make_counting_filters(
             self.host_manager.enabled_filters, self._seen.record_filter)
         scheduler.set_host_state_class(self.host_manager,
                                        host_view.GhschedHostState)
@@ -187,7 +187,7 @@ class GhschedSchedulerManager(manager.SchedulerManager):
         try:
             if spec is None:
                 return self._schedule_request(context, *args, **kwargs)
-            return numa_choice.schedule_with_fitting_count(
+            return numa_choice.schedule_with_fitting_numa_count(
                 context, spec, lambda tried, has_other: self._schedule_request(
                     context, *args, has_other=has_other, **{
                         **kwargs, 'spec_obj': tried}))
@@ -273,10 +273,10 @@ class GhschedSchedulerManager(manager.SchedulerManager):
             return self._select_hosts(context, *args, **kwargs)
         told: request_filter.Refusals = {}
         why: list[lack.Lack] = []
-        for attempt in self._iterate_tries(spec):
+        for option in self._iterate_vf_options(spec):
             now: request_filter.Refusals = {}
             try:
-                found = self._select_with_retries(context, attempt, now, *args,
+                found = self._select_with_retries(context, option, now, *args,
                                                   **kwargs)
                 _log_distinct_lines(told, LOG.debug)
                 _log_distinct_lines(now, LOG.info)
@@ -295,18 +295,18 @@ class GhschedSchedulerManager(manager.SchedulerManager):
         _log_distinct_lines(told, LOG.info)
         reason = refused.kwargs.get('reason', '')
         if reason in _NO_REASON:
-            reason = self._format_reason(spec, why)
+            reason = self._format_no_host_reason(spec, why)
         if not reason:
             raise refused
         raise exception.NoValidHost(reason=reason) from None
 
-    def _iterate_tries(self, spec: shared.RequestSpec,
-                       ) -> Iterator[request_filter.Try | None]:
-        """Yield ways to ask Placement for a request's VFs, the best first.
+    def _iterate_vf_options(self, spec: shared.RequestSpec
+                            ) -> Iterator[request_filter.VfQueryOption | None]:
+        """Yield options of how to query Placement for a request's VFs.
 
         The nearest VFs come first. For each distance, one PF for all VFs of a
         guest NUMA node is tried before splits of the VFs among PFs. The last
-        way uses a control group that guests already share, if there is one.
+        option uses a control group that guests already share, if there is one.
         """
         policy = _get_valid_policy(spec)
         if policy is None:
@@ -316,14 +316,14 @@ class GhschedSchedulerManager(manager.SchedulerManager):
             policy, lambda: self._list_free_pfs(spec, policy),
             _log_too_many_combinations)
         for locality, sizes in tries if policy.vfs else ():
-            yield request_filter.Try(locality, sizes)
+            yield request_filter.VfQueryOption(locality, sizes)
         if not policy.vfs:
             yield None
         if policy.needs_control_group and self._has_shared_group(policy):
             last = requests.LOCALITIES.index(policy.vfs_locality)
             for locality in (requests.LOCALITIES[:last + 1] if policy.vfs
                              else (policy.vfs_locality,)):
-                yield request_filter.Try(locality, joins=True)
+                yield request_filter.VfQueryOption(locality, joins=True)
 
     def _has_shared_group(self, policy: policies.GuestPolicy) -> bool:
         """Return whether any host has a shared resctrl group of this policy.
@@ -332,18 +332,18 @@ class GhschedSchedulerManager(manager.SchedulerManager):
             names.make_share_trait(policy.fingerprint, 0))
 
     def _select_with_retries(self, context: Any,
-                             attempt: request_filter.Try | None,
+                             option: request_filter.VfQueryOption | None,
                              refusals: request_filter.Refusals, *args: Any,
                              **kwargs: Any) -> Any:
         """Select hosts; retry if another request claimed the resources first.
 
-        :param attempt: how to ask Placement for the VFs of the request.
+        :param option: how to query Placement for the VFs of the request.
         :param refusals: collects the reasons why hosts are refused.
         """
         spec = kwargs['spec_obj']
         for count in itertools.count(1):
             tried = kwargs['spec_obj'] = spec.obj_clone()
-            request_filter.set_try(tried, attempt, refusals)
+            request_filter.set_vf_query_option(tried, option, refusals)
             self._seen.reset()
             try:
                 return self._select_hosts(context, *args, **kwargs)
@@ -375,7 +375,7 @@ class GhschedSchedulerManager(manager.SchedulerManager):
         return hosts
 
     def _select_hosts(self, *args: Any, **kwargs: Any) -> Any:
-        """Call Nova's method without the error wrapper of oslo.messaging."""
+        """Select hosts by Nova's method; raise errors without a wrapper."""
         try:
             return super().select_destinations(*args, **kwargs)
         except messaging.ExpectedException as expected:
@@ -383,8 +383,8 @@ class GhschedSchedulerManager(manager.SchedulerManager):
             assert error is not None  # noqa: S101
             raise error from None
 
-    def _format_reason(self, spec: shared.RequestSpec,
-                       shortages: list[lack.Lack]) -> str:
+    def _format_no_host_reason(self, spec: shared.RequestSpec,
+                               shortages: list[lack.Lack]) -> str:
         """Return the reason why no host fits a guest; empty if unknown.
 
         :param shortages: why hosts with candidates were refused; may be empty.
@@ -419,14 +419,14 @@ class GhschedSchedulerManager(manager.SchedulerManager):
         return cloud_lack.find_refusal_reasons(
             policy, shared.config().ghsched.bandwidth_accounting, cloud,
             cloud_lack.strip_ghsched_requests(
-                self._seen.query, request_filter.list_suffix_prefixes(spec)))
+                self._seen.query, request_filter.list_group_prefixes(spec)))
 
     def _list_free_pfs(self, spec: shared.RequestSpec,
                        policy: policies.GuestPolicy,
                        ) -> dict[str, list[vfs.Pf]]:
         """Return the PFs with free VFs, for each PCI alias of a policy."""
-        devices = request_filter.make_device_groups(spec, policy,
-                                                    request_filter.Try('node'))
+        devices = request_filter.make_vf_request_groups(
+            spec, policy, request_filter.VfQueryOption('node'))
         found: dict[str, list[vfs.Pf]] = {}
         for need, item in zip(policy.vfs, devices, strict=True):
             if need.alias not in found:
@@ -457,8 +457,8 @@ def _get_valid_policy(spec: shared.RequestSpec) -> policies.GuestPolicy | None:
     try:
         policy = request_filter.parse_policy(spec)
         if policy is not None:
-            request_filter.make_device_groups(spec, policy,
-                                              request_filter.Try('node'))
+            request_filter.make_vf_request_groups(
+                spec, policy, request_filter.VfQueryOption('node'))
         return policy
     except policies.PolicyError:
         return None
@@ -476,7 +476,8 @@ def _record_refused_move(context: Any, spec: shared.RequestSpec | None,
             or not request_filter.has_ghsched_extra_specs(spec)):
         return
     try:
-        scheduler.add_failed_event(context, spec.instance_uuid, _EVENT, reason)
+        scheduler.add_failed_action_event(context, spec.instance_uuid, _EVENT,
+                                          reason)
     except Exception as error:
         LOG.warning('ghsched: cannot record the reason of a refused move in '
                     'the instance actions of server %(uuid)s: %(error)s',

@@ -34,7 +34,7 @@ from ghsched_placement import auto_nodes
 LOG = logging.getLogger(__name__)
 
 
-def schedule_with_fitting_count(
+def schedule_with_fitting_numa_count(
         context: Any, spec: shared.RequestSpec,
         schedule_request: Callable[[shared.RequestSpec, bool], Any]) -> Any:
     """Schedule a server with the first number of guest NUMA nodes that fits.
@@ -50,7 +50,7 @@ def schedule_with_fitting_count(
         all numbers.
     """
     refusals: dict[int, exception.NoValidHost] = {}
-    requests = _list_requests_by_count(context, spec)
+    requests = _list_requests_by_numa_count(context, spec)
     for has_other in (True, False) if len(requests) > 1 else (False,):
         for count, tried in requests:
             if count in refusals:
@@ -98,8 +98,8 @@ def has_chosen_numa_count(spec: shared.RequestSpec) -> bool:
             and auto_nodes.has_chosen_node_count(spec.flavor.extra_specs))
 
 
-def _list_requests_by_count(context: Any, spec: shared.RequestSpec
-                            ) -> Sequence[tuple[int, shared.RequestSpec]]:
+def _list_requests_by_numa_count(context: Any, spec: shared.RequestSpec
+                                 ) -> Sequence[tuple[int, shared.RequestSpec]]:
     """Return a copy of a request for each number of guest NUMA nodes to try.
 
     :returns: pairs of the number and the copy. If the flavor does not leave
@@ -125,6 +125,6 @@ def _list_requests_by_count(context: Any, spec: shared.RequestSpec
 def _copy_with_count(spec: shared.RequestSpec,
                      count: int) -> shared.RequestSpec:
     tried = spec.obj_clone()
-    tried.flavor = numa.copy_flavor_with_count(spec.flavor, count)
+    tried.flavor = numa.copy_flavor_with_numa_count(spec.flavor, count)
     tried.numa_topology = numa.make_guest_topology(tried.flavor, spec.image)
     return tried

@@ -69,7 +69,7 @@ def parse_policy(spec: shared.RequestSpec) -> policies.GuestPolicy | None:
 
 
 @dataclass(frozen=True)
-class Try:
+class VfQueryOption:
     """Variant of the Placement query for a request's VFs.
 
     The scheduler searches with one variant after the other until hosts fit.
@@ -86,15 +86,19 @@ class Try:
     joins: bool = False
 
 
-def set_try(spec: shared.RequestSpec, attempt: Try | None,
-            refusals: Refusals) -> None:
-    """Set how the next search for a request asks Placement for VFs.
+def set_vf_query_option(spec: shared.RequestSpec,
+                        option: VfQueryOption | None,
+                        refusals: Refusals) -> None:
+    """Set how the next search for a request queries Placement for VFs.
 
-    :param attempt: how to ask; None for the default.
-    :param refusals: dictionary that the search fills with the log lines about
-        refused hosts, each with the shortages that it describes.
+    The option is stored in the request. nova-scheduler may search several
+    times for a request, with another option each time.
+
+    :param option: how to query Placement; None for the default.
+    :param refusals: dictionary to which the search adds a log line for each
+        reason why hosts are refused, with the shortages on these hosts.
     """
-    spec.__dict__['_ghsched_try'] = attempt
+    spec.__dict__['_ghsched_try'] = option
     spec.__dict__['_ghsched_refusals'] = refusals
 
 
@@ -107,14 +111,16 @@ def get_refusals(spec: shared.RequestSpec) -> Refusals | None:
     return found
 
 
-def get_try(spec: shared.RequestSpec, policy: policies.GuestPolicy) -> Try:
-    """Return how the current search for a request asks Placement for VFs.
+def get_vf_query_option(spec: shared.RequestSpec,
+                        policy: policies.GuestPolicy) -> VfQueryOption:
+    """Return how the current search for a request queries Placement for VFs.
 
     By default all VFs of an alias and a guest NUMA node come from one PF,
     which may be as far from the guest as the policy allows.
     """
     found = spec.__dict__.get('_ghsched_try')
-    return found if isinstance(found, Try) else Try(policy.vfs_locality)
+    return (found if isinstance(found, VfQueryOption)
+            else VfQueryOption(policy.vfs_locality))
 
 
 def ghsched_request_filter(_context: Any, spec: shared.RequestSpec) -> bool:
@@ -131,8 +137,8 @@ def ghsched_request_filter(_context: Any, spec: shared.RequestSpec) -> bool:
         policy = parse_policy(spec)
         if policy is None:
             return False
-        attempt = get_try(spec, policy)
-        devices = make_device_groups(spec, policy, attempt)
+        option = get_vf_query_option(spec, policy)
+        devices = make_vf_request_groups(spec, policy, option)
         accounting = shared.config().ghsched.bandwidth_accounting
         request.check_combination_count(policy, accounting)
     except policies.PolicyError as error:
@@ -142,12 +148,13 @@ def ghsched_request_filter(_context: Any, spec: shared.RequestSpec) -> bool:
                  {'flavor': spec.flavor.name, 'error': error})
         raise exception.RequestFilterFailed(reason=str(error)) from error
     _replace_requested_resources(spec, request.build_request(
-        policy, accounting, devices, attempt.locality, attempt.joins))
+        policy, accounting, devices, option.locality, option.joins))
     return True
 
 
-def make_device_groups(spec: shared.RequestSpec, policy: policies.GuestPolicy,
-                       attempt: Try) -> list[request.Devices]:
+def make_vf_request_groups(spec: shared.RequestSpec,
+                           policy: policies.GuestPolicy,
+                           option: VfQueryOption) -> list[request.Devices]:
     """Return the request groups of the VFs that a policy asks for.
 
     nova-scheduler asks Placement for one allocation for each group.
@@ -163,12 +170,13 @@ def make_device_groups(spec: shared.RequestSpec, policy: policies.GuestPolicy,
             'nova-api asked for other VFs; is the filter of ghsched in its '
             'api-paste.ini, does the flavor say hw:numa_nodes, and was a '
             'resize reverted without it?')
-    return [_make_device_group(spec, need, pci_request, attempt)
+    return [_make_vf_request_group(spec, need, pci_request, option)
             for need, pci_request in zip(policy.vfs, ours, strict=True)]
 
 
-def _make_device_group(spec: shared.RequestSpec, need: policies.Vfs,
-                       pci_request: Any, attempt: Try) -> request.Devices:
+def _make_vf_request_group(spec: shared.RequestSpec, need: policies.Vfs,
+                           pci_request: Any,
+                           option: VfQueryOption) -> request.Devices:
     first = names.make_vf_suffix(pci_request.request_id, 0)
     groups = (spec.requested_resources
               if 'requested_resources' in spec else None) or ()
@@ -183,12 +191,12 @@ def _make_device_group(spec: shared.RequestSpec, need: policies.Vfs,
     return request.Devices(
         guest_node=need.guest_node, request_id=pci_request.request_id,
         resource_class=resource_class,
-        sizes=attempt.sizes.get((need.guest_node, need.alias),
-                                (need.count,)),
+        sizes=option.sizes.get((need.guest_node, need.alias),
+                               (need.count,)),
         required=frozenset(group.required_traits))
 
 
-def list_suffix_prefixes(spec: shared.RequestSpec) -> tuple[str, ...]:
+def list_group_prefixes(spec: shared.RequestSpec) -> tuple[str, ...]:
     """Return the prefixes of the names of request groups that ghsched adds."""
     of_vfs = (f'{pci_request.request_id}-' for pci_request in
               pci_requests.select_vf_requests(spec.pci_requests.requests
@@ -204,7 +212,7 @@ def _replace_requested_resources(
 
     :param wanted: the new request groups and traits.
     """
-    ours = list_suffix_prefixes(spec)
+    ours = list_group_prefixes(spec)
     others = [group for group in (
         spec.requested_resources
         if 'requested_resources' in spec else None) or []
@@ -236,5 +244,5 @@ def _replace_requested_resources(
 
 def register_request_filter() -> None:
     shared.config()
-    pci_requests.register_vf_requests()
+    pci_requests.patch_nova_pci_requests()
     scheduler.add_request_filter(ghsched_request_filter)

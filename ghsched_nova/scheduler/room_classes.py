@@ -94,8 +94,8 @@ class Classes(Generic[_Member]):
         self._members: dict[CapacityClass, dict[str, _Member]] = {}
         self._class_of: dict[str, CapacityClass] = {}
 
-    def set_class(self, uuid: str, member: _Member,
-                  host_class: CapacityClass) -> None:
+    def set_host_class(self, uuid: str, member: _Member,
+                       host_class: CapacityClass) -> None:
         """Put a host into a class of hosts with equal free capacity.
 
         The host is removed from its earlier class.
@@ -136,8 +136,8 @@ class Classes(Generic[_Member]):
         return found
 
 
-def iterate_consecutive(members: Sequence[_Member], start: int,
-                        count: int) -> Iterator[_Member]:
+def iterate_hosts_from(members: Sequence[_Member], start: int,
+                       count: int) -> Iterator[_Member]:
     """Iterate over hosts from one position of a list on.
 
     After the end of the list, iteration continues at its beginning.
@@ -151,8 +151,8 @@ def iterate_consecutive(members: Sequence[_Member], start: int,
                            members[:max(0, end - len(members))])
 
 
-def iterate_scattered(members: Sequence[_Member],
-                      start: int) -> Iterator[_Member]:
+def iterate_hosts_scattered(members: Sequence[_Member],
+                            start: int) -> Iterator[_Member]:
     """Iterate over all hosts of a list in scattered order.
 
     Successive hosts are far apart in the list.
@@ -170,9 +170,10 @@ def iterate_scattered(members: Sequence[_Member],
 
 
 def round_to_level(pinned: int, bandwidth: int | None) -> Level:
-    """Round the CPUs and bandwidth of a NUMA node, free or needed, to a level.
+    """Round an amount of CPUs and bandwidth to one of a few levels.
 
-    Nodes with the same level count as equal when hosts are classified.
+    The amount is free on a host NUMA node or needed by a guest NUMA node. Host
+    nodes with the same level count as equal when hosts are classified.
 
     :param pinned: number of dedicated CPUs.
     :param bandwidth: percent of the node's bandwidth; None if unknown.

@@ -174,11 +174,11 @@ class PlacedGuest:
         return getattr(self._guest, name)
 
     def attach_device(self, config: Any, *args: Any, **kwargs: Any) -> Any:
-        _wrap_to_xml(config, self._where)
+        _make_to_xml_add_address(config, self._where)
         return self._guest.attach_device(config, *args, **kwargs)
 
 
-def _wrap_to_xml(config: Any, add_address: Place) -> None:
+def _make_to_xml_add_address(config: Any, add_address: Place) -> None:
     """Make a device's configuration add a guest PCI address to its XML.
 
     :param config: device configuration of nova.virt.libvirt.config; its method
@@ -217,5 +217,5 @@ class PlacingVIFDriver(vif.LibvirtGenericVIFDriver):
         config = super().get_config(*args, **kwargs)
         where: Place | None = getattr(self._local, 'where', None)
         if where is not None:
-            _wrap_to_xml(config, where)
+            _make_to_xml_add_address(config, where)
         return config

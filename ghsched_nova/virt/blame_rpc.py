@@ -56,9 +56,10 @@ class BlameEndpoint:
         list_running: Callable[[], Iterable[desired.Running]],
         get_periods: Callable[[], Sequence[blame_periods.Period]],
     ) -> None:
+        capper = blame_cap.Capper(own_engine, changing, find,
+                                  _report_temporary_cap)
         self._investigator = blame.Investigator(
-            blame_cap.Capper(own_engine, changing, find, _report_cap),
-            shared.config().host, list_running, get_periods)
+            capper, shared.config().host, list_running, get_periods)
 
     def blame(self, context: Any, instance_uuid: str,
               prove: bool) -> dict[str, Any]:
@@ -75,8 +76,8 @@ class BlameEndpoint:
             return {'refused': str(error)}
 
 
-def _report_cap(event: str, uuid: str) -> None:
-    """Log and notify that a temporary cap on a guest begins or ends.
+def _report_temporary_cap(event: str, uuid: str) -> None:
+    """Log and notify that a guest's temporary bandwidth cap begins or ends.
 
     A guest is capped for a moment to find out whether it slows down another
     guest.
@@ -84,8 +85,8 @@ def _report_cap(event: str, uuid: str) -> None:
     :param event: ``start`` or ``end``.
     :param uuid: UUID of the capped guest.
     """
-    LOG.info('ghsched: guest %(uuid)s: %(event)s of a temporary bandwidth cap '
-             'that tests whether the guest slows down others',
+    LOG.info('ghsched: guest %(uuid)s: temporary bandwidth cap (%(event)s) to '
+             'test whether the guest slows down others',
              {'event': event, 'uuid': uuid})
     messaging.send_notification(blame.EVENT + event, {
         'host': shared.config().host, 'server': uuid,

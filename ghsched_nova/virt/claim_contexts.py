@@ -28,7 +28,7 @@ from ghsched_placement import auto_nodes
 
 @contextlib.contextmanager
 def claiming_instance(instance: Any) -> Iterator[None]:
-    """Within this context, claim what nova-scheduler chose for an instance.
+    """Within this context, a claim follows nova-scheduler's choice.
 
     nova-compute's claim takes the chosen passthrough devices and guest NUMA
     topology.
@@ -42,7 +42,7 @@ def claiming_instance(instance: Any) -> Iterator[None]:
 @contextlib.contextmanager
 def claiming_move(instance: Any, flavor: Any, image: Any,
                   is_live: bool) -> Iterator[None]:
-    """Within this context, claim what nova-scheduler chose for a move.
+    """Within this context, a move's claim follows nova-scheduler's choice.
 
     nova-compute's claim takes the chosen passthrough devices and guest NUMA
     topology.
@@ -71,8 +71,8 @@ def _list_topologies(flavor: Any, image: Any, instance: Any,
     had = (len(numa.list_host_nodes(instance.numa_topology))
            if instance.launched_at else 0)
     return [
-        numa.make_guest_topology(numa.copy_flavor_with_count(flavor, count),
-                                 image)
+        numa.make_guest_topology(
+            numa.copy_flavor_with_numa_count(flavor, count), image)
         for count in auto_nodes.list_server_node_counts(
             specs, flavor.vcpus, flavor.memory_mb, had, is_live)
     ]

@@ -46,7 +46,7 @@ from ghsched_nova.virt import rpc
 MANAGER = f'{manager.__name__}.GhschedComputeManager'
 
 fixes.require_compatible_fixes(registry.COMPUTE)
-pci_requests.register_vf_requests()
+pci_requests.patch_nova_pci_requests()
 compute_claims.call_before_claims(pci_requests.store_allocated_pfs)
 numa.patch_numa_fit()
 fixes.apply_fixes(registry.COMPUTE)

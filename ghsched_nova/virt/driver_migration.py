@@ -46,11 +46,11 @@ class MigratingDriver(base.DriverBase):
                        block_migration: bool = False,
                        migrate_data: Any = None) -> None:
         migrate = super().live_migration
-        if fixes.is_applied_to('cut-off-live-migration', instance):
+        if fixes.is_fix_applied_to('cut-off-live-migration', instance):
             migrate = functools.partial(
-                cut_off_live_migration.live_migrate_to_end, migrate,
-                functools.partial(cut_off_live_migration.wait_for_copy,
-                                  self._host))
+                cut_off_live_migration.live_migrate_and_verify, migrate,
+                functools.partial(
+                    cut_off_live_migration.wait_for_migration_job, self._host))
         migrate(context, instance, dest, post_method, recover_method,
                 block_migration, migrate_data)
 
@@ -165,7 +165,7 @@ class MigratingDriver(base.DriverBase):
     def rollback_live_migration_at_destination(self, context: Any,
                                                instance: Any, *args: Any,
                                                **kwargs: Any) -> None:
-        if fixes.is_applied_to(
+        if fixes.is_fix_applied_to(
                 'evacuated-live-migration',
                 instance) and (evacuated_live_migration.runs_or_arrives_here(
                     context, instance)):
@@ -174,7 +174,7 @@ class MigratingDriver(base.DriverBase):
                         'this host', instance=instance)
             return
         with (failed_live_migration.saving_without_destination(instance)
-              if fixes.is_applied_to('failed-live-migration', instance)
+              if fixes.is_fix_applied_to('failed-live-migration', instance)
               else contextlib.nullcontext()):
             super().rollback_live_migration_at_destination(
                 context, instance, *args, **kwargs)

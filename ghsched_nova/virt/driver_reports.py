@@ -106,9 +106,9 @@ class ReportingDriver(base.DriverBase):
                     self._pci_devices, compute.make_tag_lookup(), nodename))
         # Nova's driver stored a copy without the providers added above.
         self.provider_tree = provider_tree
-        self._check_allocations(provider_tree.data(nodename).uuid)
+        self._log_unallocated_guarantees(provider_tree.data(nodename).uuid)
 
-    def _check_allocations(self, root: str) -> None:
+    def _log_unallocated_guarantees(self, root: str) -> None:
         """Log running guests whose guaranteed bandwidth is not allocated.
 
         Placement should have an allocation for each guarantee. This is called
@@ -176,19 +176,21 @@ class ReportingDriver(base.DriverBase):
         cells = topology.cells if topology is not None else ()
         for cell in cells:
             compute.add_physnet(cell, names.make_node_physnet(cell.id))
-        self._nearest = self._find_nearest_nodes(cells)
+        self._nearest = self._offer_devices_at_nearest_nodes(cells)
         self._numa_nodes = tuple(sorted(cell.id for cell in cells))
         self._threads.shared = {cell.id: frozenset(cell.cpuset)
                                 for cell in cells}
         return topology
 
-    def _find_nearest_nodes(self, cells: Iterable[Any]) -> dict[int, int]:
-        """Return the nearest node with CPUs of each host node without CPUs.
+    def _offer_devices_at_nearest_nodes(
+            self, cells: Iterable[Any]) -> dict[int, int]:
+        """Offer devices of host nodes without CPUs at the nearest other node.
 
-        The nearest node then offers a pseudo network (a physical network
-        without hardware) for the devices of each such node.
+        The nearest node with CPUs gets a pseudo network for these devices. A
+        pseudo network is a physical network without hardware.
 
         :param cells: Nova's NUMA cells of the host; changed in place.
+        :returns: the nearest node with CPUs, by node without CPUs.
         """
         by_number = {cell.id: cell for cell in cells}
         found = {}
@@ -214,7 +216,7 @@ class ReportingDriver(base.DriverBase):
             bandwidth, self._load_use.load, self._ghsched.not_held,
             self._ghsched.uncounted, time.time())
         self._history.record_period(bandwidth, time.time())
-        return self._add_headroom(resources)
+        return self._add_free_bandwidth_and_groups(resources)
 
     def _notify_bottleneck(self, change: bottleneck.Change,
                            payload: dict[str, Any]) -> None:
@@ -223,7 +225,7 @@ class ReportingDriver(base.DriverBase):
             ('start' if change.begins else 'end'),
             {'host': shared.config().host, **payload})
 
-    def _add_headroom(self, resources: Any) -> Any:
+    def _add_free_bandwidth_and_groups(self, resources: Any) -> Any:
         """Add the host's free bandwidth and control groups to a report.
 
         nova-scheduler's in-memory index of hosts reads them from the compute

@@ -71,7 +71,8 @@ class StartingDriver(base.DriverBase):
             self._check_claimed_devices(instance, allocations)
             with (failed_live_migration.saving_without_destination(instance)
                   if compute.is_being_evacuated_here(instance)
-                  and fixes.is_applied_to('failed-live-migration', instance)
+                  and fixes.is_fix_applied_to('failed-live-migration',
+                                              instance)
                   else contextlib.nullcontext()):
                 return super().spawn(context, instance, *rest, *args,
                                      **kwargs)
@@ -98,8 +99,8 @@ class StartingDriver(base.DriverBase):
                 context, migration, instance, disk_info, network_info,
                 image_meta, resize_instance, allocations, *args, **kwargs)
         except Exception:
-            if fixes.is_applied_to('failed-resize-flavor', instance):
-                failed_resize_flavor.keep_flavor(instance)
+            if fixes.is_fix_applied_to('failed-resize-flavor', instance):
+                failed_resize_flavor.keep_new_flavor(instance)
             raise
 
     @seam('nova.virt.libvirt.driver.LibvirtDriver._host')
@@ -119,7 +120,8 @@ class StartingDriver(base.DriverBase):
             domain_xml = self._ghsched.domain_xml
             xml = domain_xml.place_devices(
                 self._threads.render_classes(
-                    self._render_limits(xml, policy, nodes, instance),
+                    self._render_policy_and_limits(xml, policy, nodes,
+                                                   instance),
                     policy), policy,
                 [device_numa.Device(device.address, device.numa_node)
                  for device in base.list_claimed_devices(instance)], nodes)
@@ -131,8 +133,8 @@ class StartingDriver(base.DriverBase):
         except refusal.NOT_HELD as error:
             raise refusal.log_refusal(error, instance) from error
 
-    def _render_limits(self, xml: str, policy: policies.GuestPolicy,
-                       nodes: Sequence[int], instance: Any) -> str:
+    def _render_policy_and_limits(self, xml: str, policy: policies.GuestPolicy,
+                                  nodes: Sequence[int], instance: Any) -> str:
         """Return a domain XML with a guest's policy and its bandwidth limits.
 
         If this host cannot enforce the limits, but may start the guest
@@ -173,7 +175,7 @@ class StartingDriver(base.DriverBase):
         guest = super()._create_guest(
             context, xml, instance, power_on=power_on, pause=True,
             post_xml_callback=post_xml_callback)
-        self._reconcile_or_stop(guest, instance)
+        self._enforce_policy_or_stop(guest, instance)
         if not pause:
             guest.resume()
         self._report_shared_groups(context, instance)
@@ -200,7 +202,7 @@ class StartingDriver(base.DriverBase):
             launch(pause=pause)
             return
         launch(pause=True)
-        self._reconcile_or_stop(guest, instance)
+        self._enforce_policy_or_stop(guest, instance)
         if not pause:
             guest.resume()
 
@@ -213,7 +215,7 @@ class StartingDriver(base.DriverBase):
         if not self._ghsched.has_sharing_changed:
             return
         try:
-            compute.report_resources(self.virtapi, context, instance)
+            compute.report_host_resources(self.virtapi, context, instance)
         except Exception as error:
             LOG.warning('ghsched: cannot update the traits of shared control '
                         'groups in Placement; retrying in the next periodic '
@@ -230,7 +232,8 @@ class StartingDriver(base.DriverBase):
         """
         done = super()._soft_reboot(instance)
         if done:
-            self._reconcile_or_stop(self._host.get_guest(instance), instance)
+            self._enforce_policy_or_stop(self._host.get_guest(instance),
+                                         instance)
         return done
 
     @seam('nova.virt.libvirt.driver.LibvirtDriver.'
@@ -256,9 +259,9 @@ class StartingDriver(base.DriverBase):
                 guest)
         finally:
             if restarted and guest.is_active():
-                self._reconcile_or_stop(guest, instance)
+                self._enforce_policy_or_stop(guest, instance)
 
-    def _reconcile_or_stop(self, guest: Any, instance: Any) -> None:
+    def _enforce_policy_or_stop(self, guest: Any, instance: Any) -> None:
         """Enforce a guest's bandwidth policy; stop the guest if that fails.
 
         A guest without a policy is not stopped, because it has no guarantee.
@@ -266,7 +269,7 @@ class StartingDriver(base.DriverBase):
         :raises nova.exception.ComputeResourcesUnavailable: with the reason.
         """
         try:
-            self._enforce_or_report(guest, instance)
+            self._enforce_or_record_unprotected(guest, instance)
         except Exception as error:
             if not self._ghsched.needs_group(
                     desired.parse_running_domain(guest.get_xml_desc())):
@@ -284,7 +287,8 @@ class StartingDriver(base.DriverBase):
                 raise
             raise refusal.log_refusal(error, instance) from error
 
-    def _enforce_or_report(self, guest: Any, instance: Any) -> None:
+    def _enforce_or_record_unprotected(self, guest: Any,
+                                       instance: Any) -> None:
         """Enforce a bandwidth policy, or record that a guest is unprotected.
 
         If the guest must not start unprotected, an error is raised instead.

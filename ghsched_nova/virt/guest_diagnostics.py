@@ -143,7 +143,7 @@ class GuestDiagnostics:
         usage, = (one for one in snapshot.guests if one.guest == guest)
         domains, left = self._list_domains_and_leftovers()
         report = make_bandwidth_report(
-            snapshot, usage, self._check_schemata(usage, policy),
+            snapshot, usage, self._compare_guest_schemata(usage, policy),
             self._bursts())
         return dataclasses.replace(report, domains=domains, left=left)
 
@@ -170,8 +170,9 @@ class GuestDiagnostics:
                     if desired.may_have_policy(one.xml))), leftover
             return self._listed[1:]
 
-    def _check_schemata(self, usage: view.GuestUsage,
-                        domain: metadata.DomainPolicy) -> dict[int, bool]:
+    def _compare_guest_schemata(
+            self, usage: view.GuestUsage,
+            domain: metadata.DomainPolicy) -> dict[int, bool]:
         """Check whether resctrl limits a guest's bandwidth as its policy says.
 
         :returns: by host NUMA node, whether the schemata (the kernel's limits)
@@ -184,7 +185,8 @@ class GuestDiagnostics:
                 guests = self._host.count_group_guests(
                     usage.guest.uuid, policy, domain.host_nodes)
                 policy = resolve.scale_shared_policy(host, policy, guests)
-            return check_guest_schemata(host, policy, domain.host_nodes, usage)
+            return compare_schemata_with_policy(host, policy,
+                                                domain.host_nodes, usage)
         except desired.NOT_DESIRED:
             return {}
 
@@ -213,9 +215,10 @@ def list_leftover_groups(groups: Iterable[str],
     return tuple(sorted(found))
 
 
-def check_guest_schemata(host: resctrl_host.ResctrlHost, policy: GuestPolicy,
-                         host_nodes: tuple[int, ...],
-                         usage: view.GuestUsage) -> dict[int, bool]:
+def compare_schemata_with_policy(
+        host: resctrl_host.ResctrlHost, policy: GuestPolicy,
+        host_nodes: tuple[int, ...],
+        usage: view.GuestUsage) -> dict[int, bool]:
     """Check whether resctrl limits a guest's bandwidth as its policy says.
 
     The schemata, which hold the kernel's limits of a control group, are

@@ -95,7 +95,7 @@ class HostMoves:
             raise policy_change.NotChanged(
                 'the NUMA nodes or CPUs of the server just changed; retry')
         self._mover.move_guest(
-            domain, move, lambda: compute_moves.claim_new_nodes(
+            domain, move, lambda: compute_moves.claiming_new_nodes(
                 self._virtapi, instance, request.move.after),
             lambda: _list_guest_cells(context, instance.uuid))
         LOG.info('ghsched: moved a running guest to other host NUMA nodes: %s '
@@ -114,7 +114,7 @@ class HostMoves:
         :param request: the move.
         """
         try:
-            compute.report_resources(self._virtapi, context, instance)
+            compute.report_host_resources(self._virtapi, context, instance)
             messaging.send_notification(EVENT, {
                 'host': instance.host, 'server': instance.uuid, 'nodes': [
                     {'guest_node': guest, 'before': old, 'after': new}

@@ -49,7 +49,7 @@ def _supports_memorytune_attributes(host: Any) -> bool:
     choice = shared.config().ghsched.memorytune_attributes
     if choice != 'auto':
         return bool(choice == 'extended')
-    return _keeps_after_define(
+    return _keeps_element_after_define(
         host, memorytune.make_probe_xml(), memorytune.keeps_extended_attributes
     )
 
@@ -63,8 +63,9 @@ def _creates_process_groups(host: Any) -> bool:
     """
     if shared.config().ghsched.control_threads != 'all':
         return False
-    return _keeps_after_define(host, memorytune.make_process_probe_xml(),
-                               memorytune.keeps_process_group)
+    return _keeps_element_after_define(host,
+                                       memorytune.make_process_probe_xml(),
+                                       memorytune.keeps_process_group)
 
 
 def _supports_numa_element(host: Any) -> bool:
@@ -75,12 +76,12 @@ def _supports_numa_element(host: Any) -> bool:
     choice = shared.config().ghsched.device_numa_renderer
     if choice != 'auto':
         return bool(choice == 'element')
-    return _keeps_after_define(host, device_numa.make_probe_xml(),
-                               device_numa.keeps_numa_element)
+    return _keeps_element_after_define(host, device_numa.make_probe_xml(),
+                                       device_numa.keeps_numa_element)
 
 
-def _keeps_after_define(host: Any, xml: str,
-                        has_element: Callable[[str], bool]) -> bool:
+def _keeps_element_after_define(host: Any, xml: str,
+                                has_element: Callable[[str], bool]) -> bool:
     """Return whether libvirt keeps an XML element of a defined domain.
 
     Upstream libvirt silently drops unknown elements. A probe domain is defined

@@ -77,17 +77,17 @@ def update_inventories(provider_tree: Any, nodename: str,
     current.update(
         _find_uncontrolled_bandwidth(provider_tree, root_uuid, host, usages))
     current.update(
-        _sum_rounded_guarantees(provider_tree, root_uuid, host, holders))
+        _get_guarantees_to_be_rounded(provider_tree, root_uuid, host, holders))
     current.update(_find_shrinking_bandwidth(
         provider_tree, root_uuid, host, config, usages, current))
-    shrinking = _find_shrinking_classes(provider_tree, root_uuid, host,
-                                        config, usages)
+    shrinking = _find_shrinking_resources(provider_tree, root_uuid, host,
+                                          config, usages)
     wanted = tree.build_providers(root_uuid, nodename, host, config, current,
                                   shrinking)
     for provider in wanted:
         _put_provider(provider_tree, provider)
     _put_group_resources(provider_tree, wanted[0])
-    _retire_providers(provider_tree, wanted, usages)
+    _remove_providers_of_lost_nodes(provider_tree, wanted, usages)
     return wanted
 
 
@@ -115,7 +115,7 @@ def _find_uncontrolled_bandwidth(provider_tree: Any, root_uuid: str,
     return found
 
 
-def _find_shrinking_classes(
+def _find_shrinking_resources(
         provider_tree: Any, root_uuid: str, host: HostDescription,
         config: tree.Config,
         usages: Usages) -> Mapping[tuple[str, str], tree.Current]:
@@ -167,14 +167,14 @@ def _find_shrinking_bandwidth(
     return found
 
 
-def _sum_rounded_guarantees(
+def _get_guarantees_to_be_rounded(
         provider_tree: Any, root_uuid: str, host: HostDescription,
         holders: Holders) -> Mapping[str, tree.Current]:
-    """Return allocated guarantees of NUMA nodes that begin to round them.
+    """Return the allocated guarantees that a host may have to round up.
 
-    A host may round guarantees up to a step. Nodes whose inventory already has
-    the host's step and minimum are skipped, because Placement refuses
-    guarantees between two steps there.
+    A host may enforce guaranteed bandwidth only in steps. NUMA nodes whose
+    inventory already has the host's step and minimum are skipped, because
+    Placement refuses guarantees between two steps there.
 
     :param holders: function that returns the allocated amounts by consumer.
     :returns: the allocated amounts, by UUID of the NUMA provider.
@@ -231,8 +231,9 @@ def _put_group_resources(provider_tree: Any, root: tree.Provider) -> None:
     provider_tree.update_resources(root.uuid, resources)
 
 
-def _retire_providers(provider_tree: Any, wanted: Sequence[tree.Provider],
-                      usages: Usages) -> None:
+def _remove_providers_of_lost_nodes(
+        provider_tree: Any, wanted: Sequence[tree.Provider],
+        usages: Usages) -> None:
     """Remove the providers of NUMA nodes that a host no longer has.
 
     A provider that guests still use is kept, but its whole inventory is

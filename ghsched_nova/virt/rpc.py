@@ -109,15 +109,16 @@ class PolicyEndpoint:
         """
         if not running:
             return {'policy': None, 'same': False,
-                    **self._describe_group(instance_uuid, None, policy)}
+                    **self._describe_limits(instance_uuid, None, policy)}
         with self.running_domain(instance_uuid) as domain:
             return {'policy': policy_change.read_policy(domain.live),
                     'same': policy_change.domain_has_policy(
                         self._engine, domain, policy),
-                    **self._describe_group(instance_uuid, domain.live, policy)}
+                    **self._describe_limits(instance_uuid, domain.live,
+                                            policy)}
 
-    def _describe_group(self, uuid: str, xml: str | None,
-                        policy: Sequence[messages.Node]) -> Answer:
+    def _describe_limits(self, uuid: str, xml: str | None,
+                         policy: Sequence[messages.Node]) -> Answer:
         """Return a bandwidth policy's limits, and how many guests share them.
 
         Guests that share a control group share its limits.
@@ -221,9 +222,7 @@ class PolicyEndpoint:
 
     @contextlib.contextmanager
     def running_domain(self, uuid: str) -> Iterator[policy_change.Domain]:
-        """Within this context, use the running libvirt domain of a guest.
-
-        The context yields the domain.
+        """Return a context manager that yields a guest's libvirt domain.
 
         :raises NotChanged: if the domain does not run.
         """

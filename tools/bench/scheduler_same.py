@@ -96,7 +96,8 @@ def compare(lab: labs.Lab, spec: Any, hosts: list[str]) -> list[str]:
     tried = spec.obj_clone()
     policy = request_filter.parse_policy(tried)
     if policy and policy.vfs:
-        request_filter.set_try(tried, request_filter.Try('node'), {})
+        request_filter.set_vf_query_option(
+            tried, request_filter.VfQueryOption('node'), {})
     nova_filter.process_reqspec(lab.context, tried)
     resources = utils.resources_from_request_spec(
         lab.context, tried, lab.manager.host_manager,
@@ -110,7 +111,7 @@ def compare(lab: labs.Lab, spec: Any, hosts: list[str]) -> list[str]:
         root = whole['provider_summaries'][next(iter(
             candidate['allocations']))]['root_provider_uuid']
         of_host[root].add(_key(candidate))
-    query = index_search.parse_query(text)
+    query = index_search.make_one_host_query(text)
     return [host for host in hosts if of_host[host] != {
         _key(candidate) for candidate in index_search.filter_by_traits(
             query, lab.placement.get(

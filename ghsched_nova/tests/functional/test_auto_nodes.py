@@ -134,8 +134,9 @@ class OneHostTest(AutoNodesTestCase):
 
     def test_claim_without_limits_of_scheduler_gets_the_fewest_nodes(self):
         self.fill('host_a', 2, 2)
-        with mock.patch('ghsched_nova.nova_seams.numa.copy_limits_with_count',
-                        lambda limits, count: limits.obj_clone()):
+        with mock.patch(
+                'ghsched_nova.nova_seams.numa.copy_limits_with_numa_count',
+                lambda limits, count: limits.obj_clone()):
             server = self.boot(self.auto(4))
         self.assert_nodes(server, 'host_a', 2)
 

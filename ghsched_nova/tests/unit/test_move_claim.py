@@ -82,8 +82,8 @@ class ClaimTestCase(base.TestCase):
             _cell(0, first), _cell(1, second)])._to_json()
 
     def claim(self):
-        return compute_moves.claim_new_nodes(self.virtapi, self.instance,
-                                             AFTER)
+        return compute_moves.claiming_new_nodes(self.virtapi, self.instance,
+                                                AFTER)
 
     def taken(self):
         return [sorted(cell.pinned_cpus)
@@ -159,7 +159,8 @@ class ClaimStressTest(ClaimTestCase):
             after = (GuestCell(1, pins={0: cpu + 4}, memory=10),)
 
             def step(_chance):
-                with (compute_moves.claim_new_nodes(self.virtapi, one, after),
+                with (compute_moves.claiming_new_nodes(self.virtapi, one,
+                                                       after),
                       compute_moves._make_tracker_lock()):
                     assert cpu + 4 in self.taken()[1]
             return step

@@ -30,7 +30,7 @@ class WithVfsTest(base.TestCase):
 
     def setUp(self):
         super().setUp()
-        pci_requests.register_vf_requests()
+        pci_requests.patch_nova_pci_requests()
         conf = shared.config()
         conf.set_override('alias', [jsonutils.dumps(
             {'vendor_id': '8086', 'product_id': '1520', 'name': name,
@@ -122,7 +122,7 @@ class WithVfsTest(base.TestCase):
                           ghsched__vfs='none:1')
 
     def test_registering_twice_asks_once(self):
-        pci_requests.register_vf_requests()
+        pci_requests.patch_nova_pci_requests()
         self.assertEqual(1, len(self.requests(ghsched__vfs='nic:1')))
 
 
@@ -130,7 +130,7 @@ class DevicesLeftBehindTest(base.TestCase):
 
     def setUp(self):
         super().setUp()
-        evacuated_devices.install_in_compute()
+        evacuated_devices.patch_nova_compute()
         self.port = objects.InstancePCIRequest(
             request_id=uuidsentinel.port, count=1, requester_id='port',
             spec=[{}])

@@ -40,8 +40,8 @@ class BlameActionTest(base.TestCase):
         objects.register_all()
         conf.CONF([], project='nova', default_config_files=[])
         self.addCleanup(conf.CONF.reset)
-        policies.get_shared_enforcer.cache_clear()
-        self.addCleanup(policies.get_shared_enforcer.cache_clear)
+        policies.get_shared_policy_enforcer.cache_clear()
+        self.addCleanup(policies.get_shared_policy_enforcer.cache_clear)
         for name, value in (
                 ('open_cell_context', None),
                 ('get_visible_server', SimpleNamespace(
@@ -63,7 +63,7 @@ class BlameActionTest(base.TestCase):
         conf.CONF.set_override('policy_file', path, 'oslo_policy')
         self.addCleanup(conf.CONF.clear_override, 'policy_file',
                         'oslo_policy')
-        policies.get_shared_enforcer.cache_clear()
+        policies.get_shared_policy_enforcer.cache_clear()
 
     def test_report_for_an_admin_names_guests_of_all_projects(self):
         for prove in (True, False):

@@ -28,7 +28,7 @@ class AmountsTest(base.TestCase):
 
     def setUp(self):
         super().setUp()
-        pci_requests.register_vf_requests()
+        pci_requests.patch_nova_pci_requests()
         self.conf = shared.config()
         # Nova reads the aliases once in a process.
         cached = pci_request.get_alias_from_config

@@ -44,8 +44,8 @@ class FilterTest(base.TestCase):
         objects.register_all()
         conf.CONF([], project='nova', default_config_files=[])
         self.addCleanup(conf.CONF.reset)
-        policies.get_shared_enforcer.cache_clear()
-        self.addCleanup(policies.get_shared_enforcer.cache_clear)
+        policies.get_shared_policy_enforcer.cache_clear()
+        self.addCleanup(policies.get_shared_policy_enforcer.cache_clear)
         self.in_cell = self.enterContext(mock.patch(
             'ghsched_nova.live.records.open_cell_context'))
         self.as_action = self.enterContext(mock.patch(
@@ -79,7 +79,7 @@ class FilterTest(base.TestCase):
         conf.CONF.set_override('policy_file', path, 'oslo_policy')
         self.addCleanup(conf.CONF.clear_override, 'policy_file',
                         'oslo_policy')
-        policies.get_shared_enforcer.cache_clear()
+        policies.get_shared_policy_enforcer.cache_clear()
 
     def ask(self, body, path=f'/servers/{UUID}/action', method='POST',
             headers=()):
@@ -334,7 +334,7 @@ class BodyTest(base.TestCase):
 
     @given(st.binary())
     def test_any_body_is_read(self, body):
-        server_set.parse_action(body)
+        server_set.parse_ghsched_action(body)
 
     @given(st.recursive(
         st.none() | st.booleans() | st.integers() | st.text(),

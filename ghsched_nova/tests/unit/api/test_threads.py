@@ -32,7 +32,7 @@ class EnforcerStressTest(base.TestCase):
         shared.config()([], project='nova', default_config_files=[],
                         default_config_dirs=[])
         self.addCleanup(nova_policy.reset)
-        self.addCleanup(policies.get_shared_enforcer.cache_clear)
+        self.addCleanup(policies.get_shared_policy_enforcer.cache_clear)
         self.admin = context.RequestContext(
             'a', 'x', is_admin=True, roles=['admin'])
         self.member = context.RequestContext(
@@ -53,7 +53,7 @@ class EnforcerStressTest(base.TestCase):
 
     def test_first_requests_under_native_threads_are_all_judged(self):
         for _round in range(5):
-            policies.get_shared_enforcer.cache_clear()
+            policies.get_shared_policy_enforcer.cache_clear()
             self.assertEqual([], threads.stress(
                 [self.ask] * 2 + [self.ask_nova] * 4, 20, fine=False))
 

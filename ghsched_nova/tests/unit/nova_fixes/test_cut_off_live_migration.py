@@ -114,9 +114,9 @@ class SeenToItsEndTest(base.TestCase):
                 args[tells]()
             raise RuntimeError('no libvirt')
 
-        cut_off.live_migrate_to_end(migrating, lambda instance: copied,
-                                    CONTEXT, 'instance', 'host_b', self.post,
-                                    self.recover, False, 'data')
+        cut_off.live_migrate_and_verify(migrating, lambda instance: copied,
+                                        CONTEXT, 'instance', 'host_b',
+                                        self.post, self.recover, False, 'data')
 
     def test_a_guest_that_was_copied_is_handed_over(self):
         self.migrate(copied=True)
@@ -159,7 +159,8 @@ class OutcomeTest(base.TestCase):
         self.sleep = self.useFixture(fixtures.MockPatch('time.sleep')).mock
 
     def outcome(self, *answers):
-        return cut_off.wait_for_result(mock.Mock(side_effect=answers))
+        return cut_off.wait_for_migration_result(
+            mock.Mock(side_effect=answers))
 
     def test_libvirt_is_asked_until_it_answers(self):
         away = RuntimeError('no connection')

@@ -145,7 +145,7 @@ class ClaimTest(base.TestCase):
 
     def setUp(self):
         super().setUp()
-        devices_of_far_pf.install_in_compute()
+        devices_of_far_pf.patch_nova_compute()
 
     @ddt.data(*range(20))
     def test_claim_of_any_allocation_takes_it_or_is_refused_rightly(

@@ -44,7 +44,8 @@ class OrderTest(base.TestCase):
             for old, new in itertools.product(
                     itertools.permutations(ADDRESSES, count), repeat=2):
                 found = migration._update_pci_dev_xml(
-                    domain(old), live_migrated_devices.order_replacements(
+                    domain(old),
+                    live_migrated_devices.order_address_replacements(
                         dict(zip(old, new, strict=True))))
                 self.assertEqual(etree.tostring(domain(new)),
                                  etree.tostring(found))
@@ -52,5 +53,5 @@ class OrderTest(base.TestCase):
     def test_addresses_without_overlap_are_replaced_directly(self):
         one, two, three, four = ADDRESSES
         self.assertEqual({one: three, two: four},
-                         live_migrated_devices.order_replacements(
+                         live_migrated_devices.order_address_replacements(
                              {one: three, two: four}))

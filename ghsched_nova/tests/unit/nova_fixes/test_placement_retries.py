@@ -34,7 +34,7 @@ class GiveBackAgainTest(base.TestCase):
         self.held = {names.MEM_BW_PCT: 1}
         self.useFixture(fixtures.MockPatchObject(
             report, 'SchedulerReportClient', self.client))
-        placement_retries.install_in_api()
+        placement_retries.patch_nova_api()
         self.answer = mock.Mock()
 
     def failed(self, text):

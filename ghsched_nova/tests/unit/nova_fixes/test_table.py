@@ -54,8 +54,9 @@ class StateTest(base.TestCase):
     @ddt.unpack
     def test_fix_with_an_option_and_a_release_has_a_state(
             self, chosen, release, differ, applied, text):
-        self.assertEqual(table.State(applied, text),
-                         table.describe_state(FIX, chosen, release, differ))
+        self.assertEqual(
+            table.State(applied, text),
+            table.describe_fix_state(FIX, chosen, release, differ))
 
 
 @ddt.ddt
@@ -108,8 +109,9 @@ class PlainServerTest(base.TestCase):
     def test_repair_of_the_driver_acts_where_it_is_applied(
             self, applied, ours, acts):
         with (mock.patch.object(table, 'APPLIED', applied),
-              mock.patch.object(servers, 'uses_ghsched', return_value=ours)):
-            self.assertIs(acts, table.is_applied_to('one', None))
+              mock.patch.object(servers, 'has_ghsched_flavor',
+                                return_value=ours)):
+            self.assertIs(acts, table.is_fix_applied_to('one', None))
 
     @ddt.data((cut_off_live_migration, '_reset_live_migration'),
               (evacuated_live_migration, 'live_migration'),
@@ -120,12 +122,12 @@ class PlainServerTest(base.TestCase):
         name = f'nova.compute.manager.ComputeManager.{name}'
         replaced = self.enterContext(
             mock.patch.object(registry, 'replace_function'))
-        fix.install_in_compute()
+        fix.patch_nova_compute()
         self.assertEqual(name, replaced.call_args.args[0])
         changed = replaced.call_args.args[1]
         arguments = [mock.sentinel.instance if one == 'instance' else None
                      for one in registry.SEAMS[name].parameters]
-        with mock.patch.object(servers, 'uses_ghsched',
+        with mock.patch.object(servers, 'has_ghsched_flavor',
                                return_value=False) as asked:
             self.assertEqual('Nova', changed(lambda *_args: 'Nova',
                                              *arguments))
@@ -152,9 +154,9 @@ class FixesTest(base.TestCase):
     @ddt.data(*rows.FIXES)
     def test_fix_that_is_not_chosen_is_not_applied(self, fix):
         self.choose('none')
-        self.assertFalse(table.is_applied(fix.name, fix.processes[0]))
+        self.assertFalse(table.is_fix_applied(fix.name, fix.processes[0]))
         self.choose(fix.name)
-        self.assertTrue(table.is_applied(fix.name, fix.processes[0]))
+        self.assertTrue(table.is_fix_applied(fix.name, fix.processes[0]))
 
     @ddt.data(*((fix, process) for fix in rows.FIXES
                 for process in fix.processes))
@@ -169,7 +171,7 @@ class FixesTest(base.TestCase):
                     signatures, 'get_installed_parameters',
                     lambda one, name=name: None if one == name
                     else registry.SEAMS[one].parameters or ()):
-                self.assertFalse(table.is_applied(fix.name, process))
+                self.assertFalse(table.is_fix_applied(fix.name, process))
             self.assertIn(name, log.output)
 
     def test_unknown_fix_refuses_the_start(self):

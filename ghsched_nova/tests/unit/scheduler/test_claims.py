@@ -203,7 +203,7 @@ class InjectionTest(base.TestCase):
              'cache_host_topologies', lambda _number: None),
             ('ghsched_nova.scheduler.request_filter.parse_policy',
              lambda _spec: None),
-            ('ghsched_nova.scheduler.request_filter.set_try',
+            ('ghsched_nova.scheduler.request_filter.set_vf_query_option',
              lambda *_args: None),
             ('ghsched_nova.scheduler.request_filter.has_ghsched_extra_specs',
              lambda _spec: False),

@@ -79,7 +79,8 @@ class GradientWeigherTest(base.TestCase):
         self.assertEqual([0.0], self.weigher.weigh_objects(
             [Weighed()], spec(cpus=1)))
         self.assertEqual(1, len(fragments.MIX.get_kind_shares()))
-        self.assertIsNone(fragments.make_cost_function(Weighed.obj, spec()))
+        self.assertIsNone(
+            fragments.make_fragmentation_cost_function(Weighed.obj, spec()))
 
     def test_guests_without_a_numa_topology_are_weighed_alike(self):
         class Weighed:
@@ -94,7 +95,8 @@ class GradientWeigherTest(base.TestCase):
 
     def test_nodes_in_a_host_are_chosen_by_the_same(self):
         state = self.state(cell(0), cell(1, pinned=1))
-        self.assertIsNone(fragments.make_cost_function(state, spec(cpus=3)))
+        self.assertIsNone(
+            fragments.make_fragmentation_cost_function(state, spec(cpus=3)))
         self.learn(spec(cpus=4))
-        cost = fragments.make_cost_function(state, spec(cpus=3))
+        cost = fragments.make_fragmentation_cost_function(state, spec(cpus=3))
         self.assertLess(cost([1]), cost([0]))

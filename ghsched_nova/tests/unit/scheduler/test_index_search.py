@@ -30,7 +30,7 @@ from ghsched_placement.tests import base
 class QueryTest(base.TestCase):
 
     def read(self, *pairs):
-        return index_search.parse_query(parse.urlencode(pairs))
+        return index_search.make_one_host_query(parse.urlencode(pairs))
 
     def test_every_group_is_asked_for_in_the_tree_of_the_host(self):
         query = self.read(

@@ -67,7 +67,7 @@ class Cloud:
         spec.instance_uuid, spec.scheduler_hints = uuids.server, {}
         spec.requested_resources = []
         try:
-            state = numa_choice.schedule_with_fitting_count(
+            state = numa_choice.schedule_with_fitting_numa_count(
                 None, spec, self._first)
         except exception.NoValidHost:
             return None
@@ -208,7 +208,7 @@ class ChoiceTest(base.TestCase):
         spec.flavor, spec.image = flavor(2, 64, True, 2), IMAGE
         spec.instance_uuid, spec.scheduler_hints = uuids.server, {}
         error = self.assertRaises(exception.NoValidHost,
-                                  numa_choice.schedule_with_fitting_count,
+                                  numa_choice.schedule_with_fitting_numa_count,
                                   None, spec, run)
         self.assertEqual('with 1 NUMA node: reason 1; with 2 NUMA nodes: '
                          'reason 2', error.kwargs['reason'])
@@ -233,7 +233,7 @@ class ChoiceTest(base.TestCase):
         spec = states.spec(0)
         spec.flavor, spec.image = flavor(2, 64, True, 2), IMAGE
         spec.instance_uuid, spec.scheduler_hints = uuids.server, {}
-        return numa_choice.schedule_with_fitting_count(
+        return numa_choice.schedule_with_fitting_numa_count(
             None, spec, run), searches
 
     def test_number_that_the_index_excludes_is_passed_over(self):
@@ -253,6 +253,6 @@ class ChoiceTest(base.TestCase):
             hw_numa_nodes=2))
         spec.instance_uuid, spec.scheduler_hints = uuids.server, {}
         error = self.assertRaises(exception.NoValidHost,
-                                  numa_choice.schedule_with_fitting_count,
+                                  numa_choice.schedule_with_fitting_numa_count,
                                   None, spec, self.fail)
         self.assertIn('hw_numa_nodes', error.kwargs['reason'])

@@ -260,7 +260,7 @@ class Cloud:
         spec.instance_uuid = str(uuid.UUID(int=self._chance.getrandbits(128)))
         spec.scheduler_hints, spec.requested_resources = {}, []
         try:
-            chosen = numa_choice.schedule_with_fitting_count(
+            chosen = numa_choice.schedule_with_fitting_numa_count(
                 None, spec, self._run)
         except exception.NoValidHost:
             return None

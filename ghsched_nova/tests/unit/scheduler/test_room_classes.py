@@ -85,7 +85,7 @@ class TurnsTest(base.TestCase):
     def test_every_member_has_one_turn(self, count, data):
         start = data.draw(st.integers(0, max(0, count - 1)))
         self.assertEqual(list(range(count)), sorted(
-            room_classes.iterate_scattered(range(count), start)))
+            room_classes.iterate_hosts_scattered(range(count), start)))
 
 
 class WalkTest(base.TestCase):

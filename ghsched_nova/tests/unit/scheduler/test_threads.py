@@ -244,7 +244,8 @@ class RequestStressTest(base.TestCase):
 
     def test_requests_under_native_threads_are_all_counted(self):
         self.assertEqual([], threads.stress(
-            [lambda _chance: self.indexed._count_request('hits')] * 8, STEPS))
+            [lambda _chance: self.indexed._count_request_result('hits')] * 8,
+            STEPS))
         self.assertEqual(8 * STEPS * threads.SCALE,
                          self.indexed._counts['hits'])
 
