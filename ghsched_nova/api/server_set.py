@@ -92,7 +92,7 @@ class Filter:
             # webob leaves the body to be read again.
             asked = parse_ghsched_action(request.body)
             if asked is not None:
-                response = handle_action(environ.get(
+                response = handle_server_action(environ.get(
                     'nova.context'), found[1], asked)
                 response.headers.update(make_version_headers(request.headers))
                 return response(environ, start)
@@ -173,7 +173,8 @@ def _require_authenticated_context(context: Any) -> None:
             'keystonecontext in the pipeline of nova-api')
 
 
-def handle_action(context: Any, uuid: str, action: Any) -> webob.Response:
+def handle_server_action(context: Any, uuid: str,
+                         action: Any) -> webob.Response:
     """Run a ``ghsched`` server action and return the HTTP response.
 
     The action changes the server's bandwidth policy, moves the server between
@@ -184,7 +185,7 @@ def handle_action(context: Any, uuid: str, action: Any) -> webob.Response:
     """
     try:
         _require_authenticated_context(context)
-        document = _run_action(context, uuid, action)
+        document = _run_server_action(context, uuid, action)
         return _make_json_response(200, document if context.is_admin
                                    else _remove_host_name(document))
     except (exception.Forbidden, exception.OverQuota) as error:
@@ -225,7 +226,7 @@ def _remove_host_name(document: dict[str, Any]) -> dict[str, Any]:
     return {**document, 'server': {**document['server'], 'host': None}}
 
 
-def _run_action(context: Any, uuid: str, action: Any) -> dict[str, Any]:
+def _run_server_action(context: Any, uuid: str, action: Any) -> dict[str, Any]:
     """Run a ``ghsched`` server action and return a report.
 
     The action changes the server's bandwidth policy, moves the server between

@@ -76,11 +76,11 @@ def patch_nova_api() -> None:
       ('self', 'context', 'instance', 'new_az', 'host'))
 def _repair_before_move(original: Callable[..., Any], api: Any, context: Any,
                         instance: Any, *args: Any, **kwargs: Any) -> Any:
-    reset_request_spec(context, instance)
+    reset_flavor_of_request_spec(context, instance)
     return original(api, context, instance, *args, **kwargs)
 
 
-def reset_request_spec(context: Any, instance: Any) -> None:
+def reset_flavor_of_request_spec(context: Any, instance: Any) -> None:
     """Reset the flavor in a server's RequestSpec to the server's flavor.
 
     Servers whose flavor has no ghsched extra specs are skipped. A server with
@@ -91,14 +91,14 @@ def reset_request_spec(context: Any, instance: Any) -> None:
             or not servers.has_ghsched_flavor(instance)):
         return
     spec = _load_request_spec(context, instance.uuid)
-    if spec is not None and copy_flavor_to_spec(spec, instance):
+    if spec is not None and copy_flavor_to_request_spec(spec, instance):
         LOG.warning('ghsched: resetting the flavor in the RequestSpec to %s '
                     'because a resize of the server was rolled back',
                     instance.flavor.name, instance=instance)
         spec.save()
 
 
-def copy_flavor_to_spec(spec: Any, instance: Any) -> bool:
+def copy_flavor_to_request_spec(spec: Any, instance: Any) -> bool:
     """Set a RequestSpec's flavor and PCI requests to those of its instance.
 
     Nothing is changed if neither flavor has ghsched extra specs.

@@ -38,7 +38,7 @@ _MOVING: dict[tuple[str, str], Any] = {}
 
 @seam('nova.compute.resource_tracker.ResourceTracker._update_usage',
       ('self', 'usage', 'nodename', 'sign'))
-def count_moving_guests(tracker: Any, nodename: str) -> None:
+def count_moving_guests_on_new_nodes(tracker: Any, nodename: str) -> None:
     """Count each guest that moves between NUMA nodes on its new nodes, too.
 
     Its records still name its old nodes. No other guest can then claim the old

@@ -106,7 +106,7 @@ class _MappedSpec(request_spec.RequestSpec):
 
 @seam('nova.objects.request_spec.RequestSpec.get_request_group_mapping',
       ('self',))
-def get_group_mapping(spec: RequestSpec) -> dict[str, list[str]]:
+def get_request_group_providers(spec: RequestSpec) -> dict[str, list[str]]:
     """Return the resource providers chosen for each request group.
 
     :returns: UUIDs of providers by suffix of the request group.
@@ -114,8 +114,8 @@ def get_group_mapping(spec: RequestSpec) -> dict[str, list[str]]:
     return spec.get_request_group_mapping() or {}
 
 
-def copy_with_group_mapping(spec: RequestSpec,
-                            mapping: dict[str, list[str]]) -> RequestSpec:
+def copy_with_request_group_providers(
+        spec: RequestSpec, mapping: dict[str, list[str]]) -> RequestSpec:
     """Return a copy of a request with other providers for its request groups.
 
     :param mapping: resource providers by suffix of the request group.
@@ -349,7 +349,7 @@ def has_node_capacity(host_state: Any, spec: RequestSpec, guest_node: int,
                                                    limits=limits))
 
 
-def map_equal_guest_nodes(spec: RequestSpec) -> tuple[int, ...]:
+def map_to_first_equal_guest_node(spec: RequestSpec) -> tuple[int, ...]:
     """Return for each guest NUMA node the first node with equal requirements.
 
     Nodes with equal requirements need to be checked only once.

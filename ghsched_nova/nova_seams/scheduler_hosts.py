@@ -79,7 +79,7 @@ def list_changed_compute_nodes(context: Any, since: Any) -> list[Any]:
         query = query.where(sa.or_(
             node.updated_at >= since, node.deleted_at >= since,
             sa.and_(node.updated_at.is_(None), node.deleted == 0)))
-    return _run_query(context, query)
+    return _run_database_query(context, query)
 
 
 def get_database_time(context: Any) -> datetime.datetime:
@@ -109,7 +109,8 @@ def read_compute_node_reports(context: Any,
         query = sa.select(*columns).where(
             node.deleted == 0,
             node.uuid.in_(uuids[first:first + _AT_A_TIME]))
-        found.extend(row._mapping for row in _run_query(context, query))
+        found.extend(row._mapping
+                     for row in _run_database_query(context, query))
     return found
 
 
@@ -127,11 +128,11 @@ def list_unavailable_hosts(context: Any) -> set[str]:
         service.deleted == 0, service.binary == 'nova-compute',
         sa.or_(service.disabled == sa.true(),
                service.forced_down == sa.true(), heard < oldest))
-    return {row.host for row in _run_query(context, query)}
+    return {row.host for row in _run_database_query(context, query)}
 
 
 @seam('nova.db.main.api.get_engine', ('use_slave', 'context'))
-def _run_query(context: Any, query: Any) -> list[Any]:
+def _run_database_query(context: Any, query: Any) -> list[Any]:
     """Run a query on a cell's database and return its rows."""
     with main_db.get_engine(context=context).connect() as connection:
         return list(connection.execute(query))
@@ -229,12 +230,12 @@ def _read_services(context: Any,
     query = sa.select(*service.__table__.c).where(
         service.deleted == 0, service.binary == 'nova-compute',
         service.host.in_(sorted(hosts)))
-    return [{name: _add_time_zone(value)
+    return [{name: _add_utc_time_zone(value)
              for name, value in row._mapping.items()}
-            for row in _run_query(context, query)]
+            for row in _run_database_query(context, query)]
 
 
-def _add_time_zone(value: Any) -> Any:
+def _add_utc_time_zone(value: Any) -> Any:
     """Return a time of the database with the time zone UTC.
 
     Any other value is returned unchanged.

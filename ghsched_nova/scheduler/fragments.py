@@ -98,7 +98,7 @@ def get_guest_demand(spec: shared.RequestSpec) -> gradient.Kind | None:
         (node.pinned, node.shared, node.memory, demand.get(number, 0),
          devices.get(number, 0))
         for number, node in enumerate(
-            read.list_guest_node_amounts(topology, 1))),
+            read.list_guest_node_requirements(topology, 1))),
         bool(policy and policy.needs_control_group))
 
 

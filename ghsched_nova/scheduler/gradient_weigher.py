@@ -81,10 +81,10 @@ def _compute_score(state: Any, spec: shared.RequestSpec) -> float:
                                  spec.numa_topology.cells[0].pagesize)
     taken = read.list_chosen_nodes(state, nodes) or guess_host_nodes(
         nodes,
-        read.list_guest_node_amounts(spec.numa_topology,
-                                     read.count_threads_per_core(state)),
+        read.list_guest_node_requirements(spec.numa_topology,
+                                          read.count_threads_per_core(state)),
         read.list_device_needs(state, spec, pools),
-        read.list_limit_physnets(state),
+        read.list_physnets_of_limits(state),
         shared.config().compute.packing_host_numa_cells_allocation_strategy)
     if not taken:
         return -float(_MOST)

@@ -44,10 +44,11 @@ _ANYWHERE = ('preferred', 'socket')
 # -- the guest ---------------------------------------------------------------
 
 
-def list_guest_node_amounts(topology: Any, threads: int) -> list[GuestNode]:
+def list_guest_node_requirements(topology: Any,
+                                 threads: int) -> list[GuestNode]:
     """Return the CPUs and memory that each guest NUMA node needs on a host.
 
-    :param threads: number of hardware threads of a host core. With
+    :param threads: number of hardware threads per core of a host. With
         ``hw:cpu_thread_policy=isolate``, one vCPU takes all threads of a core.
     """
     nodes = []
@@ -120,7 +121,7 @@ def list_chosen_nodes(state: Any,
     return tuple(known[number] for number in order if number in known)
 
 
-def list_limit_physnets(state: Any) -> frozenset[str]:
+def list_physnets_of_limits(state: Any) -> frozenset[str]:
     """Return the physical networks that a claim's NUMA limits name.
 
     ghsched's filter limits a claim to host NUMA nodes by adding one artificial
@@ -160,7 +161,7 @@ def _make_host_node(state: Any, pools: Pools, page_size: int | None,
         number=cell.id,
         pinned=Share(len(cell.pcpuset), cell.avail_pcpus),
         shared=_count_shared_cpus(state, cell, floating),
-        memory=_compute_memory(state, cell, page_size),
+        memory=_compute_node_memory(state, cell, page_size),
         devices=_count_near_devices(pools, cell.id),
         memory_free=cell.avail_memory,
         physnets=numa.get_physnets(cell))
@@ -204,7 +205,8 @@ def _compute_floating_vcpus_per_node(state: Any,
     return -(-max(0, (state.vcpus_used or 0) - placed) // (homes or 1))
 
 
-def _compute_memory(state: Any, cell: Any, page_size: int | None) -> Share:
+def _compute_node_memory(state: Any, cell: Any,
+                         page_size: int | None) -> Share:
     """Return total and free memory (MiB) of a host NUMA node for a page size.
 
     :param page_size: page size in KiB; or None or a negative value, which have

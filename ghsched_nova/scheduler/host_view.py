@@ -51,12 +51,13 @@ class GhschedHostState(host_manager.HostState):
         each VF.
         """
         vfs = list_vf_requests(spec_obj)
-        mapping = scheduler.get_group_mapping(spec_obj) if vfs else {}
+        mapping = (scheduler.get_request_group_providers(spec_obj) if vfs
+                   else {})
         if not mapping:
             super().consume_from_request(spec_obj)
             return
         candidates.map_vfs_to_pfs([{'mappings': mapping}], vfs)
-        mapped = scheduler.copy_with_group_mapping(spec_obj, mapping)
+        mapped = scheduler.copy_with_request_group_providers(spec_obj, mapping)
         super().consume_from_request(mapped)
         # Nova fits the guest and stores its host NUMA nodes in the request.
         if 'numa_topology' in mapped:

@@ -156,7 +156,8 @@ class Feed:
                  list_down_hosts: Callable[[Any], set[str]]) -> None:
         began, now = time.process_time(), time.monotonic()
         full = now - self._full_at >= FULL
-        answers = self._query_cells(context, cells, full, list_down_hosts)
+        answers = self._query_changed_compute_nodes(context, cells, full,
+                                                    list_down_hosts)
         found = [answer for answer in answers if answer is not None]
         complete = len(found) == len(answers)
         rows, unread = self._parse_reports(found)
@@ -184,9 +185,10 @@ class Feed:
                     {'hosts': len(self.index),
                      'cpu': time.process_time() - began})
 
-    def _query_cells(self, context: Any, cells: Sequence[Any], all_hosts: bool,
-                     list_down_hosts: Callable[[Any], set[str]],
-                     ) -> list[_Answer | None]:
+    def _query_changed_compute_nodes(
+        self, context: Any, cells: Sequence[Any], all_hosts: bool,
+        list_down_hosts: Callable[[Any], set[str]],
+    ) -> list[_Answer | None]:
         """Query each cell database for compute nodes that have changed.
 
         :param all_hosts: whether to query all compute nodes instead.

@@ -109,7 +109,8 @@ def compute_request_need(spec: shared.RequestSpec,
                  bandwidth=demand.get(number, 0),
                  devices=devices.get(number, ()))
         for number, (cell, node) in enumerate(zip(
-            topology.cells, host_nodes.list_guest_node_amounts(topology, 1),
+            topology.cells,
+            host_nodes.list_guest_node_requirements(topology, 1),
             strict=True)))
     return Need(nodes, int(bool(policy and policy.needs_control_group)),
                 steered=policy is not None, label=_make_label(spec),

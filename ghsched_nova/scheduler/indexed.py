@@ -234,7 +234,7 @@ class IndexedScheduler:
         reason = None
         with _logging_errors('cannot look up a cached refusal', spec):
             if self.feed.is_current:
-                reason = self._refusals.find_reason(spec, need)
+                reason = self._refusals.find_refusal_reason(spec, need)
         if reason is not None:
             self._count_request_result('remembered')
             raise exception.NoValidHost(reason=reason)

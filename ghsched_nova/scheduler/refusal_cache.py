@@ -63,7 +63,7 @@ class RefusalCache:
         self._lock = threading.Lock()
         self._refusals: dict[str, _Refusal] = {}
 
-    def find_reason(self, spec: Any, need: Need) -> str | None:
+    def find_refusal_reason(self, spec: Any, need: Need) -> str | None:
         """Return the cached reason why an equal request was refused.
 
         Returns None if none was refused. A cached refusal is dropped once

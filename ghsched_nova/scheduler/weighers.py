@@ -71,10 +71,10 @@ def _compute_placement_score(state: Any, spec: shared.RequestSpec) -> Score:
     needs = read.list_device_needs(state, spec, pools)
     if topology:
         nodes = read.list_host_nodes(state, pools, topology.cells[0].pagesize)
-        guest = read.list_guest_node_amounts(
+        guest = read.list_guest_node_requirements(
             topology, read.count_threads_per_core(state))
         taken = read.list_chosen_nodes(state, nodes) or guess_host_nodes(
-            nodes, guest, needs, read.list_limit_physnets(state),
+            nodes, guest, needs, read.list_physnets_of_limits(state),
             shared.config().compute
             .packing_host_numa_cells_allocation_strategy)
         parts = [Part(*pair) for pair in zip(taken, guest, strict=False)]

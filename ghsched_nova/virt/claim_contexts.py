@@ -33,9 +33,9 @@ def claiming_instance(instance: Any) -> Iterator[None]:
     nova-compute's claim takes the chosen passthrough devices and guest NUMA
     topology.
     """
-    with pci_requests.claiming_instance(instance), numa.claiming_first_fit(
-            _list_topologies(instance.flavor, instance.image_meta, instance,
-                             False)):
+    with (pci_requests.claiming_instance(instance),
+          numa.claiming_first_fit(_list_possible_topologies(
+              instance.flavor, instance.image_meta, instance, False))):
         yield
 
 
@@ -52,12 +52,12 @@ def claiming_move(instance: Any, flavor: Any, image: Any,
     :param is_live: whether the guest keeps running.
     """
     with pci_requests.claiming_move(instance), numa.claiming_first_fit(
-            _list_topologies(flavor, image, instance, is_live)):
+            _list_possible_topologies(flavor, image, instance, is_live)):
         yield
 
 
-def _list_topologies(flavor: Any, image: Any, instance: Any,
-                     is_live: bool) -> Sequence[Any] | None:
+def _list_possible_topologies(flavor: Any, image: Any, instance: Any,
+                              is_live: bool) -> Sequence[Any] | None:
     """Return the guest NUMA topologies that a flavor allows, the best first.
 
     Returns None if the flavor allows only one.

@@ -78,7 +78,7 @@ class GhschedResourceTracker(resource_tracker.ResourceTracker):
         """
         found = super()._update_usage_from_instances(context, instances,
                                                      nodename)
-        compute_moves.count_moving_guests(self, nodename)
+        compute_moves.count_moving_guests_on_new_nodes(self, nodename)
         return found
 
 

@@ -56,7 +56,7 @@ _REASONS: tuple[tuple[type[Exception], str], ...] = (
 )
 
 
-def describe_for_tenant(error: Exception) -> str:
+def describe_error_for_tenant(error: Exception) -> str:
     """Describe an error for a tenant, without names of hosts.
 
     The text refers to the extra specs of the flavor.
@@ -79,4 +79,4 @@ def log_refusal(error: Exception,
               'provide what its flavor requires: %s',
               error, instance=instance)
     return exception.ComputeResourcesUnavailable(
-        reason=describe_for_tenant(error))
+        reason=describe_error_for_tenant(error))

@@ -55,7 +55,7 @@ class BlameActionTest(base.TestCase):
     def ask(self, action, role='admin'):
         context = nova_context.RequestContext(
             'user', 'project', roles=[role], is_admin=role == 'admin')
-        return server_set.handle_action(context, plans.UUID, action)
+        return server_set.handle_server_action(context, plans.UUID, action)
 
     def allow(self, role):
         path, = self.create_tempfiles(

@@ -54,7 +54,8 @@ class AgreeTest(base.TestCase):
         guest = instance(flavor('a', mem_bw_min='30'), requests(2))
         known = spec(flavor('a', mem_bw_min='30'), requests(2))
         known.pci_requests.requests[0].request_id = uuidsentinel.other
-        self.assertFalse(rolled_back_resize.copy_flavor_to_spec(known, guest))
+        self.assertFalse(
+            rolled_back_resize.copy_flavor_to_request_spec(known, guest))
         self.assertIsNot(guest.pci_requests, known.pci_requests)
 
     def test_flavor_and_topology_are_those_of_the_instance(self):
@@ -63,21 +64,21 @@ class AgreeTest(base.TestCase):
                       flavor('a', mem_bw_min='20')):
             known = spec(other, requests())
             self.assertTrue(
-                rolled_back_resize.copy_flavor_to_spec(known, guest))
+                rolled_back_resize.copy_flavor_to_request_spec(known, guest))
             self.assertIs(guest.flavor, known.flavor)
             self.assertEqual(1, len(known.numa_topology.cells))
             self.assertFalse(
-                rolled_back_resize.copy_flavor_to_spec(known, guest))
+                rolled_back_resize.copy_flavor_to_request_spec(known, guest))
 
     def test_devices_that_were_forgotten_come_back(self):
         guest = instance(flavor('a', vfs='nic:2'), requests(2))
         for devices in (None, requests(), requests(1)):
             known = spec(flavor('a', vfs='nic:2'), devices)
             self.assertTrue(
-                rolled_back_resize.copy_flavor_to_spec(known, guest))
+                rolled_back_resize.copy_flavor_to_request_spec(known, guest))
             self.assertEqual(2, known.pci_requests.requests[0].count)
 
     def test_a_guest_that_never_had_a_key_of_ours_is_left_to_nova(self):
         guest = instance(flavor('a'), requests())
-        self.assertFalse(rolled_back_resize.copy_flavor_to_spec(
+        self.assertFalse(rolled_back_resize.copy_flavor_to_request_spec(
             spec(flavor('b'), requests(1)), guest))

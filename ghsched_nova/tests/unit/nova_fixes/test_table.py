@@ -98,9 +98,10 @@ class PlainServerTest(base.TestCase):
             side_effect=exception.RequestSpecNotFound(instance_uuid='1')))
         for specs in ({}, {'ghsched:mem_bw_min': '1'}):
             self.assertFalse(read.called)
-            rolled_back_resize.reset_request_spec(None, SimpleNamespace(
-                uuid='1', task_state=None,
-                flavor=SimpleNamespace(extra_specs=specs)))
+            rolled_back_resize.reset_flavor_of_request_spec(
+                None,
+                SimpleNamespace(uuid='1', task_state=None,
+                                flavor=SimpleNamespace(extra_specs=specs)))
         read.assert_called_once_with(None, '1')
 
     @ddt.data(({'one'}, True, True), ({'one'}, False, False),

@@ -201,7 +201,7 @@ class KindsOfCellsTest(base.TestCase):
 
     def kinds(self, *cells, **values):
         """Return the kinds of guest nodes of some CPUs and memory."""
-        return scheduler.map_equal_guest_nodes(objects.RequestSpec(
+        return scheduler.map_to_first_equal_guest_node(objects.RequestSpec(
             numa_topology=objects.InstanceNUMATopology(cells=[
                 objects.InstanceNUMACell(
                     id=number, cpuset=set(), pcpuset=set(range(cpus)),
@@ -218,7 +218,7 @@ class KindsOfCellsTest(base.TestCase):
 
     def test_kinds_of_cells_without_a_topology_are_none(self):
         self.assertEqual((),
-                         scheduler.map_equal_guest_nodes(
+                         scheduler.map_to_first_equal_guest_node(
                              objects.RequestSpec(numa_topology=None)))
 
 

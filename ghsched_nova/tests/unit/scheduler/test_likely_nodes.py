@@ -129,7 +129,7 @@ class LikeNovaTest(base.TestCase):
         all_pools = read.get_pci_pools(state)
         found = likely.guess_host_nodes(
             read.list_host_nodes(state, all_pools, None),
-            read.list_guest_node_amounts(spec.numa_topology, 1),
+            read.list_guest_node_requirements(spec.numa_topology, 1),
             read.list_device_needs(state, spec, all_pools), pack=pack)
         self.assertEqual(list(numa.list_host_nodes(fitted)),
                          [one.number for one in found])

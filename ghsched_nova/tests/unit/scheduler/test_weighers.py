@@ -194,13 +194,13 @@ class NeedsTest(base.TestCase):
     def test_isolated_threads_take_whole_cores(self):
         topology = spec(thread_policy='isolate').numa_topology
         self.assertEqual([GuestNode(pinned=4, memory=256)],
-                         read.list_guest_node_amounts(topology, 2))
+                         read.list_guest_node_requirements(topology, 2))
 
     def test_isolated_emulator_threads_take_a_cpu_of_the_first_node(self):
         topology = spec(size=2).numa_topology
         topology.emulator_threads_policy = 'isolate'
-        self.assertEqual([3, 2], [node.pinned for node in
-                                  read.list_guest_node_amounts(topology, 1)])
+        nodes = read.list_guest_node_requirements(topology, 1)
+        self.assertEqual([3, 2], [node.pinned for node in nodes])
 
     def test_a_preferred_device_may_be_anywhere(self):
         for policy, anywhere in (('preferred', True), ('socket', True),

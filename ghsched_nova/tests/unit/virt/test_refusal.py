@@ -28,7 +28,7 @@ class RefusalTest(base.TestCase):
         for kind in (*refusal.NOT_HELD, allocation_check.Disagreement):
             if kind is policy.PolicyError:
                 continue
-            text = refusal.describe_for_tenant(kind(self.HOST))
+            text = refusal.describe_error_for_tenant(kind(self.HOST))
             self.assertNotIn(self.HOST, text)
             self.assertIn('the flavor' if 'flavor' in text else 'ghsched:',
                           text)
@@ -36,14 +36,14 @@ class RefusalTest(base.TestCase):
     def test_the_reason_of_a_flavor_is_its_own(self):
         self.assertEqual(
             'ghsched: ghsched:mem_bw_min: 60 is more than 50',
-            refusal.describe_for_tenant(policy.PolicyError(
+            refusal.describe_error_for_tenant(policy.PolicyError(
                 'ghsched:mem_bw_min', '60 is more than 50')))
 
     def test_each_kind_names_its_keys(self):
         for error, key in ((fs.GroupError(''), 'mem_bw_*'),
                            (pci_topology.DeviceNumaError(''), 'device_numa'),
                            (allocation_check.Disagreement(''), 'ghsched:vfs')):
-            self.assertIn(key, refusal.describe_for_tenant(error))
+            self.assertIn(key, refusal.describe_error_for_tenant(error))
 
     def test_the_log_has_what_the_tenant_has_not(self):
         error = refusal.log_refusal(fs.GroupError(self.HOST), None)
