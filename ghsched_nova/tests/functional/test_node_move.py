@@ -322,7 +322,7 @@ class MoveTest(openstack_base.CommandTestCase):
     def test_a_step_that_fails_takes_all_back(self):
         failed = self.each_step()
         for step in ('setMetadata', 'reconcile_guest', 'pinVcpuFlags',
-                     'pinEmulator', 'move', 'defineXML', 'save'):
+                     'pinEmulator', 'move_guest_memory', 'defineXML', 'save'):
             self.assertIn(step, failed)
         # The last failed after it had moved, and one more did not fail.
         self.assert_on(self.old)
@@ -345,7 +345,8 @@ class MoveTest(openstack_base.CommandTestCase):
             self.computes['host_a'].manager.update_available_resource(
                 nova_context.get_admin_context())
             taken.append((self.taken(), self.bandwidth(self.server['id'])))
-        with fixtures.MockPatchObject(page_move.Memory, 'move', move):
+        with fixtures.MockPatchObject(page_move.Memory, 'move_guest_memory',
+                                      move):
             self.move(1 - self.old)
         self.assertEqual([(before | self.pins(), {
             self.provider('host_a', node): 30 for node in (0, 1)})], taken)
