@@ -65,8 +65,8 @@ class PinnedGuestTest(WeigherTestCase):
         state = host([cell(number, pinned=2 * number,
                            physnets=[f'ghsched-numa{number}'])
                       for number in range(2)])
-        self.assertIn('NUMA nodes 0, ', self.last_log(state, 'ghsched-numa0'))
-        self.assertIn('NUMA nodes 1, ', self.last_log(state, 'ghsched-numa1'))
+        self.assertIn('NUMA nodes 0: ', self.last_log(state, 'ghsched-numa0'))
+        self.assertIn('NUMA nodes 1: ', self.last_log(state, 'ghsched-numa1'))
 
     def last_log(self, state, physnet):
         state.limits = {'numa_topology': objects.NUMATopologyLimits(
@@ -80,7 +80,7 @@ class PinnedGuestTest(WeigherTestCase):
                      [pool(0, rp_uuid='rp0'), pool(1, rp_uuid='rp1')],
                      allocation_candidates=[{'mappings': {'vf-0': ['rp1']}}])
         self.weigh(state, spec(vfs=1))
-        self.assertIn('NUMA nodes 1, ', self.log.output)
+        self.assertIn('NUMA nodes 1: ', self.log.output)
 
     def test_a_host_with_vfs_is_the_last_for_a_guest_without(self):
         cells = [cell(0), cell(1)]
@@ -158,7 +158,7 @@ class OddStateTest(WeigherTestCase):
         state.numa_topology = objects.NUMATopology(
             cells=[objects.NUMACell(id=0)])
         self.assertEqual(0.0, self.weigh(state, spec()))
-        self.assertIn('WARNING ghsched: host host_a: cannot compute the '
+        self.assertIn('for host host_a because the weigher cannot compute the '
                       'fragmentation', self.log.output)
 
 
