@@ -237,7 +237,7 @@ class MultiplierTest(WeigherTestCase):
     def test_0_computes_nothing(self):
         self.option('fragmentation_weight_multiplier', 0.0)
         self.assertEqual({0}, {weight for _name, weight in self.weighed()})
-        self.assertNotIn('against fragmentation', self.log.output)
+        self.assertNotIn('fragmentation score', self.log.output)
 
     def test_an_aggregate_has_its_own(self):
         state = host([cell(0)], aggregates=[objects.Aggregate(
