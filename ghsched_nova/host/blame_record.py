@@ -13,11 +13,11 @@
 """Record of the bandwidth of this host's guests in the last minutes."""
 
 from pathlib import Path
-import threading
 
 from oslo_log import log as logging
 
 from ghsched_nova import atomic_file
+from ghsched_nova.host import report_periods
 from ghsched_nova.monitor import blame_periods
 from ghsched_nova.monitor import load_rates
 from ghsched_nova.monitor import view
@@ -40,10 +40,9 @@ class BlameRecord:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._adding = threading.Lock()
+        self._clock = report_periods.ReportClock()
         # Replaced as a whole, so that readers do not wait for the disk.
         self.periods = read_periods(path)
-        self._last: float | None = None
 
     def record_period(self, snapshot: view.Snapshot | None,
                       measured: load.Load | None, now: float) -> None:
@@ -57,11 +56,7 @@ class BlameRecord:
         :param now: seconds since 1970.
         """
         try:
-            with self._adding:
-                last = self._last
-                if last is not None and now <= last:
-                    return      # overtaken by a later report
-                self._last = now
+            with self._clock.begin_report(now) as last:
                 if snapshot is None or last is None:
                     return
                 period = blame_periods.make_period_record(

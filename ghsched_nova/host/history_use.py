@@ -14,11 +14,11 @@
 
 from collections.abc import Iterator
 from pathlib import Path
-import threading
 
 from oslo_log import log as logging
 
 from ghsched_nova import atomic_file
+from ghsched_nova.host import report_periods
 from ghsched_nova.monitor import load_rates
 from ghsched_nova.monitor import view
 from ghsched_placement import usage_history
@@ -28,9 +28,6 @@ LOG = logging.getLogger(__name__)
 
 #: Name of the file in Nova's state_path.
 FILE = 'ghsched-history.json'
-
-#: Seconds that one period counts at most, as those of service levels.
-PERIOD_MAX_S = 600.0
 
 
 class HistoryUse:
@@ -42,10 +39,9 @@ class HistoryUse:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._adding = threading.Lock()
+        self._clock = report_periods.ReportClock()
         # Replaced as a whole, so that readers do not wait for the disk.
         self.history = _read_history(path)
-        self._last: float | None = None
 
     def record_period(self, snapshot: view.Snapshot | None,
                       now: float) -> None:
@@ -58,16 +54,13 @@ class HistoryUse:
         :param now: seconds since 1970.
         """
         try:
-            with self._adding:
-                last = self._last
-                if last is not None and now <= last:
-                    return      # overtaken by a later report
-                self._last = now
+            with self._clock.begin_report(now) as last:
                 if snapshot is None or last is None:
                     return
                 self.history = usage_history.add_period_to_history(
                     self.history, make_period(
-                        snapshot, max(last, now - PERIOD_MAX_S), now))
+                        snapshot,
+                        max(last, now - report_periods.PERIOD_MAX_S), now))
                 if self.history.minutes:
                     atomic_file.write_file(
                         self._path, usage_history.to_json(self.history))

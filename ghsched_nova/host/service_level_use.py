@@ -16,11 +16,11 @@ from collections.abc import Collection
 from collections.abc import Iterator
 from collections.abc import Mapping
 from pathlib import Path
-import threading
 
 from oslo_log import log as logging
 
 from ghsched_nova import atomic_file
+from ghsched_nova.host import report_periods
 from ghsched_nova.monitor import view
 from ghsched_placement import load
 from ghsched_placement import service_level
@@ -33,10 +33,6 @@ LOG = logging.getLogger(__name__)
 #: Name of the file in Nova's state_path.
 FILE = 'ghsched-service-levels.json'
 
-#: Seconds that one period counts at most: after a pause of nova-compute the
-#: rate of the time before is not known.
-PERIOD_MAX_S = 600.0
-
 
 class ServiceLevelUse:
     """Record of the service levels of this host's servers; thread-safe.
@@ -46,10 +42,9 @@ class ServiceLevelUse:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._measuring = threading.Lock()
+        self._clock = report_periods.ReportClock()
         # Replaced as a whole, so that readers do not wait for the disk.
         self.levels: service_level.Levels = service_level.from_file(path)
-        self._last: float | None = None
 
     def record_period(self, snapshot: view.Snapshot | None,
                       measured: load.Load | None, not_held: Collection[str],
@@ -67,17 +62,13 @@ class ServiceLevelUse:
         :param now: seconds since 1970.
         """
         try:
-            with self._measuring:
-                last = self._last
-                if last is not None and now <= last:
-                    return      # overtaken by a later report
-                self._last = now
+            with self._clock.begin_report(now) as last:
                 if snapshot is None or last is None:
                     return
                 levels = service_level.add_period_to_levels(
                     self.levels, dict(make_periods(
                         snapshot, measured, not_held, uncounted)),
-                    min(now - last, PERIOD_MAX_S), now)
+                    min(now - last, report_periods.PERIOD_MAX_S), now)
                 self.levels = levels
                 if levels:
                     atomic_file.write_file(self._path,

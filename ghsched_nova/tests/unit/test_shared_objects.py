@@ -115,6 +115,8 @@ STRESSED = {
         '.test_engine_under_native_threads_keeps_the_newest_reasons',
     'ghsched_nova.host.history_use.HistoryUse':
         _REPORT + 'test_history_under_native_threads_counts_no_time_twice',
+    'ghsched_nova.host.report_periods.ReportClock':
+        _REPORT + 'test_history_under_native_threads_counts_no_time_twice',
     'ghsched_nova.virt.guest_diagnostics.GuestDiagnostics': _UNIT + (
         'virt.test_guest_diagnostics.ThreadsTest'
         '.test_diagnostics_of_many_threads_are_whole_and_listed_once'),

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import fixtures
 
+from ghsched_nova.host import report_periods
 from ghsched_nova.host import service_level_use
 from ghsched_nova.monitor import rates
 from ghsched_nova.monitor import view
@@ -102,7 +103,7 @@ class UseTest(base.TestCase):
     def test_pause_of_nova_compute_is_not_counted_as_one_period(self):
         self.measure(1000.0, guest(100.0))
         self.measure(1000.0 + 86400, guest(100.0))
-        self.assertEqual(service_level_use.PERIOD_MAX_S,
+        self.assertEqual(report_periods.PERIOD_MAX_S,
                          self.use.levels['u', 0].seconds)
 
     def test_host_without_bandwidth_writes_nothing(self):

@@ -1,0 +1,47 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""Times between the reports of nova-compute, for records of what happened."""
+
+from collections.abc import Iterator
+import contextlib
+import threading
+
+#: Seconds that one period counts at most: after a pause of nova-compute the
+#: rate of the time before is not known.
+PERIOD_MAX_S = 600.0
+
+
+class ReportClock:
+    """Remembers when the last report was; thread-safe."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._last: float | None = None
+
+    @contextlib.contextmanager
+    def begin_report(self, now: float) -> Iterator[float | None]:
+        """Within this context, no other report is recorded.
+
+        The context yields the time of the last report. It yields None for the
+        first report, and for one that a later report has overtaken; both have
+        no period to record.
+
+        :param now: time of the report, in seconds since 1970.
+        """
+        with self._lock:
+            last = self._last
+            if last is not None and now <= last:
+                yield None
+                return
+            self._last = now
+            yield last
