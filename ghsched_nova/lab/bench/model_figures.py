@@ -27,6 +27,7 @@ import math
 import re
 from typing import Any
 
+from ghsched_nova.lab.bench import bandwidth_groups
 from ghsched_nova.lab.bench import errors
 from ghsched_nova.lab.bench.record import Report
 from ghsched_nova.lab.bench.record import Series
@@ -41,7 +42,6 @@ from ghsched_placement.contention import shipped
 
 Span = tuple[float, float]
 
-_ALONE, _NO_KEY = 'alone', 'none'
 _KEY = re.compile(r'(mem_bw_(?:max|min|priority))=([0-9]+)')
 
 #: Cells of simulated memory by key, without the name of the memory.
@@ -108,12 +108,13 @@ def load_simulated() -> dict[str, Any]:
 
 def _list_rows(series: Sequence[Series], curves: Sequence[LatencyCurve],
                simulated: Mapping[str, Any]) -> Iterable[Row]:
-    p99 = bandwidth_keys.find_ratios(series, bandwidth_keys.P99, _ALONE)
+    p99 = bandwidth_keys.find_ratios(series, bandwidth_keys.P99,
+                                     bandwidth_groups.ALONE)
     moved = bandwidth_keys.find_ratios(series, bandwidth_keys.STREAMS,
-                                       _NO_KEY)
+                                       bandwidth_groups.NO_KEY)
     demand = _mean(simulated['ddr4 alone'], 'servers')
     for key in p99:
-        if key == _ALONE:
+        if key == bandwidth_groups.ALONE:
             continue
         model = predict_effect(key, curves, demand)
         cells = _find_cells(key, simulated)
@@ -151,7 +152,8 @@ def predict_effect(key: str, curves: Iterable[LatencyCurve], demand: float
             latency, moved = predict_mutual_slowdown(
                 *make_claims(key, demand), curve, enforcement)
             _latency, most = predict_mutual_slowdown(
-                *make_claims(_NO_KEY, demand), curve, enforcement)
+                *make_claims(bandwidth_groups.NO_KEY, demand), curve,
+                enforcement)
             latencies.append(latency)
             ratios.append(moved / most)
     return ((server.get_relative_service_time(ranges.ELASTICITY[0],

@@ -220,10 +220,9 @@ class GhschedTestCase(NovaTestCase, libvirt_base.LibvirtMigrationMixin,
         Nova 31 waits for no fault, and cannot be told not to.
         """
         migrate = super()._live_migrate
-        known = inspect.signature(migrate).parameters
-        return migrate(server, *args, **{
-            name: value for name, value in kwargs.items()
-            if name in known or name != 'wait_for_fault_key'})
+        if 'wait_for_fault_key' not in inspect.signature(migrate).parameters:
+            kwargs.pop('wait_for_fault_key', None)
+        return migrate(server, *args, **kwargs)
 
     def _confirm_resize(self, server, *args, **kwargs):
         # A source removes its domain if CONF.host, which all hosts of this
