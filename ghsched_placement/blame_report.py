@@ -166,8 +166,8 @@ def _round_digits(value: float | None) -> float | None:
     return float(f'{value:.4g}')
 
 
-def parse_blame_request(asked: Mapping[str, Any]) -> bool:
-    """Parse the body of the API action that asks who slows a server down.
+def parse_prove_flag(asked: Mapping[str, Any]) -> bool:
+    """Parse the flag "prove" of a request that asks who slows a server down.
 
     :returns: whether suspected guests may be capped for trials.
     :raises PolicyError: when the request is malformed.

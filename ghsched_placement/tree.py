@@ -351,7 +351,8 @@ def _get_unavailable_percent(node: int, host: HostDescription,
     return max(config.reserved(node), host.kept_share)
 
 
-def get_burst_limit(node: int, host: HostDescription, config: Config) -> int:
+def get_promisable_burst_percent(node: int, host: HostDescription,
+                                 config: Config) -> int:
     """Return the percent of a host node's bandwidth to promise as bursts.
 
     A burst is bandwidth above a guest's guarantee, which the guest gets nearly
@@ -380,7 +381,8 @@ def _make_burst_inventory(node: int, host: HostDescription, config: Config,
     pool = get_burst_reserve(node, host, config)
     if not pool:
         return _make_closed_inventory(current)
-    offered = max(get_burst_limit(node, host, config), current.used)
+    offered = max(get_promisable_burst_percent(node, host, config),
+                  current.used)
     return make_inventory(pool,
                           allocation_ratio=round((offered + 0.5) / pool, 3)
                           if offered != pool else 1.0)

@@ -73,8 +73,8 @@ def check_flavor(extra_specs: Mapping[str, str],
                  changed: Collection[str]) -> None:
     """Refuse a flavor whose ghsched extra specs contradict each other.
 
-    A flavor with so many guest NUMA nodes and VFs that Placement would search
-    for minutes is refused, too.
+    A flavor is refused, too, if Placement would search for minutes because it
+    has many guest NUMA nodes and VFs.
 
     :param changed: names of the new or changed extra specs.
     :raises nova.exception.ValidationError: names the extra spec and a remedy.

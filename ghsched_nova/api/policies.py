@@ -59,8 +59,8 @@ def list_rules() -> list[policy.DocumentedRuleDefault]:
         policy.DocumentedRuleDefault(
             BLAME, 'rule:context_is_admin',
             'Find out which guest disturbs a server by memory. Other guests '
-            'of the host are capped for moments if that is asked for. Who is '
-            'no admin is told no name of a guest of another project.',
+            'of the host are capped for a moment with "prove". The names of '
+            'other projects\' guests are shown to admins only.',
             _OPERATIONS, scope_types=_SCOPES),
         policy.DocumentedRuleDefault(
             LIST_REFUSALS, 'rule:context_is_admin',

@@ -276,7 +276,7 @@ def _report_slowing_guests(context: Any, uuid: str,
     server = records.get_visible_server(uuid, context)
     rules.authorize(context, rules.BLAME, {
         'project_id': server.project_id, 'user_id': server.user_id})
-    prove = blame_report.parse_blame_request(asked)
+    prove = blame_report.parse_prove_flag(asked)
     with records.open_cell_context(uuid, context) as cell:
         report = servers.blame_server(cell, uuid, prove)
     return report if context.is_admin else blame_report.hide_other_guests(

@@ -137,7 +137,7 @@ def run_node_checks(facts: Facts) -> tuple[Check, ...]:
     :param facts: configuration, programs and resctrl features of the node.
     """
     return (
-        *check_installed_releases(facts),
+        *check_releases_and_options(facts),
         *check_placement_retries(facts),
         *check_compute_host(facts),
         *check_scheduler_node(facts),
@@ -149,7 +149,7 @@ def has_failed_check(checks: Iterable[Check]) -> bool:
     return any(check.status == 'error' for check in checks)
 
 
-def check_installed_releases(facts: Facts) -> Iterator[Check]:
+def check_releases_and_options(facts: Facts) -> Iterator[Check]:
     """Check that ghsched supports this node's Nova and Placement releases.
 
     Also check that nova.conf was found and that its ``[ghsched]`` options are

@@ -36,7 +36,7 @@ LEAST_INTERVAL_S = 10
 _BACKLOG_PAUSE_S = 5.0
 
 
-def add_cloud_options(parser: argparse.ArgumentParser) -> None:
+def add_cloud_export_options(parser: argparse.ArgumentParser) -> None:
     """Add the options for exporting the metrics of a whole cloud to a parser.
     """
     group = parser.add_argument_group('figures of a cloud')

@@ -301,7 +301,7 @@ def make_parser() -> argparse.ArgumentParser:
              'connect to it can read the metrics')
     options.add_argument('--port', type=_parse_port, default=PORT,
                          help='port to listen on (default: %(default)s)')
-    cloud_exporter.add_cloud_options(options)
+    cloud_exporter.add_cloud_export_options(options)
     return options
 
 

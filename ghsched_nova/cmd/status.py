@@ -100,7 +100,7 @@ class Checks(upgradecheck.UpgradeCommands):
     _upgrade_checks = (
         (
             'Releases and configuration',
-            _make_upgrade_check(checks.check_installed_releases),
+            _make_upgrade_check(checks.check_releases_and_options),
         ),
         ('Placement', _make_upgrade_check(checks.check_placement_retries)),
         ('Guaranteed bandwidth', _check_guaranteed),

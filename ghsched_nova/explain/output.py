@@ -124,8 +124,8 @@ def _render_memorytune(explanation: Explanation) -> str:
         return _render_group_comment(
             'monitoring group\n     mon_groups/ghsched-UUID'
         )
-    return memorytune.render_memorytune(explanation.tune,
-                                        host.has_all_memorytune_attributes)
+    return memorytune.render_memorytune_element(
+        explanation.tune, host.has_all_memorytune_attributes)
 
 
 def _render_group_comment(group: str) -> str:

@@ -130,16 +130,17 @@ def replace_memorytune(xml: str, tune: MemoryTune, extended: bool) -> str:
     return document.render_document(root)
 
 
-def render_memorytune(tune: MemoryTune, extended: bool) -> str:
+def render_memorytune_element(tune: MemoryTune,
+                              has_extended_attributes: bool) -> str:
     """Render a ``<memorytune>`` element as indented text.
 
     The element contains the bandwidth limits of a domain.
 
-    :param extended: whether libvirt supports hardlimit, priority and
-        min_bandwidth. If not, only the bandwidth is written.
+    :param has_extended_attributes: whether libvirt supports hardlimit,
+        priority and min_bandwidth. If not, only the bandwidth is written.
     :raises MemoryTuneError: if libvirt would drop or refuse the element.
     """
-    element = _make_element(tune, extended)
+    element = _make_element(tune, has_extended_attributes)
     etree.indent(element)
     return etree.tostring(element, encoding='unicode')
 

@@ -174,13 +174,13 @@ class Capper:
         :raises NotCapped: if the guest cannot be capped; nothing is changed.
         """
         with self.changing:
-            self.release()
+            self.restore_limits()
             running = self.find(uuid)
             if running is None or not running.xml:
                 raise NotCapped('it does not run')
             capped = lower_cap(running, nodes)
             self._capped = uuid
-            self._timer = threading.Timer(CAP_LIMIT_S, self.release)
+            self._timer = threading.Timer(CAP_LIMIT_S, self.restore_limits)
             self._timer.daemon = True
             self._timer.start()
             self.tell('start', uuid)
@@ -189,10 +189,10 @@ class Capper:
                 return
             except _ERRORS as error:
                 reason = str(error)
-        self.release()
+        self.restore_limits()
         raise NotCapped(reason)
 
-    def release(self) -> None:
+    def restore_limits(self) -> None:
         """Restore the bandwidth limits of the capped guest; never raises."""
         with self.changing:
             uuid, self._capped = self._capped, ''

@@ -83,9 +83,9 @@ class HostProbe:
         """
         self.capper.cap(uuid, self.nodes)
 
-    def release(self) -> None:
+    def restore_limits(self) -> None:
         """Restore the bandwidth limits of the capped guest; never raises."""
-        self.capper.release()
+        self.capper.restore_limits()
 
     def measure(self) -> blame.Sample | None:
         """Measure bandwidth and load of the guests since the previous call.

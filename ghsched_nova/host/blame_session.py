@@ -61,12 +61,12 @@ class Probe(Protocol):
         """Return the bandwidth limits of a guest in the last measurement."""
 
     def cap(self, uuid: str) -> None:
-        """Cap a guest's bandwidth until :meth:`release` is called.
+        """Cap a guest's bandwidth until :meth:`restore_limits` is called.
 
         :raises NotCapped: if the guest cannot be capped; nothing is changed.
         """
 
-    def release(self) -> None:
+    def restore_limits(self) -> None:
         """Restore the bandwidth limits of the capped guest; never raises."""
 
 
@@ -105,7 +105,7 @@ class Session:
                 self._try_suspects(blame.choose_guests_to_cap(suspects),
                                    deadline)
             finally:
-                self.probe.release()
+                self.probe.restore_limits()
             verdict = blame.judge_by_trials(verdict, self._tried)
         return blame.Evidence(
             verdict, tuple(self._add_effects(suspects)),
@@ -170,7 +170,7 @@ class Session:
             # A report of nova-compute may have undone it meanwhile.
             held = free != capped == self.probe.get_limits(suspect)
         finally:
-            self.probe.release()
+            self.probe.restore_limits()
         after = self._measure_window()
         if not held:
             self._count_failure(suspect)

@@ -293,7 +293,7 @@ def _has_left_host(host: Any, instance: Any) -> bool | None:
         guest = host.get_guest(instance)
     except exception.InstanceNotFound:
         return True
-    if is_being_copied(guest):
+    if is_job_copying_guest(guest):
         return None
     if is_paused_by_migration(guest):
         raise Unknown
@@ -310,7 +310,7 @@ def _wait_for_aborted_copy(host: Any, instance: Any) -> bool:
     """
     for _wait in range(_ABORTED_WITHIN):
         try:
-            if not is_being_copied(host.get_guest(instance)):
+            if not is_job_copying_guest(host.get_guest(instance)):
                 _abort_disk_copies(host, instance)
                 return True
         except Exception as error:
@@ -370,7 +370,7 @@ def finish_live_migration(manager: Any, context: Any, instance: Any,
 
 
 @seam('nova.virt.libvirt.guest.Guest.get_job_info', ('self',))
-def is_being_copied(guest: Any) -> bool:
+def is_job_copying_guest(guest: Any) -> bool:
     """Return whether a libvirt job is copying a guest.
 
     The job may be a live migration, for example.

@@ -54,7 +54,8 @@ def register_driver_module(module: types.ModuleType) -> None:
 
 @seam('nova.virt.libvirt.host.Host.get_guest', ('self', 'instance'))
 @seam('nova.virt.libvirt.guest.Guest.launch', ('self', 'pause'))
-def wrap_guest_launches(host: Any, function: Callable[..., Any]) -> None:
+def wrap_launch_of_existing_domains(host: Any,
+                                    function: Callable[..., Any]) -> None:
     """Wrap each start of an existing libvirt domain by a function.
 
     ``LibvirtDriver._soft_reboot`` and ``_resume_guest_after_snapshot`` call

@@ -198,7 +198,7 @@ def resolve_l3_ways(
     """Return the number of L3 cache ways that a guest reserves, by L3 cache.
 
     :param host_nodes: host NUMA node of each guest NUMA node.
-    :raises PolicyNotHeld: if the host does not have so many ways to reserve.
+    :raises PolicyNotHeld: if the host has too few ways to reserve.
     """
     found: dict[int, int] = {}
     for guest_node, (requested, host_node) in enumerate(zip(

@@ -83,7 +83,7 @@ def select_connections(lines: Iterable[str], addresses: frozenset[str],
             flow = _parse_connection(line)
             if flow is not None:
                 for one in mine:
-                    one.add_flow(flow)
+                    one.add_network_connection(flow)
     for one in kept.values():
         one.drop_smallest_flows()
     found = {key: flow for one in kept.values()
@@ -104,8 +104,8 @@ class _Largest:
         self.flows: dict[str, Flow] = {}
         self.floor = 0
 
-    def add_flow(self, flow: Flow) -> None:
-        """Add a network connection (flow) of this IP address.
+    def add_network_connection(self, flow: Flow) -> None:
+        """Add a network connection (flow) to those of this IP address.
 
         If the connection is known already, the larger byte count is kept.
         """

@@ -54,7 +54,7 @@ class StartingDriver(base.DriverBase):
 
     def __init__(self, virtapi: Any, read_only: bool = False) -> None:
         super().__init__(virtapi, read_only)
-        compute.wrap_guest_launches(self._host, self._launch)
+        compute.wrap_launch_of_existing_domains(self._host, self._launch)
         if 'libvirtd-restart-deadlock' in fixes.APPLIED:
             libvirtd_restart_deadlock.make_connection_lock_reentrant(
                 self._host)

@@ -131,7 +131,7 @@ def _find_shrinking_resources(
                      if provider_tree.exists(uuid) else {})
         offered = {name: amount for name, (amount, _least)
                    in tree.get_offered_amounts(host, node).items()}
-        offered[names.MEM_BW_BURST_PCT] = tree.get_burst_limit(
+        offered[names.MEM_BW_BURST_PCT] = tree.get_promisable_burst_percent(
             node, host, config)
         for name, amount in offered.items():
             record = inventory.get(name)

@@ -71,8 +71,8 @@ class ShowServerBandwidth(base.Lister):
 
     Memory bandwidth, bursts, ways of the L3 and real time: asked, by its
     flavor; allocated, in Placement; bandwidth also effective, in the control
-    group on the host. Who is no admin sees what is asked. Of a guest
-    that is only measured, there is a line for each host NUMA node.
+    group on the host. Users who are not admins see only what is asked.
+    For a guest that is only measured, there is a line for each host NUMA node.
     """
 
     SHORT = ('Guest Node', 'Host Node', 'Min (%)', 'Max (%)',

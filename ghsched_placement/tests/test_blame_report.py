@@ -102,7 +102,7 @@ class ReportTest(base.TestCase):
                       {'blame': True, 'prove': 'yes'},
                       {'blame': True, 'x': 1}):
             self.assertRaises(policies.PolicyError,
-                              blame_report.parse_blame_request, asked)
-        self.assertFalse(blame_report.parse_blame_request({'blame': True}))
-        self.assertTrue(blame_report.parse_blame_request(
+                              blame_report.parse_prove_flag, asked)
+        self.assertFalse(blame_report.parse_prove_flag({'blame': True}))
+        self.assertTrue(blame_report.parse_prove_flag(
             {'blame': True, 'prove': True}))

@@ -97,7 +97,7 @@ KINDS = {
     'plain': Kind(1, 8),
     # Fits on one node of many hosts.
     'auto': Kind(0, 8, _AUTO),
-    # Two nodes, since none has so many CPUs.
+    # Two nodes, since no single node has enough CPUs.
     'plain2': Kind(2, 48),
     'auto2': Kind(0, 48, _AUTO),
     'bw1': Kind(1, 8, {'ghsched:mem_bw_min': '30'},

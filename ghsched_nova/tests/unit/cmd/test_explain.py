@@ -121,7 +121,7 @@ class GoldenTest(base.TestCase):
             f'<domain><cputune>{text}</cputune></domain>')
         assert tune is not None
         self.assertTrue(text.endswith(
-            memorytune.render_memorytune(tune, True) + '\n'))
+            memorytune.render_memorytune_element(tune, True) + '\n'))
 
 
 class VfsTest(base.TestCase):

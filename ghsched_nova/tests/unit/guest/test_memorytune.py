@@ -107,12 +107,12 @@ class RenderTest(base.TestCase):
         tune = mt.MemoryTune(frozenset({0, 1, 5}), monitor=True)
         self.assertEqual(
             '<memorytune vcpus="0-1,5">\n  <monitor vcpus="0-1,5"/>\n'
-            '</memorytune>', mt.render_memorytune(tune, True))
+            '</memorytune>', mt.render_memorytune_element(tune, True))
 
     def test_a_knob_that_the_host_has_not_is_not_named(self):
         tune = mt.MemoryTune(frozenset({0}), (mt.NodeTune(0, 40),))
-        self.assertEqual(mt.render_memorytune(tune, False),
-                         mt.render_memorytune(tune, True))
+        self.assertEqual(mt.render_memorytune_element(tune, False),
+                         mt.render_memorytune_element(tune, True))
 
     def test_an_empty_domain_gets_a_cputune(self):
         tune = mt.MemoryTune(frozenset({0}), monitor=True)

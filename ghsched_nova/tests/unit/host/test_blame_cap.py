@@ -107,7 +107,7 @@ class CapperTest(base.TestCase):
         self.assertEqual([('start', first), ('end', first),
                           ('start', second)], self.told)
         self.assertNotEqual(once, self.host.show())
-        self.capper.release()
+        self.capper.restore_limits()
         self.assertEqual(self.before, self.host.show())
         self.assertEqual(('end', second), self.told[-1])
 
@@ -140,7 +140,7 @@ class CapperTest(base.TestCase):
                       if one.policy))
         log = self.useFixture(FakeLogger())
         self.host.engine.apply = mock.Mock(side_effect=fs.GroupError('no'))
-        self.capper.release()
+        self.capper.restore_limits()
         self.assertIn('retrying in the next periodic task', log.output)
         self.host.engine.apply = self.host.apply
         self.host.engine.reconcile()
@@ -150,7 +150,7 @@ class CapperTest(base.TestCase):
         def work(number):
             with contextlib.suppress(blame_cap.NotCapped):
                 self.cap(number)
-            self.capper.release()
+            self.capper.restore_limits()
 
         threads = [threading.Thread(target=work, args=(number % 2,))
                    for number in range(6)]

@@ -60,7 +60,7 @@ class Probe:
         self.calls.append(uuid)
         self.capped = uuid
 
-    def release(self):
+    def restore_limits(self):
         self.capped = ''
 
 
@@ -163,5 +163,5 @@ class StagedTest(base.TestCase):
                            if one.name == 'culprit')
             probe.cap(culprit.uuid)
             self.assertNotEqual(before, host.show())
-            probe.release()
+            probe.restore_limits()
             self.assertEqual(before, host.show())
