@@ -332,7 +332,7 @@ class AttachTest(PortsTestCase):
         self.assert_refused(
             server, self.port(), 'Failed to claim PCI device',
             "on the guest's own NUMA nodes")
-        self.assertIn('on host NUMA node 0', self.stdlog.logger.output)
+        self.assertIn('host NUMA node 0', self.stdlog.logger.output)
 
     def test_required_refuses_without_a_spare_port(self):
         self.flags(device_numa_spare_ports=0, group='ghsched')
