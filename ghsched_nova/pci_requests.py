@@ -19,6 +19,13 @@ of the same kind, one per alias and guest NUMA node, so that Nova handles their
 devices as usual (request groups for Placement, claim, XML, clean-up, moves).
 The guest NUMA node of a request is stored in its ``requester_id``, which Nova
 uses only for ports and saves with the instance.
+
+With ``ghsched:numa=auto`` the scheduler chooses the number of guest NUMA nodes
+after nova-api has made the requests. Then each request is for a part of the
+VFs that belongs to one node whatever the number will be, and its
+``requester_id`` names this part. The requests of a server therefore stay as
+they are when it moves; which guest node each is for follows from the number.
+nova-scheduler works on copies in which the parts of each node are one request.
 """
 
 from collections.abc import Callable
@@ -35,12 +42,17 @@ from nova import exception
 from nova.objects import fields
 
 from ghsched_nova.nova_seams import pci
+from ghsched_placement import auto_nodes
 from ghsched_placement import keys
+from ghsched_placement import names
 from ghsched_placement import policy as policies
 
 _PREFERRED = fields.PCINUMAAffinityPolicy.PREFERRED
 _REQUESTER = re.compile(r'ghsched-vfs-node(\d+)')
 
+#: requester_id with ghsched:numa=auto: index of the first VF of the part, and
+#: number of VFs of the alias.
+_PART_REQUESTER = re.compile(r'ghsched-vfs-(\d+)-of-(\d+)')
 
 #: Suffix of Nova's request group for one device: request ID and number.
 _SUFFIX = re.compile(r'(.{36})-\d+')
@@ -58,13 +70,21 @@ class BadFlavor(exception.PciInvalidAlias):
     msg_fmt = '%(reason)s'
 
 
-def get_guest_node(pci_request: Any) -> int | None:
+def get_guest_node(pci_request: Any, node_count: int = 1) -> int | None:
     """Return the guest NUMA node for which a PCI request asks for VFs.
 
     Returns None for a PCI request that was not made from ``ghsched:vfs``.
+
+    :param node_count: number of guest NUMA nodes; it matters only for a flavor
+        with ``ghsched:numa=auto``.
     """
-    match = _REQUESTER.fullmatch(pci_request.requester_id or '')
-    return int(match[1]) if match else None
+    requester = pci_request.requester_id or ''
+    match = _REQUESTER.fullmatch(requester)
+    if match:
+        return int(match[1])
+    part = _PART_REQUESTER.fullmatch(requester)
+    return (auto_nodes.find_node_of_vf(int(part[1]), int(part[2]), node_count)
+            if part else None)
 
 
 def select_vf_requests(requests: Iterable[Any] | None) -> list[Any]:
@@ -74,6 +94,67 @@ def select_vf_requests(requests: Iterable[Any] | None) -> list[Any]:
     """
     return [request for request in requests or ()
             if get_guest_node(request) is not None]
+
+
+def join_vf_requests(requests: Sequence[Any], node_count: int) -> list[Any]:
+    """Return a server's PCI requests with one VF request for each guest node.
+
+    Requests for parts of the VFs (``ghsched:numa=auto``) are joined to one for
+    each guest NUMA node and PCI alias, under the ID of the first part.
+    :func:`map_joined_suffixes` leads back to the parts.
+
+    :param requests: PCI requests; they are not changed.
+    :param node_count: number of guest NUMA nodes that the scheduler tries.
+    """
+    joined = [request for request in requests
+              if get_guest_node(request) is None]
+    position = next((number for number, request in enumerate(requests)
+                     if get_guest_node(request) is not None), 0)
+    joined[position:position] = [
+        _join_parts(parts, node) for (node, _alias), parts
+        in _group_parts(requests, node_count).items()]
+    return joined
+
+
+def _join_parts(parts: Sequence[Any], guest_node: int) -> Any:
+    joined = parts[0].obj_clone()
+    joined.count = sum(part.count for part in parts)
+    joined.requester_id = f'ghsched-vfs-node{guest_node}'
+    return joined
+
+
+def _group_parts(requests: Iterable[Any], node_count: int
+                 ) -> dict[tuple[int, str], list[Any]]:
+    """Return a server's VF requests by guest NUMA node and PCI alias.
+
+    The nodes are in ascending order, the aliases in that of the flavor.
+    """
+    found: dict[tuple[int, str], list[Any]] = {}
+    for request in requests:
+        node = get_guest_node(request, node_count)
+        if node is not None:
+            found.setdefault((node, request.alias_name), []).append(request)
+    return dict(sorted(found.items(), key=lambda item: item[0][0]))
+
+
+def map_joined_suffixes(requests: Iterable[Any],
+                        node_count: int) -> dict[str, str]:
+    """Return the suffix that nova-conductor expects for each joined VF.
+
+    nova-conductor has the PCI requests from before :func:`join_vf_requests`,
+    with a request group for each VF.
+
+    :param requests: PCI requests before they were joined.
+    :param node_count: number of guest NUMA nodes that the scheduler chose.
+    :returns: suffixes of the request groups of all VFs, by the suffixes that
+        the joined requests have.
+    """
+    return {
+        names.make_vf_suffix(parts[0].request_id, number): suffix
+        for parts in _group_parts(requests, node_count).values()
+        for number, suffix in enumerate(
+            names.make_vf_suffix(part.request_id, index)
+            for part in parts for index in range(part.count))}
 
 
 def has_strict_vf_affinity(requests: Any) -> bool:
@@ -102,10 +183,11 @@ def list_claimed_vf_nodes(instance: Any) -> list[tuple[int, int | None]]:
     Only VFs that the flavor asks for by ``ghsched:vfs`` are returned.
     """
     requests = instance.pci_requests
+    count = len(instance.numa_topology) if instance.numa_topology else 1
     guest_nodes = {request.request_id: node
                    for request in select_vf_requests(requests
                                                      and requests.requests)
-                   if (node := get_guest_node(request)) is not None}
+                   if (node := get_guest_node(request, count)) is not None}
     return [(guest_nodes[device.request_id], device.numa_node)
             for device in instance.pci_devices or ()
             if device.request_id in guest_nodes]
@@ -123,22 +205,40 @@ def make_pci_requests(original: Callable[..., Any], flavor: Any,
     """
     found = original(flavor, affinity_policy=affinity_policy)
     extra_specs = (flavor['extra_specs'] if 'extra_specs' in flavor else {})
-    for vfs in parse_requested_vfs(extra_specs):
-        alias = {'pci_passthrough:alias': f'{vfs.alias}:{vfs.count}'}
-        more = original({'extra_specs': alias},
-                        affinity_policy=affinity_policy or _PREFERRED)
+    for alias, count, requester in _list_requested_vfs(extra_specs):
+        more = original(
+            {'extra_specs': {'pci_passthrough:alias': f'{alias}:{count}'}},
+            affinity_policy=affinity_policy or _PREFERRED)
         for request in more.requests:
-            request.requester_id = f'ghsched-vfs-node{vfs.guest_node}'
+            request.requester_id = requester
             found.requests.append(request)
     set_allocated_pfs(found.requests, getattr(_claims, 'mapping', None),
                       policies.has_ghsched_keys(extra_specs))
     return found
 
 
+def _list_requested_vfs(extra_specs: Mapping[str, str]
+                        ) -> Iterator[tuple[str, int, str]]:
+    """Yield alias, number of VFs and requester ID of each PCI request.
+
+    :raises BadFlavor: if the flavor is invalid whatever the image is.
+    """
+    is_auto = auto_nodes.is_node_count_undecided(extra_specs)
+    for vfs in parse_requested_vfs(extra_specs):
+        if not is_auto:
+            yield (vfs.alias, vfs.count, f'ghsched-vfs-node{vfs.guest_node}')
+            continue
+        for first, count in auto_nodes.divide_vfs(
+                vfs.count, auto_nodes.get_max_node_count(extra_specs)):
+            yield (vfs.alias, count, f'ghsched-vfs-{first}-of-{vfs.count}')
+
+
 def parse_requested_vfs(
     extra_specs: Mapping[str, str],
 ) -> tuple[policies.Vfs, ...]:
     """Return the VFs that a flavor requests by ``ghsched:vfs``.
+
+    With ``ghsched:numa=auto`` they are those of a guest with one NUMA node.
 
     :raises BadFlavor: if the flavor is invalid whatever the image is.
     """
@@ -148,9 +248,10 @@ def parse_requested_vfs(
             return ()
         # Nova checks hw:numa_nodes itself. A locality without VFs does not
         # need it.
-        return policies.parse_vfs(extra_specs,
-                                  policies.get_guest_node_count(extra_specs,
-                                                                1))
+        count = policies.get_guest_node_count(extra_specs, 1)
+        return policies.parse_vfs(
+            extra_specs, 1 if auto_nodes.is_node_count_undecided(extra_specs)
+            else count)
     except policies.PolicyError as error:
         raise BadFlavor(reason=str(error)) from error
 

@@ -14,6 +14,7 @@
 """
 
 from collections.abc import Mapping
+import itertools
 
 from ghsched_placement.errors import PolicyError
 from ghsched_placement import keys
@@ -106,6 +107,40 @@ def set_node_count(extra_specs: Mapping[str, str], count: int) -> dict[str,
     return {**extra_specs, keys.NUMA_NODES: str(count)}
 
 
+def divide_vfs(total: int, max_node_count: int) -> list[tuple[int, int]]:
+    """Divide the VFs of a guest into parts that are never split among nodes.
+
+    With each number of guest NUMA nodes that the scheduler may choose, all VFs
+    of a part belong to one node. So VFs can be requested before the number is
+    chosen.
+
+    :param total: number of VFs of a PCI alias.
+    :param max_node_count: largest number of guest NUMA nodes.
+    :returns: index of the first VF and number of VFs of each part.
+    """
+    parts = itertools.groupby(range(total), lambda index: [
+        find_node_of_vf(index, total, count)
+        for count in range(1, max_node_count + 1)])
+    return [(indexes[0], len(indexes))
+            for indexes in (list(group) for _nodes, group in parts)]
+
+
+def find_node_of_vf(index: int, total: int, node_count: int) -> int:
+    """Return the guest NUMA node of a VF of a flavor with ghsched:numa=auto.
+
+    The VFs of a PCI alias are spread evenly over the guest NUMA nodes; the
+    first nodes have one more if the number is not a multiple.
+
+    :param index: index of the VF, from 0.
+    :param total: number of VFs of the alias.
+    """
+    least, larger = divmod(total, node_count)
+    in_larger = larger * (least + 1)
+    if index < in_larger:
+        return index // (least + 1)
+    return larger + (index - in_larger) // least
+
+
 def refuse_auto_with_fixed_node_count(extra_specs: Mapping[str, str]) -> None:
     """Refuse a flavor with both ghsched:numa=auto and hw:numa_nodes.
 
@@ -138,11 +173,6 @@ def refuse_auto_conflicts(extra_specs: Mapping[str, str]) -> None:
                 'CPUs and memory are split evenly')
         if not extra_spec.startswith(keys.NAMESPACE + ':') or named is None:
             continue
-        if named == keys.VFS:
-            raise PolicyError(
-                extra_spec, 'cannot be combined with '
-                f'{keys.NUMA.extra_spec}: VFs are requested for guest NUMA '
-                'nodes, before their number is chosen')
         if named.per_node and extra_spec != named.extra_spec:
             raise PolicyError(
                 extra_spec, f'with {keys.NUMA.extra_spec}={keys.AUTO} the '

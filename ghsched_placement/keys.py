@@ -173,8 +173,10 @@ VFS = Key(
             'by commas.',
     details='Without a guest NUMA node the VFs are spread evenly over the '
             'guest nodes that have no key of their own, the first of them '
-            'get what is left over. The flavor must say hw:numa_nodes when '
-            'the guest has more than one node. Placement gives the VFs, so '
+            'get what is left over. The flavor must say hw:numa_nodes or '
+            'ghsched:numa=auto when the guest has more than one node. With '
+            'auto the numbers are for the whole guest, whatever number of '
+            'nodes is chosen. Placement gives the VFs, so '
             '[pci]report_in_placement and [filter_scheduler]pci_in_placement '
             'must be on.')
 
@@ -356,10 +358,11 @@ NUMA = Key(
             'to ghsched:numa_max. CPUs and memory are split evenly, so only '
             'numbers are tried that divide both. Takes the place of '
             'hw:numa_nodes. Keys of guest NUMA nodes hold for each of them '
-            'and take no number. Cannot be combined with ghsched:vfs, '
-            'hw:numa_cpus.N or hw:numa_mem.N. A live migration keeps the '
-            'number; a resize, cold migration, evacuation or unshelve chooses '
-            'again. Servers of one request all get the same number.')
+            'and take no number. The VFs of ghsched:vfs are spread over the '
+            'chosen nodes. Cannot be combined with hw:numa_cpus.N or '
+            'hw:numa_mem.N. A live migration keeps the number; a resize, cold '
+            'migration, evacuation or unshelve chooses again. Servers of one '
+            'request all get the same number.')
 
 NUMA_MAX = Key(
     name='numa_max', title='NUMA nodes, most',

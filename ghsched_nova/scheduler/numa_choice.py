@@ -14,20 +14,25 @@
 
 The request is scheduled with each number in turn, from one node on. So every
 later step, of Nova and of ghsched, sees a request with a fixed number, and the
-claim takes the number from the limits.
+claim takes the number from the limits. VFs are requested for the guest NUMA
+nodes of this number, and the answer to nova-conductor names them as nova-api
+requested them (:mod:`ghsched_nova.pci_requests`).
 """
 
 from collections.abc import Callable
 from collections.abc import Mapping
 from collections.abc import Sequence
+import itertools
 from typing import Any
 
 from nova import exception
 from oslo_log import log as logging
+from oslo_serialization import jsonutils
 
 from ghsched_nova.nova_seams import numa
 from ghsched_nova.nova_seams import scheduler
 from ghsched_nova.nova_seams import shared
+from ghsched_nova import pci_requests
 from ghsched_nova.scheduler import indexed
 from ghsched_placement import auto_nodes
 
@@ -56,7 +61,8 @@ def schedule_with_fitting_numa_count(
             if count in refusals:
                 continue
             try:
-                return schedule_request(tried, has_other)
+                return _rename_vf_groups(schedule_request(tried, has_other),
+                                         spec, count)
             except indexed.NoRoom:
                 LOG.debug('ghsched: no host in the index has room for flavor '
                           '%(flavor)s with %(count)d guest NUMA nodes; trying '
@@ -127,4 +133,57 @@ def _copy_with_count(spec: shared.RequestSpec,
     tried = spec.obj_clone()
     tried.flavor = numa.copy_flavor_with_numa_count(spec.flavor, count)
     tried.numa_topology = numa.make_guest_topology(tried.flavor, spec.image)
+    _join_vf_requests(tried, count)
     return tried
+
+
+def _join_vf_requests(spec: shared.RequestSpec, count: int) -> None:
+    """Make one PCI request for the VFs of each guest NUMA node and alias.
+
+    Request groups of PCI requests that were joined to another are removed.
+
+    :param spec: copy of a request; it is changed.
+    :param count: number of guest NUMA nodes.
+    """
+    if not _requests_vfs(spec):
+        return
+    requests = spec.pci_requests.requests
+    joined = pci_requests.join_vf_requests(requests, count)
+    removed = ({request.request_id for request in requests}
+               - {request.request_id for request in joined})
+    spec.pci_requests.requests = joined
+    if 'requested_resources' in spec and spec.requested_resources:
+        spec.requested_resources = [
+            group for group in spec.requested_resources
+            if (group.requester_id or '').rpartition('-')[0] not in removed]
+
+
+def _rename_vf_groups(selections: Any, spec: shared.RequestSpec,
+                      count: int) -> Any:
+    """Name the request groups of VFs in the answer as nova-conductor does.
+
+    :param selections: chosen hosts and alternates for each server of the
+        request; their provider mappings are changed.
+    :param spec: the request as nova-conductor has sent it.
+    :param count: number of guest NUMA nodes that was chosen.
+    :returns: the selections.
+    """
+    if not (count and _requests_vfs(spec)):
+        return selections
+    suffixes = pci_requests.map_joined_suffixes(spec.pci_requests.requests,
+                                                count)
+    for selection in itertools.chain.from_iterable(selections):
+        chosen = jsonutils.loads(selection.allocation_request or 'null')
+        if chosen and chosen.get('mappings'):
+            chosen['mappings'] = {
+                suffixes.get(suffix, suffix): providers
+                for suffix, providers in chosen['mappings'].items()}
+            selection.allocation_request = jsonutils.dumps(chosen)
+    return selections
+
+
+def _requests_vfs(spec: shared.RequestSpec) -> bool:
+    """Return whether a request's flavor asks for VFs by ``ghsched:vfs``."""
+    requests = spec.pci_requests if 'pci_requests' in spec else None
+    return bool(requests
+                and pci_requests.select_vf_requests(requests.requests))

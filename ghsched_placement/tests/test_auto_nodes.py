@@ -52,6 +52,27 @@ class CountsTest(base.TestCase):
                 specs, 4, 512, current, is_fixed))
 
 
+class VfsTest(base.TestCase):
+
+    @given(st.integers(1, 256), st.integers(1, 16))
+    def test_parts_add_up_to_the_vfs_of_each_node_for_each_count(
+            self, total, most):
+        parts = auto_nodes.divide_vfs(total, most)
+        for count in range(1, most + 1):
+            found = [0] * count
+            for first, size in parts:
+                found[auto_nodes.find_node_of_vf(first, total, count)] += size
+            wanted = policy.parse_vfs({'ghsched:vfs': f'nic:{total}'}, count)
+            self.assertEqual({one.guest_node: one.count for one in wanted}, {
+                node: size for node, size in enumerate(found) if size})
+
+    def test_parts_are_as_few_as_the_counts_allow(self):
+        self.assertEqual([(0, 4)], auto_nodes.divide_vfs(4, 1))
+        self.assertEqual([(0, 3), (3, 2)], auto_nodes.divide_vfs(5, 2))
+        self.assertEqual([(0, 10), (10, 4), (14, 6), (20, 7), (27, 3),
+                          (30, 10)], auto_nodes.divide_vfs(40, 4))
+
+
 class CheckTest(base.TestCase):
 
     def assert_refused(self, regex, specs):
@@ -60,6 +81,7 @@ class CheckTest(base.TestCase):
 
     def test_auto_takes_the_place_of_a_number(self):
         for more in ({}, {'ghsched:mem_bw_min': '20'},
+                     {'ghsched:vfs': 'nic:1'},
                      {'ghsched:numa_max': '4', 'ghsched:numa_keep': 'true'}):
             found = policy.check_flavor({**AUTO, **more}, {**AUTO, **more})
             self.assertTrue(found.auto_nodes)
@@ -69,8 +91,8 @@ class CheckTest(base.TestCase):
         for more in ('hw:numa_nodes', 'hw:numa_cpus.0', 'hw:numa_mem.1',
                      'ghsched:mem_bw_min.0'):
             self.assert_refused(more, {**AUTO, more: '1'})
-        self.assert_refused('ghsched:vfs: cannot',
-                            {**AUTO, 'ghsched:vfs': 'nic:1'})
+        self.assert_refused('ghsched:vfs.0: with',
+                            {**AUTO, 'ghsched:vfs.0': 'nic:1'})
 
     def test_keys_without_auto_are_refused(self):
         for name, value in (('numa_max', '2'), ('numa_keep', 'true')):

@@ -134,8 +134,9 @@ def draw_keys(chance, nodes, policy):
         keys['mem_bw_burst'] = chance.choice((10, 30))
     if chance.random() < .2:
         keys['l3_ways'] = chance.choice((2, 8, 14))
-    if nodes and chance.random() < .3:
-        keys['vfs'] = f'nic:{nodes * chance.choice((1, 1, 2))}'
+    if chance.random() < .3:
+        keys['vfs'] = (f'nic:{nodes * chance.choice((1, 1, 2))}' if nodes
+                       else f'nic:{chance.choice((1, 2, 3, 4, 6))}')
         keys['vfs_locality'] = chance.choice(('node', 'node', 'socket', 'any'))
     if chance.random() < .25 and policy == 'shared':
         keys |= {'vcpu_scheduler': 'rr', 'vcpu_priority': 10,

@@ -71,7 +71,8 @@ class VfsTestCase(nova_base.GhschedTestCase):
             context, server['id'],
             expected_attrs=['pci_requests', 'pci_devices'])
         guest_node = {
-            request.request_id: pci_requests.get_guest_node(request)
+            request.request_id: pci_requests.get_guest_node(
+                request, len(instance.numa_topology))
             for request in instance.pci_requests.requests}
         found = collections.defaultdict(list)
         for device in instance.pci_devices:

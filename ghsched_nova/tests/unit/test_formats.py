@@ -111,6 +111,8 @@ class NovaTest(base.TestCase):
             requester_id = 'ghsched-vfs-node1'
 
         self.assertEqual(1, pci_requests.get_guest_node(Request))
+        Request.requester_id = 'ghsched-vfs-3-of-5'
+        self.assertEqual(1, pci_requests.get_guest_node(Request, 2))
 
 
 class HostTest(base.TestCase):

@@ -26,7 +26,7 @@ from ghsched_placement.tests import base
 objects.register_all()
 
 
-class WithVfsTest(base.TestCase):
+class WithVfsTestCase(base.TestCase):
 
     def setUp(self):
         super().setUp()
@@ -44,6 +44,9 @@ class WithVfsTest(base.TestCase):
             for name, value in specs.items()}}
         return nova_request.get_pci_requests_from_flavor(
             flavor, affinity_policy=affinity_policy).requests
+
+
+class WithVfsTest(WithVfsTestCase):
 
     def test_novas_requests_come_first_and_stay_as_they_are(self):
         nova, ours = self.requests(pci_passthrough__alias='fast:2',
@@ -124,6 +127,92 @@ class WithVfsTest(base.TestCase):
     def test_registering_twice_asks_once(self):
         pci_requests.patch_nova_pci_requests()
         self.assertEqual(1, len(self.requests(ghsched__vfs='nic:1')))
+
+
+class AutoTest(WithVfsTestCase):
+    """Requests made before the number of guest NUMA nodes is chosen."""
+
+    def setUp(self):
+        super().setUp()
+        self.made = self.auto(pci_passthrough__alias='fast:1',
+                              ghsched__vfs='nic:5,fast:1')
+
+    def auto(self, **specs):
+        flavor = {'extra_specs': {'ghsched:numa': 'auto'} | {
+            name.replace('__', ':'): value for name, value in specs.items()}}
+        return nova_request.get_pci_requests_from_flavor(flavor).requests
+
+    def join(self, count):
+        return [(request.alias_name, request.count, request.requester_id)
+                for request in pci_requests.join_vf_requests(self.made,
+                                                             count)]
+
+    def test_requests_are_for_parts_that_stay_on_one_node(self):
+        self.assertEqual(
+            [('fast', 1, None), ('nic', 3, 'ghsched-vfs-0-of-5'),
+             ('nic', 2, 'ghsched-vfs-3-of-5'),
+             ('fast', 1, 'ghsched-vfs-0-of-1')],
+            [(request.alias_name, request.count, request.requester_id)
+             for request in self.made])
+        self.assertEqual(self.made[1:],
+                         pci_requests.select_vf_requests(self.made))
+
+    def test_joined_requests_are_those_of_a_fixed_number(self):
+        for count in (1, 2):
+            fixed = self.requests(
+                hw__numa_nodes=str(count), pci_passthrough__alias='fast:1',
+                ghsched__vfs='nic:5,fast:1')
+            self.assertEqual(
+                [(request.alias_name, request.count, request.requester_id)
+                 for request in fixed], self.join(count))
+        self.assertEqual(3, self.made[1].count)
+
+    def test_ports_stay_behind_the_vfs(self):
+        port = objects.InstancePCIRequest(
+            request_id=uuidsentinel.port, count=1, requester_id='a-port',
+            alias_name=None)
+        self.made.append(port)
+        self.assertEqual((None, 1, 'a-port'), self.join(1)[-1])
+
+    def test_number_of_a_larger_maximum_has_one_request_for_each_node(self):
+        self.made = self.auto(ghsched__vfs='nic:6', ghsched__numa_max='4')
+        self.assertEqual([('nic', 2, f'ghsched-vfs-node{node}')
+                          for node in range(3)], self.join(3))
+        self.assertEqual([('nic', 2, 'ghsched-vfs-node0'),
+                          ('nic', 2, 'ghsched-vfs-node1'),
+                          ('nic', 1, 'ghsched-vfs-node2'),
+                          ('nic', 1, 'ghsched-vfs-node3')], self.join(4))
+
+    def test_suffixes_of_joined_vfs_lead_back_to_the_parts(self):
+        first, second, fast = (request.request_id
+                               for request in self.made[1:])
+        self.assertEqual({f'{first}-0': f'{first}-0',
+                          f'{first}-1': f'{first}-1',
+                          f'{first}-2': f'{first}-2',
+                          f'{first}-3': f'{second}-0',
+                          f'{first}-4': f'{second}-1',
+                          f'{fast}-0': f'{fast}-0'},
+                         pci_requests.map_joined_suffixes(self.made, 1))
+        self.assertEqual(f'{second}-1', pci_requests.map_joined_suffixes(
+            self.made, 2)[f'{second}-1'])
+
+    def test_claimed_vfs_are_of_the_nodes_that_the_guest_has(self):
+        devices = [objects.PciDevice(request_id=request.request_id,
+                                     numa_node=number)
+                   for number, request in enumerate(self.made[1:3])]
+        for count, nodes in ((1, [(0, 0), (0, 1)]), (2, [(0, 0), (1, 1)])):
+            instance = objects.Instance(
+                pci_requests=objects.InstancePCIRequests(requests=self.made),
+                pci_devices=objects.PciDeviceList(objects=devices),
+                numa_topology=objects.InstanceNUMATopology(cells=[
+                    objects.InstanceNUMACell(id=node)
+                    for node in range(count)]))
+            self.assertEqual(nodes,
+                             pci_requests.list_claimed_vf_nodes(instance))
+
+    def test_bad_maximum_is_a_bad_request(self):
+        self.assertRaises(exception.PciInvalidAlias, self.auto,
+                          ghsched__vfs='nic:1', ghsched__numa_max='0')
 
 
 class DevicesLeftBehindTest(base.TestCase):

@@ -24,6 +24,7 @@ import fixtures
 from nova import exception
 from nova import objects
 from nova.virt import hardware
+from oslo_serialization import jsonutils
 from oslo_utils.fixture import uuidsentinel as uuids
 
 from ghsched_nova.nova_seams import numa
@@ -256,3 +257,68 @@ class ChoiceTest(base.TestCase):
                                   numa_choice.schedule_with_fitting_numa_count,
                                   None, spec, self.fail)
         self.assertIn('hw_numa_nodes', error.kwargs['reason'])
+
+
+class VfsTest(base.TestCase):
+    """VFs that nova-api requested before the number was chosen."""
+
+    def setUp(self):
+        super().setUp()
+        self.useFixture(fixtures.MockPatch(
+            'ghsched_nova.nova_seams.scheduler.get_current_numa_count',
+            return_value=(0, False)))
+        self.spec = states.spec(0)
+        self.spec.flavor, self.spec.image = flavor(2, 64, True, 2), IMAGE
+        self.spec.instance_uuid = uuids.server
+        self.spec.scheduler_hints = {}
+        self.spec.pci_requests = objects.InstancePCIRequests(requests=[
+            objects.InstancePCIRequest(
+                count=count, request_id=getattr(uuids, f'part{first}'),
+                alias_name='nic', spec=[{}],
+                requester_id=f'ghsched-vfs-{first}-of-3')
+            for first, count in ((0, 2), (2, 1))])
+        self.spec.requested_resources = [
+            objects.RequestGroup(requester_id=suffix) for suffix in (
+                f'{uuids.part0}-0', f'{uuids.part0}-1', f'{uuids.part2}-0',
+                uuids.port)]
+
+    def schedule(self, mappings, fitting):
+        """Return mappings of the answer, and the requests that were tried."""
+        tried = []
+
+        def run(spec, _has_other):
+            tried.append(([(one.count, one.requester_id) for one
+                           in spec.pci_requests.requests],
+                          [group.requester_id for group
+                           in spec.requested_resources]))
+            if len(spec.numa_topology) != fitting:
+                raise exception.NoValidHost(reason='full')
+            return [[objects.Selection(allocation_request=jsonutils.dumps(
+                {'allocations': {}, 'mappings': mappings})),
+                objects.Selection(allocation_request='null')]]
+        ((chosen, alternate),) = numa_choice.schedule_with_fitting_numa_count(
+            None, self.spec, run)
+        self.assertEqual('null', alternate.allocation_request)
+        return jsonutils.loads(chosen.allocation_request)['mappings'], tried
+
+    def test_request_and_answer_with_one_node(self):
+        found, tried = self.schedule(
+            {'': ['root'], f'{uuids.part0}-0': ['a'],
+             f'{uuids.part0}-1': ['a'], f'{uuids.part0}-2': ['b']}, 1)
+        self.assertEqual(
+            {'': ['root'], f'{uuids.part0}-0': ['a'],
+             f'{uuids.part0}-1': ['a'], f'{uuids.part2}-0': ['b']}, found)
+        self.assertEqual([([(3, 'ghsched-vfs-node0')], [
+            f'{uuids.part0}-0', f'{uuids.part0}-1', uuids.port])], tried)
+
+    def test_request_and_answer_with_two_nodes(self):
+        given = {f'{uuids.part0}-0': ['a'], f'{uuids.part0}-1': ['a'],
+                 f'{uuids.part2}-0': ['b']}
+        found, tried = self.schedule(given, 2)
+        self.assertEqual(given, found)
+        self.assertEqual(([(2, 'ghsched-vfs-node0'),
+                           (1, 'ghsched-vfs-node1')], [
+            f'{uuids.part0}-0', f'{uuids.part0}-1', f'{uuids.part2}-0',
+            uuids.port]), tried[-1])
+        self.assertEqual('ghsched-vfs-0-of-3',
+                         self.spec.pci_requests.requests[0].requester_id)
