@@ -219,7 +219,11 @@ class Host:
     def _end_all(self) -> None:
         holder = self.pid('holder')
         if holder:
-            self._end_inside(resctrl.namespace_of(holder))
+            # Open until all have ended: the kernel gives the number of a
+            # namespace that is gone to the next one, of another host perhaps.
+            with open(f'/proc/{holder}/ns/mnt') as stream:
+                self._end_inside(os.readlink(
+                    f'/proc/self/fd/{stream.fileno()}'))
         for name in ('holder', 'resctrl', 'libvirtd'):
             daemons.remove(self._daemons.pid_file(name))
         daemons.remove(os.path.join(self.log, 'holder.ready'))

@@ -435,6 +435,27 @@ class DownTest(base.TestCase):
         self.assertFalse(host.is_up())
         host.down()
 
+    def test_down_spares_a_namespace_made_meanwhile(self):
+        host = testhost.Host(STATE)
+        self.addCleanup(host.down)
+        host.up(testhost.Settings())
+        others = []
+
+        def end_and_make_namespaces(pids, *args):
+            end(pids, *args)
+            for _number in range(8):
+                others.append(subprocess.Popen(
+                    ['unshare', '--mount', 'sleep', '9999']))
+                self.addCleanup(others[-1].wait)
+                self.addCleanup(others[-1].kill)
+
+        end = daemons.end
+        self.useFixture(fixtures.MonkeyPatch(
+            'ghsched_nova.lab.emulator.daemons.end', end_and_make_namespaces))
+        host.down()
+        self.assertEqual([None] * len(others),
+                         [other.poll() for other in others])
+
     def test_failed_up_says_where_to_look_and_leaves_nothing(self):
         host = testhost.Host(STATE)
         self.addCleanup(host.down)
