@@ -16,13 +16,13 @@
 # at $NOVA_TREE, or a clone), properties with new
 # examples and the judge of guest NUMA nodes (properties), random hosts (fuzz), a
 # hundred moves inside a host that are killed (killed), each key of a flavor
-# through all moves between two hosts (keys), benchmarks (bench), all moves
+# through all moves (keys), benchmarks (bench), all moves
 # between two hosts of a cloud (moves) and of guests that share groups (sharing),
 # an upgrade (upgrade), Watcher (watcher), every operation with every fault
 # (pairs), random ones (soak), simulated memory beside the contention model
 # (judge: DRAMsim3 at $DRAMSIM3_TREE, or a clone), staged cases of servers that
-# others disturb (blame), moves on the virtual compute node and interrupts
-# of its VFs (vnode). The last line counts.
+# others disturb (blame), tempest, moves and a restart on the virtual compute
+# node, and interrupts of its VFs (vnode). The last line counts.
 #
 # usage: tools/nightly.sh [MINUTES] [PART]...
 #   MINUTES  of the soak, 180 by default
@@ -93,11 +93,10 @@ part_killed() {
 }
 
 part_keys() {
-    stage 'each key through all moves between hosts' 60 \
+    stage 'each key through all moves' 60 \
         env GHSCHED_KEY_JOURNEYS=all OS_TEST_TIMEOUT=3000 \
         "$VENV/bin/python" -m stestr \
-        --test-path ghsched_nova/tests/functional run \
-        'test_every_key.JourneyTest|test_auto_vfs'
+        --test-path ghsched_nova/tests/functional run 'test_every_key|test_auto_vfs'
     stage 'flavor check and boots in random clouds' 60 \
         env GHSCHED_CHECK_CLOUDS=100 GHSCHED_CHECK_SEED="$RANDOM" \
         OS_TEST_TIMEOUT=1700 "$VENV/bin/python" -m stestr \
@@ -170,6 +169,9 @@ part_blame() {
 part_vnode() {
     stage 'interrupts of a VF' 20 bash tools/vnode interrupts
     if stage 'virtual compute node' 20 bash tools/vnode up; then
+        stage 'end-to-end checks of VFs' 20 bash tools/e2e.sh --vfs \
+            providers restart pair refused
+        stage 'tempest with VFs' 20 bash tools/tempest.sh --vfs
         stage 'a guest that moves between nodes, memory of both' 20 \
             bash tools/e2e.sh --vfs move_node numa_locality
         stage 'busy guests that are given a node each' 30 \

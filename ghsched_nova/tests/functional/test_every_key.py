@@ -42,14 +42,20 @@ from ghsched_placement.osc import audit
 from ghsched_placement import policy as policies
 from ghsched_placement.tests.fixtures import sample_flavors
 
-#: Key names in parts, so that tests can run beside each other.
+_ALL = os.environ.get('GHSCHED_KEY_JOURNEYS') == 'all'
 _KEYS = sorted(sample_flavors.SAMPLES)
-_PARTS = [_KEYS[first::5] for first in range(5)]
+
+#: Key names in parts, so that tests can run beside each other. By default one
+#: key of each kind: counted by Placement with and without a control group, by
+#: node, by host, as devices, not counted.
+_PARTS = ([_KEYS[first::5] for first in range(5)] if _ALL else
+          [['mem_bw_min', 'vfs', 'monitor'],
+           ['l3_ways', 'numa', 'vcpu_runtime_us', 'affinity_group']])
 
 #: Those that are taken through all moves between hosts, in parts. By default
 #: those that have no bandwidth, which other tests have: one with a control
 #: group, one that is counted without one, one that is not counted.
-_JOURNEYS = (_PARTS if os.environ.get('GHSCHED_KEY_JOURNEYS') == 'all'
+_JOURNEYS = (_PARTS if _ALL
              else [['l3_ways', 'vcpu_runtime_us', 'affinity_group']])
 
 #: A value of each key that can change while a guest runs; no sample has it.

@@ -10,8 +10,16 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
+import contextlib
 import os
 
 # Nova 31 and 32 patch the standard library for eventlet when they are
 # imported, and the waiting of tests that use threads never ends then.
 os.environ.setdefault('OS_NOVA_DISABLE_EVENTLET_PATCHING', 'true')
+
+# Nova 32 chooses native threads then, and fails where oslo.messaging, imported
+# before Nova, has chosen eventlet. Nova 31 comes with an oslo.service that
+# knows eventlet alone.
+with contextlib.suppress(ImportError):
+    from oslo_service import backend
+    backend.init_backend(backend.BackendType.THREADING)
