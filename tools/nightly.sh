@@ -96,7 +96,8 @@ part_keys() {
     stage 'each key through all moves' 60 \
         env GHSCHED_KEY_JOURNEYS=all OS_TEST_TIMEOUT=3000 \
         "$VENV/bin/python" -m stestr \
-        --test-path ghsched_nova/tests/functional run 'test_every_key|test_auto_vfs'
+        --test-path ghsched_nova/tests/functional run \
+        'test_every_key|test_auto_vfs'
     stage 'flavor check and boots in random clouds' 60 \
         env GHSCHED_CHECK_CLOUDS=100 GHSCHED_CHECK_SEED="$RANDOM" \
         OS_TEST_TIMEOUT=1700 "$VENV/bin/python" -m stestr \
