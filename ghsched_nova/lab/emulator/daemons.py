@@ -24,7 +24,7 @@ import time
 from ghsched_nova.lab.emulator import resctrl
 
 #: Seconds that a daemon may take to come up, or to end when asked.
-START_TIMEOUT = 60.0
+START_TIMEOUT = 600.0
 STOP_TIMEOUT = 20.0
 #: Where our packages are, for daemons that are Python.
 _ROOT = Path(__file__).parents[3]

@@ -38,6 +38,7 @@ from dataclasses import dataclass
 import fcntl
 import json
 import os
+from pathlib import Path
 import shutil
 import subprocess  # noqa: S404
 import sys
@@ -49,7 +50,10 @@ from ghsched_nova.lab.emulator import daemons
 from ghsched_nova.lab.emulator.daemons import HostError
 from ghsched_nova.lab.emulator import machines
 from ghsched_nova.lab.emulator import namespace
+from ghsched_nova.lab.emulator import qemu_probes
 from ghsched_nova.lab.emulator import resctrl
+
+_ANSWER_TIMEOUT_S = 20.0
 
 #: Programs that a test host needs, and the Debian packages they are in.
 PROGRAMS = {
@@ -331,9 +335,17 @@ class Host:
             # The machine's systemd must not hear of these guests.
             'DBUS_SYSTEM_BUS_ADDRESS': 'unix:path=/nonexistent',
         })
-        self._daemons.wait('libvirtd', lambda: self.run(
-            ['virsh', '-c', 'qemu:///system', 'version']
-        ).returncode == 0)
+        self._daemons.wait('libvirtd', self._answers)
+
+    def _answers(self) -> bool:
+        """Whether libvirtd answers; it asks all emulators before it does."""
+        try:
+            return self.run(['virsh', '-c', 'qemu:///system', 'version'],
+                            timeout=_ANSWER_TIMEOUT_S).returncode == 0
+        except subprocess.TimeoutExpired:
+            qemu_probes.unblock_probes(Path(
+                self.state, namespace.PRIVATE['/var/lib/libvirt'], 'qemu'))
+            return False
 
     # Commands ------------------------------------------------------------
 
