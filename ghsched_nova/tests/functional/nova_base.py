@@ -84,6 +84,9 @@ class NovaTestCase(patient_waits.PatientWaits, base.TestCase):
                    # The whole node is guaranteed: round figures.
                    reserved_bandwidth={'*': 0},
                    group='ghsched')
+        # Nova's fake libvirt has detached a device when it answers, and tells
+        # no event of it, which Nova would wait for.
+        self.flags(device_detach_timeout=1, group='libvirt')
         self.useFixture(fixtures.MonkeyPatch(
             'nova.tests.fixtures.notifications._Sub.wait_n',
             functools.partialmethod(functools.partial(
