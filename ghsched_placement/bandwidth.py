@@ -79,15 +79,6 @@ class NodePolicy(Bandwidth):
         """
         return self.maximum < 100
 
-    def get_counted_burst(self, accounting: Accounting) -> int:
-        """Return the percent of bandwidth that Placement counts for a burst.
-
-        A burst is bandwidth above the guarantee of a guest NUMA node, which
-        the guest gets nearly all of the time. The result is 0 if Placement
-        counts caps (accounting ``max``), because a cap includes the burst.
-        """
-        return self.burst if accounting == 'min' else 0
-
     def __str__(self) -> str:
         # Without ways and bursts as releases that knew none had it: names
         # of groups and traits are made of it.

@@ -139,9 +139,10 @@ class GuestPolicy:
         :returns: amounts in Placement, by guest NUMA node and resource class.
         """
         shares = self.get_bandwidth_by_node(accounting)
+        # A cap includes the burst.
         found = {number: {names.MEM_BW_PCT: shares.get(number, 0),
-                          names.MEM_BW_BURST_PCT: node.get_counted_burst(
-                              accounting),
+                          names.MEM_BW_BURST_PCT:
+                              node.burst if accounting == 'min' else 0,
                           names.L3_WAYS: node.l3_ways}
                  for number, node in enumerate(self.nodes)}
         for number, permille in enumerate(self.rt_permille):
@@ -355,7 +356,8 @@ def parse_policy(extra_specs: Mapping[str, str],
     vfs = _assign_vfs(general, special, guest_nodes)
     nodes = tuple(_make_node_policy(general, special, node) for node in range(
         guest_nodes if general or special else 0))
-    auto_nodes.refuse_auto_conflicts(extra_specs)
+    if any(key.extra_spec in ours for key in auto_nodes.KEYS):
+        auto_nodes.refuse_auto_conflicts(extra_specs)
     return GuestPolicy(nodes, monitor, device_numa, vfs, locality, threads,
                        group, guest_topology, _compute_rt_permille(
                            threads, extra_specs, guest_nodes, vcpus),

@@ -129,7 +129,7 @@ def build_request(policy: GuestPolicy, accounting: Accounting,
     """
     demand = policy.get_resources_by_node(accounting)
     own_group = policy.needs_control_group and not joining
-    root_required = _list_host_traits(policy)
+    needed = policy.get_needed_capabilities()
     traits = make_share_traits(policy) if joining else {}
     groups = [
         Group(names.make_bandwidth_suffix(node), amounts,
@@ -146,7 +146,7 @@ def build_request(policy: GuestPolicy, accounting: Accounting,
     groups.extend(nodes)
     return Request(groups=tuple(groups), same_subtree=subtrees,
                    resources={names.RESCTRL_GROUP: 1} if own_group else {},
-                   root_required=root_required,
+                   root_required=_list_host_traits(policy, needed),
                    # Of PFs one can serve several groups.
                    is_isolated=len(demand) > 1 and not devices and not nodes)
 
@@ -240,9 +240,12 @@ def make_share_traits(policy: GuestPolicy) -> dict[int, frozenset[str]]:
             for node in range(len(policy.nodes))}
 
 
-def _list_host_traits(policy: GuestPolicy) -> frozenset[str]:
-    """Return the traits that a host must have to enforce a guest's policy."""
-    needed = policy.get_needed_capabilities()
+def _list_host_traits(policy: GuestPolicy,
+                      needed: frozenset[str]) -> frozenset[str]:
+    """Return the traits that a host must have to enforce a guest's policy.
+
+    :param needed: capabilities that the policy needs of a host.
+    """
     if policy.vfs:
         # Only such a host has its PFs below its NUMA nodes.
         needed |= {'DEVICE_NUMA'}

@@ -58,8 +58,9 @@ def parse_policy(spec: shared.RequestSpec) -> policies.GuestPolicy | None:
     """
     extra_specs = (spec.flavor.extra_specs
                    if 'extra_specs' in spec.flavor else {})
+    is_undecided = auto_nodes.is_node_count_undecided(extra_specs)
     policies.refuse_unfixed_node_count(extra_specs)
-    if auto_nodes.is_node_count_undecided(extra_specs):
+    if is_undecided:
         raise policies.PolicyError(
             keys.NUMA.extra_spec, 'needs the scheduler of ghsched; start '
             'nova-scheduler as ghsched-nova-scheduler')
@@ -140,6 +141,8 @@ def ghsched_request_filter(_context: Any, spec: shared.RequestSpec) -> bool:
         option = get_vf_query_option(spec, policy)
         devices = make_vf_request_groups(spec, policy, option)
         accounting = shared.config().ghsched.bandwidth_accounting
+        wanted = request.build_request(policy, accounting, devices,
+                                       option.locality, option.joins)
         request.check_combination_count(policy, accounting)
     except policies.PolicyError as error:
         LOG.info('ghsched: refusing a scheduling request for flavor '
@@ -147,8 +150,7 @@ def ghsched_request_filter(_context: Any, spec: shared.RequestSpec) -> bool:
                  '%(error)s',
                  {'flavor': spec.flavor.name, 'error': error})
         raise exception.RequestFilterFailed(reason=str(error)) from error
-    _replace_requested_resources(spec, request.build_request(
-        policy, accounting, devices, option.locality, option.joins))
+    _replace_requested_resources(spec, wanted)
     return True
 
 
