@@ -93,21 +93,6 @@ class FreeCapacity:
         return FreeCapacity(free, self.total, groups)
 
 
-def measure_unusable_capacity(capacity: FreeCapacity, kind: Kind) -> float:
-    """Return how much free capacity of a host a kind of guest cannot use.
-
-    It is the free capacity of the host NUMA nodes that are too full for a NUMA
-    node of such a guest, or of all nodes if the host cannot take such a guest.
-    The free fractions of CPUs, memory, bandwidth and devices are added up.
-
-    :param capacity: free amounts of the host and its NUMA nodes.
-    :param kind: amounts that such a guest takes.
-    """
-    return _sum_unusable_capacity(
-        _sum_free_fractions_by_node(capacity),
-        _find_fitting_nodes(capacity, kind.nodes), capacity.groups, kind)
-
-
 class Growth:
     """Growth of the unusable free capacity of a host by one more guest.
 

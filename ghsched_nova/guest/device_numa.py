@@ -520,12 +520,6 @@ def _parse_device(xml: str) -> etree._Element:
 # -- reading, and taking back -------------------------------------------------
 
 
-def parse_machine_type(xml: str) -> str:
-    """Return a domain's machine type: ``q35``, ``virt``, ``i440fx`` or other.
-    """
-    return pci.get_machine_type(pci.parse_document(xml))
-
-
 def list_passthrough_addresses(xml: str) -> tuple[str, ...]:
     """Return the host PCI addresses of a domain's passthrough devices.
 

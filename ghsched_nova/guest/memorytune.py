@@ -231,54 +231,12 @@ def _make_attributes(node: NodeTune, extended: bool) -> dict[str, str]:
             if value is not None}
 
 
-# -- reading ------------------------------------------------------------------
-
-
-def read_memorytune(xml: str) -> MemoryTune | None:
-    """Return the bandwidth limits (``<memorytune>``) of a domain.
-
-    :returns: None if the domain has no limits.
-    :raises MemoryTuneError: if the document is not a domain, has a second
-        ``<memorytune>`` (ghsched writes one only) or an invalid number.
-    """
-    elements = _parse_domain(xml).findall(f'cputune/{_TAG}')
-    if not elements:
-        return None
-    if len(elements) > 1:
-        raise MemoryTuneError('the domain has more than one memorytune')
-    element = elements[0]
-    text = element.get('vcpus')
-    try:
-        vcpus = None if text is None else cpulist.parse_cpu_list(text)
-    except cpulist.CpuListError as error:
-        raise MemoryTuneError(f'memorytune: {error}') from None
-    return MemoryTune(
-        vcpus=vcpus,
-        nodes=tuple(map(_parse_node, element.findall('node'))),
-        monitor=element.find('monitor') is not None)
-
-
-def _parse_node(element: etree._Element) -> NodeTune:
-    hardlimit = _parse_optional_count(element, 'hardlimit')
-    return NodeTune(
-        id=_parse_count(element, 'id'),
-        bandwidth=_parse_count(element, 'bandwidth'),
-        hardlimit=None if hardlimit is None else bool(hardlimit),
-        priority=_parse_optional_count(element, 'priority'),
-        min_bandwidth=_parse_optional_count(element, 'min_bandwidth'),
-    )
-
-
 def _parse_count(element: etree._Element, name: str) -> int:
     text = element.get(name, '').strip()
     if not _COUNT.fullmatch(text):
         raise MemoryTuneError(
             f'memorytune node: {name}={text!r} is not a number')
     return int(text)
-
-
-def _parse_optional_count(element: etree._Element, name: str) -> int | None:
-    return None if element.get(name) is None else _parse_count(element, name)
 
 
 # -- what this libvirt keeps --------------------------------------------------

@@ -186,11 +186,6 @@ def is_host_forced(spec: RequestSpec) -> bool:
                for name in ('force_hosts', 'force_nodes'))
 
 
-def uses_pci_in_placement() -> bool:
-    """Return whether nova-scheduler asks Placement for PCI devices."""
-    return bool(nova.conf.CONF.filter_scheduler.pci_in_placement)
-
-
 @seam('nova.objects.request_spec.RequestGroup.to_queryparams', ('self',))
 class _NamingGroup(request_spec.RequestGroup):
     """A request group without resources, which only names a provider.

@@ -121,16 +121,6 @@ def parse_kernel_schemata(text: str) -> Schemata:
     return parse_schemata(text)
 
 
-def render_schemata(schemata: Schemata) -> str:
-    """Return the text of a resctrl schemata file, without padding.
-
-    The file contains the limits of a control group.
-    """
-    return ''.join(
-        f'{line.name}:{line.body or render_values(line.values)}\n'
-        if line.name else f'{line.body}\n' for line in schemata.lines)
-
-
 def render_values(values: tuple[tuple[int, str], ...]) -> str:
     """Return the values of a schemata line as text, such as ``0=50;1=100``.
 

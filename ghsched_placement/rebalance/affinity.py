@@ -26,24 +26,14 @@ not. Guests share no memory on their host, so memory makes no tie.
 
 from collections.abc import Iterable
 from collections.abc import Mapping
-from collections.abc import Sequence
 from dataclasses import dataclass
 from dataclasses import field
 from dataclasses import replace
-import enum
 import heapq
 import math
 
 #: Two guests, in order.
 Pair = tuple[str, str]
-
-
-class Level(enum.IntEnum):
-    """Strength of a tie, compared with the other ties."""
-
-    WEAK = 1
-    MEDIUM = 2
-    STRONG = 3
 
 
 @dataclass(frozen=True)
@@ -313,47 +303,3 @@ def add_server_group_traffic(members: Iterable[Member], ties: Ties,
         if ties.get_mean_traffic(one, other) < minimum:
             found[key] = Tie(minimum, ties.time)
     return Ties(ties.time, found)
-
-
-def sum_traffic_within_group(group: Group, ties: Ties) -> dict[str, float]:
-    """Return how much traffic each guest has with the rest of its group.
-
-    :param group: guests that should run on the same host NUMA node.
-    :param ties: mean traffic of each pair of guests.
-    :returns: bytes per second by guest UUID.
-    """
-    return {uuid: math.fsum(ties.get_mean_traffic(uuid, other)
-                            for other in group.members - {uuid})
-            for uuid in sorted(group.members)}
-
-
-def classify_traffic(traffic: Mapping[str, float]) -> dict[str, Level]:
-    """Classify each guest's traffic with its group: weak, medium or strong.
-
-    The classes are thirds of the range from the least to the most traffic.
-
-    :param traffic: traffic of each guest with its group, by guest UUID.
-    """
-    if not traffic:
-        return {}
-    low, high = min(traffic.values()), max(traffic.values())
-    if low == high:
-        return dict.fromkeys(traffic,
-                             Level.STRONG if high else Level.WEAK)
-    return {name: _classify_part((value - low) / (high - low))
-            for name, value in traffic.items()}
-
-
-def _classify_part(part: float) -> Level:
-    return Level(min(3, 1 + int(3 * part)))
-
-
-def sort_members_by_traffic(group: Group, ties: Ties) -> Sequence[str]:
-    """Return the UUIDs of a group's guests, sorted by traffic in the group.
-
-    Guests with the least traffic come first.
-
-    :param ties: mean traffic of each pair of guests.
-    """
-    strengths = sum_traffic_within_group(group, ties)
-    return sorted(strengths, key=lambda uuid: (strengths[uuid], uuid))

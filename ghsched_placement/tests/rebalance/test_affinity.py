@@ -17,7 +17,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ghsched_placement.rebalance import affinity
-from ghsched_placement.rebalance.affinity import Level
 from ghsched_placement.rebalance.affinity import Member
 from ghsched_placement.tests import base
 
@@ -187,60 +186,3 @@ class GroupsTest(base.TestCase):
                         members,
                         affinity.update_traffic_averages(
                             ties, {}, seconds, SETTINGS), affinity.Bounds())))
-
-
-class ExampleTest(base.TestCase):
-    """The example of numa-icon: how often three threads communicate.
-
-    It gives 20 for t1 and t2, 30 for t1 and t3, 40 for t2 and t3, and below
-    it one strength for each *thread*: weak, medium, strong. The strength of
-    a thread is read as the sum of its row, 50, 60 and 70: what it says to
-    its whole group. That is also what decides who leaves first. Read by
-    pairs, in the order of the table, the same thirds give the same words.
-    """
-
-    def setUp(self):
-        super().setUp()
-        settings = affinity.Settings(half_life=1e-3, least=1)
-        self.ties = affinity.update_traffic_averages(affinity.Ties(), {
-            ('t1', 't2'): 20, ('t1', 't3'): 30, ('t2', 't3'): 40}, 1,
-            settings)
-        self.group, = affinity.group_guests_by_traffic(
-            map(Member, ('t1', 't2', 't3')), self.ties, affinity.Bounds())
-
-    def test_a_thread_is_as_strong_as_its_row(self):
-        found = affinity.sum_traffic_within_group(self.group, self.ties)
-        self.assertEqual({'t1': 50, 't2': 60, 't3': 70}, found)
-        self.assertEqual(
-            {'t1': Level.WEAK, 't2': Level.MEDIUM, 't3': Level.STRONG},
-            affinity.classify_traffic(found))
-
-    def test_the_weakest_leaves_first(self):
-        self.assertEqual(['t1', 't2', 't3'],
-                         affinity.sort_members_by_traffic(
-                             self.group, self.ties))
-
-    def test_pairs_have_the_same_three_words(self):
-        self.assertEqual([Level.WEAK, Level.MEDIUM, Level.STRONG],
-                         list(
-                             affinity.classify_traffic({
-                                 't1 t2': 20, 't1 t3': 30,
-                                 't2 t3': 40}).values()))
-
-
-class LevelsTest(base.TestCase):
-
-    @given(st.dictionaries(st.text(), st.floats(0, 1e12)))
-    def test_the_stronger_is_never_the_weaker(self, strengths):
-        found = affinity.classify_traffic(strengths)
-        self.assertEqual(strengths.keys(), found.keys())
-        ordered = sorted(strengths, key=strengths.__getitem__)
-        self.assertEqual(sorted(found.values()),
-                         [found[name] for name in ordered])
-
-    def test_equals_are_strong_unless_they_are_silent(self):
-        self.assertEqual({}, affinity.classify_traffic({}))
-        self.assertEqual({'a': Level.STRONG},
-                         affinity.classify_traffic({'a': 5}))
-        self.assertEqual({'a': Level.WEAK},
-                         affinity.classify_traffic({'a': 0}))

@@ -25,6 +25,7 @@ from lxml import etree
 from ghsched_nova.cmd import main
 from ghsched_nova.guest import memorytune
 from ghsched_nova.guest import metadata
+from ghsched_nova.tests.unit.guest import memory_tunes
 from ghsched_placement import keys
 from ghsched_placement.tests import base
 
@@ -117,7 +118,7 @@ class GoldenTest(base.TestCase):
         policy = metadata.parse_policy(added)
         self.assertEqual((2, 3), policy.host_nodes)
         self.assertEqual(75, policy.policy.nodes[1].maximum)
-        tune = memorytune.read_memorytune(
+        tune = memory_tunes.read_memorytune(
             f'<domain><cputune>{text}</cputune></domain>')
         assert tune is not None
         self.assertTrue(text.endswith(

@@ -537,8 +537,8 @@ class MachineTest(base.TestCase):
                 ('virt', 'aarch64', 'virt'), ('virt-8.2', 'aarch64', 'virt'),
                 ('', 'aarch64', 'virt'), ('virt', 'riscv64', 'riscv64 virt'),
                 ('pseries', 'ppc64', 'pseries')):
-            self.assertEqual(kind, dn.parse_machine_type(
-                domain(machine=name, arch=arch)), name)
+            self.assertEqual(kind, pci.get_machine_type(
+                pci.parse_document(domain(machine=name, arch=arch))), name)
 
     def test_passthrough_devices_in_their_order(self):
         xml = domain([interface(9), ON_A_PORT[1], hostdev(2)])
