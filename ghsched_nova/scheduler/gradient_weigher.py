@@ -28,10 +28,8 @@ from oslo_log import log as logging
 
 from ghsched_nova.nova_seams import shared
 from ghsched_nova.scheduler import fragments
-from ghsched_nova.scheduler import host_nodes as read
-from ghsched_nova.scheduler import option_weigher
+from ghsched_nova.scheduler import weighers
 from ghsched_placement import gradient
-from ghsched_placement.likely_nodes import guess_host_nodes
 from ghsched_placement.policy import PolicyError
 
 LOG = logging.getLogger(__name__)
@@ -40,33 +38,24 @@ LOG = logging.getLogger(__name__)
 _MOST = 64
 
 
-class GhschedGradientWeigher(option_weigher.OptionWeigher):
+class GhschedGradientWeigher(weighers.PackingWeigher):
     """Weigher that prefers hosts where fragmentation grows least.
 
     See gradient.py for the measure.
     """
 
     option = 'gradient_weight_multiplier'
-    failure = 'cannot compute the fragmentation'
     unreadable = -float(_MOST)
 
-    def weigh_objects(self, weighed_obj_list: Any,
-                      weight_properties: Any) -> list[float]:
-        """Weigh hosts by how much a guest would fragment their free capacity.
-
-        All weights are 0 if the weigher's multiplier is 0 for all hosts.
-        """
-        if self.has_zero_weight(weighed_obj_list):
-            return [0.0] * len(weighed_obj_list)
+    def has_measure(self, spec: shared.RequestSpec) -> bool:
+        """Whether the guest has NUMA nodes; records its kind if so."""
         try:
-            kind = fragments.get_guest_demand(weight_properties)
+            kind = fragments.get_guest_demand(spec)
         except PolicyError:     # whoever refuses the request says why
             kind = None
-        if kind is None:
-            return [0.0] * len(weighed_obj_list)
-        fragments.MIX.add_request(kind)
-        return list(super().weigh_objects(weighed_obj_list,
-                                          weight_properties))
+        if kind is not None:
+            fragments.MIX.add_request(kind)
+        return kind is not None
 
     def compute_score(self, host_state: Any,
                       spec: shared.RequestSpec) -> float:
@@ -76,16 +65,7 @@ class GhschedGradientWeigher(option_weigher.OptionWeigher):
 def _compute_score(state: Any, spec: shared.RequestSpec) -> float:
     kind = fragments.get_guest_demand(spec)
     assert kind is not None  # noqa: S101
-    pools = read.get_pci_pools(state)
-    nodes = read.list_host_nodes(state, pools,
-                                 spec.numa_topology.cells[0].pagesize)
-    taken = read.list_chosen_nodes(state, nodes) or guess_host_nodes(
-        nodes,
-        read.list_guest_node_requirements(spec.numa_topology,
-                                          read.count_threads_per_core(state)),
-        read.list_device_needs(state, spec, pools),
-        read.list_physnets_of_limits(state),
-        shared.config().compute.packing_host_numa_cells_allocation_strategy)
+    nodes, _guest, _needs, taken = weighers.read_packing(state, spec)
     if not taken:
         return -float(_MOST)
     grows = gradient.Growth(

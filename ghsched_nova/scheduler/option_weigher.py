@@ -46,15 +46,6 @@ class OptionWeigher(weights.BaseHostWeigher):
             host_state, self.option,
             getattr(shared.config().ghsched, self.option)))
 
-    def has_zero_weight(self, weighed_hosts: Any) -> bool:
-        """Return whether this weigher's multiplier is 0 for all given hosts.
-
-        :param weighed_hosts: hosts in the form of the argument of
-            :meth:`weigh_objects`.
-        """
-        return not any(
-            self.weight_multiplier(one.obj) for one in weighed_hosts)
-
     def compute_score(self, host_state: Any,
                       spec: shared.RequestSpec) -> float:
         """Return this weigher's score of a host for a request.

@@ -32,6 +32,9 @@ from ghsched_nova.nova_seams import shared
 from ghsched_nova.scheduler import host_nodes as read
 from ghsched_nova.scheduler import option_weigher
 from ghsched_placement import fragmentation
+from ghsched_placement.fragmentation import DeviceNeed
+from ghsched_placement.fragmentation import GuestNode
+from ghsched_placement.fragmentation import HostNode
 from ghsched_placement.fragmentation import Part
 from ghsched_placement.fragmentation import Score
 from ghsched_placement.likely_nodes import guess_host_nodes
@@ -39,15 +42,10 @@ from ghsched_placement.likely_nodes import guess_host_nodes
 LOG = logging.getLogger(__name__)
 
 
-class GhschedFragmentationWeigher(option_weigher.OptionWeigher):
-    """Weigher that prefers hosts where the guest wastes least capacity.
+class PackingWeigher(option_weigher.OptionWeigher):
+    """Weigher of hosts by what a guest leaves to the next guests."""
 
-    See fragmentation.py for the measure.
-    """
-
-    option = 'fragmentation_weight_multiplier'
     failure = 'cannot compute the fragmentation'
-    unreadable = fragmentation.WORST.value
 
     def weigh_objects(self, weighed_obj_list: Any,
                       weight_properties: Any) -> list[float]:
@@ -55,10 +53,45 @@ class GhschedFragmentationWeigher(option_weigher.OptionWeigher):
 
         All weights are 0 if the weigher's multiplier is 0 for all hosts.
         """
-        if self.has_zero_weight(weighed_obj_list):
+        if not any(self.weight_multiplier(one.obj) for one in weighed_obj_list
+                   ) or not self.has_measure(weight_properties):
             return [0.0] * len(weighed_obj_list)
         return list(super().weigh_objects(weighed_obj_list,
                                           weight_properties))
+
+    def has_measure(self, spec: shared.RequestSpec) -> bool:
+        """Whether this weigher can measure the fragmentation by a request."""
+        return True
+
+
+def read_packing(state: Any, spec: shared.RequestSpec) -> tuple[
+        list[HostNode], list[GuestNode], list[DeviceNeed],
+        tuple[HostNode, ...]]:
+    """Return the nodes of a host and of a guest with a NUMA topology.
+
+    :returns: the host's nodes; what each guest node needs; the devices that
+        the guest needs; the host nodes that the guest takes, by the limits of
+        its claim or else the likely ones, none if the guest does not fit.
+    """
+    topology, pools = spec.numa_topology, read.get_pci_pools(state)
+    nodes = read.list_host_nodes(state, pools, topology.cells[0].pagesize)
+    guest = read.list_guest_node_requirements(
+        topology, read.count_threads_per_core(state))
+    needs = read.list_device_needs(state, spec, pools)
+    taken = read.list_chosen_nodes(state, nodes) or guess_host_nodes(
+        nodes, guest, needs, read.list_physnets_of_limits(state),
+        shared.config().compute.packing_host_numa_cells_allocation_strategy)
+    return nodes, guest, needs, taken
+
+
+class GhschedFragmentationWeigher(PackingWeigher):
+    """Weigher that prefers hosts where the guest wastes least capacity.
+
+    See fragmentation.py for the measure.
+    """
+
+    option = 'fragmentation_weight_multiplier'
+    unreadable = fragmentation.WORST.value
 
     def compute_score(self, host_state: Any,
                       spec: shared.RequestSpec) -> float:
@@ -66,20 +99,13 @@ class GhschedFragmentationWeigher(option_weigher.OptionWeigher):
 
 
 def _compute_placement_score(state: Any, spec: shared.RequestSpec) -> Score:
-    topology = spec.numa_topology if 'numa_topology' in spec else None
-    pools = read.get_pci_pools(state)
-    needs = read.list_device_needs(state, spec, pools)
-    if topology:
-        nodes = read.list_host_nodes(state, pools, topology.cells[0].pagesize)
-        guest = read.list_guest_node_requirements(
-            topology, read.count_threads_per_core(state))
-        taken = read.list_chosen_nodes(state, nodes) or guess_host_nodes(
-            nodes, guest, needs, read.list_physnets_of_limits(state),
-            shared.config().compute
-            .packing_host_numa_cells_allocation_strategy)
+    if 'numa_topology' in spec and spec.numa_topology:
+        nodes, guest, needs, taken = read_packing(state, spec)
         parts = [Part(*pair) for pair in zip(taken, guest, strict=False)]
         size = len(guest)
     else:
+        pools = read.get_pci_pools(state)
+        needs = read.list_device_needs(state, spec, pools)
         nodes = read.list_nodes_of_floating_guests(state, pools)
         parts, size = read.split_floating_guest(nodes, spec), 1
     score = fragmentation.score_placement(nodes, parts, needs, size)
