@@ -203,6 +203,11 @@ def has_ghsched_keys(extra_specs: Mapping[str, str]) -> bool:
     return any(key.startswith(_PREFIX) for key in extra_specs)
 
 
+def _select_ghsched_keys(extra_specs: Mapping[str, str]) -> dict[str, str]:
+    return {key: value for key, value in sorted(extra_specs.items())
+            if key.startswith(_PREFIX)}
+
+
 def check_extra_spec(extra_spec: str, text: object) -> None:
     """Refuse a ghsched extra spec with an unknown name or an invalid value.
 
@@ -335,8 +340,7 @@ def parse_policy(extra_specs: Mapping[str, str],
     :raises PolicyError: for an unknown key, an invalid value, a guest node
         that the flavor does not have, or keys that contradict each other.
     """
-    ours = {key: value for key, value in sorted(extra_specs.items())
-            if key.startswith(_PREFIX)}
+    ours = _select_ghsched_keys(extra_specs)
     if not ours:
         return None
     general, special = _parse_extra_spec_values(ours)
@@ -409,8 +413,7 @@ def find_all_flavor_errors(extra_specs: Mapping[str, str],
     Extra specs are checked one by one first. Only if all are valid, they are
     checked for contradictions.
     """
-    ours = {key: value for key, value in sorted(extra_specs.items())
-            if key.startswith(_PREFIX)}
+    ours = _select_ghsched_keys(extra_specs)
     others = {key: value for key, value in extra_specs.items()
               if key not in ours}
     found = [error for key, value in ours.items()

@@ -25,7 +25,7 @@ from lxml import etree
 from ghsched_nova.cmd import main
 from ghsched_nova.guest import memorytune
 from ghsched_nova.guest import metadata
-from ghsched_nova.tests.unit.guest import memory_tunes
+from ghsched_nova.tests.fixtures import memory_tunes
 from ghsched_placement import keys
 from ghsched_placement.tests import base
 
