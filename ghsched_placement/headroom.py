@@ -16,13 +16,17 @@ Nova keeps a text for each key in the stats of a compute node. Ours is JSON:
 the version of this format, when it was written, the guests that were counted,
 the control groups and, by host NUMA node, the percent of the memory bandwidth
 that no guest of the host has been given. CPUs, memory and VFs are in what Nova
-reports of the node already.
+reports of the node already. A digest of the traits and resource classes of the
+compute node in Placement was added to version 1; older readers ignore it, and
+a record without it is read.
 
 It is a hint. Placement alone says what is left.
 """
 
+from collections.abc import Iterable
 from collections.abc import Mapping
 from dataclasses import dataclass
+import hashlib
 import json
 
 from ghsched_placement import wire
@@ -39,12 +43,25 @@ class Headroom:
     :param guests: how many have been counted.
     :param groups: resctrl control groups.
     :param bandwidth: percent by host NUMA node.
+    :param shape: digest of the traits and resource classes of the compute
+        node, see :func:`hash_provider`; None if the host does not report it.
     """
 
     time: float
     guests: int
     groups: int
     bandwidth: Mapping[int, int]
+    shape: str | None = None
+
+
+def hash_provider(traits: Iterable[str], classes: Iterable[str]) -> str:
+    """Return a digest of a resource provider's traits and resource classes.
+
+    Two providers with the same digest have the same traits, and inventory of
+    the same resource classes.
+    """
+    text = '\n'.join([*sorted(set(traits)), '', *sorted(set(classes))])
+    return hashlib.sha256(text.encode()).hexdigest()[:32]
 
 
 def to_stats(headroom: Headroom) -> dict[str, str]:
@@ -56,7 +73,8 @@ def to_stats(headroom: Headroom) -> dict[str, str]:
         'version': VERSION, 'time': round(headroom.time, 1),
         'guests': headroom.guests, 'groups': headroom.groups,
         'bandwidth': {str(node): left for node, left
-                      in sorted(headroom.bandwidth.items())}})}
+                      in sorted(headroom.bandwidth.items())},
+        **({'shape': headroom.shape} if headroom.shape else {})})}
 
 
 def from_stats(stats: Mapping[str, str | None]) -> Headroom | None:
@@ -67,4 +85,5 @@ def from_stats(stats: Mapping[str, str | None]) -> Headroom | None:
     """
     return wire.parse_record(stats.get(KEY), VERSION, lambda found: Headroom(
         float(found['time']), int(found['guests']), int(found['groups']),
-        {int(node): int(left) for node, left in found['bandwidth'].items()}))
+        {int(node): int(left) for node, left in found['bandwidth'].items()},
+        str(found['shape']) if found.get('shape') else None))

@@ -16,6 +16,12 @@ Placement's work for a request grows with the cloud, because ``limit`` holds
 for its answer only. Asked with ``in_tree`` in every request group it looks at
 one host. Traits that are asked for would still make it go through all hosts,
 so they are left out of the query and looked for in its answer.
+
+The best of the proposed hosts is asked about. The candidates of its alternates
+are derived from that answer where that can be done
+(:mod:`ghsched_nova.scheduler.derived_candidates`); otherwise each is asked
+about as well. A derived candidate that is claimed in place of the first is
+asked about before.
 """
 
 from collections.abc import Iterable
@@ -34,8 +40,10 @@ from ghsched_nova.nova_seams import scheduler
 from ghsched_nova.nova_seams import scheduler_hosts
 from ghsched_nova.nova_seams import shared
 from ghsched_nova import pci_requests
+from ghsched_nova.scheduler import derived_candidates
 from ghsched_nova.scheduler.host_index import Device
 from ghsched_nova.scheduler.host_index import HostReport
+from ghsched_nova.scheduler.host_index import HostView
 from ghsched_nova.scheduler.host_index import Index
 from ghsched_nova.scheduler.host_index import Need
 from ghsched_nova.scheduler.host_index import NodeNeed
@@ -46,15 +54,18 @@ from ghsched_placement import policy as policies
 
 LOG = logging.getLogger(__name__)
 
-#: Hosts that Placement is asked about at a time: one, and two alternates.
+#: Hosts that are proposed at a time: one, and two alternates.
 BATCH = 3
 
-#: How often, before all hosts are searched.
-BATCHES = 3
+#: Hosts that are proposed before all hosts are searched.
+MAX_TRIED = 9
 
 #: Of how many of the best hosts those are taken: of fewer, schedulers at the
 #: same time would want the same ones.
 BEST = 12
+
+#: Microversion of Placement in which candidates are asked for.
+_VERSION = nova_report.SAME_SUBTREE_VERSION
 
 #: Filters that need Placement's candidates.
 _NEED_CANDIDATES = frozenset({'PciPassthroughFilter', 'NUMATopologyFilter',
@@ -69,18 +80,30 @@ class NotForIndex(Exception):
 class Search:
     """State of a scheduling request that is served by the index of hosts.
 
-    :ivar tried: UUIDs of hosts that were proposed.
+    :ivar wanted: number of hosts that the caller has a use for.
+    :ivar tried: UUIDs of hosts that were proposed, or that a filter refused.
+    :ivar attempts: number of hosts that were proposed.
     :ivar states: of those proposed now, by UUID.
-    :ivar batches: how often hosts were proposed.
     :ivar asked: whether Nova has asked for candidates.
+    :ivar derived: hosts whose candidates were not asked for but derived, by
+        UUID, with the query that asks for them.
     """
 
     spec: Any
     need: Need
+    wanted: int = BATCH
     tried: set[str] = field(default_factory=set)
+    attempts: int = 0
     states: dict[str, Any] = field(default_factory=dict)
-    batches: int = 0
     asked: bool = False
+    derived: dict[str, tuple[HostReport, 'Query']] = field(
+        default_factory=dict)
+
+    def withdraw_host(self, uuid: str) -> None:
+        """Withdraw a host that was proposed, but not asked for candidates."""
+        self.tried.discard(uuid)
+        self.states.pop(uuid, None)
+        self.attempts -= 1
 
 
 # -- what a request takes -----------------------------------------------------
@@ -176,6 +199,11 @@ class Query:
     parameters: tuple[tuple[str, str], ...]
     suffixes: tuple[str, ...]
     traits: tuple[tuple[str | None, tuple[str, ...]], ...]
+
+    @property
+    def has_granular_traits(self) -> bool:
+        """Whether a granular request group requires or forbids traits."""
+        return any(suffix for suffix, _traits in self.traits)
 
     def for_host(self, uuid: str) -> str:
         return parse.urlencode([*self.parameters, *(
@@ -276,34 +304,115 @@ def get_allocation_candidates(search: Search, index: Index, client: Any,
 
     :param resources: ``nova.scheduler.utils.ResourceRequest``.
     """
-    version = nova_report.SAME_SUBTREE_VERSION
     if search.asked:
         # Nova's second question, for hosts that report no PCPUs: the whole
         # search asks it.
-        return [], {}, version
+        return [], {}, _VERSION
     search.asked = True
     query = make_one_host_query(resources.to_querystring())
-    found: list[Any] = []
-    summaries: dict[str, Any] = {}
-    while not found and search.batches < BATCHES:
-        rows = _propose_hosts(search, index, manager, context, resources)
-        if not rows:
+    collector = _CandidateCollector(search, index, client, context, query)
+    while not collector.found and search.attempts < MAX_TRIED:
+        views = _propose_hosts(search, index, manager, context, resources)
+        if not views:
             break
-        for row in rows:
-            asked = time.monotonic()
-            answer = _query_host_candidates(client, context, query, row,
-                                            version)
-            ours = filter_by_traits(query, answer, row.uuid)
-            if ours:
-                found += ours
-                summaries.update(answer['provider_summaries'])
-                index.set_free_amounts(
-                    row.uuid, *parse_free_bandwidth_and_groups(
-                        row, answer['provider_summaries']),
-                    asked=asked, now=time.monotonic())
-            else:
-                index.add_refusals([row.uuid], search.need, time.monotonic())
-    return found, summaries, version
+        for view in views:
+            collector.add_host(view)
+    return collector.found, collector.summaries, _VERSION
+
+
+class _CandidateCollector:
+    """Collector of the allocation candidates of hosts that are proposed.
+
+    :ivar found: the allocation candidates.
+    :ivar summaries: provider summaries of Placement's answers; empty ones of
+        hosts that Placement was not asked about.
+    """
+
+    def __init__(self, search: Search, index: Index, client: Any, context: Any,
+                 query: Query) -> None:
+        self.found: list[Any] = []
+        self.summaries: dict[str, Any] = {}
+        self._search, self._index = search, index
+        self._client, self._context = client, context
+        self._query = query
+        self._template: derived_candidates.Template | None = None
+        self._hosts = 0
+
+    def add_host(self, view: HostView) -> None:
+        """Add the allocation candidates of a host.
+
+        They are derived from those of an earlier host if possible. Otherwise
+        Placement is asked, unless as many hosts as are wanted have candidates.
+
+        :param view: free resources of the host.
+        """
+        row, search = view.row, self._search
+        derived = (derived_candidates.derive_candidates(self._template, view)
+                   if self._template is not None else [])
+        if derived:
+            search.derived[row.uuid] = row, self._query
+            self._add_candidates(row.uuid, derived, {row.uuid: {}})
+        elif self._hosts < search.wanted:
+            found, summaries = _query_and_record_candidates(
+                search, self._index, self._client, self._context, self._query,
+                row)
+            if found:
+                if not self._query.has_granular_traits:
+                    self._template = derived_candidates.make_template(
+                        self._query.parameters, found, summaries, row)
+                self._add_candidates(row.uuid, found, summaries)
+        else:
+            search.withdraw_host(row.uuid)
+
+    def _add_candidates(self, uuid: str, found: Sequence[Any],
+                        summaries: Mapping[str, Any]) -> None:
+        self.found += found
+        self.summaries.update(summaries)
+        self._hosts += 1
+
+
+def _query_and_record_candidates(
+        search: Search, index: Index, client: Any, context: Any, query: Query,
+        row: HostReport) -> tuple[list[Mapping[str, Any]], Mapping[str, Any]]:
+    """Query Placement for a host's allocation candidates; update the index.
+
+    :returns: the candidates that have the required traits, and Placement's
+        provider summaries.
+    """
+    asked = time.monotonic()
+    answer = _query_host_candidates(client, context, query, row, _VERSION)
+    summaries = answer['provider_summaries']
+    found = filter_by_traits(query, answer, row.uuid)
+    if found:
+        index.set_free_amounts(
+            row.uuid, *parse_free_bandwidth_and_groups(row, summaries),
+            asked=asked, now=time.monotonic())
+    else:
+        index.add_refusals([row.uuid], search.need, time.monotonic())
+    return found, summaries
+
+
+def confirm_derived_candidate(search: Search, index: Index, client: Any,
+                              context: Any,
+                              request: Mapping[str, Any]) -> bool:
+    """Return whether Placement offers an allocation candidate to be claimed.
+
+    Placement is asked only if the candidate was derived from another host's:
+    a claim alone would not notice a trait that has changed since the host's
+    report.
+
+    :param request: the allocation candidate.
+    """
+    for uuid in search.derived.keys() & request['allocations'].keys():
+        row, query = search.derived.pop(uuid)
+        found, _summaries = _query_and_record_candidates(
+            search, index, client, context, query, row)
+        offered = any(one['allocations'] == request['allocations']
+                      for one in found)
+        if not offered:
+            index.add_refusals([uuid], search.need, time.monotonic())
+        return offered
+    return True
 
 
 def _query_host_candidates(client: Any, context: Any, query: Query,
@@ -319,25 +428,26 @@ def _query_host_candidates(client: Any, context: Any, query: Query,
 
 
 def _propose_hosts(search: Search, index: Index, manager: Any, context: Any,
-                   resources: Any) -> list[HostReport]:
+                   resources: Any) -> list[HostView]:
     """Return the best hosts that the index proposes for a request.
 
-    Nova's filters and weighers decide which of the proposed hosts are best.
+    Nova's filters and weighers decide which of the proposed hosts are best,
+    and in which order.
     """
-    search.batches += 1
     allowed = _AllowedHosts(search.spec, manager, resources)
-    rows = {view.row.uuid: view.row for view in index.propose_hosts(
+    views = {view.row.uuid: view for view in index.propose_hosts(
         search.need, allowed.is_allowed, search.tried, time.monotonic())}
     states = {state.uuid: state for state in _list_filtered_states(
-        search.spec, manager, context, list(rows))}
+        search.spec, manager, context, list(views))}
     weighed = manager.get_weighed_hosts(list(states.values()), search.spec)
     best = [one.obj.uuid for one in weighed][:BEST]
-    chosen = index.choose_at_random(best, BATCH)
+    chosen = sorted(index.choose_at_random(best, BATCH), key=best.index)
+    search.attempts += len(chosen)
     search.states = {uuid: states[uuid] for uuid in chosen}
     search.tried.update(chosen)
     # Those that Nova has no use for are not proposed again.
-    search.tried.update(set(rows) - set(states))
-    return [rows[uuid] for uuid in chosen]
+    search.tried.update(set(views) - set(states))
+    return [views[uuid] for uuid in chosen]
 
 
 def _list_filtered_states(spec: shared.RequestSpec, manager: Any, context: Any,

@@ -118,22 +118,26 @@ class IndexedScheduler:
 
     def select_hosts(self, spec: Any, need: Need,
                      schedule_request: Callable[[Any], Any],
-                     has_other: bool = False) -> Any:
+                     has_other: bool = False,
+                     wanted: int = index_search.BATCH) -> Any:
         """Select hosts for a request with the in-memory index of hosts.
 
         :param need: resources that the request needs on one host.
         :param schedule_request: function that schedules a copy of the request.
         :param has_other: whether the caller can try the server with another
             number of guest NUMA nodes before it searches all hosts.
+        :param wanted: number of hosts that the caller has a use for: the one
+            to claim, and alternates.
         :returns: the selected hosts; None if the index finds none.
         :raises NoRoom: if ``has_other``, and the index proves that the request
             fits on no host.
         """
         with _logging_errors('cannot release the earlier claim', spec):
             self.index.drop_claim(spec.instance_uuid)
-        search = index_search.Search(spec, need)
+        search = index_search.Search(spec, need,
+                                     min(wanted, index_search.BATCH))
         try:
-            while search.batches < index_search.BATCHES:
+            while search.attempts < index_search.MAX_TRIED:
                 found = self._try_selecting_hosts(search, spec,
                                                   schedule_request)
                 if found is not None:
@@ -200,6 +204,29 @@ class IndexedScheduler:
         except Exception as error:
             LOG.exception('ghsched: cannot get allocation candidates from the '
                           'index of hosts; searching all hosts instead')
+            raise index_search.NotForIndex(repr(error)) from error
+
+    def confirm_candidate(self, client: Any, context: Any,
+                          request: Any) -> bool:
+        """Return whether Placement offers a candidate that is to be claimed.
+
+        Placement is asked only about candidates that were not in its answer.
+
+        :param request: the allocation candidate.
+        :raises NotForIndex: if Placement cannot be asked. Nothing is claimed
+            yet, so that all hosts can be searched.
+        """
+        search = self.current_search
+        if search is None:
+            return True
+        try:
+            return index_search.confirm_derived_candidate(
+                search, self.index, client, context, request)
+        except index_search.NotForIndex:
+            raise
+        except Exception as error:
+            LOG.exception('ghsched: cannot confirm an allocation candidate of '
+                          'the index of hosts; searching all hosts instead')
             raise index_search.NotForIndex(repr(error)) from error
 
     def subtract_placed_guest(self, selections: Any, spec: Any,

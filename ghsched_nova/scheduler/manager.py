@@ -24,6 +24,7 @@ chosen by starting nova-scheduler as ``ghsched-nova-scheduler``.
 from collections.abc import Callable
 from collections.abc import Iterable
 from collections.abc import Iterator
+from collections.abc import Mapping
 import itertools
 from pathlib import Path
 import threading
@@ -119,13 +120,17 @@ class _RecordingClient:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._client, name)
 
-    def claim_resources(self, *args: Any, **kwargs: Any) -> bool:
+    def claim_resources(self, context: Any, consumer: str, request: Any,
+                        *args: Any, **kwargs: Any) -> bool:
         """Claim a server's resources in Placement, and record a failed claim.
 
         A claim fails if another request has taken the resources first.
         """
-        claimed = self._seen.claims.claim_resources(self._client, *args,
-                                                    **kwargs)
+        if self._indexed is not None and not self._indexed.confirm_candidate(
+                self._client, context, request):
+            return False
+        claimed = self._seen.claims.claim_resources(
+            self._client, context, consumer, request, *args, **kwargs)
         self._seen.lost = self._seen.lost or not claimed
         return claimed
 
@@ -217,7 +222,8 @@ class GhschedSchedulerManager(manager.SchedulerManager):
             return self._search_all_hosts(context, *args, **kwargs)
         found = indexed.select_hosts(
             spec, need, lambda tried: self._select_hosts(
-                context, *args, **{**kwargs, 'spec_obj': tried}), has_other)
+                context, *args, **{**kwargs, 'spec_obj': tried}), has_other,
+            _count_wanted_hosts(kwargs))
         if found is None:
             found = self._search_unless_refused(indexed, need, context, *args,
                                                 **kwargs)
@@ -326,8 +332,7 @@ class GhschedSchedulerManager(manager.SchedulerManager):
                 yield request_filter.VfQueryOption(locality, joins=True)
 
     def _has_shared_group(self, policy: policies.GuestPolicy) -> bool:
-        """Return whether any host has a shared resctrl group of this policy.
-        """
+        """Return whether any host has a shared group of this policy."""
         return self._placement.is_trait_in_use(
             names.make_share_trait(policy.fingerprint, 0))
 
@@ -447,6 +452,16 @@ class GhschedSchedulerManager(manager.SchedulerManager):
         """Return whether Placement has an allocation candidate for a query."""
         return bool(self._placement.get_allocation_candidates(query, 1)[
             'allocation_requests'])
+
+
+def _count_wanted_hosts(arguments: Mapping[str, Any]) -> int:
+    """Return the number of hosts that the caller of the scheduler can use.
+
+    :param arguments: keyword arguments of ``select_destinations``.
+    """
+    if arguments.get('return_objects') and arguments.get('return_alternates'):
+        return int(shared.config().scheduler.max_attempts)
+    return 1
 
 
 def _get_valid_policy(spec: shared.RequestSpec) -> policies.GuestPolicy | None:

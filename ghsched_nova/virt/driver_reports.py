@@ -216,7 +216,7 @@ class ReportingDriver(base.DriverBase):
             bandwidth, self._load_use.load, self._ghsched.not_held,
             self._ghsched.uncounted, time.time())
         self._history.record_period(bandwidth, time.time())
-        return self._add_free_bandwidth_and_groups(resources)
+        return self._add_free_bandwidth_and_groups(resources, nodename)
 
     def _notify_bottleneck(self, change: bottleneck.Change,
                            payload: dict[str, Any]) -> None:
@@ -225,7 +225,8 @@ class ReportingDriver(base.DriverBase):
             ('start' if change.begins else 'end'),
             {'host': shared.config().host, **payload})
 
-    def _add_free_bandwidth_and_groups(self, resources: Any) -> Any:
+    def _add_free_bandwidth_and_groups(self, resources: Any,
+                                       nodename: str) -> Any:
         """Add the host's free bandwidth and control groups to a report.
 
         nova-scheduler's in-memory index of hosts reads them from the compute
@@ -247,6 +248,9 @@ class ReportingDriver(base.DriverBase):
                 self._offered, self._numa_nodes, xmls,
                 shared.config().ghsched.bandwidth_accounting, time.time())
             if found is not None:
+                found = dataclasses.replace(
+                    found, shape=providers.hash_compute_node(
+                        self.provider_tree, nodename))
                 resources['stats'] = {**(resources.get('stats') or {}),
                                       **headroom.to_stats(found)}
         except Exception as error:

@@ -25,6 +25,7 @@ from typing import Any
 from nova import objects
 
 from ghsched_nova.nova_seams import registry
+from ghsched_placement import headroom
 from ghsched_placement.host import HostDescription
 from ghsched_placement import names
 from ghsched_placement import tree
@@ -47,6 +48,20 @@ def count_inventory_groups(provider_tree: Any, nodename: str) -> int:
     """
     record = provider_tree.data(nodename).inventory.get(names.RESCTRL_GROUP)
     return int(record['total']) if record else 0
+
+
+def hash_compute_node(provider_tree: Any, nodename: str) -> str | None:
+    """Return a digest of a compute node's traits and resource classes.
+
+    Returns None before nova-compute's first report to Placement.
+
+    :param provider_tree: tree that was last reported to Placement, or None.
+    :param nodename: name of the compute node's provider.
+    """
+    if provider_tree is None or not provider_tree.exists(nodename):
+        return None
+    found = provider_tree.data(nodename)
+    return headroom.hash_provider(found.traits, found.inventory)
 
 
 def update_inventories(provider_tree: Any, nodename: str,

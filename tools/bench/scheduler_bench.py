@@ -23,8 +23,9 @@ usage: python tools/bench/scheduler_bench.py [--hosts N...]
            [--slow N] [--rivals N] [--modes MODE,...] [--keep DIRECTORY]
            [--json]
 
-Modes are also ``score`` and ``gradient``: the whole search with a weigher
-against fragmentation. The last column compares each with the first.
+Modes are also ``index+each``, the index that asks Placement about each host
+that it proposes, and ``score`` and ``gradient``: the whole search with a
+weigher against fragmentation. The last column compares each with the first.
 
 With --keep, databases stay in the directory and are used again: those of
 10,000 hosts take minutes to make.
@@ -202,6 +203,7 @@ def _rows(kind: str, runs: dict[str, list[dict[str, Any]]]
             'conflicts': sum(run['conflicts'] for run in of_mode),
             'rss': max(run['rss'] for run in of_mode),
             'found': sum(run['found'] for run in of_mode),
+            'alternates': last['alternates'],
             'reason': last['reason']}
 
 
@@ -338,7 +340,8 @@ def main() -> None:
                         help='a JSON document for each row')
     options = parser.parse_args()
     for asked, known in ((options.kinds, labs.KINDS),
-                         (options.modes, {*labs.MODES, *labs.WEIGHERS})):
+                         (options.modes, {*labs.MODES, *labs.WEIGHERS,
+                                          labs.INDEX_EACH})):
         unknown = set(asked.split(',')) - set(known)
         if unknown:
             parser.error(f'not known: {", ".join(sorted(unknown))}')

@@ -23,6 +23,7 @@ import contextlib
 from dataclasses import dataclass
 from dataclasses import field
 import datetime
+import functools
 import json
 import os
 from pathlib import Path
@@ -60,6 +61,8 @@ CAPABILITIES = ('MEM_BW_MIN', 'MEM_BW_MAX', 'MEM_BW_HARDLIMIT',
                 'MEM_BW_PRIORITY', 'MEM_BW_MONITOR', 'DEVICE_NUMA',
                 'NUMA_AUTO')
 PROJECT, USER = 'p', 'u'
+
+_ROOT_CLASSES = ('PCPU', 'MEMORY_MB', 'DISK_GB', names.RESCTRL_GROUP)
 
 _NOW = datetime.datetime(2026, 11, 1)
 _STEP = 5000
@@ -146,9 +149,9 @@ class Cloud:
         name, host_uuid = f'h{len(self.hosts):05d}', self._uuid()
         root = self._provider(host_uuid, name, None, None)
         cores = CPUS * self._nodes
-        for resource, total in (
-                ('PCPU', cores), ('MEMORY_MB', MEMORY * self._nodes),
-                ('DISK_GB', 4000), (names.RESCTRL_GROUP, GROUPS)):
+        for resource, total in zip(
+                _ROOT_CLASSES, (cores, MEMORY * self._nodes, 4000, GROUPS),
+                strict=True):
             self._inventory(root, resource, total)
         self._has(root, *_root_traits())
         host = Host(name, host_uuid, root, [])
@@ -253,6 +256,7 @@ def _std_classes() -> tuple[str, ...]:
     return ('PCPU', 'VCPU', 'MEMORY_MB', 'DISK_GB')
 
 
+@functools.cache
 def _root_traits() -> list[str]:
     """Return as many traits as a compute host has."""
     standard = [trait for trait in os_traits.get_traits()
@@ -309,8 +313,10 @@ def _load(host: Host) -> load.Load:
 
 def stats(host: Host) -> dict[str, str]:
     guests = str(host.guests)
-    left = headroom.Headroom(0, host.guests, host.groups, {
-        node.number: 100 - RESERVED - node.used for node in host.nodes})
+    left = headroom.Headroom(
+        0, host.guests, host.groups,
+        {node.number: 100 - RESERVED - node.used for node in host.nodes},
+        headroom.hash_provider(_root_traits(), _ROOT_CLASSES))
     return {**headroom.to_stats(left), **load.to_stats(_load(host)),
             'num_instances': guests, 'io_workload': '0',
             'failed_builds': '0', 'num_vm_active': guests,

@@ -54,6 +54,7 @@ from sqlalchemy.engine import cursor as sa_cursor  # noqa: E402
 import webob  # noqa: E402
 
 from ghsched_nova.nova_seams import shared  # noqa: E402
+from ghsched_nova.scheduler import derived_candidates  # noqa: E402
 import scheduler_cloud as clouds  # noqa: E402
 
 MODES = ('stock', 'whole', 'index')
@@ -61,6 +62,8 @@ MODES = ('stock', 'whole', 'index')
 #: ``score+index``, with the index.
 WEIGHERS = {'score': 'weighers.GhschedFragmentationWeigher',
             'gradient': 'gradient_weigher.GhschedGradientWeigher'}
+#: The index, which asks Placement about each host that it proposes.
+INDEX_EACH = 'index+each'
 _OURS = 'ghsched_nova.scheduler.filters.GhschedNUMATopologyFilter'
 _FILTERS = ('ComputeFilter,ComputeCapabilitiesFilter,ImagePropertiesFilter,'
             'ServerGroupAntiAffinityFilter,ServerGroupAffinityFilter,'
@@ -234,6 +237,8 @@ class Lab:
     def __init__(self, urls: dict[str, str], mode: str) -> None:
         _configure(urls, mode)
         self.mode = mode
+        if mode == INDEX_EACH:
+            derived_candidates.MAX_COMBINATIONS = -1
         self.placement = Placement(urls['placement'])
         report.PLACEMENTCLIENT = report.SchedulerReportClient(
             adapter=self.placement)

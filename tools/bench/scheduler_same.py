@@ -14,7 +14,8 @@
 
 On random clouds, for random requests: the candidates of each host, asked for
 by itself with its traits checked in the answer, must be those that the whole
-search has for that host. And whenever the whole search finds a host, the
+search has for that host; and so must those that the index derives from another
+host's, where it derives any. And whenever the whole search finds a host, the
 manager with the index finds one.
 
 usage: python tools/bench/scheduler_same.py [--clouds N] [--requests N]
@@ -25,6 +26,8 @@ import bench_path  # noqa: F401
 
 import argparse
 import collections
+from collections.abc import Iterator
+import dataclasses
 import json
 import multiprocessing
 import random
@@ -38,10 +41,16 @@ from nova.scheduler import request_filter as nova_filter
 from nova.scheduler import utils
 import sqlalchemy as sa
 
+from ghsched_nova.scheduler import derived_candidates
 from ghsched_nova.scheduler import index_search
 from ghsched_nova.scheduler import request_filter
+from ghsched_placement import headroom
 from ghsched_placement import names
 import scheduler_cloud as clouds
+
+
+#: Number of pairs of hosts whose candidates were derived.
+DERIVED: collections.Counter[str] = collections.Counter()
 
 
 def request(chance: random.Random) -> labs.Kind:
@@ -85,6 +94,38 @@ def spoil(url: str, chance: random.Random) -> None:
     engine.dispose()
 
 
+def report_shapes(urls: dict[str, str]) -> None:
+    """Report the traits and resource classes that the hosts have now."""
+    of_host: dict[str, list[set[str]]] = {}
+    placement, cell = (sa.create_engine(urls[name])
+                       for name in ('placement', 'cell'))
+    with placement.begin() as connection:
+        for number, table in enumerate(('trait', 'resource_class')):
+            relation = ('resource_provider_traits' if number == 0
+                        else 'inventories')
+            kinds = 'traits' if number == 0 else 'resource_classes'
+            text = ('select p.uuid, k.name '  # noqa: S608
+                    'from resource_providers p, '
+                    f'{relation} r, {kinds} k where '
+                    f'k.id = r.{table}_id and r.resource_provider_id = p.id '
+                    'and p.parent_provider_id is null')
+            for host, name in connection.exec_driver_sql(text):
+                of_host.setdefault(host, [set(), set()])[number].add(name)
+    with cell.begin() as connection:
+        for host, text in connection.exec_driver_sql(
+                'select uuid, stats from compute_nodes').fetchall():
+            stats = json.loads(text)
+            left = headroom.from_stats(stats)
+            assert left is not None  # noqa: S101
+            stats.update(headroom.to_stats(dataclasses.replace(
+                left, shape=headroom.hash_provider(*of_host[host]))))
+            connection.exec_driver_sql(
+                'update compute_nodes set stats=? where uuid=?',
+                (json.dumps(stats), host))
+    placement.dispose()
+    cell.dispose()
+
+
 def _key(candidate: Any) -> str:
     return json.dumps([candidate['allocations'], {
         suffix: sorted(providers) for suffix, providers
@@ -112,11 +153,41 @@ def compare(lab: labs.Lab, spec: Any, hosts: list[str]) -> list[str]:
             candidate['allocations']))]['root_provider_uuid']
         of_host[root].add(_key(candidate))
     query = index_search.make_one_host_query(text)
-    return [host for host in hosts if of_host[host] != {
-        _key(candidate) for candidate in index_search.filter_by_traits(
-            query, lab.placement.get(
-                f'/allocation_candidates?{query.for_host(host)}',
-                microversion=version).json(), host)}]
+    answers = {host: lab.placement.get(
+        f'/allocation_candidates?{query.for_host(host)}',
+        microversion=version).json() for host in hosts}
+    found = {host: index_search.filter_by_traits(query, answer, host)
+             for host, answer in answers.items()}
+    asked = [host for host in hosts
+             if of_host[host] != set(map(_key, found[host]))]
+    return asked + [
+        f'{other} by {host}'
+        for host, other, derived in derive(lab, spec, query, answers, found)
+        if of_host[other] != set(map(_key, derived))]
+
+
+def derive(lab: labs.Lab, spec: Any, query: index_search.Query,
+           answers: dict[str, Any], found: dict[str, Any]
+           ) -> Iterator[tuple[str, str, Any]]:
+    """Yield two hosts, and candidates of the second by those of the first.
+
+    Only hosts are yielded that the index may propose.
+    """
+    need = lab.manager._indexed.compute_need(lab.context, spec,
+                                             [spec.instance_uuid])
+    views = {view.row.uuid: view for view
+             in lab.manager._indexed.index.list_views()}
+    for host in found:
+        template = found[host] and not query.has_granular_traits and (
+            derived_candidates.make_template(
+                query.parameters, found[host],
+                answers[host]['provider_summaries'], views[host].row))
+        for other in found if template else ():
+            derived = derived_candidates.derive_candidates(template,
+                                                           views[other])
+            if derived and views[other].assign_nodes(need) is not None:
+                DERIVED.update(derived=1)
+                yield host, other, derived
 
 
 def one_cloud(seed: int, count: int, hosts: int, asked: int,
@@ -129,6 +200,7 @@ def one_cloud(seed: int, count: int, hosts: int, asked: int,
         cloud = clouds.build(urls, hosts, seed, chance.choice((2, 4)),
                              chance.choice((.3, .6, .9)))
         spoil(urls['placement'], chance)
+        report_shapes(urls)
         lab = labs.Lab(urls, 'index')
         uuids = [host.uuid for host in cloud.hosts]
         differ, found = [], 0
@@ -142,7 +214,8 @@ def one_cloud(seed: int, count: int, hosts: int, asked: int,
             if wrong or by_index != whole:
                 differ.append(f'cloud {seed}, request {number}, {kind}: '
                               f'{wrong}, {by_index} != {whole}')
-    pipe.send((count, found, differ, dict(lab.manager._indexed._counts)))
+    pipe.send((count, found, differ, {
+        **lab.manager._indexed._counts, **DERIVED}))
 
 
 def _places(lab: labs.Lab, spec: Any, indexed: bool) -> bool:
@@ -190,7 +263,8 @@ def main() -> None:
         print(line)
     print(f'{pairs} pairs of cloud and request, {placed} with a host, '
           f'{len(wrong)} differ; by the index {counts["hits"]}, in vain '
-          f'{counts["fallbacks"]}, not for it {counts["others"]}')
+          f'{counts["fallbacks"]}, not for it {counts["others"]}; '
+          f'{counts["derived"]} derived')
     sys.exit(bool(wrong))
 
 

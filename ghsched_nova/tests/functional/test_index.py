@@ -19,6 +19,7 @@ import fixtures
 from nova import context as nova_context
 from nova import exception
 from nova import objects
+from nova.scheduler.client import report
 from oslo_utils.fixture import uuidsentinel as uuids
 
 from ghsched_nova.scheduler import index_feed
@@ -155,6 +156,78 @@ class WayTest(IndexTestCase):
         server = self.api.post_server({
             'server': body, 'os:scheduler_hints': {'group': group}})
         return self._wait_for_state_change(server, 'ACTIVE')
+
+
+class QueriesTest(IndexTestCase):
+    """Queries to Placement for allocation candidates."""
+
+    def setUp(self):
+        super().setUp()
+        for name in ('host_a', 'host_b'):
+            self.start_host(name)
+        for _number in range(2):
+            # The second report has the traits of the first.
+            self.reserve()
+        self.queries = []
+        get = report.SchedulerReportClient.get
+
+        def count(client, url, *args, **kwargs):
+            if url.startswith('/allocation_candidates'):
+                self.queries.append(url)
+            return get(client, url, *args, **kwargs)
+        self.useFixture(fixtures.MonkeyPatch(
+            'nova.scheduler.client.report.SchedulerReportClient.get', count))
+
+    def test_reported_shape_is_that_of_the_provider_in_placement(self):
+        for host in ('host_a', 'host_b'):
+            node = objects.ComputeNode.get_first_node_by_host_for_old_compat(
+                nova_context.get_admin_context(), host)
+            uuid = self.compute_rp_uuids[host]
+            traits, inventories = (
+                self.placement.get(f'/resource_providers/{uuid}/{what}',
+                                   version='1.36').body[what]
+                for what in ('traits', 'inventories'))
+            self.assertEqual(headroom.hash_provider(traits, inventories),
+                             headroom.from_stats(node.stats).shape)
+
+    def test_one_query_places_a_guest_that_has_an_alternate(self):
+        spawn, tried = GhschedLibvirtDriver.spawn, []
+
+        def fail_once(driver, *args, **kwargs):
+            tried.append(driver._host.get_hostname())
+            if len(tried) == 1:
+                raise exception.ComputeResourcesUnavailable(reason='a test')
+            return spawn(driver, *args, **kwargs)
+        self.useFixture(fixtures.MonkeyPatch(
+            'ghsched_nova.virt.driver.GhschedLibvirtDriver.spawn',
+            fail_once))
+        server = self.boot(self.flavor(mem_bw_min=60))
+        # nova-conductor claims the alternate without another search.
+        self.assertEqual(({'host_a', 'host_b'}, 1, (1, 0, 0)),
+                         (set(tried), len(self.queries), self.ways()))
+        self.assert_agreement(server, tried[1], [60])
+
+    def test_a_trait_that_a_host_has_lost_is_noticed(self):
+        for host in ('host_a', 'host_b'):
+            self.set_traits(host, add={'CUSTOM_FAST'})
+        for _number in range(2):
+            self.reserve()
+        flavor = self.flavor(mem_bw_min=20,
+                             extra={'trait:CUSTOM_FAST': 'required'})
+        self.set_traits('host_b', remove={'CUSTOM_FAST'})
+        for _number in range(3):
+            self.assertEqual('host_a', self.host(self.boot(flavor)))
+
+    def set_traits(self, host, add=(), remove=()):
+        """Change the traits of a host in Placement, as an admin does."""
+        for trait in add:
+            self.placement.put(f'/traits/{trait}', {}, version='1.36')
+        url = f'/resource_providers/{self.compute_rp_uuids[host]}/traits'
+        known = self.placement.get(url, version='1.36').body
+        self.placement.put(url, {
+            'traits': sorted({*known['traits'], *add} - {*remove}),
+            'resource_provider_generation': known[
+                'resource_provider_generation']}, version='1.36')
 
 
 class SmallCloudTest(IndexTestCase):

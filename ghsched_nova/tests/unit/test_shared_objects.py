@@ -171,6 +171,8 @@ NOT_SHARED = {
     'ghsched_nova.scheduler.filters._FreeAmounts': _REQUEST,
     'ghsched_nova.scheduler.filters._NodeCapacity': _REQUEST,
     'ghsched_nova.scheduler.host_view.HostStateView': _REQUEST,
+    'ghsched_nova.scheduler.index_search.Search': _REQUEST,
+    'ghsched_nova.scheduler.index_search._CandidateCollector': _REQUEST,
     'ghsched_nova.virt.driver_base.DriverBase': _REPLACED,
     'ghsched_nova.virt.driver_reports.ReportingDriver': _REPLACED,
     'ghsched_nova.virt.manager.GhschedComputeManager': _START,

@@ -299,7 +299,7 @@ class Cloud:
     def _run_by_index(self, spec):
         """Select a host among those that the index proposes."""
         search = self.indexed.current_search
-        search.batches += 1
+        search.attempts += index_search.BATCH
         proposed = {view.row.uuid for view in self.indexed.index.propose_hosts(
             search.need, lambda row: True, search.tried, time.monotonic())}
         chosen = [state for state in self._states if state.uuid in proposed]

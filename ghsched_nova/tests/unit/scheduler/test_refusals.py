@@ -127,7 +127,7 @@ class RefusalsTest(base.TestCase):
 
         def run(_spec):
             search = self.indexed.current_search
-            search.batches += 1
+            search.attempts += 3
             search.tried.update(view.row.uuid for view in
                                 self.indexed.index.propose_hosts(
                                     search.need, lambda _row: True,

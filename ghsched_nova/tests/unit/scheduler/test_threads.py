@@ -252,7 +252,7 @@ class RequestStressTest(base.TestCase):
     def test_requests_under_native_threads_never_fail_after_the_claim(self):
         claimed, lock = set(), threading.Lock()
 
-        def select(spec, need, _run, _has_other):
+        def select(spec, need, _run, _has_other, _wanted):
             """Claim in Placement, as IndexedScheduler.select_hosts does."""
             found = self.indexed.index.propose_hosts(need, anywhere, (), 0)
             if not found:
