@@ -69,6 +69,19 @@ def map_host_nodes(xml: str, migrate_data: Any) -> dict[int, int]:
             for cell, pins in info.cell_pins.items() if cell in here}
 
 
+def list_destination_nodes(migrate_data: Any) -> list[int]:
+    """Return the destination's host NUMA node of each guest NUMA node.
+
+    :param migrate_data: Nova's LibvirtLiveMigrateData.
+    """
+    if ('dst_numa_info' not in migrate_data
+            or 'cell_pins' not in migrate_data.dst_numa_info):
+        return []
+    pins_of = migrate_data.dst_numa_info.cell_pins
+    return [int(next(iter(pins_of[cell])))
+            for cell in sorted(pins_of, key=int)]
+
+
 class MovedGuest:
     """Nova's guest whose XML shows the destination's host NUMA nodes.
 

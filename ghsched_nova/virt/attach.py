@@ -136,6 +136,34 @@ def add_guest_address(device_xml: str, guest_xml: str,
             else device_xml)
 
 
+def has_port_device(guest_xml: str, vif: Any) -> bool:
+    """Whether a guest has the passthrough device of a port.
+
+    :param guest_xml: live XML of the domain.
+    :param vif: the port, of nova.network.model.
+    """
+    address = (vif['profile'] or {}).get('pci_slot')
+    return address is not None and pci_topology.normalize_address(
+        address) in device_numa.list_passthrough_addresses(guest_xml)
+
+
+def add_address_without_node(device_xml: str, guest_xml: str) -> str:
+    """Add a guest PCI address outside all guest NUMA nodes to a device's XML.
+
+    The XML is returned unchanged if the guest has no such address; libvirt
+    then chooses one.
+
+    :param device_xml: hot-plugged device as Nova made it, without address.
+    :param guest_xml: live XML of the domain.
+    """
+    try:
+        address = device_numa.find_free_address_without_node(guest_xml)
+    except pci_topology.DeviceNumaError:
+        return device_xml
+    return (device_numa.set_device_address(device_xml, address) if address
+            else device_xml)
+
+
 def _add_address_on_node(device_xml: str, guest_xml: str, guest_node: int,
                          numa_element: bool) -> str | None:
     """Add a PCI address on a given guest NUMA node to a device's XML.

@@ -14,6 +14,9 @@
 
 from collections.abc import Callable
 from collections.abc import Iterable
+from collections.abc import Iterator
+import contextlib
+import threading
 from typing import Any
 
 from oslo_log import log as logging
@@ -38,6 +41,7 @@ class AttachingDriver(base.DriverBase):
         super().__init__(virtapi, read_only)
         # Replaces Nova's VIF driver, see nova.virt.libvirt.driver.
         self.vif_driver = attach.PlacingVIFDriver(self._host)
+        self._attaching = threading.local()
 
     def attach_interface(self, context: Any, instance: Any, image_meta: Any,
                          vif: Any) -> Any:
@@ -55,17 +59,70 @@ class AttachingDriver(base.DriverBase):
         if where is None or vif['vnic_type'] not in attach.PASSTHROUGH:
             return super().attach_interface(context, instance, image_meta,
                                             vif)
+        is_live_migration = getattr(self._attaching, 'must_not_fail', False)
+        if is_live_migration and attach.has_port_device(
+                guest.get_xml_desc(), vif):
+            # Nova counts interfaces with a <target>, which these have not.
+            LOG.info('ghsched: not attaching port %s again after a failed '
+                     'live migration because the guest still has its device',
+                     vif['id'], instance=instance)
+            return None
         try:
             with self.vif_driver.adding_guest_addresses(where):
                 return super().attach_interface(context, instance, image_meta,
                                                 vif)
         except pci_topology.DeviceNumaError as error:
+            self.vif_driver.unplug(instance, vif)
+            if is_live_migration:
+                return self._attach_without_node(guest, context, instance,
+                                                 image_meta, vif, error)
             LOG.error('ghsched: cannot attach the passthrough device of a '
                       'port to the guest NUMA node required by the flavor: '
                       '%s', error,
                       instance=instance)
-            self.vif_driver.unplug(instance, vif)
             raise attach.PortRefused from error
+
+    def _attach_without_node(self, guest: Any, context: Any, instance: Any,
+                             image_meta: Any, vif: Any,
+                             error: pci_topology.DeviceNumaError) -> Any:
+        """Attach a port to a guest that sees no NUMA node for its device.
+
+        :param error: why the device cannot be on a guest NUMA node.
+        """
+        LOG.error('ghsched: cannot attach the passthrough device of a port to '
+                  'the guest NUMA node required by the flavor, attaching it '
+                  'without a NUMA node because the live migration cannot be '
+                  'undone; reboot the server hard to place the device again: '
+                  '%s', error, instance=instance)
+
+        def where(device_xml: str) -> str:
+            return attach.add_address_without_node(device_xml,
+                                                   guest.get_xml_desc())
+        with self.vif_driver.adding_guest_addresses(where):
+            return super().attach_interface(context, instance, image_meta,
+                                            vif)
+
+    @contextlib.contextmanager
+    def _attaching_always(self) -> Iterator[None]:
+        """Within this context, no port of this thread is refused.
+
+        A device without a place on its guest NUMA node is attached elsewhere.
+        """
+        self._attaching.must_not_fail = True
+        try:
+            yield
+        finally:
+            del self._attaching.must_not_fail
+
+    def post_live_migration_at_destination(self, *args: Any,
+                                           **kwargs: Any) -> Any:
+        with self._attaching_always():
+            return super().post_live_migration_at_destination(*args, **kwargs)
+
+    def rollback_live_migration_at_source(self, *args: Any,
+                                          **kwargs: Any) -> Any:
+        with self._attaching_always():
+            return super().rollback_live_migration_at_source(*args, **kwargs)
 
     @seam('nova.virt.libvirt.driver.LibvirtDriver.vif_driver')
     @seam('nova.virt.libvirt.driver.LibvirtDriver._attach_pci_devices',

@@ -19,6 +19,9 @@ from typing import Any
 from nova import exception
 from oslo_log import log as logging
 
+from ghsched_nova.guest import device_numa
+from ghsched_nova.guest import metadata
+from ghsched_nova.guest import pci_topology
 from ghsched_nova.host import arrival_check
 from ghsched_nova.host import migration_xml
 from ghsched_nova.nova_fixes import cut_off_live_migration
@@ -28,6 +31,7 @@ from ghsched_nova.nova_fixes import table as fixes
 from ghsched_nova.nova_seams import numa
 from ghsched_nova.nova_seams import registry
 from ghsched_nova.virt import driver_base as base
+from ghsched_nova.virt import moving_ports
 from ghsched_nova.virt import refusal
 
 LOG = logging.getLogger(__name__)
@@ -67,6 +71,7 @@ class MigratingDriver(base.DriverBase):
             raise exception.MigrationPreCheckError(
                 reason=str(error)) from error
         self._check_arriving_guest(instance)
+        self._check_arriving_ports(instance, migrate_data)
         return super().check_source_migrate_data_at_dest(
             ctxt, instance, migrate_data, migration, limits, allocs)
 
@@ -101,6 +106,27 @@ class MigratingDriver(base.DriverBase):
             raise exception.MigrationPreCheckError(
                 reason=f'ghsched: {error}') from error
 
+    def _check_arriving_ports(self, instance: Any, migrate_data: Any) -> None:
+        """Refuse a live migration whose claim has a far device for a port.
+
+        This applies to ``ghsched:device_numa=required`` only.
+
+        :raises nova.exception.MigrationPreCheckError: with the reason.
+        """
+        policy = base.parse_policy(instance)
+        topology = base.get_destination_topology(instance)
+        if (policy is None or topology is None
+                or policy.device_numa != device_numa.REQUIRED):
+            return
+        nodes = {device['address']: device.get('numa_node')
+                 for device in self._pci_devices}
+        try:
+            moving_ports.assign_ports(
+                moving_ports.list_moving_ports(migrate_data), nodes,
+                numa.list_host_nodes(topology))
+        except pci_topology.DeviceNumaError as error:
+            raise _log_port_refusal(error, instance) from error
+
     def check_can_live_migrate_source(self, context: Any, instance: Any,
                                       *args: Any, **kwargs: Any) -> Any:
         self._check_domain_numbers(instance)
@@ -132,14 +158,39 @@ class MigratingDriver(base.DriverBase):
                                   dest: Any, block_migration: Any,
                                   migrate_data: Any, guest: Any,
                                   device_names: Any) -> Any:
-        moves = migration_xml.map_host_nodes(
-            guest.get_xml_desc(), migrate_data)
+        xml = guest.get_xml_desc()
+        self._check_leaving_ports(context, instance, dest, xml, migrate_data)
+        moves = migration_xml.map_host_nodes(xml, migrate_data)
         if moves:
             guest = migration_xml.MovedGuest(guest, moves,
                                              self._update_memorytune)
         return super()._live_migration_operation(
             context, instance, dest, block_migration, migrate_data, guest,
             device_names)
+
+    def _check_leaving_ports(self, context: Any, instance: Any, dest: str,
+                             xml: str, migrate_data: Any) -> None:
+        """Refuse a live migration that would leave a port without its place.
+
+        This applies to ``ghsched:device_numa=required`` only. Only the source
+        knows the PCI ports of the guest.
+
+        :param xml: live XML of the domain.
+        :raises nova.exception.MigrationPreCheckError: with the reason. Nova
+            rolls the live migration back.
+        """
+        ports = moving_ports.list_moving_ports(migrate_data)
+        domain = metadata.read_policy(xml) if ports else None
+        if (domain is None or domain.policy.device_numa != device_numa.REQUIRED
+                or self._ghsched.domain_xml.libvirt.numa_element):
+            return
+        try:
+            guest_node_of = moving_ports.assign_ports(
+                ports, moving_ports.read_device_nodes(context, dest),
+                migration_xml.list_destination_nodes(migrate_data))
+            moving_ports.check_free_places(xml, ports, guest_node_of)
+        except pci_topology.DeviceNumaError as error:
+            raise _log_port_refusal(error, instance) from error
 
     def _update_memorytune(self, xml: str) -> str:
         """Update the bandwidth limits in a domain XML to the current policy.
@@ -182,10 +233,12 @@ class MigratingDriver(base.DriverBase):
     def post_live_migration_at_destination(self, context: Any,
                                            instance: Any, *args: Any,
                                            **kwargs: Any) -> Any:
-        result = super().post_live_migration_at_destination(
-            context, instance, *args, **kwargs)
-        self._enforce_after_migration(instance)
-        return result
+        try:
+            return super().post_live_migration_at_destination(
+                context, instance, *args, **kwargs)
+        finally:
+            # The guest runs here even if Nova fails.
+            self._enforce_after_migration(instance)
 
     def _enforce_after_migration(self, instance: Any) -> None:
         """Enforce a live-migrated guest's bandwidth policy; never raise.
@@ -205,3 +258,16 @@ class MigratingDriver(base.DriverBase):
                       {'name': instance.name, 'problem': error},
                       instance=instance)
             self._notify_protection_changes()
+
+
+def _log_port_refusal(error: pci_topology.DeviceNumaError,
+                      instance: Any) -> exception.MigrationPreCheckError:
+    """Log why a live migration is refused for a passthrough port.
+
+    :returns: the exception to raise.
+    """
+    LOG.warning('ghsched: refusing a live migration because the guest would '
+                'not see the NUMA node of a passthrough port at the '
+                'destination: %s', error, instance=instance)
+    return exception.MigrationPreCheckError(
+        reason=f'ghsched:device_numa=required: {error}')
