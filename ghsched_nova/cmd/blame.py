@@ -85,9 +85,10 @@ def _investigate_slowdown(arguments: argparse.Namespace,
             host, threading.RLock(), lambda uuid: domains.find_running_domain(
                 arguments.connect, uuid), _print_cap_event),
         socket.gethostname(), host.running,
-        lambda: blame_record.read_periods(state_path / blame_record.FILE))
+        lambda: blame_record.read_bandwidth_record(
+            state_path / blame_record.FILE))
     try:
-        return investigator.run(server, arguments.prove)
+        return investigator.investigate_server(server, arguments.prove)
     except blame.NotInvestigated as error:
         raise domains.HostError(str(error)) from error
 

@@ -137,6 +137,7 @@ def describe_missing_devices(requests: Iterable[Devices]) -> tuple[str, ...]:
 
     :param requests: requested, allocated and claimed devices of each PCI
         request.
+    :returns: one text per such request; empty if all devices are claimed.
     """
     return tuple(f'{len(one.claimed)} of {one.count} devices of {one.name}'
                  for one in requests if len(one.claimed) < one.count)

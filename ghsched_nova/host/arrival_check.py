@@ -47,8 +47,8 @@ def check_arrival(host: engine.HostEngine, policy: GuestPolicy,
     taken = sum(not name.startswith(naming.MONITORS)
                 and name not in naming.NOT_GROUPS for name in host.groups())
     if (taken >= found.num_closids - 1
-            and not host.can_join(policy, host_nodes)):
+            and not host.can_join_shared_group(policy, host_nodes)):
         raise fs.GroupError(
             f'no control group is free: {taken} of {found.num_closids - 1} '
             'are in use')
-    host.check_access()
+    host.check_resctrl_access()

@@ -52,7 +52,7 @@ class BandwidthUse:
         :returns: None if nothing was measured.
         """
         try:
-            return self.take_snapshot(guests)
+            return self.take_bandwidth_snapshot(guests)
         except topology.MonitorUnavailable as error:
             LOG.debug('ghsched: resctrl cannot monitor memory bandwidth on '
                       'this host; not measuring bandwidth use: %s', error)
@@ -62,8 +62,8 @@ class BandwidthUse:
                         error)
         return None
 
-    def take_snapshot(self,
-                      guests: Sequence[view.Guest] = ()) -> view.Snapshot:
+    def take_bandwidth_snapshot(self, guests: Sequence[view.Guest] = ()
+                                ) -> view.Snapshot:
         """Measure the host's memory bandwidth since the last call.
 
         :param guests: running guests whose bandwidth is measured.

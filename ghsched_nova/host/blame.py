@@ -72,22 +72,22 @@ class Investigator:
     _free: threading.BoundedSemaphore = field(
         default_factory=lambda: threading.BoundedSemaphore(MOST))
 
-    def run(self, server: str, prove: bool) -> dict[str, Any]:
+    def investigate_server(self, server: str, prove: bool) -> dict[str, Any]:
         """Return a report of which guests slow down a server.
 
         Guests slow down a server if they use memory bandwidth or L3 cache that
         the server needs.
 
         :param server: UUID of the server.
-        :param prove: whether other guests may be capped for a moment, to see
-            whether the server gets faster.
+        :param prove: whether to cap the bandwidth of other guests for a
+            moment, to see whether the server gets faster.
         :raises NotInvestigated: if the server cannot be investigated.
         """
         if not self._free.acquire(blocking=False):
             raise NotInvestigated(f'{MOST} servers of this host are being '
                                   'investigated; try again in a minute')
         try:
-            with self._hold_lock(prove):
+            with self._cap_lock(prove):
                 return self._investigate(server, prove)
         except (topology.MonitorUnavailable, blame_cap.NotCapped) as error:
             raise NotInvestigated(str(error)) from error
@@ -95,7 +95,7 @@ class Investigator:
             self._free.release()
 
     @contextlib.contextmanager
-    def _hold_lock(self, prove: bool) -> Iterator[None]:
+    def _cap_lock(self, prove: bool) -> Iterator[None]:
         """Within this context, no other process caps guests of this host.
 
         An investigation takes this lock before it caps the bandwidth of
@@ -106,12 +106,12 @@ class Investigator:
         if not prove:
             yield
             return
-        with blame_cap.hold_trial_lock(self.capper.engine.root):
+        with blame_cap.guest_cap_lock(self.capper.engine.root):
             yield
 
     def _investigate(self, server: str, prove: bool) -> dict[str, Any]:
         section = self.capper.engine.section
-        guests = list(make_guests(self.list_running()))
+        guests = list(yield_guests_with_policies(self.list_running()))
         mine = next((one for one in guests if one.uuid == server), None)
         if mine is None:
             raise NotInvestigated('the server does not run on this host')
@@ -119,25 +119,28 @@ class Investigator:
             Path(section.resctrl_path), Path(section.sysfs_path),
             conf.parse_node_values(section, 'node_bandwidth'),
             self.clocks.monotonic, occupancy=True)
-        nodes = blame_probe.find_nodes(mine, reader.get_monitored_host())
+        nodes = blame_probe.find_guest_memory_nodes(
+            mine, reader.get_monitored_host())
         probe = blame_probe.HostProbe(
-            server, guests, nodes, reader, _make_load_measure(section, mine),
+            server, guests, nodes, reader,
+            _make_guest_load_meter(section, mine),
             self.capper, self.clocks)
         found = blame_session.Session(
             server, [blame_periods.make_server_sample(period, server, nodes)
                      for period in self.get_periods()
                      if any(uuid == server for uuid, _node
-                            in period.guests)], probe).run(prove)
+                            in period.guests)], probe).collect_evidence(prove)
         return blame_report.make_report(
             server, self.host, sorted(nodes), found,
             {one.uuid: blame_report.Named(one.title, one.project)
              for one in guests}, prove)
 
 
-def make_guests(running: Iterable[desired.Running]) -> Iterator[view.Guest]:
-    """Yield each running guest with its policy, NUMA nodes and owner.
+def yield_guests_with_policies(running: Iterable[desired.Running]
+                               ) -> Iterator[view.Guest]:
+    """Yield each running guest with its bandwidth policy and NUMA nodes.
 
-    An investigation of who slows down a server needs them.
+    Each guest also comes with its Nova flavor, server name and project.
     """
     by_uuid = {one.domain.uuid: one for one in running
                if one.domain.id >= 0 and one.xml}
@@ -162,11 +165,11 @@ def _parse_cells(root: etree._Element) -> tuple[cells.Cell, ...]:
         return ()
 
 
-def _make_load_measure(section: Any,
-                       guest: view.Guest) -> blame_probe.MeasureLoad:
+def _make_guest_load_meter(section: Any,
+                           guest: view.Guest) -> blame_probe.MeasureLoad:
     """Return a function that measures the CPU load and waits of one guest.
 
-    The function returns the load since its previous call.
+    Each call of that function returns the load since its previous call.
     """
     meter = load_meter.LoadMeter(
         load_reader.LoadReader(load_reader.Paths(

@@ -55,10 +55,11 @@ _ERRORS = (*desired.NOT_DESIRED, fs.GroupError, etree.XMLSyntaxError)
 
 
 @contextlib.contextmanager
-def hold_trial_lock(root: Path) -> Iterator[None]:
+def guest_cap_lock(root: Path) -> Iterator[None]:
     """Within this context, no other process of this host caps a guest.
 
-    Guests are capped for a moment to see whether another guest gets faster.
+    A guest is capped (its bandwidth limited) for a moment, to see whether
+    another guest gets faster.
 
     :param root: mount point of resctrl. The lock is not the one with which
         resctrl is changed.
@@ -98,9 +99,9 @@ def lower_cap(running: desired.Running,
     if running.shared_group:
         raise NotCapped('it shares its control group with other guests')
     if found is None or not found.policy.needs_control_group:
-        return _give_policy(running, nodes)
+        return _add_low_cap(running, nodes)
     capped = tuple(
-        _lower_node(policy) if node in nodes else policy for policy, node
+        _lower_node_cap(policy) if node in nodes else policy for policy, node
         in zip(found.policy.nodes, found.host_nodes, strict=True))
     if capped == found.policy.nodes:
         raise NotCapped('its guarantee is all that its cap leaves it there')
@@ -108,11 +109,11 @@ def lower_cap(running: desired.Running,
         found, policy=dataclasses.replace(found.policy, nodes=capped)))
 
 
-def _give_policy(running: desired.Running,
+def _add_low_cap(running: desired.Running,
                  nodes: Collection[int]) -> desired.Running:
-    """Return a copy of a domain without limits, with a very low cap.
+    """Return a copy of a domain without bandwidth limits, with a cap added.
 
-    The cap limits the domain's memory bandwidth.
+    The cap limits the domain's memory bandwidth to a few percent.
 
     :param nodes: host NUMA nodes on which the domain is capped.
     :raises NotCapped: if libvirt has created the domain's control group.
@@ -130,8 +131,8 @@ def _give_policy(running: desired.Running,
         places))
 
 
-def _lower_node(policy: NodePolicy) -> NodePolicy:
-    """Lower the bandwidth cap in the policy of one NUMA node.
+def _lower_node_cap(policy: NodePolicy) -> NodePolicy:
+    """Return a NUMA node's bandwidth policy with a cap of a few percent.
 
     The cap is not lowered below the guarantee.
     """
@@ -169,8 +170,10 @@ class Capper:
     _capped: str = ''
 
     def cap(self, uuid: str, nodes: Collection[int]) -> None:
-        """Cap a guest's bandwidth on host NUMA nodes, for a limited time.
+        """Limit a guest's bandwidth to a few percent, for a limited time.
 
+        :param uuid: UUID of the guest.
+        :param nodes: host NUMA nodes on which the bandwidth is limited.
         :raises NotCapped: if the guest cannot be capped; nothing is changed.
         """
         with self.changing:

@@ -77,8 +77,9 @@ class HostProbe:
         self.clocks.sleep(seconds)
 
     def cap(self, uuid: str) -> None:
-        """Cap a guest on the host NUMA nodes of the investigated server.
+        """Limit a guest's bandwidth on the nodes of the investigated server.
 
+        :param uuid: UUID of the guest.
         :raises NotCapped: if the guest cannot be capped; nothing is changed.
         """
         self.capper.cap(uuid, self.nodes)
@@ -106,7 +107,7 @@ class HostProbe:
         if self.server not in sample.rates or seconds <= 0:
             return None
         own = self._find(self.server)
-        waits = _find_waits(load, self.server)
+        waits = _get_wait_times(load, self.server)
         return dataclasses.replace(
             sample, cap=_sum_caps(own), cached=_sum_cached(own),
             cpu_wait=waits['cpu_wait'], stalled=waits['memory_wait'],
@@ -127,7 +128,8 @@ class HostProbe:
                 for row in one.nodes if set(row.nodes) & set(self.nodes)]
 
 
-def find_nodes(guest: view.Guest, host: topology.Host) -> frozenset[int]:
+def find_guest_memory_nodes(guest: view.Guest,
+                            host: topology.Host) -> frozenset[int]:
     """Return the host NUMA nodes on which a guest's memory is.
 
     If the domain XML of the guest names no node, all nodes of the host are
@@ -158,14 +160,15 @@ def _sum_cached(rows: Sequence[view.GuestNode]) -> float | None:
     return float(sum(known)) if known and len(known) == len(rows) else None
 
 
-def _find_waits(load: loads.Load | None,
-                server: str) -> Mapping[str, float | None]:
+def _get_wait_times(load: loads.Load | None,
+                    server: str) -> Mapping[str, float | None]:
     """Return how long a server waited for CPU, memory and I/O.
 
     If the server has several NUMA nodes, the longest time is returned.
 
     :param load: measured load of the host.
-    :returns: part of the time by kind of wait; None if it is unknown.
+    :returns: by kind of wait, the fraction of the time in which the server
+        waited; None if unknown.
     """
     mine = [one for one in (load.guests if load else ())
             if one.guest == server]

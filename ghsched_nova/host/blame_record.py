@@ -42,11 +42,12 @@ class BlameRecord:
         self._path = path
         self._clock = report_periods.ReportClock()
         # Replaced as a whole, so that readers do not wait for the disk.
-        self.periods = read_periods(path)
+        self.periods = read_bandwidth_record(path)
 
-    def record_period(self, snapshot: view.Snapshot | None,
-                      measured: load.Load | None, now: float) -> None:
-        """Record what was measured since the last report; never raises.
+    def record_bandwidth_and_load(self, snapshot: view.Snapshot | None,
+                                  measured: load.Load | None,
+                                  now: float) -> None:
+        """Record bandwidth and load since the last report; never raises.
 
         The record of the last minutes is used to find out which guests slow
         down a server.
@@ -56,7 +57,7 @@ class BlameRecord:
         :param now: seconds since 1970.
         """
         try:
-            with self._clock.begin_report(now) as last:
+            with self._clock.exclusive_report(now) as last:
                 if snapshot is None or last is None:
                     return
                 period = blame_periods.make_period_record(
@@ -75,12 +76,12 @@ class BlameRecord:
                         error)
 
 
-def read_periods(path: Path) -> tuple[blame_periods.Period, ...]:
-    """Read what a host measured in the last minutes from a file.
+def read_bandwidth_record(path: Path) -> tuple[blame_periods.Period, ...]:
+    """Read a host's bandwidth and load of the last minutes from a file.
 
-    nova-compute adds a period to the file with each of its reports.
+    nova-compute adds one period to the file with each report to Placement.
 
-    :returns: an empty tuple if the file cannot be read.
+    :returns: the periods; an empty tuple if the file cannot be read.
     """
     try:
         with open(path, encoding='utf-8') as stream:

@@ -61,8 +61,9 @@ class Probe(Protocol):
         """Return the bandwidth limits of a guest in the last measurement."""
 
     def cap(self, uuid: str) -> None:
-        """Cap a guest's bandwidth until :meth:`restore_limits` is called.
+        """Limit a guest's bandwidth until :meth:`restore_limits` is called.
 
+        :param uuid: UUID of the guest.
         :raises NotCapped: if the guest cannot be capped; nothing is changed.
         """
 
@@ -86,32 +87,32 @@ class Session:
     _failures: dict[str, int] = field(default_factory=dict)
     _usual: dict[str, float] = field(default_factory=dict)
 
-    def run(self, prove: bool) -> blame.Evidence:
+    def collect_evidence(self, prove: bool) -> blame.Evidence:
         """Return the evidence of which guests slow down the server.
 
         Guests slow down a server if they use memory bandwidth or L3 cache that
         the server needs.
 
-        :param prove: whether other guests may be capped for a moment, to see
-            whether the server gets faster.
+        :param prove: whether to cap the bandwidth of other guests for a
+            moment, to see whether the server gets faster.
         """
         deadline = self.probe.get_time() + BUDGET_S
-        samples = self._observe()
+        samples = self._measure_for_some_seconds()
         suspects = blame.rank_suspects(self.server, self.record, samples)
         self._usual = blame.find_usual_bandwidth(self.record, samples)
         verdict = blame.judge_by_measurements(self.server, suspects, samples)
         if prove and verdict.kind is not blame.Kind.NOT_MEMORY:
             try:
-                self._try_suspects(blame.choose_guests_to_cap(suspects),
-                                   deadline)
+                self._cap_suspects_in_turn(
+                    blame.choose_guests_to_cap(suspects), deadline)
             finally:
                 self.probe.restore_limits()
             verdict = blame.judge_by_trials(verdict, self._tried)
         return blame.Evidence(
-            verdict, tuple(self._add_effects(suspects)),
+            verdict, tuple(self._add_cap_effects(suspects)),
             blame.compute_load(samples), self._tried, tuple(samples))
 
-    def _observe(self) -> list[blame.Sample]:
+    def _measure_for_some_seconds(self) -> list[blame.Sample]:
         """Measure the server and the other guests for some seconds.
 
         :returns: one sample per measurement.
@@ -125,16 +126,17 @@ class Session:
                 found.append(sample)
         return found
 
-    def _try_suspects(self, candidates: Sequence[str],
-                      deadline: float) -> None:
+    def _cap_suspects_in_turn(self, candidates: Sequence[str],
+                              deadline: float) -> None:
         """Cap suspected guests one by one, to see who slows down the server.
 
-        Stops as soon as one guest is proven to slow down the server.
+        The effect of each cap on the server is recorded. The method returns as
+        soon as one guest is proven to slow down the server.
 
         :param candidates: UUIDs of the suspected guests.
-        :param deadline: time at which to stop.
+        :param deadline: time of the monotonic clock at which to stop.
         """
-        before = self._measure_window()
+        before = self._measure_after_settling()
         length = 2 * (SETTLE_S + WINDOW_S)
         while self.probe.get_time() + length <= deadline:
             left = [uuid for uuid in candidates if uuid not in self._untried]
@@ -142,20 +144,22 @@ class Session:
                 return
             # A cap shows nothing while one of both rests.
             suspect = blame_trials.choose_next_guest(
-                [uuid for uuid in left if self._is_active(uuid, before)],
-                self._tried) if self._has_figure(before) else None
+                [uuid for uuid in left
+                 if self._uses_usual_bandwidth(uuid, before)],
+                self._tried) if self._has_server_speed(before) else None
             if suspect is None:
-                before = self._measure_window()
+                before = self._measure_after_settling()
                 continue
             try:
-                before = self._try_once(suspect, before)
+                before = self._cap_suspect_once(suspect, before)
             except NotCapped as error:
                 self._untried[suspect] = str(error)
 
-    def _try_once(self, suspect: str, before: blame.Sample | None
-                  ) -> blame.Sample | None:
+    def _cap_suspect_once(self, suspect: str, before: blame.Sample | None
+                          ) -> blame.Sample | None:
         """Cap a suspected guest once; record whether the server gets faster.
 
+        :param suspect: UUID of the guest.
         :param before: measurement from just before the cap.
         :returns: measurement from just after the cap.
         :raises NotCapped: if the suspected guest cannot be capped.
@@ -171,17 +175,17 @@ class Session:
             held = free != capped == self.probe.get_limits(suspect)
         finally:
             self.probe.restore_limits()
-        after = self._measure_window()
+        after = self._measure_after_settling()
         if not held:
-            self._count_failure(suspect)
-        trial = self._make_trial(before, during, after)
-        if held and trial is not None and self._is_steady(
+            self._count_undone_cap(suspect)
+        trial = self._compare_speed_around_cap(before, during, after)
+        if held and trial is not None and self._has_steady_bandwidth(
                 suspect, before, after):
             self._tried.setdefault(suspect, []).append(trial)
         return after
 
-    def _is_steady(self, suspect: str, before: blame.Sample | None,
-                   after: blame.Sample | None) -> bool:
+    def _has_steady_bandwidth(self, suspect: str, before: blame.Sample | None,
+                              after: blame.Sample | None) -> bool:
         """Whether a guest uses as much bandwidth after a cap as before it.
 
         If not, its load has changed, and the trial with the cap proves
@@ -191,14 +195,15 @@ class Session:
             blame_trials.is_speed_steady(before.rates.get(suspect, 0.0),
                                          after.rates.get(suspect, 0.0)))
 
-    def _has_figure(self, sample: blame.Sample | None) -> bool:
+    def _has_server_speed(self, sample: blame.Sample | None) -> bool:
         """Whether a sample has a measurement of the server's speed.
 
         The server is the one whose slowdown is investigated.
         """
         return bool(sample and sample.compute_speed(self.server))
 
-    def _is_active(self, suspect: str, sample: blame.Sample | None) -> bool:
+    def _uses_usual_bandwidth(self, suspect: str,
+                              sample: blame.Sample | None) -> bool:
         """Whether a guest uses at least half of its usual bandwidth.
 
         A cap on an idle guest would prove nothing.
@@ -210,7 +215,7 @@ class Session:
         self.probe.wait(SETTLE_S)
         self.probe.measure()
 
-    def _measure_window(self) -> blame.Sample | None:
+    def _measure_after_settling(self) -> blame.Sample | None:
         """Wait until a changed cap has an effect, then measure all guests.
 
         :returns: None if the investigated server's bandwidth is not known.
@@ -219,12 +224,14 @@ class Session:
         self.probe.wait(WINDOW_S)
         return self.probe.measure()
 
-    def _make_trial(self, *samples: blame.Sample | None
-                    ) -> blame_trials.Trial | None:
+    def _compare_speed_around_cap(self, *samples: blame.Sample | None
+                                  ) -> blame_trials.Trial | None:
         """Return how fast the server was before, during and after a cap.
 
-        :param samples: measurements before, during and after the cap on
-            another guest.
+        The cap limited the bandwidth of another guest.
+
+        :param samples: the three measurements before, during and after the
+            cap.
         :returns: None if the speed is unknown, or if it differs before and
             after the cap.
         """
@@ -236,13 +243,14 @@ class Session:
                 or not blame_trials.is_speed_steady(before, after)):
             return None
         return blame_trials.Trial(before, during, after,
-                                  _compute_growth(*samples))
+                                  _compute_cache_growth(*samples))
 
-    def _count_failure(self, suspect: str) -> None:
-        """Count a cap on a guest that something else has undone too early.
+    def _count_undone_cap(self, suspect: str) -> None:
+        """Count a cap that another change of the guest undid too early.
 
-        After several such failures the guest is not capped any more.
+        After several undone caps the guest is not capped any more.
 
+        :param suspect: UUID of the guest that was capped.
         :raises NotCapped: if the guest is not to be capped any more.
         """
         count = self._failures[suspect] = self._failures.get(suspect, 0) + 1
@@ -250,8 +258,8 @@ class Session:
             raise NotCapped('other changes of its control group have undone '
                             'the cap')
 
-    def _add_effects(self, suspects: Iterable[blame.Suspect]
-                     ) -> Iterable[blame.Suspect]:
+    def _add_cap_effects(self, suspects: Iterable[blame.Suspect]
+                         ) -> Iterable[blame.Suspect]:
         """Yield the suspected guests, each with the effect of its cap.
 
         The effect is how much faster the server was while the guest was
@@ -264,8 +272,9 @@ class Session:
                     self._tried.get(one.uuid, ())))
 
 
-def _compute_growth(before: blame.Sample | None, during: blame.Sample | None,
-                    after: blame.Sample | None) -> float | None:
+def _compute_cache_growth(before: blame.Sample | None,
+                          during: blame.Sample | None,
+                          after: blame.Sample | None) -> float | None:
     """Return how much more L3 cache a server had while a guest was capped.
 
     :returns: growth relative to the mean of before and after the cap; None if

@@ -82,16 +82,16 @@ class BurstUse:
             if snapshot is None or not any(config.bursts.values()):
                 return
             with self._measuring:
-                self._add_to_records(list_measured_periods(snapshot, config),
-                                     burst.to_hour_number(now))
+                self._add_burst_use(map_burst_use_by_node(snapshot, config),
+                                    burst.to_hour_number(now))
         except Exception as error:
             LOG.warning('ghsched: cannot save the memory bandwidth burst '
                         'history of guests; retrying in the next periodic '
                         'task: %r',
                         error)
 
-    def _add_to_records(self, measured: Mapping[int, burst_record.Period],
-                        hour: int) -> None:
+    def _add_burst_use(self, measured: Mapping[int, burst_record.Period],
+                       hour: int) -> None:
         """Add burst use of host NUMA nodes to their records, and save these.
 
         A burst is bandwidth above a guest's guarantee.
@@ -119,16 +119,16 @@ class BurstUse:
             return {}
 
 
-def list_measured_periods(
+def map_burst_use_by_node(
     snapshot: view.Snapshot, config: tree.Config
 ) -> dict[int, burst_record.Period]:
-    """Return the measured burst use of each NUMA node with a burst pool.
+    """Return the measured use of bursts on each host NUMA node.
 
-    A burst is bandwidth above a guest's guarantee. A burst pool is the part of
-    a node's bandwidth that is reserved for bursts of all its guests. Guests
-    that started before the pool was configured may have guarantees inside the
-    pool, which make the pool smaller. A value that was measured for several
-    nodes together is skipped.
+    A burst is bandwidth above a guest's guarantee. Only nodes with a burst
+    pool are returned: bandwidth that is reserved for the bursts of all guests
+    of the node. Guests that started before the pool was configured may have
+    guarantees inside the pool, which make the pool smaller. A value that was
+    measured for several nodes together is skipped.
     """
     found = {}
     for row in snapshot.nodes:

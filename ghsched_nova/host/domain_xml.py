@@ -72,7 +72,7 @@ class DomainXml:
         :raises PolicyNotHeld: if the host cannot enforce the policy.
         """
         if not policy.needs_control_group and not policy.monitor:
-            return self.render_unprotected(xml, policy, host_nodes)
+            return self.render_policy_without_limits(xml, policy, host_nodes)
         host = self._facts.host()
         settings = resolve.resolve_settings(host, policy, host_nodes)
         domain = self._make_policy(policy, host_nodes)
@@ -88,15 +88,17 @@ class DomainXml:
                                      nodes=nodes, monitor=policy.monitor)
         return memorytune.replace_memorytune(xml, tune, self.libvirt.extended)
 
-    def render_unprotected(self, xml: str, policy: GuestPolicy,
-                           host_nodes: Sequence[int]) -> str:
+    def render_policy_without_limits(self, xml: str, policy: GuestPolicy,
+                                     host_nodes: Sequence[int]) -> str:
         """Write a guest's bandwidth policy into a domain XML, without limits.
 
         This is used if the host cannot enforce the policy now. nova-compute
-        creates the guest's control group as soon as the host can enforce it.
+        creates the guest's control group as soon as the host can enforce the
+        policy.
 
         :param xml: domain XML as Nova made it.
         :param host_nodes: host NUMA node of each guest NUMA node.
+        :returns: the domain XML with the policy in its metadata.
         """
         return metadata.write_policy(xml, self._make_policy(policy,
                                                             host_nodes))

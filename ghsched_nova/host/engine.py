@@ -230,7 +230,7 @@ class HostEngine(host_facts.HostFacts):
                                     str(self.root / problem.group))
         return bool(actions)
 
-    def check_access(self) -> None:
+    def check_resctrl_access(self) -> None:
         """Raise GroupError if resctrl is not mounted or cannot be locked."""
         self.apply(self.root, self.run_path, model.Wanted())
 
@@ -369,8 +369,8 @@ class HostEngine(host_facts.HostFacts):
                         'periodic task: %(error)s',
                         {'uuid': uuid, 'error': error})
 
-    def can_join(self, policy: GuestPolicy,
-                 host_nodes: Sequence[int]) -> bool:
+    def can_join_shared_group(self, policy: GuestPolicy,
+                              host_nodes: Sequence[int]) -> bool:
         """Whether a guest can share an existing control group of this host."""
         nodes = host_nodes[:len(policy.nodes)]
         return (

@@ -43,8 +43,8 @@ class HistoryUse:
         # Replaced as a whole, so that readers do not wait for the disk.
         self.history = _read_history(path)
 
-    def record_period(self, snapshot: view.Snapshot | None,
-                      now: float) -> None:
+    def record_guest_bandwidth(self, snapshot: view.Snapshot | None,
+                               now: float) -> None:
         """Add bandwidth since the last report to the history; never raises.
 
         The history has the bandwidth of each guest in each of the last
@@ -54,7 +54,7 @@ class HistoryUse:
         :param now: seconds since 1970.
         """
         try:
-            with self._clock.begin_report(now) as last:
+            with self._clock.exclusive_report(now) as last:
                 if snapshot is None or last is None:
                     return
                 self.history = usage_history.add_period_to_history(

@@ -56,7 +56,7 @@ class HostFacts:
             l3_ways_shared=self.section.l3_ways_shared,
             burst_ratio=self.section.burst_ratio_max)
         host = self._read_host(options)
-        if host.unmeasured and self._shown.measure_missing(host):
+        if host.unmeasured and self._shown.measure_missing_percentages(host):
             return self._read_host(options)
         return host
 
@@ -64,7 +64,8 @@ class HostFacts:
         self, options: resctrl_host.HostSettings
     ) -> resctrl_host.ResctrlHost:
         return resctrl_host.read_host(
-            self.root, self._sysfs, options, self._shown.get_measured())
+            self.root, self._sysfs, options,
+            self._shown.get_measured_percentages())
 
     def groups(self) -> frozenset[str]:
         """Return the names of the host's resctrl groups.
@@ -129,8 +130,10 @@ class HostFacts:
     def _sysfs(self) -> Path:
         return Path(self.section.sysfs_path)
 
-    def warn_of_open_directory(self) -> None:
+    def warn_if_any_user_can_lock(self) -> None:
         """Log a warning if unprivileged users can lock the resctrl directory.
+
+        Such a lock prevents libvirt from starting guests.
         """
         if fs.can_any_user_lock(self.root):
             LOG.warning('ghsched: any user can lock the resctrl directory '

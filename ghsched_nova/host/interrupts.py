@@ -124,7 +124,7 @@ class InterruptKeeper:
 
         The result is cached.
         """
-        return irq_bypass.ANY in irq_bypass.read_host_capabilities(
+        return irq_bypass.ANY in irq_bypass.read_interrupt_bypass(
             self._section.irq_bypass, Path(self._section.sysfs_path),
             self._proc)
 

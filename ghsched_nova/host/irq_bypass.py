@@ -78,7 +78,7 @@ class Facts:
     log: str = ''
 
 
-def detect_capabilities(facts: Facts) -> frozenset[str]:
+def detect_interrupt_bypass(facts: Facts) -> frozenset[str]:
     """Detect by which means interrupts reach guests without the hypervisor.
 
     A kernel parameter alone is not enough: the hardware must support the means
@@ -92,8 +92,8 @@ def detect_capabilities(facts: Facts) -> frozenset[str]:
     return frozenset().union(*kinds)
 
 
-def select_capabilities(words: Collection[str],
-                        found: frozenset[str]) -> frozenset[str]:
+def select_interrupt_bypass(words: Collection[str],
+                            found: frozenset[str]) -> frozenset[str]:
     """Return the interrupt bypass capabilities to report to Placement.
 
     With interrupt bypass, interrupts reach guests without the hypervisor.
@@ -107,23 +107,23 @@ def select_capabilities(words: Collection[str],
     return kinds | {ANY} if kinds else kinds
 
 
-def read_host_capabilities(words: Collection[str], sysfs: Path,
-                           proc: Path = Path('/proc')) -> frozenset[str]:
+def read_interrupt_bypass(words: Collection[str], sysfs: Path,
+                          proc: Path = Path('/proc')) -> frozenset[str]:
     """Return the interrupt bypass capabilities of this host.
 
     :param words: value of ``[ghsched]irq_bypass``.
     :param sysfs: mount point of sysfs.
     :param proc: mount point of procfs.
     """
-    return select_capabilities(
+    return select_interrupt_bypass(
         words,
-        detect_capabilities(read_facts(sysfs, proc))
+        detect_interrupt_bypass(read_interrupt_bypass_facts(sysfs, proc))
         if AUTO in words
         else frozenset(),
     )
 
 
-def read_facts(sysfs: Path, proc: Path) -> Facts:
+def read_interrupt_bypass_facts(sysfs: Path, proc: Path) -> Facts:
     """Read the sysfs and procfs files that reveal interrupt bypass support.
 
     An unreadable file counts as empty.
@@ -151,8 +151,9 @@ def _find_gicv4_bypass(log: str) -> frozenset[str]:
 
 
 def _detect_intel(facts: Facts) -> frozenset[str]:
-    able = (_is_on(facts, 'kvm_intel/enable_apicv')
-            and not _is_off(facts, 'kvm_intel/enable_device_posted_irqs')
+    able = (_is_parameter_on(facts, 'kvm_intel/enable_apicv')
+            and not _is_parameter_off(facts,
+                                      'kvm_intel/enable_device_posted_irqs')
             and bool(facts.dmars)
             and all(dmar & _DMAR_PI for dmar in facts.dmars)
             and not _INTEL_OFF.search(facts.command_line)
@@ -162,8 +163,9 @@ def _detect_intel(facts: Facts) -> frozenset[str]:
 
 def _detect_amd(facts: Facts) -> frozenset[str]:
     needed = _AMD_GA | _AMD_GAM_VAPIC
-    able = (_is_on(facts, 'kvm_amd/avic')
-            and not _is_off(facts, 'kvm_amd/enable_device_posted_irqs')
+    able = (_is_parameter_on(facts, 'kvm_amd/avic')
+            and not _is_parameter_off(facts,
+                                      'kvm_amd/enable_device_posted_irqs')
             and bool(facts.ivhds)
             and all(ivhd & needed == needed for ivhd in facts.ivhds)
             and not _AMD_OFF.search(facts.command_line)
@@ -171,11 +173,11 @@ def _detect_amd(facts: Facts) -> frozenset[str]:
     return KINDS['avic'] if able else frozenset()
 
 
-def _is_on(facts: Facts, parameter: str) -> bool:
+def _is_parameter_on(facts: Facts, parameter: str) -> bool:
     return facts.parameters.get(parameter, '') in ('Y', '1')
 
 
-def _is_off(facts: Facts, parameter: str) -> bool:
+def _is_parameter_off(facts: Facts, parameter: str) -> bool:
     """Whether a kernel module parameter exists and is set to off."""
     return facts.parameters.get(parameter, '') in ('N', '0')
 

@@ -41,15 +41,15 @@ _PINNED = {
     'launchSecurity': 'encrypted memory'}
 
 
-def find_refusals(xml: str, request: move_messages.Request,
-                  own_memory: page_move.Memory,
-                  sysfs: Path = Path('/sys')) -> list[str]:
+def list_node_move_refusals(xml: str, request: move_messages.Request,
+                            own_memory: page_move.Memory,
+                            sysfs: Path = Path('/sys')) -> list[str]:
     """Return the reasons why a domain cannot move to other NUMA nodes.
 
     The list is empty if the domain can move.
 
     :param xml: live XML of the domain.
-    :param request: the requested move.
+    :param request: the requested move between NUMA nodes of the host.
     :param own_memory: memory of the guests of this host.
     :param sysfs: mount point of the host's sysfs.
     """

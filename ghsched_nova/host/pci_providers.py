@@ -78,8 +78,8 @@ class Placer:
         # Nova's copy of the tree shows the old parent for some minutes.
         self._moved: dict[str, str] = {}
 
-    def move_providers(self, provider_tree: Any, nodename: str,
-                       nodes: Mapping[str, int]) -> None:
+    def move_pci_providers(self, provider_tree: Any, nodename: str,
+                           nodes: Mapping[str, int]) -> None:
         """Move PCI resource providers below the providers of their NUMA nodes.
 
         :param provider_tree: Nova's provider tree with the NUMA providers;
@@ -96,13 +96,13 @@ class Placer:
                 provider_tree.new_child(
                     name, parent, uuid=uuidutils.generate_uuid())
             else:
-                self.move_below(provider_tree.data(name), parent)
+                self.move_provider_below(provider_tree.data(name), parent)
 
-    def move_below(self, provider: Any, parent: str) -> None:
+    def move_provider_below(self, provider: Any, parent: str) -> None:
         """Make a resource provider the child of another one in Placement.
 
-        Nothing is done if it is the child already. An error of Placement is
-        logged, and the next report retries.
+        Nothing is done if the provider is the child already. An error of
+        Placement is logged, and the next report retries.
 
         :param parent: UUID of the other provider.
         """

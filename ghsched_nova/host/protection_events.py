@@ -37,7 +37,8 @@ class Notices:
         self._sending = threading.Lock()
         self._sent: set[str] = set()
 
-    def notify_changes(self, host: str, reasons: Mapping[str, str]) -> None:
+    def notify_protection_changes(self, host: str,
+                                  reasons: Mapping[str, str]) -> None:
         """Notify about guests that lost or regained bandwidth protection.
 
         A guest is protected while its bandwidth policy is enforced. This
@@ -49,13 +50,14 @@ class Notices:
         """
         try:
             with self._sending:
-                self._send_changes(host, reasons)
+                self._send_protection_changes(host, reasons)
         except Exception as error:
             LOG.warning('ghsched: cannot notify that a guest lost or regained '
                         'its guaranteed bandwidth; retrying in the next '
                         'periodic task: %s', error)
 
-    def _send_changes(self, host: str, reasons: Mapping[str, str]) -> None:
+    def _send_protection_changes(self, host: str,
+                                 reasons: Mapping[str, str]) -> None:
         """Send a notification for each guest whose protection changed.
 
         A guest is protected while its bandwidth policy is enforced.

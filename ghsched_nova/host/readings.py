@@ -69,11 +69,15 @@ class Readings:
         self._retry_at = 0.0
         self._failure = ''
 
-    def get_measured(self) -> _Known:
+    def get_measured_percentages(self) -> _Known:
         """Return the percentages that each schemata line can really have.
 
-        The kernel rounds percentages that are written to a line. Measurements
-        from before resctrl was last mounted are left out.
+        The kernel rounds percentages that are written to a schemata line. How
+        it rounds was measured; measurements from before resctrl was last
+        mounted are left out.
+
+        :returns: by line, the percentage that the kernel makes of each of 0 to
+            100.
         """
         with self._lock:
             mount = _identify_mount(self._root)
@@ -82,16 +86,17 @@ class Readings:
                 self._lines = self._read_file(mount) if mount else {}
             return self._lines
 
-    def measure_missing(self, host: resctrl_host.ResctrlHost) -> bool:
+    def measure_missing_percentages(self,
+                                    host: resctrl_host.ResctrlHost) -> bool:
         """Measure how the kernel rounds bandwidth percentages on a host.
 
-        The kernel rounds percentages that are written to a schemata line. Each
-        line is measured once. A failed measurement is logged, and not retried
-        for ``RETRY_S``.
+        The kernel rounds percentages that are written to a schemata line.
+        Lines that are measured already are skipped. A failed measurement is
+        logged, and not retried for ``RETRY_S``.
 
         :returns: whether all lines of the host are measured.
         """
-        self.get_measured()
+        self.get_measured_percentages()
         with self._lock:
             # Another thread may have measured since this host was read.
             if self._lines.keys() >= set(host.unmeasured):

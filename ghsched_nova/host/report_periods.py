@@ -29,14 +29,14 @@ class ReportClock:
         self._last: float | None = None
 
     @contextlib.contextmanager
-    def begin_report(self, now: float) -> Iterator[float | None]:
-        """Within this context, no other report is recorded.
+    def exclusive_report(self, now: float) -> Iterator[float | None]:
+        """Within this context, no other thread can record a report.
 
-        The context yields the time of the last report. It yields None for the
-        first report, and for one that a later report has overtaken; both have
-        no period to record.
+        The context yields the time of the last report. It yields None if there
+        is no period to record: for the first report, and for one that is older
+        than the last report.
 
-        :param now: time of the report, in seconds since 1970.
+        :param now: time of this report, in seconds since 1970.
         """
         with self._lock:
             last = self._last

@@ -127,11 +127,11 @@ class ThreadKeeper:
 
         With interrupt bypass, interrupts reach guests without the hypervisor.
         """
-        return irq_bypass.read_host_capabilities(
+        return irq_bypass.read_interrupt_bypass(
             self._section.irq_bypass, Path(self._section.sysfs_path)
         )
 
-    def render_classes(self, xml: str, policy: GuestPolicy) -> str:
+    def render_scheduling_classes(self, xml: str, policy: GuestPolicy) -> str:
         """Return a domain XML with the thread scheduling classes of a policy.
 
         A scheduling class is one of the kernel, such as SCHED_FIFO.
@@ -142,7 +142,7 @@ class ThreadKeeper:
         priority = policy.threads.highest_priority
         if priority > self._section.realtime_priority_max:
             raise PolicyError(
-                _find_key(policy, priority).extra_spec,
+                _find_priority_key(policy, priority).extra_spec,
                 f'{priority} is above what this host allows '
                 '([ghsched]realtime_priority_max)')
         return scheduling.render_scheduling(xml, policy.threads)
@@ -171,8 +171,8 @@ class ThreadKeeper:
             raise PolicyError(keys.VCPU_SCHEDULER.extra_spec,
                               'the kernel of the host refuses this class')
 
-    def reconcile_classes(self,
-                          running: Iterable[desired.Running]) -> list[str]:
+    def reconcile_scheduling_classes(self, running: Iterable[desired.Running]
+                                     ) -> list[str]:
         """Correct the scheduling classes of guests' threads; never raises.
 
         A scheduling class is one of the kernel, such as SCHED_FIFO.
@@ -285,7 +285,7 @@ def _read_thread_classes(running: desired.Running) -> model.Guest | None:
     return model.Guest(running.domain.uuid, running.domain.name, roles, pins)
 
 
-def _find_key(policy: GuestPolicy, priority: int) -> keys.Key:
+def _find_priority_key(policy: GuestPolicy, priority: int) -> keys.Key:
     """Return the extra spec by which a policy asks for a real-time priority.
 
     It is named in the error message if the priority is too high.

@@ -46,9 +46,11 @@ class ServiceLevelUse:
         # Replaced as a whole, so that readers do not wait for the disk.
         self.levels: service_level.Levels = service_level.from_file(path)
 
-    def record_period(self, snapshot: view.Snapshot | None,
-                      measured: load.Load | None, not_held: Collection[str],
-                      uncounted: Collection[str], now: float) -> None:
+    def record_service_levels(self, snapshot: view.Snapshot | None,
+                              measured: load.Load | None,
+                              unprotected: Collection[str],
+                              unallocated: Collection[str],
+                              now: float) -> None:
         """Record each server's service level since the last report.
 
         The service level is how much of its guaranteed bandwidth a server
@@ -56,18 +58,19 @@ class ServiceLevelUse:
 
         :param snapshot: bandwidth since the last report; None if unknown.
         :param measured: load since the last report; None if unknown.
-        :param not_held: UUIDs of guests whose policy is not enforced.
-        :param uncounted: UUIDs of guests whose guarantee Placement has not
+        :param unprotected: UUIDs of guests whose bandwidth policy is not
+            enforced.
+        :param unallocated: UUIDs of guests whose guarantee Placement has not
             allocated.
         :param now: seconds since 1970.
         """
         try:
-            with self._clock.begin_report(now) as last:
+            with self._clock.exclusive_report(now) as last:
                 if snapshot is None or last is None:
                     return
                 levels = service_level.add_period_to_levels(
-                    self.levels, dict(make_periods(
-                        snapshot, measured, not_held, uncounted)),
+                    self.levels, dict(yield_received_bandwidth(
+                        snapshot, measured, unprotected, unallocated)),
                     min(now - last, report_periods.PERIOD_MAX_S), now)
                 self.levels = levels
                 if levels:
@@ -78,18 +81,22 @@ class ServiceLevelUse:
                         'retrying in the next periodic task: %r', error)
 
 
-def make_periods(snapshot: view.Snapshot, measured: load.Load | None,
-                 not_held: Collection[str], uncounted: Collection[str]
-                 ) -> Iterator[tuple[Key, tuple[Owner, Period]]]:
-    """Yield how much bandwidth each server got since the last report.
+def yield_received_bandwidth(snapshot: view.Snapshot,
+                             measured: load.Load | None,
+                             unprotected: Collection[str],
+                             unallocated: Collection[str]
+                             ) -> Iterator[tuple[Key, tuple[Owner, Period]]]:
+    """Yield the bandwidth that each server got on each host NUMA node.
 
-    There is one result for each server and host NUMA node. Servers without a
-    bandwidth policy are left out.
+    The bandwidth is that since the last report of nova-compute. It comes with
+    the guarantee and the limit of the server. Servers without a bandwidth
+    policy are left out.
 
     :param measured: load since the last report; None if unknown.
-    :param not_held: UUIDs of guests whose policy is not enforced.
-    :param uncounted: UUIDs of guests whose guarantee Placement has not
+    :param unprotected: UUIDs of guests whose bandwidth policy is not enforced.
+    :param unallocated: UUIDs of guests whose guarantee Placement has not
         allocated.
+    :returns: server and host NUMA node, with the server's owner and bandwidth.
     """
     used = {node: usage for usage in snapshot.nodes for node in usage.nodes}
     busy = _map_cpu_loads(measured)
@@ -103,24 +110,24 @@ def make_periods(snapshot: view.Snapshot, measured: load.Load | None,
             yield Key(guest.uuid, node), (
                 Owner(guest.server or guest.name, guest.project,
                       guest.flavor),
-                _make_period(
+                _make_service_level_period(
                     row, used.get(node), busy.get((guest.uuid, node)),
-                    bool(usage.held) and guest.uuid not in not_held,
-                    guest.uuid in uncounted))
+                    bool(usage.held) and guest.uuid not in unprotected,
+                    guest.uuid in unallocated))
 
 
-def _make_period(row: view.GuestNode, node: view.NodeUsage | None,
-                 busy: float | None, protected: bool,
-                 uncounted: bool) -> Period:
-    """Return how much bandwidth a server got on one host NUMA node.
+def _make_service_level_period(row: view.GuestNode,
+                               node: view.NodeUsage | None, busy: float | None,
+                               protected: bool, unallocated: bool) -> Period:
+    """Return requested and received bandwidth of a server on one host node.
 
-    The period is the time since the last report.
+    The period is the time since the last report of nova-compute.
 
-    :param row: measured bandwidth of the server on the node.
-    :param node: measured bandwidth of the node; None if unknown.
+    :param row: measured bandwidth of the server on the host NUMA node.
+    :param node: measured bandwidth of the host NUMA node; None if unknown.
     :param busy: load of the server's vCPUs; None if unknown.
     :param protected: whether the server's policy is enforced.
-    :param uncounted: whether Placement has not allocated the server's
+    :param unallocated: whether Placement has not allocated the server's
         guarantee.
     """
     asked = row.asked
@@ -128,7 +135,7 @@ def _make_period(row: view.GuestNode, node: view.NodeUsage | None,
         raise ValueError('a server without a policy has no service level')
     capacity = node.capacity if node is not None else None
     return Period(
-        asked.minimum, asked.maximum, None if uncounted else asked.minimum,
+        asked.minimum, asked.maximum, None if unallocated else asked.minimum,
         row.effective.minimum if row.effective else None,
         _to_percent(row.used.rate, capacity),
         _to_percent(node.used.rate, capacity) if node is not None else None,

@@ -72,12 +72,15 @@ class GuestTraffic:
         else:
             self._failure = ''
 
-    def add_to_diagnostics(self, found: dict[str, Any],
-                           guest: Any) -> dict[str, Any]:
+    def add_traffic_to_diagnostics(self, found: dict[str, Any],
+                                   guest: Any) -> dict[str, Any]:
         """Add a guest's network traffic to its diagnostics; never raises.
+
+        The traffic is that between this guest and other guests of the host.
 
         :param found: diagnostics without traffic.
         :param guest: guest of nova.virt.libvirt.guest.
+        :returns: the diagnostics with traffic.
         """
         if self._meter is None or self._meter.ties is None or self._failure:
             return found

@@ -49,7 +49,7 @@ def find_unallocated_guests(guests: Mapping[str, metadata.DomainPolicy],
     :param holdings: allocated amounts by consumer, of each provider and
         resource class.
     :param root: UUID of the compute node's resource provider.
-    :returns: text on the difference, by UUID of the guest.
+    :returns: text on the missing allocation, by UUID of the guest.
     """
     found = {}
     others = [held for consumer, held in sorted(holdings.items())
@@ -80,7 +80,7 @@ def _describe_difference(guest: metadata.DomainPolicy,
     return ''
 
 
-def list_counted_policies(
+def map_policies_with_allocation(
         running: Iterable[desired.Running],
         accounting: Accounting) -> dict[str, metadata.DomainPolicy]:
     """Return the policies for which Placement must have an allocation.
@@ -103,17 +103,18 @@ def list_counted_policies(
     return found
 
 
-def check_allocations(
+def log_unallocated_guests(
         running: Iterable[desired.Running], root: str, accounting: Accounting,
         holders: Callable[[str, str], Mapping[str, int]]) -> dict[str, str]:
-    """Log running guests whose guarantee Placement has not allocated.
+    """Find and log guests whose guarantee Placement has not allocated.
 
+    :param running: running domains of this host.
     :param root: UUID of the compute node's resource provider.
     :param holders: PlacementClient.get_usage_by_consumer, which returns
         amounts by consumer for a provider UUID and a resource class.
-    :returns: difference by UUID of the guest.
+    :returns: text on the missing allocation, by UUID of the guest.
     """
-    guests = list_counted_policies(running, accounting)
+    guests = map_policies_with_allocation(running, accounting)
     asked = {(names.make_numa_provider_uuid(root,
                                             guest.allocated_nodes[number]),
               name) for guest in guests.values()

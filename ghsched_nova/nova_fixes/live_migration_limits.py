@@ -111,7 +111,7 @@ def _claim_with_limits(original: Callable[..., Any], tracker: Any,
     if limits is None and instance.numa_topology:
         ways = iterate_node_orders(
             instance, _describe_destination(tracker, node, allocs),
-            tracker.driver._ghsched.can_join)
+            tracker.driver._ghsched.can_join_shared_group)
         most = shared.config().ghsched.max_candidates_per_host
         for order in itertools.islice(ways, most):
             try:

@@ -71,7 +71,8 @@ class BlameEndpoint:
             whether the guest gets faster.
         """
         try:
-            return {'report': self._investigator.run(instance_uuid, prove)}
+            return {'report': self._investigator.investigate_server(
+                instance_uuid, prove)}
         except blame.NotInvestigated as error:
             return {'refused': str(error)}
 

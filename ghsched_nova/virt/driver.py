@@ -83,7 +83,7 @@ class GhschedLibvirtDriver(driver_reports.ReportingDriver,
         self._ghsched.domain_xml.libvirt = libvirt_features.detect_features(
             self._host)
         self._ghsched.describe()
-        self._ghsched.warn_of_open_directory()
+        self._ghsched.warn_if_any_user_can_lock()
         self._reconcile()
 
     def _reconcile(self) -> None:

@@ -99,7 +99,7 @@ class DriverBase(libvirt_driver.LibvirtDriver):
             allocation_check.check_allocation(
                 policy, shared.config().ghsched.bandwidth_accounting,
                 cells, allocations or {}, self._host.get_node_uuid(), vfs,
-                self._ghsched.can_join(policy, cells))
+                self._ghsched.can_join_shared_group(policy, cells))
         except (policies.PolicyError, allocation_check.Disagreement) as error:
             raise refusal.log_refusal(error, instance) from error
 
@@ -135,7 +135,7 @@ class DriverBase(libvirt_driver.LibvirtDriver):
         with self._changing:
             self._reconcile_resctrl()
         self._repairs.count_repairs(
-            self._threads.reconcile_classes(self._last_running))
+            self._threads.reconcile_scheduling_classes(self._last_running))
         self._interrupts.reconcile_interrupts(self._last_running)
 
     def _reconcile_resctrl(self) -> None:
@@ -169,8 +169,8 @@ class DriverBase(libvirt_driver.LibvirtDriver):
 
         A guest is protected while this host enforces its bandwidth policy.
         """
-        self._notices.notify_changes(shared.config().host,
-                                     dict(self._ghsched.not_held))
+        self._notices.notify_protection_changes(shared.config().host,
+                                                dict(self._ghsched.not_held))
 
     def _list_running_guests(self) -> list[desired.Running]:
         guests = self._host.list_guests(only_running=True)

@@ -98,10 +98,10 @@ class ReportingDriver(base.DriverBase):
             client.get_usages, client.get_usage_by_consumer)
         for provider in self._offered[1:]:
             # A node may have gained or lost its CPUs.
-            self._pci_placer.move_below(provider_tree.data(provider.uuid),
-                                        str(provider.parent_uuid))
+            self._pci_placer.move_provider_below(
+                provider_tree.data(provider.uuid), str(provider.parent_uuid))
         if shared.config().pci.report_in_placement:
-            self._pci_placer.move_providers(
+            self._pci_placer.move_pci_providers(
                 provider_tree, nodename, pci_providers.map_provider_nodes(
                     self._pci_devices, compute.make_tag_lookup(), nodename))
         # Nova's driver stored a copy without the providers added above.
@@ -123,7 +123,7 @@ class ReportingDriver(base.DriverBase):
         try:
             here = {(guest.uuid, guest.id) for guest
                     in self._host.list_guests(only_running=True)}
-            self._ghsched.uncounted = uncounted_guests.check_allocations(
+            self._ghsched.uncounted = uncounted_guests.log_unallocated_guests(
                 [one for one in self._last_running
                  if (one.domain.uuid, one.domain.id) in here], root,
                 shared.config().ghsched.bandwidth_accounting,
@@ -210,12 +210,12 @@ class ReportingDriver(base.DriverBase):
             load_use.list_guests_and_policies(running))
         self._burst_use.record_bursts(bandwidth, time.time())
         resources = self._load_use.add_to_stats(resources, running, bandwidth)
-        self._blame_record.record_period(bandwidth, self._load_use.load,
-                                         time.time())
-        self._service_levels.record_period(
+        self._blame_record.record_bandwidth_and_load(
+            bandwidth, self._load_use.load, time.time())
+        self._service_levels.record_service_levels(
             bandwidth, self._load_use.load, self._ghsched.not_held,
             self._ghsched.uncounted, time.time())
-        self._history.record_period(bandwidth, time.time())
+        self._history.record_guest_bandwidth(bandwidth, time.time())
         return self._add_free_bandwidth_and_groups(resources, nodename)
 
     def _notify_bottleneck(self, change: bottleneck.Change,
@@ -267,7 +267,7 @@ class ReportingDriver(base.DriverBase):
             super().get_diagnostics(instance), guest,
             lambda: allocation_check.describe_missing_devices(
                 base.list_devices_by_request(instance)))
-        return self._traffic.add_to_diagnostics(
+        return self._traffic.add_traffic_to_diagnostics(
             found | self._describe_node_capacities(instance.node), guest)
 
     def _describe_node_capacities(self, nodename: str) -> dict[str, str]:

@@ -119,7 +119,7 @@ class StartingDriver(base.DriverBase):
             nodes = numa.list_host_nodes(instance.numa_topology)
             domain_xml = self._ghsched.domain_xml
             xml = domain_xml.place_devices(
-                self._threads.render_classes(
+                self._threads.render_scheduling_classes(
                     self._render_policy_and_limits(xml, policy, nodes,
                                                    instance),
                     policy), policy,
@@ -147,8 +147,8 @@ class StartingDriver(base.DriverBase):
         except unprotected.CAUSES as error:
             if not unprotected.may_start_unprotected(error, instance):
                 raise
-            return self._ghsched.domain_xml.render_unprotected(xml, policy,
-                                                               nodes)
+            return self._ghsched.domain_xml.render_policy_without_limits(
+                xml, policy, nodes)
 
     def _get_libvirt_version(self) -> tuple[int, ...]:
         text = versionutils.convert_version_to_str(

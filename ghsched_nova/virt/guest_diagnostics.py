@@ -139,7 +139,7 @@ class GuestDiagnostics:
 
     def _make_report(self, guest: view.Guest,
                      policy: metadata.DomainPolicy) -> diagnostics.Report:
-        snapshot = self._use.take_snapshot((guest,))
+        snapshot = self._use.take_bandwidth_snapshot((guest,))
         usage, = (one for one in snapshot.guests if one.guest == guest)
         domains, left = self._list_domains_and_leftovers()
         report = make_bandwidth_report(

@@ -68,7 +68,7 @@ class HostMoves:
             calls.
         :raises NotChanged: if the guest cannot move; with all reasons.
         """
-        found = move_checks.find_refusals(
+        found = move_checks.list_node_move_refusals(
             domain.live, move_messages.unpack_move(move), self._memory,
             Path(shared.config().ghsched.sysfs_path))
         if found:

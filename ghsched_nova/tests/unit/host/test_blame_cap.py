@@ -171,15 +171,15 @@ class TrialLockTest(base.TestCase):
         host = blame_hosts.open_host(
             blame_cases.make_case('cap', 1), 'cap',
             self.enterContext(contextlib.ExitStack()))
-        with blame_cap.hold_trial_lock(host.root):
+        with blame_cap.guest_cap_lock(host.root):
             error = self.assertRaises(
                 blame_cap.NotCapped,
-                blame_cap.hold_trial_lock(host.root).__enter__)
+                blame_cap.guest_cap_lock(host.root).__enter__)
             self.assertIn('--prove', str(error))
-        with blame_cap.hold_trial_lock(host.root):
+        with blame_cap.guest_cap_lock(host.root):
             pass
 
     def test_host_without_resctrl_is_refused(self):
         self.assertRaises(
-            blame_cap.NotCapped, blame_cap.hold_trial_lock(
+            blame_cap.NotCapped, blame_cap.guest_cap_lock(
                 Path(self.useFixture(TempDir()).path)).__enter__)

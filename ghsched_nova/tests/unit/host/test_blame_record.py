@@ -41,10 +41,10 @@ class RecordTest(base.TestCase):
 
     def test_record_has_the_last_periods_and_survives_a_restart(self):
         for number in range(40):
-            self.record.record_period(
+            self.record.record_bandwidth_and_load(
                 snapshot(a=100.0 + number),
                 test_service_level_use.busy(0.5, 'a'), 60.0 * number)
-        found = blame_record.read_periods(self.path)
+        found = blame_record.read_bandwidth_record(self.path)
         self.assertEqual(blame_periods.PERIODS_KEPT, len(found))
         self.assertEqual(
             (39 * 60.0, 60.0, {('a', 0): 139.0}, {0: 500.0}, {0: 1000.0},
@@ -55,10 +55,10 @@ class RecordTest(base.TestCase):
             found, blame_record.BlameRecord(self.path).periods)
 
     def test_record_without_figures_stays_as_it_is(self):
-        self.record.record_period(snapshot(a=1.0), None, 60.0)
-        self.record.record_period(None, None, 120.0)
-        self.record.record_period(snapshot(), None, 180.0)
-        self.record.record_period(snapshot(a=1.0), None, 170.0)
+        self.record.record_bandwidth_and_load(snapshot(a=1.0), None, 60.0)
+        self.record.record_bandwidth_and_load(None, None, 120.0)
+        self.record.record_bandwidth_and_load(snapshot(), None, 180.0)
+        self.record.record_bandwidth_and_load(snapshot(a=1.0), None, 170.0)
         self.assertEqual((), self.record.periods)
         self.assertEqual('', self.log.output)
 
@@ -66,19 +66,20 @@ class RecordTest(base.TestCase):
         for text in ('', '{', '[]', '{"version": 1}',
                      '{"version": 1, "periods": [7]}', '\xff'):
             self.path.write_bytes(text.encode('latin-1'))
-            self.assertEqual((), blame_record.read_periods(self.path))
+            self.assertEqual((), blame_record.read_bandwidth_record(self.path))
 
     def test_record_that_cannot_be_written_is_logged(self):
         record = blame_record.BlameRecord(self.path / 'nowhere')
         for number in range(2):
-            record.record_period(snapshot(a=1.0), None, 60.0 * number)
+            record.record_bandwidth_and_load(
+                snapshot(a=1.0), None, 60.0 * number)
         self.assertIn('cannot save the bandwidth samples of guests',
                       self.log.output)
 
     def test_record_under_native_threads_has_each_report_once(self):
         clock = iter(range(1000, 10 ** 9))
         self.assertEqual([], threads.stress([
-            lambda _chance: self.record.record_period(
+            lambda _chance: self.record.record_bandwidth_and_load(
                 snapshot(a=1.0), None, next(clock))] * 4, 2))
         times = [one.time for one in self.record.periods]
         self.assertEqual(sorted(set(times)), times)

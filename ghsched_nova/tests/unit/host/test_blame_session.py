@@ -67,7 +67,7 @@ class Probe:
 class SessionTest(base.TestCase):
 
     def run_session(self, probe, prove=True):
-        return blame_session.Session('me', (), probe).run(prove)
+        return blame_session.Session('me', (), probe).collect_evidence(prove)
 
     def test_culprit_is_proven_and_released(self):
         probe = Probe()

@@ -52,7 +52,7 @@ class PeriodsTest(base.TestCase):
     config = tree.Config(reserved_bandwidth={0: 20}, bursts={0: 40})
 
     def test_a_guarantee_is_used_before_the_burst(self):
-        found = burst_use.list_measured_periods(
+        found = burst_use.map_burst_use_by_node(
             snapshot(guest(50), guest(250, project='a')), self.config)
         self.assertEqual([burst.Share(20, 0.0), burst.Share(20, 15.0, 'a')],
                          found[0].shares)
@@ -61,17 +61,17 @@ class PeriodsTest(base.TestCase):
         for one in (snapshot(guest(50), guest(None)),
                     snapshot(guest(50), capacity=None)):
             self.assertIsNone(
-                burst_use.list_measured_periods(one, self.config)[0].shares)
+                burst_use.map_burst_use_by_node(one, self.config)[0].shares)
 
     def test_guarantees_beyond_what_is_left_next_to_the_pool_are_in_it(self):
         for guaranteed, pool in ((40, 40), (60, 20), (90, 0)):
-            found = burst_use.list_measured_periods(
+            found = burst_use.map_burst_use_by_node(
                 snapshot(guaranteed=guaranteed), self.config)
             self.assertEqual(pool, found[0].pool)
 
     def test_full_without_what_is_kept_for_the_host(self):
         for used, full in ((750, False), (770, True)):
-            self.assertIs(full, burst_use.list_measured_periods(
+            self.assertIs(full, burst_use.map_burst_use_by_node(
                 snapshot(used=used), self.config)[0].full)
 
 

@@ -42,14 +42,14 @@ class HostFactsTest(EngineTestCase):
 
     def test_a_directory_that_anybody_can_lock_is_reported(self):
         os.chmod(self.root, 0o750)
-        self.engine.warn_of_open_directory()
+        self.engine.warn_if_any_user_can_lock()
         self.assertEqual('', self.log.output)
         os.chmod(self.root, 0o555)
-        self.engine.warn_of_open_directory()
+        self.engine.warn_if_any_user_can_lock()
         self.assertIn(f'any user can lock the resctrl directory {self.root}',
                       self.log.output)
         self.option('resctrl_path', '/nowhere')
-        self.engine.warn_of_open_directory()
+        self.engine.warn_if_any_user_can_lock()
 
     def test_groups_of_others_are_not_what_guests_may_have(self):
         for name in ('pqos', 'qemu-5-plain-vcpus_0', 'info',

@@ -104,17 +104,17 @@ class SharingTest(EngineTestCase):
         policy = GuestPolicy(nodes=(NodePolicy(minimum=20),))
         self.reconcile([running(1, shared=True)])
         self.assertEqual({}, self.engine.describe().shares)
-        self.assertFalse(self.engine.can_join(policy, (0, 1)))
+        self.assertFalse(self.engine.can_join_shared_group(policy, (0, 1)))
         self.group(running(1, shared=True).shared_group)
         self.assertEqual(
             {0: {names.make_share_trait(policy.fingerprint, 0)}},
             self.engine.describe().shares)
-        self.assertTrue(self.engine.can_join(policy, (0, 1)))
-        self.assertFalse(self.engine.can_join(policy, (1,)))
-        self.assertFalse(self.engine.can_join(policy, ()))
+        self.assertTrue(self.engine.can_join_shared_group(policy, (0, 1)))
+        self.assertFalse(self.engine.can_join_shared_group(policy, (1,)))
+        self.assertFalse(self.engine.can_join_shared_group(policy, ()))
         self.option('group_sharing', False)
         self.assertEqual({}, self.engine.describe().shares)
-        self.assertFalse(self.engine.can_join(policy, (0, 1)))
+        self.assertFalse(self.engine.can_join_shared_group(policy, (0, 1)))
 
     def test_with_sharing_the_xml_leaves_the_group_to_us(self):
         policy = GuestPolicy(nodes=(NodePolicy(maximum=50),))

@@ -34,7 +34,7 @@ class HistoryUseTest(base.TestCase):
 
     def test_history_of_reports_has_minute_means_and_is_kept_in_the_file(self):
         for now, used in ((1200.0, 9.0), (1230.0, 10.0), (1290.0, 40.0)):
-            self.use.record_period(snapshot(guest(used)), now)
+            self.use.record_guest_bandwidth(snapshot(guest(used)), now)
         self.assertEqual(
             {Key('u', 0): (Minute(20, 60.0, 25.0), Minute(21, 30.0, 40.0)),
              Key('', 0): (Minute(20, 60.0, 500.0), Minute(21, 30.0, 500.0))},
@@ -46,19 +46,19 @@ class HistoryUseTest(base.TestCase):
 
     def test_unknown_bandwidth_and_a_long_pause_add_no_time(self):
         for now, used in ((1200.0, 9.0), (1260.0, None), (9060.0, 10.0)):
-            self.use.record_period(snapshot(guest(used)), now)
+            self.use.record_guest_bandwidth(snapshot(guest(used)), now)
         minutes = self.use.history.minutes[Key('u', 0)]
         self.assertEqual(600.0, sum(one.seconds for one in minutes))
 
     def test_host_without_bandwidth_writes_nothing(self):
         for now in (1000.0, 1060.0):
-            self.use.record_period(None, now)
+            self.use.record_guest_bandwidth(None, now)
         self.assertFalse(self.path.exists())
 
     def test_error_is_logged_and_not_raised(self):
         self.use = history_use.HistoryUse(Path('/none/history'))
         for now in (1000.0, 1060.0):
-            self.use.record_period(snapshot(guest(100.0)), now)
+            self.use.record_guest_bandwidth(snapshot(guest(100.0)), now)
         self.assertIn('cannot save the bandwidth history of guests; retrying '
                       'in the next periodic task', self.log.output)
         self.assertEqual({Key('u', 0), Key('', 0)},
@@ -71,6 +71,6 @@ class HistoryUseTest(base.TestCase):
         use = history_use.HistoryUse(self.path)
         self.assertIn('starting a new one', self.log.output)
         for now in (1000.0, 1060.0):
-            use.record_period(snapshot(guest(100.0)), now)
+            use.record_guest_bandwidth(snapshot(guest(100.0)), now)
         self.assertFalse(self.path.is_symlink())
         self.assertEqual('{}', other.read_text())

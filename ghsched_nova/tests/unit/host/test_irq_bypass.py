@@ -62,7 +62,7 @@ AMD = bypass.Facts({'kvm_amd/avic': 'Y'},
 class DetectTest(base.TestCase):
 
     def assertFound(self, wanted, facts):
-        self.assertEqual(set(wanted), bypass.detect_capabilities(facts))
+        self.assertEqual(set(wanted), bypass.detect_interrupt_bypass(facts))
 
     def assertEachNeeded(self, facts, **changes):
         for name, values in changes.items():
@@ -113,7 +113,7 @@ class DetectTest(base.TestCase):
                 self.assertEqual(
                     there,
                     bool(
-                        bypass.detect_capabilities(
+                        bypass.detect_interrupt_bypass(
                             replace(
                                 facts,
                                 parameters={**facts.parameters, name: value},
@@ -127,8 +127,8 @@ class DetectTest(base.TestCase):
         st.text()))
     def test_any_text_is_something_or_nothing(self, log, interrupts,
                                               parameters):
-        found = bypass.detect_capabilities(bypass.Facts(parameters, (1,), (2,),
-                                           interrupts, '', log))
+        found = bypass.detect_interrupt_bypass(bypass.Facts(
+            parameters, (1,), (2,), interrupts, '', log))
         self.assertLessEqual(found, {bypass.VLPI, bypass.VSGI})
 
 
@@ -142,9 +142,10 @@ class OfferedTest(base.TestCase):
                 (['gicv4.1'], {bypass.ANY, bypass.VLPI, bypass.VSGI}),
                 (['auto', 'avic'],
                  {bypass.ANY, bypass.POSTED, bypass.AVIC})):
-            self.assertEqual(wanted, bypass.select_capabilities(words, found))
+            self.assertEqual(wanted,
+                             bypass.select_interrupt_bypass(words, found))
         self.assertEqual(
-            set(), bypass.select_capabilities(['auto'], frozenset()))
+            set(), bypass.select_interrupt_bypass(['auto'], frozenset()))
 
 
 class ReadTest(base.TestCase):
@@ -160,8 +161,9 @@ class ReadTest(base.TestCase):
             path = self.top / name
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text)
-        return bypass.detect_capabilities(
-            bypass.read_facts(self.top / 'sys', self.top / 'proc'))
+        return bypass.detect_interrupt_bypass(
+            bypass.read_interrupt_bypass_facts(self.top / 'sys',
+                                               self.top / 'proc'))
 
     def test_a_host_without_anything(self):
         self.assertEqual(frozenset(), self.read())

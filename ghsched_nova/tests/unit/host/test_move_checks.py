@@ -65,9 +65,9 @@ class RefusalsTest(base.TestCase):
     def refusals(self, old='', new='', request=None):
         own_memory = mock.Mock(get_refusal_reason=lambda name: self.refusal,
                                read_allowed_nodes=lambda name: self.allowed)
-        return move_checks.find_refusals(XML.replace(old, new) if old else XML,
-                                         request or _request(), own_memory,
-                                         self.sysfs)
+        return move_checks.list_node_move_refusals(
+            XML.replace(old, new) if old else XML, request or _request(),
+            own_memory, self.sysfs)
 
     def test_a_domain_as_nova_has_it_can_be_moved(self):
         self.assertEqual([], self.refusals())

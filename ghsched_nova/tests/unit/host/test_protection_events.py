@@ -31,8 +31,8 @@ class NoticesTest(base.TestCase):
 
     def report(self, *guests):
         self.sent.clear()
-        self.notices.notify_changes('host_a',
-                                    dict.fromkeys(guests, 'no group'))
+        self.notices.notify_protection_changes(
+            'host_a', dict.fromkeys(guests, 'no group'))
         return self.sent
 
     def test_each_change_is_sent_once(self):

@@ -46,28 +46,28 @@ class ReadingsTest(base.TestCase):
 
     def test_lines_are_measured_once_and_known_to_the_next_process(self):
         first = self.readings()
-        self.assertEqual({}, first.get_measured())
-        self.assertTrue(first.measure_missing(self.host))
+        self.assertEqual({}, first.get_measured_percentages())
+        self.assertTrue(first.measure_missing_percentages(self.host))
         self.assertEqual([(self.root, ('MB', 'MBMIN'), 0)], self.measured)
         both = {'MB': SHOWN, 'MBMIN': SHOWN}
-        self.assertEqual(both, first.get_measured())
-        self.assertEqual(both, self.readings().get_measured())
+        self.assertEqual(both, first.get_measured_percentages())
+        self.assertEqual(both, self.readings().get_measured_percentages())
         self.assertIn('schemata lines MB, MBMIN', self.log.output)
 
     def test_host_that_was_read_before_a_measurement_starts_no_second(self):
         readings_ = self.readings()
-        self.assertTrue(readings_.measure_missing(self.host))
-        self.assertTrue(readings_.measure_missing(self.host))
+        self.assertTrue(readings_.measure_missing_percentages(self.host))
+        self.assertTrue(readings_.measure_missing_percentages(self.host))
         self.assertEqual(1, len(self.measured))
 
     def test_another_mount_is_measured_again(self):
         first = self.readings()
-        first.measure_missing(self.host)
+        first.measure_missing_percentages(self.host)
         with mock.patch.object(readings, '_identify_mount',
                                return_value='other/1'):
-            self.assertEqual({}, first.get_measured())
-            self.assertEqual({}, self.readings().get_measured())
-            self.assertTrue(first.measure_missing(self.host))
+            self.assertEqual({}, first.get_measured_percentages())
+            self.assertEqual({}, self.readings().get_measured_percentages())
+            self.assertTrue(first.measure_missing_percentages(self.host))
         self.assertEqual(2, len(self.measured))
 
     def test_failure_is_logged_once_and_not_tried_again_at_once(self):
@@ -79,22 +79,22 @@ class ReadingsTest(base.TestCase):
 
         found = self.readings(fail)
         for _ in range(3):
-            self.assertFalse(found.measure_missing(self.host))
+            self.assertFalse(found.measure_missing_percentages(self.host))
         self.assertEqual(1, len(calls))
         self.assertEqual(1, self.log.output.count('cannot measure'))
         with mock.patch.object(readings, 'RETRY_S', -1.0):
             found._record_failure(ValueError('x'))
-            self.assertFalse(found.measure_missing(self.host))
+            self.assertFalse(found.measure_missing_percentages(self.host))
         self.assertEqual(2, len(calls))
 
     def test_nothing_is_measured_where_nothing_may_be_written(self):
         found = readings.Readings(self.root, self.path)
-        self.assertFalse(found.measure_missing(self.host))
+        self.assertFalse(found.measure_missing_percentages(self.host))
         self.assertFalse(self.path.exists())
 
     def test_file_that_is_damaged_is_measured_again(self):
         found = self.readings()
-        found.measure_missing(self.host)
+        found.measure_missing_percentages(self.host)
         kept = json.loads(self.path.read_text())
         for damage in ('', '[]', '{}', '{"mount": 1}', json.dumps(
                 kept | {'lines': {'MB': [1]}}), json.dumps(
@@ -102,12 +102,13 @@ class ReadingsTest(base.TestCase):
                 kept | {'lines': {'MB': [101] * 101}}), json.dumps(
                 kept | {'lines': []})):
             self.path.write_text(damage)
-            self.assertEqual({}, self.readings().get_measured(), damage)
+            self.assertEqual({}, self.readings().get_measured_percentages(),
+                             damage)
 
     def test_state_that_cannot_be_written_does_not_keep_from_measuring(self):
         found = readings.Readings(
             self.root, self.path.parent / 'absent' / 'file', self.measure)
-        self.assertTrue(found.measure_missing(self.host))
+        self.assertTrue(found.measure_missing_percentages(self.host))
         self.assertIn('cannot save', self.log.output)
 
     def test_many_threads_measure_once(self):
@@ -117,9 +118,9 @@ class ReadingsTest(base.TestCase):
 
         def work():
             barrier.wait(base.GIVE_UP_S)
-            if not found.get_measured():
-                found.measure_missing(self.host)
-            answers.append(found.get_measured())
+            if not found.get_measured_percentages():
+                found.measure_missing_percentages(self.host)
+            answers.append(found.get_measured_percentages())
 
         threads = [threading.Thread(target=work) for _ in range(8)]
         for thread in threads:
@@ -131,5 +132,5 @@ class ReadingsTest(base.TestCase):
 
     def test_host_without_resctrl_is_not_measured(self):
         found = readings.Readings(self.root / 'absent', None, self.measure)
-        self.assertEqual({}, found.get_measured())
-        self.assertFalse(found.measure_missing(self.host))
+        self.assertEqual({}, found.get_measured_percentages())
+        self.assertFalse(found.measure_missing_percentages(self.host))

@@ -53,7 +53,7 @@ class PeriodsTest(base.TestCase):
 
     def period(self, usage, measured=None, not_held=(), uncounted=(),
                **of_host):
-        found = dict(service_level_use.make_periods(
+        found = dict(service_level_use.yield_received_bandwidth(
             snapshot(usage, **of_host), measured, not_held, uncounted))
         return found.get(('u', 0), (None, None))[1]
 
@@ -86,8 +86,8 @@ class UseTest(base.TestCase):
         self.use = service_level_use.ServiceLevelUse(self.path)
 
     def measure(self, now, *guests, **of_host):
-        self.use.record_period(snapshot(*guests, **of_host), busy(1.0), (), (),
-                               now)
+        self.use.record_service_levels(
+            snapshot(*guests, **of_host), busy(1.0), (), (), now)
 
     def test_time_between_reports_is_counted_and_kept_in_the_file(self):
         for now in (1000.0, 1060.0, 1130.0):
@@ -108,7 +108,7 @@ class UseTest(base.TestCase):
 
     def test_host_without_bandwidth_writes_nothing(self):
         for now in (1000.0, 1060.0):
-            self.use.record_period(None, None, (), (), now)
+            self.use.record_service_levels(None, None, (), (), now)
         self.assertFalse(self.path.exists())
 
     def test_error_is_logged_and_not_raised(self):

@@ -160,8 +160,8 @@ class ReportStressTest(base.TestCase):
         with mock.patch.object(service_level_use.service_level,
                                'find_shortage_cause', return_value=None):
             self.assertEqual([], threads.stress(
-                [lambda _chance: use.record_period(found, None, (), (),
-                                                   next(clock))] * 4
+                [lambda _chance: use.record_service_levels(
+                    found, None, (), (), next(clock))] * 4
                 + [watch] * 2,
                 2))
         self.assertEqual('', self.log.output)
@@ -182,7 +182,8 @@ class ReportStressTest(base.TestCase):
             assert set(use.history.minutes) <= {('u', 0), ('', 0)}
 
         self.assertEqual([], threads.stress(
-            [lambda _chance: use.record_period(found, next(clock))] * 4
+            [lambda _chance: use.record_guest_bandwidth(
+                found, next(clock))] * 4
             + [watch] * 2,
             2))
         self.assertEqual('', self.log.output)
@@ -242,7 +243,8 @@ class ReportStressTest(base.TestCase):
             found.measure_traffic(['<domain/>'])
 
         def ask(_chance):
-            assert set(found.add_to_diagnostics({'x': 'y'}, guest)) >= {'x'}
+            assert set(found.add_traffic_to_diagnostics(
+                {'x': 'y'}, guest)) >= {'x'}
 
         with mock.patch.object(traffic_report, '_make_meter', meter):
             self.assertEqual([], threads.stress([watch] * 3 + [ask] * 2, 10))
@@ -255,7 +257,7 @@ class ReportStressTest(base.TestCase):
             (payload['server'], event.rpartition('.')[2])))
 
         def report(chance):
-            found.notify_changes('host_a', dict.fromkeys(
+            found.notify_protection_changes('host_a', dict.fromkeys(
                 chance.sample('abcdef', chance.randrange(7)), 'no group'))
 
         self.assertEqual([], threads.stress([report] * 6, 20))
@@ -306,9 +308,9 @@ class ReadingsStressTest(base.TestCase):
                                   measure)
 
         def step(_chance):
-            if not found.get_measured():
-                assert found.measure_missing(host)
-            assert found.get_measured() == {'MB': SHOWN}
+            if not found.get_measured_percentages():
+                assert found.measure_missing_percentages(host)
+            assert found.get_measured_percentages() == {'MB': SHOWN}
 
         self.assertEqual([], threads.stress([step] * 6, 5))
         self.assertEqual([('MB',)], measured)

@@ -86,7 +86,7 @@ class GuestTrafficTest(base.TestCase):
         guest = SimpleNamespace(
             name='one', get_xml_desc=lambda: xml(('fixed', address)))
         return traffic.parse_traffic_diagnostics(
-            found.add_to_diagnostics({}, guest))
+            found.add_traffic_to_diagnostics({}, guest))
 
     def test_a_guest_is_reported_after_two_looks(self):
         found = self.made()

@@ -42,7 +42,7 @@ def held(share, node=0, groups=1):
 class OfRunningTest(base.TestCase):
 
     def of(self, xml):
-        return uncounted_guests.list_counted_policies([
+        return uncounted_guests.map_policies_with_allocation([
             desired.Running(model.Domain('a', 1, 'x'), xml)], 'min')
 
     def test_guests_with_a_policy_alone_are_parsed(self):

@@ -279,7 +279,7 @@ class KeyTestCase(base.TestCase):
             self.assertLessEqual(set(domain.allocated_nodes), {node})
             self.assertIsNone(move_record.read_record(xml))
             self.assert_policy(server, domain)
-        self.assertEqual({}, uncounted_guests.check_allocations(
+        self.assertEqual({}, uncounted_guests.log_unallocated_guests(
             [desired.Running(model.Domain(UUID, 1, 'i-1'),
                              server.host.xml[0])],
             ROOT, server.accounting, server.placement.holders))

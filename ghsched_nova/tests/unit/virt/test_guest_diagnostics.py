@@ -175,7 +175,7 @@ class ThreadsTest(GuestDiagnosticsTestCase):
         with mock.patch.object(bandwidth_use.reader, 'Reader',
                                wraps=bandwidth_use.reader.Reader) as made:
             self.assertEqual([], threads.stress(
-                [lambda _chance: use.take_snapshot()] * 6, 1))
+                [lambda _chance: use.take_bandwidth_snapshot()] * 6, 1))
         self.assertEqual(1, made.call_count)
 
 
