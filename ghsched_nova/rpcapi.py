@@ -109,7 +109,8 @@ class HostClient:
         :param lock: ID of the caller's lock on the server; hosts of older
             releases ignore it.
         :raises Refused: with the host's reason; the host has rolled back.
-        :raises HalfDone: with the host's reason; the host could not roll back.
+        :raises HostRollbackFailed: with the host's reason; the host could not
+            roll back.
         :raises HostSilent: if the host does not answer; its state is unknown.
         """
         try:
@@ -152,8 +153,8 @@ class HostClient:
         :param token: ID of this call, by which it can be cancelled.
         :param lock: ID of the caller's lock on the server.
         :raises Refused: with the host's reason; the host has rolled back.
-        :raises HalfDone: with the host's reason; the host could not roll back
-            yet.
+        :raises HostRollbackFailed: with the host's reason; the host could not
+            roll back yet.
         :raises HostSilent: if the host does not answer; its state is unknown.
         """
         self._call(guest,
@@ -220,9 +221,9 @@ def _raise_answered_error(answer: object, host: str) -> None:
         raise errors.Refused(f'nova-compute on {host} returned an answer '
                              f'of unknown type {type(answer).__name__}')
     if answer.get('gone'):
-        raise errors.Gone(str(answer['refused']))
+        raise errors.GuestGone(str(answer['refused']))
     if answer.get('left'):
-        raise errors.HalfDone(f'host {host}: {answer["refused"]}')
+        raise errors.HostRollbackFailed(f'host {host}: {answer["refused"]}')
     if answer.get('refused'):
         raise errors.Refused(f'host {host}: {answer["refused"]}')
 

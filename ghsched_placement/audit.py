@@ -26,8 +26,8 @@ from collections import Counter
 
 from ghsched_placement import audit_host
 from ghsched_placement import capacity
+from ghsched_placement.findings import AllocationsByConsumer
 from ghsched_placement.findings import Finding
-from ghsched_placement.findings import Holdings
 from ghsched_placement.findings import Others
 from ghsched_placement.findings import Server
 from ghsched_placement import keys
@@ -46,7 +46,8 @@ _NEXT_REPORT = ('nova-compute corrects this in its next periodic task; if '
 
 
 def audit_host_allocations(host: capacity.Host, servers: Iterable[Server],
-                           holdings: Holdings, others: Others | None = None,
+                           holdings: AllocationsByConsumer,
+                           others: Others | None = None,
                            accounting: Accounting = 'min') -> tuple[Finding,
                                                                     ...]:
     """Compare Nova's servers on a host with their allocations in Placement.
@@ -393,7 +394,7 @@ def _count_vfs(pfs: Iterable[capacity.Pf],
 
 
 def sum_bandwidth_by_node(host: capacity.Host,
-                          holdings: Holdings) -> dict[int, int]:
+                          holdings: AllocationsByConsumer) -> dict[int, int]:
     """Return the percent of bandwidth allocated to all guests, by host node.
 
     :param holdings: allocations from this host's providers, by consumer.

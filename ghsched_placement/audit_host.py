@@ -127,7 +127,7 @@ def find_excess_guarantees(host: capacity.Host, servers: Iterable[Server],
         bursts = (min(node.bursts.total, node.bursts.used) if node.bursts
                   else 0)
         most = allocated.get(node.number, 0) + bursts
-        held = sum(yield_guarantees(
+        held = sum(yield_group_guarantees(
             reported for one in told for number, reported
             in (one.effective or {}).items() if number == node.number))
         if held > most:
@@ -138,7 +138,8 @@ def find_excess_guarantees(host: capacity.Host, servers: Iterable[Server],
                 'put right the allocations named beside this one')
 
 
-def yield_guarantees(guests: Iterable[diagnostics.GuestNode]) -> Iterator[int]:
+def yield_group_guarantees(
+        guests: Iterable[diagnostics.GuestNode]) -> Iterator[int]:
     """Yield the percent of bandwidth that each control group guarantees.
 
     Several guests that share a control group yield one value.

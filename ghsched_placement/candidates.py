@@ -31,7 +31,7 @@ from ghsched_placement import request
 
 #: Whether CPUs and memory of a host node suffice for a guest node: guest
 #: node, host node.
-HasRoom: TypeAlias = Callable[[int, int], bool]
+HasCapacity: TypeAlias = Callable[[int, int], bool]
 
 #: Cost to others of giving guest nodes these host nodes, in their order; the
 #: least is best. Several figures are compared in their order.
@@ -90,7 +90,7 @@ class Wanted:
         :data:`ghsched_placement.request.LOCALITIES`.
     :param guest_nodes: number of guest NUMA nodes. Those without a group are
         assigned host nodes as well, to keep off nodes that others need.
-    :param is_nearest_near: whether VFs of a host node without CPUs count as
+    :param counts_for_nearest: whether VFs of a host node without CPUs count as
         VFs of the nearest node with CPUs.
     :param near: whether the other devices, which no candidate puts on a NUMA
         node, have to be on host nodes of the guest.
@@ -101,7 +101,7 @@ class Wanted:
     locality: str = 'any'
     guest_nodes: int = 0
     near: bool = False
-    is_nearest_near: bool = False
+    counts_for_nearest: bool = False
 
     def list_all_group_suffixes(self) -> frozenset[str]:
         """Return the request group suffixes of all guest NUMA nodes and VFs.
@@ -132,15 +132,15 @@ class Host:
     busy: Mapping[int, node_choice.Cost] = field(default_factory=dict)
     nearest: Mapping[int, int] = field(default_factory=dict)
 
-    def map_pfs_to_nodes(self, is_nearest_near: bool
+    def map_pfs_to_nodes(self, counts_for_nearest: bool
                          ) -> Mapping[str, int | None]:
         """Return the host NUMA node that the VFs of each PF count as near to.
 
-        :param is_nearest_near: whether VFs of a node without CPUs count for
+        :param counts_for_nearest: whether VFs of a node without CPUs count for
             the nearest node with CPUs.
         :returns: host NUMA node by UUID of the PF's provider.
         """
-        if not is_nearest_near or not self.nearest:
+        if not counts_for_nearest or not self.nearest:
             return self.node_of_pf
         return {pf: None if node is None else self.nearest.get(node, node)
                 for pf, node in self.node_of_pf.items()}

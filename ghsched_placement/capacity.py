@@ -27,7 +27,7 @@ import re
 import os_resource_classes as orc
 
 from ghsched_placement import names
-from ghsched_placement.node_room import NodeCapacity
+from ghsched_placement.node_capacity import NodeCapacity
 from ghsched_placement import tree
 
 _NODE = re.compile(r'.*_NUMA([0-9]{1,6})', re.DOTALL)

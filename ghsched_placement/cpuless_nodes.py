@@ -22,13 +22,13 @@ from collections.abc import Mapping
 from ghsched_placement import keys
 
 
-def get_node_counted_for(node: int | None, nearest: Mapping[int, int],
-                         device_numa: str) -> int | None:
-    """Return the host NUMA node that a device is counted for.
+def get_device_node(node: int | None, nearest: Mapping[int, int],
+                    device_numa: str) -> int | None:
+    """Return the host NUMA node to which a flavor's guests count a device.
 
     This is usually the device's own node. If the flavor has
-    ``ghsched:device_numa=preferred``, a device of a node without CPUs is
-    counted for the nearest node with CPUs.
+    ``ghsched:device_numa=preferred``, a device of a node without CPUs counts
+    as a device of the nearest node with CPUs.
 
     :param node: host NUMA node of the device; None if unknown.
     :param nearest: nearest node with CPUs, by node without CPUs.

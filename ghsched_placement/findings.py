@@ -20,7 +20,7 @@ from ghsched_placement import diagnostics
 from ghsched_placement.policy import GuestPolicy
 
 #: Amount by resource class, by UUID of the provider, by UUID of the consumer.
-Holdings = Mapping[str, Mapping[str, Mapping[str, int]]]
+AllocationsByConsumer = Mapping[str, Mapping[str, Mapping[str, int]]]
 
 
 @dataclass(frozen=True)

@@ -16,9 +16,9 @@ Placement answers for a cloud as a whole; this module judges each host by
 itself. It counts the resources of Placement (CPUs and memory of the host as a
 whole, bandwidth and VFs by host NUMA node) and, where the host reports them,
 CPUs and memory by host NUMA node as Nova counts them
-(:mod:`ghsched_placement.node_room`). Other checks of Nova (threads of cores,
-sockets, server groups, ...) are not made, so a host that fits here may still
-refuse the guest.
+(:mod:`ghsched_placement.node_capacity`). Other checks of Nova (threads of
+cores, sockets, server groups, ...) are not made, so a host that fits here may
+still refuse the guest.
 
 A guest gets a control group of its own where one is free. Otherwise it may use
 host nodes with a group that it can share, as ``nova-scheduler`` requests in
@@ -40,8 +40,8 @@ from ghsched_placement import keys
 from ghsched_placement import lack
 from ghsched_placement.lack import Lack
 from ghsched_placement import names
-from ghsched_placement.node_room import NodeCapacity
-from ghsched_placement.node_room import Shortage
+from ghsched_placement.node_capacity import NodeCapacity
+from ghsched_placement.node_capacity import Shortage
 from ghsched_placement.policy import Accounting
 from ghsched_placement.policy import GuestPolicy
 from ghsched_placement import request
@@ -387,7 +387,7 @@ class _FreeCapacity:
                 self._nodes[node][name] -= amount
             room = self._rooms[node]
             if room is not None and self._wish.needs:
-                self._rooms[node] = room.take_guest_node(
+                self._rooms[node] = room.subtract_guest_node(
                     self._wish.needs[guest_node], self._wish.page_size)
         self._groups -= self._wish.policy.needs_control_group and not joins
         self.sharing += joins

@@ -73,8 +73,8 @@ class FreeCapacity:
     total: Mapping[int, Amounts]
     groups: int | None = None
 
-    def take_guest(self, kind: Kind,
-                   host_nodes: Sequence[int]) -> 'FreeCapacity':
+    def subtract_guest(self, kind: Kind,
+                       host_nodes: Sequence[int]) -> 'FreeCapacity':
         """Return the free capacity of a host after placing a guest on it.
 
         :param kind: amounts that the guest takes.
@@ -110,7 +110,7 @@ class Growth:
                                                         capacity.groups)
         self._known: dict[frozenset[tuple[int, Amounts]], float] = {}
 
-    def get_growth(self, kind: Kind, host_nodes: Sequence[int]) -> float:
+    def compute_growth(self, kind: Kind, host_nodes: Sequence[int]) -> float:
         """Return by how much one more guest increases a host's fragmentation.
 
         Fragmentation is the free capacity that guests like those of recent
@@ -125,7 +125,7 @@ class Growth:
         return self._known[key]
 
     def _compute_growth(self, kind: Kind, order: Sequence[int]) -> float:
-        after = self._room.take_guest(kind, order)
+        after = self._room.subtract_guest(kind, order)
         changed = FreeCapacity({node: after.free[node] for node in order
                                 if node in after.free}, after.total)
         fitting = {

@@ -153,8 +153,8 @@ def find_cheapest_assignment(costs: Costs, steps: Steps) -> Cheapest | None:
     of_place = dict.fromkeys(itertools.chain.from_iterable(costs), 0)
     item_at: dict[int, int] = {}
     for item in range(len(costs)):
-        path = _find_shortest_path(costs, item, Cheapest(item_at, of_item,
-                                                         of_place), steps)
+        path = _find_augmenting_path(costs, item, Cheapest(item_at, of_item,
+                                                           of_place), steps)
         if path is None:
             return None
         place, distance, before = path
@@ -169,8 +169,8 @@ def find_cheapest_assignment(costs: Costs, steps: Steps) -> Cheapest | None:
     return Cheapest(item_at, of_item, of_place)
 
 
-def _find_shortest_path(costs: Costs, item: int, known: Cheapest,
-                        steps: Steps) -> _Path | None:
+def _find_augmenting_path(costs: Costs, item: int, known: Cheapest,
+                          steps: Steps) -> _Path | None:
     """Find the cheapest way to give one more item a place.
 
     If other items must change their places for this, the result says which (an

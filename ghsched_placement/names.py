@@ -218,7 +218,7 @@ def parse_devices_physnet(physnet: str) -> int | None:
 _ORDER = re.compile(r'ghsched-order(?:-\d+)+')
 
 
-def make_order_physnet(nodes: Sequence[int]) -> str:
+def make_host_nodes_physnet(nodes: Sequence[int]) -> str:
     """Return a pseudo physical network that encodes the host nodes of a guest.
 
     nova-scheduler thus tells nova-compute which host NUMA nodes it has chosen.
@@ -228,10 +228,10 @@ def make_order_physnet(nodes: Sequence[int]) -> str:
     return '-'.join(['ghsched-order', *map(str, nodes)])
 
 
-def parse_order_physnet(physnet: str) -> tuple[int, ...] | None:
+def parse_host_nodes_physnet(physnet: str) -> tuple[int, ...] | None:
     """Parse the host NUMA nodes of a guest from a pseudo physical network.
 
-    The name is made by :func:`make_order_physnet`.
+    The name is made by :func:`make_host_nodes_physnet`.
 
     :returns: host node of each guest node; None for any other name.
     """
@@ -243,7 +243,7 @@ def parse_order_physnet(physnet: str) -> tuple[int, ...] | None:
 _COUNT = re.compile(r'ghsched-nodes-(\d+)')
 
 
-def make_count_physnet(nodes: int) -> str:
+def make_node_count_physnet(nodes: int) -> str:
     """Return a pseudo physical network that encodes a guest's node count.
 
     nova-scheduler thus tells nova-compute how many NUMA nodes the guest has.
@@ -253,10 +253,10 @@ def make_count_physnet(nodes: int) -> str:
     return f'ghsched-nodes-{nodes}'
 
 
-def parse_count_physnet(physnet: str) -> int | None:
+def parse_node_count_physnet(physnet: str) -> int | None:
     """Parse the number of guest NUMA nodes from a pseudo physical network.
 
-    The name is made by :func:`make_count_physnet`.
+    The name is made by :func:`make_node_count_physnet`.
 
     :returns: None for any other name.
     """

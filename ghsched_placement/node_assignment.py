@@ -35,7 +35,7 @@ from typing import TypeAlias
 
 from ghsched_placement.candidates import Cost
 from ghsched_placement.candidates import Far
-from ghsched_placement.candidates import HasRoom
+from ghsched_placement.candidates import HasCapacity
 from ghsched_placement.candidates import Host
 from ghsched_placement.candidates import make_node_capacity_reason
 from ghsched_placement.candidates import ONE_NODE_FOR_TWO
@@ -69,7 +69,7 @@ def _allow_any_node(_guest_node: int, _node: int) -> bool:
 
 
 def assign_host_nodes(candidates: Sequence[Mapping[str, Any]], wanted: Wanted,
-                      host: Host, has_room: HasRoom | None = None,
+                      host: Host, has_capacity: HasCapacity | None = None,
                       cost: Cost | None = None,
                       steps: matching.Steps | None = None,
                       ) -> tuple[Iterator[Placed], Lack | None]:
@@ -81,21 +81,21 @@ def assign_host_nodes(candidates: Sequence[Mapping[str, Any]], wanted: Wanted,
     :param candidates: Placement's allocation candidates of the host.
     :param wanted: request groups that decide the host NUMA nodes.
     :param host: NUMA node and socket of the host's providers.
-    :param has_room: returns whether a host node has the CPUs and memory for a
-        guest node; None if all have.
+    :param has_capacity: returns whether a host node has the CPUs and memory
+        for a guest node; None if all have.
     :param cost: returns the cost of host nodes to other guests; None prefers
         the lowest node numbers.
     :param steps: limit of the search; None for :data:`MAX_STEPS`.
     """
     steps = steps or matching.Steps(MAX_STEPS)
-    reader = _Reader(wanted, host, has_room or _allow_any_node)
+    reader = _Reader(wanted, host, has_capacity or _allow_any_node)
     alike, refusals = _read_usable_candidates(candidates, reader, steps)
     steps.limit = max(steps.limit, steps.taken + MIN_SEARCH_STEPS)
     for rows in [rows for rows in alike if not reader.has_assignment(rows)]:
         refusals[ONE_NODE_FOR_TWO] += len(alike.pop(rows))
     if alike:
-        return _Ways(wanted, host, reader, alike,
-                     steps).yield_assignments_by_rank(cost), None
+        return _Assignments(wanted, host, reader, alike,
+                            steps).yield_assignments_by_rank(cost), None
     if not refusals:
         return iter(()), UNKNOWN_NODES
     return iter(()), min(refusals, key=lambda refusal: (
@@ -183,10 +183,10 @@ class _Reader:
     """Reader of the host nodes that candidates allow for guest nodes."""
 
     def __init__(self, wanted: Wanted, host: Host,
-                 has_room: HasRoom) -> None:
-        self._host, self._has_room = host, has_room
+                 has_capacity: HasCapacity) -> None:
+        self._host, self._has_capacity = host, has_capacity
         self._most_far = LOCALITIES.index(wanted.locality)
-        self._node_of_pf = host.map_pfs_to_nodes(wanted.is_nearest_near)
+        self._node_of_pf = host.map_pfs_to_nodes(wanted.counts_for_nearest)
         self._with_pfs = set(self._node_of_pf.values())
         self._ways: dict[Any, bool] = {}
         self.guests = tuple(_yield_nodes_to_assign(wanted))
@@ -252,7 +252,7 @@ class _Reader:
         if key not in guest_node.rows:
             near = self._rate_nodes_by_distance(some, devices)
             open_to = [node for node in near
-                       if self._has_room(guest_node.number, node)]
+                       if self._has_capacity(guest_node.number, node)]
             wasted = () if guest_node.vfs else self._with_pfs
             guest_node.rows[key] = (
                 TOO_FAR if not near else make_node_capacity_reason(near)
@@ -427,7 +427,7 @@ _Costed: TypeAlias = tuple[Mapping[tuple[int, ...], tuple[float, ...]],
                            Iterable[_Way]]
 
 
-class _Ways:
+class _Assignments:
     """All assignments of a guest to host NUMA nodes, from a host's candidates.
 
     :param alike: candidates by the host nodes that they allow for each guest
@@ -468,11 +468,12 @@ class _Ways:
             there is no such cost.
         """
         if cost is None:
-            yield {}, self._yield_ways_by_rank()
+            yield {}, self._yield_assignments_of_candidates()
             return
         # All but the turn, which counts after the cost.
         for _key, ways in itertools.groupby(
-                self._yield_ways_by_rank(), key=lambda way: way[0][:-1]):
+                self._yield_assignments_of_candidates(),
+                key=lambda way: way[0][:-1]):
             yield self._sort_by_cost(ways, cost)
 
     def _sort_by_cost(self, ways: Iterator[_Way], cost: Cost) -> _Costed:
@@ -498,7 +499,7 @@ class _Ways:
         return min(MAX_COSTED,
                    (self._steps.limit - self._steps.taken) / each)
 
-    def _yield_ways_by_rank(self) -> Iterator[_Way]:
+    def _yield_assignments_of_candidates(self) -> Iterator[_Way]:
         """Yield the assignments that all candidates allow, best first.
 
         Allocation candidates that allow the same host nodes are searched

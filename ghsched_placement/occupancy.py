@@ -21,11 +21,11 @@ from dataclasses import replace
 from ghsched_placement import capacity
 from ghsched_placement import fitting
 from ghsched_placement import names
-from ghsched_placement.node_room import NodeCapacity
+from ghsched_placement.node_capacity import NodeCapacity
 
 
-def add_guest(host: capacity.Host, demand: fitting.GuestDemand,
-              nodes: tuple[int, ...]) -> capacity.Host:
+def copy_with_guest(host: capacity.Host, demand: fitting.GuestDemand,
+                    nodes: tuple[int, ...]) -> capacity.Host:
     """Return a copy of a host with the resources of one more guest in use.
 
     :param demand: resources that the guest takes.
@@ -34,8 +34,8 @@ def add_guest(host: capacity.Host, demand: fitting.GuestDemand,
     return _change_host_usage(host, demand, nodes, 1)
 
 
-def remove_guest(host: capacity.Host, demand: fitting.GuestDemand,
-                 nodes: tuple[int, ...]) -> capacity.Host:
+def copy_without_guest(host: capacity.Host, demand: fitting.GuestDemand,
+                       nodes: tuple[int, ...]) -> capacity.Host:
     """Return a copy of a host with the resources of one guest freed.
 
     :param demand: resources that the guest has.
@@ -81,6 +81,6 @@ def _change_capacity_usage(capacity_of_node: NodeCapacity | None,
     if capacity_of_node is None or not demand.needs:
         return capacity_of_node
     need = demand.needs[guest_node]
-    return (capacity_of_node.take_guest_node(need, demand.page_size)
+    return (capacity_of_node.subtract_guest_node(need, demand.page_size)
             if sign > 0
             else capacity_of_node.release_guest_node(need, demand.page_size))

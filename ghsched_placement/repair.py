@@ -27,8 +27,8 @@ from typing import Any
 from ghsched_placement import allocations
 from ghsched_placement import audit
 from ghsched_placement import capacity
+from ghsched_placement.findings import AllocationsByConsumer
 from ghsched_placement.findings import Finding
-from ghsched_placement.findings import Holdings
 from ghsched_placement.findings import Server
 from ghsched_placement import lack
 from ghsched_placement import names
@@ -60,7 +60,7 @@ class Repair:
 
 
 def plan_repairs(host: capacity.Host, servers: Iterable[Server],
-                 holdings: Holdings,
+                 holdings: AllocationsByConsumer,
                  findings: Iterable[Finding], is_up: bool,
                  accounting: Accounting = 'min') -> Iterator[Repair]:
     """Yield corrections for the wrong allocations that an audit has found.
@@ -155,15 +155,15 @@ def plan_flavor_repair(host: capacity.Host, server: Server,
             for number, amounts in by_node.items()):
         return None
     groups = int(policy.needs_control_group)
+    now = _copy_allocation(allocation)
     if groups and audit.can_share_control_group(host, policy):
-        groups = min(1,
-                     allocation.get(host.uuid, {}).get(names.RESCTRL_GROUP, 0))
+        groups = min(1, now.get(host.uuid, {}).get(names.RESCTRL_GROUP, 0))
     wanted: dict[str, dict[str, int]] = {
         node.uuid: {name: by_node.get(number, {}).get(name, 0)
                     for name in (names.MEM_BW_PCT, *lack.BESIDE)}
         for number, node in providers.items()}
     wanted[host.uuid] = {names.RESCTRL_GROUP: groups}
-    if apply_repair(allocation, wanted) == _copy_allocation(allocation):
+    if compute_repaired_allocation(allocation, wanted) == now:
         return None
     return Repair(
         host.name, server.uuid,
@@ -171,8 +171,8 @@ def plan_flavor_repair(host: capacity.Host, server: Server,
         f'{audit.describe_allocation(host, wanted) or "no bandwidth"}', wanted)
 
 
-def apply_repair(allocation: Amounts,
-                 wanted: Amounts) -> dict[str, dict[str, int]]:
+def compute_repaired_allocation(allocation: Amounts,
+                                wanted: Amounts) -> dict[str, dict[str, int]]:
     """Return a consumer's allocation with the amounts of a repair applied.
 
     :param allocation: amounts by provider UUID and resource class.
@@ -202,7 +202,7 @@ def make_repair_body(answer: Mapping[str, Any], wanted: Amounts
     :returns: None if nothing would change.
     """
     now = allocations.parse_allocations(answer)
-    then = apply_repair(now, wanted)
+    then = compute_repaired_allocation(now, wanted)
     if not now.keys() & wanted.keys() or then == now:
         return None     # such as a server that has left the host meanwhile
     return allocations.make_allocations_body(answer, then)

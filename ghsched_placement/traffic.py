@@ -30,7 +30,7 @@ MOST = 32
 
 
 @dataclass(frozen=True)
-class Talk:
+class AddressTraffic:
     """Network traffic between an address of a guest and another address.
 
     :param rate: bytes per second, decayed as a tie is.
@@ -65,7 +65,7 @@ def make_traffic_diagnostics(ties: affinity.Ties,
     :param addresses: IP addresses of the guest.
     """
     mine = set(addresses)
-    found = [Talk(*_order_pair(pair, mine), tie.strength)
+    found = [AddressTraffic(*_order_pair(pair, mine), tie.strength)
              for pair, tie in ties.by_pair.items() if mine & set(pair)]
     found.sort(key=lambda talk: (-talk.rate, talk.address, talk.peer))
     return {KEY: [[talk.address, talk.peer, round(talk.rate)]
@@ -78,7 +78,7 @@ def _order_pair(pair: affinity.Pair, mine: set[str]) -> tuple[str, str]:
 
 
 def parse_traffic_diagnostics(
-        diagnostics: Mapping[str, Any]) -> tuple[Talk, ...] | None:
+        diagnostics: Mapping[str, Any]) -> tuple[AddressTraffic, ...] | None:
     """Parse a guest's network traffic from its diagnostics.
 
     :returns: None if the diagnostics contain no such field.
@@ -89,11 +89,11 @@ def parse_traffic_diagnostics(
     return tuple(talk for talk in map(_parse_talk, found) if talk is not None)
 
 
-def _parse_talk(found: Any) -> Talk | None:
+def _parse_talk(found: Any) -> AddressTraffic | None:
     try:
         address, peer, rate = found
-        talk = Talk(str(ipaddress.ip_address(address)),
-                    str(ipaddress.ip_address(peer)), float(rate))
+        talk = AddressTraffic(str(ipaddress.ip_address(address)),
+                              str(ipaddress.ip_address(peer)), float(rate))
     except (TypeError, ValueError, OverflowError):
         return None
     return talk if 0 <= talk.rate < float('inf') else None
@@ -114,7 +114,7 @@ def list_server_ports(server: Mapping[str, Any]) -> tuple[Port, ...]:
     return tuple(found)
 
 
-def compute_guest_traffic(talks: Mapping[str, Iterable[Talk]],
+def compute_guest_traffic(talks: Mapping[str, Iterable[AddressTraffic]],
                           known: Iterable[Port]) -> affinity.Ties:
     """Return the network traffic between each pair of guests of a cloud.
 

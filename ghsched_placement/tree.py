@@ -222,8 +222,8 @@ def _make_numa_provider(root: Provider, node: int, host: HostDescription,
         names.MEM_BW_BURST_PCT: _make_burst_inventory(
             node, host, config,
             fewer.get((uuid, names.MEM_BW_BURST_PCT), Current())),
-        **{name: _make_counted_inventory(amount, least,
-                                         fewer.get((uuid, name), Current()))
+        **{name: _make_l3_or_rt_inventory(amount, least,
+                                          fewer.get((uuid, name), Current()))
            for name, (amount, least) in get_offered_amounts(
                host, node).items()}}
     return Provider(
@@ -305,8 +305,8 @@ def get_offered_amounts(host: HostDescription,
             names.RT_CPU_PERMILLE: (host.rt_permille.get(node, 0), 1)}
 
 
-def _make_counted_inventory(amount: int, least: int,
-                            current: Current) -> dict[str, int | float]:
+def _make_l3_or_rt_inventory(amount: int, least: int,
+                             current: Current) -> dict[str, int | float]:
     """Return a host NUMA node's inventory of L3 ways or real-time CPU time.
 
     Placement would refuse a total below the usage. If more is used than the

@@ -192,7 +192,7 @@ def handle_server_action(context: Any, uuid: str,
         return _make_error_document(403, error.format_message())
     except policies.PolicyError as error:
         return _make_error_document(400, str(error))
-    except (errors.Refused, errors.LeftOver) as error:
+    except (errors.Refused, errors.RollbackIncomplete) as error:
         return _make_error_response(context, uuid, error)
 
 
@@ -203,7 +203,7 @@ def _make_error_response(
 
     Only an admin sees names of hosts in the response.
     """
-    code = (404 if isinstance(error, errors.Gone)
+    code = (404 if isinstance(error, errors.GuestGone)
             else 409 if isinstance(error, errors.Refused) else 500)
     LOG.log(logging.ERROR if code == 500 else logging.INFO,
             'ghsched: cannot change the bandwidth policy or NUMA nodes of '

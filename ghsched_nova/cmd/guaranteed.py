@@ -102,7 +102,7 @@ def check_guaranteed_bandwidth(
             yield checks.Check(_TITLE, 'skipped', 'nova.conf of this node has '
                                'no credentials of Placement')
             return
-        yield check_guaranteed_by_node(client)
+        yield check_guarantees_of_nodes(client)
     except (cfg.Error, exceptions.ClientException,
             placement_client.PlacementError) as error:
         yield checks.Check(_TITLE, 'warning', f'cannot read Placement: '
@@ -110,7 +110,7 @@ def check_guaranteed_bandwidth(
                            'nova-scheduler runs')
 
 
-def check_guaranteed_by_node(
+def check_guarantees_of_nodes(
     client: placement_client.PlacementClient,
 ) -> checks.Check:
     """Warn if NUMA nodes guarantee more bandwidth than memory delivers.

@@ -97,7 +97,7 @@ def print_function_result(function: Callable[[], str], command: str) -> int:
     except (policies.PolicyError, errors.Refused) as error:
         print(f'{command}: refused: {error}', file=sys.stderr)
         return exits.FOUND
-    except (NotHere, errors.LeftOver) as error:
+    except (NotHere, errors.RollbackIncomplete) as error:
         print(f'{command}: {error}', file=sys.stderr)
         return exits.COULD_NOT
     return exits.DONE
@@ -110,7 +110,8 @@ def change_server_policy(arguments: argparse.Namespace) -> Any:
     :raises NotHere: if Nova's configuration is not on this node.
     :raises PolicyError: if an extra spec is invalid; names the extra spec.
     :raises Refused: if the change is refused and nothing has changed.
-    :raises LeftOver: if the change failed and was not rolled back in full.
+    :raises RollbackIncomplete: if the change failed and was not rolled back in
+        full.
     """
     asked = change_arguments.parse_change_arguments(arguments)
     try:

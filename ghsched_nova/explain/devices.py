@@ -80,7 +80,7 @@ def _yield_likely_vfs(
         near = (host_nodes[need.guest_node]
                 if need.guest_node < len(host_nodes) else None)
         pfs = sorted((pf for pf in host.pfs if pf.alias == need.alias),
-                     key=lambda pf: (cpuless_nodes.get_node_counted_for(
+                     key=lambda pf: (cpuless_nodes.get_device_node(
                          pf.node, host.nearest, policy.device_numa) != near,
                          pf.address))
         count = need.count

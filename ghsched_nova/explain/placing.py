@@ -33,8 +33,8 @@ from ghsched_placement.lack import Lack
 from ghsched_placement.planner import limits
 from ghsched_placement.planner.need import Need
 from ghsched_placement.planner import offer
+from ghsched_placement.planner.state import GuestPlacement
 from ghsched_placement.planner.state import State
-from ghsched_placement.planner.state import Way
 from ghsched_placement.policy import GuestPolicy
 from ghsched_placement import vfs
 
@@ -123,7 +123,7 @@ def _iterate_host_nodes(request: PlacementRequest, locality: str,
                                            locality,
                                            sizes, can_take):
         nodes = item.get_host_node_order() or request.state.find_host_nodes(
-            request.need, Way(request.nodes or (), ()))
+            request.need, GuestPlacement(request.nodes or (), ()))
         if nodes is not None and request.nodes in (None, nodes):
             yield nodes
 

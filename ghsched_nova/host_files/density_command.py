@@ -31,7 +31,7 @@ from ghsched_placement.osc import client as clients
 from ghsched_placement.osc import columns
 from ghsched_placement.osc import flavor as flavors
 from ghsched_placement.osc import host as hosts
-from ghsched_placement.osc import node_rooms
+from ghsched_placement.osc import node_capacities
 from ghsched_placement.planner.client import PlannerError
 from ghsched_placement.planner.cloud import make_step_progress
 from ghsched_placement.planner.density import DensityPlan
@@ -163,8 +163,9 @@ def _make_plan_with_densities(
         weigher=parsed_args.weigher,
     )
     nodes = client.list_compute_nodes()
-    rooms = node_rooms.read_free_node_resources(client, client.list_hosts(),
-                                                nodes)
+    rooms = node_capacities.read_free_node_resources(client,
+                                                     client.list_hosts(),
+                                                     nodes)
     with PrivatePlacement() as ours:
         found = planner.plan_cloud_capacity(
             client.placement, wanted, mix, settings,

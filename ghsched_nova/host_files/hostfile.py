@@ -247,7 +247,8 @@ def _build_contention_machine(
     except MachineError as error:
         raise schema.Mistake(f'contention.{error}') from None
     return machine if machine.curve else replace(
-        machine, curve=shipped.load_curve_for_dialect(resctrl.dialect.name))
+        machine,
+        curve=shipped.load_curve_for_resctrl_variant(resctrl.dialect.name))
 
 
 def _parse_cpu_list(name: str, value: str | int) -> frozenset[int]:

@@ -22,7 +22,7 @@ from ghsched_nova.host_files import host_pfs
 from ghsched_nova.host_files.hostfile import HostFile
 from ghsched_placement.capacity import Provider
 from ghsched_placement import names
-from ghsched_placement.node_room import NodeCapacity
+from ghsched_placement.node_capacity import NodeCapacity
 from ghsched_placement.planner import hosts
 from ghsched_placement import scheduling
 from ghsched_placement import tree

@@ -26,7 +26,7 @@ from ghsched_nova.host_files.hostfile import HostFile
 from ghsched_nova.host_files.planner_hosts import make_planner_host
 from ghsched_placement import documents
 from ghsched_placement import keys
-from ghsched_placement.node_room import NodeCapacity
+from ghsched_placement.node_capacity import NodeCapacity
 from ghsched_placement.planner.client import PlannerError
 from ghsched_placement.planner.client import Reader
 from ghsched_placement.planner import flavors
@@ -284,11 +284,11 @@ def read_free_node_capacities(
     from osc_lib import exceptions
 
     from ghsched_placement.osc import client as clients
-    from ghsched_placement.osc import node_rooms
+    from ghsched_placement.osc import node_capacities
 
     client = clients.Client(connection)
     try:
-        return node_rooms.read_free_node_resources(
+        return node_capacities.read_free_node_resources(
             client, client.list_hosts(), client.list_compute_nodes()).by_host
     except exceptions.CommandError:
         return {}

@@ -95,7 +95,8 @@ class Records(Protocol):
         :meth:`lock_server` has locked the server for the change. If saving
         fails, the old extra specs are restored.
 
-        :raises LeftOver: if the old extra specs could not be restored.
+        :raises RollbackIncomplete: if the old extra specs could not be
+            restored.
         """
 
 
@@ -121,8 +122,8 @@ class Host(Protocol):
 
         :param call_id: ID of this call, by which it can be cancelled.
         :param lock_id: ID of the lock that the server must still have.
-        :raises HalfDone: if the host failed and could not restore the old
-            policy.
+        :raises HostRollbackFailed: if the host failed and could not restore
+            the old policy.
         """
 
     def cancel_call(self, guest: Guest, call_id: str) -> Packed | None:
@@ -135,7 +136,7 @@ class Host(Protocol):
         """
 
 
-class Shares(Protocol):
+class GuestAllocation(Protocol):
     """A guest's allocation in Placement.
 
     See :class:`ghsched_nova.live.placement.Shares`.
@@ -206,7 +207,7 @@ class LiveChange:
     """
 
     records: Records
-    shares_of: Callable[[Guest], Shares]
+    shares_of: Callable[[Guest], GuestAllocation]
     host: Host
     accounting: Accounting
     _undo: list[Callable[[], str]] = field(default_factory=list)
@@ -224,8 +225,8 @@ class LiveChange:
         :param dry_run: only check whether the change is possible.
         :raises PolicyError: naming the invalid key.
         :raises Refused: if the change failed, and nothing is changed.
-        :raises LeftOver: if the change failed, and something is left to do by
-            hand.
+        :raises RollbackIncomplete: if the change failed, and something is left
+            to do by hand.
         """
         self._undo, self._host_may_differ = [], False
         plan = self._check_and_plan_change(new_values, dry_run)
@@ -315,7 +316,7 @@ class LiveChange:
             self.host.set_policy(
                 plan.guest, plan.packed_policy, token, self._lock
             )
-        except errors.HalfDone:
+        except errors.HostRollbackFailed:
             raise  # the undo step asks the host to restore again
         except errors.Refused:
             self._undo.pop()  # the host has restored the old policy
@@ -336,7 +337,7 @@ class LiveChange:
         """
         try:
             now = self.host.cancel_call(plan.guest, call_id)
-        except errors.Gone:
+        except errors.GuestGone:
             self._undo.pop()
             raise
         except (errors.HostSilent, errors.Refused):
@@ -365,7 +366,7 @@ class LiveChange:
             self.host.set_policy(
                 plan.guest, plan.running or (), str(uuid.uuid4()), self._lock
             )
-        except errors.Gone:
+        except errors.GuestGone:
             return ''
         except Exception as error:
             self._host_may_differ = True
@@ -424,17 +425,18 @@ def roll_back_change(
     :param unlock_server: unlocks the server. It returns the same as an undo
         step.
     :raises Refused: if the change has been undone completely.
-    :raises LeftOver: if something is left to do by hand.
+    :raises RollbackIncomplete: if something is left to do by hand.
     """
     # Newest first, the lock last of all.
     left = [
         _run_undo_step(step) for step in (*reversed(undo_steps), unlock_server)
     ]
     left = [one for one in left if one]
-    if isinstance(error, errors.LeftOver):
-        raise errors.LeftOver(error.reason, [*error.left, *left]) from error
+    if isinstance(error, errors.RollbackIncomplete):
+        raise errors.RollbackIncomplete(error.reason,
+                                        [*error.left, *left]) from error
     if left:
-        raise errors.LeftOver(describe_error(error), left) from error
+        raise errors.RollbackIncomplete(describe_error(error), left) from error
     if isinstance(error, (errors.Refused, policies.PolicyError)):
         raise error
     if isinstance(error, Exception):
@@ -442,7 +444,8 @@ def roll_back_change(
     raise error
 
 
-def restore_allocated_amounts(shares: Shares, amounts: changes.Amounts) -> str:
+def restore_allocated_amounts(shares: GuestAllocation,
+                              amounts: changes.Amounts) -> str:
     """Restore a guest's former amounts in its allocation in Placement.
 
     This function never raises.
@@ -453,7 +456,7 @@ def restore_allocated_amounts(shares: Shares, amounts: changes.Amounts) -> str:
     """
     try:
         shares.write_amounts(amounts)
-    except errors.Gone:
+    except errors.GuestGone:
         return ''
     except errors.Refused as error:
         return (f'Placement holds another share for the server than before '

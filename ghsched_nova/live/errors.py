@@ -38,11 +38,11 @@ class RefusedByState(Refused):
         super().__init__(reason, reason)
 
 
-class Gone(Refused):
+class GuestGone(Refused):
     """A refusal because the guest does not exist any more."""
 
 
-class HalfDone(Refused):
+class HostRollbackFailed(Refused):
     """A host refused a change, and could not restore what it had changed."""
 
 
@@ -50,7 +50,7 @@ class HostSilent(Exception):  # noqa: N818
     """A time-out of a compute host; whether it acted is unknown."""
 
 
-class LeftOver(Exception):  # noqa: N818
+class RollbackIncomplete(Exception):  # noqa: N818
     """A failed change that could not be rolled back completely.
 
     :param reason: reason of the failure.

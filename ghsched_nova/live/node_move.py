@@ -141,7 +141,8 @@ class NodeMove:
     """
 
     records: Records
-    shares_of: Callable[[change.Guest, tuple[int, ...]], change.Shares]
+    shares_of: Callable[[change.Guest, tuple[int, ...]],
+                        change.GuestAllocation]
     host: Host
     accounting: Accounting
     _undo: list[Callable[[], str]] = field(default_factory=list)
@@ -179,7 +180,7 @@ class NodeMove:
 
         :param new_nodes: new host NUMA node by guest NUMA node.
         :raises Refused: if the move failed, and nothing is changed.
-        :raises LeftOver: if something is left to do by hand.
+        :raises RollbackIncomplete: if something is left to do by hand.
         """
         plan = self.plan_move(new_nodes)
         if not plan.is_needed:
@@ -195,7 +196,7 @@ class NodeMove:
             change.roll_back_change(error, steps, self.records.unlock_server)
         left = self.records.unlock_server()
         if left:
-            raise errors.LeftOver('the server was moved', [left])
+            raise errors.RollbackIncomplete('the server was moved', [left])
         return plan
 
     def _carry_out(self, plan: Plan, lock: str) -> None:
@@ -216,9 +217,9 @@ class NodeMove:
         try:
             self.host.move_nodes(plan.guest, move_messages.pack_move(
                 plan.request), token, lock)
-        except errors.HalfDone as error:
+        except errors.HostRollbackFailed as error:
             self._undo = []
-            raise errors.LeftOver(
+            raise errors.RollbackIncomplete(
                 str(error), self._describe_manual_steps(plan)) from error
         except errors.HostSilent as silent:
             self._resolve_unanswered_call(plan, token, silent)
@@ -238,7 +239,7 @@ class NodeMove:
             self.host.cancel_call(plan.guest, call_id)
         except (errors.HostSilent, errors.Refused) as error:
             self._undo = []
-            raise errors.LeftOver(
+            raise errors.RollbackIncomplete(
                 str(timeout), self._describe_manual_steps(plan)) from error
         cells = self.records.read_guest_nodes().cells
         if [cell.host_node for cell in cells] != [
@@ -249,10 +250,10 @@ class NodeMove:
         try:
             if plan.wanted:
                 self._shares(plan).write_amounts(plan.wanted)
-        except errors.Gone:
+        except errors.GuestGone:
             return
         except Exception as error:
-            raise errors.LeftOver(
+            raise errors.RollbackIncomplete(
                 f'the server was moved: {change.describe_error(error)}',
                 [self._describe_both_places(plan)]) from error
 
@@ -274,7 +275,7 @@ class NodeMove:
                 f'{plan.guest.host}; "openstack ghsched audit --fix", or this '
                 'command once more, gives up the one that it has left')
 
-    def _shares(self, plan: Plan) -> change.Shares:
+    def _shares(self, plan: Plan) -> change.GuestAllocation:
         return self.shares_of(plan.guest, plan.host_nodes)
 
     def _plan(self, new_nodes: Mapping[int, int]) -> Plan:

@@ -49,7 +49,7 @@ def _convert_errors_to_refusals() -> Iterator[None]:
 _NODES = 256
 
 
-class Shares:
+class GuestAllocation:
     """A guest's allocation in Placement on some host NUMA nodes.
 
     :param client: HTTP client with ``get`` and ``put`` of Nova's report
@@ -158,8 +158,9 @@ class Shares:
     def _get(self) -> dict[str, Any]:
         answer = self._client.get(self._url)
         if self._host not in answer['allocations']:
-            raise errors.Gone('Placement holds nothing of its host for the '
-                              'guest; was it deleted, or evacuated?')
+            raise errors.GuestGone(
+                'Placement holds nothing of its host for the '
+                'guest; was it deleted, or evacuated?')
         return answer
 
     def _read_amounts(self) -> dict[tuple[str, str], int]:

@@ -157,7 +157,7 @@ class NovaRecords:
             _clear_lock(instance)
             instance.save(expected_task_state=[LOCKED])
         except (exception.InstanceUpdateConflict, exception.InstanceNotFound,
-                errors.Gone):
+                errors.GuestGone):
             return ''    # it has become so, or there is none any more
         except Exception as error:
             return (f'the task state of the server is still {LOCKED} '
@@ -195,10 +195,10 @@ class NovaRecords:
             self._update_request_spec(after, before)
             self._save_flavor(before)
         except (exception.InstanceNotFound, exception.RequestSpecNotFound,
-                errors.Gone):
+                errors.GuestGone):
             return
         except Exception as error:
-            raise errors.LeftOver(f'{type(why).__name__}: {why}', [
+            raise errors.RollbackIncomplete(f'{type(why).__name__}: {why}', [
                 "Nova's records of the server may have the new values "
                 f'({error}); when its databases answer again, give the '
                 'server the new values with this command, and then the old '
@@ -258,7 +258,7 @@ class NovaRecords:
                 expected_attrs=['flavor', 'numa_topology',
                                 'system_metadata'])
         except exception.InstanceNotFound as error:
-            raise errors.Gone('the server no longer exists') from error
+            raise errors.GuestGone('the server no longer exists') from error
         # Nova marks fields as changed while reading them, and save() would
         # overwrite the topology that nova-compute writes during a move.
         instance.obj_reset_changes(['numa_topology'], recursive=True)
@@ -339,7 +339,7 @@ def get_visible_server(uuid: str, user_context: Any) -> Any:
             return objects.Instance.get_by_uuid(context, uuid,
                                                 expected_attrs=['flavor'])
         except exception.InstanceNotFound as error:
-            raise errors.Gone(f'Nova has no server {uuid}') from error
+            raise errors.GuestGone(f'Nova has no server {uuid}') from error
 
 
 @contextlib.contextmanager
@@ -356,7 +356,7 @@ def open_cell_context(uuid: str, user_context: Any = None) -> Iterator[Any]:
     try:
         mapping = objects.InstanceMapping.get_by_instance_uuid(context, uuid)
     except exception.InstanceMappingNotFound as error:
-        raise errors.Gone(f'Nova has no server {uuid}') from error
+        raise errors.GuestGone(f'Nova has no server {uuid}') from error
     except Exception as error:
         raise errors.Refused("Nova's API database cannot be asked: "
                              f'{type(error).__name__}: {error}') from error

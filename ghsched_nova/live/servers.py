@@ -41,7 +41,7 @@ def change_server_policy(
     :param dry_run: only check whether the change is possible.
     :raises PolicyError: naming the invalid key.
     :raises Refused: if the change is refused; nothing is changed.
-    :raises LeftOver: if something is left to do by hand.
+    :raises RollbackIncomplete: if something is left to do by hand.
     """
     changer = make_policy_changer(context, server)
     if dry_run:
@@ -68,13 +68,13 @@ def make_policy_changer(context: Any, server: str) -> live_changes.LiveChange:
 
 def _make_allocation_client(
     guest: live_changes.Guest, nodes: Sequence[int], classes: Collection[str]
-) -> placement.Shares:
+) -> placement.GuestAllocation:
     """Return a client of a guest's Placement allocation on host NUMA nodes.
 
     :param nodes: host NUMA nodes.
     :param classes: resource classes that are read and written.
     """
-    return placement.Shares(
+    return placement.GuestAllocation(
         shared.get_placement_client(),
         guest.uuid,
         guest.compute_node,
@@ -95,7 +95,7 @@ def move_server(context: Any, server: str, new_nodes: Mapping[int, int],
     :param new_nodes: new host NUMA node by guest NUMA node.
     :param dry_run: only check whether the move is possible.
     :raises Refused: if the move is refused; nothing is changed.
-    :raises LeftOver: if something is left to do by hand.
+    :raises RollbackIncomplete: if something is left to do by hand.
     """
     mover = make_node_mover(context, server)
     if dry_run:

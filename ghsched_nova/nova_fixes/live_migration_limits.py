@@ -41,8 +41,8 @@ from ghsched_nova.nova_seams import pci
 from ghsched_nova.nova_seams import registry
 from ghsched_nova.nova_seams import shared
 from ghsched_placement import cpuless_nodes
-from ghsched_placement import held
 from ghsched_placement import names
+from ghsched_placement import node_allocation
 from ghsched_placement import policy as policies
 
 LOG = logging.getLogger(__name__)
@@ -93,8 +93,8 @@ class Destination:
         :param device_numa: value of ``ghsched:device_numa``.
         :returns: host NUMA node by UUID of the PF's resource provider.
         """
-        return {pf: cpuless_nodes.get_node_counted_for(node, self.nearest,
-                                                       device_numa)
+        return {pf: cpuless_nodes.get_device_node(node, self.nearest,
+                                                  device_numa)
                 for pf, node in self.node_of_pf.items()}
 
 
@@ -146,7 +146,7 @@ def _make_limits(node: Any, order: Sequence[int]) -> Any:
     """
     return {'numa_topology': numa.make_limits(
         node, {*map(names.make_node_physnet, order),
-               names.make_order_physnet(order)},
+               names.make_host_nodes_physnet(order)},
         tunneled=False)}
 
 
@@ -176,13 +176,13 @@ def iterate_node_orders(instance: Any, host: Destination,
             policy.needs_control_group or policy.vfs or policy.rt_permille):
         return
     accounting = shared.config().ghsched.bandwidth_accounting
-    found = held.parse_allocation_by_node(
+    found = node_allocation.parse_allocation_by_node(
         host.allocations, host.uuid, host.nodes,
         host.map_pfs_to_nodes(policy.device_numa))
-    for order in held.yield_possible_host_nodes(policy, accounting,
-                                                guest_nodes,
-                                                host.nodes,
-                                                found):
+    for order in node_allocation.yield_possible_host_nodes(policy, accounting,
+                                                           guest_nodes,
+                                                           host.nodes,
+                                                           found):
         try:
             allocation_check.check_allocation(policy, accounting, order,
                                               host.allocations, host.uuid,

@@ -26,7 +26,7 @@ from nova.virt import hardware
 from oslo_concurrency import lockutils
 
 from ghsched_nova.nova_seams import registry
-from ghsched_placement import node_room
+from ghsched_placement import node_capacity
 
 seam = registry.make_seam_decorator(registry.COMPUTE)
 
@@ -161,7 +161,7 @@ def add_physnet(cell: Any, physnet: str) -> None:
 @seam('nova.compute.manager.ComputeManager.rt')
 @seam('nova.compute.resource_tracker.ResourceTracker.compute_nodes')
 def list_node_capacities(virtapi: Any,
-                         nodename: str) -> list[node_room.NodeCapacity]:
+                         nodename: str) -> list[node_capacity.NodeCapacity]:
     """Return used and free CPUs and memory of each NUMA node of a host.
 
     The values are those of nova-compute's resource tracker.
@@ -174,12 +174,12 @@ def list_node_capacities(virtapi: Any,
     node: Any = virtapi._compute.rt.compute_nodes.get(nodename)
     text = node and node.numa_topology
     topology: Any = text and objects.NUMATopology.obj_from_db_obj(text)
-    return [node_room.NodeCapacity(
+    return [node_capacity.NodeCapacity(
         node=cell.id, cpus=len(cell.cpuset), vcpus_used=cell.cpu_usage,
         cpu_ratio=node.cpu_allocation_ratio, dedicated=len(cell.pcpuset),
         dedicated_used=len(cell.pinned_cpus), memory=cell.memory,
         memory_used=cell.memory_usage, ram_ratio=node.ram_allocation_ratio,
-        pages=tuple(node_room.Pages(
+        pages=tuple(node_capacity.Pages(
             pages.size_kb, pages.total, pages.used, pages.reserved)
             for pages in sorted(cell.mempages,
                                 key=lambda pages: pages.size_kb)),

@@ -204,9 +204,8 @@ def _get_guest_node_count_of_limits(limits: Any) -> int | None:
     order = parse_node_order(limits)
     if order is not None:
         return len(order)
-    return next((count for physnet in get_physnets(limits)
-                 if (count := names.parse_count_physnet(physnet)) is not None),
-                None)
+    counts = map(names.parse_node_count_physnet, get_physnets(limits))
+    return next((count for count in counts if count is not None), None)
 
 
 def copy_limits_with_numa_count(limits: Any, count: int) -> Any:
@@ -218,7 +217,7 @@ def copy_limits_with_numa_count(limits: Any, count: int) -> Any:
     metadata = (limits.network_metadata
                 if 'network_metadata' in limits else None)
     limits.network_metadata = objects.NetworkMetadata(
-        physnets={*get_physnets(limits), names.make_count_physnet(count)},
+        physnets={*get_physnets(limits), names.make_node_count_physnet(count)},
         tunneled=bool(metadata and metadata.tunneled))
     return limits
 
@@ -229,7 +228,7 @@ def parse_node_order(limits: Any) -> tuple[int, ...] | None:
     Returns None if the limits are not ghsched's.
     """
     for physnet in get_physnets(limits):
-        order = names.parse_order_physnet(physnet)
+        order = names.parse_host_nodes_physnet(physnet)
         if order is not None:
             return order
     return None
@@ -263,8 +262,8 @@ def _remove_pseudo_networks(limits: Any) -> Any:
     """
     known = get_physnets(limits)
     kept = {physnet for physnet in known
-            if names.parse_order_physnet(physnet) is None
-            and names.parse_count_physnet(physnet) is None}
+            if names.parse_host_nodes_physnet(physnet) is None
+            and names.parse_node_count_physnet(physnet) is None}
     if kept == known:
         return limits
     limits = limits.obj_clone()

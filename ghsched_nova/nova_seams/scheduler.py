@@ -296,7 +296,7 @@ def make_numa_limits(host_state: Any, spec: RequestSpec, nodes: Sequence[int],
     """
     wanted = set(map(names.make_node_physnet, nodes))
     if in_order:
-        wanted.add(names.make_order_physnet(nodes))
+        wanted.add(names.make_host_nodes_physnet(nodes))
     tunneled = False
     metadata = (spec.network_metadata
                 if 'network_metadata' in spec else None)

@@ -164,7 +164,7 @@ def _choose_cheapest_limits(view: HostStateView, spec: shared.RequestSpec,
     requests = spec.pci_requests.requests if spec.pci_requests else []
     most = shared.config().ghsched.max_candidates_per_host
     for order in itertools.islice(
-            _iterate_orders_by_cost(node_costs, len(spec.numa_topology)),
+            _iterate_assignments_by_cost(node_costs, len(spec.numa_topology)),
             most):
         limits = scheduler.make_numa_limits(view, spec, order, in_order=True)
         if scheduler.fit_guest_topology(view, spec, limits,
@@ -174,8 +174,9 @@ def _choose_cheapest_limits(view: HostStateView, spec: shared.RequestSpec,
     return None
 
 
-def _iterate_orders_by_cost(node_costs: dict[int, node_choice.Cost],
-                            guest_nodes: int) -> Iterator[tuple[int, ...]]:
+def _iterate_assignments_by_cost(node_costs: dict[int, node_choice.Cost],
+                                 guest_nodes: int
+                                 ) -> Iterator[tuple[int, ...]]:
     """Iterate over assignments of guest to host NUMA nodes, cheapest first.
 
     Each assignment names a host NUMA node for each guest NUMA node.

@@ -168,7 +168,7 @@ class GhschedNUMATopologyFilter(numa_topology_filter.NUMATopologyFilter):
                                        option.joins),
             host_view.list_vf_requests(spec), option.locality,
             guest_nodes=len(spec.numa_topology or ()),
-            is_nearest_near=policy.device_numa == keys.PREFERRED,
+            counts_for_nearest=policy.device_numa == keys.PREFERRED,
             near=bool(spec.numa_topology
                       and policy.device_numa != keys.NONE
                       and near.list_requests_without_vf_policy(requests)))

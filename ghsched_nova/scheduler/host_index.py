@@ -21,9 +21,9 @@ is held for one host at a time, or to copy a list of hosts. Readers walk over
 immutable views of the hosts and hold no lock.
 
 Where few hosts have room, a walk goes by the classes of hosts
-(:mod:`ghsched_nova.scheduler.room_classes`) and passes over hosts that cannot.
-A host that changes its class meanwhile may be left out: it counts as a gain if
-it has more than before.
+(:mod:`ghsched_nova.scheduler.capacity_classes`) and passes over hosts that
+cannot. A host that changes its class meanwhile may be left out: it counts as a
+gain if it has more than before.
 """
 
 import collections
@@ -43,7 +43,7 @@ import random
 import threading
 from typing import Any
 
-from ghsched_nova.scheduler import room_classes
+from ghsched_nova.scheduler import capacity_classes
 from ghsched_placement import headroom
 from ghsched_placement import matching
 
@@ -470,7 +470,7 @@ class Index:
         self._lock = threading.Lock()
         self._hosts: dict[str, Host] = {}
         self._walk: tuple[Host, ...] = ()
-        self._classes: room_classes.Classes[Host] = room_classes.Classes()
+        self._classes = capacity_classes.Classes[Host]()
         self._gained: collections.deque[str] = collections.deque(
             maxlen=_GAINS)
         self._placed: dict[str, str] = {}    # consumer -> host
@@ -525,7 +525,7 @@ class Index:
 
     def _update_class(self, host: Host) -> None:
         self._classes.set_host_class(
-            host.view.row.uuid, host, room_classes.classify_host(
+            host.view.row.uuid, host, capacity_classes.classify_host(
                 (room.pinned, room.bandwidth) for room in host.view.rooms))
 
     def set_unavailable_hosts(self, host_names: Collection[str]) -> None:
@@ -584,7 +584,7 @@ class Index:
         start = self._chance.randrange(len(hosts)) if hosts else 0
         # The first hosts are enough for most requests.
         for host in itertools.chain(
-                room_classes.iterate_hosts_from(hosts, start, PROBES),
+                capacity_classes.iterate_hosts_from(hosts, start, PROBES),
                 self._iterate_hosts_by_class(need)):
             view = host.view
             row = view.row
@@ -608,13 +608,13 @@ class Index:
         """
         with self._lock:
             known = self._classes.list_classes()
-        needs = room_classes.make_guest_needs(
+        needs = capacity_classes.make_guest_needs(
             (node.pinned, node.bandwidth) for node in need.nodes)
         chosen = [one for one in known if one.may_fit(needs)]
         with self._lock:
             hosts = self._classes.list_members(chosen)
         start = self._chance.randrange(len(hosts)) if hosts else 0
-        return room_classes.iterate_hosts_scattered(hosts, start)
+        return capacity_classes.iterate_hosts_scattered(hosts, start)
 
     def add_claim(self, uuid: str, consumer: str, need: Need,
                   now: float) -> None:

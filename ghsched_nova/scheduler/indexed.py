@@ -50,7 +50,7 @@ _TOPOLOGIES = 512
 _LOG_EVERY = 60.0
 
 
-class NoRoom(Exception):
+class NoHostFits(Exception):
     """A request that no host in the index of hosts has room for."""
 
 
@@ -129,8 +129,8 @@ class IndexedScheduler:
         :param wanted: number of hosts that the caller has a use for: the one
             to claim, and alternates.
         :returns: the selected hosts; None if the index finds none.
-        :raises NoRoom: if ``has_other``, and the index proves that the request
-            fits on no host.
+        :raises NoHostFits: if ``has_other``, and the index proves that the
+            request fits on no host.
         """
         with _logging_errors('cannot release the earlier claim', spec):
             self.index.drop_claim(spec.instance_uuid)
@@ -152,7 +152,7 @@ class IndexedScheduler:
         finally:
             self._current.search = None
         if has_other and not search.tried and self._can_prove_no_fit(need):
-            raise NoRoom
+            raise NoHostFits
         self._count_request_result('fallbacks')
         return None
 

@@ -50,7 +50,7 @@ def schedule_with_fitting_numa_count(
     only if no other number fits.
 
     :param schedule_request: function that schedules a request; its second
-        argument says whether it may raise :class:`.indexed.NoRoom`.
+        argument says whether it may raise :class:`.indexed.NoHostFits`.
     :raises nova.exception.NoValidHost: if no number fits; with the reasons for
         all numbers.
     """
@@ -63,7 +63,7 @@ def schedule_with_fitting_numa_count(
             try:
                 return _rename_vf_groups(schedule_request(tried, has_other),
                                          spec, count)
-            except indexed.NoRoom:
+            except indexed.NoHostFits:
                 LOG.debug('ghsched: no host in the index has room for flavor '
                           '%(flavor)s with %(count)d guest NUMA nodes; trying '
                           'another number of guest NUMA nodes',

@@ -93,7 +93,7 @@ class DriverBase(libvirt_driver.LibvirtDriver):
                 return
             cells = numa.list_host_nodes(topology)
             nearest = self._ghsched.find_nearest_nodes() if vfs else {}
-            vfs = [(guest_node, cpuless_nodes.get_node_counted_for(
+            vfs = [(guest_node, cpuless_nodes.get_device_node(
                 node, nearest, policy.device_numa))
                 for guest_node, node in vfs]
             allocation_check.check_allocation(

@@ -45,7 +45,7 @@ from ghsched_placement import bottleneck
 from ghsched_placement import headroom
 from ghsched_placement.host import HostDescription
 from ghsched_placement import names
-from ghsched_placement import node_room
+from ghsched_placement import node_capacity
 from ghsched_placement import tree
 
 LOG = logging.getLogger(__name__)
@@ -282,4 +282,4 @@ class ReportingDriver(base.DriverBase):
                         'NUMA nodes; omitting them from guest diagnostics: '
                         '%r', error)
             return {}
-        return node_room.to_diagnostics(rooms) if rooms else {}
+        return node_capacity.to_diagnostics(rooms) if rooms else {}

@@ -34,12 +34,14 @@ BIND_GAIN = (1.322 + 1.279) / 2
 _TURNS = 40
 
 
-def fit_container_demand(machine: Machine, workload: Workload = REFERENCE,
-                         baseline: str = 'none') -> float:
-    """Return the MB/s per container that fit a published container density.
+def estimate_container_bandwidth(machine: Machine,
+                                 workload: Workload = REFERENCE,
+                                 baseline: str = 'none') -> float:
+    """Return the MB/s per container that explain a published density.
 
     The density is how many containers run well on the machine in a published
-    test. With the returned bandwidth the model predicts this density.
+    test. The bandwidth is not published: the result is the bandwidth with
+    which the model predicts exactly this density.
 
     :param workload: guests, and the load of their containers.
     :param baseline: scenario of the published density: guests unbound
@@ -60,8 +62,8 @@ def fit_container_demand(machine: Machine, workload: Workload = REFERENCE,
                              machine['capacity_mb'])
 
 
-def fit_machine_demand(machine: Machine, workload: Workload = REFERENCE,
-                       baseline: str = 'none') -> Machine:
+def fit_machine_to_density(machine: Machine, workload: Workload = REFERENCE,
+                           baseline: str = 'none') -> Machine:
     """Return a copy of a machine that is fitted to its published density.
 
     The bandwidth per container is changed so that the model predicts the
@@ -73,7 +75,7 @@ def fit_machine_demand(machine: Machine, workload: Workload = REFERENCE,
     :raises ValueError: if no density of the machine was published.
     """
     return machine.replace_parameter(
-        'demand_mb', fit_container_demand(machine, workload, baseline))
+        'demand_mb', estimate_container_bandwidth(machine, workload, baseline))
 
 
 def get_memory_speedup_of_binding(machine: Machine) -> float:

@@ -183,7 +183,7 @@ class _Model:
 
     @functools.cache  # noqa: B019
     def _solve_load(self, containers: int) -> traffic.Load:
-        return traffic.solve_traffic(
+        return traffic.compute_flow_outcomes(
             self._machine,
             workloads.list_memory_flows(self._machine, self._workload,
                                         self._slots, containers),

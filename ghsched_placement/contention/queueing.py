@@ -90,11 +90,12 @@ def get_mean_queueing_delay(utilisation: float) -> float:
     return busy / (1 - busy)
 
 
-def get_queue_utilisation(
+def get_equivalent_queue_utilisation(
         utilisation: float, curve: LatencyCurve | None) -> float:
-    """Return the utilisation at which a model queue is as slow as a memory.
+    """Return the queue utilisation that gives a memory's measured latency.
 
-    With this utilisation, the queue model gives the latency that was measured.
+    The model treats a memory as a queue. A real memory is slower or faster
+    than a queue of equal utilisation, which the result compensates.
 
     :param utilisation: utilisation of the memory, 0 to 1.
     :param curve: measured latency curve; None to return the given utilisation.
@@ -193,7 +194,8 @@ def _get_delays_with_even_caps(
             loads[kind] += amount / capacity
     by_class = _get_delays_by_class(loads, curve)
     if scope == ENTRANCE:
-        busy = get_queue_utilisation(math.fsum(loads.values()), curve)
+        busy = get_equivalent_queue_utilisation(math.fsum(loads.values()),
+                                                curve)
         by_class = dict.fromkeys(by_class, get_mean_queueing_delay(busy))
     return tuple(_get_mean_delay(claim, by_class) for claim in claims)
 
@@ -217,12 +219,12 @@ def _split_bandwidth_by_priority(
 
 def _get_delays_by_class(loads: Mapping[_Class, float],
                          curve: LatencyCurve | None) -> dict[_Class, float]:
-    busy = get_queue_utilisation(math.fsum(loads.values()), curve)
+    busy = get_equivalent_queue_utilisation(math.fsum(loads.values()), curve)
     found = {}
     load, before = 0.0, 0.0
     for kind in sorted(loads, reverse=True):
         load += loads[kind]
-        after = get_queue_utilisation(load, curve)
+        after = get_equivalent_queue_utilisation(load, curve)
         found[kind] = busy / ((1 - before) * (1 - after))
         before = after
     return found

@@ -110,7 +110,7 @@ def predict_random_densities(
         load = replace(workload, elasticity=rng.uniform(*ELASTICITY))
         baseline = rng.choice(baselines)
         if one.fit is not None:
-            one = calibrate.fit_machine_demand(one, load, baseline)
+            one = calibrate.fit_machine_to_density(one, load, baseline)
         ours = density.predict_latencies(one, 'ghsched', workload=load)
         static = density.predict_latencies(one, 'static', workload=load)
         found.append((ours.density, ours.latency_density,

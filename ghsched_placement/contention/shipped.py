@@ -33,7 +33,7 @@ def load_shipped_curve(name: str) -> LatencyCurve:
         str(DIRECTORY / f'{name}.yaml')))
 
 
-def load_curve_for_dialect(dialect: str) -> LatencyCurve:
+def load_curve_for_resctrl_variant(dialect: str) -> LatencyCurve:
     """Load the memory latency curve for hosts with a given variant of resctrl.
 
     Variants of Arm processors get the curve of a Graviton3, and variants of

@@ -153,7 +153,7 @@ def _render_unfitted_parameter_shifts(ours: Machine, other: Machine) -> str:
         f'Each other parameter of {ours.name} moved by 20 %, demand_mb fitted '
         'again (simulated)',
         [shift for shift in density.compute_sensitivity(
-            ours, against=other, refit=calibrate.fit_machine_demand,
+            ours, against=other, refit=calibrate.fit_machine_to_density,
             bases=[basis for basis in BASES if basis != 'fitted'])
          if shift.machine == ours.name])
 

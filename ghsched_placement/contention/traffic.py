@@ -57,7 +57,7 @@ class Control:
 
     @classmethod
     def from_policy(cls, policy: NodePolicy) -> 'Control':
-        """Convert the bandwidth policy of a guest node to the model's form."""
+        """Return a guest node's bandwidth policy for the contention model."""
         return cls(policy.minimum, policy.maximum, policy.hardlimit,
                    sharing.DEFAULT_PRIORITY if policy.priority is None
                    else policy.priority)
@@ -133,8 +133,8 @@ class _Stage:
     utilisation: float = 0.0
 
 
-def solve_traffic(machine: Machine, flows: Sequence[Flow],
-                  controls: Controls | None = None) -> Load:
+def compute_flow_outcomes(machine: Machine, flows: Sequence[Flow],
+                          controls: Controls | None = None) -> Load:
     """Compute the bandwidth and the latency of each flow of memory traffic.
 
     A flow is the traffic of one control group between two NUMA nodes.
@@ -147,9 +147,10 @@ def solve_traffic(machine: Machine, flows: Sequence[Flow],
     for stage in links.values():
         for number, part in stage.part.items():
             arriving[number] *= part
-    nodes = {node.id: _make_memory_stage(machine, node.id, flows, arriving,
-                                         controls or {})
-             for node in machine.nodes}
+    nodes = {
+        node.id: _compute_delays_at_memory(machine, node.id, flows, arriving,
+                                           controls or {})
+        for node in machine.nodes}
     outcomes = []
     for number, flow in enumerate(flows):
         passed = [nodes[node] for node in sorted({flow.origin, flow.memory})]
@@ -204,7 +205,7 @@ def _make_link_stages(machine: Machine,
     return stages
 
 
-def _make_memory_stage(
+def _compute_delays_at_memory(
         machine: Machine, node: int, flows: Sequence[Flow],
         arriving: Sequence[float], controls: Controls) -> _Stage:
     """Return how the memory of a node limits and delays flows of traffic.

@@ -159,7 +159,7 @@ def audit_hosts_twice(
     doubted = {one.host.name: one for one in first if one.findings}
     if not doubted:
         return first
-    again = {one.host.name: observe.keep_confirmed_findings(
+    again = {one.host.name: observe.select_confirmed_findings(
         one, doubted[one.host.name]) for one
         in collect_host_records(client, sorted(doubted), parsed_args)}
     return [again.get(one.host.name, one) for one in first]

@@ -21,8 +21,8 @@ from ghsched_placement import capacity
 from ghsched_placement.osc import base
 from ghsched_placement.osc import client
 from ghsched_placement.osc import columns
+from ghsched_placement.osc import node_capacities
 from ghsched_placement.osc import node_classes
-from ghsched_placement.osc import node_rooms
 
 COLUMNS = (
     'Host', 'NUMA Node', 'BW Total (%)', 'BW Reserved (%)', 'BW Used (%)',
@@ -62,8 +62,8 @@ class ShowCapacity(base.Lister):
                     ) -> tuple[tuple[str, ...], list[tuple[Any, ...]]]:
         cloud = client.get_client(self.app)
         found = cloud.list_hosts(parsed_args.hosts)
-        rooms = node_rooms.read_free_node_resources(cloud, found,
-                                                    cloud.list_compute_nodes())
+        rooms = node_capacities.read_free_node_resources(
+            cloud, found, cloud.list_compute_nodes())
         for note in rooms.describe_hosts_with_uncertain_cpus():
             self.log.warning(note)
         return COLUMNS, [row for host in rooms.add_free_node_resources(found)
@@ -88,7 +88,7 @@ def list_node_rows(host: capacity.Host) -> Iterator[tuple[Any, ...]]:
                columns.Vfs(make_vf_report(node.pfs)),
                *of_host, *map(columns.mark_unknown, (
                    *_get_burst_figures(node), *_get_free_cpus_and_memory(node),
-                   *node_classes.yield_class_amounts(node))))
+                   *node_classes.yield_l3_and_cpu_amounts(node))))
     if host.elsewhere or not host.nodes:
         yield (host.name, *(columns.mark_unknown(None), ) * 6,
                columns.Vfs(make_vf_report(host.elsewhere)), *of_host,

@@ -42,7 +42,7 @@ from ghsched_placement import lack
 from ghsched_placement.osc import base
 from ghsched_placement.osc import client as clients
 from ghsched_placement.osc import flavor as flavors
-from ghsched_placement.osc import node_rooms
+from ghsched_placement.osc import node_capacities
 from ghsched_placement.osc import observe
 from ghsched_placement import policy as policies
 
@@ -287,12 +287,14 @@ class CloudCache:
 
     def _find_hosts_with_unseen_changes(self, roots: Iterable[str],
                                         now: float) -> list[str]:
-        """Return hosts whose usages have changed although nothing else has.
+        """Return hosts whose cached usages are no longer those in Placement.
 
-        The usages in Placement are compared with the cached ones. Only hosts
-        that have not been checked for a while are checked.
+        A provider's generation and Nova's list of changed servers do not show
+        every change of an allocation. The usages of a few hosts, those whose
+        usages were compared longest ago, are therefore read and compared.
 
-        :param roots: UUIDs of the compute nodes without a known change.
+        :param roots: UUIDs of the compute nodes for which neither Nova nor
+            Placement has shown a change.
         :param now: current time of the monotonic clock.
         """
         due = sorted((self._entries[root].checked, root) for root in roots
@@ -326,7 +328,8 @@ class CloudCache:
             lambda root: self._client.read_host_from_records(trees[root]),
             roots)
         there = [host for host in found if host is not None]
-        rooms = node_rooms.read_free_node_resources(self._client, there, nodes)
+        rooms = node_capacities.read_free_node_resources(self._client, there,
+                                                         nodes)
         for host in rooms.add_free_node_resources(there):
             self._entries[host.uuid] = _Entry(
                 host, _map_generations(trees[host.uuid]), now)
@@ -390,7 +393,7 @@ class CloudCache:
             yield known.by_host[root]
 
     def _make_flavor_requirements(self, record: Mapping[str, Any] | None,
-                                  owned: bool) -> list[flavors.Question]:
+                                  owned: bool) -> list[flavors.Requirements]:
         """Return what a host must have for guests of a flavor.
 
         The scheduler may choose the number of guest NUMA nodes. The result
@@ -423,13 +426,13 @@ class CloudCache:
 class _Verdicts:
     """Verdicts of hosts on a flavor, by UUID of the compute node."""
 
-    questions: Sequence[flavors.Question]
+    questions: Sequence[flavors.Requirements]
     by_host: dict[str, fitting.Verdict]
 
 
 def _check_host_for_flavor(
         host: capacity.Host,
-        questions: Iterable[flavors.Question]) -> fitting.Verdict:
+        questions: Iterable[flavors.Requirements]) -> fitting.Verdict:
     """Return how many guests of a flavor fit on a host.
 
     If the scheduler chooses the number of guest NUMA nodes, the numbers are

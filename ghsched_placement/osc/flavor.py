@@ -36,7 +36,7 @@ from ghsched_placement.osc import base
 from ghsched_placement.osc import client as clients
 from ghsched_placement.osc import columns
 from ghsched_placement.osc import host as hosts
-from ghsched_placement.osc import node_rooms
+from ghsched_placement.osc import node_capacities
 from ghsched_placement import policy as policies
 from ghsched_placement import query
 from ghsched_placement import request
@@ -54,7 +54,7 @@ _OF_HOST = (orc.VCPU, orc.PCPU, orc.MEMORY_MB, orc.DISK_GB)
 #: What a host is judged by: the guest's needs, and the query for allocation
 #: candidates for a guest with a control group of its own and for one that
 #: shares one.
-Question: TypeAlias = tuple[
+Requirements: TypeAlias = tuple[
     fitting.GuestDemand, tuple[tuple[str, str], ...],
     tuple[tuple[str, str], ...]]
 
@@ -118,7 +118,7 @@ class CheckFlavor(base.Lister):
         away = client.list_unavailable_nodes(nodes)
         found = select_hosts_by_name(client.list_hosts(), parsed_args.host)
         if guest.cells:
-            rooms = node_rooms.read_free_node_resources(client, [
+            rooms = node_capacities.read_free_node_resources(client, [
                 host for host in found if host.uuid not in away], nodes)
             found = rooms.add_free_node_resources(found)
             for note in rooms.describe_hosts_with_uncertain_cpus():
@@ -327,7 +327,7 @@ def _can_split_guest(size: Size, extra_specs: Mapping[str, str]) -> bool:
 def make_flavor_requirements(size: Size, extra_specs: Mapping[str, str],
                              classes: Mapping[str, str],
                              accounting: policies.Accounting,
-                             needs_owner_trait: bool) -> Question:
+                             needs_owner_trait: bool) -> Requirements:
     """Return what a guest of a flavor needs, and its Placement queries.
 
     The two queries find hosts in the way nova-scheduler does. The first is for
@@ -449,7 +449,7 @@ def check_host_for_flavor(
 
 def check_host_with_fewest_nodes(
         client: clients.Client, host: capacity.Host,
-        requirements: Sequence[Question]) -> fitting.Verdict:
+        requirements: Sequence[Requirements]) -> fitting.Verdict:
     """Return how many guests of a flavor fit on a host.
 
     If the scheduler chooses the number of guest NUMA nodes, the smallest

@@ -22,7 +22,7 @@ from ghsched_placement import audit
 from ghsched_placement import capacity
 from ghsched_placement import diagnostics
 from ghsched_placement import load
-from ghsched_placement import node_room
+from ghsched_placement import node_capacity
 from ghsched_placement.osc import base
 from ghsched_placement.osc import capacity as shown
 from ghsched_placement.osc import client
@@ -120,7 +120,7 @@ class ShowHost(base.ShowOne):
                     else _read_host_diagnostics(cloud, seen))
         found = make_host_report(
             dataclasses.replace(seen, host=capacity.set_node_capacity(
-                seen.host, node_room.from_diagnostics(reported))),
+                seen.host, node_capacity.from_diagnostics(reported))),
             load.from_stats(reported))
         return tuple(found), tuple(found.values())
 

@@ -58,12 +58,12 @@ PLAIN = (WAYS, REAL_TIME)
 
 _FIGURES = ('Total', 'Used', 'Free')
 
-#: Columns of :func:`yield_class_amounts`.
+#: Columns of :func:`yield_l3_and_cpu_amounts`.
 COLUMNS = tuple(one.make_column_heading(figure) for one in PLAIN
                 for figure in _FIGURES)
 
 
-def yield_class_amounts(node: capacity.Node) -> Iterator[int | None]:
+def yield_l3_and_cpu_amounts(node: capacity.Node) -> Iterator[int | None]:
     """Yield the amounts of L3 cache ways and real-time CPU of a host node.
 
     For each of both resource classes these are the total, used and free

@@ -28,8 +28,8 @@ from ghsched_placement import audit
 from ghsched_placement import audit_host
 from ghsched_placement import capacity
 from ghsched_placement import diagnostics
+from ghsched_placement.findings import AllocationsByConsumer
 from ghsched_placement.findings import Finding
-from ghsched_placement.findings import Holdings
 from ghsched_placement.findings import Others
 from ghsched_placement.findings import Server
 from ghsched_placement.osc import client as clients
@@ -61,7 +61,7 @@ class Observed:
 
     host: capacity.Host
     servers: tuple[Server, ...]
-    holdings: Holdings
+    holdings: AllocationsByConsumer
     findings: tuple[Finding, ...]
     state: str | None = None
     status: str | None = None
@@ -212,7 +212,8 @@ def get_reported_accounting(
     return 'min' if 'min' in told else default
 
 
-def keep_confirmed_findings(observed: Observed, before: Observed) -> Observed:
+def select_confirmed_findings(observed: Observed,
+                              before: Observed) -> Observed:
     """Keep only the findings of an audit that an earlier audit had as well.
 
     All other findings are due to changes in progress.
@@ -290,8 +291,8 @@ def _told(server: Server,
 
 def _find_other_consumers(
         client: clients.Client, host: capacity.Host, servers: Iterable[Server],
-        holdings: Holdings, migrations: Callable[[], Mapping[str,
-                                                             str]]) -> Others:
+        holdings: AllocationsByConsumer,
+        migrations: Callable[[], Mapping[str, str]]) -> Others:
     """Identify consumers of a host's resources that are not its servers.
 
     They may be migrations, servers on other hosts, or deleted servers that can

@@ -32,7 +32,7 @@ from ghsched_placement.osc import base
 from ghsched_placement.osc import client as clients
 from ghsched_placement.osc import measured
 from ghsched_placement.osc import observe
-from ghsched_placement.osc import rebalance_room
+from ghsched_placement.osc import rebalance_for_flavor
 from ghsched_placement.rebalance import affinity
 from ghsched_placement.rebalance import move_plan
 from ghsched_placement.rebalance import no_move_reasons
@@ -85,7 +85,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             f'--{name.replace("_", "-")}', type=type(default),
             default=default, metavar='<n>',
             help=f'{text.capitalize()} (default: %(default)s)')
-    rebalance_room.add_flavor_arguments(parser)
+    rebalance_for_flavor.add_flavor_arguments(parser)
     parser.add_argument(
         '--group-members', type=int, default=affinity.Bounds().members,
         metavar='<n>', help='Maximum number of servers to keep together '
@@ -166,7 +166,7 @@ def plan_server_moves(client: clients.Client,
 def _plan_moves_for_flavor(client: clients.Client,
                            parsed_args: argparse.Namespace) -> Planned:
     """Plan moves of servers that make room for new servers of a flavor."""
-    question = rebalance_room.read_room_request(
+    question = rebalance_for_flavor.read_flavor_move_request(
         client, parsed_args.flavor, parsed_args.count, parsed_args.image)
     only = parsed_args.only
     moves = question.plan_moves(only=only)

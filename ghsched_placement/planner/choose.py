@@ -27,8 +27,8 @@ from ghsched_placement import gradient
 from ghsched_placement import names
 from ghsched_placement.planner import limits
 from ghsched_placement.planner.need import Need
+from ghsched_placement.planner.state import GuestPlacement
 from ghsched_placement.planner.state import State
-from ghsched_placement.planner.state import Way
 
 #: By what hosts are weighed.
 Weigher: TypeAlias = Literal['fragmentation', 'gradient']
@@ -45,16 +45,18 @@ class Option:
     """
 
     value: float
-    way: Way
+    way: GuestPlacement
     nodes: tuple[int, ...]
 
 
 #: The best option of a host; None where the guest has no room.
-Choose: TypeAlias = Callable[[State, Need, Sequence[Way]], Option | None]
+Choose: TypeAlias = Callable[[State, Need, Sequence[GuestPlacement]],
+                             Option | None]
 
 
 def choose_first_fitting_placement(
-        state: State, need: Need, placements: Sequence[Way]) -> Option | None:
+        state: State, need: Need,
+        placements: Sequence[GuestPlacement]) -> Option | None:
     """Return the first placement of a guest that fits on a host.
 
     The result also has the placement's score, by which the planner compares
@@ -91,13 +93,13 @@ def make_gradient_placement_chooser(
         shares[kind] = shares.get(kind, 0.0) + weight / total
 
     def choose(state: State, need: Need,
-               ways: Sequence[Way]) -> Option | None:
+               ways: Sequence[GuestPlacement]) -> Option | None:
         growth = gradient.Growth(convert_state_to_gradient_input(state),
                                  shares)
         kind = convert_need_to_gradient_input(need)
         options = [
             # Rounded, so that equal ways stay in their order.
-            Option(0.0 - round(growth.get_growth(kind, nodes), 9), way,
+            Option(0.0 - round(growth.compute_growth(kind, nodes), 9), way,
                    nodes)
             for way in ways
             if (nodes := state.find_host_nodes(need, way)) is not None]

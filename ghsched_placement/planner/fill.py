@@ -28,8 +28,8 @@ from ghsched_placement.planner import choose
 from ghsched_placement.planner.cloud import Progress
 from ghsched_placement.planner.need import Need
 from ghsched_placement.planner.stage import Stage
+from ghsched_placement.planner.state import GuestPlacement
 from ghsched_placement.planner.state import State
-from ghsched_placement.planner.state import Way
 
 
 def fill_each_host_with_flavor(
@@ -57,7 +57,8 @@ def fill_each_host_with_flavor(
         stage.load_hosts(states)
 
 
-def _fill_host(state: State, need: Need, ways: Sequence[Way]) -> int:
+def _fill_host(state: State, need: Need,
+               ways: Sequence[GuestPlacement]) -> int:
     before = state.guests
     for way in ways:
         while (nodes := state.find_host_nodes(need, way)) is not None:
@@ -93,7 +94,7 @@ class _Flavor:
     weight: int
     chooses: choose.Choose
     placed: int = 0
-    ways: dict[int, Sequence[Way]] = field(default_factory=dict)
+    ways: dict[int, Sequence[GuestPlacement]] = field(default_factory=dict)
     options: dict[int, choose.Option | None] = field(default_factory=dict)
 
     @property

@@ -22,7 +22,7 @@ from typing import Any
 from ghsched_placement import candidates
 from ghsched_placement import capacity
 from ghsched_placement.capacity import Provider
-from ghsched_placement.node_room import NodeCapacity
+from ghsched_placement.node_capacity import NodeCapacity
 
 
 @dataclass(frozen=True)

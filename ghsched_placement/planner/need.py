@@ -156,7 +156,7 @@ class Need:
                 need.guest_node, self._make_vf_request_id(need), need.count)
                 for need in self.policy.vfs],
             locality=locality, guest_nodes=len(self.guest.cells),
-            is_nearest_near=self.policy.device_numa == keys.PREFERRED)
+            counts_for_nearest=self.policy.device_numa == keys.PREFERRED)
 
     def _make_vf_request_id(self, need: Vfs) -> str:
         """Return an ID for a VF request, unique within the Placement query."""

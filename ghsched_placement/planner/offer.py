@@ -38,7 +38,7 @@ _MOST_OFFERS = 10000
 
 def list_host_placements(
         state: State, need: Need, locality: str, sizes: vfs.Sizes,
-        has_room: candidates.HasRoom) -> list[candidates.Placed]:
+        has_capacity: candidates.HasCapacity) -> list[candidates.Placed]:
     """Return the ways to place a guest on a host, in the scheduler's order.
 
     The ways are computed without Placement. Resources of the root provider,
@@ -48,8 +48,8 @@ def list_host_placements(
     :param need: resources that the guest needs.
     :param locality: how near the VFs must be to the guest's NUMA nodes.
     :param sizes: how the VFs are divided among PFs.
-    :param has_room: function that returns whether a host NUMA node has enough
-        free CPUs and memory for a guest NUMA node.
+    :param has_capacity: function that returns whether a host NUMA node has
+        enough free CPUs and memory for a guest NUMA node.
     """
     wanted = need.make_ranking_criteria(locality)
     asked = need.make_ghsched_query_part(locality, sizes)
@@ -69,7 +69,7 @@ def list_host_placements(
     ways, _refusal = node_assignment.assign_host_nodes(
         answer, wanted,
         host.make_ranking_input(lambda place: host.providers[place].uuid),
-        has_room)
+        has_capacity)
     return list(ways)
 
 

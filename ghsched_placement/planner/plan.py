@@ -29,7 +29,7 @@ from ghsched_placement import keys
 from ghsched_placement import lack
 from ghsched_placement.lack import Lack
 from ghsched_placement import names
-from ghsched_placement.node_room import NodeCapacity
+from ghsched_placement.node_capacity import NodeCapacity
 from ghsched_placement.planner import choose
 from ghsched_placement.planner.client import PlannerError
 from ghsched_placement.planner.client import Reader

@@ -104,9 +104,9 @@ def predict_container_densities(
     :param progress: called with the progress, 0 to 1, and a description.
     :raises PlannerError: if the private Placement fails.
     """
-    asked = [_Asked(plan, target, flavors, settings,
-                    None if target.machine == against else against,
-                    search, placement) for target in targets]
+    asked = [_MachinePredictor(plan, target, flavors, settings,
+                               None if target.machine == against else against,
+                               search, placement) for target in targets]
     told = [
         one for number, machine in enumerate(asked)
         for one in machine.yield_density_predictions(
@@ -118,7 +118,7 @@ def predict_container_densities(
 
 
 @dataclass(frozen=True)
-class _Asked:
+class _MachinePredictor:
     """A machine and the questions about it."""
 
     plan: Plan

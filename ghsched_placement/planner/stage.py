@@ -25,9 +25,9 @@ from ghsched_placement import node_assignment
 from ghsched_placement.planner import client
 from ghsched_placement.planner.need import Need
 from ghsched_placement.planner.private import PrivatePlacement
+from ghsched_placement.planner.state import GuestPlacement
 from ghsched_placement.planner.state import Slot
 from ghsched_placement.planner.state import State
-from ghsched_placement.planner.state import Way
 from ghsched_placement import vfs
 
 #: Maximum number of steps to find the ways on one host.
@@ -92,7 +92,7 @@ class Stage:
     # -- what Placement offers ------------------------------------------------
 
     def list_placements(self, need: Need, locality: str,
-                        sizes: vfs.Sizes) -> list[list[Way]]:
+                        sizes: vfs.Sizes) -> list[list[GuestPlacement]]:
         """Return the ways to place one more guest on each host.
 
         The result has one list for each host, in the order in which
@@ -113,18 +113,19 @@ class Stage:
                 for number, found in enumerate(of_host)]
 
     def _list_ways(self, number: int, found: list[dict[str, Any]], need: Need,
-                   wanted: candidates.Wanted) -> list[Way]:
+                   wanted: candidates.Wanted) -> list[GuestPlacement]:
         candidates.map_vfs_to_pfs(found, wanted.vfs)
         state, guest = self._states[number], need.guest
 
-        def has_room(guest_node: int, node: int) -> bool:
+        def has_capacity(guest_node: int, node: int) -> bool:
             return not state.host.cells or not guest.needs or not (
                 state.find_shortages(node, guest.needs[guest_node],
                                      guest.page_size))
         placed, _ = node_assignment.assign_host_nodes(
-            found, wanted, self._make_candidates_host(number), has_room,
+            found, wanted, self._make_candidates_host(number), has_capacity,
             steps=matching.Steps(_STEPS))
-        ways = (Way(item.get_host_node_order(), self._list_amounts(candidate))
+        ways = (GuestPlacement(item.get_host_node_order(),
+                               self._list_amounts(candidate))
                 for item in placed for candidate in item.candidates)
         return list(dict.fromkeys(ways))
 

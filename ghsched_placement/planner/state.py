@@ -25,7 +25,7 @@ from ghsched_placement.fragmentation import Part
 from ghsched_placement.fragmentation import Share
 from ghsched_placement.likely_nodes import guess_host_nodes
 from ghsched_placement import names
-from ghsched_placement.node_room import Shortage
+from ghsched_placement.node_capacity import Shortage
 from ghsched_placement.planner.hosts import Host
 from ghsched_placement.planner.need import Need
 from ghsched_placement.topology import PageSize
@@ -36,7 +36,7 @@ Slot = tuple[int, str]
 
 
 @dataclass(frozen=True)
-class Way:
+class GuestPlacement:
     """A placement of a guest: its host NUMA nodes, and what it allocates.
 
     :param nodes: host NUMA node of each guest NUMA node; empty where that is
@@ -118,7 +118,7 @@ class State:
         return self._free.get(slot, 0)
 
     def find_host_nodes(self, need: Need,
-                        placement: Way) -> tuple[int, ...] | None:
+                        placement: GuestPlacement) -> tuple[int, ...] | None:
         """Return the host NUMA nodes on which one more guest would run.
 
         If the placement leaves the host nodes to Nova, the nodes that Nova is
@@ -145,7 +145,8 @@ class State:
         return nodes
 
     def place_guest(
-            self, need: Need, way: Way, nodes: tuple[int, ...]) -> None:
+            self, need: Need, way: GuestPlacement,
+            nodes: tuple[int, ...]) -> None:
         """Add a guest to the host: count the resources of the guest as used.
 
         :param need: resources that the guest needs.
@@ -156,7 +157,7 @@ class State:
             self._take_amount(slot, amount)
         for node, part in zip(nodes, need.guest.needs, strict=False):
             if node in self._rooms:
-                self._rooms[node] = self._rooms[node].take_guest_node(
+                self._rooms[node] = self._rooms[node].subtract_guest_node(
                     part, need.guest.page_size)
         name = need.flavor.name
         self.by_flavor[name] = self.by_flavor.get(name, 0) + 1

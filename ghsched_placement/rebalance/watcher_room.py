@@ -27,7 +27,7 @@ from typing import Any
 from osc_lib import exceptions
 
 from ghsched_placement.osc import client as clients
-from ghsched_placement.osc import rebalance_room
+from ghsched_placement.osc import rebalance_for_flavor
 from ghsched_placement.rebalance import move_plan
 from ghsched_placement.rebalance import watcher
 from ghsched_placement.rebalance import watcher_base
@@ -93,7 +93,7 @@ class RoomStrategy(watcher_base.GhschedStrategy):
         :param uuids: UUIDs of compute nodes, by name.
         """
         try:
-            question = rebalance_room.read_room_request(
+            question = rebalance_for_flavor.read_flavor_move_request(
                 client, refused.flavor, self.input_parameters['count'], None)
         except exceptions.CommandError:
             return ()
@@ -109,8 +109,8 @@ class RoomStrategy(watcher_base.GhschedStrategy):
 
 
 def restrict_request_to_audit_scope(
-        question: rebalance_room.Question, model: Any,
-        uuids: Mapping[str, str]) -> rebalance_room.Question:
+        question: rebalance_for_flavor.FlavorMoveRequest, model: Any,
+        uuids: Mapping[str, str]) -> rebalance_for_flavor.FlavorMoveRequest:
     """Restrict a request for moves to hosts and servers in an audit's scope.
 
     The audit is one of OpenStack Watcher.

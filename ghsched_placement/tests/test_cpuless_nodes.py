@@ -115,7 +115,7 @@ class AssignmentTest(base.TestCase):
 
     def test_vf_counts_for_the_nearest_node_if_the_flavor_allows(self):
         self.assertEqual(([(1,)], None),
-                         self.place_guest('far', is_nearest_near=True))
+                         self.place_guest('far', counts_for_nearest=True))
         nodes, refusal = self.place_guest('far')
         self.assertEqual([], nodes)
         self.assertIsNotNone(refusal)
@@ -123,7 +123,7 @@ class AssignmentTest(base.TestCase):
     def test_other_vfs_count_for_their_own_node(self):
         for allowed in (False, True):
             self.assertEqual(([(0,)], None), self.place_guest(
-                'near', is_nearest_near=allowed))
+                'near', counts_for_nearest=allowed))
 
 
 class RetireTest(base.TestCase):

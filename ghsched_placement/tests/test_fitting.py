@@ -22,7 +22,7 @@ from ghsched_placement import capacity
 from ghsched_placement import fitting
 from ghsched_placement.fragmentation import GuestNode
 from ghsched_placement import names
-from ghsched_placement.node_room import NodeCapacity
+from ghsched_placement.node_capacity import NodeCapacity
 from ghsched_placement.policy import GuestPolicy
 from ghsched_placement.policy import NodePolicy
 from ghsched_placement.policy import Vfs

@@ -88,7 +88,7 @@ class FragmentedTest(base.TestCase):
 class GradientTest(base.TestCase):
 
     def cost(self, before, order, mix, kind=SMALL):
-        return gradient.Growth(before, mix).get_growth(kind, order)
+        return gradient.Growth(before, mix).compute_growth(kind, order)
 
     @given(rooms, kinds, st.lists(kinds, min_size=1, max_size=3),
            st.randoms())
@@ -97,7 +97,7 @@ class GradientTest(base.TestCase):
         mix = {other: 1 / number for number, other
                in enumerate(others, start=1)}
         order = chance.sample(range(6), len(kind.nodes))
-        after = before.take_guest(kind, order)
+        after = before.subtract_guest(kind, order)
         expected = sum(part * (measure_unusable_capacity(after, other)
                                - measure_unusable_capacity(before,
                                                            other))
@@ -105,7 +105,7 @@ class GradientTest(base.TestCase):
         growth = gradient.Growth(before, mix)
         for _time in range(2):
             self.assertAlmostEqual(expected,
-                                   growth.get_growth(kind, order))
+                                   growth.compute_growth(kind, order))
 
     def test_growth_is_least_on_a_node_of_no_use_to_others(self):
         mix = {Kind(((8, 0, 16384, 60, 0),), True): 1.0}

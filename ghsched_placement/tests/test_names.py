@@ -22,18 +22,18 @@ class OrderTest(base.TestCase):
 
     @given(st.lists(st.integers(0, 4095), min_size=1, max_size=16))
     def test_the_order_is_read_as_written(self, nodes):
-        physnet = names.make_order_physnet(nodes)
-        self.assertEqual(tuple(nodes), names.parse_order_physnet(physnet))
+        physnet = names.make_host_nodes_physnet(nodes)
+        self.assertEqual(tuple(nodes), names.parse_host_nodes_physnet(physnet))
         # Nova keeps limits as JSON in a column without a limit, and physical
         # networks are names of up to 255 characters elsewhere.
         self.assertLess(len(physnet), 255)
 
     @given(st.text(max_size=30))
     def test_other_networks_are_no_order(self, text):
-        self.assertIsNone(names.parse_order_physnet(text))
+        self.assertIsNone(names.parse_host_nodes_physnet(text))
 
     def test_a_node_alone_is_no_order(self):
         self.assertIsNone(
-            names.parse_order_physnet(names.make_node_physnet(3)))
-        self.assertIsNone(names.parse_order_physnet('ghsched-order'))
-        self.assertIsNone(names.parse_order_physnet('ghsched-order-1-'))
+            names.parse_host_nodes_physnet(names.make_node_physnet(3)))
+        self.assertIsNone(names.parse_host_nodes_physnet('ghsched-order'))
+        self.assertIsNone(names.parse_host_nodes_physnet('ghsched-order-1-'))

@@ -70,7 +70,7 @@ class HealTest(base.TestCase):
     def test_healed_allocations_agree(self, server, held):
         repairs = plan(server, held)
         for one in repairs:
-            held = repair.apply_repair(held, one.wanted)
+            held = repair.compute_repaired_allocation(held, one.wanted)
         found = audit.audit_host_allocations(HOST, [server], {A: held})
         if repairs:
             self.assertEqual((), found)
@@ -85,7 +85,7 @@ class HealTest(base.TestCase):
                     if name == 'VCPU' or provider == ELSEWHERE}
         for one in plan(server, held):
             self.assertEqual(others(held), others(
-                repair.apply_repair(held, one.wanted)))
+                repair.compute_repaired_allocation(held, one.wanted)))
 
     def test_resources_dropped_by_a_heal_of_nova(self):
         one, = plan(guest(30, 1), {ROOT: {'VCPU': 2}})
@@ -95,7 +95,8 @@ class HealTest(base.TestCase):
         self.assertEqual(
             {ROOT: {'VCPU': 2, names.RESCTRL_GROUP: 1},
              NODE1: {names.MEM_BW_PCT: 30}},
-            repair.apply_repair({ROOT: {'VCPU': 2}}, one.wanted))
+            repair.compute_repaired_allocation({ROOT: {'VCPU': 2}},
+                                               one.wanted))
 
     def test_who_holds_nothing_is_for_nova_first(self):
         self.assertEqual([], plan(guest(), {}))
@@ -115,7 +116,8 @@ class GiveBackTest(base.TestCase):
         held = {ROOT: {'VCPU': 2, names.RESCTRL_GROUP: 1},
                 NODE0: {names.MEM_BW_PCT: 30}}
         one, = plan(None, held)
-        self.assertEqual({}, repair.apply_repair(held, one.wanted))
+        self.assertEqual({},
+                         repair.compute_repaired_allocation(held, one.wanted))
         self.assertIn('30 % on node 0, a control group', one.text)
 
     def test_entries_of_other_hosts_stay(self):
@@ -123,7 +125,8 @@ class GiveBackTest(base.TestCase):
         one, = plan(None, held)
         other = {ELSEWHERE: {'VCPU': 2}}
         self.assertEqual(other,
-                         repair.apply_repair({**held, **other}, one.wanted))
+                         repair.compute_repaired_allocation({**held, **other},
+                                                            one.wanted))
 
     def test_a_consumer_that_holds_nothing_of_ours(self):
         self.assertEqual([], plan(None, {ROOT: {'VCPU': 2}}))

@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 from ghsched_placement.rebalance import affinity
 from ghsched_placement.tests import base
 from ghsched_placement import traffic
+from ghsched_placement.traffic import AddressTraffic
 from ghsched_placement.traffic import Port
-from ghsched_placement.traffic import Talk
 
 SERVER = {
     'id': 'one', 'tenant_id': 'p', 'addresses': {'net': [
@@ -37,8 +37,8 @@ class RecordTest(base.TestCase):
             ('10.0.0.4', '10.0.0.6'): affinity.Tie(90, 0)})
         found = traffic.parse_traffic_diagnostics(json.loads(json.dumps(
             traffic.make_traffic_diagnostics(ties, ['10.0.0.5']))))
-        self.assertEqual((Talk('10.0.0.5', '10.0.0.4', 70),
-                          Talk('10.0.0.5', '10.0.0.6', 50)), found)
+        self.assertEqual((AddressTraffic('10.0.0.5', '10.0.0.4', 70),
+                          AddressTraffic('10.0.0.5', '10.0.0.6', 50)), found)
 
     def test_no_record_is_not_silence(self):
         self.assertIsNone(traffic.parse_traffic_diagnostics({}))
@@ -70,20 +70,23 @@ class BetweenTest(base.TestCase):
 
     def test_two_hosts_count_the_same_bytes(self):
         self.assertEqual({('a', 'b'): 60}, self.ties(
-            {'b': [Talk('2', '1', 60)], 'a': [Talk('1', '2', 50)]},
+            {'b': [AddressTraffic('2', '1', 60)],
+             'a': [AddressTraffic('1', '2', 50)]},
             'a n 1', 'b n 2'))
 
     def test_addresses_of_a_guest_add_up(self):
         self.assertEqual({('a', 'b'): 70}, self.ties(
-            {'a': [Talk('1', '2', 50), Talk('1', '3', 20)]},
+            {'a': [AddressTraffic('1', '2', 50),
+                   AddressTraffic('1', '3', 20)]},
             'a n 1', 'b n 2', 'b m 3'))
 
     def test_an_address_of_two_networks_is_that_of_the_own_one(self):
         self.assertEqual({('a', 'b'): 50}, self.ties(
-            {'a': [Talk('1', '2', 50)]}, 'a n 1', 'b n 2', 'c m 2'))
+            {'a': [AddressTraffic('1', '2', 50)]}, 'a n 1', 'b n 2', 'c m 2'))
 
     def test_ambiguous_values_are_left_out(self):
-        talks = {'a': [Talk('1', '2', 50), Talk('1', '1', 5),
-                       Talk('1', '9', 7)]}
+        talks = {
+            'a': [AddressTraffic('1', '2', 50), AddressTraffic('1', '1', 5),
+                  AddressTraffic('1', '9', 7)]}
         self.assertEqual({}, self.ties(talks, 'a n 1', 'b m 2', 'c o 2'))
         self.assertEqual({}, self.ties(talks, 'a n 1', 'b n 2', 'c n 2'))

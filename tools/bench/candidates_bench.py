@@ -135,7 +135,7 @@ class Case:
              for node in range(self.nodes)},
             dict.fromkeys(range(self.nodes), (32, 0, 65536, 100, 8)),
             30), mix)
-        return lambda order: (round(growth.get_growth(kind, order), 9),)
+        return lambda order: (round(growth.compute_growth(kind, order), 9),)
 
 
 @dataclass(frozen=True)

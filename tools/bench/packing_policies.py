@@ -84,14 +84,15 @@ class Table:
 
     def take(self, guest: Flavor, way: Way) -> None:
         host, nodes = way
-        self.rooms[host] = self.rooms[host].take_guest(kind_of(guest), nodes)
+        self.rooms[host] = self.rooms[host].subtract_guest(kind_of(guest),
+                                                           nodes)
 
     def give(self, guest: Flavor, way: Way) -> None:
         """The reverse of :meth:`take`."""
         kind, (host, nodes) = kind_of(guest), way
         back = gradient.Kind(tuple(
             (-a, -b, -c, -d, -e) for a, b, c, d, e in kind.nodes))
-        room = self.rooms[host].take_guest(back, nodes)
+        room = self.rooms[host].subtract_guest(back, nodes)
         self.rooms[host] = gradient.FreeCapacity(
             room.free, room.total, (room.groups or 0) + kind.group)
 
@@ -149,7 +150,7 @@ def descent(table: Table, guest: Flavor, mix: Expected) -> Way | None:
     kind = kind_of(guest)
 
     def grows(way: Way) -> float:
-        return round(gradient.Growth(table.rooms[way[0]], mix).get_growth(
+        return round(gradient.Growth(table.rooms[way[0]], mix).compute_growth(
             kind, way[1]), 9)
     return min(table.ways(guest), key=grows, default=None)
 

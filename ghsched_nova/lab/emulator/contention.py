@@ -202,7 +202,7 @@ def rates(machine: machines.Machine, load: Load,
                 flows.append(traffic.Flow(member.control, origin, memory,
                                           amount))
                 owners.append(member.number)
-    outcome = traffic.solve_traffic(
+    outcome = traffic.compute_flow_outcomes(
         _model(machine, load), flows,
         {(member.control, node.id): control(machine, load, member.values,
                                             node)

@@ -283,7 +283,7 @@ class EvacuatedTest(LiveChangeTestCase):
         """The guest's old host returns while a change is on its way there."""
         node, root = self.evacuate(), self.compute_rp_uuids['host_a']
         client = report.SchedulerReportClient()
-        shares = placement.Shares(
+        shares = placement.GuestAllocation(
             client,
             self.server['id'],
             root,
@@ -463,7 +463,7 @@ class RefusedTest(LiveChangeTestCase):
 
     def test_a_host_that_can_not_put_back_says_so(self):
         self.kernel.error = REFUSED
-        error = self.assertRaises(errors.LeftOver, self.change,
+        error = self.assertRaises(errors.RollbackIncomplete, self.change,
                                   mem_bw_min=40)
         self.assertIn('its control group could not be restored', str(error))
         # It may hold the new values; nobody else is given what they need.
@@ -540,7 +540,7 @@ class RefusedTest(LiveChangeTestCase):
 
         with (fixtures.MonkeyPatch('nova.objects.RequestSpec.save', once),
               self.refuse_the_flavor()):
-            error = self.assertRaises(errors.LeftOver, self.change,
+            error = self.assertRaises(errors.RollbackIncomplete, self.change,
                                       mem_bw_min=40)
         self.assertEqual('RuntimeError: no database', error.reason)
         left, = error.left
@@ -587,7 +587,7 @@ class RefusedTest(LiveChangeTestCase):
         with fixtures.MonkeyPatch(
             'ghsched_nova.live.records.NovaRecords.save_extra_specs', late
         ):
-            error = self.assertRaises(errors.LeftOver, self.change,
+            error = self.assertRaises(errors.RollbackIncomplete, self.change,
                                       mem_bw_min=40)
         self.assertIn('another request has taken over', str(error))
         instance = self.instance(self.server)
@@ -630,7 +630,7 @@ class RefusedTest(LiveChangeTestCase):
 
     def test_a_guest_that_nobody_knows(self):
         error = self.assertRaises(
-            errors.Gone, self.change, mem_bw_min=40,
+            errors.GuestGone, self.change, mem_bw_min=40,
             server={'id': '8d0a1e5c-9a8e-4f2a-9d5b-6a5c5ad1e9a1'})
         self.assertIn('Nova has no server', str(error))
 
@@ -648,11 +648,11 @@ class KnownTest(LiveChangeTestCase):
             self.assertEqual(self.server['id'], found.uuid)
             self.assertTrue(found.flavor.extra_specs)
             self.assertFalse(found.locked)
-        self.assertRaises(errors.Gone, records.get_visible_server,
+        self.assertRaises(errors.GuestGone, records.get_visible_server,
                           self.server['id'],
                           user('other'))
         for caller in (user(owner), user(owner, is_admin=True)):
-            self.assertRaises(errors.Gone, records.get_visible_server,
+            self.assertRaises(errors.GuestGone, records.get_visible_server,
                               '8d0a1e5c-9a8e-4f2a-9d5b-6a5c5ad1e9a1', caller)
 
 
@@ -702,7 +702,7 @@ class ConcurrencyTest(LiveChangeTestCase):
 
         with fixtures.MonkeyPatch(
                 'ghsched_nova.live.records.NovaRecords.lock_server', late):
-            self.assertRaises(errors.Gone, self.change, mem_bw_min=40)
+            self.assertRaises(errors.GuestGone, self.change, mem_bw_min=40)
         self.assertEqual({}, self.bandwidth(self.server['id']))
 
 
@@ -773,7 +773,7 @@ class SilentHostTest(LiveChangeTestCase):
 
     def test_nobody_knows_what_the_host_did(self):
         with self.silence('set_policy', 'policy_of', does=True):
-            error = self.assertRaises(errors.LeftOver, self.change,
+            error = self.assertRaises(errors.RollbackIncomplete, self.change,
                                       mem_bw_min=20, mem_bw_max=70)
         self.assertIn('run this command again', str(error))
         # Less was asked for; what the host may still hold stays counted.

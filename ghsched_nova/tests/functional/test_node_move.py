@@ -296,7 +296,7 @@ class MoveTest(openstack_base.CommandTestCase):
             with steps:
                 try:
                     self.move(1 - start)
-                except (errors.Refused, errors.LeftOver):
+                except (errors.Refused, errors.RollbackIncomplete):
                     pass
             if len(steps.names) < steps.number:
                 return failed
@@ -363,7 +363,7 @@ class MoveTest(openstack_base.CommandTestCase):
         with steps:
             try:
                 self.move(1 - start)
-            except (errors.Refused, errors.LeftOver):
+            except (errors.Refused, errors.RollbackIncomplete):
                 pass
         instance = self.instance(self.server)
         if instance.task_state:

@@ -36,7 +36,7 @@ from ghsched_nova.host_files import hostfile
 from ghsched_nova.host_files import planner_hosts
 from ghsched_nova.host_files import planner_inputs
 from ghsched_placement import lack
-from ghsched_placement.node_room import NodeCapacity
+from ghsched_placement.node_capacity import NodeCapacity
 from ghsched_placement.planner import client
 from ghsched_placement.planner import cloud
 from ghsched_placement.planner import density

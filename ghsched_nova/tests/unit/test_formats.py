@@ -101,7 +101,7 @@ class PlacementTest(base.TestCase):
     def test_limits_of_a_claim(self):
         self.assertEqual(('ghsched-numa1', 'ghsched-order-2-0'),
                          (names.make_node_physnet(1),
-                          names.make_order_physnet([2, 0])))
+                          names.make_host_nodes_physnet([2, 0])))
 
 
 class NovaTest(base.TestCase):

@@ -129,7 +129,7 @@ class NovaFitTest(base.TestCase):
             objects.NUMATopology(cells=[host]),
             objects.InstanceNUMATopology(cells=[taken]))
         expected, = node_rooms(after.cells, cpus, memory)
-        self.assertEqual(expected, room.take_guest_node(need(cell), page))
+        self.assertEqual(expected, room.subtract_guest_node(need(cell), page))
 
     def test_host_that_has_not_reported_has_no_rooms(self):
         tracker = types.SimpleNamespace(compute_nodes={})

@@ -85,7 +85,7 @@ STRESSED = {
         '.test_most_devices_under_native_threads_never_shrink',
     'ghsched_nova.scheduler.host_index.Host': _INDEX,
     'ghsched_nova.scheduler.host_index.Index': _INDEX,
-    'ghsched_nova.scheduler.room_classes.Classes': _INDEX,
+    'ghsched_nova.scheduler.capacity_classes.Classes': _INDEX,
     'ghsched_nova.scheduler.index_feed.Feed':
         _SCHEDULER + 'FeedStressTest'
         '.test_feed_under_native_threads_equals_the_database',
@@ -183,11 +183,11 @@ NOT_SHARED = {
     'ghsched_placement.lack.Gathered': _REQUEST,
     'ghsched_placement.node_assignment._Loads': _CALL,
     'ghsched_placement.node_assignment._Reader': _CALL,
-    'ghsched_placement.node_assignment._Ways': _CALL,
+    'ghsched_placement.node_assignment._Assignments': _CALL,
     'ghsched_placement.rebalance.move_plan.State': _CALL,
     'ghsched_placement.rebalance.pair_search.Budget': _CALL,
     'ghsched_placement.rebalance.pair_search.PairSearch': _CALL,
-    'ghsched_placement.rebalance.room._Search': _CALL,
+    'ghsched_placement.rebalance.flavor_moves._Search': _CALL,
 }
 
 

@@ -26,7 +26,7 @@ from ghsched_placement import diagnostics
 from ghsched_placement.findings import Server
 from ghsched_placement import fitting
 from ghsched_placement import names
-from ghsched_placement.node_room import NodeCapacity
+from ghsched_placement.node_capacity import NodeCapacity
 from ghsched_placement.osc import audit as audits
 from ghsched_placement.osc import capacity
 from ghsched_placement.osc import columns

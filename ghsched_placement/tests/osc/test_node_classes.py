@@ -25,8 +25,8 @@ from ghsched_placement import fitting
 from ghsched_placement.fragmentation import GuestNode
 from ghsched_placement import lack
 from ghsched_placement import names
-from ghsched_placement import node_room
-from ghsched_placement.node_room import NodeCapacity
+from ghsched_placement import node_capacity
+from ghsched_placement.node_capacity import NodeCapacity
 from ghsched_placement.osc import capacity
 from ghsched_placement.osc import host
 from ghsched_placement.osc import node_classes
@@ -196,20 +196,21 @@ class ClassTest(base.TestCase):
 
 #: A guest node, and a host node that lacks one thing for it.
 ROOMS = {
-    node_room.CPUS: (GuestNode(shared=3, memory=64),
-                     NodeCapacity(0, cpus=4, vcpus_used=2, memory=512)),
-    node_room.DEDICATED: (GuestNode(pinned=3, memory=64),
-                          NodeCapacity(0, dedicated=4, dedicated_used=2,
-                                       memory=512)),
-    node_room.MEMORY: (GuestNode(shared=1, memory=64),
-                       NodeCapacity(0, cpus=4, memory=512, memory_used=510)),
+    node_capacity.CPUS: (GuestNode(shared=3, memory=64),
+                         NodeCapacity(0, cpus=4, vcpus_used=2, memory=512)),
+    node_capacity.DEDICATED: (GuestNode(pinned=3, memory=64),
+                              NodeCapacity(0, dedicated=4, dedicated_used=2,
+                                           memory=512)),
+    node_capacity.MEMORY: (GuestNode(shared=1, memory=64),
+                           NodeCapacity(0, cpus=4, memory=512,
+                                        memory_used=510)),
 }
 
 #: Column of "capacity show" and field of "host show" with what is left.
 ROOM_FREE = {
-    node_room.CPUS: ('vCPUs Free', 'vcpus_free'),
-    node_room.DEDICATED: ('Dedicated CPUs Free', 'dedicated_cpus_free'),
-    node_room.MEMORY: ('Memory Free (MiB)', 'memory_free_mb')}
+    node_capacity.CPUS: ('vCPUs Free', 'vcpus_free'),
+    node_capacity.DEDICATED: ('Dedicated CPUs Free', 'dedicated_cpus_free'),
+    node_capacity.MEMORY: ('Memory Free (MiB)', 'memory_free_mb')}
 
 
 @ddt.ddt
@@ -247,7 +248,7 @@ class RoomTest(base.TestCase):
     def test_flavor_check_names_what_every_node_is_short_of(self, kind):
         found = self.verdict(kind, second=False)
         self.assertEqual(0, found.guests)
-        self.assertIn(f'2 {kind} free' if kind != node_room.MEMORY
+        self.assertIn(f'2 {kind} free' if kind != node_capacity.MEMORY
                       else '2 MB of memory free',
                       '; '.join(found.reason_texts))
 

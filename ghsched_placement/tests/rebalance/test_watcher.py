@@ -20,12 +20,12 @@ import uuid
 from osc_lib import exceptions
 
 from ghsched_placement import fitting
-from ghsched_placement.osc import rebalance_room
+from ghsched_placement.osc import rebalance_for_flavor
 from ghsched_placement.policy import GuestPolicy
 from ghsched_placement.policy import NodePolicy
+from ghsched_placement.rebalance import flavor_moves
 from ghsched_placement.rebalance import move_plan
 from ghsched_placement.rebalance.move_plan import Spot
-from ghsched_placement.rebalance import room
 from ghsched_placement.refusal_record import Refused
 from ghsched_placement.tests import base
 from ghsched_placement.tests.fixtures import clouds
@@ -207,9 +207,9 @@ class RoomTest(StrategyTestCase):
         hosts = (
             clouds.host(clouds.node(0, used=40), clouds.node(1, used=40)),
             clouds.host(clouds.node(0, used=50, name='b'), name='b'))
-        return rebalance_room.Question(
+        return rebalance_for_flavor.FlavorMoveRequest(
             'large', count, wish(share), hosts, tuple(
-                room.Running(name, Spot('a', node), wish(40), 512)
+                flavor_moves.MovableGuest(name, Spot('a', node), wish(40), 512)
                 for node, name in enumerate(GUESTS)), {})
 
     def audit(self, model, *refused, asked=None, **parameters):
@@ -223,7 +223,8 @@ class RoomTest(StrategyTestCase):
             return self.question(int(flavor), count)
         client = mock.Mock()
         client.list_refusals.return_value = refused, ('silent',)
-        with mock.patch.object(rebalance_room, 'read_room_request', read), \
+        with mock.patch.object(rebalance_for_flavor,
+                               'read_flavor_move_request', read), \
                 mock.patch('time.time', return_value=10000.0):
             return self.execute(model, client, **parameters)
 

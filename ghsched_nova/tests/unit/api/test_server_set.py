@@ -246,7 +246,7 @@ class FilterTest(base.TestCase):
             {'ghsched:mem_bw_min': '20'}).json['ghsched']['message'])
 
     def test_server_that_a_user_may_not_know_of_is_not_found(self):
-        self.known_to.side_effect = errors.Gone('it is on host7')
+        self.known_to.side_effect = errors.GuestGone('it is on host7')
         self.allow(SET='@')
         self.become('member')
         found = self.set({'ghsched:mem_bw_min': '20'})
@@ -260,9 +260,9 @@ class FilterTest(base.TestCase):
         self.assertIsNone(found.json['server']['host'])
         secret = 'nova-compute on host7 (192.0.2.7), NUMA node 1: full'
         for status, error in (
-                (404, errors.Gone(secret)), (409, errors.Refused(secret)),
-                (409, errors.HalfDone(secret)),
-                (500, errors.LeftOver(secret, [secret]))):
+                (404, errors.GuestGone(secret)), (409, errors.Refused(secret)),
+                (409, errors.HostRollbackFailed(secret)),
+                (500, errors.RollbackIncomplete(secret, [secret]))):
             self.change.side_effect = error
             found = self.set({'ghsched:mem_bw_min': '20'})
             self.assertEqual(status, found.status_int)
@@ -292,9 +292,9 @@ class FilterTest(base.TestCase):
 
     def test_how_it_ends_is_the_status(self):
         for status, error in (
-                (404, errors.Gone('no server')),
+                (404, errors.GuestGone('no server')),
                 (409, errors.Refused('full')),
-                (500, errors.LeftOver('full', ['reboot it'])),
+                (500, errors.RollbackIncomplete('full', ['reboot it'])),
                 (400, placement_errors.PolicyError('ghsched:x', 'bad'))):
             self.change.side_effect = error
             found = self.set({'ghsched:mem_bw_min': '20'})

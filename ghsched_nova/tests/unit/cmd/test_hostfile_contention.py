@@ -66,7 +66,7 @@ class SectionTest(test_hostfile.LoadTestCase):
                                  ('intel-rdt', 'Skylake'),
                                  ('intel-mba-mbps', 'Skylake'),
                                  ('amd-qos', 'Skylake')):
-            found = shipped.load_curve_for_dialect(dialect)
+            found = shipped.load_curve_for_resctrl_variant(dialect)
             self.assertIn(machine, found.source)
             self.assertEqual('published', found.basis)
         self.assertIn('Graviton3', self.load(document()).contention.curve
@@ -106,7 +106,7 @@ class ShippedTest(base.TestCase):
             str(HOSTS / f'{name}.yaml')
         ).contention
         self.assertEqual('fitted', machine.get_parameter('demand_mb').basis)
-        self.assertAlmostEqual(calibrate.fit_container_demand(machine),
+        self.assertAlmostEqual(calibrate.estimate_container_bandwidth(machine),
                                machine['demand_mb'], delta=0.1)
 
     def test_the_fitted_latency_is_that_of_the_fit(self):

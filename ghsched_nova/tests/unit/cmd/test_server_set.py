@@ -133,7 +133,8 @@ class CommandTest(base.TestCase):
                 (1, 'refused: full', errors.Refused('full')),
                 (1, 'refused: ghsched:mem_bw_min: much',
                  policies.PolicyError('ghsched:mem_bw_min', 'much')),
-                (2, '- reboot it', errors.LeftOver('full', ['reboot it'])),
+                (2, '- reboot it',
+                 errors.RollbackIncomplete('full', ['reboot it'])),
                 (2, 'not here', server_set.NotHere('not here'))):
             self.answer.side_effect = error
             found, out, err = self.call('--mem-bw-min', '20')

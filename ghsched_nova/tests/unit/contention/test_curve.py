@@ -92,13 +92,15 @@ class LatencyTest(base.TestCase):
 
     @given(curves(), st.floats(0, 1))
     def test_the_queue_waits_as_long_as_the_curve_says(self, found, busy):
-        same = queueing.get_queue_utilisation(busy, found)
+        same = queueing.get_equivalent_queue_utilisation(busy, found)
         self.assertAlmostEqual(found.get_latency(busy), 1 / (1 - same), 6)
 
     def test_without_a_curve_it_is_the_queue(self):
-        self.assertEqual(0.4, queueing.get_queue_utilisation(0.4, None))
+        self.assertEqual(0.4,
+                         queueing.get_equivalent_queue_utilisation(0.4, None))
         self.assertEqual(
-            queueing.BUSIEST, queueing.get_queue_utilisation(1.0, None))
+            queueing.BUSIEST,
+            queueing.get_equivalent_queue_utilisation(1.0, None))
 
     def test_between_parts_of_writes(self):
         found = shipped.load_shipped_curve('mess-graviton3')

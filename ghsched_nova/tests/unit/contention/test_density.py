@@ -208,11 +208,12 @@ class CompareTest(base.TestCase):
 
     def test_a_line_of_which_no_density_was_published_has_no_ratio(self):
         fitted = MACHINE.replace_parameter(
-            'demand_mb', calibrate.fit_container_demand(MACHINE))
+            'demand_mb', calibrate.estimate_container_bandwidth(MACHINE))
         other = figures.machine(name='other',
                                 fit={'containers': 30, 'passes': True})
         other = other.replace_parameter('demand_mb',
-                                        calibrate.fit_container_demand(other))
+                                        calibrate.estimate_container_bandwidth(
+                                            other))
         report = density.predict_scenarios(fitted, against=other)
         ours = report.get_curve('ghsched').density
         self.assertEqual([report.get_curve('static').density, 30],
@@ -221,7 +222,7 @@ class CompareTest(base.TestCase):
 
     def test_ratios_of_other_workloads_are_against_densities(self):
         fitted = MACHINE.replace_parameter(
-            'demand_mb', calibrate.fit_container_demand(MACHINE))
+            'demand_mb', calibrate.estimate_container_bandwidth(MACHINE))
         report = density.predict_scenarios(fitted, against=fitted,
                                            workload=replace(REFERENCE))
         none, static, ours = (curve.density for curve in report.curves)
@@ -278,12 +279,12 @@ class CalibrateTest(base.TestCase):
             machine = figures.machine(fit={'containers': containers,
                                            'passes': passes})
             fitted = machine.replace_parameter(
-                'demand_mb', calibrate.fit_container_demand(machine))
+                'demand_mb', calibrate.estimate_container_bandwidth(machine))
             self.assertEqual(expected,
                              density.predict_latencies(fitted, 'none').density)
 
     def test_nothing_to_fit_to(self):
-        self.assertRaises(ValueError, calibrate.fit_container_demand,
+        self.assertRaises(ValueError, calibrate.estimate_container_bandwidth,
                           figures.machine())
 
     def test_the_gain_of_binding_one_instance(self):

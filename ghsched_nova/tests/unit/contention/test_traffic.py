@@ -43,7 +43,7 @@ class PropertyTest(base.TestCase):
 
     @given(flows, controls)
     def test_nodes_and_links_carry_no_more_than_they_can(self, asked, held):
-        load = traffic.solve_traffic(MACHINE, asked, held)
+        load = traffic.compute_flow_outcomes(MACHINE, asked, held)
         nodes, links = Counter(), Counter()
         for outcome in load.outcomes:
             flow = outcome.flow
@@ -62,7 +62,8 @@ class PropertyTest(base.TestCase):
     @given(flows, controls)
     def test_hard_caps_hold_at_the_memory(self, asked, held):
         got = Counter()
-        for outcome in traffic.solve_traffic(MACHINE, asked, held).outcomes:
+        for outcome in traffic.compute_flow_outcomes(MACHINE, asked,
+                                                     held).outcomes:
             got[outcome.flow.group, outcome.flow.memory] += outcome.achieved
         for where, control in held.items():
             if control.maximum < 100 and control.hardlimit:
@@ -75,7 +76,8 @@ class PropertyTest(base.TestCase):
         local = [Flow(flow.group, flow.memory, flow.memory, flow.demand)
                  for flow in asked]
         wanted, got = Counter(), Counter()
-        for outcome in traffic.solve_traffic(MACHINE, local, held).outcomes:
+        for outcome in traffic.compute_flow_outcomes(MACHINE, local,
+                                                     held).outcomes:
             where = outcome.flow.group, outcome.flow.memory
             wanted[where] += outcome.flow.demand
             got[where] += outcome.achieved
@@ -90,9 +92,9 @@ class PropertyTest(base.TestCase):
         local = [Flow(flow.group, flow.memory, flow.memory, flow.demand)
                  for flow in asked]
         mine = Flow('mine', 0, 0, 50000)
-        before = traffic.solve_traffic(
+        before = traffic.compute_flow_outcomes(
             MACHINE, [mine, *local], held).outcomes[0]
-        after = traffic.solve_traffic(
+        after = traffic.compute_flow_outcomes(
             MACHINE, [mine, *local, Flow('other', 0, 0, more)],
             held).outcomes[0]
         self.assertLessEqual(after.achieved, before.achieved + NEAR)
@@ -106,8 +108,8 @@ class PropertyTest(base.TestCase):
         raised = {**held, where: replace(
             control, priority=max(control.priority, priority))}
         for before, after in zip(
-                traffic.solve_traffic(MACHINE, asked, held).outcomes,
-                traffic.solve_traffic(MACHINE, asked, raised).outcomes,
+                traffic.compute_flow_outcomes(MACHINE, asked, held).outcomes,
+                traffic.compute_flow_outcomes(MACHINE, asked, raised).outcomes,
                 strict=True):
             if (before.flow.group, before.flow.memory) == where:
                 self.assertGreaterEqual(after.achieved + NEAR,
@@ -117,7 +119,8 @@ class PropertyTest(base.TestCase):
 
     @given(flows, controls)
     def test_no_access_is_faster_than_on_an_idle_machine(self, asked, held):
-        for outcome in traffic.solve_traffic(MACHINE, asked, held).outcomes:
+        for outcome in traffic.compute_flow_outcomes(MACHINE, asked,
+                                                     held).outcomes:
             self.assertGreaterEqual(
                 outcome.latency + 1e-9,
                 traffic.get_idle_latency(MACHINE, outcome.flow.origin,
@@ -127,7 +130,7 @@ class PropertyTest(base.TestCase):
 class SolveTest(base.TestCase):
 
     def solve(self, *asked, **held):
-        return traffic.solve_traffic(MACHINE, asked, {
+        return traffic.compute_flow_outcomes(MACHINE, asked, {
             (group, 0): control for group, control in held.items()})
 
     def test_an_idle_machine_costs_the_distance_alone(self):
@@ -178,7 +181,8 @@ class SolveTest(base.TestCase):
     def test_memory_gives_no_more_than_its_curve_reaches(self):
         machine = replace(MACHINE,
                           curve=shipped.load_shipped_curve('mess-graviton3'))
-        load = traffic.solve_traffic(machine, [Flow('a', 0, 0, 400000)])
+        load = traffic.compute_flow_outcomes(machine,
+                                             [Flow('a', 0, 0, 400000)])
         self.assertAlmostEqual(0.828 * machine['capacity_mb'],
                                load.outcomes[0].achieved)
         self.assertAlmostEqual(0.828, load.nodes[0])
@@ -190,7 +194,7 @@ class SolveTest(base.TestCase):
         def latency(held, **values):
             machine = replace(MACHINE,
                               enforcement=queueing.Enforcement(**values))
-            return traffic.solve_traffic(
+            return traffic.compute_flow_outcomes(
                 machine, asked, held).outcomes[0].latency
         self.assertLess(latency(cap), latency(cap, cap_window_us=10))
         first = {**cap, ('a', 0): Control(minimum=30)}

@@ -93,8 +93,9 @@ class GuestTrafficTest(base.TestCase):
         for count in (10 ** 9, 10 ** 9 + 10 ** 8):
             self.count = count
             found.measure_traffic([xml(('fixed', '10.0.0.5'))])
-        self.assertEqual((traffic.Talk('10.0.0.5', '10.0.0.6', 1e7),),
-                         self.traffic_of(found))
+        self.assertEqual(
+            (traffic.AddressTraffic('10.0.0.5', '10.0.0.6', 1e7),),
+            self.traffic_of(found))
         self.assertEqual((), self.traffic_of(found, '10.0.0.7'))
 
     def test_nothing_is_reported_where_nobody_measures(self):

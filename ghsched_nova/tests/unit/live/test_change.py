@@ -65,7 +65,7 @@ class World:
 
     def change(self, wish=None, dry_run=False):
         return change.LiveChange(
-            Records(self), lambda guest: Shares(self), Host(self),
+            Records(self), lambda guest: GuestAllocation(self), Host(self),
             'min').change_policy(WISH if wish is None else wish, dry_run)
 
 
@@ -95,7 +95,7 @@ class Records:
         self.world.specs, self.world.task_state = dict(extra_specs), None
 
 
-class Shares:
+class GuestAllocation:
 
     def __init__(self, world):
         self.world = world
@@ -228,7 +228,7 @@ class LiveChangeTest(base.TestCase):
             'set': [None, errors.Refused('the kernel refused')],
             'put': [None, errors.Refused('full')],
             'unlock': [RuntimeError('gone')]}
-        error = self.assertRaises(errors.LeftOver, self.world.change)
+        error = self.assertRaises(errors.RollbackIncomplete, self.world.change)
         self.assertEqual('no database', error.reason)
         host, placement, lock = error.left
         self.assertIn('hard reboot', host)
@@ -238,9 +238,10 @@ class LiveChangeTest(base.TestCase):
 
     def test_records_that_could_not_be_put_back_are_reported_as_well(self):
         self.world.failing = {
-            'save': [errors.LeftOver('no database', ['repair the records'])],
+            'save': [errors.RollbackIncomplete('no database',
+                                               ['repair the records'])],
             'put': [None, errors.Refused('full')]}
-        error = self.assertRaises(errors.LeftOver, self.world.change)
+        error = self.assertRaises(errors.RollbackIncomplete, self.world.change)
         self.assertEqual('no database', error.reason)
         records, placement = error.left
         self.assertEqual('repair the records', records)
@@ -259,12 +260,12 @@ class LiveChangeTest(base.TestCase):
                 first = 'set' not in world.calls
                 done(host, *args)
                 if first:
-                    raise errors.HalfDone('refused, and stuck')
+                    raise errors.HostRollbackFailed('refused, and stuck')
 
             world.failing = {'set': [None, again]}
             with mock.patch.object(Host, 'set_policy', half):
                 error = self.assertRaises(
-                    errors.LeftOver if again else errors.Refused,
+                    errors.RollbackIncomplete if again else errors.Refused,
                     world.change, wish)
             self.assertIn('stuck', str(error))
             self.assertEqual((dict(SPECS), None, share),
@@ -273,10 +274,10 @@ class LiveChangeTest(base.TestCase):
 
     def test_a_guest_that_is_gone_has_nothing_left_over(self):
         self.world.failing = {
-            'save': [errors.Gone('deleted')], 'put': [
-                None, errors.Gone('deleted')],
-            'set': [None, errors.Gone('deleted')]}
-        self.assertRaises(errors.Gone, self.world.change)
+            'save': [errors.GuestGone('deleted')], 'put': [
+                None, errors.GuestGone('deleted')],
+            'set': [None, errors.GuestGone('deleted')]}
+        self.assertRaises(errors.GuestGone, self.world.change)
 
 
 class SilenceTest(base.TestCase):
@@ -311,7 +312,7 @@ class SilenceTest(base.TestCase):
     def test_nobody_knows(self):
         self.world.failing = {'set': [self.silent],
                               'policy_of': [self.silent]}
-        error = self.assertRaises(errors.LeftOver, self.world.change)
+        error = self.assertRaises(errors.RollbackIncomplete, self.world.change)
         self.assertIn('run this command again', str(error))
         self.assertEqual((dict(SPECS), None, 30), self.world.state()[:3])
 
@@ -327,7 +328,7 @@ class SilenceTest(base.TestCase):
         told = None
         try:
             world.change({'ghsched:mem_bw_min': '50'})
-        except (errors.Refused, errors.LeftOver) as error:
+        except (errors.Refused, errors.RollbackIncomplete) as error:
             told = error
         if told is None or isinstance(told, errors.Refused):
             minimum = int(world.specs['ghsched:mem_bw_min'])

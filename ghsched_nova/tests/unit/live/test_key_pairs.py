@@ -207,11 +207,12 @@ class Server:
                                   lambda: self.host.claim(after),
                                   lambda: self.host.cells)
         except policy_change.NotChanged as error:
-            raise (errors.HalfDone if error.left else errors.Refused)(
+            raise (errors.HostRollbackFailed
+                   if error.left else errors.Refused)(
                 str(error)) from error
 
     def shares_of(self, classes, _guest, nodes=(0, 1)):
-        return placement.Shares(
+        return placement.GuestAllocation(
             self.placement, UUID, ROOT,
             placement.map_numa_providers_to_nodes(ROOT, nodes), classes)
 

@@ -138,7 +138,7 @@ class RunTest(NodeMoveTestCase):
         return self.mover(**guest).move_guest({0: 1})
 
     def left(self):
-        error = self.assertRaises(errors.LeftOver, self.run_it)
+        error = self.assertRaises(errors.RollbackIncomplete, self.run_it)
         self.records.unlock_server.assert_called_once_with()
         return error
 
@@ -169,7 +169,7 @@ class RunTest(NodeMoveTestCase):
         self.records.unlock_server.assert_called_once_with()
 
     def test_a_host_between_both_keeps_both(self):
-        self.host.move_nodes.side_effect = errors.HalfDone('half')
+        self.host.move_nodes.side_effect = errors.HostRollbackFailed('half')
         self.assertIn('audit --fix', str(self.left()))
         self.assertEqual({FROM: 30, TO: 30}, self.held)
 
@@ -177,8 +177,9 @@ class RunTest(NodeMoveTestCase):
             self):
         for extra_specs in ({}, {'ghsched:affinity_group': 'web'},
                             {'ghsched:monitor': 'true'}):
-            self.host.move_nodes.side_effect = errors.HalfDone('half')
-            error = self.assertRaises(errors.LeftOver, self.run_it,
+            self.host.move_nodes.side_effect = errors.HostRollbackFailed(
+                'half')
+            error = self.assertRaises(errors.RollbackIncomplete, self.run_it,
                                       extra_specs=extra_specs)
             self.assertNotIn('Placement', str(error))
             self.assertIn('its nova-compute moves it', str(error))

@@ -158,8 +158,8 @@ class RequestTest(base.TestCase):
     def test_each_answer_is_understood(self):
         for answer, kind, text in (
                 ({'refused': 'no'}, errors.Refused, 'host host_a: no'),
-                ({'refused': 'no', 'gone': True}, errors.Gone, 'no'),
-                ({'refused': 'no', 'left': True}, errors.HalfDone,
+                ({'refused': 'no', 'gone': True}, errors.GuestGone, 'no'),
+                ({'refused': 'no', 'left': True}, errors.HostRollbackFailed,
                  'host host_a: no')):
             for more in ({}, {'new': 1}):
                 error = self.assertRaises(

@@ -16,7 +16,7 @@ import uuid
 
 from ghsched_placement.capacity import Provider
 from ghsched_placement.host import HostDescription
-from ghsched_placement.node_room import NodeCapacity
+from ghsched_placement.node_capacity import NodeCapacity
 from ghsched_placement.planner import hosts
 from ghsched_placement import tree
 

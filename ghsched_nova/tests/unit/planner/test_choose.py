@@ -15,8 +15,8 @@ from ghsched_placement import gradient
 from ghsched_placement.planner import choose
 from ghsched_placement.planner import flavors
 from ghsched_placement.planner import need as needs
+from ghsched_placement.planner.state import GuestPlacement
 from ghsched_placement.planner.state import State
-from ghsched_placement.planner.state import Way
 from ghsched_placement.tests import base
 
 BANDWIDTH = 'CUSTOM_MEM_BW_PCT'
@@ -30,7 +30,7 @@ def need(share, name='f', vfs=0):
 
 
 def ways(share):
-    return [Way((node,), (((node + 1, BANDWIDTH), share),))
+    return [GuestPlacement((node,), (((node + 1, BANDWIDTH), share),))
             for node in range(2)]
 
 

@@ -21,8 +21,8 @@ from ghsched_placement.planner import flavors
 from ghsched_placement.planner import limits
 from ghsched_placement.planner import need as needs
 from ghsched_placement.planner import stage
+from ghsched_placement.planner.state import GuestPlacement
 from ghsched_placement.planner.state import State
-from ghsched_placement.planner.state import Way
 from ghsched_placement.tests import base
 from ghsched_placement.tests.fixtures import sample_flavors
 
@@ -40,7 +40,7 @@ def way(node, wanted):
         (0, name): amount
         for name, amount in wanted.root_provider_amounts.items()}
     amounts[node + 1, BANDWIDTH] = 40
-    return Way((node,), tuple(sorted(amounts.items())))
+    return GuestPlacement((node,), tuple(sorted(amounts.items())))
 
 
 class PlaceTest(base.TestCase):
@@ -71,7 +71,7 @@ class PlaceTest(base.TestCase):
         state = State(samples.host(vfs=(4, 0)))
         wanted = needs.build_flavor_need(flavors.parse_flavor_argument(
             'f:vcpus=2,ram=512,hw:numa_nodes=1'))
-        free = Way((), ())
+        free = GuestPlacement((), ())
         # Nodes with devices are the last that Nova takes.
         self.assertEqual((1,), state.find_host_nodes(wanted, free))
         for _ in range(2):

@@ -39,7 +39,7 @@ def host(*percents, age=10.0, name='host_a', chosen=None):
     if chosen is not None:
         state.limits['numa_topology'] = objects.NUMATopologyLimits(
             network_metadata=objects.NetworkMetadata(
-                physnets={names.make_order_physnet(chosen)}))
+                physnets={names.make_host_nodes_physnet(chosen)}))
     return state
 
 

@@ -35,7 +35,7 @@ def host(*shares, age=10.0, chosen=None):
     if chosen is not None:
         state.limits['numa_topology'] = objects.NUMATopologyLimits(
             network_metadata=objects.NetworkMetadata(
-                physnets={names.make_order_physnet(chosen)}))
+                physnets={names.make_host_nodes_physnet(chosen)}))
     return state
 
 
@@ -88,5 +88,5 @@ class LoadWeigherTest(base.TestCase):
 
     def test_orders_begin_with_the_best_nodes(self):
         costs = by_load.compute_node_costs(host(0.9, 0.4, 0.0))
-        orders = list(by_load._iterate_orders_by_cost(costs, 2))
+        orders = list(by_load._iterate_assignments_by_cost(costs, 2))
         self.assertEqual([(1, 2), (2, 1)], sorted(orders[:2]))

@@ -227,7 +227,7 @@ class ChoiceTest(base.TestCase):
             count = len(spec.numa_topology)
             searches.append((count, has_other))
             if has_other and count in excluded:
-                raise indexed.NoRoom
+                raise indexed.NoHostFits
             if count not in fitting:
                 raise exception.NoValidHost(reason='full')
             return count

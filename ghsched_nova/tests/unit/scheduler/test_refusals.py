@@ -136,7 +136,7 @@ class RefusalsTest(base.TestCase):
         return self.indexed.select_hosts(spec(), NEED, run, has_other)
 
     def test_index_without_room_says_so_if_there_is_another_way(self):
-        self.assertRaises(indexed.NoRoom, self.select_small)
+        self.assertRaises(indexed.NoHostFits, self.select_small)
         self.assertIsNone(self.select_small(has_other=False))
 
     def test_index_with_a_host_with_room_proves_nothing(self):

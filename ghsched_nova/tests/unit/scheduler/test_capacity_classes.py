@@ -17,12 +17,12 @@ import fixtures
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ghsched_nova.scheduler import capacity_classes
 from ghsched_nova.scheduler import host_index
 from ghsched_nova.scheduler.host_index import HostReport
 from ghsched_nova.scheduler.host_index import Need
 from ghsched_nova.scheduler.host_index import NodeCapacity
 from ghsched_nova.scheduler.host_index import NodeNeed
-from ghsched_nova.scheduler import room_classes
 from ghsched_placement import headroom
 from ghsched_placement.tests import base
 
@@ -56,8 +56,8 @@ class RoomClassTest(base.TestCase):
                 for (cpus, share), (pinned, bandwidth)
                 in zip(some, wanted, strict=True))
             for some in itertools.permutations(free, len(wanted)))
-        found = room_classes.classify_host(free).may_fit(
-            room_classes.make_guest_needs(wanted))
+        found = capacity_classes.classify_host(free).may_fit(
+            capacity_classes.make_guest_needs(wanted))
         self.assertTrue(found or not fits)
 
     def test_host_without_room_is_ruled_out(self):
@@ -68,15 +68,16 @@ class RoomClassTest(base.TestCase):
                 # One node is not enough for two.
                 ([(32, 90), (4, 90)], [(8, 20), (8, 20)]),
                 ([(32, 90)], [(1, 1), (1, 1)])):
-            self.assertFalse(room_classes.classify_host(free).may_fit(
-                room_classes.make_guest_needs(wanted)), (free, wanted))
+            self.assertFalse(capacity_classes.classify_host(free).may_fit(
+                capacity_classes.make_guest_needs(wanted)), (free, wanted))
 
     def test_class_counts_the_best_nodes_only(self):
         few, many = [(32, 90), (16, 95)], [(32, 90), (16, 95), (0, 0)]
-        self.assertEqual(room_classes.classify_host(few),
-                         room_classes.classify_host(many))
-        self.assertNotEqual(room_classes.classify_host([(32, 90)]),
-                            room_classes.classify_host([(32, 90), (32, 90)]))
+        self.assertEqual(capacity_classes.classify_host(few),
+                         capacity_classes.classify_host(many))
+        self.assertNotEqual(capacity_classes.classify_host([(32, 90)]),
+                            capacity_classes.classify_host(
+                                [(32, 90), (32, 90)]))
 
 
 class TurnsTest(base.TestCase):
@@ -85,7 +86,7 @@ class TurnsTest(base.TestCase):
     def test_every_member_has_one_turn(self, count, data):
         start = data.draw(st.integers(0, max(0, count - 1)))
         self.assertEqual(list(range(count)), sorted(
-            room_classes.iterate_hosts_scattered(range(count), start)))
+            capacity_classes.iterate_hosts_scattered(range(count), start)))
 
 
 class WalkTest(base.TestCase):
@@ -181,6 +182,6 @@ class WalkTest(base.TestCase):
                      for known in self.index._classes.list_classes()
                      for host in self.index._classes.list_members([known])}
             self.assertEqual({
-                view.row.uuid: room_classes.classify_host(
+                view.row.uuid: capacity_classes.classify_host(
                     (room.pinned, room.bandwidth) for room in view.rooms)
                 for view in self.index.list_views()}, filed)

@@ -44,11 +44,11 @@ DESTINATIONS = 8
 
 
 @dataclass(frozen=True)
-class Running:
+class MovableGuest:
     """A running guest with one NUMA node that can be moved.
 
     :param spot: host NUMA node on which it runs.
-    :param wish: what it takes of a host.
+    :param demand: what it takes of a host.
     :param memory: MiB of RAM.
     :param vcpus: number of its CPUs.
     :param inside: whether it can go to another NUMA node of its host.
@@ -57,7 +57,7 @@ class Running:
 
     uuid: str
     spot: Spot
-    wish: fitting.GuestDemand
+    demand: fitting.GuestDemand
     memory: int
     vcpus: int = 1
     inside: bool = True
@@ -83,24 +83,25 @@ class _Cloud:
     """Free capacity of hosts, and running guests, after some moves."""
 
     hosts: Mapping[str, capacity.Host]
-    guests: Mapping[str, Running]
+    guests: Mapping[str, MovableGuest]
 
-    def move_guest(self, guest: Running, spot: Spot) -> '_Cloud':
+    def move_guest(self, guest: MovableGuest, spot: Spot) -> '_Cloud':
         """Return a copy of the cloud in which a guest is on another host node.
 
         :param spot: host NUMA node to move the guest to.
         """
-        origin = occupancy.remove_guest(
-            self.hosts[guest.spot.host], guest.wish, (guest.spot.node,))
+        origin = occupancy.copy_without_guest(
+            self.hosts[guest.spot.host], guest.demand, (guest.spot.node,))
         hosts = {**self.hosts, guest.spot.host: origin}
-        hosts[spot.host] = occupancy.add_guest(
-            hosts[spot.host], guest.wish, (spot.node,))
+        hosts[spot.host] = occupancy.copy_with_guest(
+            hosts[spot.host], guest.demand, (spot.node,))
         return _Cloud(hosts, {**self.guests,
                               guest.uuid: replace(guest, spot=spot)})
 
 
 def plan_moves_for_flavor(hosts: Sequence[capacity.Host],
-                          guests: Sequence[Running], wish: fitting.GuestDemand,
+                          guests: Sequence[MovableGuest],
+                          demand: fitting.GuestDemand,
                           count: int = 1,
                           settings: Settings | None = None) -> Plan:
     """Plan moves of running guests so that new guests of a flavor fit.
@@ -109,17 +110,17 @@ def plan_moves_for_flavor(hosts: Sequence[capacity.Host],
 
     :param hosts: hosts that accept guests.
     :param guests: guests on these hosts that may be moved.
-    :param wish: resources that each new guest needs.
+    :param demand: resources that each new guest needs.
     :param count: number of new guests.
     """
     by_name = {host.name: host for host in hosts}
     cloud = _Cloud(by_name, {guest.uuid: guest for guest in guests
                              if guest.spot.host in by_name})
-    fits = {host.name: fitting.check_host_capacity(host, wish).guests
+    fits = {host.name: fitting.check_host_capacity(host, demand).guests
             for host in hosts}
     moves: list[Move] = []
     while sum(fits.values()) < count:
-        search = _Search(wish, settings or Settings(), fits)
+        search = _Search(demand, settings or Settings(), fits)
         found = search.find_fewest_moves(cloud)
         if found is None:
             return Plan(fits=sum(fits.values()), is_cut=search.is_cut)
@@ -127,7 +128,7 @@ def plan_moves_for_flavor(hosts: Sequence[capacity.Host],
         moves += steps
         for name in _list_hosts(steps):
             fits[name] = fitting.check_host_capacity(cloud.hosts[name],
-                                                     wish).guests
+                                                     demand).guests
     return Plan(tuple(moves), sum(fits.values()))
 
 
@@ -147,9 +148,9 @@ class _Search:
     :ivar is_cut: whether it ended at its limit of steps.
     """
 
-    def __init__(self, wish: fitting.GuestDemand, settings: Settings,
+    def __init__(self, demand: fitting.GuestDemand, settings: Settings,
                  fits: Mapping[str, int]) -> None:
-        self._wish = wish
+        self._demand = demand
         self._settings = settings
         self._fits = fits
         self._steps = 0
@@ -202,7 +203,7 @@ class _Search:
                 return
             if guest.uuid in resting or stay_on_host and (
                     touched and guest.spot.host not in touched
-                    or not self._could_fit_on_one_node(
+                    or not self._has_enough_in_total(
                         cloud.hosts[guest.spot.host])):
                 continue
             for spot in self._yield_destinations(cloud, guest, stay_on_host):
@@ -220,35 +221,35 @@ class _Search:
                     self._best = moves, after
                     self._best_cost = spent + move.cost
 
-    def _could_fit_on_one_node(self, host: capacity.Host) -> bool:
+    def _has_enough_in_total(self, host: capacity.Host) -> bool:
         """Return whether a host has enough free in total for a new guest.
 
         The free amounts of its NUMA nodes are added up. If they are too
         little, moving guests within the host cannot help.
         """
         asked: Counter[str] = Counter()
-        for guest_node in range(self._wish.guest_nodes):
-            asked.update(self._wish.get_node_amounts(guest_node))
+        for guest_node in range(self._demand.guest_nodes):
+            asked.update(self._demand.get_node_amounts(guest_node))
         return all(sum(
             node.stocks[name].free for node in host.nodes
             if name in node.stocks) >= amount
             for name, amount in asked.items()) and all(
             stock is None or stock.free >= amount
-            for name, amount in self._wish.amounts.items()
+            for name, amount in self._demand.amounts.items()
             for stock in [host.root.get_stock(name)])
 
-    def _yield_destinations(self, cloud: _Cloud, guest: Running,
+    def _yield_destinations(self, cloud: _Cloud, guest: MovableGuest,
                             stay_on_host: bool) -> Iterator[Spot]:
         """Yield the host NUMA nodes that a guest can be moved to.
 
         :param cloud: state of the cloud after the moves so far.
         :param stay_on_host: whether the guest must stay on its host.
         """
-        host = occupancy.remove_guest(
-            cloud.hosts[guest.spot.host], guest.wish, (guest.spot.node,))
+        host = occupancy.copy_without_guest(
+            cloud.hosts[guest.spot.host], guest.demand, (guest.spot.node,))
         for node in host.nodes if guest.inside else ():
             if node.number not in (None, guest.spot.node) and self._check_fit(
-                    replace(host, nodes=(node,)), guest.wish).guests:
+                    replace(host, nodes=(node,)), guest.demand).guests:
                 yield Spot(host.name, int(node.number or 0))
         if stay_on_host or not guest.between:
             return
@@ -256,7 +257,7 @@ class _Search:
         for other in cloud.hosts.values():
             if other.name == host.name or tried == DESTINATIONS:
                 continue
-            verdict = self._check_fit(other, guest.wish)
+            verdict = self._check_fit(other, guest.demand)
             if verdict.guests and not verdict.needs_shared_group:
                 tried += 1
                 yield Spot(other.name, verdict.nodes[0])
@@ -268,18 +269,18 @@ class _Search:
         :param cloud: state of the cloud after the moves.
         :param hosts: names of the hosts that the moves have changed.
         """
-        return sum(self._check_fit(cloud.hosts[name], self._wish).guests
+        return sum(self._check_fit(cloud.hosts[name], self._demand).guests
                    for name in hosts) > sum(self._fits[name]
                                             for name in hosts)
 
     def _check_fit(self, host: capacity.Host,
-                   wish: fitting.GuestDemand) -> fitting.Verdict:
+                   demand: fitting.GuestDemand) -> fitting.Verdict:
         self._steps += 1
         if self._steps > STEPS:
             raise _OutOfSteps
-        return fitting.check_host_capacity(host, wish)
+        return fitting.check_host_capacity(host, demand)
 
-    def _get_move_cost(self, guest: Running, spot: Spot) -> float:
+    def _get_move_cost(self, guest: MovableGuest, spot: Spot) -> float:
         """Return how many CPU seconds it costs to move a guest to a host node.
 
         :param spot: host NUMA node to move the guest to.
@@ -290,31 +291,31 @@ class _Search:
                 * (1 + self._settings.slowed * guest.vcpus))
 
 
-def is_guest_movable(wish: fitting.GuestDemand, guest_nodes: int) -> bool:
+def is_guest_movable(demand: fitting.GuestDemand, guest_nodes: int) -> bool:
     """Return whether guests with these resources can be moved by a plan.
 
     Plans move only guests with one NUMA node, no VFs and a fixed page size or
     none.
 
-    :param wish: resources that the guest uses.
+    :param demand: resources that the guest uses.
     :param guest_nodes: number of the guest's NUMA nodes.
     """
-    return (guest_nodes == 1 and not wish.policy.vfs
-            and not isinstance(wish.page_size, str))
+    return (guest_nodes == 1 and not demand.policy.vfs
+            and not isinstance(demand.page_size, str))
 
 
 def describe_missing_resources(
-        hosts: Sequence[capacity.Host], wish: fitting.GuestDemand) -> str:
+        hosts: Sequence[capacity.Host], demand: fitting.GuestDemand) -> str:
     """Describe which resources for a guest the most suitable host lacks.
 
     The host with the most free bandwidth counts as the most suitable.
 
-    :param wish: resources that a guest of the flavor needs.
+    :param demand: resources that a guest of the flavor needs.
     """
     def free(host: capacity.Host) -> int:
         return sum(node.bandwidth.free for node in host.nodes
                    if node.bandwidth)
-    verdicts = [fitting.check_host_capacity(host, wish)
+    verdicts = [fitting.check_host_capacity(host, demand)
                 for host in sorted(hosts, key=free, reverse=True)[:1]]
     return ''.join(f'{one.host}: {"; ".join(one.reason_texts)}'
                    for one in verdicts if one.reason_texts)

@@ -23,13 +23,13 @@ from ghsched_placement import capacity
 from ghsched_placement import fitting
 from ghsched_placement.fragmentation import GuestNode
 from ghsched_placement import names
-from ghsched_placement.node_room import NodeCapacity
-from ghsched_placement.node_room import Pages
+from ghsched_placement.node_capacity import NodeCapacity
+from ghsched_placement.node_capacity import Pages
 from ghsched_placement import occupancy
 from ghsched_placement.policy import GuestPolicy
 from ghsched_placement.policy import NodePolicy
+from ghsched_placement.rebalance import flavor_moves
 from ghsched_placement.rebalance.move_plan import Spot
-from ghsched_placement.rebalance import room
 from ghsched_placement.tests import base
 from ghsched_placement.tests.fixtures import clouds
 
@@ -50,7 +50,7 @@ def cloud(placed, hosts=2, nodes=2):
 
     :param placed: percent of bandwidth, vCPUs, host and node of each guest.
     """
-    guests = [room.Running(
+    guests = [flavor_moves.MovableGuest(
         f'guest{number}', Spot(f'host{host}', node), wish(share, vcpus),
         256 * (number + 1), vcpus)
         for number, (share, vcpus, host, node) in enumerate(placed)]
@@ -65,8 +65,8 @@ def cloud(placed, hosts=2, nodes=2):
                 Pages(4, 32768 * 256),)) for node in range(nodes)])
         for guest in guests:
             if guest.spot.host == name:
-                one = occupancy.add_guest(one, guest.wish,
-                                          (guest.spot.node,))
+                one = occupancy.copy_with_guest(one, guest.demand,
+                                                (guest.spot.node,))
         found[name] = one
     return list(found.values()), guests
 
@@ -129,8 +129,9 @@ class PlanTest(base.TestCase):
         numbers = Numbers(placed, hosts, nodes)
         found, guests = cloud(placed, hosts, nodes)
         before = numbers.fits(numbers.at, share, vcpus)
-        plan = room.plan_moves_for_flavor(found, guests, wish(share, vcpus),
-                                          before + 1)
+        plan = flavor_moves.plan_moves_for_flavor(found, guests,
+                                                  wish(share, vcpus),
+                                                  before + 1)
         self.assertFalse(plan.is_cut)
         fewest = numbers.fewest(share, vcpus, before + 1)
         self.assertEqual(fewest, len(plan.moves) or None,
@@ -161,13 +162,14 @@ class PlanTest(base.TestCase):
 
     def test_guest_that_fits_needs_no_moves(self):
         found, guests = cloud([(50, 1, 0, 0)])
-        plan = room.plan_moves_for_flavor(found, guests, wish(50), 3)
+        plan = flavor_moves.plan_moves_for_flavor(found, guests, wish(50), 3)
         self.assertEqual(((), 7), (plan.moves, plan.fits))
 
     def test_move_inside_a_host_comes_before_one_between_hosts(self):
         placed = [(40, 1, 0, 0), (40, 1, 0, 1), (50, 1, 1, 0), (60, 1, 1, 1)]
         found, guests = cloud(placed)
-        move, = room.plan_moves_for_flavor(found, guests, wish(90)).moves
+        move, = flavor_moves.plan_moves_for_flavor(found, guests,
+                                                   wish(90)).moves
         self.assertTrue(move.inside)
         self.assertEqual(('guest0', Spot('host0', 1)),
                          (move.guest, move.destination))
@@ -175,40 +177,42 @@ class PlanTest(base.TestCase):
     def test_cheapest_of_equal_moves_is_taken(self):
         placed = [(40, 2, 0, 0), (40, 1, 0, 1)]
         found, guests = cloud(placed, hosts=1)
-        move, = room.plan_moves_for_flavor(found, guests, wish(90)).moves
+        move, = flavor_moves.plan_moves_for_flavor(found, guests,
+                                                   wish(90)).moves
         self.assertEqual('guest0', move.guest)
-        heavy = room.replace(guests[0], memory=10 ** 6)
-        move, = room.plan_moves_for_flavor(found, [heavy, guests[1]],
-                                           wish(90)).moves
+        heavy = flavor_moves.replace(guests[0], memory=10 ** 6)
+        move, = flavor_moves.plan_moves_for_flavor(found, [heavy, guests[1]],
+                                                   wish(90)).moves
         self.assertEqual('guest1', move.guest)
 
     def test_guest_that_stays_is_not_moved(self):
         found, guests = cloud([(40, 1, 0, 0), (40, 1, 0, 1)], hosts=1)
-        staying = [room.replace(guest, inside=False, between=False)
+        staying = [flavor_moves.replace(guest, inside=False, between=False)
                    for guest in guests]
-        plan = room.plan_moves_for_flavor(found, staying, wish(90))
+        plan = flavor_moves.plan_moves_for_flavor(found, staying, wish(90))
         self.assertEqual(((), 0), (plan.moves, plan.fits))
         self.assertIn('60 % of memory bandwidth free, 90 needed',
-                      room.describe_missing_resources(found, wish(90)))
+                      flavor_moves.describe_missing_resources(found, wish(90)))
 
     def test_several_guests_make_several_moves(self):
         placed = [(40, 1, host, node) for host in (0, 1) for node in (0, 1)]
         found, guests = cloud(placed)
-        plan = room.plan_moves_for_flavor(found, guests, wish(90), 2)
+        plan = flavor_moves.plan_moves_for_flavor(found, guests, wish(90), 2)
         self.assertEqual((2, 2), (len(plan.moves), plan.fits))
 
     def test_search_that_takes_too_many_steps_is_cut(self):
-        self.patch(room, 'STEPS', 3)
+        self.patch(flavor_moves, 'STEPS', 3)
         placed = [(40, 1, host, node) for host in (0, 1) for node in (0, 1)]
         found, guests = cloud(placed)
         self.assertTrue(
-            room.plan_moves_for_flavor(found, guests, wish(190)).is_cut)
+            flavor_moves.plan_moves_for_flavor(found, guests,
+                                               wish(190)).is_cut)
 
     def test_guest_with_vfs_or_pages_chosen_by_nova_is_not_movable(self):
-        self.assertTrue(room.is_guest_movable(wish(10), 1))
-        self.assertFalse(room.is_guest_movable(wish(10), 2))
-        self.assertFalse(room.is_guest_movable(
-            room.replace(wish(10), page_size='large'), 1))
+        self.assertTrue(flavor_moves.is_guest_movable(wish(10), 1))
+        self.assertFalse(flavor_moves.is_guest_movable(wish(10), 2))
+        self.assertFalse(flavor_moves.is_guest_movable(
+            flavor_moves.replace(wish(10), page_size='large'), 1))
 
 
 class OccupancyTest(base.TestCase):
@@ -218,8 +222,8 @@ class OccupancyTest(base.TestCase):
         before, guests = cloud(placed)
         for host in before:
             for node in host.nodes:
-                after = occupancy.remove_guest(
-                    occupancy.add_guest(host, wish(10), (node.number,)),
+                after = occupancy.copy_without_guest(
+                    occupancy.copy_with_guest(host, wish(10), (node.number,)),
                     wish(10), (node.number,))
                 self.assertEqual((host.nodes, host.groups),
                                  (after.nodes, after.groups))
@@ -228,7 +232,7 @@ class OccupancyTest(base.TestCase):
 
     def test_guest_takes_all_that_it_asks_for(self):
         (host, _other), _guests = cloud([])
-        after = occupancy.add_guest(host, wish(30, 2), (1,))
+        after = occupancy.copy_with_guest(host, wish(30, 2), (1,))
         node = after.nodes[1]
         self.assertEqual((30, 30, 2, 256), (
             node.stocks[names.MEM_BW_PCT].used, node.bandwidth.used,

@@ -16,11 +16,11 @@ from osc_lib import exceptions
 
 from ghsched_placement import fitting
 from ghsched_placement.osc import observe
-from ghsched_placement.osc import rebalance_room
+from ghsched_placement.osc import rebalance_for_flavor
 from ghsched_placement.policy import GuestPolicy
 from ghsched_placement.policy import NodePolicy
+from ghsched_placement.rebalance import flavor_moves
 from ghsched_placement.rebalance.move_plan import Spot
-from ghsched_placement.rebalance import room
 from ghsched_placement.tests import base
 from ghsched_placement.tests.fixtures import clouds
 
@@ -34,9 +34,9 @@ class QuestionTest(base.TestCase):
     def question(self, share, used=(40, 40), count=1):
         host = clouds.host(*(clouds.node(number, used=one)
                              for number, one in enumerate(used)))
-        return rebalance_room.Question(
+        return rebalance_for_flavor.FlavorMoveRequest(
             'large', count, wish(share), (host,),
-            (room.Running('u', Spot('a', 0), wish(40), 512),), {})
+            (flavor_moves.MovableGuest('u', Spot('a', 0), wish(40), 512),), {})
 
     def test_flavor_that_fits_has_no_moves_and_a_sentence(self):
         question = self.question(60, count=2)
@@ -52,7 +52,7 @@ class QuestionTest(base.TestCase):
                       question.explain_no_moves())
 
     def test_search_that_was_cut_says_so(self):
-        self.patch(room, 'STEPS', 0)
+        self.patch(flavor_moves, 'STEPS', 0)
         self.assertIn('limit of steps', self.question(90).explain_no_moves())
 
     def test_moves_are_restricted_as_asked(self):
@@ -64,7 +64,8 @@ class QuestionTest(base.TestCase):
 
     def test_count_below_one_is_refused(self):
         self.assertRaises(
-            exceptions.CommandError, rebalance_room.read_room_request,
+            exceptions.CommandError,
+            rebalance_for_flavor.read_flavor_move_request,
             mock.Mock(), 'large', 0, None)
 
 
@@ -73,8 +74,8 @@ class RunningTest(base.TestCase):
 
     def running(self, nodes, **specs):
         client = mock.Mock(**{'get_host_numa_nodes.return_value': nodes})
-        wishes = rebalance_room._Wishes((), 'min', False)
-        return rebalance_room._make_movable_guest(client, wishes, {
+        wishes = rebalance_for_flavor._FlavorParser((), 'min', False)
+        return rebalance_for_flavor._make_movable_guest(client, wishes, {
             'id': 'u', observe.HYPERVISOR: 'a', 'flavor': {
                 'vcpus': 2, 'ram': 512, 'disk': 1, 'ephemeral': 0, 'swap': 0,
                 'extra_specs': specs}})
@@ -85,8 +86,8 @@ class RunningTest(base.TestCase):
         self.assertEqual((Spot('a', 1), 512, 2), (
             found.spot, found.memory, found.vcpus))
         self.assertEqual({'VCPU': 2, 'MEMORY_MB': 512, 'DISK_GB': 1},
-                         found.wish.amounts)
-        self.assertEqual(30, found.wish.policy.nodes[0].minimum)
+                         found.demand.amounts)
+        self.assertEqual(30, found.demand.policy.nodes[0].minimum)
 
     def test_other_servers_stay(self):
         one = {'hw:numa_nodes': '1'}

@@ -26,7 +26,7 @@ from ghsched_placement.policy import GuestPolicy
 
 
 @dataclass(frozen=True)
-class Held:
+class NodeAllocation:
     """Bandwidth and devices that a guest has allocated, by host NUMA node.
 
     :param bandwidth: percent, by host NUMA node.
@@ -40,7 +40,8 @@ class Held:
 
 def parse_allocation_by_node(allocations: Mapping[str, Any], compute_node: str,
                              nodes: Collection[int],
-                             node_of_pf: Mapping[str, int | None]) -> Held:
+                             node_of_pf: Mapping[str, int | None]
+                             ) -> NodeAllocation:
     """Parse a guest's allocation into bandwidth and devices by host NUMA node.
 
     :param allocations: ``{provider: {'resources': {class: amount}}}``.
@@ -59,13 +60,14 @@ def parse_allocation_by_node(allocations: Mapping[str, Any], compute_node: str,
         count = sum(_get_resources(allocations, provider).values())
         if of_pf is not None and count:
             devices[of_pf] = devices.get(of_pf, 0) + count
-    return Held(bandwidth, devices)
+    return NodeAllocation(bandwidth, devices)
 
 
 def yield_possible_host_nodes(policy: GuestPolicy, accounting: Accounting,
                               guest_nodes: int,
                               nodes: Collection[int],
-                              allocation: Held) -> Iterator[tuple[int, ...]]:
+                              allocation: NodeAllocation
+                              ) -> Iterator[tuple[int, ...]]:
     """Yield the host NUMA nodes that a guest's nodes may be on, by allocation.
 
     Placement knows how much a guest has of each host NUMA node, but not which
@@ -94,12 +96,12 @@ def yield_possible_host_nodes(policy: GuestPolicy, accounting: Accounting,
             and not (near and allocation.devices.get(node, 0) < count))
         choices.append([node for _devices, node in (
             reversed(fitting) if count else fitting)])
-    return _yield_distinct_choices(choices, ())
+    return _yield_distinct_host_nodes(choices, ())
 
 
-def _yield_distinct_choices(choices: Sequence[Sequence[int]],
-                            taken: tuple[int, ...]
-                            ) -> Iterator[tuple[int, ...]]:
+def _yield_distinct_host_nodes(choices: Sequence[Sequence[int]],
+                               taken: tuple[int, ...]
+                               ) -> Iterator[tuple[int, ...]]:
     """Yield each way to choose a different host node for every guest node.
 
     :param choices: host NUMA nodes that each guest NUMA node may have.
@@ -110,7 +112,7 @@ def _yield_distinct_choices(choices: Sequence[Sequence[int]],
         return
     for node in choices[len(taken)]:
         if node not in taken:
-            yield from _yield_distinct_choices(choices, (*taken, node))
+            yield from _yield_distinct_host_nodes(choices, (*taken, node))
 
 
 def _get_resources(allocations: Mapping[str, Any],

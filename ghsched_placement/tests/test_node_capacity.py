@@ -19,9 +19,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ghsched_placement.fragmentation import GuestNode
-from ghsched_placement import node_room
-from ghsched_placement.node_room import NodeCapacity
-from ghsched_placement.node_room import Pages
+from ghsched_placement import node_capacity
+from ghsched_placement.node_capacity import NodeCapacity
+from ghsched_placement.node_capacity import Pages
 from ghsched_placement.tests import base
 
 NUMBERS = st.integers(0, 2 ** 31)
@@ -40,8 +40,8 @@ class RecordTest(base.TestCase):
     @given(st.lists(ROOMS, unique_by=lambda room: room.node))
     def test_record_written_and_read_is_the_same(self, rooms):
         self.assertEqual(tuple(sorted(rooms, key=lambda room: room.node)),
-                         node_room.from_diagnostics(
-                             node_room.to_diagnostics(rooms)))
+                         node_capacity.from_diagnostics(
+                             node_capacity.to_diagnostics(rooms)))
 
     @given(st.recursive(
         st.none() | st.booleans() | st.floats() | st.text() | NUMBERS,
@@ -49,19 +49,23 @@ class RecordTest(base.TestCase):
             st.sampled_from(['version', 'nodes', 'node', 'pages', 'cpus',
                              'size_kb', 'socket']), inner, max_size=4)))
     def test_record_malformed_is_read_as_none(self, found):
-        rooms = node_room.from_diagnostics({node_room.KEY: json.dumps(found)})
+        rooms = node_capacity.from_diagnostics(
+            {node_capacity.KEY: json.dumps(found)})
         self.assertTrue(all(isinstance(room, NodeCapacity) for room in rooms))
 
     def test_record_of_another_version_is_read_as_none(self):
         for text in ('{"version":2,"nodes":[]}', '[]', 'x', '', None, 7):
             self.assertEqual((),
-                             node_room.from_diagnostics({node_room.KEY: text}))
-        self.assertEqual((), node_room.from_diagnostics({}))
+                             node_capacity.from_diagnostics(
+                                 {node_capacity.KEY: text}))
+        self.assertEqual((), node_capacity.from_diagnostics({}))
 
     def test_field_of_a_later_release_is_ignored(self):
         room = dataclasses.asdict(NodeCapacity(0, 4)) | {'new': 'x'}
-        self.assertEqual((NodeCapacity(0, 4),), node_room.from_diagnostics({
-            node_room.KEY: json.dumps({'version': 1, 'nodes': [room]})}))
+        text = json.dumps({'version': 1, 'nodes': [room]})
+        self.assertEqual(
+            (NodeCapacity(0, 4),),
+            node_capacity.from_diagnostics({node_capacity.KEY: text}))
 
 
 class ShortagesTest(base.TestCase):
@@ -80,7 +84,7 @@ class ShortagesTest(base.TestCase):
             Pages(4, 1048576), Pages(2048, 2048)))
         guest = GuestNode(shared=1, memory=3072)
         self.assertEqual([], room.find_shortages(guest, 'large'))
-        left = room.take_guest_node(guest, 'large')
+        left = room.subtract_guest_node(guest, 'large')
         self.assertEqual([('memory', 3072, 1024, 1024)],
                          left.find_shortages(guest, 2048))
         self.assertEqual([], left.find_shortages(guest))

@@ -15,8 +15,8 @@ import itertools
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ghsched_placement import held
 from ghsched_placement import names
+from ghsched_placement import node_allocation
 from ghsched_placement import policy
 from ghsched_placement.tests import base
 
@@ -30,9 +30,10 @@ def parsed(nodes=1, **keys):
 
 
 def ways(guest, guest_nodes, nodes, found, accounting='min'):
-    return list(held.yield_possible_host_nodes(guest, accounting, guest_nodes,
-                                               range(nodes),
-                                               found))
+    return list(node_allocation.yield_possible_host_nodes(guest, accounting,
+                                                          guest_nodes,
+                                                          range(nodes),
+                                                          found))
 
 
 class HeldTest(base.TestCase):
@@ -45,12 +46,15 @@ class HeldTest(base.TestCase):
             'pf-a': {'resources': {'CUSTOM_PCI_1': 2}},
             'pf-b': {'resources': {'CUSTOM_PCI_2': 1}}}
         self.assertEqual(
-            held.Held({1: 30}, {3: 3}),
-            held.parse_allocation_by_node(allocations, HOST, range(4),
-                                          {'pf-a': 3, 'pf-b': 3, 'pf-c': 0}))
+            node_allocation.NodeAllocation({1: 30}, {3: 3}),
+            node_allocation.parse_allocation_by_node(allocations, HOST,
+                                                     range(4),
+                                                     {'pf-a': 3, 'pf-b': 3,
+                                                      'pf-c': 0}))
 
     def test_devices_of_unknown_nodes_are_left_out(self):
-        self.assertEqual(held.Held(), held.parse_allocation_by_node(
+        self.assertEqual(node_allocation.NodeAllocation(),
+                         node_allocation.parse_allocation_by_node(
             {'pf': {'resources': {'CUSTOM_PCI_1': 2}}}, HOST, range(2),
             {'pf': None}))
 
@@ -59,41 +63,47 @@ class OrdersTest(base.TestCase):
 
     def test_bandwidth_names_the_node(self):
         self.assertEqual([(1,)], ways(parsed(mem_bw_min=60), 1, 2,
-                                      held.Held({1: 60})))
+                                      node_allocation.NodeAllocation({1: 60})))
 
     def test_another_share_names_none(self):
         self.assertEqual([], ways(parsed(mem_bw_min=60), 1, 2,
-                                  held.Held({1: 50})))
+                                  node_allocation.NodeAllocation({1: 50})))
 
     def test_equal_shares_may_be_either_way_round(self):
         guest = parsed(2, mem_bw_min=30)
         self.assertEqual([(0, 2), (2, 0)],
-                         ways(guest, 2, 3, held.Held({0: 30, 2: 30})))
+                         ways(guest, 2, 3,
+                              node_allocation.NodeAllocation({0: 30, 2: 30})))
 
     def test_a_node_that_is_not_counted_takes_none_that_is(self):
         guest = parsed(2, mem_bw_min__1=60)
         self.assertEqual([(1, 0), (2, 0)],
-                         ways(guest, 2, 3, held.Held({0: 60})))
+                         ways(guest, 2, 3,
+                              node_allocation.NodeAllocation({0: 60})))
 
     def test_vfs_alone_name_the_node(self):
         guest = parsed(vfs='nic:2', vfs_locality='node')
         self.assertEqual([(2,)], ways(guest, 1, 4,
-                                      held.Held(devices={0: 1, 2: 2})))
+                                      node_allocation.NodeAllocation(
+                                          devices={0: 1, 2: 2})))
 
     def test_far_vfs_prefer_their_node(self):
         guest = parsed(vfs='nic:2', vfs_locality='any')
         self.assertEqual((2,), ways(guest, 1, 4,
-                                    held.Held(devices={2: 2}))[0])
+                                    node_allocation.NodeAllocation(
+                                        devices={2: 2}))[0])
 
     def test_nodes_without_vfs_leave_those_with_devices_alone(self):
         guest = parsed(2, vfs__1='nic:1', vfs_locality='node')
         self.assertEqual([(0, 1), (2, 1)],
-                         ways(guest, 2, 3, held.Held(devices={1: 1})))
+                         ways(guest, 2, 3,
+                              node_allocation.NodeAllocation(devices={1: 1})))
 
     def test_the_cap_may_be_what_is_counted(self):
         guest = parsed(mem_bw_min=10, mem_bw_max=40)
-        self.assertEqual([(1,)], ways(guest, 1, 2, held.Held({1: 40}),
-                                      'max'))
+        self.assertEqual(
+            [(1,)], ways(guest, 1, 2, node_allocation.NodeAllocation({1: 40}),
+                         'max'))
 
     @given(st.integers(1, 3).flatmap(lambda count: st.tuples(
         st.permutations(range(4)).map(lambda order: tuple(order[:count])),
@@ -103,8 +113,9 @@ class OrdersTest(base.TestCase):
         guest = parsed(len(shares), monitor='true', **{
             f'mem_bw_min__{number}': share * 10
             for number, share in enumerate(shares)})
-        found = held.Held({node: share * 10 for node, share in zip(
-            order, shares, strict=True) if share})
+        found = node_allocation.NodeAllocation({
+            node: share * 10 for node, share in zip(
+                order, shares, strict=True) if share})
         all_ways = ways(guest, len(shares), 4, found)
         self.assertIn(order, all_ways)
         self.assertEqual(len(all_ways), len(set(all_ways)))

@@ -25,12 +25,12 @@ from ghsched_placement import capacity
 from ghsched_placement import fitting
 from ghsched_placement.osc import client as clients
 from ghsched_placement.osc import flavor as flavors
-from ghsched_placement.osc import node_rooms
+from ghsched_placement.osc import node_capacities
 from ghsched_placement.osc import observe
 from ghsched_placement import policy as policies
+from ghsched_placement.rebalance import flavor_moves
 from ghsched_placement.rebalance.move_plan import Move
 from ghsched_placement.rebalance.move_plan import Spot
-from ghsched_placement.rebalance import room
 
 
 def add_flavor_arguments(parser: argparse.ArgumentParser) -> None:
@@ -49,10 +49,10 @@ def add_flavor_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 @dataclass(frozen=True)
-class Question:
+class FlavorMoveRequest:
     """Request for moves of servers after which servers of a flavor fit.
 
-    :param wish: what a server of the flavor asks of a host.
+    :param demand: what a server of the flavor asks of a host.
     :param guests: running servers that can be moved.
     :param records: all servers by UUID, as Nova's API has them.
     :param name: name of the flavor.
@@ -61,9 +61,9 @@ class Question:
 
     name: str
     count: int
-    wish: fitting.GuestDemand
+    demand: fitting.GuestDemand
     hosts: tuple[capacity.Host, ...]
-    guests: tuple[room.Running, ...]
+    guests: tuple[flavor_moves.MovableGuest, ...]
     records: Mapping[str, Mapping[str, Any]]
 
     def plan_moves(self, fixed: frozenset[str] = frozenset(),
@@ -79,7 +79,7 @@ class Question:
     @property
     def fits_without_moves(self) -> bool:
         """Whether the new servers of the flavor fit without any move."""
-        return sum(fitting.check_host_capacity(host, self.wish).guests
+        return sum(fitting.check_host_capacity(host, self.demand).guests
                    for host in self.hosts) >= self.count
 
     def explain_no_moves(self, only: str | None = None) -> str:
@@ -95,26 +95,29 @@ class Question:
         if plan.is_cut:
             return (f'No moves were found that make room for flavor '
                     f'{self.name}: the search ended at its limit of steps.')
-        return (f'No {room.MOVES_PER_GUEST} moves of running servers make '
-                f'room for one more server of flavor {self.name} '
-                f'({plan.fits} of {self.count} fit). '
-                + room.describe_missing_resources(self.hosts, self.wish))
+        return (
+            f'No {flavor_moves.MOVES_PER_GUEST} moves of running servers make '
+            f'room for one more server of flavor {self.name} '
+            f'({plan.fits} of {self.count} fit). '
+            + flavor_moves.describe_missing_resources(self.hosts, self.demand))
 
-    def _plan(self, staying: frozenset[str], only: str | None) -> room.Plan:
-        return room.plan_moves_for_flavor(self.hosts, [
+    def _plan(self, staying: frozenset[str],
+              only: str | None) -> flavor_moves.Plan:
+        return flavor_moves.plan_moves_for_flavor(self.hosts, [
             dataclasses.replace(
                 guest, inside=guest.inside and only != 'between',
                 between=guest.between and only != 'inside')
             for guest in self.guests if guest.uuid not in staying],
-            self.wish, self.count)
+            self.demand, self.count)
 
 
-def read_room_request(client: clients.Client, name: str, count: int,
-                      image: str | None,
-                      accounting: policies.Accounting = 'min') -> Question:
-    """Read all that is needed to plan moves that make room for a flavor.
+def read_flavor_move_request(client: clients.Client, name: str, count: int,
+                             image: str | None,
+                             accounting: policies.Accounting = 'min'
+                             ) -> FlavorMoveRequest:
+    """Read the flavor, hosts and servers from which such moves are planned.
 
-    These are the flavor, the hosts of the cloud and the servers that may move.
+    The moves free resources of a host for new servers of the flavor.
 
     :param name: name or ID of the flavor.
     :param count: number of new servers that are to fit.
@@ -134,9 +137,9 @@ def read_room_request(client: clients.Client, name: str, count: int,
     away = client.list_unavailable_nodes(nodes)
     open_hosts = [host for host in client.list_hosts()
                   if host.uuid not in away]
-    hosts = node_rooms.read_free_node_resources(
+    hosts = node_capacities.read_free_node_resources(
         client, open_hosts, nodes).add_free_node_resources(open_hosts)
-    wishes = _Wishes(hosts, accounting, client.is_owner_trait_required())
+    parser = _FlavorParser(hosts, accounting, client.is_owner_trait_required())
     records = {record['id']: record for record in client.list_servers()}
     names = {host.name for host in hosts}
     running = [record for record in records.values()
@@ -144,12 +147,13 @@ def read_room_request(client: clients.Client, name: str, count: int,
                and not observe.is_server_moving(record)
                and record.get(observe.HYPERVISOR) in names]
     guests = client.map_in_parallel(
-        lambda record: _make_movable_guest(client, wishes, record), running)
-    return Question(name, count, wishes.make_guest_demand(size, specs), hosts,
-                    tuple(guest for guest in guests if guest), records)
+        lambda record: _make_movable_guest(client, parser, record), running)
+    return FlavorMoveRequest(
+        name, count, parser.make_guest_demand(size, specs), hosts,
+        tuple(guest for guest in guests if guest), records)
 
 
-class _Wishes:
+class _FlavorParser:
     """Parser of flavors into the resources that servers need of a host."""
 
     def __init__(self, hosts: Sequence[capacity.Host],
@@ -169,11 +173,12 @@ class _Wishes:
             flavors.guess_vf_classes(policy, self._hosts), self._accounting)
 
 
-def _make_movable_guest(client: clients.Client, wishes: _Wishes,
-                        record: Mapping[str, Any]) -> room.Running | None:
+def _make_movable_guest(client: clients.Client, parser: _FlavorParser,
+                        record: Mapping[str, Any]
+                        ) -> flavor_moves.MovableGuest | None:
     """Convert a running server to a guest that a plan may move.
 
-    :param wishes: computes the resources that a server of a flavor needs.
+    :param parser: computes the resources that a server of a flavor needs.
     :param record: server record of Nova's API.
     :returns: None if the server cannot be moved.
     """
@@ -182,14 +187,15 @@ def _make_movable_guest(client: clients.Client, wishes: _Wishes,
     size = flavors.Size(flavor['vcpus'], flavor['ram'],
                         flavor['disk'] + flavor['ephemeral'], flavor['swap'])
     try:
-        wish = wishes.make_guest_demand(size,
-                                        observe.get_flavor_extra_specs(record))
+        demand = parser.make_guest_demand(
+            size, observe.get_flavor_extra_specs(record))
     except exceptions.CommandError:
         # A flavor that was stored before its keys were checked.
         return None
-    if len(nodes) != 1 or nodes[0] is None or not room.is_guest_movable(
-            wish, wish.guest_nodes):
+    if len(nodes) != 1 or nodes[0] is None:
         return None
-    return room.Running(
-        record['id'], Spot(str(record[observe.HYPERVISOR]), nodes[0]), wish,
+    if not flavor_moves.is_guest_movable(demand, demand.guest_nodes):
+        return None
+    return flavor_moves.MovableGuest(
+        record['id'], Spot(str(record[observe.HYPERVISOR]), nodes[0]), demand,
         size.memory_mb, size.vcpus)

@@ -25,8 +25,8 @@ from typing import Any
 
 from ghsched_placement import capacity
 from ghsched_placement import lack
-from ghsched_placement import node_room
-from ghsched_placement.node_room import NodeCapacity
+from ghsched_placement import node_capacity
+from ghsched_placement.node_capacity import NodeCapacity
 from ghsched_placement.osc import nova_reader
 
 #: Servers of one host that are asked, one after the other, until one answers.
@@ -34,7 +34,7 @@ SERVERS_ASKED = 3
 
 
 @dataclass(frozen=True)
-class Rooms:
+class NodeCapacities:
     """CPUs and memory of the NUMA nodes of some hosts.
 
     :param by_host: by UUID of the compute node; a host that publishes none
@@ -85,7 +85,7 @@ class Rooms:
 
 def read_free_node_resources(
         client: nova_reader.NovaReader, hosts: Sequence[capacity.Host],
-        compute_nodes: Mapping[str, Mapping[str, Any]]) -> Rooms:
+        compute_nodes: Mapping[str, Mapping[str, Any]]) -> NodeCapacities:
     """Read the free CPUs and memory of each NUMA node of hosts from Nova.
 
     A host reports them with the diagnostics of each of its servers.
@@ -104,8 +104,9 @@ def read_free_node_resources(
         elif not rooms:
             unknown.append(host.name)
         found[host.uuid] = rooms
-    return Rooms({uuid: rooms for uuid, rooms in found.items() if rooms},
-                 tuple(spread), tuple(unknown))
+    return NodeCapacities(
+        {uuid: rooms for uuid, rooms in found.items() if rooms},
+        tuple(spread), tuple(unknown))
 
 
 def _read_free_host_resources(
@@ -124,5 +125,5 @@ def _read_free_host_resources(
                                          SERVERS_ASKED)
     if not servers:
         return None
-    return next(filter(None, (node_room.from_diagnostics(
+    return next(filter(None, (node_capacity.from_diagnostics(
         client.get_diagnostics(uuid, name)) for uuid in servers)), ())

@@ -152,8 +152,8 @@ class NodeCapacity:
         return [one for one in wanted
                 if one.needed > max(0, min(one.free, one.at_once))]
 
-    def take_guest_node(self, guest: GuestNode,
-                        page_size: PageSize = None) -> 'NodeCapacity':
+    def subtract_guest_node(self, guest: GuestNode,
+                            page_size: PageSize = None) -> 'NodeCapacity':
         """Return the node's capacity after a guest node is placed on it."""
         return self._with_changed_usage(guest,
                                         self._choose_pages(guest, page_size),
