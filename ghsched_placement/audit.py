@@ -28,7 +28,7 @@ from ghsched_placement import audit_host
 from ghsched_placement import capacity
 from ghsched_placement.findings import AllocationsByConsumer
 from ghsched_placement.findings import Finding
-from ghsched_placement.findings import Others
+from ghsched_placement.findings import OtherConsumers
 from ghsched_placement.findings import Server
 from ghsched_placement import keys
 from ghsched_placement import lack
@@ -47,7 +47,7 @@ _NEXT_REPORT = ('nova-compute corrects this in its next periodic task; if '
 
 def audit_host_allocations(host: capacity.Host, servers: Iterable[Server],
                            holdings: AllocationsByConsumer,
-                           others: Others | None = None,
+                           others: OtherConsumers | None = None,
                            accounting: Accounting = 'min') -> tuple[Finding,
                                                                     ...]:
     """Compare Nova's servers on a host with their allocations in Placement.
@@ -61,7 +61,7 @@ def audit_host_allocations(host: capacity.Host, servers: Iterable[Server],
     :param accounting: whether Placement counts the guarantee (``min``) or the
         cap (``max``) of a guest's bandwidth.
     """
-    servers, others = tuple(servers), others or Others()
+    servers, others = tuple(servers), others or OtherConsumers()
     found = [*_check_providers(host)]
     for server in servers:
         if not server.moving:
@@ -189,7 +189,7 @@ def _check_node(host: capacity.Host, node: capacity.Node,
 
 
 def _check_usage(host: capacity.Host, name: str, unit: str,
-                 stock: capacity.Stock | None) -> Iterator[Finding]:
+                 stock: capacity.InventoryUsage | None) -> Iterator[Finding]:
     if stock is None or stock.used <= stock.capacity:
         return
     if not stock.capacity:

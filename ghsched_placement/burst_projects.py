@@ -152,7 +152,7 @@ class Uses:
         return max((use.promised for use in self.projects), default=0)
 
     @property
-    def effective_projects(self) -> float:
+    def effective_project_count(self) -> float:
         """Effective number of projects with bursts on a host NUMA node.
 
         It is the number of projects if all are promised equal bursts, and less
@@ -220,7 +220,7 @@ def compute_limit_by_project_use(uses: Uses, pool: float,
     worst = _compute_worst_burst_use(uses, limits.safety)
     in_full = pool + uses.total_promised - worst
     alike = pool * uses.total_promised / worst
-    part = min(1.0, max(0.0, uses.effective_projects - 2))
+    part = min(1.0, max(0.0, uses.effective_project_count - 2))
     found = in_full + part * max(0.0, alike - in_full)
     # Rounded first: 60 % of a sum of parts may be 59.999999999999.
     return max(base, math.floor(min(most, round(found, 6))))
@@ -243,7 +243,7 @@ def _compute_worst_burst_use(uses: Uses, safety: float) -> float:
         usual = use.promised * min(1.0, mean * safety)
         rest.append((use.promised - usual, usual, use.promised * deviation))
     rest.sort(reverse=True)
-    equal = uses.effective_projects
+    equal = uses.effective_project_count
     second = max(0.0, min(equal - 2, 1.0, 3 / equal))
     busy = itertools.chain((1.0, second), itertools.repeat(0.0))
     total = variance = 0.0

@@ -79,7 +79,7 @@ class VfRequest:
 
 
 @dataclass(frozen=True)
-class Wanted:
+class NodeRequestGroups:
     """Request groups that decide the host NUMA nodes of a guest.
 
     :param suffixes: suffix of the group whose provider is the host node, by
@@ -157,7 +157,7 @@ class Host:
 
 
 @dataclass(frozen=True)
-class Placed:
+class NodeAssignment:
     """Assignment of guest NUMA nodes to host NUMA nodes.
 
     :param nodes: host NUMA node by guest NUMA node; empty when nothing is

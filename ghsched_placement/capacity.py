@@ -50,7 +50,7 @@ class Provider:
     used: Mapping[str, int] = field(default_factory=dict)
     traits: frozenset[str] = frozenset()
 
-    def get_stock(self, resource_class: str) -> 'Stock | None':
+    def get_inventory(self, resource_class: str) -> 'InventoryUsage | None':
         """Return the inventory of a resource class, with its usage.
 
         :returns: None if the provider has no such inventory.
@@ -58,11 +58,11 @@ class Provider:
         record = self.inventories.get(resource_class)
         if record is None:
             return None
-        return Stock(record, self.used.get(resource_class, 0))
+        return InventoryUsage(record, self.used.get(resource_class, 0))
 
 
 @dataclass(frozen=True)
-class Stock:
+class InventoryUsage:
     """Inventory of one resource class of a provider, and its usage."""
 
     record: tree.Inventory
@@ -118,7 +118,7 @@ class Pf:
     address: str
     uuid: str
     resource_class: str
-    stock: Stock
+    stock: InventoryUsage
 
 
 @dataclass(frozen=True)
@@ -142,12 +142,12 @@ class Node:
     number: int | None
     uuid: str
     name: str
-    bandwidth: Stock | None
+    bandwidth: InventoryUsage | None
     pfs: tuple[Pf, ...] = ()
     traits: frozenset[str] = frozenset()
-    bursts: Stock | None = None
+    bursts: InventoryUsage | None = None
     room: NodeCapacity | None = None
-    stocks: Mapping[str, Stock] = field(default_factory=dict)
+    stocks: Mapping[str, InventoryUsage] = field(default_factory=dict)
     nearest: str = ''
 
     def count_free_vfs(self, resource_class: str) -> int:
@@ -166,7 +166,7 @@ class Host:
     """
 
     root: Provider
-    groups: Stock | None
+    groups: InventoryUsage | None
     nodes: tuple[Node, ...]
     elsewhere: tuple[Pf, ...] = ()
 
@@ -256,7 +256,7 @@ def _divide_inventory(host: Host, resource_class: str,
     :param parts: number of parts to divide the host's inventory into.
     :returns: total and used amount of one part, and the allocation ratio.
     """
-    stock = host.root.get_stock(resource_class)
+    stock = host.root.get_inventory(resource_class)
     if stock is None or not parts:
         return 0, 0, 1.0
     return (stock.total // parts, -(-stock.used // parts),
@@ -307,7 +307,7 @@ def _build_host(uuid: str, members: list[Provider]) -> Host | None:
         if one is not root and one not in of_nodes:
             pfs.setdefault(one.parent, []).extend(_build_pfs(one, root))
     nodes = [_build_node(one, root, pfs.pop(one.uuid, [])) for one in of_nodes]
-    return Host(root, root.get_stock(names.RESCTRL_GROUP),
+    return Host(root, root.get_inventory(names.RESCTRL_GROUP),
                 tuple(sorted(nodes, key=_make_node_sort_key)),
                 tuple(pf for found in pfs.values() for pf in found))
 
@@ -320,13 +320,13 @@ def _build_node(provider: Provider, root: Provider, pfs: list[Pf]) -> Node:
     return Node(
         parse_numa_node_number(root.uuid, provider.uuid, provider.name),
         provider.uuid,
-        provider.name, provider.get_stock(names.MEM_BW_PCT),
+        provider.name, provider.get_inventory(names.MEM_BW_PCT),
         tuple(sorted(pfs, key=lambda pf: pf.address)), provider.traits,
-        provider.get_stock(names.MEM_BW_BURST_PCT),
+        provider.get_inventory(names.MEM_BW_BURST_PCT),
         nearest=provider.parent if provider.parent
         and provider.parent != root.uuid else '',
         stocks={name: stock for name in sorted(names.NODE_CLASSES)
-                if (stock := provider.get_stock(name)) is not None})
+                if (stock := provider.get_inventory(name)) is not None})
 
 
 def _build_pfs(provider: Provider, root: Provider) -> list[Pf]:
@@ -339,7 +339,7 @@ def _build_pfs(provider: Provider, root: Provider) -> list[Pf]:
     address = provider.name.removeprefix(f'{root.name}_')
     found = []
     for resource_class in sorted(provider.inventories):
-        stock = provider.get_stock(resource_class)
+        stock = provider.get_inventory(resource_class)
         if stock is not None and resource_class.startswith('CUSTOM_'):
             found.append(Pf(address, provider.uuid, resource_class, stock))
     return found

@@ -41,7 +41,7 @@ class Amount:
 
 
 @dataclass(frozen=True)
-class FlavorRoom:
+class FlavorCapacity:
     """Number of guests of one flavor that a cloud can still take.
 
     :param least: number of guests that should fit.
@@ -70,7 +70,7 @@ class Cloud:
 
     hosts: tuple[capacity.Host, ...] = ()
     unavailable: frozenset[str] = frozenset()
-    flavors: tuple[FlavorRoom, ...] = ()
+    flavors: tuple[FlavorCapacity, ...] = ()
     unread: int = 0
     read_at: float | None = None
 
@@ -80,7 +80,7 @@ def list_host_amounts(host: capacity.Host) -> Iterator[Amount]:
     """
     for name in sorted(host.root.inventories):
         yield from _sum_inventories(host, None, name,
-                                    [host.root.get_stock(name)])
+                                    [host.root.get_inventory(name)])
     for node in host.nodes:
         for name, stock in sorted(node.stocks.items()):
             yield from _sum_inventories(host, node.number, name, [stock])
@@ -96,7 +96,7 @@ def _sum_vf_amounts(host: capacity.Host, node: int | None,
 
     :param node: host NUMA node of the PFs; None for the whole host.
     """
-    found: dict[str, list[capacity.Stock | None]] = {}
+    found: dict[str, list[capacity.InventoryUsage | None]] = {}
     for pf in pfs:
         found.setdefault(pf.resource_class, []).append(pf.stock)
     for name, stocks in sorted(found.items()):
@@ -104,7 +104,7 @@ def _sum_vf_amounts(host: capacity.Host, node: int | None,
 
 
 def _sum_inventories(host: capacity.Host, node: int | None, name: str,
-                     stocks: Iterable[capacity.Stock | None]
+                     stocks: Iterable[capacity.InventoryUsage | None]
                      ) -> Iterator[Amount]:
     """Yield capacity and usage of one resource class, summed over inventories.
 
@@ -123,7 +123,8 @@ def _sum_inventories(host: capacity.Host, node: int | None, name: str,
 
 
 def count_fitting_guests(flavor: str, wanted_guests: int,
-                         verdicts: Iterable[fitting.Verdict]) -> FlavorRoom:
+                         verdicts: Iterable[fitting.Verdict]
+                         ) -> FlavorCapacity:
     """Count how many guests of a flavor fit in a cloud, over all its hosts.
 
     :param flavor: name of the flavor.
@@ -133,5 +134,6 @@ def count_fitting_guests(flavor: str, wanted_guests: int,
     found = list(verdicts)
     lacking = Counter(resource for verdict in found if not verdict.guests
                       for resource in {one.resource for one in verdict.lacks})
-    return FlavorRoom(flavor, wanted_guests, sum(one.guests for one in found),
-                      sum(one.guests > 0 for one in found), dict(lacking))
+    return FlavorCapacity(flavor, wanted_guests,
+                          sum(one.guests for one in found),
+                          sum(one.guests > 0 for one in found), dict(lacking))

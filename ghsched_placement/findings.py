@@ -82,7 +82,7 @@ class Server:
 
 
 @dataclass(frozen=True)
-class Others:
+class OtherConsumers:
     """Consumers of a host's providers that are not servers of the host.
 
     :param known: UUIDs of consumers that are in order, such as migrations in

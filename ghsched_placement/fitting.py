@@ -223,7 +223,7 @@ def _can_share_on_all_guest_nodes(host: capacity.Host,
 
 def _check_amounts(host: capacity.Host, demand: GuestDemand) -> Iterator[Lack]:
     for resource_class, need in sorted(demand.amounts.items()):
-        stock = host.root.get_stock(resource_class)
+        stock = host.root.get_inventory(resource_class)
         word = lack.WORDS.get(resource_class, resource_class)
         if stock is not None:
             found = lack.find_resource_shortage(word, need, stock.free,
@@ -308,7 +308,7 @@ def _make_resource_sort_key(item: tuple[str, int]) -> tuple[bool, str]:
     return item[0] != names.MEM_BW_PCT, item[0]
 
 
-def _find_inventory_obstacles(name: str, stock: capacity.Stock | None,
+def _find_inventory_obstacles(name: str, stock: capacity.InventoryUsage | None,
                               needed: int) -> Iterator[Lack]:
     """Yield the reasons why an amount cannot be allocated from an inventory.
 
@@ -354,7 +354,7 @@ class _FreeCapacity:
             for guest_node in range(demand.guest_nodes)]
         self._amounts = {
             name: stock.free for name in demand.amounts
-            if (stock := host.root.get_stock(name)) is not None}
+            if (stock := host.root.get_inventory(name)) is not None}
         classes = sorted(set(demand.count_vfs()))
         self._vfs = {name: sum(pf.stock.free for pf in host.pfs
                                if pf.resource_class == name)

@@ -111,7 +111,7 @@ class HostNode:
     physnets: frozenset[str] = frozenset()
 
     @property
-    def is_whole(self) -> bool:
+    def is_entirely_free(self) -> bool:
         """Whether the host NUMA node is free for a guest that needs all of it.
 
         All its CPUs must be free. Memory is not checked, because every guest
@@ -199,7 +199,7 @@ def score_placement(nodes: Collection[HostNode], placed: Sequence[Part],
     """
     if not placed:
         return WORST
-    lost = sum(part.node.is_whole for part in placed) / len(placed)
+    lost = sum(part.node.is_entirely_free for part in placed) / len(placed)
     whole = _get_untouched_fraction(nodes)
     devices, stranded = _compute_device_cost(nodes, placed, needs)
     room = sum(part.get_mean_free_fraction() for part in placed) / len(placed)
@@ -211,7 +211,9 @@ def score_placement(nodes: Collection[HostNode], placed: Sequence[Part],
 
 
 def _get_untouched_fraction(nodes: Collection[HostNode]) -> float:
-    return sum(node.is_whole for node in nodes) / len(nodes) if nodes else 0.0
+    if not nodes:
+        return 0.0
+    return sum(node.is_entirely_free for node in nodes) / len(nodes)
 
 
 def _compute_device_cost(nodes: Collection[HostNode], placed: Sequence[Part],

@@ -110,7 +110,8 @@ class Growth:
                                                         capacity.groups)
         self._known: dict[frozenset[tuple[int, Amounts]], float] = {}
 
-    def compute_growth(self, kind: Kind, host_nodes: Sequence[int]) -> float:
+    def compute_fragmentation_growth(self, kind: Kind,
+                                     host_nodes: Sequence[int]) -> float:
         """Return by how much one more guest increases a host's fragmentation.
 
         Fragmentation is the free capacity that guests like those of recent

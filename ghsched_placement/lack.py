@@ -229,7 +229,7 @@ def make_too_few_nodes_reason(guest_nodes: int, suffix: str = '') -> Lack:
         f'too few have room for them{suffix}'))
 
 
-class Gathered:
+class GroupedReasons:
     """Reasons why hosts were refused for one request, grouped for the log."""
 
     def __init__(self) -> None:

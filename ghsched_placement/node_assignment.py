@@ -38,12 +38,12 @@ from ghsched_placement.candidates import Far
 from ghsched_placement.candidates import HasCapacity
 from ghsched_placement.candidates import Host
 from ghsched_placement.candidates import make_node_capacity_reason
+from ghsched_placement.candidates import NodeAssignment
+from ghsched_placement.candidates import NodeRequestGroups
 from ghsched_placement.candidates import ONE_NODE_FOR_TWO
-from ghsched_placement.candidates import Placed
 from ghsched_placement.candidates import TOO_FAR
 from ghsched_placement.candidates import UNKNOWN_DEVICES
 from ghsched_placement.candidates import UNKNOWN_NODES
-from ghsched_placement.candidates import Wanted
 from ghsched_placement.lack import Lack
 from ghsched_placement import matching
 from ghsched_placement import names
@@ -68,11 +68,12 @@ def _allow_any_node(_guest_node: int, _node: int) -> bool:
     return True
 
 
-def assign_host_nodes(candidates: Sequence[Mapping[str, Any]], wanted: Wanted,
+def assign_host_nodes(candidates: Sequence[Mapping[str, Any]],
+                      wanted: NodeRequestGroups,
                       host: Host, has_capacity: HasCapacity | None = None,
                       cost: Cost | None = None,
                       steps: matching.Steps | None = None,
-                      ) -> tuple[Iterator[Placed], Lack | None]:
+                      ) -> tuple[Iterator[NodeAssignment], Lack | None]:
     """Return the possible assignments of a guest's NUMA nodes to host nodes.
 
     The assignments come best first. If there are none, the second part of the
@@ -182,7 +183,7 @@ class _Guest:
 class _Reader:
     """Reader of the host nodes that candidates allow for guest nodes."""
 
-    def __init__(self, wanted: Wanted, host: Host,
+    def __init__(self, wanted: NodeRequestGroups, host: Host,
                  has_capacity: HasCapacity) -> None:
         self._host, self._has_capacity = host, has_capacity
         self._most_far = LOCALITIES.index(wanted.locality)
@@ -304,7 +305,7 @@ class _Reader:
         return self._ways[key]
 
 
-def _yield_nodes_to_assign(wanted: Wanted) -> Iterator[_Guest]:
+def _yield_nodes_to_assign(wanted: NodeRequestGroups) -> Iterator[_Guest]:
     """Yield the guest NUMA nodes to be assigned, with their request groups.
 
     Nothing is yielded if the guest requests nothing of a host NUMA node.
@@ -434,7 +435,7 @@ class _Assignments:
         node.
     """
 
-    def __init__(self, wanted: Wanted, host: Host, reader: _Reader,
+    def __init__(self, wanted: NodeRequestGroups, host: Host, reader: _Reader,
                  alike: Mapping[Rows, Sequence[Mapping[str, Any]]],
                  steps: matching.Steps) -> None:
         self._host, self._reader = host, reader
@@ -446,7 +447,8 @@ class _Assignments:
         self._groups: dict[Rows, list[tuple[Any, ...]]] = {}
         self._found = False
 
-    def yield_assignments_by_rank(self, cost: Cost | None) -> Iterator[Placed]:
+    def yield_assignments_by_rank(
+            self, cost: Cost | None) -> Iterator[NodeAssignment]:
         """Yield the assignments of the guest to host nodes, best first.
 
         :param cost: returns the cost of host nodes to other guests; None if
@@ -528,7 +530,8 @@ class _Assignments:
     def _yield_candidate_groups(self, key: tuple[Any, ...],
                                 order: tuple[int, ...],
                                 cost: tuple[float, ...],
-                                allowed: Sequence[Rows]) -> Iterator[Placed]:
+                                allowed: Sequence[Rows]
+                                ) -> Iterator[NodeAssignment]:
         """Yield groups of allocation candidates for one choice of host nodes.
 
         The candidates of a group differ only in the PFs that VFs are taken
@@ -545,7 +548,7 @@ class _Assignments:
         far, wasted = self._reader.split_assignment_cost(key[0])
         for _number, pfs, others, found in sorted(
                 groups, key=lambda group: group[:3]):
-            yield Placed(
+            yield NodeAssignment(
                 {guest.number: node for guest, node
                  in zip(self._reader.guests, order, strict=True)},
                 found, others, far, wasted,

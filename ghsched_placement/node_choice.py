@@ -38,7 +38,7 @@ STEPS = 10
 
 
 @dataclass(frozen=True)
-class Taken:
+class ClaimedResources:
     """CPUs and memory of a host NUMA node that Nova has given to guests.
 
     :param vcpus: vCPUs of guests that are bound to the host NUMA node.
@@ -48,7 +48,7 @@ class Taken:
     cpus: int
 
 
-def compute_relative_load(load: Load, taken: Mapping[int, Taken],
+def compute_relative_load(load: Load, taken: Mapping[int, ClaimedResources],
                           limits: Limits,
                           comparable_only: bool = True) -> dict[int, float]:
     """Return each host NUMA node's load relative to its bottleneck threshold.
@@ -80,7 +80,8 @@ def compute_relative_load(load: Load, taken: Mapping[int, Taken],
     return found
 
 
-def _add_expected_load(node: HostNode, taken: Taken | None) -> HostNode:
+def _add_expected_load(node: HostNode,
+                       taken: ClaimedResources | None) -> HostNode:
     if (taken is None or node.cpu_load is None or node.vcpus is None
             or not taken.cpus):
         return node
@@ -89,7 +90,8 @@ def _add_expected_load(node: HostNode, taken: Taken | None) -> HostNode:
         1.0, node.cpu_load + fresh / taken.cpus)})
 
 
-def compute_load_costs(load: Load, taken: Mapping[int, Taken], limits: Limits,
+def compute_load_costs(load: Load, taken: Mapping[int, ClaimedResources],
+                       limits: Limits,
                        pack: bool = False) -> dict[int, Cost]:
     """Return each host node's load as a cost of placing a guest there.
 
@@ -111,7 +113,7 @@ def compute_load_costs(load: Load, taken: Mapping[int, Taken], limits: Limits,
             for node, value in near.items()}
 
 
-def _get_allocated_vcpu_ratio(taken: Taken) -> float:
+def _get_allocated_vcpu_ratio(taken: ClaimedResources) -> float:
     return taken.vcpus / taken.cpus if taken.cpus else 0.0
 
 

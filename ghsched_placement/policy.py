@@ -175,7 +175,7 @@ class GuestPolicy:
             needed.add('GUEST_TOPOLOGY')
         if self.auto_nodes:
             needed.add('NUMA_AUTO')
-        return self.threads.capabilities() | needed
+        return self.threads.get_needed_capabilities() | needed
 
     def render_for_guest(self) -> str:
         """Return the part of the policy that the guest can read, as JSON.

@@ -132,7 +132,7 @@ class ThreadPolicy:
     def realtime(self) -> bool:
         return any(kind.realtime for kind in self.scheduler_classes)
 
-    def capabilities(self) -> frozenset[str]:
+    def get_needed_capabilities(self) -> frozenset[str]:
         """Return the capabilities that a host needs to enforce this policy.
 
         Each capability has a trait in Placement.

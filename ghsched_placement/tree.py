@@ -81,7 +81,7 @@ class Config:
     bursts: Mapping[int, int] = field(default_factory=dict)
     reserved_elsewhere: int = 0
 
-    def reserved(self, node: int) -> int:
+    def get_reserved_percent(self, node: int) -> int:
         """Return the percent of a node's bandwidth that the operator reserves.
         """
         return self.reserved_bandwidth.get(node, self.reserved_elsewhere)
@@ -348,7 +348,7 @@ def _get_unavailable_percent(node: int, host: HostDescription,
     :param node: number of the host NUMA node.
     :param config: options of the host.
     """
-    return max(config.reserved(node), host.kept_share)
+    return max(config.get_reserved_percent(node), host.kept_share)
 
 
 def get_promisable_burst_percent(node: int, host: HostDescription,

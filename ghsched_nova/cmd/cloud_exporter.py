@@ -94,7 +94,7 @@ class CloudReader:
         return cloud_metrics.Reading(
             cloud, None if cloud.read_at is None
             else time.monotonic() - cloud.read_at,
-            self._connection.requests, self._errors)
+            self._connection.request_counts, self._errors)
 
     def start_refreshing(self) -> None:
         """Start a thread that reads the state of the cloud again and again."""

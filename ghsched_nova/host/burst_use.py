@@ -135,7 +135,7 @@ def map_burst_use_by_node(
         if len(row.nodes) != 1 or not config.bursts.get(row.nodes[0]):
             continue
         node, = row.nodes
-        usable = 100 - config.reserved(node)
+        usable = 100 - config.get_reserved_percent(node)
         pool = max(0, min(config.bursts[node], usable - row.guaranteed))
         found[node] = burst_record.Period(
             list_burst_shares(snapshot.guests, node, row.capacity), pool,

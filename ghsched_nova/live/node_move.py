@@ -36,7 +36,7 @@ from ghsched_placement.policy import Accounting
 
 
 @dataclass(frozen=True)
-class Place:
+class GuestLocation:
     """Nova's record of a guest's NUMA nodes and of its host.
 
     :param cells: NUMA nodes of the guest.
@@ -53,7 +53,7 @@ class Place:
 class Records(Protocol):
     """Nova's records of one guest, read and locked."""
 
-    def read_guest_nodes(self) -> Place:
+    def read_guest_nodes(self) -> GuestLocation:
         """Read the NUMA nodes of a guest and its host from Nova's records.
 
         :raises Refused: if the guest cannot be moved now.
@@ -298,7 +298,7 @@ class NodeMove:
             held, wanted)
 
     def _compute_amounts_before_and_after(
-        self, place: Place, new_nodes: Sequence[int]
+        self, place: GuestLocation, new_nodes: Sequence[int]
     ) -> tuple[changes.Amounts, changes.Amounts]:
         """Return a guest's allocated amounts before and after a move.
 

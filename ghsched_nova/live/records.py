@@ -103,13 +103,13 @@ class NovaRecords:
             left=tuple(self._list_evacuation_sources()),
             vcpus=instance.flavor.vcpus)
 
-    def read_guest_nodes(self) -> node_move.Place:
+    def read_guest_nodes(self) -> node_move.GuestLocation:
         guest, instance = self.read_guest(), self._instance()
         node = objects.ComputeNode.get_by_host_and_nodename(
             self._context, instance.host, instance.node)
         devices = objects.PciDeviceList.get_by_instance_uuid(
             self._context, self._uuid)
-        return node_move.Place(
+        return node_move.GuestLocation(
             guest, numa.list_guest_cells(instance.numa_topology),
             numa.list_host_capacities(node),
             tuple(device.address for device in devices))

@@ -173,7 +173,8 @@ def _make_host_metrics(cloud: cloud_figures.Cloud) -> Iterator[core.Metric]:
 
 
 def _make_flavor_metrics(
-        flavors: Sequence[cloud_figures.FlavorRoom]) -> Iterator[core.Metric]:
+        flavors: Sequence[cloud_figures.FlavorCapacity]
+) -> Iterator[core.Metric]:
     """Yield metrics of how many more guests of each flavor fit in a cloud.
 
     :param flavors: flavors that the administrator chose to watch.

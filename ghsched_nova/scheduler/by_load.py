@@ -41,13 +41,14 @@ def get_fresh_load(state: Any) -> load.Load | None:
     return found
 
 
-def count_used_and_total_cpus(state: Any) -> dict[int, node_choice.Taken]:
+def count_used_and_total_cpus(
+        state: Any) -> dict[int, node_choice.ClaimedResources]:
     """Return the used and the total CPUs of each NUMA node of a host.
 
     Only CPUs of guests with a NUMA topology count as used.
     """
     topology = state.numa_topology
-    return {cell.id: node_choice.Taken(
+    return {cell.id: node_choice.ClaimedResources(
         cell.cpu_usage + len(cell.pinned_cpus),
         len(cell.cpuset | cell.pcpuset))
         for cell in (topology.cells if topology else ())}

@@ -48,10 +48,10 @@ from ghsched_nova.scheduler import near
 from ghsched_nova.scheduler import numa_choice
 from ghsched_nova.scheduler import request_filter
 from ghsched_placement import candidates
-from ghsched_placement.candidates import Placed
-from ghsched_placement.candidates import Wanted
+from ghsched_placement.candidates import NodeAssignment
+from ghsched_placement.candidates import NodeRequestGroups
 from ghsched_placement import keys
-from ghsched_placement.lack import Gathered
+from ghsched_placement.lack import GroupedReasons
 from ghsched_placement.lack import Lack
 from ghsched_placement import names
 from ghsched_placement import node_assignment
@@ -118,7 +118,8 @@ class GhschedNUMATopologyFilter(numa_topology_filter.NUMATopologyFilter):
                 hosts, spec_obj, dataclasses.replace(wanted, near=False))
 
     def _filter_hosts(self, hosts: Sequence[Any], spec: shared.RequestSpec,
-                      wanted: Wanted, verb: str = 'refused') -> Iterator[Any]:
+                      wanted: NodeRequestGroups,
+                      verb: str = 'refused') -> Iterator[Any]:
         """Yield the hosts that fit a request.
 
         Each host is yielded with the one allocation candidate that was chosen
@@ -139,7 +140,7 @@ class GhschedNUMATopologyFilter(numa_topology_filter.NUMATopologyFilter):
                             len(spec.numa_topology))
                 yield by_load.limit_to_least_loaded_nodes(host_state, kept)
             return
-        refused = Gathered()
+        refused = GroupedReasons()
         for host_state in hosts:
             view = HostStateView(host_state)
             refusal = self._choose_candidate(view, spec, wanted)
@@ -151,7 +152,7 @@ class GhschedNUMATopologyFilter(numa_topology_filter.NUMATopologyFilter):
 
     @staticmethod
     def _get_candidate_requirements(
-            spec: shared.RequestSpec) -> tuple[Wanted, bool]:
+            spec: shared.RequestSpec) -> tuple[NodeRequestGroups, bool]:
         """Return what an allocation candidate must offer to a request.
 
         :returns: the required properties, and whether the request also accepts
@@ -159,11 +160,11 @@ class GhschedNUMATopologyFilter(numa_topology_filter.NUMATopologyFilter):
         """
         policy = request_filter.parse_policy(spec)
         if policy is None:
-            return Wanted({}), False
+            return NodeRequestGroups({}), False
         section = shared.config().ghsched
         option = request_filter.get_vf_query_option(spec, policy)
         requests = spec.pci_requests and spec.pci_requests.requests
-        wanted = Wanted(
+        wanted = NodeRequestGroups(
             request.list_node_suffixes(policy, section.bandwidth_accounting,
                                        option.joins),
             host_view.list_vf_requests(spec), option.locality,
@@ -175,7 +176,7 @@ class GhschedNUMATopologyFilter(numa_topology_filter.NUMATopologyFilter):
         return wanted, policy.device_numa == keys.PREFERRED
 
     def _choose_candidate(self, view: HostStateView, spec: shared.RequestSpec,
-                          wanted: Wanted) -> Lack | None:
+                          wanted: NodeRequestGroups) -> Lack | None:
         """Choose a host's allocation candidate for a request.
 
         The host's NUMA limits are set to the NUMA nodes of the candidate, so
@@ -206,12 +207,13 @@ class GhschedNUMATopologyFilter(numa_topology_filter.NUMATopologyFilter):
         return self._keep_first_fitting_candidate(view, spec, wanted, placed)
 
     def _keep_first_fitting_candidate(self, view: HostStateView,
-                                      spec: shared.RequestSpec, wanted: Wanted,
-                                      placed: Iterable[Placed]) -> Lack | None:
+                                      spec: shared.RequestSpec,
+                                      wanted: NodeRequestGroups,
+                                      placed: Iterable[NodeAssignment]
+                                      ) -> Lack | None:
         """Remove a host's allocation candidates except the first that fits.
 
-        Candidates with the same host NUMA nodes for the guest's NUMA nodes are
-        tried once.
+        Candidates on the same host NUMA nodes in equal order are tried once.
 
         :param view: state of the host.
         :param wanted: properties that the allocation candidate must have.
@@ -237,7 +239,7 @@ class GhschedNUMATopologyFilter(numa_topology_filter.NUMATopologyFilter):
                 way = dataclasses.replace(way, candidates=found)
             tried.add(key)
             kept = _check_candidate_fits(view, spec, way, wanted.near)
-            if isinstance(kept, Placed):
+            if isinstance(kept, NodeAssignment):
                 view.allocation_candidates = [kept.candidate]
                 return None
             refusal = refusal or kept
@@ -284,7 +286,8 @@ def _describe_host(view: HostStateView) -> candidates.Host:
 
 
 def _check_candidate_fits(view: HostStateView, spec: shared.RequestSpec,
-                          placed: Placed, near_devices: bool) -> Placed | Lack:
+                          placed: NodeAssignment,
+                          near_devices: bool) -> NodeAssignment | Lack:
     """Check whether a guest fits on the NUMA nodes of an allocation candidate.
 
     If it does, the NUMA limits of the host state are set to these nodes.
@@ -380,7 +383,7 @@ class _FreeAmounts:
             return {}
 
 
-def _log_refusals_once(spec: shared.RequestSpec, refused: Gathered,
+def _log_refusals_once(spec: shared.RequestSpec, refused: GroupedReasons,
                        verb: str) -> None:
     """Log each reason why hosts were refused, once per request.
 

@@ -151,5 +151,5 @@ def make_fragmentation_cost_function(
 
     def of_order(order: Sequence[int]) -> tuple[float, ...]:
         # Rounded, so that equal nodes stay in the order of their numbers.
-        return (round(growth.compute_growth(kind, order), 9),)
+        return (round(growth.compute_fragmentation_growth(kind, order), 9),)
     return of_order

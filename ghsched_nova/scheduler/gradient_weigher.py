@@ -70,7 +70,7 @@ def _compute_score(state: Any, spec: shared.RequestSpec) -> float:
         return -float(_MOST)
     grows = gradient.Growth(
         fragments.get_free_capacity(state, nodes),
-        fragments.MIX.get_kind_shares()).compute_growth(
+        fragments.MIX.get_kind_shares()).compute_fragmentation_growth(
             kind, [node.number for node in taken])
     LOG.debug('ghsched: host %(host)s: the guest would increase fragmentation '
               'by %(grows).3f NUMA nodes',

@@ -241,7 +241,7 @@ class HostView:
         places = [place for place, room in enumerate(self.rooms)
                   if room.has_capacity_for(need)]
         return sorted(
-            places, key=lambda place: _make_sort_key(self.rooms[place], need))
+            places, key=lambda at: _make_node_sort_key(self.rooms[at], need))
 
     def has_refused(self, need: Need, now: float) -> bool:
         """Return whether the host refused an equal request in the last minute.
@@ -421,18 +421,18 @@ def _get_sort_size(need: NodeNeed) -> tuple[int, ...]:
             need.pinned, need.shared, need.memory)
 
 
-def _make_sort_key(room: NodeCapacity, need: NodeNeed) -> tuple[int, ...]:
+def _make_node_sort_key(free: NodeCapacity, need: NodeNeed) -> tuple[int, ...]:
     """Return a host NUMA node's sort key for the placement of a guest node.
 
     The guest NUMA node is tried on the host nodes in ascending order of their
     keys. Host nodes without guests come last. Host nodes with devices also
     come last if the guest needs no devices.
 
-    :param room: free resources of the host NUMA node.
+    :param free: free resources of the host NUMA node.
     :param need: resources of the guest NUMA node.
     """
-    spare = not need.devices and any(room.devices.values())
-    return room.pinned == room.cpus, spare, room.pinned - need.pinned
+    spare = not need.devices and any(free.devices.values())
+    return free.pinned == free.cpus, spare, free.pinned - need.pinned
 
 
 def _nodes_gained(before: Sequence[NodeCapacity],

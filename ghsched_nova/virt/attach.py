@@ -39,7 +39,7 @@ from ghsched_nova.guest import pci_topology
 LOG = logging.getLogger(__name__)
 
 #: XML of a device -> XML of the device with its guest address.
-Place = Callable[[str], str]
+AddressAdder = Callable[[str], str]
 
 #: NUMA distances of a host (ACPI SLIT), by node and node.
 Distances = Mapping[int, Mapping[int, int]]
@@ -194,7 +194,7 @@ class PlacedGuest:
     :param where: adds the guest address to a device's XML.
     """
 
-    def __init__(self, guest: Any, where: Place) -> None:
+    def __init__(self, guest: Any, where: AddressAdder) -> None:
         self._guest = guest
         self._where = where
 
@@ -206,7 +206,7 @@ class PlacedGuest:
         return self._guest.attach_device(config, *args, **kwargs)
 
 
-def _make_to_xml_add_address(config: Any, add_address: Place) -> None:
+def _make_to_xml_add_address(config: Any, add_address: AddressAdder) -> None:
     """Make a device's configuration add a guest PCI address to its XML.
 
     :param config: device configuration of nova.virt.libvirt.config; its method
@@ -227,7 +227,8 @@ class PlacingVIFDriver(vif.LibvirtGenericVIFDriver):
         self._local = threading.local()
 
     @contextlib.contextmanager
-    def adding_guest_addresses(self, add_address: Place) -> Iterator[None]:
+    def adding_guest_addresses(self,
+                               add_address: AddressAdder) -> Iterator[None]:
         """Within this context, attached devices get a guest PCI address.
 
         Only devices that this thread attaches are changed.
@@ -243,7 +244,7 @@ class PlacingVIFDriver(vif.LibvirtGenericVIFDriver):
 
     def get_config(self, *args: Any, **kwargs: Any) -> Any:
         config = super().get_config(*args, **kwargs)
-        where: Place | None = getattr(self._local, 'where', None)
+        where: AddressAdder | None = getattr(self._local, 'where', None)
         if where is not None:
             _make_to_xml_add_address(config, where)
         return config

@@ -160,7 +160,7 @@ class AttachingDriver(base.DriverBase):
         return guest if where is None else attach.PlacedGuest(guest, where)
 
     def _make_address_adder(self, guest: Any, pci_devices: Iterable[Any],
-                            ) -> attach.Place | None:
+                            ) -> attach.AddressAdder | None:
         """Return a function that adds a guest PCI address to a device's XML.
 
         The function is called when a device is hot-plugged. Returns None if

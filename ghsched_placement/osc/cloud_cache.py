@@ -110,7 +110,7 @@ class ReadOnlyConnection:
         return self._make_service('compute')
 
     @property
-    def requests(self) -> dict[str, int]:
+    def request_counts(self) -> dict[str, int]:
         """Number of requests sent to each service so far, by service."""
         with self._lock:
             return dict(self._requests)
@@ -347,7 +347,7 @@ class CloudCache:
                     del verdicts.by_host[root]
 
     def _yield_flavor_capacities(self, unavailable: Mapping[str, str]
-                                 ) -> Iterator[cloud_figures.FlavorRoom]:
+                                 ) -> Iterator[cloud_figures.FlavorCapacity]:
         """Yield how many guests of each watched flavor fit into the cloud.
 
         :param unavailable: why a host takes no servers, by UUID of the host.

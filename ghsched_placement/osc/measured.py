@@ -222,7 +222,7 @@ def _make_idle_node(host: capacity.Host, spot: Spot, guarantee: float,
     def part(*classes: str) -> float:
         stocks = [stock for name in classes
                   for provider in (host.root,)
-                  if (stock := provider.get_stock(name))]
+                  if (stock := provider.get_inventory(name))]
         return sum(stock.total for stock in stocks) / len(host.nodes)
     return move_plan.Node(
         spot, part('VCPU', 'PCPU') or 1, 0.0, None, 0.0, part('MEMORY_MB'),

@@ -23,7 +23,7 @@ from ghsched_placement import names
 
 
 @dataclass(frozen=True)
-class Shown:
+class NodeResource:
     """A resource class of NUMA nodes, as commands show it.
 
     :param title: title of table columns.
@@ -45,10 +45,10 @@ class Shown:
         return ' '.join(filter(None, (self.title, figure))) + self.unit
 
 
-BURSTS = Shown(names.MEM_BW_BURST_PCT, 'Burst', ' (%)', 'burst_percent')
-WAYS = Shown(names.L3_WAYS, 'L3 Ways', '', 'l3_ways')
-REAL_TIME = Shown(names.RT_CPU_PERMILLE, 'Real Time', ' (1/1000 CPU)',
-                  'real_time_permille')
+BURSTS = NodeResource(names.MEM_BW_BURST_PCT, 'Burst', ' (%)', 'burst_percent')
+WAYS = NodeResource(names.L3_WAYS, 'L3 Ways', '', 'l3_ways')
+REAL_TIME = NodeResource(names.RT_CPU_PERMILLE, 'Real Time', ' (1/1000 CPU)',
+                         'real_time_permille')
 
 #: All but bandwidth.
 BESIDE = (BURSTS, WAYS, REAL_TIME)

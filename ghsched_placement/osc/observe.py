@@ -30,7 +30,7 @@ from ghsched_placement import capacity
 from ghsched_placement import diagnostics
 from ghsched_placement.findings import AllocationsByConsumer
 from ghsched_placement.findings import Finding
-from ghsched_placement.findings import Others
+from ghsched_placement.findings import OtherConsumers
 from ghsched_placement.findings import Server
 from ghsched_placement.osc import client as clients
 from ghsched_placement import policy as policies
@@ -292,7 +292,7 @@ def _told(server: Server,
 def _find_other_consumers(
         client: clients.Client, host: capacity.Host, servers: Iterable[Server],
         holdings: AllocationsByConsumer,
-        migrations: Callable[[], Mapping[str, str]]) -> Others:
+        migrations: Callable[[], Mapping[str, str]]) -> OtherConsumers:
     """Identify consumers of a host's resources that are not its servers.
 
     They may be migrations, servers on other hosts, or deleted servers that can
@@ -320,7 +320,7 @@ def _find_other_consumers(
         elif record is not None:
             places[uuid] = place
     left = unknown - known - places.keys()
-    return Others(
+    return OtherConsumers(
         frozenset(known), places,
         _map_migrations_to_servers(client, left, [
             one.uuid for one in servers

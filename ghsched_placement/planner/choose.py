@@ -99,8 +99,9 @@ def make_gradient_placement_chooser(
         kind = convert_need_to_gradient_input(need)
         options = [
             # Rounded, so that equal ways stay in their order.
-            Option(0.0 - round(growth.compute_growth(kind, nodes), 9), way,
-                   nodes)
+            Option(0.0 - round(
+                growth.compute_fragmentation_growth(kind, nodes), 9),
+                way, nodes)
             for way in ways
             if (nodes := state.find_host_nodes(need, way)) is not None]
         return max(options, key=lambda option: option.value, default=None)
@@ -128,7 +129,7 @@ def convert_state_to_gradient_input(state: State) -> gradient.FreeCapacity:
         node: place for place, node in state.host.node_by_provider.items()}
     for node in state.list_nodes_for_scoring():
         known = bool(state.host.cells)
-        stock = (state.host.providers[places[node.number]].get_stock(
+        stock = (state.host.providers[places[node.number]].get_inventory(
             names.MEM_BW_PCT) if node.number in places else None)
         free[node.number] = (
             node.pinned.free if known else _ENOUGH,
@@ -154,5 +155,5 @@ def _count_vfs_of_node(state: State, node: int) -> int:
         provider = state.host.providers[place]
         if below == node:
             found += sum(stock.capacity for name in provider.inventories
-                         if (stock := provider.get_stock(name)))
+                         if (stock := provider.get_inventory(name)))
     return found

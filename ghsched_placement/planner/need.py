@@ -143,14 +143,15 @@ class Need:
             sizes=sizes.get((need.guest_node, need.alias), (need.count,)))
             for need in self.policy.vfs]
 
-    def make_ranking_criteria(self, locality: str) -> candidates.Wanted:
+    def make_ranking_criteria(self,
+                              locality: str) -> candidates.NodeRequestGroups:
         """Return the criteria that rank the allocation candidates of a guest.
 
         They name the request groups that decide the guest's host NUMA nodes.
 
         :param locality: how near the VFs must be to the guest's NUMA nodes.
         """
-        return candidates.Wanted(
+        return candidates.NodeRequestGroups(
             suffixes=request.list_node_suffixes(self.policy, self.accounting),
             vfs=[candidates.VfRequest(
                 need.guest_node, self._make_vf_request_id(need), need.count)

@@ -38,7 +38,8 @@ _MOST_OFFERS = 10000
 
 def list_host_placements(
         state: State, need: Need, locality: str, sizes: vfs.Sizes,
-        has_capacity: candidates.HasCapacity) -> list[candidates.Placed]:
+        has_capacity: candidates.HasCapacity
+) -> list[candidates.NodeAssignment]:
     """Return the ways to place a guest on a host, in the scheduler's order.
 
     The ways are computed without Placement. Resources of the root provider,

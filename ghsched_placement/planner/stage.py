@@ -113,7 +113,8 @@ class Stage:
                 for number, found in enumerate(of_host)]
 
     def _list_ways(self, number: int, found: list[dict[str, Any]], need: Need,
-                   wanted: candidates.Wanted) -> list[GuestPlacement]:
+                   wanted: candidates.NodeRequestGroups
+                   ) -> list[GuestPlacement]:
         candidates.map_vfs_to_pfs(found, wanted.vfs)
         state, guest = self._states[number], need.guest
 

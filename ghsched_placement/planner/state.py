@@ -216,7 +216,7 @@ class State:
     def _make_bandwidth_node(self, place: int, node: int,
                              devices: Mapping[str, int]) -> HostNode:
         slot = place, names.MEM_BW_PCT
-        stock = self.host.providers[place].get_stock(names.MEM_BW_PCT)
+        stock = self.host.providers[place].get_inventory(names.MEM_BW_PCT)
         return HostNode(number=node, devices=devices, shared=Share(
             stock.capacity if stock else 0, self.get_free_amount(slot)))
 

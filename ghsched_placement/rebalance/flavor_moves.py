@@ -236,7 +236,7 @@ class _Search:
             for name, amount in asked.items()) and all(
             stock is None or stock.free >= amount
             for name, amount in self._demand.amounts.items()
-            for stock in [host.root.get_stock(name)])
+            for stock in [host.root.get_inventory(name)])
 
     def _yield_destinations(self, cloud: _Cloud, guest: MovableGuest,
                             stay_on_host: bool) -> Iterator[Spot]:

@@ -17,7 +17,7 @@ import dataclasses
 from ghsched_placement import audit
 from ghsched_placement import audit_host
 from ghsched_placement import diagnostics
-from ghsched_placement.findings import Others
+from ghsched_placement.findings import OtherConsumers
 from ghsched_placement.findings import Server
 from ghsched_placement import names
 from ghsched_placement.policy import GuestPolicy
@@ -155,7 +155,7 @@ class ServersTest(AuditTestCase):
         self.assertEqual(['allocation-without-server'],
                          self.kinds(holdings=holdings))
         self.assertEqual([], self.kinds(
-            holdings=holdings, others=Others(frozenset({B}))))
+            holdings=holdings, others=OtherConsumers(frozenset({B}))))
 
     def test_a_consumer_that_holds_nothing_of_ours(self):
         """The consumer is named, as by nova-manage placement audit."""
@@ -167,7 +167,8 @@ class ServersTest(AuditTestCase):
         for place, text in (('b', 'the server is on b'),
                             ('', 'the server is on no host')):
             self.assertEqual(['allocation-elsewhere'], self.kinds(
-                holdings={B: held(n0=30)}, others=Others(servers={B: place})))
+                holdings={B: held(n0=30)},
+                others=OtherConsumers(servers={B: place})))
             self.assertIn(text, self.found[0].text)
 
 

@@ -28,7 +28,7 @@ from ghsched_placement.tests import base
 
 SUFFIXES = {0: 'ghsched_bw0', 1: 'ghsched_bw1'}
 NODES = {'rp0': 0, 'rp1': 1, 'rp2': 2}
-WANTED = candidates.Wanted(SUFFIXES)
+WANTED = candidates.NodeRequestGroups(SUFFIXES)
 HOST = candidates.Host(NODES)
 
 
@@ -108,7 +108,8 @@ class OtherNodesTest(base.TestCase):
     def place(self, node_of_pf=None):
         host = candidates.Host({f'rp{node}': node for node in range(4)},
                                node_of_pf or {}, {0: 0, 1: 1, 2: 0, 3: 1})
-        wanted = candidates.Wanted({0: 'ghsched_bw0'}, guest_nodes=2)
+        wanted = candidates.NodeRequestGroups({0: 'ghsched_bw0'},
+                                              guest_nodes=2)
         placed, _refusal = place(
             [{'allocations': {}, 'mappings': {'ghsched_bw0': ['rp0']}}],
             wanted, host)
@@ -129,7 +130,7 @@ class VfsTest(base.TestCase):
         {'pf0': 0, 'pf2': 2, 'pf?': None}, {0: 0, 1: 0, 2: 1, 3: 1})
 
     def place(self, *offered, locality='any'):
-        wanted = candidates.Wanted(
+        wanted = candidates.NodeRequestGroups(
             SUFFIXES, [candidates.VfRequest(0, 'a', 2),
                        candidates.VfRequest(1, 'b', 1)], locality)
         candidates.map_vfs_to_pfs(offered, wanted.vfs)
@@ -178,7 +179,7 @@ class VfsTest(base.TestCase):
 
     def unnamed(self, *offered, locality='any', suffixes=None):
         """Guest nodes that no group names, with two VFs and one."""
-        wanted = candidates.Wanted(
+        wanted = candidates.NodeRequestGroups(
             suffixes or {0: 'ghsched_node0', 1: 'ghsched_node1'},
             [candidates.VfRequest(0, 'a', 2), candidates.VfRequest(1, 'b', 1)],
             locality)
@@ -228,8 +229,8 @@ class VfsTest(base.TestCase):
         self.assertEqual([{0: 0, 1: 2}], nodes)
 
     def test_place_joins_candidates_that_differ_in_pfs_alone(self):
-        wanted = candidates.Wanted({0: 'ghsched_node0'},
-                                   [candidates.VfRequest(0, 'a', 1)])
+        wanted = candidates.NodeRequestGroups(
+            {0: 'ghsched_node0'}, [candidates.VfRequest(0, 'a', 1)])
         offered = [{'allocations': {}, 'mappings': {
             'ghsched_node0': ['rp0'], 'a-0': [pf]}} for pf in 'qp']
         host = candidates.Host({'rp0': 0}, {'p': 0, 'q': 0})
@@ -294,7 +295,7 @@ class Question:
         suffixes = {guest: f'ghsched_bw{guest}' if guest in self.counted
                     else f'ghsched_node{guest}'
                     for guest in {*self.counted, *self.vfs}}
-        return candidates.Wanted(suffixes, [
+        return candidates.NodeRequestGroups(suffixes, [
             candidates.VfRequest(guest, f'v{guest}', count)
             for guest, count in self.vfs.items()], self.locality,
             guest_nodes=self.guests)

@@ -62,5 +62,5 @@ class VerdictsTest(base.TestCase):
                 lack.Lack(None, lack.GROUPS))),
             fitting.Verdict('d', lacks=(lack.Lack(0, lack.BANDWIDTH),))])
         self.assertEqual(
-            cloud_figures.FlavorRoom('f', 2, 4, 2, {
+            cloud_figures.FlavorCapacity('f', 2, 4, 2, {
                 lack.BANDWIDTH: 2, lack.GROUPS: 1}), found)

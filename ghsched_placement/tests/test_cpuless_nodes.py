@@ -101,7 +101,7 @@ class AssignmentTest(base.TestCase):
         self.host = candidates.Host(
             node_of_numa={node_uuid(node): node for node in range(3)},
             node_of_pf={'far': 2, 'near': 0}, nearest={2: 1})
-        self.wanted = candidates.Wanted(
+        self.wanted = candidates.NodeRequestGroups(
             {0: names.make_node_suffix(0)},
             [candidates.VfRequest(0, 'r', 1)], 'node', 1)
 

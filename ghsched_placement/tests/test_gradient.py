@@ -88,7 +88,8 @@ class FragmentedTest(base.TestCase):
 class GradientTest(base.TestCase):
 
     def cost(self, before, order, mix, kind=SMALL):
-        return gradient.Growth(before, mix).compute_growth(kind, order)
+        return gradient.Growth(before, mix).compute_fragmentation_growth(kind,
+                                                                         order)
 
     @given(rooms, kinds, st.lists(kinds, min_size=1, max_size=3),
            st.randoms())
@@ -105,7 +106,8 @@ class GradientTest(base.TestCase):
         growth = gradient.Growth(before, mix)
         for _time in range(2):
             self.assertAlmostEqual(expected,
-                                   growth.compute_growth(kind, order))
+                                   growth.compute_fragmentation_growth(kind,
+                                                                       order))
 
     def test_growth_is_least_on_a_node_of_no_use_to_others(self):
         mix = {Kind(((8, 0, 16384, 60, 0),), True): 1.0}

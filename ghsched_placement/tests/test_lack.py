@@ -50,7 +50,7 @@ class FiltersTest(base.TestCase):
 class GatheredTest(base.TestCase):
 
     def test_lines_of_hosts_refused_for_one_reason_are_one(self):
-        gathered = lack.Gathered()
+        gathered = lack.GroupedReasons()
         for host in ('a', 'b', 'c'):
             gathered.add_reason(host, lack.Lack(None, 'x', reason='too full'))
         gathered.add_reason('d', lack.Lack(None, 'x', reason='no topology'))
@@ -60,7 +60,7 @@ class GatheredTest(base.TestCase):
             gathered.format_log_lines('f'))
 
     def test_lines_of_a_thousand_hosts_are_short(self):
-        gathered = lack.Gathered()
+        gathered = lack.GroupedReasons()
         for number in range(1000):
             gathered.add_reason(f'host{number}',
                                 lack.Lack(None, 'x', reason='too full'))

@@ -18,7 +18,7 @@ from ghsched_placement import bottleneck
 from ghsched_placement.load import HostNode
 from ghsched_placement.load import Load
 from ghsched_placement import node_choice
-from ghsched_placement.node_choice import Taken
+from ghsched_placement.node_choice import ClaimedResources
 from ghsched_placement.tests import base
 
 LIMITS = bottleneck.make_bottleneck_limits({})
@@ -28,7 +28,7 @@ SHARES = st.none() | st.floats(0, 1)
 def _costs(*nodes, taken=(0, 0), pack=False):
     return node_choice.compute_load_costs(
         Load(0.0, 60.0, nodes),
-        {node.node: Taken(vcpus, 8)
+        {node.node: ClaimedResources(vcpus, 8)
          for node, vcpus in zip(nodes, taken, strict=True)}, LIMITS, pack)
 
 

@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ghsched_placement import audit
-from ghsched_placement.findings import Others
+from ghsched_placement.findings import OtherConsumers
 from ghsched_placement.findings import Server
 from ghsched_placement import names
 from ghsched_placement.policy import GuestPolicy
@@ -133,7 +133,7 @@ class GiveBackTest(base.TestCase):
 
     def test_an_evacuated_server_while_its_old_host_is_down(self):
         held = {NODE0: {names.MEM_BW_PCT: 30}}
-        others = Others(servers={A: 'b'})
+        others = OtherConsumers(servers={A: 'b'})
         self.assertEqual([], plan(None, held, up=False, others=others))
         self.assertEqual(1, len(plan(None, held, others=others)))
 

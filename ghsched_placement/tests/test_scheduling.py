@@ -133,7 +133,7 @@ class ParseTest(base.TestCase):
             threads = parsed(SHARED, vcpu_scheduler=name, **times)
             self.assertEqual((Scheduling(name, 1), 334, {'VCPU_REALTIME'}),
                              (threads.vcpus, threads.permille,
-                              threads.capabilities()))
+                              threads.get_needed_capabilities()))
             self.assertIn(f'{name} on shared CPUs needs ghsched:vcpu_runtime',
                           self.refused(SHARED, vcpu_scheduler=name))
             self.assertIn('needs ghsched:vcpu_scheduler=deadline',
@@ -146,7 +146,8 @@ class ParseTest(base.TestCase):
         self.assertEqual(
             (Scheduling('deadline', None, 1000, 3000, 3000), 334,
              {'VCPU_DEADLINE_SHARED'}),
-            (threads.vcpus, threads.permille, threads.capabilities()))
+            (threads.vcpus, threads.permille,
+             threads.get_needed_capabilities()))
         self.assertIn('set hw:numa_nodes', self.refused(
             {'hw:cpu_policy': 'shared'}, vcpu_scheduler='rr', **times))
         self.assertIn('hw:cpu_policy=shared with fifo or rr', self.refused(
@@ -185,7 +186,7 @@ class ParseTest(base.TestCase):
             self.assertEqual(scheduling.ThreadPolicy(irq_bypass=value),
                              threads)
             self.assertEqual({'IRQ_BYPASS'} if value == 'required' else set(),
-                             threads.capabilities())
+                             threads.get_needed_capabilities())
         self.assertIn('is not one of required, preferred',
                       self.refused(DEDICATED, irq_bypass='none'))
 

@@ -84,10 +84,10 @@ class Case:
             return set(range(0, self.guest, 2))
         return set(range(self.guest)) if 'VFs' in self.kind else set()
 
-    def wanted(self) -> candidates.Wanted:
+    def wanted(self) -> candidates.NodeRequestGroups:
         """Return what the candidates are read for."""
         counted = self.counted()
-        return candidates.Wanted(
+        return candidates.NodeRequestGroups(
             {node: names.make_bandwidth_suffix(node) if node in counted
              else names.make_node_suffix(node)
              for node in counted | self.with_vfs()},
@@ -135,7 +135,8 @@ class Case:
              for node in range(self.nodes)},
             dict.fromkeys(range(self.nodes), (32, 0, 65536, 100, 8)),
             30), mix)
-        return lambda order: (round(growth.compute_growth(kind, order), 9),)
+        return lambda order: (
+            round(growth.compute_fragmentation_growth(kind, order), 9),)
 
 
 @dataclass(frozen=True)

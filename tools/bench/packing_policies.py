@@ -150,7 +150,8 @@ def descent(table: Table, guest: Flavor, mix: Expected) -> Way | None:
     kind = kind_of(guest)
 
     def grows(way: Way) -> float:
-        return round(gradient.Growth(table.rooms[way[0]], mix).compute_growth(
+        return round(gradient.Growth(table.rooms[way[0]],
+                                     mix).compute_fragmentation_growth(
             kind, way[1]), 9)
     return min(table.ways(guest), key=grows, default=None)
 

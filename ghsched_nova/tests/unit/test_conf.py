@@ -153,7 +153,7 @@ class CheckedTest(base.TestCase):
             section = self.section(f'[ghsched]\n{text}\n')
             conf.check_options(section)
             config = conf.make_tree_config(section)
-            self.assertEqual(reserved, [config.reserved(node)
+            self.assertEqual(reserved, [config.get_reserved_percent(node)
                                         for node in range(2)], text)
 
     def test_nodes_left_out_have_no_other_option(self):
@@ -173,7 +173,7 @@ class CheckedTest(base.TestCase):
             lines = yaml.safe_load(path.read_text())['points']
             line = min(lines, key=lambda one: abs(one['writes'] - 0.2))
             ends.append(max(use for use, _latency in line['latency']))
-        kept = conf.make_tree_config(self.section('')).reserved(0)
+        kept = conf.make_tree_config(self.section('')).get_reserved_percent(0)
         self.assertAlmostEqual(statistics.mean(ends), 1 - kept / 100,
                                delta=.01)
 

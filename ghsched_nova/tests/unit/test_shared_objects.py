@@ -180,7 +180,7 @@ NOT_SHARED = {
     'ghsched_nova.host.pci_providers.Placer': _LOCKED,
     'ghsched_placement.fitting._FreeCapacity': _CALL,
     'ghsched_placement.gradient.Growth': _REQUEST,
-    'ghsched_placement.lack.Gathered': _REQUEST,
+    'ghsched_placement.lack.GroupedReasons': _REQUEST,
     'ghsched_placement.node_assignment._Loads': _CALL,
     'ghsched_placement.node_assignment._Reader': _CALL,
     'ghsched_placement.node_assignment._Assignments': _CALL,

@@ -122,7 +122,8 @@ class LoadTest(LoadTestCase):
                 ({'reserved_bandwidth': {'*': 25}}, 25),
                 ({'reserved_bandwidth': {1: 30, '*': 5}}, 30)):
             host = self.load(changed(section, 'ghsched'))
-            self.assertEqual(reserved, host.tree_config.reserved(1), section)
+            self.assertEqual(reserved,
+                             host.tree_config.get_reserved_percent(1), section)
         self.refused(changed({'bandwidth_bursts': {'*': 5}}, 'ghsched'),
                      'bandwidth_bursts.*: the host has no such')
 

@@ -188,7 +188,7 @@ class Server:
         return self.guest
 
     def read_guest_nodes(self):
-        return node_move.Place(self.guest, self.host.cells, {
+        return node_move.GuestLocation(self.guest, self.host.cells, {
             node: HostCell(frozenset().union(*CORES[node]), CORES[node],
                            shared=SHARED[node], memory_free=1024)
             for node in (0, 1)},

@@ -22,7 +22,7 @@ CLOUD = cloud_figures.Cloud(
     (clouds.host(clouds.node(0, used=30), clouds.node(1)),
      clouds.host(clouds.node(0, name='b', used=100), name='b')),
     frozenset({'b'}),
-    (cloud_figures.FlavorRoom('big', 5, 3, 1, {'memory': 1}),), 7, 20.0)
+    (cloud_figures.FlavorCapacity('big', 5, 3, 1, {'memory': 1}),), 7, 20.0)
 
 
 class CollectorTest(base.TestCase):
