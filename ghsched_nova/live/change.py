@@ -15,7 +15,7 @@
 Placement first: once its allocation is written, no other guest can take the
 bandwidth that the host is about to enforce. If a later step fails, the earlier
 steps are rolled back, newest first. Uses no Nova object and no wire format;
-Records, Host and Shares are passed in.
+Records, Host and GuestAllocation are passed in.
 """
 
 from collections.abc import Callable
@@ -139,7 +139,7 @@ class Host(Protocol):
 class GuestAllocation(Protocol):
     """A guest's allocation in Placement.
 
-    See :class:`ghsched_nova.live.placement.Shares`.
+    See :class:`ghsched_nova.live.placement.GuestAllocation`.
     """
 
     def read_allocated_amounts(self) -> dict[tuple[str, str], int]:

@@ -13,8 +13,8 @@
 """Moves a running guest to other NUMA nodes of its host, as a client.
 
 Reserves the new nodes in Placement, calls the host, then releases the old
-nodes. Uses no Nova object and no wire format; Records, Host and Shares are
-passed in.
+nodes. Uses no Nova object and no wire format; Records, Host and
+GuestAllocation are passed in.
 """
 
 from collections.abc import Callable
