@@ -53,10 +53,10 @@ class Change:
     extra_specs: Mapping[str, str]
 
 
-def to_changeable_extra_spec(name: str) -> str:
-    """Return the extra spec for the name of a bandwidth setting.
+def get_changeable_extra_spec(name: str) -> str:
+    """Return the full name of an extra spec that can be changed.
 
-    Only settings that can be changed while a guest exists are accepted.
+    Extra specs that cannot be changed while a guest exists are refused.
 
     :param name: such as ``mem_bw_max``, ``mem-bw-max`` or ``mem_bw_max.0``,
         with or without ``ghsched:``.
@@ -84,7 +84,7 @@ def merge_requested_changes(extra_specs: Mapping[str, str],
     """
     merged = dict(extra_specs)
     for name, text in requested.items():
-        name = to_changeable_extra_spec(name)
+        name = get_changeable_extra_spec(name)
         if text is None:
             merged.pop(name, None)
         else:
@@ -110,7 +110,7 @@ def check_policy_change(extra_specs: Mapping[str, str],
     after = policies.parse_policy(merged, guest_nodes) or GuestPolicy()
     if before.needs_control_group != after.needs_control_group:
         raise policies.PolicyError(
-            to_changeable_extra_spec(next(iter(requested))),
+            get_changeable_extra_spec(next(iter(requested))),
             'the guest was started without ghsched:mem_bw_* and has no '
             'control group; resize it to a flavor with them'
             if after.needs_control_group else

@@ -54,7 +54,7 @@ def parse_change_arguments(arguments: argparse.Namespace) -> dict[str,
     """
     found: dict[str, str | None] = {}
     for name, text in _yield_named_changes(arguments):
-        extra_spec = changes.to_changeable_extra_spec(name)
+        extra_spec = changes.get_changeable_extra_spec(name)
         if extra_spec in found:
             raise policies.PolicyError(extra_spec, 'is given twice')
         found[extra_spec] = text

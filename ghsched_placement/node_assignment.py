@@ -90,7 +90,7 @@ def assign_host_nodes(candidates: Sequence[Mapping[str, Any]],
     """
     steps = steps or matching.Steps(MAX_STEPS)
     reader = _Reader(wanted, host, has_capacity or _allow_any_node)
-    alike, refusals = _read_usable_candidates(candidates, reader, steps)
+    alike, refusals = _separate_usable_candidates(candidates, reader, steps)
     steps.limit = max(steps.limit, steps.taken + MIN_SEARCH_STEPS)
     for rows in [rows for rows in alike if not reader.has_assignment(rows)]:
         refusals[ONE_NODE_FOR_TWO] += len(alike.pop(rows))
@@ -104,10 +104,10 @@ def assign_host_nodes(candidates: Sequence[Mapping[str, Any]],
         -refusals[refusal], refusal.reason))
 
 
-def _read_usable_candidates(candidates: Sequence[Mapping[str, Any]],
-                            reader: '_Reader', steps: matching.Steps,
-                            ) -> tuple[dict['Rows', list[Mapping[str, Any]]],
-                                       Counter[Lack]]:
+def _separate_usable_candidates(candidates: Sequence[Mapping[str, Any]],
+                                reader: '_Reader', steps: matching.Steps
+                                ) -> tuple[dict['Rows', list[Mapping[
+                                    str, Any]]], Counter[Lack]]:
     """Sort allocation candidates into usable and unusable ones.
 
     At most half of the search's steps are spent on reading candidates.
@@ -454,14 +454,14 @@ class _Assignments:
         :param cost: returns the cost of host nodes to other guests; None if
             there is no such cost.
         """
-        for costs, ways in self._yield_groups_by_cost(cost):
+        for costs, ways in self._yield_equal_rank_groups(cost):
             by_order = itertools.groupby(ways, key=lambda way: way[:2])
             for (key, order), same in by_order:
                 yield from self._yield_candidate_groups(
                     key, order, costs.get(order, ()),
                     [rows for _key, _order, rows in same])
 
-    def _yield_groups_by_cost(self, cost: Cost | None) -> Iterator[_Costed]:
+    def _yield_equal_rank_groups(self, cost: Cost | None) -> Iterator[_Costed]:
         """Yield groups of equally good assignments, the best group first.
 
         Within a group, assignments are sorted by their cost to other guests.
@@ -491,9 +491,10 @@ class _Assignments:
         return costs, sorted(first, key=lambda way: (costs[way[1]], way[:2]))
 
     def _get_cost_comparison_limit(self, order: Sequence[int]) -> float:
-        """Return how many assignments to compare by cost to other guests.
+        """Return the number of assignments whose cost to others to compare.
 
-        Computing the costs must not exceed the search's limit of steps.
+        The cost is that of the assigned host nodes to other guests. The number
+        is such that computing the costs stays within the search's limit.
 
         :param order: host nodes of one assignment.
         """

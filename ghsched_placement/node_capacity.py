@@ -154,10 +154,9 @@ class NodeCapacity:
 
     def subtract_guest_node(self, guest: GuestNode,
                             page_size: PageSize = None) -> 'NodeCapacity':
-        """Return the node's capacity after a guest node is placed on it."""
-        return self._with_changed_usage(guest,
-                                        self._choose_pages(guest, page_size),
-                                        1)
+        """Return the host node's capacity after a guest node is placed."""
+        return self._add_or_remove_guest_node(
+            guest, self._choose_pages(guest, page_size), 1)
 
     def release_guest_node(self, guest: GuestNode,
                            page_size: PageSize = None) -> 'NodeCapacity':
@@ -167,12 +166,12 @@ class NodeCapacity:
             no size. For any other value, the pages are unknown and stay
             counted as used.
         """
-        return self._with_changed_usage(guest, next(
+        return self._add_or_remove_guest_node(guest, next(
             (one for one in self.pages
              if page_size in (None, one.size_kb)), None), -1)
 
-    def _with_changed_usage(self, guest: GuestNode, chosen: Pages | None,
-                            sign: int) -> 'NodeCapacity':
+    def _add_or_remove_guest_node(self, guest: GuestNode, chosen: Pages | None,
+                                  sign: int) -> 'NodeCapacity':
         """Return the host node's capacity with a guest node added or removed.
 
         :param guest: guest NUMA node that is added or removed.

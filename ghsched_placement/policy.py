@@ -357,7 +357,7 @@ def parse_policy(extra_specs: Mapping[str, str],
     if guest_topology:
         _check_guest_topology(extra_specs, guest_nodes)
     locality = _parse_locality(general, device_numa)
-    vfs = _assign_vfs(general, special, guest_nodes)
+    vfs = _pop_vfs_by_guest_node(general, special, guest_nodes)
     nodes = tuple(_make_node_policy(general, special, node) for node in range(
         guest_nodes if general or special else 0))
     if any(key.extra_spec in ours for key in auto_nodes.KEYS):
@@ -375,7 +375,7 @@ def _compute_rt_permille(threads: ThreadPolicy, extra_specs: Mapping[str, str],
     # Slow to import; few flavors need it.
     from ghsched_placement import topology
 
-    chosen = scheduling.list_vcpus(threads, vcpus)
+    chosen = scheduling.list_scheduled_vcpus(threads, vcpus)
     try:
         by_node = topology.list_vcpus_by_node(guest_nodes, vcpus, extra_specs)
     except topology.TopologyError as error:
@@ -522,9 +522,9 @@ def _parse_locality(general: dict[str, Value], device_numa: str) -> str:
     return locality
 
 
-def _assign_vfs(general: dict[str, Value],
-                special: dict[tuple[str, int], Value],
-                guest_nodes: int) -> tuple[Vfs, ...]:
+def _pop_vfs_by_guest_node(general: dict[str, Value],
+                           special: dict[tuple[str, int], Value],
+                           guest_nodes: int) -> tuple[Vfs, ...]:
     """Return the VFs that a flavor requests for each guest NUMA node.
 
     The values for VFs are removed from the arguments.

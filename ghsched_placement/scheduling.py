@@ -224,7 +224,7 @@ def compute_rt_capacity(cpus: int, runtime_us: int, period_us: int,
     return cpus * each * percent // 100
 
 
-def list_vcpus(policy: ThreadPolicy, count: int) -> frozenset[int]:
+def list_scheduled_vcpus(policy: ThreadPolicy, count: int) -> frozenset[int]:
     """Return the vCPUs of a guest that get the policy's scheduling class.
 
     :param policy: scheduling class, with an optional mask of vCPUs.

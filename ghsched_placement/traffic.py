@@ -54,7 +54,7 @@ class Port:
     address: str
 
 
-def make_traffic_diagnostics(ties: affinity.Ties,
+def make_traffic_diagnostics(ties: affinity.TrafficAverages,
                              addresses: Iterable[str]) -> dict[str, Any]:
     """Return a guest's network traffic as a field of its diagnostics.
 
@@ -115,7 +115,7 @@ def list_server_ports(server: Mapping[str, Any]) -> tuple[Port, ...]:
 
 
 def compute_guest_traffic(talks: Mapping[str, Iterable[AddressTraffic]],
-                          known: Iterable[Port]) -> affinity.Ties:
+                          known: Iterable[Port]) -> affinity.TrafficAverages:
     """Return the network traffic between each pair of guests of a cloud.
 
     Hosts report traffic between IP addresses; these identify the guests. If
@@ -142,8 +142,8 @@ def compute_guest_traffic(talks: Mapping[str, Iterable[AddressTraffic]],
         for peer, rate in rates.items():
             pair = affinity.make_pair_key(guest, peer)
             found[pair] = max(found.get(pair, 0.0), rate)
-    return affinity.Ties(0.0, {pair: affinity.Tie(rate, 0.0)
-                               for pair, rate in found.items()})
+    return affinity.TrafficAverages(0.0, {pair: affinity.PairTraffic(rate, 0.0)
+                                          for pair, rate in found.items()})
 
 
 def _find_guest_by_address(ports_of_address: Iterable[Port],

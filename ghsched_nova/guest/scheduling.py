@@ -30,7 +30,7 @@ from ghsched_nova.guest import document
 from ghsched_placement import cpulist
 from ghsched_placement.errors import PolicyError
 from ghsched_placement import keys
-from ghsched_placement.scheduling import list_vcpus
+from ghsched_placement.scheduling import list_scheduled_vcpus
 from ghsched_placement.scheduling import Scheduling
 from ghsched_placement.scheduling import ThreadPolicy
 
@@ -162,7 +162,7 @@ def _sets_irq_affinity(policy: ThreadPolicy) -> bool:
 
 def _make_elements(policy: ThreadPolicy, vcpus: int,
                    iothreads: int) -> Iterator[etree._Element]:
-    chosen = list_vcpus(policy, vcpus)
+    chosen = list_scheduled_vcpus(policy, vcpus)
     if policy.vcpus is not None and policy.vcpus.scheduler not in (
             _NO_ELEMENT, 'deadline'):
         yield _make_element('vcpusched', policy.vcpus,
@@ -196,7 +196,8 @@ def _make_deadline_element(policy: ThreadPolicy, vcpus: int) -> etree._Element:
     assert policy.vcpus is not None  # noqa: S101
     element = etree.Element(
         _THREADS,
-        {'vcpus': cpulist.render_cpu_list(list_vcpus(policy, vcpus))},
+        {'vcpus': cpulist.render_cpu_list(
+            list_scheduled_vcpus(policy, vcpus))},
         nsmap={PREFIX: NAMESPACE})
     for name in _TIMES:
         element.set(name, str(getattr(policy.vcpus, name)))

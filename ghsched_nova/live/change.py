@@ -268,7 +268,7 @@ class LiveChange:
         )
         if not change.after.needs_control_group:
             raise policies.PolicyError(
-                changes.to_changeable_extra_spec(
+                changes.get_changeable_extra_spec(
                     next(iter(new_values), 'mem_bw_max')),
                 'the guest has no policy that could change')
         shares = self.shares_of(guest)

@@ -200,7 +200,7 @@ def classify_host(
             levels, 2)))
 
 
-def make_guest_needs(node_amounts: Iterable[tuple[int, int]]) -> Needs:
+def round_guest_needs(node_amounts: Iterable[tuple[int, int]]) -> Needs:
     """Return the rounded resources that the NUMA nodes of a guest need.
 
     They are compared with classes of hosts to skip hosts without enough free

@@ -548,8 +548,9 @@ class Index:
             self._gained.append(uuid)
 
     def may_fit_since(self, need: Need, gains: int) -> bool:
-        """Return whether a request may fit on hosts that have freed resources.
+        """Return whether a request may fit on hosts that gained resources.
 
+        Only hosts that gained free resources since an earlier search count.
         The scheduler repeats a search that found no host only if this is true.
         The result may be True for a request that does not fit, but False is
         reliable.
@@ -608,7 +609,7 @@ class Index:
         """
         with self._lock:
             known = self._classes.list_classes()
-        needs = capacity_classes.make_guest_needs(
+        needs = capacity_classes.round_guest_needs(
             (node.pinned, node.bandwidth) for node in need.nodes)
         chosen = [one for one in known if one.may_fit(needs)]
         with self._lock:

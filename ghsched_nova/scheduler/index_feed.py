@@ -119,7 +119,7 @@ class Feed:
         return time.monotonic() - self._complete_at < CURRENT
 
     @property
-    def hosts_ahead(self) -> int:
+    def hosts_with_future_reports(self) -> int:
         """Number of compute hosts whose last report is dated in the future.
 
         Such a date means that the clocks of the cloud's services differ.

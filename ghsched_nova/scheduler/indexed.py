@@ -312,7 +312,8 @@ class IndexedScheduler:
         with _logging_errors('cannot write metrics'):
             self._metrics.write_metrics(index_metrics.Figures(
                 counts, len(self.index), self.feed.rebuilt,
-                time.time() - self.feed.age, self.feed.hosts_ahead,
+                time.time() - self.feed.age,
+                self.feed.hosts_with_future_reports,
                 self.feed.unreadable_hosts))
 
 

@@ -117,7 +117,7 @@ class Meter:
         self._before: dict[str, Flow] = {}
         self._floors: Mapping[str, float] = {}
         self._addresses: frozenset[str] = frozenset()
-        self.ties: affinity.Ties | None = None
+        self.ties: affinity.TrafficAverages | None = None
 
     def update_traffic_strengths(
             self, addresses: frozenset[str], now: float) -> None:
@@ -132,7 +132,7 @@ class Meter:
         """
         flows = {flow.key: flow for flow in self._source.flows(addresses)}
         if self.ties is None:
-            self.ties = affinity.Ties(now)
+            self.ties = affinity.TrafficAverages(now)
         else:
             known = [flow for flow in flows.values()
                      if {flow.source, flow.destination} & self._addresses]

@@ -86,7 +86,7 @@ class ReportingDriver(base.DriverBase):
 
     def update_provider_tree(self, provider_tree: Any, nodename: str,
                              allocations: Any = None) -> None:
-        groups_before = providers.count_inventory_groups(
+        groups_before = providers.count_offered_control_groups(
             provider_tree, nodename)
         client = base.get_placement()
         super().update_provider_tree(provider_tree, nodename,

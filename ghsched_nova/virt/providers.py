@@ -41,7 +41,7 @@ Usages = Callable[[str], Mapping[str, int]]
 Holders = Callable[[str, str], Mapping[str, int]]
 
 
-def count_inventory_groups(provider_tree: Any, nodename: str) -> int:
+def count_offered_control_groups(provider_tree: Any, nodename: str) -> int:
     """Return how many control groups a compute node offers in Placement.
 
     :param nodename: name of the compute node's provider.

@@ -222,7 +222,7 @@ class PolicyEndpoint:
 
     @contextlib.contextmanager
     def running_domain(self, uuid: str) -> Iterator[policy_change.Domain]:
-        """Return a context manager that yields a guest's libvirt domain.
+        """Within this context, yield the libvirt domain of a running guest.
 
         :raises NotChanged: if the domain does not run.
         """

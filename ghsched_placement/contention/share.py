@@ -96,13 +96,13 @@ def share_bandwidth(
         capacity if the groups want less.
     """
     got = [0.0] * len(claims)
-    _share_free_bandwidth(capacity, got, [
+    _divide_free_bandwidth(capacity, got, [
         (number, claim.guaranteed_bandwidth, claim.guaranteed_bandwidth)
         for number, claim in enumerate(claims)])
     ranks = sorted({claim.priority for claim in claims}, reverse=True)
     for beyond in (False, True):
         for rank in ranks:
-            _share_free_bandwidth(capacity, got, [
+            _divide_free_bandwidth(capacity, got, [
                 (number,
                  claim.max_bandwidth if beyond else claim.capped_demand,
                  claim.demand) for number, claim in enumerate(claims)
@@ -110,8 +110,8 @@ def share_bandwidth(
     return tuple(got)
 
 
-def _share_free_bandwidth(capacity: float, received: list[float],
-                          wanted: Sequence[tuple[int, float, float]]) -> None:
+def _divide_free_bandwidth(capacity: float, received: list[float],
+                           wanted: Sequence[tuple[int, float, float]]) -> None:
     """Divide the free bandwidth of a node among some of its control groups.
 
     Each group receives at most its maximum, in proportion to its weight.

@@ -245,7 +245,8 @@ def _members(servers: Iterable[Server], guests: Iterable[move_plan.Guest],
 
 
 def _ties(said: Mapping[str, Mapping[str, Any]],
-          records: Mapping[str, Mapping[str, Any]]) -> affinity.Ties:
+          records: Mapping[str,
+                           Mapping[str, Any]]) -> affinity.TrafficAverages:
     return traffic.compute_guest_traffic(
         {uuid: talks for uuid, found in said.items()
          if (talks := traffic.parse_traffic_diagnostics(found))},

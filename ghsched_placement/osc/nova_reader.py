@@ -69,7 +69,7 @@ _NOT_RUNNING = 409
 WORKERS = 8
 
 
-class _Silence:
+class _SilentHosts:
     """Hosts that have not answered in time and are not asked again.
 
     :param most: hosts in a row without an answer after which the message bus
@@ -124,7 +124,7 @@ class NovaReader:
     def __init__(self, connection: Any, workers: int = WORKERS) -> None:
         self._connection = connection
         self._workers = workers
-        self._silence = _Silence(workers)
+        self._silence = _SilentHosts(workers)
 
     def list_compute_nodes(self) -> dict[str, dict[str, Any]]:
         """Return Nova's compute node records by UUID."""

@@ -76,7 +76,7 @@ class Bounds:
 
 
 @dataclass(frozen=True)
-class Tie:
+class PairTraffic:
     """Network traffic between two guests.
 
     :param strength: bytes per second, see :class:`Settings`.
@@ -88,14 +88,14 @@ class Tie:
 
 
 @dataclass(frozen=True)
-class Ties:
+class TrafficAverages:
     """Network traffic between all pairs of guests at one time.
 
     :param time: seconds, of any clock that only goes forward.
     """
 
     time: float = 0.0
-    by_pair: Mapping[Pair, Tie] = field(default_factory=dict)
+    by_pair: Mapping[Pair, PairTraffic] = field(default_factory=dict)
 
     def get_mean_traffic(self, first: str, second: str) -> float:
         """Return the mean traffic between two guests, in bytes per second.
@@ -159,8 +159,9 @@ def make_pair_key(first: str, second: str) -> Pair:
     return (first, second) if first <= second else (second, first)
 
 
-def update_traffic_averages(ties: Ties, sent: Mapping[Pair, float], now: float,
-                            settings: Settings) -> Ties:
+def update_traffic_averages(ties: TrafficAverages, sent: Mapping[Pair, float],
+                            now: float,
+                            settings: Settings) -> TrafficAverages:
     """Add new measurements to the mean network traffic between guests.
 
     The means are weighted exponentially: the weight of a measurement halves
@@ -179,16 +180,17 @@ def update_traffic_averages(ties: Ties, sent: Mapping[Pair, float], now: float,
     left = 2.0 ** (-elapsed / settings.half_life)
     found = {}
     for key in ties.by_pair.keys() | rates.keys():
-        before = ties.by_pair.get(key, Tie(0.0, ties.time))
+        before = ties.by_pair.get(key, PairTraffic(0.0, ties.time))
         rate = rates.get(key, 0.0)
         strength = rate + (before.strength - rate) * left
         alive = now if strength >= settings.least else before.alive
         if now - alive < settings.delay or strength >= settings.least:
-            found[key] = Tie(strength, alive)
-    return Ties(now, found)
+            found[key] = PairTraffic(strength, alive)
+    return TrafficAverages(now, found)
 
 
-def select_busiest_pairs(ties: Ties, uuids: Iterable[str], limit: int) -> Ties:
+def select_busiest_pairs(ties: TrafficAverages, uuids: Iterable[str],
+                         limit: int) -> TrafficAverages:
     """Return, for some guests, the traffic with the peers they talk to most.
 
     :param ties: mean traffic of each pair of guests.
@@ -216,7 +218,7 @@ def _sum_rates(
     return {key: math.fsum(counts) for key, counts in summed.items()}
 
 
-def group_guests_by_traffic(members: Iterable[Member], ties: Ties,
+def group_guests_by_traffic(members: Iterable[Member], ties: TrafficAverages,
                             bounds: Bounds) -> tuple[Group, ...]:
     """Group guests that exchange much network traffic.
 
@@ -263,7 +265,7 @@ def _pair_declared_members(members: Iterable[Member]) -> list[Pair]:
     return found
 
 
-def _sort_pairs(ties: Ties) -> list[Pair]:
+def _sort_pairs(ties: TrafficAverages) -> list[Pair]:
     return sorted(ties.by_pair,
                   key=lambda key: (-ties.by_pair[key].strength, key))
 
@@ -285,8 +287,8 @@ def _merge_groups(first: Group, second: Group,
         math.fsum(known[uuid].memory for uuid in members))
 
 
-def add_server_group_traffic(members: Iterable[Member], ties: Ties,
-                             minimum: float) -> Ties:
+def add_server_group_traffic(members: Iterable[Member], ties: TrafficAverages,
+                             minimum: float) -> TrafficAverages:
     """Return the traffic between guests, with a minimum within server groups.
 
     By a soft-affinity group, a user asks for servers to be near each other.
@@ -301,5 +303,5 @@ def add_server_group_traffic(members: Iterable[Member], ties: Ties,
     for one, other in _pair_declared_members(members):
         key = make_pair_key(one, other)
         if ties.get_mean_traffic(one, other) < minimum:
-            found[key] = Tie(minimum, ties.time)
-    return Ties(ties.time, found)
+            found[key] = PairTraffic(minimum, ties.time)
+    return TrafficAverages(ties.time, found)

@@ -127,7 +127,8 @@ class Cloud:
 
     nodes: tuple[Node, ...]
     guests: tuple[Guest, ...]
-    ties: affinity.Ties = field(default_factory=affinity.Ties)
+    ties: affinity.TrafficAverages = field(
+        default_factory=affinity.TrafficAverages)
     groups: tuple[affinity.Group, ...] = ()
 
 

@@ -60,12 +60,12 @@ class NameTest(base.TestCase):
     def test_a_key_may_be_named_in_short(self):
         for name in ('mem_bw_max.0', 'mem-bw-max.0', 'ghsched:mem_bw_max.0'):
             self.assertEqual('ghsched:mem_bw_max.0',
-                             change.to_changeable_extra_spec(name))
+                             change.get_changeable_extra_spec(name))
 
     def test_changes_that_need_a_resize_are_refused_by_name(self):
         for name in ('vfs', 'ghsched:monitor', 'hw:numa_nodes', ''):
             error = self.assertRaises(policies.PolicyError,
-                                      change.to_changeable_extra_spec, name)
+                                      change.get_changeable_extra_spec, name)
             self.assertIn('resize', error.reason)
             self.assertTrue(error.key.startswith('ghsched:'))
 

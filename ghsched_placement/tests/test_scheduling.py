@@ -211,7 +211,7 @@ class ParseTest(base.TestCase):
 class MaskTest(base.TestCase):
 
     def chosen(self, mask, count=4, name='batch'):
-        return set(scheduling.list_vcpus(scheduling.ThreadPolicy(
+        return set(scheduling.list_scheduled_vcpus(scheduling.ThreadPolicy(
             Scheduling(name), mask), count))
 
     def test_vcpus_of_a_mask(self):
@@ -220,7 +220,7 @@ class MaskTest(base.TestCase):
                             ('^0, ^3', {1, 2})):
             self.assertEqual(vcpus, self.chosen(mask), mask)
         self.assertEqual(frozenset(),
-                         scheduling.list_vcpus(scheduling.NONE, 4))
+                         scheduling.list_scheduled_vcpus(scheduling.NONE, 4))
 
     def test_invalid_masks(self):
         for mask in ('x', '1-', '3-1', '1,,2', '^0-3', '4', '0-4'):
@@ -269,7 +269,8 @@ class AdmissionTest(base.TestCase):
                 count = chance.randint(1, 8)
                 specs, ours = self.realtime_flavor(chance)
                 try:
-                    vcpus = scheduling.list_vcpus(parsed(specs, **ours), count)
+                    vcpus = scheduling.list_scheduled_vcpus(
+                        parsed(specs, **ours), count)
                 except policy.PolicyError:
                     refused += 1
                     continue

@@ -31,10 +31,10 @@ SERVER = {
 class RecordTest(base.TestCase):
 
     def test_written_values_are_read(self):
-        ties = affinity.Ties(0, {
-            ('10.0.0.5', '10.0.0.6'): affinity.Tie(50.4, 0),
-            ('10.0.0.4', '10.0.0.5'): affinity.Tie(70, 0),
-            ('10.0.0.4', '10.0.0.6'): affinity.Tie(90, 0)})
+        ties = affinity.TrafficAverages(0, {
+            ('10.0.0.5', '10.0.0.6'): affinity.PairTraffic(50.4, 0),
+            ('10.0.0.4', '10.0.0.5'): affinity.PairTraffic(70, 0),
+            ('10.0.0.4', '10.0.0.6'): affinity.PairTraffic(90, 0)})
         found = traffic.parse_traffic_diagnostics(json.loads(json.dumps(
             traffic.make_traffic_diagnostics(ties, ['10.0.0.5']))))
         self.assertEqual((AddressTraffic('10.0.0.5', '10.0.0.4', 70),

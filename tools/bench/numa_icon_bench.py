@@ -342,13 +342,13 @@ class Run:
                 self.cloud.at[one] != self.cloud.at[other])
 
 
-def _ties(cloud: Cloud) -> affinity.Ties:
+def _ties(cloud: Cloud) -> affinity.TrafficAverages:
     groups: dict[int, list[Guest]] = collections.defaultdict(list)
     for guest in cloud.guests.values():
         groups[guest.group].append(guest)
-    return affinity.Ties(
+    return affinity.TrafficAverages(
         0, {
-            affinity.make_pair_key(one.name, other.name): affinity.Tie(
+            affinity.make_pair_key(one.name, other.name): affinity.PairTraffic(
                 one.talks, 0) for members in groups.values() for one in members
             for other in members if one.name < other.name and one.talks})
 

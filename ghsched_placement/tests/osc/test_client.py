@@ -184,7 +184,7 @@ class SilenceTest(base.TestCase):
 
     def test_silence_counted_by_threads_is_exact(self):
         """Threads that change turns as often as Python lets them."""
-        silence = nova_reader._Silence(1000)
+        silence = nova_reader._SilentHosts(1000)
         before = sys.getswitchinterval()
         self.addCleanup(sys.setswitchinterval, before)
         sys.setswitchinterval(1e-6)

@@ -41,8 +41,8 @@ def clouds(draw):
 
 
 def tied(sent, now=60.0, settings=SETTINGS):
-    return affinity.update_traffic_averages(affinity.Ties(), sent, now,
-                                            settings)
+    return affinity.update_traffic_averages(affinity.TrafficAverages(), sent,
+                                            now, settings)
 
 
 def held(found):
@@ -65,7 +65,8 @@ class TiesTest(base.TestCase):
     def test_decay_does_not_depend_on_how_often_one_looks(
             self, strength, first, second):
         settings = affinity.Settings(half_life=60, least=0, delay=1)
-        before = affinity.Ties(0, {('a', 'b'): affinity.Tie(strength, 0)})
+        before = affinity.TrafficAverages(
+            0, {('a', 'b'): affinity.PairTraffic(strength, 0)})
         once = affinity.update_traffic_averages(before, {}, first + second,
                                                 settings)
         twice = affinity.update_traffic_averages(
@@ -76,7 +77,8 @@ class TiesTest(base.TestCase):
             / twice.by_pair['a', 'b'].strength)
 
     def test_unused_weight_halves_with_each_half_life(self):
-        before = affinity.Ties(0, {('a', 'b'): affinity.Tie(40.0, 0)})
+        before = affinity.TrafficAverages(
+            0, {('a', 'b'): affinity.PairTraffic(40.0, 0)})
         for half_lives, expected in ((1, 20.0), (2, 10.0), (3, 5.0)):
             found = affinity.update_traffic_averages(
                 before, {}, 60.0 * half_lives, SETTINGS)
@@ -84,7 +86,7 @@ class TiesTest(base.TestCase):
 
     @given(st.lists(st.integers(0, 1000), min_size=1))
     def test_strength_stays_between_the_rates_that_were_seen(self, rates):
-        ties = affinity.Ties()
+        ties = affinity.TrafficAverages()
         for turn, rate in enumerate(rates, 1):
             ties = affinity.update_traffic_averages(ties, {
                 ('a', 'b'): rate * 10}, turn * 10.0, SETTINGS)
@@ -173,7 +175,8 @@ class GroupsTest(base.TestCase):
         self.assertEqual({frozenset('ac'), frozenset('b')},
                          held(
                              affinity.group_guests_by_traffic(
-                                 members, affinity.Ties(), affinity.Bounds())))
+                                 members, affinity.TrafficAverages(),
+                                 affinity.Bounds())))
 
     def test_members_part_when_their_tie_is_gone(self):
         members = [Member('a'), Member('b')]

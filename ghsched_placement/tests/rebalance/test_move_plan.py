@@ -40,13 +40,13 @@ _RARELY = st.sampled_from([False, False, False, True])
 
 def tied(**rates):
     """Ties of pairs of guests with names of one letter."""
-    return affinity.Ties(0, {
-        affinity.make_pair_key(*pair): affinity.Tie(rate, 0)
+    return affinity.TrafficAverages(0, {
+        affinity.make_pair_key(*pair): affinity.PairTraffic(rate, 0)
         for pair, rate in rates.items()})
 
 
 def made(nodes, guests, ties=None):
-    ties = ties or affinity.Ties()
+    ties = ties or affinity.TrafficAverages()
     return Cloud(
         tuple(nodes), tuple(guests), ties,
         affinity.group_guests_by_traffic(
@@ -355,7 +355,8 @@ class DecisionTest(base.TestCase):
         members = [affinity.Member(name, 1, declared='web') for name in 'ab']
         guests = [Guest('a', A0, 1, memory=1024),
                   Guest('b', B0, 1, memory=2048)]
-        ties = affinity.add_server_group_traffic(members, affinity.Ties(),
+        ties = affinity.add_server_group_traffic(members,
+                                                 affinity.TrafficAverages(),
                                                  125e6)
         self.assertEqual([('a', B0)], self.plan(
             [self.node(A0), self.node(B0)], guests, ties))

@@ -57,7 +57,7 @@ class RoomClassTest(base.TestCase):
                 in zip(some, wanted, strict=True))
             for some in itertools.permutations(free, len(wanted)))
         found = capacity_classes.classify_host(free).may_fit(
-            capacity_classes.make_guest_needs(wanted))
+            capacity_classes.round_guest_needs(wanted))
         self.assertTrue(found or not fits)
 
     def test_host_without_room_is_ruled_out(self):
@@ -69,7 +69,7 @@ class RoomClassTest(base.TestCase):
                 ([(32, 90), (4, 90)], [(8, 20), (8, 20)]),
                 ([(32, 90)], [(1, 1), (1, 1)])):
             self.assertFalse(capacity_classes.classify_host(free).may_fit(
-                capacity_classes.make_guest_needs(wanted)), (free, wanted))
+                capacity_classes.round_guest_needs(wanted)), (free, wanted))
 
     def test_class_counts_the_best_nodes_only(self):
         few, many = [(32, 90), (16, 95)], [(32, 90), (16, 95), (0, 0)]

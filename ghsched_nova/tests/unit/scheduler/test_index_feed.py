@@ -147,11 +147,11 @@ class LookTest(base.TestCase):
             self.change('a', 10 + guests,
                         stats=f'{{"num_instances": "{guests}"}}')
             self.assertEqual({'a': guests, 'b': 1}, self.look())
-        self.assertEqual(1, self.feed.hosts_ahead)
+        self.assertEqual(1, self.feed.hosts_with_future_reports)
         self.assertEqual(1, self.log.output.count('synchronize the clocks'))
         self.database_time += datetime.timedelta(hours=2)
         self.look()
-        self.assertEqual(0, self.feed.hosts_ahead)
+        self.assertEqual(0, self.feed.hosts_with_future_reports)
 
     def test_refresh_drops_a_host_with_a_malformed_report(self):
         self.add('a', _TIME)
