@@ -12,6 +12,7 @@
 
 """The part of the compute driver for live migration, on either side."""
 
+from collections.abc import Iterator
 import contextlib
 import functools
 from typing import Any
@@ -229,6 +230,35 @@ class MigratingDriver(base.DriverBase):
               else contextlib.nullcontext()):
             super().rollback_live_migration_at_destination(
                 context, instance, *args, **kwargs)
+
+    def post_live_migration(self, context: Any, instance: Any, *args: Any,
+                            **kwargs: Any) -> None:
+        with self._continuing_after_copy(instance):
+            super().post_live_migration(context, instance, *args, **kwargs)
+
+    def post_live_migration_at_source(self, context: Any, instance: Any,
+                                      network_info: Any) -> None:
+        with self._continuing_after_copy(instance):
+            super().post_live_migration_at_source(context, instance,
+                                                  network_info)
+
+    @contextlib.contextmanager
+    def _continuing_after_copy(self, instance: Any) -> Iterator[None]:
+        """Within this context, an error of the source is logged, not raised.
+
+        The guest runs on the destination. If the source raised, Nova would not
+        release the devices here nor allocate those of the destination.
+        """
+        try:
+            yield
+        except Exception as error:
+            if not fixes.is_fix_applied_to('live-migrated-devices', instance):
+                raise
+            LOG.exception('ghsched: cannot clean up this source host after a '
+                          'live migration, completing the live migration '
+                          'because the guest has been copied; check the '
+                          "guest's ports and volumes on this host: %s", error,
+                          instance=instance)
 
     def post_live_migration_at_destination(self, context: Any,
                                            instance: Any, *args: Any,

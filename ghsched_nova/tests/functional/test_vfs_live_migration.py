@@ -183,6 +183,27 @@ class RollbackTest(VfsLiveMigrationTestCase):
         self.assert_it_stays()
 
 
+class SourceFailureTest(VfsLiveMigrationTestCase):
+    """Failures of the source after the guest has been copied."""
+
+    def test_vfs_are_on_the_destination_only(self):
+        server = self.boot_guest(mem_bw_min=20)
+        with mock.patch.object(self.src.driver, 'unplug_vifs',
+                               side_effect=RuntimeError('no')):
+            self._live_migrate(server, 'completed')
+        self.assertIn('cannot clean up this source host after a live',
+                      self.stdlog.logger.output)
+        self.assert_agreement(server, 'host_b', [20, 20])
+        nodes = self.host_nodes(server)
+        self.assertEqual({0: [nodes[0]], 1: [nodes[1]]},
+                         self.vf_nodes(server))
+        self._run_periodics()
+        self.assertEqual({'available'}, self.free('host_a'))
+        self.assertEqual({'allocated', 'available'}, self.free('host_b'))
+        self.assertEqual({'host_b_0000:81:00.0': 1, 'host_b_0000:82:00.0': 1},
+                         self.allocated(server))
+
+
 class NotMigratableTest(VfsLiveMigrationTestCase):
 
     migratable = 'no'
