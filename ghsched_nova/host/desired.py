@@ -231,13 +231,13 @@ def make_desired_group(host: resctrl_host.ResctrlHost, running: Running,
     if policy is None:
         raise DomainError('the domain has no policy')
     maker, vcpus = _find_group_maker(running.root)
+    most, online = _count_vcpus(running.root)
     group = running.shared_group if maker == 'ghsched' else ''
     held = policy.policy
     if group:
         held = resolve.scale_shared_policy(host, held,
                                            group_sizes.get(group, 1))
     settings = resolve.resolve_settings(host, held, policy.host_nodes)
-    most, online = _count_vcpus(running.root)
     vcpus = frozenset(range(most)) if vcpus is None else vcpus
     if not vcpus:
         raise DomainError('the domain has no vCPU to control')

@@ -200,21 +200,18 @@ class HostEngine(host_facts.HostFacts):
             return self._reconcile_with_all(running)
         # Waits for a reconciliation of all guests, whose list may be older.
         with self._reconciling:
-            return self._reconcile_own(running)
-
-    def _reconcile_own(self, running: desired.Running) -> bool:
-        """Enforce a guest's bandwidth policy in a resctrl group of its own."""
-        host = self.host()
-        guest = desired.add_iommu_groups(
-            desired.make_desired_group(host, running), running, host,
-            self.section)
-        report = self.apply(
-            self.root, self.run_path, model.Wanted(
-                (guest,), (running.domain,),
-                others=resolve.make_unused_domain_values(host),
-                all_threads=self.all_threads,
-                tolerance=host.tolerance, writes=host.written_values,
-                staged=host.dialect.staged, bounded=host.bounded_lines))
+            run_path, all_threads, host = (
+                self.run_path, self.all_threads, self.host())
+            guest = desired.make_desired_group(host, running)
+            others = resolve.make_unused_domain_values(host)
+            guest = desired.add_iommu_groups(guest, running, host,
+                                             self.section)
+            report = self.apply(
+                self.root, run_path, model.Wanted(
+                    (guest,), (running.domain,), others=others,
+                    all_threads=all_threads, tolerance=host.tolerance,
+                    staged=host.dialect.staged, bounded=host.bounded_lines,
+                    writes=host.written_values))
         _log_actions(report)
         for problem in report.problems:
             raise fs.GroupError(

@@ -43,29 +43,35 @@ class HostFacts:
                  shown: readings.Readings | None = None) -> None:
         self.section = section
         self._shown = shown or readings.Readings(self.root)
+        # The last host, and what it was made of.
+        self._made: tuple[Any, resctrl_host.ResctrlHost] | None = None
 
     def host(self) -> resctrl_host.ResctrlHost:
         """Read from resctrl what bandwidth control this host supports.
 
         :raises ResctrlUnavailable: if the kernel has no bandwidth control.
         """
-        options = resctrl_host.HostSettings(
+        host = self._read_host()
+        if host.unmeasured and self._shown.measure_missing_percentages(host):
+            return self._read_host()
+        return host
+
+    def _read_host(self) -> resctrl_host.ResctrlHost:
+        """Return the controls of this host; the last ones if nothing changed.
+        """
+        root, sysfs = self.root, self._sysfs
+        settings = resctrl_host.HostSettings(
             node_bandwidth=conf.parse_node_values(self.section,
                                                   'node_bandwidth'),
             cap=self.section.bandwidth_cap,
             l3_ways_shared=self.section.l3_ways_shared,
             burst_ratio=self.section.burst_ratio_max)
-        host = self._read_host(options)
-        if host.unmeasured and self._shown.measure_missing_percentages(host):
-            return self._read_host(options)
-        return host
-
-    def _read_host(
-        self, options: resctrl_host.HostSettings
-    ) -> resctrl_host.ResctrlHost:
-        return resctrl_host.read_host(
-            self.root, self._sysfs, options,
-            self._shown.get_measured_percentages())
+        basis = (resctrl_host.read_files(root, sysfs), settings,
+                 self._shown.get_measured_percentages())
+        made = self._made
+        if made is None or made[0] != basis:
+            made = self._made = basis, resctrl_host.make_host(*basis)
+        return made[1]
 
     def groups(self) -> frozenset[str]:
         """Return the names of the host's resctrl groups.

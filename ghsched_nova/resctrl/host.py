@@ -290,9 +290,60 @@ def read_host(resctrl: Path, sysfs: Path, settings: HostSettings = _DEFAULT,
     :raises ResctrlUnavailable: if resctrl is not mounted, does not control
         memory bandwidth, or is of an unknown variant (dialect).
     """
+    return make_host(read_files(resctrl, sysfs), settings, readings)
+
+
+@dataclass(frozen=True)
+class HostFiles:
+    """Texts of the kernel that tell the controls of a host.
+
+    With equal texts a host has equal controls, until the next boot.
+
+    :param resctrl: mount point of resctrl.
+    :param sysfs: mount point of sysfs.
+    :param info: texts of the files below info/, by path.
+    :param schemata: text of the root group's schemata.
+    :param names: names of the files in the root group.
+    :param cpus: text of the CPU list of each host NUMA node.
+    """
+
+    resctrl: Path
+    sysfs: Path
+    info: Mapping[str, str]
+    schemata: str
+    names: frozenset[str]
+    cpus: Mapping[int, str | None]
+
+
+def read_files(resctrl: Path, sysfs: Path) -> HostFiles:
+    """Return the texts of the kernel that tell the controls of a host.
+
+    :raises ResctrlUnavailable: if resctrl is not mounted, or does not control
+        memory bandwidth.
+    """
     info = _read_bandwidth_info(resctrl)
-    root = _read_root(resctrl)
-    dialect = _detect_dialect(resctrl, info, root, settings)
+    names = frozenset(path.name for path in sysfs_files.list_directory(resctrl)
+                      if os.path.isfile(path))
+    cpus = {node: sysfs_files.read_text(path / 'cpulist')
+            for node, path in sysfs_files.iterate_numa_nodes(sysfs)}
+    path = resctrl / 'schemata'
+    fs.wait_for_writer(resctrl)
+    text = sysfs_files.read_text(path)
+    if text is None:
+        raise ResctrlUnavailable(f'{path} cannot be read')
+    return HostFiles(resctrl, sysfs, info, text, names, cpus)
+
+
+def make_host(files: HostFiles, settings: HostSettings = _DEFAULT,
+              readings: Mapping[str, rounding.Readings] = _NO_READINGS
+              ) -> ResctrlHost:
+    """Return the controls of a host that the kernel's texts tell.
+
+    :raises ResctrlUnavailable: see :func:`read_host`.
+    """
+    info, sysfs = files.info, files.sysfs
+    root = _parse_root(files)
+    dialect = _detect_dialect(files, root, settings)
     minimum, granularity = _read_lowest_cap(dialect, info)
     caps = root.values(dialect.main_knob.line) or {}
     nodes, left_out = node_domains.map_domains(dialect, frozenset(caps), sysfs)
@@ -321,8 +372,7 @@ def read_host(resctrl: Path, sysfs: Path, settings: HostSettings = _DEFAULT,
 
 
 def _detect_dialect(
-    resctrl: Path, info: Mapping[str, str], root: schemata.Schemata,
-    settings: HostSettings
+    files: HostFiles, root: schemata.Schemata, settings: HostSettings
 ) -> dialects.Dialect:
     """Return which dialect (known variant of resctrl) this host has.
 
@@ -330,13 +380,12 @@ def _detect_dialect(
 
     :raises ResctrlUnavailable: if no known dialect matches the host.
     """
-    files = frozenset(path.name for path in sysfs_files.list_directory(resctrl)
-                      if os.path.isfile(path))
-    dialect = detection.detect_dialect(info, root, files)
+    info = files.info
+    dialect = detection.detect_dialect(info, root, files.names)
     if dialect is None:
         raise ResctrlUnavailable(
-            f'the resctrl at {resctrl} is of an unknown kind: '
-            + detection.explain_unknown_dialect(info, root, files))
+            f'the resctrl at {files.resctrl} is of an unknown kind: '
+            + detection.explain_unknown_dialect(info, root, files.names))
     monitor = next(
         (monitor for monitor in (dialect.monitor, dialect.other_monitor)
          if monitor is not None and monitor.is_announced(info)), None)
@@ -370,20 +419,21 @@ def read_info(resctrl: Path) -> dict[str, str]:
             f'(mount -t resctrl resctrl {resctrl})')
     return {file.relative_to(top).as_posix():
             '' if file.name in _NOT_READ else sysfs_files.read_text(file) or ''
-            for directory in sysfs_files.list_directory(top)
-            for file in _list_info_files(directory)}
+            for file in _list_info_files(top)}
 
 
 def _list_info_files(directory: Path, depth: int = 0) -> Iterator[Path]:
     """Yield the files of resctrl's info/ that describe controls.
 
-    :param depth: depth of the directory below info/. Deeper directories are
-        searched only for descriptions of schemata lines.
+    :param depth: depth of the directory below info/. Deeper directories than
+        1 are searched only for descriptions of schemata lines.
     """
     for path in sysfs_files.list_directory(directory):
         if os.path.isfile(path):
-            yield path
-        elif 0 < depth < _DEPTH or path.name == 'resource_schemata':
+            if depth:
+                yield path
+        elif depth != 1 and depth <= _DEPTH or path.name == (
+                'resource_schemata'):
             yield from _list_info_files(path, depth + 1)
 
 
@@ -402,16 +452,12 @@ def _read_bandwidth_info(resctrl: Path) -> dict[str, str]:
     return info
 
 
-def _read_root(resctrl: Path) -> schemata.Schemata:
-    path = resctrl / 'schemata'
-    fs.wait_for_writer(resctrl)
-    text = sysfs_files.read_text(path)
-    if text is None:
-        raise ResctrlUnavailable(f'{path} cannot be read')
+def _parse_root(files: HostFiles) -> schemata.Schemata:
     try:
-        return schemata.parse_kernel_schemata(text)
+        return schemata.parse_kernel_schemata(files.schemata)
     except schemata.SchemataError as exc:
-        raise ResctrlUnavailable(f'{path}: {exc}') from exc
+        raise ResctrlUnavailable(
+            f'{files.resctrl / "schemata"}: {exc}') from exc
 
 
 def _parse_info_number(info: Mapping[str, str], name: str, lowest: int) -> int:

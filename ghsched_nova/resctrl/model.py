@@ -343,25 +343,25 @@ def check_desired_state(wanted: Wanted) -> None:
 
     :raises ValueError: with the reason.
     """
-    domains = [*wanted.domains, *(guest.domain for guest in wanted.guests)]
-    for domain in domains:
+    for guest in wanted.guests:
+        _check_guest(guest)
+    _check_cache(wanted.cache)
+    for values in (wanted.others, wanted.bounded):
+        _check_values({line: {0: value} for line, value in values.items()})
+    _check_values({line: dict(enumerate(written.values()))
+                   for line, written in wanted.writes.items()})
+    for domain in (*wanted.domains, *(guest.domain
+                                      for guest in wanted.guests)):
         if not naming.is_uuid(domain.uuid):
             raise ValueError(f'{domain.uuid!r} is not a UUID')
         if '/' in domain.name or '\0' in domain.name:
             raise ValueError(f'{domain.name!r} is not the name of a domain')
         if domain.id < 0:
             raise ValueError(f'{domain.id} is not a number of a domain')
-    for guest in wanted.guests:
-        _check_guest(guest)
     for name in wanted.removable:
         if not naming.is_guest_group(name):
             raise ValueError(f'{name!r} is not the name of a group of '
                              'guests')
-    _check_cache(wanted.cache)
-    for values in (wanted.others, wanted.bounded):
-        _check_values({line: {0: value} for line, value in values.items()})
-    _check_values({line: dict(enumerate(written.values()))
-                   for line, written in wanted.writes.items()})
 
 
 def _check_guest(guest: Guest) -> None:

@@ -64,7 +64,7 @@ def make_plan(actual: model.Actual, wanted: model.Wanted) -> model.Plan:
         {
             name: guests
             for name, guests in members.items()
-            if naming.is_shared_group(name) and name in there
+            if guests[0].shared and name in there
         },
         actual,
         wanted,

@@ -21,6 +21,7 @@ Whoever is root already (``ghsched`` on a host, the tests) calls
 """
 
 from collections.abc import Sequence
+import functools
 from pathlib import Path
 from typing import Annotated
 
@@ -58,17 +59,11 @@ def _check_root(root: str) -> None:
             'still mounted?', root)
 
 
-def _check_run_path(run_path: str) -> None:
-    """Refuse a libvirt run directory other than the configured one.
-
-    The privileged helper checks its arguments, as it runs as root.
+def _check_configured(option: str, requested: str) -> None:
+    """Refuse a path other than the configured one.
 
     :raises GroupError: with the reason.
     """
-    _check_configured('libvirt_run_path', run_path)
-
-
-def _check_configured(option: str, requested: str) -> None:
     conf.register_opts(cfg.CONF)
     configured = cfg.CONF.ghsched[option]
     # The caller has made paths of its options, without a slash at the end.
@@ -80,7 +75,8 @@ def _check_configured(option: str, requested: str) -> None:
 
 
 _Root = Annotated[str, Text(_PATH, 4095), _check_root]
-_RunPath = Annotated[str, Text(_PATH, 4095), _check_run_path]
+_RunPath = Annotated[str, Text(_PATH, 4095), functools.partial(
+    _check_configured, 'libvirt_run_path')]
 _Uuid = Annotated[str, Text('[0-9a-fA-F-]{36}', 36)]
 #: IOMMU groups, domains of schemata, vCPUs, and how many of something.
 _Number = Annotated[int, Range(0, 2 ** 31 - 1)]

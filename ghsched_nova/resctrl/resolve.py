@@ -278,21 +278,24 @@ def _make_node_settings(host: resctrl_host.ResctrlHost,
         raise PolicyNotHeld(
             f'ghsched:mem_bw_* of guest NUMA node {guest_node} cannot be '
             f'enforced on host NUMA node {host_node}: {reason}')
-    _check_capabilities(host.dialect, requested)
+    scale = _compute_scale(host, host_node)
+    held = host.dialect.capabilities()
+    has_hardlimit = host.dialect.find_knob('hardlimit') is not None
+    _check_capabilities(host.dialect, held, requested, requested.is_capped)
     return [DomainSetting(
         domain=domain, host_node=host_node, guest_node=guest_node,
         requested=requested,
         maximum=_compute_maximum(host, requested, host_node),
         minimum=_compute_minimum(host, requested),
-        hardlimit=(requested.hardlimit if host.dialect.find_knob('hardlimit')
-                   else None),
+        hardlimit=requested.hardlimit if has_hardlimit else None,
         priority=_choose_priority(host, requested),
-        scale=_compute_scale(host, host_node)) for domain in domains]
+        scale=scale) for domain in domains]
 
 
 def _check_capabilities(dialect: dialects.Dialect,
-                        requested: guest_policy.NodePolicy) -> None:
-    capabilities = dialect.capabilities()
+                        capabilities: frozenset[str],
+                        requested: guest_policy.NodePolicy,
+                        is_capped: bool) -> None:
     limit = 'MEM_BW_HARDLIMIT' if requested.hardlimit else 'MEM_BW_SOFTLIMIT'
     needs = (
         (requested.minimum > 0, 'MEM_BW_MIN', keys.MEM_BW_MIN,
@@ -300,9 +303,9 @@ def _check_capabilities(dialect: dialects.Dialect,
          'knows no guaranteed share'),
         (requested.burst > 0, 'MEM_BW_MIN', keys.MEM_BW_BURST, requested.burst,
          'knows no guaranteed share'),
-        (requested.is_capped, 'MEM_BW_MAX', keys.MEM_BW_MAX, requested.maximum,
+        (is_capped, 'MEM_BW_MAX', keys.MEM_BW_MAX, requested.maximum,
          'knows no cap'),
-        (requested.is_capped, limit, keys.MEM_BW_HARDLIMIT,
+        (is_capped, limit, keys.MEM_BW_HARDLIMIT,
          str(requested.hardlimit).lower(),
          'cannot hold a cap while bandwidth is idle' if requested.hardlimit
          else 'cannot let a guest exceed its cap'),

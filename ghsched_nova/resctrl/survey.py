@@ -54,11 +54,13 @@ def read_actual_state(files: fs.Files, root: Path, wanted: model.Wanted,
     threads: dict[str, Mapping[int, str]] = {}
     others = _read_vhost_threads(proc) if wanted.all_threads else {}
     members = model.map_guests_by_group(wanted.guests, names)
+    single_pool = wanted.has_single_rmid_pool
     claimed = {qemu.find_qemu_process(run_path, domain.name) or 0 for domain in
                (*wanted.domains, *(guest.domain for guest in wanted.guests))}
     for name, guests in members.items():
         there = name in names
-        group = _read_group(files, root / name) if there else model.Group()
+        group = _read_group(files, root / name, bool(
+            guests[0].shared)) if there else model.Group()
         of_guests = {guest.domain.uuid: _read_qemu_threads(
             _find_guest_process(guest, group, claimed, run_path, proc),
             proc, others) for guest in guests}
@@ -66,30 +68,29 @@ def read_actual_state(files: fs.Files, root: Path, wanted: model.Wanted,
         if there:
             found[name] = _add_foreign_vcpus(
                 group, dict(ChainMap(*of_guests.values())), proc)
+    others_read = _read_other_groups(files, root, wanted,
+                                     names.keys() - members.keys())
     loose = (wanted.removable & names.keys()) - members.keys()
     for name in loose:
         found[name] = _read_unused_group(files, root / name, proc)
+    counted = _read_counters(files, root, wanted, found)
     return model.Actual(
         found, threads,
         _list_running_domains(run_path, proc) if loose else frozenset(),
-        _count_other_monitors(files, root,
-                              names) if wanted.has_single_rmid_pool else 0,
+        _count_other_monitors(files, root, names) if single_pool else 0,
         (_read_group(files, root).schemata if wanted.cache or wanted.bounded
-         else None),
-        _read_other_groups(files, root, wanted, names.keys() - members.keys()),
-        _read_counters(files, root, wanted, found))
+         else None), others_read, counted)
 
 
 def _list_group_names(files: fs.Files, root: Path,
                       wanted: model.Wanted) -> dict[str, None]:
+    measuring = _list_measuring_groups(files, root, wanted)
     try:
         names = [name for name in files.directories(root)
                  if name not in naming.NOT_GROUPS]
     except OSError as exc:
         raise fs.make_group_error('cannot be listed', root, exc) from exc
-    return dict.fromkeys(
-        [*names, *_list_measuring_groups(files, root, wanted)]
-    )
+    return dict.fromkeys([*names, *measuring])
 
 
 def _read_other_groups(files: fs.Files, root: Path, wanted: model.Wanted,
@@ -185,28 +186,26 @@ def _read_qemu_threads(process: int, proc: Path,
     return mine
 
 
-def _read_group(files: fs.Files, path: Path) -> model.Group:
+def _read_group(files: fs.Files, path: Path,
+                shared: bool = False) -> model.Group:
     try:
+        is_measuring = f'{path.parent.name}/' == naming.MONITORS
         listed = files.read(path / 'tasks')
         inside = tasks.parse_thread_ids(listed)
         devices = tasks.parse_iommu_groups(listed)
-        if _is_monitoring_group(path):
+        if is_measuring:
             return model.Group(inside, devices=devices)
         text = files.read(path / 'schemata')
         return model.Group(
             inside,
             schemata.parse_kernel_schemata(text),
             devices=devices,
-            monitors=_read_monitoring_groups(files, path),
+            monitors=_read_monitoring_groups(files, path) if shared else {},
         )
     except schemata.SchemataError as exc:
         return model.Group(inside, error=f'schemata: {exc}', devices=devices)
     except OSError as exc:
         return model.Group(error=f'cannot be read: {exc.strerror or exc}')
-
-
-def _is_monitoring_group(path: Path) -> bool:
-    return f'{path.parent.name}/' == naming.MONITORS
 
 
 def _read_monitoring_groups(
@@ -217,8 +216,6 @@ def _read_monitoring_groups(
     :param path: directory of the control group.
     :returns: thread ids by guest UUID.
     """
-    if not naming.is_shared_group(path.name):
-        return {}
     top, found = path / naming.MONITORS, {}
     with contextlib.suppress(OSError):      # a host without monitors
         for name in files.directories(top):

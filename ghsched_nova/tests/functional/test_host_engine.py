@@ -520,8 +520,9 @@ class EngineTest(EmulatedTestCase):
 
     def test_guest_comes_back_to_a_module_as_seldom_as_documented(self):
         self.engine.host()
+        running = self.running()
         with modules.Modules() as walk:
-            self.engine.reconcile_guest(self.running())
+            self.engine.reconcile_guest(running)
         self.assertLessEqual(
             walk.returns, modules.allowed_returns('host engine'), walk.stays)
 
