@@ -24,6 +24,7 @@ from ghsched_nova import conf
 from ghsched_nova.host import readings
 from ghsched_nova.resctrl import fs
 from ghsched_nova.resctrl import host as resctrl_host
+from ghsched_nova.resctrl import host_texts
 from ghsched_nova.resctrl import naming
 from ghsched_nova.resctrl import sysfs as sysfs_files
 from ghsched_placement import cpuless_nodes
@@ -66,7 +67,7 @@ class HostFacts:
             cap=self.section.bandwidth_cap,
             l3_ways_shared=self.section.l3_ways_shared,
             burst_ratio=self.section.burst_ratio_max)
-        basis = (resctrl_host.read_files(root, sysfs), settings,
+        basis = (host_texts.read_files(root, sysfs), settings,
                  self._shown.get_measured_percentages())
         made = self._made
         if made is None or made[0] != basis:

@@ -31,6 +31,7 @@ from typing import NamedTuple
 from ghsched_nova.resctrl import detection
 from ghsched_nova.resctrl import dialects
 from ghsched_nova.resctrl import host as resctrl_host
+from ghsched_nova.resctrl import host_texts
 from ghsched_nova.resctrl import schemata
 from ghsched_nova.resctrl import sysfs as sysfs_files
 
@@ -257,7 +258,7 @@ def _read_control_domains(
 
 def _read_info(resctrl: Path) -> dict[str, str]:
     try:
-        return resctrl_host.read_info(resctrl)
+        return host_texts.read_info(resctrl)
     except resctrl_host.ResctrlUnavailable as error:
         raise MonitorUnavailable(error.reason) from error
 

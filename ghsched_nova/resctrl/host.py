@@ -23,14 +23,12 @@ value of AMD's MB line is no such figure: it is the end of a field (256 GB/s),
 the same on every L3 cache whatever is behind it.
 """
 
-from collections.abc import Iterator
 from collections.abc import Mapping
 from dataclasses import dataclass
 from dataclasses import field
 from dataclasses import replace
 from fractions import Fraction
 import math
-import os
 from pathlib import Path
 import re
 from types import MappingProxyType
@@ -40,7 +38,7 @@ from ghsched_nova.resctrl import cache as caches
 from ghsched_nova.resctrl import detection
 from ghsched_nova.resctrl import dialects
 from ghsched_nova.resctrl import errors
-from ghsched_nova.resctrl import fs
+from ghsched_nova.resctrl import host_texts
 from ghsched_nova.resctrl import node_domains
 from ghsched_nova.resctrl import rounding
 from ghsched_nova.resctrl import schemata
@@ -48,16 +46,7 @@ from ghsched_nova.resctrl import sysfs as sysfs_files
 from ghsched_placement import burst
 from ghsched_placement import host as placement_host
 
-#: Files of info/ that are known to be there, and not read: the kernel clears
-#: info/last_cmd_status when they are (the functions *_show() in fs/resctrl
-#: that call rdt_last_cmd_clear()), and somebody may be about to read that.
-_NOT_READ = frozenset({'available_mbm_cntrs', 'io_alloc_cbm',
-                       'mbm_assign_on_mkdir'})
-
 _NUMBER = re.compile(r'[0-9]{1,18}')
-
-#: How deep controls are described in info/MB/resource_schemata, at most.
-_DEPTH = 4
 
 #: Largest difference, in percent, between what is written to openEuler's
 #: drivers with a control of 6 bits or more and what they show.
@@ -290,51 +279,10 @@ def read_host(resctrl: Path, sysfs: Path, settings: HostSettings = _DEFAULT,
     :raises ResctrlUnavailable: if resctrl is not mounted, does not control
         memory bandwidth, or is of an unknown variant (dialect).
     """
-    return make_host(read_files(resctrl, sysfs), settings, readings)
+    return make_host(host_texts.read_files(resctrl, sysfs), settings, readings)
 
 
-@dataclass(frozen=True)
-class HostFiles:
-    """Texts of the kernel that tell the controls of a host.
-
-    With equal texts a host has equal controls, until the next boot.
-
-    :param resctrl: mount point of resctrl.
-    :param sysfs: mount point of sysfs.
-    :param info: texts of the files below info/, by path.
-    :param schemata: text of the root group's schemata.
-    :param names: names of the files in the root group.
-    :param cpus: text of the CPU list of each host NUMA node.
-    """
-
-    resctrl: Path
-    sysfs: Path
-    info: Mapping[str, str]
-    schemata: str
-    names: frozenset[str]
-    cpus: Mapping[int, str | None]
-
-
-def read_files(resctrl: Path, sysfs: Path) -> HostFiles:
-    """Return the texts of the kernel that tell the controls of a host.
-
-    :raises ResctrlUnavailable: if resctrl is not mounted, or does not control
-        memory bandwidth.
-    """
-    info = _read_bandwidth_info(resctrl)
-    names = frozenset(path.name for path in sysfs_files.list_directory(resctrl)
-                      if os.path.isfile(path))
-    cpus = {node: sysfs_files.read_text(path / 'cpulist')
-            for node, path in sysfs_files.iterate_numa_nodes(sysfs)}
-    path = resctrl / 'schemata'
-    fs.wait_for_writer(resctrl)
-    text = sysfs_files.read_text(path)
-    if text is None:
-        raise ResctrlUnavailable(f'{path} cannot be read')
-    return HostFiles(resctrl, sysfs, info, text, names, cpus)
-
-
-def make_host(files: HostFiles, settings: HostSettings = _DEFAULT,
+def make_host(files: host_texts.HostFiles, settings: HostSettings = _DEFAULT,
               readings: Mapping[str, rounding.Readings] = _NO_READINGS
               ) -> ResctrlHost:
     """Return the controls of a host that the kernel's texts tell.
@@ -372,7 +320,8 @@ def make_host(files: HostFiles, settings: HostSettings = _DEFAULT,
 
 
 def _detect_dialect(
-    files: HostFiles, root: schemata.Schemata, settings: HostSettings
+    files: host_texts.HostFiles, root: schemata.Schemata,
+    settings: HostSettings
 ) -> dialects.Dialect:
     """Return which dialect (known variant of resctrl) this host has.
 
@@ -399,60 +348,7 @@ def _detect_dialect(
 # -- info/ and the root group -------------------------------------------------
 
 
-def read_info(resctrl: Path) -> dict[str, str]:
-    """Return the text of the files below resctrl's info/, by path.
-
-    The text of a file that ghsched does not need is empty.
-
-    :param resctrl: mount point of resctrl.
-    :raises ResctrlUnavailable: if resctrl is not mounted there, or this
-        process may not open it.
-    """
-    top = resctrl / 'info'
-    if os.path.isdir(resctrl) and not os.access(resctrl, os.X_OK):
-        raise ResctrlUnavailable(
-            f'{resctrl} is closed to the user of this process; give it the '
-            f'group of nova-compute (chgrp nova {resctrl})')
-    if not os.path.isdir(top):  # False for a dead mount, too
-        raise ResctrlUnavailable(
-            f'there is no {top}; is resctrl mounted? '
-            f'(mount -t resctrl resctrl {resctrl})')
-    return {file.relative_to(top).as_posix():
-            '' if file.name in _NOT_READ else sysfs_files.read_text(file) or ''
-            for file in _list_info_files(top)}
-
-
-def _list_info_files(directory: Path, depth: int = 0) -> Iterator[Path]:
-    """Yield the files of resctrl's info/ that describe controls.
-
-    :param depth: depth of the directory below info/. Deeper directories than
-        1 are searched only for descriptions of schemata lines.
-    """
-    for path in sysfs_files.list_directory(directory):
-        if os.path.isfile(path):
-            if depth:
-                yield path
-        elif depth != 1 and depth <= _DEPTH or path.name == (
-                'resource_schemata'):
-            yield from _list_info_files(path, depth + 1)
-
-
-def _read_bandwidth_info(resctrl: Path) -> dict[str, str]:
-    """Read the files below resctrl's info/, which describe the host.
-
-    :param resctrl: mount point of resctrl.
-    :returns: text of the files, by path.
-    :raises ResctrlUnavailable: if the host cannot control memory bandwidth.
-    """
-    info = read_info(resctrl)
-    if not any(name.startswith('MB/') for name in info):
-        raise ResctrlUnavailable(
-            f'there is no {resctrl / "info" / "MB"}: this processor, or its '
-            'kernel, has no control of memory bandwidth')
-    return info
-
-
-def _parse_root(files: HostFiles) -> schemata.Schemata:
+def _parse_root(files: host_texts.HostFiles) -> schemata.Schemata:
     try:
         return schemata.parse_kernel_schemata(files.schemata)
     except schemata.SchemataError as exc:

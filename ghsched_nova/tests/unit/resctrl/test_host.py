@@ -22,6 +22,7 @@ from hypothesis import strategies as st
 
 from ghsched_nova.resctrl import dialects
 from ghsched_nova.resctrl import host as resctrl_host
+from ghsched_nova.resctrl import host_texts
 from ghsched_nova.resctrl import resolve
 from ghsched_nova.resctrl import schemata
 from ghsched_nova.tests.fixtures import captured
@@ -101,7 +102,7 @@ class MachinesTest(base.TestCase):
                      'L3_MON/mbm_assign_on_mkdir'):
             (top / 'resctrl/info' / name).write_text('0=5\n')
             self.assertEqual(
-                '', resctrl_host.read_info(top / 'resctrl')[name])
+                '', host_texts.read_info(top / 'resctrl')[name])
 
     def test_unknown_lines_do_no_harm(self):
         host = captured.read_machine('unknown-lines')
@@ -217,7 +218,7 @@ class MachinesTest(base.TestCase):
 
     def test_resctrl_closed_to_nova_compute_is_refused_with_the_cure(self):
         # Root may open everything, so a mode would not close it to root.
-        with mock.patch.object(resctrl_host.os, 'access', return_value=False):
+        with mock.patch.object(host_texts.os, 'access', return_value=False):
             exc = self.assertRaises(resctrl_host.ResctrlUnavailable,
                                     captured.read_machine,
                                     'kunpeng920b-openeuler24.03')

@@ -1,0 +1,126 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""Texts of resctrl and sysfs from which a host's controls are derived."""
+
+from collections.abc import Iterator
+from collections.abc import Mapping
+from dataclasses import dataclass
+import os
+from pathlib import Path
+
+from ghsched_nova.resctrl.errors import ResctrlUnavailable
+from ghsched_nova.resctrl import fs
+from ghsched_nova.resctrl import sysfs as sysfs_files
+
+#: Files of info/ that are known to be there, and not read: the kernel clears
+#: info/last_cmd_status when they are (the functions *_show() in fs/resctrl
+#: that call rdt_last_cmd_clear()), and somebody may be about to read that.
+_NOT_READ = frozenset({'available_mbm_cntrs', 'io_alloc_cbm',
+                       'mbm_assign_on_mkdir'})
+
+#: How deep controls are described in info/MB/resource_schemata, at most.
+_DEPTH = 4
+
+
+@dataclass(frozen=True)
+class HostFiles:
+    """Texts of the kernel that tell the controls of a host.
+
+    With equal texts a host has equal controls, until the next boot.
+
+    :param resctrl: mount point of resctrl.
+    :param sysfs: mount point of sysfs.
+    :param info: texts of the files below info/, by path.
+    :param schemata: text of the root group's schemata.
+    :param names: names of the files in the root group.
+    :param cpus: text of the CPU list of each host NUMA node.
+    """
+
+    resctrl: Path
+    sysfs: Path
+    info: Mapping[str, str]
+    schemata: str
+    names: frozenset[str]
+    cpus: Mapping[int, str | None]
+
+
+def read_files(resctrl: Path, sysfs: Path) -> HostFiles:
+    """Return the texts of the kernel that tell the controls of a host.
+
+    :raises ResctrlUnavailable: if resctrl is not mounted, or does not control
+        memory bandwidth.
+    """
+    info = _read_bandwidth_info(resctrl)
+    names = frozenset(path.name for path in sysfs_files.list_directory(resctrl)
+                      if os.path.isfile(path))
+    cpus = {node: sysfs_files.read_text(path / 'cpulist')
+            for node, path in sysfs_files.iterate_numa_nodes(sysfs)}
+    path = resctrl / 'schemata'
+    fs.wait_for_writer(resctrl)
+    text = sysfs_files.read_text(path)
+    if text is None:
+        raise ResctrlUnavailable(f'{path} cannot be read')
+    return HostFiles(resctrl, sysfs, info, text, names, cpus)
+
+
+def read_info(resctrl: Path) -> dict[str, str]:
+    """Return the text of the files below resctrl's info/, by path.
+
+    The text of a file that ghsched does not need is empty.
+
+    :param resctrl: mount point of resctrl.
+    :raises ResctrlUnavailable: if resctrl is not mounted there, or this
+        process may not open it.
+    """
+    top = resctrl / 'info'
+    if os.path.isdir(resctrl) and not os.access(resctrl, os.X_OK):
+        raise ResctrlUnavailable(
+            f'{resctrl} is closed to the user of this process; give it the '
+            f'group of nova-compute (chgrp nova {resctrl})')
+    if not os.path.isdir(top):  # False for a dead mount, too
+        raise ResctrlUnavailable(
+            f'there is no {top}; is resctrl mounted? '
+            f'(mount -t resctrl resctrl {resctrl})')
+    return {file.relative_to(top).as_posix():
+            '' if file.name in _NOT_READ else sysfs_files.read_text(file) or ''
+            for file in _list_info_files(top)}
+
+
+def _list_info_files(directory: Path, depth: int = 0) -> Iterator[Path]:
+    """Yield the files of resctrl's info/ that describe controls.
+
+    :param depth: depth of the directory below info/. Deeper directories than
+        1 are searched only for descriptions of schemata lines.
+    """
+    for path in sysfs_files.list_directory(directory):
+        if os.path.isfile(path):
+            if depth:
+                yield path
+        elif depth != 1 and depth <= _DEPTH or path.name == (
+                'resource_schemata'):
+            yield from _list_info_files(path, depth + 1)
+
+
+def _read_bandwidth_info(resctrl: Path) -> dict[str, str]:
+    """Read the files below resctrl's info/, which describe the host.
+
+    :param resctrl: mount point of resctrl.
+    :returns: text of the files, by path.
+    :raises ResctrlUnavailable: if the host cannot control memory bandwidth.
+    """
+    info = read_info(resctrl)
+    if not any(name.startswith('MB/') for name in info):
+        raise ResctrlUnavailable(
+            f'there is no {resctrl / "info" / "MB"}: this processor, or its '
+            'kernel, has no control of memory bandwidth')
+    return info
