@@ -148,6 +148,9 @@ def make_control_group_name(number: int) -> str:
 #: candidates of a host short, they are on many NUMA nodes, not on one.
 GROUP_PREFIX = 'ghsched_'
 
+#: Namespace of the keys in Glance's metadata definitions.
+METADATA_NAMESPACE = 'OS::Compute::Ghsched'
+
 
 def make_bandwidth_suffix(guest_node: int) -> str:
     """Return the request group suffix of a guest NUMA node's bandwidth.

@@ -25,7 +25,6 @@ from openstack import exceptions as sdk_exceptions
 from osc_lib import exceptions
 
 from ghsched_placement import exits
-from ghsched_placement import metadefs
 from ghsched_placement import names
 from ghsched_placement.osc import base
 from ghsched_placement.osc import client as clients
@@ -147,7 +146,7 @@ def _list_keystone_leftovers(client: clients.Client) -> list[Leftover]:
 
 
 def _list_glance_leftovers(client: clients.Client) -> list[Leftover]:
-    name = metadefs.NAME
+    name = names.METADATA_NAMESPACE
     if not client.has_metadef_namespace(name):
         return []
     return [Leftover(

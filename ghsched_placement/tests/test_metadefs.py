@@ -11,7 +11,10 @@
 # under the License.
 
 
-"""The metadata definitions that are shipped."""
+"""The metadata definitions that are shipped: made of the keys.
+
+Format: ``metadefs/v2`` schemas of the Image API.
+"""
 
 import json
 import os
@@ -19,7 +22,7 @@ import pathlib
 import re
 
 from ghsched_placement import keys
-from ghsched_placement import metadefs
+from ghsched_placement import names
 from ghsched_placement.tests import base
 
 FILE = (pathlib.Path(__file__).parents[2] / 'etc' / 'ghsched' / 'metadefs'
@@ -31,17 +34,54 @@ MARKUP = re.compile(r':[a-z]+:`|`|\*\w|\w_\s|\|\w+\||\.\. \w+::')
 #: Set it to write the file again; then read the difference.
 UPDATE = 'GHSCHED_UPDATE_GOLDEN'
 
+_TYPES = {'int': 'integer', 'bool': 'boolean'}
+
+
+def make_metadata_namespace():
+    """Return the Glance metadata definitions of ghsched's extra specs.
+
+    Horizon shows these definitions to an admin who edits the extra specs of a
+    flavor.
+    """
+    return {
+        'namespace': names.METADATA_NAMESPACE,
+        'display_name': 'Memory bandwidth, VFs and scheduling (ghsched)',
+        'description': 'What a guest is given of the memory bandwidth, the '
+                       'devices and the CPUs of the host NUMA nodes that it '
+                       'runs on.',
+        'visibility': 'public',
+        'protected': True,
+        'resource_type_associations': [{
+            'name': 'OS::Nova::Flavor', 'prefix': f'{keys.NAMESPACE}:'}],
+        'properties': {key.name: _make_property(key) for key in keys.KEYS},
+    }
+
+
+def _make_property(key):
+    found = {
+        'title': key.title,
+        'description': f'{key.summary} {key.details}'.strip()
+        + f' Default: {key.default_text}.',
+        'type': _TYPES.get(key.kind, 'string')}
+    if key.choices:
+        found['enum'] = list(key.choices)
+    if key.minimum is not None:
+        found['minimum'] = key.minimum
+    if key.maximum is not None:
+        found['maximum'] = key.maximum
+    return found
+
 
 class MetadefsTest(base.TestCase):
 
     def test_the_file_is_what_the_keys_say(self):
-        text = json.dumps(metadefs.make_metadata_namespace(), indent=2) + '\n'
+        text = json.dumps(make_metadata_namespace(), indent=2) + '\n'
         if os.environ.get(UPDATE):
             FILE.write_text(text)
         self.assertEqual(FILE.read_text(), text)
 
     def test_each_key_is_a_property_of_flavors(self):
-        document = metadefs.make_metadata_namespace()
+        document = make_metadata_namespace()
         association, = document['resource_type_associations']
         self.assertEqual('ghsched:', association['prefix'])
         self.assertEqual([key.name for key in keys.KEYS],
