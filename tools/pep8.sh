@@ -72,7 +72,7 @@ check() {
         ;;
     words)
         # shellcheck disable=SC2046
-        "$PYTHON" tools/words.py --known tools/words-known \
+        "$PYTHON" tools/words.py \
             $(files | grep '^\(ghsched_\|tempest_plugin/\|tools/\).*\.py$')
         ;;
     *)

@@ -12,10 +12,7 @@
 
 """Print docstrings, names and log lines that break HACKING's rules for words.
 
-usage: tools/words.py [--known LIST] FILE...
-
-Each line of LIST has a number and a path: that number of findings in the file
-is older than the rules, and is not printed. A number may only fall.
+usage: tools/words.py FILE...
 
 The first line of a docstring names an act and its object, or a thing; a name
 is read without its module; a log line has a fixed text to search for.
@@ -94,25 +91,12 @@ def broken(path: str) -> Iterator[str]:
                 yield f'{path}:{line}: {text}'
 
 
-def read_known(path: str) -> dict[str, int]:
-    """Return the number of findings that are known, by path of the file."""
-    rows = (line.split() for line in Path(path).read_text().splitlines())
-    return {name: int(number) for number, name in rows}
-
-
-def main(arguments: list[str]) -> int:
-    """Print the files that break more rules than is known; return the status.
-    """
-    known: dict[str, int] = {}
-    if arguments[:1] == ['--known']:
-        known, arguments = read_known(arguments[1]), arguments[2:]
-    failed = 0
-    for path in arguments:
-        found = list(broken(path))
-        if len(found) > known.get(path, 0):
-            print('\n'.join(found))
-            failed = 1
-    return failed
+def main(paths: list[str]) -> int:
+    """Print each rule that a file breaks; return 1 if there is any."""
+    found = [line for path in paths for line in broken(path)]
+    for line in found:
+        print(line)
+    return bool(found)
 
 
 if __name__ == '__main__':

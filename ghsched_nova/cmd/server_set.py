@@ -72,7 +72,7 @@ def run_server_set_command(arguments: argparse.Namespace) -> int:
 
     :returns: exit status.
     """
-    def told(plan: Any) -> str:
+    def render_change(plan: Any) -> str:
         show = (
             render_change_as_json
             if arguments.format == 'json'
@@ -81,7 +81,8 @@ def run_server_set_command(arguments: argparse.Namespace) -> int:
         return show(plan, arguments.dry_run)
 
     return print_function_result(
-        lambda: told(change_server_policy(arguments)), 'ghsched server set'
+        lambda: render_change(change_server_policy(arguments)),
+        'ghsched server set',
     )
 
 

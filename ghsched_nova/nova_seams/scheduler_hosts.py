@@ -205,13 +205,13 @@ def get_host_states(manager: Any, context: Any, uuids: Sequence[str],
     cells = [cell for cell in manager.enabled_cells
              if wanted in (None, cell.uuid)]
 
-    def look(in_cell: Any) -> Any:
+    def read_nodes_of_cell(in_cell: Any) -> Any:
         nodes = objects.ComputeNodeList.get_all_by_uuids(in_cell, uuids)
         hosts = {node.host for node in nodes}
         return in_cell.cell_uuid, list(nodes), _read_services(in_cell, hosts)
     nodes: dict[str, list[Any]] = {}
     services: dict[str, Mapping[str, Any]] = {}
-    for answer in call_in_cells(context, cells, look):
+    for answer in call_in_cells(context, cells, read_nodes_of_cell):
         if answer is not None:
             cell, of_cell, its_services = answer
             nodes[cell] = of_cell

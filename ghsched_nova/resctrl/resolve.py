@@ -116,8 +116,7 @@ class DomainSetting:
 
     @property
     def memorytune(self) -> dict[str, int | None]:
-        """These bandwidth limits as attributes of libvirt's ``<memorytune>``.
-        """
+        """Bandwidth limits as attributes of libvirt's ``<memorytune>``."""
         return {'id': self.domain, 'bandwidth': self.maximum,
                 'hardlimit': self.hardlimit, 'priority': self.priority,
                 'min_bandwidth': self.minimum}

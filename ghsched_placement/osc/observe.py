@@ -254,8 +254,8 @@ def _read_effective_limits(client: clients.Client, servers: Sequence[Server]
         server.uuid, server.host), running)
     reports = dict(zip((server.uuid for server in running), answers,
                        strict=True))
-    return ([_told(server, reports[server.uuid]) if server.uuid in reports
-             else server for server in servers],
+    return ([_add_report(server, reports[server.uuid])
+             if server.uuid in reports else server for server in servers],
             [report for report in reports.values()
              if report and report.runs])
 
@@ -273,8 +273,8 @@ def _parse_server_with_nodes(client: clients.Client,
         client.get_host_numa_nodes(record['id']) if ours else ())
 
 
-def _told(server: Server,
-          report: diagnostics.Report | None) -> Server:
+def _add_report(server: Server,
+                report: diagnostics.Report | None) -> Server:
     if report is None:
         return dataclasses.replace(
             server, silent='it runs, and its host tells nothing of it')

@@ -37,8 +37,8 @@ def guest(*shares, nodes=(0, 1), uuid=A, **more):
                         nodes=tuple(nodes[:len(shares)]), **more)
 
 
-def held(groups=1, **shares):
-    """held(n0=30): 30 % of node 0 and a control group."""
+def make_resources(groups=1, **shares):
+    """make_resources(n0=30): 30 % of node 0 and a control group."""
     found = {clouds.node_uuid('a', int(name[1:])): {names.MEM_BW_PCT: share}
              for name, share in shares.items()}
     if groups:
@@ -62,12 +62,14 @@ class ServersTest(AuditTestCase):
 
     def test_requested_bandwidth_is_enforced(self):
         self.assertEqual([], self.kinds(
-            servers=[guest(30, 40)], holdings={A: held(n0=30, n1=40)}))
+            servers=[guest(30, 40)],
+            holdings={A: make_resources(n0=30, n1=40)}))
 
     def test_more_or_less_than_asked_for(self):
         for shares in ({'n0': 20}, {'n0': 40}, {'n0': 30, 'n1': 5}, {}):
             self.assertEqual(['allocation-differs'], self.kinds(
-                servers=[guest(30)], holdings={A: held(**shares)}), shares)
+                servers=[guest(30)],
+                holdings={A: make_resources(**shares)}), shares)
 
     def test_one_that_holds_nothing_at_all_is_for_nova_manage_first(self):
         self.assertEqual(['allocation-differs'], self.kinds(
@@ -78,7 +80,7 @@ class ServersTest(AuditTestCase):
     def test_another_burst_than_asked_for(self):
         server = Server(A, 'web', 'a', GuestPolicy(
             nodes=(NodePolicy(30, burst=20),)), nodes=(0,))
-        holds = held(n0=30)
+        holds = make_resources(n0=30)
         self.assertEqual(['allocation-differs'], self.kinds(
             servers=[server], holdings={A: holds}))
         self.assertIn('holds 0 % of memory bandwidth as bursts on NUMA node '
@@ -89,22 +91,22 @@ class ServersTest(AuditTestCase):
 
     def test_another_node_than_it_runs_on(self):
         self.assertEqual(['nodes-differ'], self.kinds(
-            servers=[guest(30)], holdings={A: held(n1=30)}))
+            servers=[guest(30)], holdings={A: make_resources(n1=30)}))
         self.assertIn('holds 30 % on node 1, and runs on the NUMA nodes 0',
                       self.found[0].text)
 
     def test_nodes_that_nobody_reported_may_be_any(self):
         server = guest(30, 40, nodes=())
         self.assertEqual([], self.kinds(
-            servers=[server], holdings={A: held(n0=40, n1=30)}))
+            servers=[server], holdings={A: make_resources(n0=40, n1=30)}))
         self.assertEqual(['allocation-differs'], self.kinds(
-            servers=[server], holdings={A: held(n0=40, n1=20)}))
+            servers=[server], holdings={A: make_resources(n0=40, n1=20)}))
 
     def test_a_control_group_is_missing_or_too_many(self):
         for groups in (0, 2):
             self.assertEqual(['allocation-differs'], self.kinds(
                 servers=[guest(30)],
-                holdings={A: held(groups=groups, n0=30)}))
+                holdings={A: make_resources(groups=groups, n0=30)}))
 
     def test_one_that_joined_others_needs_no_control_group(self):
         server = guest(30)
@@ -112,17 +114,18 @@ class ServersTest(AuditTestCase):
             names.make_share_trait(server.policy.fingerprint, 0)}))
         for groups, found in ((0, []), (1, []), (2, ['allocation-differs'])):
             self.assertEqual(found, self.kinds(
-                host, [server], {A: held(groups=groups, n0=30)}))
+                host, [server], {A: make_resources(groups=groups, n0=30)}))
 
     def test_who_asks_for_nothing_holds_nothing(self):
         server = Server(A, 'plain', 'a')
         self.assertEqual([], self.kinds(servers=[server]))
         self.assertEqual(['allocation-differs'] * 2, self.kinds(
-            servers=[server], holdings={A: held(n0=30)}))
+            servers=[server], holdings={A: make_resources(n0=30)}))
 
     def test_on_its_way(self):
         self.assertEqual([], self.kinds(
-            servers=[guest(30, moving=True)], holdings={A: held(n0=10)}))
+            servers=[guest(30, moving=True)],
+            holdings={A: make_resources(n0=10)}))
 
     def test_real_time_on_another_node_than_it_runs_on(self):
         server = Server(A, 'rt', 'a', GuestPolicy(rt_permille=(1600,)),
@@ -140,7 +143,7 @@ class ServersTest(AuditTestCase):
     def test_caps_are_counted_if_the_cloud_does_so(self):
         server = Server(A, 'capped', 'a', GuestPolicy(
             nodes=(NodePolicy(10, 50),)), nodes=(0,))
-        holdings = {A: held(n0=50)}
+        holdings = {A: make_resources(n0=50)}
         self.assertEqual([], self.kinds(servers=[server], holdings=holdings,
                                         accounting='max'))
         self.assertEqual(['allocation-differs'], self.kinds(
@@ -151,7 +154,7 @@ class ServersTest(AuditTestCase):
             Server(A, 'web', 'a', problem='ghsched:x: unknown key')]))
 
     def test_consumers_that_are_no_servers(self):
-        holdings = {B: held(n0=30)}
+        holdings = {B: make_resources(n0=30)}
         self.assertEqual(['allocation-without-server'],
                          self.kinds(holdings=holdings))
         self.assertEqual([], self.kinds(
@@ -167,7 +170,7 @@ class ServersTest(AuditTestCase):
         for place, text in (('b', 'the server is on b'),
                             ('', 'the server is on no host')):
             self.assertEqual(['allocation-elsewhere'], self.kinds(
-                holdings={B: held(n0=30)},
+                holdings={B: make_resources(n0=30)},
                 others=OtherConsumers(servers={B: place})))
             self.assertIn(text, self.found[0].text)
 
@@ -179,7 +182,7 @@ class EffectiveTest(AuditTestCase):
             A, 'web', 'a', GuestPolicy(nodes=(policy,)), nodes=(0,),
             effective={0: diagnostics.GuestNode(0, **shown)} if shown else {})
         return self.kinds(servers=[server],
-                          holdings={A: held(n0=policy.minimum)})
+                          holdings={A: make_resources(n0=policy.minimum)})
 
     def test_promised_values_are_set(self):
         self.assertEqual([], self.effective(NodePolicy(30, 52), minimum=30,
@@ -263,7 +266,7 @@ class EffectiveTest(AuditTestCase):
 
     def test_a_host_that_was_not_asked(self):
         self.assertEqual([], self.kinds(
-            servers=[guest(30)], holdings={A: held(n0=30)}))
+            servers=[guest(30)], holdings={A: make_resources(n0=30)}))
 
 
 class SumsTest(AuditTestCase):
@@ -274,8 +277,8 @@ class SumsTest(AuditTestCase):
             0: diagnostics.GuestNode(0, **told)})
             for number, (share, told) in enumerate(guests)]
         return self.kinds(servers=servers, holdings={
-            '0': held(n0=allocated),
-            **{one.uuid: held() for one in servers[1:]}})
+            '0': make_resources(n0=allocated),
+            **{one.uuid: make_resources() for one in servers[1:]}})
 
     def test_more_is_held_than_allocated(self):
         self.assertIn('guarantees-exceed', self.kinds_of_sums(
@@ -297,7 +300,7 @@ class SumsTest(AuditTestCase):
 class LeftTest(AuditTestCase):
     """Leftovers on a host of guests that are gone."""
 
-    def left(self, servers, *reports):
+    def list_leftovers(self, servers, *reports):
         return [(one.kind, one.subject)
                 for one in audit_host.find_leftover_domains_and_groups(
             self.host, servers, reports)]
@@ -305,15 +308,16 @@ class LeftTest(AuditTestCase):
     def test_a_domain_without_a_server(self):
         report = diagnostics.Report(domains=(A, B))
         self.assertEqual([('domain-without-server', B)],
-                         self.left([guest(30)], report))
+                         self.list_leftovers([guest(30)], report))
 
     def test_a_group_without_a_guest_is_named_once(self):
         report = diagnostics.Report(left=('ghsched-' + B,))
         self.assertEqual([('group-without-guest', 'ghsched-' + B)],
-                         self.left([guest(30)], report, report))
+                         self.list_leftovers([guest(30)], report, report))
 
     def test_a_host_that_does_not_tell(self):
-        self.assertEqual([], self.left([guest(30)], diagnostics.Report()))
+        self.assertEqual([], self.list_leftovers(
+            [guest(30)], diagnostics.Report()))
 
 
 class UncheckedTest(AuditTestCase):
@@ -418,7 +422,7 @@ class ProvidersTest(AuditTestCase):
         self.kinds(clouds.host(
             clouds.node(0, used=30, reserved=80),
             clouds.node(1, bandwidth=0), clouds.pf('0000:01:00.0', None)),
-            servers=[guest(30)], holdings={B: held(n0=30)})
+            servers=[guest(30)], holdings={B: make_resources(n0=30)})
         self.assertGreater(len(self.found), 4)
         for finding in self.found:
             self.assertTrue(finding.remedy and finding.subject, finding)

@@ -40,7 +40,7 @@ def candidate(first, second, **others):
     return {'allocations': {}, 'mappings': mappings}
 
 
-def place(*args, **values):
+def assign_host_nodes(*args, **values):
     """Return all ways, and the reason if there is none."""
     placed, refusal = node_assignment.assign_host_nodes(*args, **values)
     return list(placed), refusal
@@ -48,32 +48,32 @@ def place(*args, **values):
 
 class PlaceTest(base.TestCase):
 
-    def place(self, *offered):
-        return place(offered, WANTED, HOST)
+    def assign(self, *offered):
+        return assign_host_nodes(offered, WANTED, HOST)
 
     def test_place_maps_providers_to_host_nodes(self):
-        (placed,), refusal = self.place(candidate('rp1', 'rp2'))
+        (placed,), refusal = self.assign(candidate('rp1', 'rp2'))
         self.assertEqual({0: 1, 1: 2}, placed.nodes)
         self.assertIsNone(refusal)
 
     def test_place_ignores_the_order_of_placement(self):
         one, two = candidate('rp0', 'rp1'), candidate('rp1', 'rp0')
-        self.assertEqual(self.place(one, two), self.place(two, one))
+        self.assertEqual(self.assign(one, two), self.assign(two, one))
 
     def test_place_of_two_guest_nodes_on_one_host_node_is_refused(self):
-        placed, refusal = self.place(candidate('rp1', 'rp1'))
+        placed, refusal = self.assign(candidate('rp1', 'rp1'))
         self.assertEqual([], placed)
         self.assertEqual(candidates.ONE_NODE_FOR_TWO, refusal)
 
     def test_place_with_providers_of_another_host_is_refused(self):
-        placed, refusal = self.place(candidate('rp1', 'elsewhere'))
+        placed, refusal = self.assign(candidate('rp1', 'elsewhere'))
         self.assertEqual([], placed)
         self.assertEqual(candidates.UNKNOWN_NODES, refusal)
 
     def test_place_keeps_candidates_with_other_devices_apart(self):
         offered = [candidate('rp0', 'rp1', pci='pf0'),
                    candidate('rp0', 'rp1', pci='pf1')]
-        placed, _ = self.place(*offered)
+        placed, _ = self.assign(*offered)
         self.assertEqual([(('pci', ('pf0',)),), (('pci', ('pf1',)),)],
                          [item.others for item in placed])
 
@@ -88,7 +88,7 @@ class CostTest(base.TestCase):
         def cost(order):
             asked.append(order)
             return (-order[1], order[0])
-        placed, _ = place(offered, WANTED, HOST, cost=cost)
+        placed, _ = assign_host_nodes(offered, WANTED, HOST, cost=cost)
         self.assertEqual([(0, 2), (1, 2), (0, 1), (2, 1), (1, 0), (2, 0)],
                          [item.get_host_node_order() for item in placed])
         self.assertEqual(6, len(asked))
@@ -97,29 +97,30 @@ class CostTest(base.TestCase):
         offered = [candidate(first, second)
                    for first, second in itertools.permutations(NODES, 2)]
         self.patch(node_assignment, 'MAX_COSTED', 5)
-        placed, _ = place(offered, WANTED, HOST,
-                          cost=lambda order: (-order[1],))
+        placed, _ = assign_host_nodes(offered, WANTED, HOST,
+                                      cost=lambda order: (-order[1],))
         self.assertEqual((0, 1), placed[0].get_host_node_order())
 
 
 class OtherNodesTest(base.TestCase):
     """Guest node 1 asks for nothing of ours."""
 
-    def place(self, node_of_pf=None):
+    def assign_with_pfs(self, node_of_pf=None):
         host = candidates.Host({f'rp{node}': node for node in range(4)},
                                node_of_pf or {}, {0: 0, 1: 1, 2: 0, 3: 1})
         wanted = candidates.NodeRequestGroups({0: 'ghsched_bw0'},
                                               guest_nodes=2)
-        placed, _refusal = place(
+        placed, _refusal = assign_host_nodes(
             [{'allocations': {}, 'mappings': {'ghsched_bw0': ['rp0']}}],
             wanted, host)
         return [item.get_host_node_order() for item in placed]
 
     def test_place_prefers_the_socket_of_the_other_guest_nodes(self):
-        self.assertEqual([(0, 2), (0, 1), (0, 3)], self.place())
+        self.assertEqual([(0, 2), (0, 1), (0, 3)], self.assign_with_pfs())
 
     def test_place_prefers_nodes_without_pfs(self):
-        self.assertEqual([(0, 1), (0, 3), (0, 2)], self.place({'pf': 2}))
+        self.assertEqual([(0, 1), (0, 3), (0, 2)],
+                         self.assign_with_pfs({'pf': 2}))
 
 
 class VfsTest(base.TestCase):
@@ -129,16 +130,16 @@ class VfsTest(base.TestCase):
         {f'rp{node}': node for node in range(4)},
         {'pf0': 0, 'pf2': 2, 'pf?': None}, {0: 0, 1: 0, 2: 1, 3: 1})
 
-    def place(self, *offered, locality='any'):
+    def assign_with_vfs(self, *offered, locality='any'):
         wanted = candidates.NodeRequestGroups(
             SUFFIXES, [candidates.VfRequest(0, 'a', 2),
                        candidates.VfRequest(1, 'b', 1)], locality)
         candidates.map_vfs_to_pfs(offered, wanted.vfs)
-        return place(offered, wanted, self.HOST)
+        return assign_host_nodes(offered, wanted, self.HOST)
 
     def test_fan_out_gives_each_vf_the_pf_of_its_group(self):
         offered = candidate('rp0', 'rp2', **{'a-0': 'pf0', 'b-0': 'pf2'})
-        ((placed,), _refusal) = self.place(offered)
+        ((placed,), _refusal) = self.assign_with_vfs(offered)
         self.assertEqual(['pf0'], offered['mappings']['a-1'])
         self.assertEqual(('pf0', 'pf0', 'pf2'), placed.pfs)
         self.assertEqual((0, 0), placed.far)
@@ -146,7 +147,7 @@ class VfsTest(base.TestCase):
     def test_place_counts_vfs_of_several_pfs(self):
         offered = candidate('rp0', 'rp2', **{'a-0': 'pf0', 'a-1': 'pf2',
                                              'b-0': 'pf2'})
-        ((placed,), _refusal) = self.place(offered)
+        ((placed,), _refusal) = self.assign_with_vfs(offered)
         self.assertEqual(('pf0', 'pf2', 'pf2'), placed.pfs)
         self.assertEqual((1, 1), placed.far)
 
@@ -154,28 +155,29 @@ class VfsTest(base.TestCase):
         far = candidate('rp1', 'rp3', **{'a-0': 'pf2', 'b-0': 'pf0'})
         socket = candidate('rp1', 'rp3', **{'a-0': 'pf0', 'b-0': 'pf2'})
         near = candidate('rp0', 'rp2', **{'a-0': 'pf0', 'b-0': 'pf2'})
-        placed, _refusal = self.place(far, near, socket)
+        placed, _refusal = self.assign_with_vfs(far, near, socket)
         self.assertEqual([near, socket, far],
                          [item.candidate for item in placed])
 
     def test_place_refuses_vfs_beyond_the_locality(self):
         far = candidate('rp1', 'rp3', **{'a-0': 'pf2', 'b-0': 'pf0'})
         socket = candidate('rp1', 'rp3', **{'a-0': 'pf0', 'b-0': 'pf2'})
-        placed, _refusal = self.place(far, socket, locality='socket')
+        placed, _refusal = self.assign_with_vfs(far, socket, locality='socket')
         self.assertEqual([socket], [item.candidate for item in placed])
-        placed, refusal = self.place(far, socket, locality='node')
+        placed, refusal = self.assign_with_vfs(far, socket, locality='node')
         self.assertEqual([], placed)
         self.assertEqual(candidates.TOO_FAR, refusal)
 
     def test_place_takes_a_pf_without_a_node_for_far(self):
         nowhere = candidate('rp0', 'rp1', **{'a-0': 'pf?', 'b-0': 'pf0'})
         self.assertEqual(candidates.TOO_FAR,
-                         self.place(nowhere, locality='socket')[1])
-        self.assertEqual((3, 2), self.place(nowhere)[0][0].far)
+                         self.assign_with_vfs(nowhere, locality='socket')[1])
+        self.assertEqual((3, 2), self.assign_with_vfs(nowhere)[0][0].far)
 
     def test_place_with_unknown_pfs_is_refused(self):
         offered = candidate('rp0', 'rp1', **{'a-0': 'new', 'b-0': 'pf0'})
-        self.assertEqual(candidates.UNKNOWN_DEVICES, self.place(offered)[1])
+        self.assertEqual(candidates.UNKNOWN_DEVICES,
+                         self.assign_with_vfs(offered)[1])
 
     def unnamed(self, *offered, locality='any', suffixes=None):
         """Guest nodes that no group names, with two VFs and one."""
@@ -187,7 +189,7 @@ class VfsTest(base.TestCase):
             suffix: [provider] for suffix, provider in item.items()}}
             for item in offered]
         candidates.map_vfs_to_pfs(mappings, wanted.vfs)
-        placed, refusal = place(mappings, wanted, self.HOST)
+        placed, refusal = assign_host_nodes(mappings, wanted, self.HOST)
         return [item.nodes for item in placed], refusal
 
     def test_place_finds_the_node_of_vfs_without_a_group(self):
@@ -234,7 +236,7 @@ class VfsTest(base.TestCase):
         offered = [{'allocations': {}, 'mappings': {
             'ghsched_node0': ['rp0'], 'a-0': [pf]}} for pf in 'qp']
         host = candidates.Host({'rp0': 0}, {'p': 0, 'q': 0})
-        (placed,), _refusal = place(offered, wanted, host)
+        (placed,), _refusal = assign_host_nodes(offered, wanted, host)
         self.assertEqual(('p',), placed.pfs)
         self.assertEqual(offered[::-1], placed.candidates)
 
@@ -356,7 +358,7 @@ class ExactTest(base.TestCase):
         assume(question.counted or question.vfs)
         expected = question.ways(with_cost)
         steps = matching.Steps()
-        found, refusal = place(
+        found, refusal = assign_host_nodes(
             question.offered, question.wanted(), question.host(),
             lambda *pair: pair not in question.full,
             (lambda order: question.costs[tuple(order)])
@@ -378,7 +380,7 @@ class ExactTest(base.TestCase):
         assume(question.counted or question.vfs)
         every = [(order, alias) for _rank, order, alias
                  in question.ways(False)]
-        found, refusal = place(
+        found, refusal = assign_host_nodes(
             question.offered, question.wanted(), question.host(),
             lambda *pair: pair not in question.full, None,
             matching.Steps(limit))

@@ -154,7 +154,7 @@ class ParseTest(base.TestCase):
             DEDICATED, vcpu_scheduler='rr', **times))
 
     def test_each_guest_node_takes_what_its_vcpus_do(self):
-        def counted(vcpus, nodes=1, **specs):
+        def count_realtime_cpu(vcpus, nodes=1, **specs):
             return policy.parse_policy(
                 {**SHARED, 'ghsched:vcpu_scheduler': 'rr',
                  'ghsched:vcpu_runtime_us': '100',
@@ -166,13 +166,13 @@ class ParseTest(base.TestCase):
             return {node: {names.RT_CPU_PERMILLE: amount}
                     for node, amount in enumerate(permille) if amount}
         mask = {'ghsched:vcpu_scheduler_mask': '^0-1'}
-        self.assertEqual(amounts(1336), counted(4))
-        self.assertEqual(amounts(668, 668), counted(4, 2))
-        self.assertEqual(amounts(0, 668), counted(4, 2, **mask))
-        self.assertEqual(amounts(334, 1002), counted(
+        self.assertEqual(amounts(1336), count_realtime_cpu(4))
+        self.assertEqual(amounts(668, 668), count_realtime_cpu(4, 2))
+        self.assertEqual(amounts(0, 668), count_realtime_cpu(4, 2, **mask))
+        self.assertEqual(amounts(334, 1002), count_realtime_cpu(
             4, 2, **{'hw:numa_cpus.0': '3', 'hw:numa_cpus.1': '0-2'}))
         with self.assertRaisesRegex(policy.PolicyError, 'split evenly'):
-            counted(3, 2)
+            count_realtime_cpu(3, 2)
 
     def test_interrupts_that_bypass_the_host_need_cpus_of_their_own(self):
         for value in ('required', 'preferred'):

@@ -71,7 +71,7 @@ class Case:
     is_busy: bool = False
     is_costed: bool = False
 
-    def counted(self) -> set[int]:
+    def list_counted_nodes(self) -> set[int]:
         """Return the guest nodes with a group for their bandwidth."""
         return {'first counted': {0}, 'last counted': {self.guest - 1},
                 'all counted': set(range(self.guest)),
@@ -86,7 +86,7 @@ class Case:
 
     def wanted(self) -> candidates.NodeRequestGroups:
         """Return what the candidates are read for."""
-        counted = self.counted()
+        counted = self.list_counted_nodes()
         return candidates.NodeRequestGroups(
             {node: names.make_bandwidth_suffix(node) if node in counted
              else names.make_node_suffix(node)
@@ -113,7 +113,7 @@ class Case:
         found = []
         for _number in range(self.count):
             mappings = {'': ['root']}
-            for node in self.counted():
+            for node in self.list_counted_nodes():
                 mappings[names.make_bandwidth_suffix(node)] = [
                     f'node{chance.randrange(self.nodes)}']
             for vf in self.wanted().vfs:

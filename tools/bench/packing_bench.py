@@ -85,8 +85,8 @@ class Result:
     strict: float = 0.0
 
 
-def counted(shape: Shape, guests: Sequence[Flavor],
-            placed: Sequence[Placed | None]) -> Result:
+def count_placements(shape: Shape, guests: Sequence[Flavor],
+                     placed: Sequence[Placed | None]) -> Result:
     """Return the figures that count of a scheduler's placements."""
     places = [place if place and packing.is_local(guest, place) else None
               for guest, place in zip(guests, placed, strict=True)]
@@ -136,8 +136,8 @@ def measure(shape: Shape, guests: Sequence[Flavor]) -> dict[str, Result]:
     for name, kind in packing_cloud.KINDS.items():
         # Nova's tests leave threads behind.
         placed = simulated_placement.in_child(functools.partial(
-            packing_cloud.place, kind, shape, guests))
-        found[name] = counted(shape, guests, placed)
+            packing_cloud.place_guests, kind, shape, guests))
+        found[name] = count_placements(shape, guests, placed)
     return found
 
 

@@ -193,8 +193,8 @@ class Cloud(test_vfs.VfsTestCase):
             tuple(device.numa_node for device in instance.pci_devices))
 
 
-def place(kind: Kind, shape: Shape,
-          guests: Sequence[Flavor]) -> list[Placed | None]:
+def place_guests(kind: Kind, shape: Shape,
+                 guests: Sequence[Flavor]) -> list[Placed | None]:
     """Return the final host of each guest; None if it was refused.
 
     :raises RuntimeError: when the cloud does not work.

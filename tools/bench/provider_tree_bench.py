@@ -139,12 +139,12 @@ class Bench(test_vfs.VfsTestCase):
         client = report.SchedulerReportClient
         call = getattr(client, method)
 
-        def counted(*args: Any, **kwargs: Any) -> Any:
+        def count_and_call(*args: Any, **kwargs: Any) -> Any:
             self._requests[method] += 1
             return call(*args, **kwargs)
 
         self.useFixture(fixtures.MonkeyPatch(
-            f'{client.__module__}.{client.__name__}.{method}', counted))
+            f'{client.__module__}.{client.__name__}.{method}', count_and_call))
 
     def _once(self, name: str, counts: bool) -> None:
         context = nova_context.get_admin_context()

@@ -276,7 +276,8 @@ def cloud(options: argparse.Namespace, hosts: int
             directory = f'{options.keep}/{options.database}-{hosts}'
             os.makedirs(directory, exist_ok=True)
         else:
-            directory = stack.enter_context(labs.place(options.database))
+            directory = stack.enter_context(
+                labs.make_database_directory(options.database))
         server = None
         if options.database == 'mariadb':
             server = Server(directory)

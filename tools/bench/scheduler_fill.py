@@ -119,7 +119,7 @@ def fill(options: argparse.Namespace, seed: int, mode: str,
          pipe: Any) -> None:
     chance = random.Random(seed)  # noqa: S311
     mix = [flavor(chance) for _number in range(options.flavors)]
-    with labs.place('sqlite') as directory:
+    with labs.make_database_directory('sqlite') as directory:
         urls = clouds.databases('sqlite', directory)
         labs.objects.register_all()
         cloud = clouds.build(urls, options.hosts, seed, options.nodes,

@@ -348,18 +348,18 @@ def count_rows(lab: Lab) -> None:
     def count(name: str, size: Any) -> None:
         fetch = getattr(fetching, name)
 
-        def counted(*args: Any, **kwargs: Any) -> Any:
+        def count_rows_and_fetch(*args: Any, **kwargs: Any) -> Any:
             found = fetch(*args, **kwargs)
             lab.placement.counts.rows += size(found)
             return found
-        setattr(fetching, name, counted)
+        setattr(fetching, name, count_rows_and_fetch)
     count('fetchone', lambda row: int(row is not None))
     count('fetchmany', len)
     count('fetchall', len)
 
 
 @contextlib.contextmanager
-def place(engine: str) -> Iterator[str]:
+def make_database_directory(engine: str) -> Iterator[str]:
     """Return the directory of sqlite's files: in memory, if there is one."""
     memory = '/dev/shm'  # noqa: S108
     with tempfile.TemporaryDirectory(

@@ -194,7 +194,7 @@ def one_cloud(seed: int, count: int, hosts: int, asked: int,
               pipe: Any) -> None:
     """Compare random requests on a random cloud."""
     chance = random.Random(seed)  # noqa: S311
-    with labs.place('sqlite') as directory:
+    with labs.make_database_directory('sqlite') as directory:
         urls = clouds.databases('sqlite', directory)
         labs.objects.register_all()
         cloud = clouds.build(urls, hosts, seed, chance.choice((2, 4)),

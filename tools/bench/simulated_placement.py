@@ -236,7 +236,7 @@ def _count() -> dict[str, int]:
     context = research_context.RequestWideSearchContext
     limit = context.limit_results
 
-    def counted(*args: Any) -> Iterator[Any]:
+    def count_walked(*args: Any) -> Iterator[Any]:
         for counts['walked'], found in enumerate(generate(*args), start=1):
             yield found
 
@@ -244,7 +244,7 @@ def _count() -> dict[str, int]:
         counts['made'] = len(requests)
         return limit(self, requests, summaries)
 
-    allocation_candidate._generate_areq_lists = counted
+    allocation_candidate._generate_areq_lists = count_walked
     context.limit_results = limited
     return counts
 

@@ -55,7 +55,7 @@ class Evacuation(MoveRoom):
         self._is_on(server, 2)
 
     def test_rescheduled(self) -> None:
-        """Where no group can be made there is no guest; the other host has.
+        """A guest starts on the other host if no control group can be made.
         """
         # Both have to be scheduled to the first host: Nova has no second
         # choice for guests of one request that are on both hosts at first.

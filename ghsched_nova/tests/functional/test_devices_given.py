@@ -54,7 +54,7 @@ class DevicesTestCase(test_vfs.MovesTestCase):
             names[device.extra_info['rp_uuid']]
             for device in instance.get_pci_devices())
 
-    def held(self, server):
+    def allocated_devices(self, server):
         """{name of the PF's provider: devices} that Placement holds."""
         names = self.provider_names()
         return {names[uuid]: amount
@@ -63,7 +63,7 @@ class DevicesTestCase(test_vfs.MovesTestCase):
 
     def assert_devices_agree(self, server):
         """Claim, Placement and domain have all devices of each request."""
-        self.assertEqual(self.held(server), self.claimed(server))
+        self.assertEqual(self.allocated_devices(server), self.claimed(server))
         host = self.api.get_server(
             server['id'])['OS-EXT-SRV-ATTR:host']
         self.assertEqual(sum(self.claimed(server).values()),
@@ -217,6 +217,7 @@ class JourneyTest(DevicesTestCase):
         self.wait_until(lambda: not old.list_instance_uuids())
         self.stop_host(host)
         self._evacuate_server(server, expected_host=self.other(host))
-        gone = {name: amount for name, amount in self.held(server).items()
+        gone = {name: amount
+                for name, amount in self.allocated_devices(server).items()
                 if name.startswith(self.other(host))}
         self.assertEqual(gone, self.claimed(server))

@@ -98,7 +98,7 @@ class AllCapabilitiesTestCase(openstack_base.CommandTestCase,
     def host(self, server):
         return self.api.get_server(server['id'])['OS-EXT-SRV-ATTR:host']
 
-    def held(self, server):
+    def allocated_by_node(self, server):
         """{host node: {class: amount}} of our classes of NUMA nodes."""
         found = {}
         for node in (0, 1):
@@ -113,7 +113,7 @@ class AllCapabilitiesTestCase(openstack_base.CommandTestCase,
     def xml(self, server):
         return self.domain(self.host(server), server)
 
-    def counted(self, extra_specs):
+    def count_for_limits(self, extra_specs):
         """Amounts by class that nova-api counts for a resize to a flavor."""
         return dict(
             limits.count_server_resources(
@@ -129,7 +129,7 @@ class AllCapabilitiesTestCase(openstack_base.CommandTestCase,
         policy = policies.parse_policy(extra_specs, 1, 2)
         wanted = policy.get_resources_by_node()
         self.assertEqual({node: wanted[0]} if wanted else {},
-                         self.held(server))
+                         self.allocated_by_node(server))
         domain = metadata.read_policy(self.xml(server))
         self.assertLessEqual(set(domain.allocated_nodes), {node})
         self.assertEqual(wanted, domain.policy.get_resources_by_node())
@@ -169,7 +169,7 @@ class SingleKeyTest(AllCapabilitiesTestCase):
             for kind, amount in amounts.items():
                 if kind in names.OUR_CLASSES or 'PCI' in kind:
                     held[kind] = held.get(kind, 0) + amount
-        self.assertEqual(held, self.counted(specs))
+        self.assertEqual(held, self.count_for_limits(specs))
 
     def check_move(self, server, specs):
         start, = self.host_nodes(server)
@@ -286,10 +286,10 @@ class AllClassesTest(AllCapabilitiesTestCase):
         specs = sample_flavors.flavor(*sample_flavors.KEY_OF_CLASS.values())
         server = self.boot_with(specs)
         node, = self.host_nodes(server)
-        self.assertEqual(names.NODE_CLASSES, self.held(server)[node].keys())
-        amounts = self.held(server)[node]
+        amounts = self.allocated_by_node(server)[node]
+        self.assertEqual(names.NODE_CLASSES, amounts.keys())
         self.move(server, 1 - node)
-        self.assertEqual({1 - node: amounts}, self.held(server))
+        self.assertEqual({1 - node: amounts}, self.allocated_by_node(server))
 
     def test_class_without_room_on_the_other_node_refuses_the_move(self):
         for kind, key in sample_flavors.KEY_OF_CLASS.items():
@@ -300,11 +300,11 @@ class AllClassesTest(AllCapabilitiesTestCase):
             capacity = int((record['total'] - record['reserved'])
                            * record['allocation_ratio'])
             self.occupy(provider, kind, capacity)
-            before = self.held(mover)
+            before = self.allocated_by_node(mover)
             error = self.assertRaises(errors.Refused, self.move, mover,
                                       1 - node)
             self.assertIn(f'host NUMA node {1 - node} has 0', str(error))
-            self.assertEqual(before, self.held(mover))
+            self.assertEqual(before, self.allocated_by_node(mover))
             self.assertEqual([node], self.host_nodes(mover))
             self.placement.put('/allocations/' + self.consumer, {
                 'allocations': {}, 'project_id': 'p', 'user_id': 'u',

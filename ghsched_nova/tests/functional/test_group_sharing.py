@@ -47,7 +47,7 @@ class SharingTest(nova_base.GhschedTestCase):
         return {name for name in self.kernel.own_groups()
                 if naming.is_shared_group(name)}
 
-    def counted(self):
+    def count_group_units(self):
         """(units that guests hold, units that are left)"""
         root = self.compute_rp_uuids['host_a']
         record = self._get_provider_inventory(root)[names.RESCTRL_GROUP]
@@ -61,7 +61,7 @@ class SharingTest(nova_base.GhschedTestCase):
                 self.domain('host_a', server)).shared_group
              for server in servers}, self.groups())
         self.assertEqual(2, len(self.groups()))     # one for each host node
-        self.assertEqual((8, 1), self.counted())
+        self.assertEqual((8, 1), self.count_group_units())
         self.assertEqual([40, 40], sorted(
             max(guest['MBMIN'].values()) for _uuid, _vcpus, guest
             in self.kernel.enforced[-2:]))
@@ -89,7 +89,7 @@ class SharingTest(nova_base.GhschedTestCase):
     def test_other_policies_need_groups_of_their_own(self):
         for maximum in (30, 40, 50):
             self.boot_equal(1, mem_bw_max=maximum)
-        self.assertEqual((3, 0), self.counted())
+        self.assertEqual((3, 0), self.count_group_units())
         self.boot(self.flavor(vcpus=1, mem_bw_max=60), state='ERROR')
 
     def fill(self, **keys):
@@ -97,7 +97,7 @@ class SharingTest(nova_base.GhschedTestCase):
         servers = []
         for priority in (1, 2, 3):
             servers += self.boot_equal(1, mem_bw_priority=priority, **keys)
-        self.assertEqual((3, 0), self.counted())
+        self.assertEqual((3, 0), self.count_group_units())
         return servers
 
     def units(self, server):
@@ -117,15 +117,15 @@ class SharingTest(nova_base.GhschedTestCase):
                 self.domain('host_a', server)).shared_group
             for server in (first, joined)))
         self._run_periodics()
-        self.assertEqual((3, 0), self.counted())
+        self.assertEqual((3, 0), self.count_group_units())
         # The group is there as long as one of them is.
         self._delete_server(first)
         self._run_periodics()
-        self.assertEqual((2, 0), self.counted())
+        self.assertEqual((2, 0), self.count_group_units())
         self._reboot_server(joined, hard=True)
         self._delete_server(joined)
         self._run_periodics()
-        self.assertEqual((2, 1), self.counted())
+        self.assertEqual((2, 1), self.count_group_units())
 
     def test_a_guest_that_can_not_join_is_refused_with_the_lack(self):
         first, *_others = self.fill(mem_bw_min=10, mem_bw_max=40)
@@ -159,16 +159,16 @@ class SharingTest(nova_base.GhschedTestCase):
         flavor = self.flavor(vcpus=1, mem_bw_min=10)
         first, second = self.boot(flavor), self.boot(flavor)
         self.assertEqual((1, 0), (self.units(first), self.units(second)))
-        self.assertEqual((3, 0), self.counted())
+        self.assertEqual((3, 0), self.count_group_units())
 
     def test_units_that_are_not_needed_are_given_back_at_once(self):
         self.reserve(n1=100)
         flavor = self.flavor(vcpus=1, mem_bw_min=10)
         for left in (2, 2, 2):
             self.boot(flavor)
-            self.assertEqual(left, self.counted()[1])
+            self.assertEqual(left, self.count_group_units()[1])
         self.boot(self.flavor(vcpus=1, mem_bw_min=20))
-        self.assertEqual((4, 1), self.counted())
+        self.assertEqual((4, 1), self.count_group_units())
 
     def test_a_report_that_fails_is_no_reason_to_stop_a_guest(self):
         with fixtures.MockPatch(
@@ -208,24 +208,24 @@ class SharingTest(nova_base.GhschedTestCase):
 
     def test_who_leaves_gives_the_unit_and_the_share_back(self):
         servers = self.boot_equal(3)
-        self.assertEqual((3, 2), self.counted())
+        self.assertEqual((3, 2), self.count_group_units())
         self.kernel.enforced.clear()
         self._delete_server(servers[0])
         self.assertEqual({0: 20}, self.kernel.enforced[-1][2]['MBMIN'])
         self._run_periodics()
-        self.assertEqual((2, 2), self.counted())
+        self.assertEqual((2, 2), self.count_group_units())
         for server in servers[1:]:
             self._delete_server(server)
         self.assertEqual(set(), self.groups())
         self._run_periodics()
-        self.assertEqual((0, 3), self.counted())
+        self.assertEqual((0, 3), self.count_group_units())
 
     def test_one_that_is_stopped_keeps_its_place(self):
         servers = self.boot_equal(2)
         for server, left in zip(servers, (2, 2), strict=True):
             self._stop_server(server)
             self._run_periodics()
-            self.assertEqual((2, left), self.counted())
+            self.assertEqual((2, left), self.count_group_units())
         self.assertEqual(set(), self.groups())
         for server in servers:
             self._start_server(server)
@@ -242,7 +242,7 @@ class SharingTest(nova_base.GhschedTestCase):
     def test_a_restart_of_nova_compute_knows_who_shares(self):
         self.boot_equal(3)
         self.restart_compute_service('host_a')
-        self.assertEqual((3, 2), self.counted())
+        self.assertEqual((3, 2), self.count_group_units())
 
     def test_turned_off_it_holds_for_those_that_start(self):
         servers = self.boot_equal(2)
@@ -253,7 +253,7 @@ class SharingTest(nova_base.GhschedTestCase):
         self._run_periodics()
         self.assertFalse(metadata.read_policy(
             self.domain('host_a', servers[0])).shared)
-        self.assertEqual((2, 1), self.counted())
+        self.assertEqual((2, 1), self.count_group_units())
         self.assertEqual({0: 10}, self.kernel.enforced[-1][2]['MBMIN'])
 
     def test_live_migration_leaves_one_group_and_joins_another(self):

@@ -164,7 +164,7 @@ class EmulatedTestCase(base.TestCase):
         self.assertEqual(UUID, problem.guest)
         return problem.reason
 
-    def held(self, group=GROUP):
+    def read_schemata(self, group=GROUP):
         return schemata.parse_schemata(
             (self.root / group / 'schemata').read_text()
         )
@@ -197,7 +197,7 @@ class OpenEulerTest(EmulatedTestCase):
                              ('MBHDL', {0: 1, 1: 0}),
                              ('MBPRI', {0: 3, 1: 5}),
                              ('MBMIN', {0: 0, 1: 20})):
-            self.assertEqual(values, self.held().values(name))
+            self.assertEqual(values, self.read_schemata().values(name))
         self.assert_inside(self.threads)
 
     def test_an_unchanged_group_is_not_written(self):
@@ -211,8 +211,8 @@ class OpenEulerTest(EmulatedTestCase):
     def test_two_guest_nodes_in_one_group(self):
         self.start_guest('0=60;1=30')
         self.enforce(self.desired(ALL_FOUR, NodePolicy(maximum=30)))
-        self.assertEqual({0: 60, 1: 30}, self.held().values('MB'))
-        self.assertEqual({0: 20, 1: 0}, self.held().values('MBMIN'))
+        self.assertEqual({0: 60, 1: 30}, self.read_schemata().values('MB'))
+        self.assertEqual({0: 20, 1: 0}, self.read_schemata().values('MBMIN'))
 
     def test_contents_of_a_reused_directory_are_corrected(self):
         group = self.start_guest('0=60;1=7')
@@ -220,7 +220,7 @@ class OpenEulerTest(EmulatedTestCase):
             fs.Files().write(group / 'schemata', line)
         self.enforce(self.desired(ALL_FOUR))
         for name, value in (('MB', 100), ('MBPRI', 3), ('MBMIN', 0)):
-            self.assertEqual(value, self.held().values(name)[1])
+            self.assertEqual(value, self.read_schemata().values(name)[1])
 
     def test_a_refusal_names_the_line_and_what_the_kernel_said(self):
         self.start_guest('0=100')
@@ -338,7 +338,7 @@ class ReconcileTest(EmulatedTestCase):
         self.repaired()
         for group, threads in ((self.group, self.threads),
                                (self.own, self.ours)):
-            held = self.held(group)
+            held = self.read_schemata(group)
             self.assertEqual([60, 20, 0, 5], [
                 held.values(name)[0]
                 for name in ('MB', 'MBMIN', 'MBHDL', 'MBPRI')])
@@ -413,7 +413,7 @@ class ReconcileTest(EmulatedTestCase):
         os.waitpid(child, 0)
         self.repaired()
         for group in (self.group, self.own):
-            self.assertEqual(5, self.held(group).values('MBPRI')[0])
+            self.assertEqual(5, self.read_schemata(group).values('MBPRI')[0])
 
 
 class LockTest(EmulatedTestCase):
@@ -470,14 +470,14 @@ class IntelTest(EmulatedTestCase):
         self.start_guest('0=100')
         desired = self.desired(NodePolicy(maximum=31))
         self.assertEqual(['MB:0=40\n'], self.enforce(desired))
-        self.assertEqual({0: 40, 1: 100}, self.held().values('MB'))
+        self.assertEqual({0: 40, 1: 100}, self.read_schemata().values('MB'))
         self.assertEqual([], self.enforce(desired))
 
     def test_the_other_lines_are_left_alone(self):
         group = self.start_guest()
         fs.Files().write(group / 'schemata', 'L3:0=f\n')
         self.enforce(self.desired(NodePolicy(maximum=20)))
-        self.assertEqual(0xf, self.held().values('L3', 16)[0])
+        self.assertEqual(0xf, self.read_schemata().values('L3', 16)[0])
 
 
 #: f_type of statfs(2) of the emulator.
@@ -644,6 +644,6 @@ class PrivsepTest(EmulatedTestCase):
         self.assertEqual(1, len(errors))
         # The next call has a daemon of its own.
         self.assertEqual((), self.reconcile_one(desired).problems)
-        self.assertEqual([5, 20], [self.held().values(name)[0]
+        self.assertEqual([5, 20], [self.read_schemata().values(name)[0]
                                    for name in ('MBPRI', 'MBMIN')])
         self.assertEqual(reconcile.Report(), self.reconcile_one(desired))

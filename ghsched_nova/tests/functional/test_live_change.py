@@ -369,7 +369,7 @@ class SharedGroupTest(LiveChangeTestCase):
         self.assertTrue(free.is_set())
         self.assert_changed(20, 60)
 
-    def left(self):
+    def count_free_groups(self):
         """Control groups that Placement offers."""
         root = self.compute_rp_uuids['host_a']
         record = self._get_provider_inventory(root)[names.RESCTRL_GROUP]
@@ -377,11 +377,11 @@ class SharedGroupTest(LiveChangeTestCase):
                 - self._get_provider_usages(root)[names.RESCTRL_GROUP])
 
     def test_placement_knows_at_once_of_the_group_that_it_takes(self):
-        before = self.left()
+        before = self.count_free_groups()
         self.change(mem_bw_min=20)
-        self.assertEqual(before - 1, self.left())
+        self.assertEqual(before - 1, self.count_free_groups())
         self.change(mem_bw_min=30)
-        self.assertEqual(before, self.left())
+        self.assertEqual(before, self.count_free_groups())
 
     def effective_of(self, plan):
         """Return the state of the host that the command shows: (guests,

@@ -56,7 +56,7 @@ class MovesTestCase(nova_base.GhschedTestCase):
         return self.api.get_server(
             self.server['id'])['OS-EXT-SRV-ATTR:host']
 
-    def held(self):
+    def sum_usages(self):
         """{host: percent} of all NUMA nodes, whoever holds it."""
         found = {}
         for host in self.computes:
@@ -70,7 +70,7 @@ class MovesTestCase(nova_base.GhschedTestCase):
     def assert_on(self, host, share):
         self.assertEqual(host, self.host())
         self.assert_agreement(self.server, host, [share])
-        self.assertEqual({host: share}, self.held())
+        self.assertEqual({host: share}, self.sum_usages())
 
     def domains(self):
         return [(host, domain.UUIDString())
@@ -81,7 +81,7 @@ class MovesTestCase(nova_base.GhschedTestCase):
     def assert_nothing_left(self):
         # Other hosts are told to clean up, and nobody waits for them.
         self.wait_until(lambda: not self.domains())
-        self.assertEqual({}, self.held())
+        self.assertEqual({}, self.sum_usages())
         for uuid in self.compute_rp_uuids.values():
             self.assertEqual(0, self._get_provider_usages(uuid)[
                 names.RESCTRL_GROUP])
@@ -100,7 +100,7 @@ class JourneyTest(MovesTestCase):
         self.assert_on('host_a', 30)
         self._resize_server(self.server, self.flavor(mem_bw_min=60))
         self.assert_agreement(self.server, 'host_b', [60])
-        self.assertEqual({'host_a': 30, 'host_b': 60}, self.held())
+        self.assertEqual({'host_a': 30, 'host_b': 60}, self.sum_usages())
         self._revert_resize(self.server)
         self.assert_on('host_a', 30)
         self._live_migrate(self.server)

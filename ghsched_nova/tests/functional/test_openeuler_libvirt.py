@@ -106,7 +106,7 @@ class OpenEulerTestCase(test_host_command.CommandTestCase):
         self.assertTrue(extended and numa)
         return text
 
-    def held(self, name):
+    def read_group_values(self, name):
         """Values of node 1 by line, in the group that libvirt has made."""
         group, = self.resctrl(
             'sh', '-c', f'ls -d /sys/fs/resctrl/*-{name}-*').split()
@@ -124,7 +124,7 @@ class OpenEulerLibvirtTest(OpenEulerTestCase):
     def test_libvirt_makes_the_group_and_nothing_is_left_to_do(self):
         self.start('a', '')
         self.assertEqual({'MB': 60, 'MBMIN': 20, 'MBPRI': 5, 'MBHDL': 0},
-                         self.held('a'))
+                         self.read_group_values('a'))
         self.in_order()
         self.assertEqual((0, []), self.kinds('reconcile'))
         self.assertIn("hardlimit='0' priority='5' min_bandwidth='20'",
@@ -162,7 +162,7 @@ class WithoutPriorityTest(OpenEulerTestCase):
     def test_features_missing_in_the_kernel_are_not_in_the_xml(self):
         self.start('a', '')
         self.assertEqual({'MB': 60, 'MBMIN': 20, 'MBHDL': 1},
-                         self.held('a'))
+                         self.read_group_values('a'))
         self.in_order()
 
     def test_libvirt_refuses_what_the_kernel_lacks(self):

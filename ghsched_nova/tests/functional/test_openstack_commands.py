@@ -586,7 +586,7 @@ class LeftoversTest(openstack_base.CommandTestCase):
                 client.Client, name,
                 side_effect=http.Unreachable('does not answer')))
 
-    def left(self):
+    def list_leftovers(self):
         with fixtures.FakeLogger() as log:
             status, rows = self.outcome(leftovers.ListLeftovers)
         for service in ('Keystone', 'Glance'):
@@ -598,7 +598,7 @@ class LeftoversTest(openstack_base.CommandTestCase):
         self.start_host()
         flavor_id = self.flavor(mem_bw_min=30, mem_bw_max=50)
         self.boot(flavor_id)
-        status, rows = self.left()
+        status, rows = self.list_leftovers()
         self.assertEqual(1, status)
         by_kind = {}
         for row in rows:
@@ -625,7 +625,7 @@ class LeftoversTest(openstack_base.CommandTestCase):
             [row['Name'] for row in by_kind['trait']])
 
     def test_stock_cloud_has_nothing_left(self):
-        self.assertEqual((0, []), self.left())
+        self.assertEqual((0, []), self.list_leftovers())
         status, text = self.command(leftovers.ListLeftovers)
         self.assertEqual(
             (0, 'Nothing of ghsched is left in Nova and Placement.\n'),

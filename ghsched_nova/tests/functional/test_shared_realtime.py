@@ -57,7 +57,7 @@ class SharedRealTimeTestCase(nova_base.GhschedTestCase):
             self.provider('host_a', node))[names.RT_CPU_PERMILLE]
         return record['total'] - record['reserved']
 
-    def held(self, server):
+    def allocated_realtime(self, server):
         return self.amounts(server['id'], names.RT_CPU_PERMILLE)
 
 
@@ -71,12 +71,12 @@ class SharedRealTimeTest(SharedRealTimeTestCase):
         self.assertEqual([0, 0, 1, 1], sorted(nodes))
         for server, node in zip(servers, nodes, strict=True):
             self.assertEqual({self.provider('host_a', node): 800},
-                             self.held(server))
+                             self.allocated_realtime(server))
         refused = self.boot(self.rr(), state='ERROR')
         self.assertIn('no host NUMA node has 800 thousandths of a shared CPU '
                       'for real-time vCPUs left (ghsched:vcpu_runtime_us)',
                       self.fault(refused))
-        self.assertEqual({}, self.held(refused))
+        self.assertEqual({}, self.allocated_realtime(refused))
         # One of another class needs none of it.
         self.boot(self.flavor(policy='shared', vcpu_scheduler='batch'))
         # What is held is not taken away, and nobody gets more.
@@ -92,7 +92,7 @@ class SharedRealTimeTest(SharedRealTimeTestCase):
         self.assertEqual([1], self.host_nodes(server))
         self.assert_agreement(server, 'host_a', [60])
         self.assertEqual({self.provider('host_a', 1): 800},
-                         self.held(server))
+                         self.allocated_realtime(server))
 
 
 class LiveChangeTest(SharedRealTimeTestCase):
@@ -122,7 +122,7 @@ class LiveChangeTest(SharedRealTimeTestCase):
                 False).needed)
         self.assert_agreement(server, 'host_a', [40])
         self.assertEqual({self.provider('host_a', node): 800},
-                         self.held(server))
+                         self.allocated_realtime(server))
         self.assertEqual([{0: RR, 1: RR}] * 2, self.rendered(server))
         specs = self.instance(server).flavor.extra_specs
         self.assertEqual(('rr', '10', '40'), tuple(

@@ -194,14 +194,14 @@ class IntelTest(HostTestCase):
         self.assertEqual('', self.start('a', NODE_1 + MONITOR))
         (group,) = self.groups()
 
-        def counted():
+        def read_counters():
             return [int(self.read(f'{group}/mon_data/mon_L3_{node:02}/'
                                   f'mbm_{what}_bytes'))
                     for node in (0, 1) for what in ('total', 'local')]
 
-        before = counted()
+        before = read_counters()
         lines = self.virsh('domstats', '--memory', 'a').stdout.split()
-        after = counted()
+        after = read_counters()
         stats = dict(line.split('=') for line in lines if '=' in line)
         prefix = 'memory.bandwidth.monitor.'
         self.assertEqual(

@@ -32,7 +32,7 @@ class WalkTest(base.TestCase):
     functional/test_walk.py.
     """
 
-    def counted(self, room, calls):
+    def select_room(self, room, calls):
         return ({name: times for name, times in walk.steps().items()
                  if room in name},
                 {name: times for name, times in calls.items()
@@ -48,8 +48,8 @@ class WalkTest(base.TestCase):
         host = world.World(top, makers=['ghsched'])
         calls = self.useFixture(walk.Walk()).calls
         self.assertTrue(host.reconcile().actions)
-        self.assertEqual(*self.counted('.resctrl.reconcile', calls))
-        self.assertEqual(*self.counted('.resctrl.plan', calls))
+        self.assertEqual(*self.select_room('.resctrl.reconcile', calls))
+        self.assertEqual(*self.select_room('.resctrl.plan', calls))
 
     def test_one_scrape_goes_by_each_function_as_often_as_is_said(self):
         host = trees.Host('openeuler66', '0=0-3')
@@ -60,7 +60,7 @@ class WalkTest(base.TestCase):
             host.reader, guests.Libvirt('test:///', module)))
         calls = self.useFixture(walk.Walk()).calls
         self.assertTrue(list(collector.collect()))
-        self.assertEqual(*self.counted('.monitor.', calls))
+        self.assertEqual(*self.select_room('.monitor.', calls))
 
     def test_every_room_is_described(self):
         top = walk.DESIGN.parents[3] / 'ghsched_nova'

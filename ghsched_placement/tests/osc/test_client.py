@@ -51,7 +51,7 @@ class Adapter:
         return found.pop(0) if isinstance(found, list) else found
 
 
-def of(placement=None, compute=None):
+def make_client(placement=None, compute=None):
     return client.Client(types.SimpleNamespace(
         placement=placement, compute=compute), workers=1)
 
@@ -67,7 +67,7 @@ class SetBandwidthTest(base.TestCase):
             self.sent.append((path, json))
             return response
 
-        client = of(compute=types.SimpleNamespace(post=post))
+        client = make_client(compute=types.SimpleNamespace(post=post))
         if self.move:
             return client.move_nodes('a-b', {0: 1}, True)
         return client.set_bandwidth_policy(
@@ -114,7 +114,7 @@ class RefusalTest(base.TestCase):
 
     def refused(self, response):
         with self.assertRaises(exceptions.CommandError) as raised:
-            of(Adapter(traits=response)).list_hosts()
+            make_client(Adapter(traits=response)).list_hosts()
         return str(raised.exception)
 
     def test_a_user_without_rights_is_refused_with_a_hint(self):
@@ -144,7 +144,7 @@ class RefusalTest(base.TestCase):
                 if not ignore_missing:
                     raise error()
             with self.assertRaisesRegex(exceptions.CommandError, words):
-                of(compute=types.SimpleNamespace(
+                make_client(compute=types.SimpleNamespace(
                     find_server=find)).find_server('x')
 
 
@@ -214,7 +214,7 @@ class FindTest(base.TestCase):
 
         nova = Adapter(servers=Response(200, {'server': {'id': 'u'}}))
         nova.find_server = find
-        return of(compute=nova).find_server('x')
+        return make_client(compute=nova).find_server('x')
 
     def test_in_the_own_project_first(self):
         server = types.SimpleNamespace(id='u')
@@ -237,7 +237,8 @@ class ReadTest(base.TestCase):
                            'servers_links': [{'rel': 'next'}]}),
             Response(200, {'servers': [{'id': 3}]})])
         self.assertEqual(
-            [1, 2, 3], [one['id'] for one in of(compute=nova).list_servers()])
+            [1, 2, 3],
+            [one['id'] for one in make_client(compute=nova).list_servers()])
         self.assertEqual('/servers/detail?all_tenants=1&marker=2',
                          nova.asked[1])
 
@@ -249,7 +250,7 @@ class ReadTest(base.TestCase):
             resource_providers=[
                 *[Response(200, {'resource_providers': [root]})] * 2,
                 *[Response(404)] * 3])
-        self.assertEqual((), of(placement).list_hosts())
+        self.assertEqual((), make_client(placement).list_hosts())
 
     def test_moves_inside_a_host_are_among_the_actions(self):
         def action(name, request, time):
@@ -260,19 +261,20 @@ class ReadTest(base.TestCase):
                 action('ghsched', 'r3', 't3')]}),
             *(Response(200, {'instanceAction': {'events': [{'event': name}]}})
               for name in ('ghsched_set_bandwidth', 'ghsched_move_nodes'))])
-        self.assertEqual(['t3'],
-                         of(compute=nova).list_moves_within_host('u', 'then'))
+        self.assertEqual(['t3'], make_client(
+            compute=nova).list_moves_within_host('u', 'then'))
         self.assertEqual(
             ['/servers/u/os-instance-actions?changes-since=then',
              '/servers/u/os-instance-actions/r2',
              '/servers/u/os-instance-actions/r3'], nova.asked)
 
     def test_a_server_that_is_gone_was_not_moved(self):
-        self.assertEqual([], of(compute=Adapter(
+        self.assertEqual([], make_client(compute=Adapter(
             servers=Response(404))).list_moves_within_host('u', 'then'))
 
     def diagnostics(self, response):
-        return of(compute=Adapter(servers=response)).get_server_report('u')
+        return make_client(
+            compute=Adapter(servers=response)).get_server_report('u')
 
     def test_host_that_reports_nothing_of_a_guest_gives_no_report(self):
         for response in (Response(404, {}), Response(200, {'cpu0_time': 1})):
@@ -288,7 +290,7 @@ class CandidateTest(base.TestCase):
     HOST = types.SimpleNamespace(uuid='u')
 
     def found(self, response):
-        return of(
+        return make_client(
             Adapter(allocation_candidates=response)).is_allocation_candidate(
                 self.HOST, [('resources1', 'CUSTOM_RT_CPU_PERMILLE:300')])
 
@@ -308,7 +310,7 @@ class OwnedTest(base.TestCase):
     """Whether nova-scheduler asks for OWNER_NOVA."""
 
     def owned(self, traits, without):
-        return of(Adapter(
+        return make_client(Adapter(
             traits=Response(200, {'traits': traits}),
             resource_providers=Response(200, {
                 'resource_providers': [{'uuid': uuid} for uuid in without]}),

@@ -121,7 +121,7 @@ class ServersTest(base.TestCase):
             resource_providers=test_client.Response(
                 200, {'allocations': {known: held[clouds.node_uuid('a', 0)]}}),
             allocations=test_client.Response(200, {'allocations': held}))
-        client = test_client.of(placement, nova)
+        client = test_client.make_client(placement, nova)
         return observe._collect_records_of_host(
             client, clouds.host(clouds.node(0)), listed, {'state': 'up'},
             client.list_migrations_in_progress, False, 'min')

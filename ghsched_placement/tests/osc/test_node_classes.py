@@ -96,7 +96,7 @@ class ClassTest(base.TestCase):
                 {kind: left[f'n{number}']} if f'n{number}' in left else {}))
             for number in (0, 1)), VCPU=64)
 
-    def held(self, kind):
+    def make_resources(self, kind):
         return {clouds.node_uuid('a', 1): {kind: AMOUNTS[kind]},
                 clouds.root_uuid('a'): {names.RESCTRL_GROUP: 1}}
 
@@ -153,7 +153,7 @@ class ClassTest(base.TestCase):
     def test_host_show_has_what_is_left_and_held(self, kind):
         found = self.host(kind, n0=7)
         shown = host.make_host_report(observe.Observed(
-            found, (self.server(kind),), {'u': self.held(kind)}, ()))
+            found, (self.server(kind),), {'u': self.make_resources(kind)}, ()))
         plain = dict(zip(shown, commands.plain(shown.values()), strict=True))
         self.assertEqual(7, FIELDS[kind](plain['numa_nodes'][0]))
         self.assertIn(str(AMOUNTS[kind]), shown['guests'].human_readable())
@@ -162,7 +162,7 @@ class ClassTest(base.TestCase):
 
     @ddt.data(*sorted(names.NODE_CLASSES))
     def test_server_show_has_what_is_asked_and_allocated(self, kind):
-        policy, held = self.server(kind).policy, self.held(kind)
+        policy, held = self.server(kind).policy, self.make_resources(kind)
         on = self.host(kind)
         for known in (True, False):
             row, = server.list_node_rows(
@@ -182,7 +182,7 @@ class ClassTest(base.TestCase):
 
     @ddt.data(*sorted(names.NODE_CLASSES))
     def test_audit_finds_a_class_that_is_held_of_another_node(self, kind):
-        on, held = self.host(kind), self.held(kind)
+        on, held = self.host(kind), self.make_resources(kind)
         if not self.server(kind).policy.needs_control_group:
             del held[clouds.root_uuid('a')]
         self.assertEqual((), audit.audit_host_allocations(

@@ -109,28 +109,28 @@ class GuestTest(base.TestCase):
 
 class NodeTest(base.TestCase):
 
-    def of(self, *guests, **figures):
+    def make_node(self, *guests, **figures):
         return measured.make_rebalance_node(Spot('a', 0),
                                             load.HostNode(0, **figures),
                                             guests, 30, True)
 
     def test_the_others_use_what_guests_do_not(self):
         one = move_plan.Guest('u', Spot('a', 0), 3.0, 2e9)
-        found = self.of(one, cpus=8, cpu_load=0.5, bandwidth=5e9,
-                        capacity=1e10, memory_free=9,
-                        bottlenecks=('io_wait',))
+        found = self.make_node(one, cpus=8, cpu_load=0.5, bandwidth=5e9,
+                               capacity=1e10, memory_free=9,
+                               bottlenecks=('io_wait',))
         self.assertEqual(move_plan.Node(
             Spot('a', 0), 8, 1.0, 1e10, 3e9, 9, 30, True), found)
 
     @given(st.floats(0, 1), st.floats(0, 64))
     def test_nobody_uses_less_than_nothing(self, busy, wanted):
-        found = self.of(move_plan.Guest('u', Spot('a', 0), wanted),
-                        cpus=8, cpu_load=busy)
+        found = self.make_node(move_plan.Guest('u', Spot('a', 0), wanted),
+                               cpus=8, cpu_load=busy)
         self.assertGreaterEqual(found.cpu, 0)
 
     def test_a_node_without_figures_is_not_idle(self):
-        self.assertIsNone(self.of().cpu)
-        self.assertIsNone(self.of(cpus=8, capacity=1e10).capacity)
+        self.assertIsNone(self.make_node().cpu)
+        self.assertIsNone(self.make_node(cpus=8, capacity=1e10).capacity)
 
 
 class Cloud:

@@ -45,7 +45,7 @@ def tied(sent, now=60.0, settings=SETTINGS):
                                             now, settings)
 
 
-def held(found):
+def list_members(found):
     return {group.members for group in found}
 
 
@@ -166,14 +166,15 @@ class GroupsTest(base.TestCase):
                        affinity.Bounds(memory=2)):
             self.assertEqual(
                 {frozenset('bc'), frozenset('a')},
-                held(affinity.group_guests_by_traffic(members, ties, bounds)))
+                list_members(affinity.group_guests_by_traffic(
+                    members, ties, bounds)))
 
     def test_declared_members_need_not_say_a_word(self):
         members = [Member('a', declared='one web'),
                    Member('b', declared='two web'),
                    Member('c', declared='one web')]
         self.assertEqual({frozenset('ac'), frozenset('b')},
-                         held(
+                         list_members(
                              affinity.group_guests_by_traffic(
                                  members, affinity.TrafficAverages(),
                                  affinity.Bounds())))

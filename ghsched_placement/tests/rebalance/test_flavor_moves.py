@@ -80,7 +80,7 @@ class Numbers:
         self.guests = [(share, vcpus) for share, vcpus, _h, _n in placed]
         self.at = [(host, node) for _s, _v, host, node in placed]
 
-    def left(self, at):
+    def compute_free(self, at):
         left = {spot: [100, VCPUS] for spot in self.spots}
         for (share, vcpus), spot in zip(self.guests, at, strict=True):
             left[spot][0] -= share
@@ -90,13 +90,14 @@ class Numbers:
     def fits(self, at, share, vcpus):
         """Number of guests that fit, each node by itself."""
         return sum(max(0, min(bandwidth // share, cpus // vcpus))
-                   for bandwidth, cpus in self.left(at).values())
+                   for bandwidth, cpus in self.compute_free(at).values())
 
     def after_one(self, at):
         for guest, spot in itertools.product(range(len(at)), self.spots):
             if spot != at[guest]:
                 moved = [*at[:guest], spot, *at[guest + 1:]]
-                if all(min(free) >= 0 for free in self.left(moved).values()):
+                if all(min(free) >= 0
+                       for free in self.compute_free(moved).values()):
                     yield moved
 
     def fewest(self, share, vcpus, count):
@@ -118,7 +119,7 @@ def placements(hosts, nodes):
                       st.integers(1, 3), st.integers(0, hosts - 1),
                       st.integers(0, nodes - 1))
     return st.lists(guest, max_size=6).filter(lambda placed: all(
-        min(free) >= 0 for free in Numbers(placed, hosts, nodes).left(
+        min(free) >= 0 for free in Numbers(placed, hosts, nodes).compute_free(
             Numbers(placed, hosts, nodes).at).values()))
 
 
@@ -142,7 +143,7 @@ class PlanTest(base.TestCase):
             self.assertEqual(f'host{at[guest][0]}', move.origin.host)
             at[guest] = (int(move.destination.host.removeprefix('host')),
                          move.destination.node)
-            for free in numbers.left(at).values():
+            for free in numbers.compute_free(at).values():
                 self.assertGreaterEqual(min(free), 0)
         self.assertEqual(plan.fits, numbers.fits(at, share, vcpus))
 

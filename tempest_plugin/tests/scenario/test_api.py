@@ -57,7 +57,7 @@ class FlavorTest(base.GhschedTest):
 
 class GuestTest(base.GhschedTest):
 
-    def _held(self, server):
+    def _sum_allocated(self, server):
         """Bandwidth and control groups that a server holds."""
         amounts = [resources.get(name, 0)
                    for resources in self._get_allocations(server).values()
@@ -67,7 +67,7 @@ class GuestTest(base.GhschedTest):
     @decorators.idempotent_id('2f1b8d7c-6f0e-4d1e-8f57-91a6a4c5de04')
     def test_a_plain_guest_holds_nothing_of_ours(self):
         self.assertEqual(
-            0, self._held(self._boot_server(self._create_flavor())))
+            0, self._sum_allocated(self._boot_server(self._create_flavor())))
 
     @decorators.idempotent_id('b3a4c9de-52e6-4b7f-8e19-7a6d5c4b3a05')
     def test_a_guest_that_fits_nowhere_is_refused(self):
@@ -76,16 +76,16 @@ class GuestTest(base.GhschedTest):
         refused = self._boot_server(
             self._create_flavor(nodes=8, mem_bw_min=100), status='ERROR')
         self.assertIn('No valid host', refused['fault']['message'])
-        self.assertEqual(0, self._held(refused))
+        self.assertEqual(0, self._sum_allocated(refused))
 
     @decorators.idempotent_id('d9c8b7a6-9f3e-4c2b-a1d0-5e4f3c2b1a06')
     def test_a_deleted_guest_gives_all_back(self):
         self._need('MEM_BW_MIN')
         server = self._boot_server(self._create_flavor(mem_bw_min=20))
-        self.assertNotEqual(0, self._held(server))
+        self.assertNotEqual(0, self._sum_allocated(server))
         self.servers_client.delete_server(server['id'])
         waiters.wait_for_server_termination(self.servers_client, server['id'])
-        self.assertEqual(0, self._held(server))
+        self.assertEqual(0, self._sum_allocated(server))
 
 
 class SharesTest(base.GhschedTest):

@@ -47,7 +47,7 @@ def some(specs):
         else st.sampled_from(value) for key, value in specs.items()})
 
 
-def of(*parts):
+def merged_specs(*parts):
     """Extra specs of all of these together."""
     return st.tuples(*parts).map(
         lambda dicts: {k: v for one in dicts for k, v in one.items()})
@@ -67,19 +67,22 @@ PINNING: st.SearchStrategy[dict[str, str]] = st.one_of(
     some({'hw:cpu_policy': ['shared', 'x'],
           'hw:cpu_thread_policy': ['isolate'],
           'hw:emulator_threads_policy': ['isolate', 'share']}),
-    of(st.just({'hw:cpu_policy': 'dedicated'}),
-       some({'hw:cpu_thread_policy': ['prefer', 'isolate', 'require'],
-             'hw:emulator_threads_policy': ['isolate', 'share']})),
-    of(st.just({'hw:cpu_policy': 'mixed'}),
-       some({'hw:cpu_dedicated_mask': ['0', '^0', '0-3', '^0-1', '9'],
-             'hw:emulator_threads_policy': ['isolate']})),
-    of(some({'hw:cpu_policy': ['shared', 'dedicated', 'mixed', '']}),
-       some({'hw:cpu_thread_policy': ['prefer', 'x'],
-             'hw:emulator_threads_policy': ['isolate', 'x', ''],
-             'hw:cpu_dedicated_mask': ['0', ''],
-             'hw:cpu_realtime': ['yes', 'false'],
-             'hw:cpu_realtime_mask': ['0', '^0', '^9', '7', '0-3', 'x', ''],
-             'trait:HW_CPU_HYPERTHREADING': ['required', 'forbidden']})),
+    merged_specs(
+        st.just({'hw:cpu_policy': 'dedicated'}),
+        some({'hw:cpu_thread_policy': ['prefer', 'isolate', 'require'],
+              'hw:emulator_threads_policy': ['isolate', 'share']})),
+    merged_specs(
+        st.just({'hw:cpu_policy': 'mixed'}),
+        some({'hw:cpu_dedicated_mask': ['0', '^0', '0-3', '^0-1', '9'],
+              'hw:emulator_threads_policy': ['isolate']})),
+    merged_specs(
+        some({'hw:cpu_policy': ['shared', 'dedicated', 'mixed', '']}),
+        some({'hw:cpu_thread_policy': ['prefer', 'x'],
+              'hw:emulator_threads_policy': ['isolate', 'x', ''],
+              'hw:cpu_dedicated_mask': ['0', ''],
+              'hw:cpu_realtime': ['yes', 'false'],
+              'hw:cpu_realtime_mask': ['0', '^0', '^9', '7', '0-3', 'x', ''],
+              'trait:HW_CPU_HYPERTHREADING': ['required', 'forbidden']})),
     some({'resources:PCPU': ['4', '3', '0', '5', 'x'],
           'resources1:PCPU': ['1', '4'], 'resources:VCPU': ['0', '4', '7'],
           'hw:cpu_policy': ['dedicated'],
@@ -95,7 +98,7 @@ OURS = some({
     'ghsched:mem_bw_min': ['0', '40'], 'ghsched:mem_bw_max.0': ['50', '100'],
     'ghsched:mem_bw_hardlimit': ['true', 'no'],
     'ghsched:monitor': ['true', 'false']})
-EXTRA_SPECS = of(NUMA, PINNING, OTHER, OURS)
+EXTRA_SPECS = merged_specs(NUMA, PINNING, OTHER, OURS)
 
 
 def flavor_of(extra_specs, swap=0):
@@ -186,7 +189,7 @@ class ImageTest(base.TestCase):
                 {'properties': properties}))
 
     @settings(max_examples=300, deadline=None)
-    @given(of(NUMA, PINNING), IMAGE)
+    @given(merged_specs(NUMA, PINNING), IMAGE)
     def test_an_image_adds_what_it_adds_in_nova(self, extra_specs,
                                                 properties):
         try:
@@ -208,7 +211,7 @@ class ImageTest(base.TestCase):
                 guest.pcpus or sum(len(cell.pcpuset) for cell in cells))
 
     @settings(max_examples=300, deadline=None)
-    @given(of(NUMA, PINNING), IMAGE)
+    @given(merged_specs(NUMA, PINNING), IMAGE)
     def test_refused_input_is_refused_by_nova(self, extra_specs, properties):
         try:
             images.merge_image_properties(extra_specs, properties)

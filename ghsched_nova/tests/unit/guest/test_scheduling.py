@@ -148,10 +148,11 @@ class RenderTest(base.TestCase):
         text = self.render(BARE, vcpus, '', emulator, iothreads, lock)
         found = scheduling.read_threads(etree.fromstring(text))
 
-        def held(one):
+        def without_other(one):
             return None if one and one.scheduler == 'other' else one
         self.assertEqual(
-            (dict.fromkeys(range(2), held(vcpus)) if held(vcpus) else {},
-             held(emulator)), (found.vcpus, found.emulator))
-        self.assertEqual(set(filter(None, [held(iothreads)])),
+            (dict.fromkeys(range(2), without_other(vcpus))
+             if without_other(vcpus) else {},
+             without_other(emulator)), (found.vcpus, found.emulator))
+        self.assertEqual(set(filter(None, [without_other(iothreads)])),
                          set(found.iothreads.values()))

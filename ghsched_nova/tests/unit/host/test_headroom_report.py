@@ -34,33 +34,35 @@ class LeftTest(base.TestCase):
         nodes=(0, 1), numa_nodes=(0, 1), control_groups=7),
         tree.Config(reserved_bandwidth={0: 10}, allocation_ratio=1.0))
 
-    def of(self, *guests, offered=OFFERED):
+    def headroom_of(self, *guests, offered=OFFERED):
         found = headroom_report.compute_headroom(
             offered, (0, 1), guests, 'min', 5.0)
         return found and (found.guests, found.groups, found.bandwidth)
 
     def test_nothing_before_the_first_report(self):
-        self.assertIsNone(self.of(offered=()))
+        self.assertIsNone(self.headroom_of(offered=()))
 
     def test_a_guest_without_a_policy_is_not_parsed(self):
-        self.assertEqual((0, 7, {0: 90, 1: 100}), self.of('<domain'))
+        self.assertEqual((0, 7, {0: 90, 1: 100}), self.headroom_of('<domain'))
 
     def test_an_empty_host(self):
-        self.assertEqual((0, 7, {0: 90, 1: 100}), self.of('', '<domain/>'))
+        self.assertEqual((0, 7, {0: 90, 1: 100}),
+                         self.headroom_of('', '<domain/>'))
 
     def test_guests_take_bandwidth_where_they_are_and_a_group_each(self):
-        self.assertEqual((2, 5, {0: 60, 1: 50}), self.of(
+        self.assertEqual((2, 5, {0: 60, 1: 50}), self.headroom_of(
             guest(1, mem_bw_min='20'), guest(0, 1, mem_bw_min='30')))
 
     def test_a_shared_group_is_no_unit(self):
-        self.assertEqual((1, 7, {0: 90, 1: 80}), self.of(
+        self.assertEqual((1, 7, {0: 90, 1: 80}), self.headroom_of(
             guest(1, mem_bw_min='20', shared=True)))
 
     def test_a_host_without_control(self):
         offered = tree.build_providers(ROOT, 'h', HostDescription(
             numa_nodes=(0, 1)), tree.Config())
-        self.assertEqual((0, 0, {0: 0, 1: 0}), self.of(offered=offered))
+        self.assertEqual((0, 0, {0: 0, 1: 0}),
+                         self.headroom_of(offered=offered))
 
     def test_a_guest_whose_policy_makes_no_sense_is_not_counted(self):
         xml = guest(1, mem_bw_min='20').replace('host="1"', 'host="x"')
-        self.assertEqual(0, self.of(xml)[0])
+        self.assertEqual(0, self.headroom_of(xml)[0])

@@ -154,7 +154,7 @@ class LiveTest(base.TestCase):
         return (self.guest.live, self.guest.stored,
                 self.world.schemata(group), self.world.tasks(group))
 
-    def held(self):
+    def read_caps(self):
         """Caps of the node's domains, in the group and as stored."""
         group, = self.world.groups()
         knob = self.host.dialect.find_knob('maximum')
@@ -177,7 +177,7 @@ class LiveTest(base.TestCase):
         self.change(maximum=73)
         wanted = self.wanted(maximum=73)
         self.assertEqual((wanted, [] if maker == 'ghsched' else wanted),
-                         self.held())
+                         self.read_caps())
         for xml in (self.guest.live, self.guest.stored):
             self.assertEqual(self.packed(maximum=73),
                              policy_change.read_policy(xml))

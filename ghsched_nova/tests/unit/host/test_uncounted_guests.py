@@ -31,7 +31,7 @@ def guest(share, node=0, shared=False):
         (node,), shared)
 
 
-def held(share, node=0, groups=1):
+def make_allocations(share, node=0, groups=1):
     found = {names.make_numa_provider_uuid(HOST, node): {
         'resources': {names.MEM_BW_PCT: share}}}
     if groups:
@@ -41,18 +41,19 @@ def held(share, node=0, groups=1):
 
 class OfRunningTest(base.TestCase):
 
-    def of(self, xml):
+    def list_policies(self, xml):
         return uncounted_guests.map_policies_with_allocation([
             desired.Running(model.Domain('a', 1, 'x'), xml)], 'min')
 
     def test_guests_with_a_policy_alone_are_parsed(self):
-        self.assertEqual({}, self.of('<domain'))
-        self.assertEqual({'a': guest(60)}, self.of(
+        self.assertEqual({}, self.list_policies('<domain'))
+        self.assertEqual({'a': guest(60)}, self.list_policies(
             metadata.write_policy('<domain/>', guest(60))))
 
     def test_a_policy_that_cannot_be_read_is_left_out(self):
         xml = metadata.write_policy('<domain/>', guest(60))
-        self.assertEqual({}, self.of(xml.replace('host="0"', 'host="x"')))
+        self.assertEqual({}, self.list_policies(
+            xml.replace('host="0"', 'host="x"')))
 
 
 class UncountedTest(base.TestCase):
@@ -63,13 +64,14 @@ class UncountedTest(base.TestCase):
 
     @given(SHARES, st.integers(0, 3))
     def test_a_guest_that_is_counted(self, share, node):
-        self.assertEqual({}, self.uncounted({'a': guest(share, node)},
-                                            {'a': held(share, node)}))
+        self.assertEqual({}, self.uncounted(
+            {'a': guest(share, node)}, {'a': make_allocations(share, node)}))
 
     @given(SHARES, SHARES)
     def test_any_other_share_is_not_its_own(self, share, other):
-        found = self.uncounted({'a': guest(share), 'b': guest(share)},
-                               {'a': held(other), 'b': held(share)})
+        found = self.uncounted(
+            {'a': guest(share), 'b': guest(share)},
+            {'a': make_allocations(other), 'b': make_allocations(share)})
         self.assertEqual(set() if share == other else {'a'}, set(found))
 
     def test_nothing_at_all(self):
@@ -78,7 +80,7 @@ class UncountedTest(base.TestCase):
                       found['a'])
 
     def test_no_control_group_unless_it_shares_one(self):
-        holdings = {'a': held(60, groups=0)}
+        holdings = {'a': make_allocations(60, groups=0)}
         self.assertIn('control group', self.uncounted(
             {'a': guest(60)}, holdings)['a'])
         self.assertEqual({}, self.uncounted({'a': guest(60, shared=True)},
@@ -86,7 +88,7 @@ class UncountedTest(base.TestCase):
 
     def test_resources_of_its_migration_are_counted(self):
         self.assertEqual({}, self.uncounted(
-            {'a': guest(60)}, {'the migration': held(60)}))
+            {'a': guest(60)}, {'the migration': make_allocations(60)}))
         # What another guest holds is not.
         self.assertEqual({'a'}, set(self.uncounted(
-            {'a': guest(60), 'b': guest(60)}, {'b': held(60)})))
+            {'a': guest(60), 'b': guest(60)}, {'b': make_allocations(60)})))

@@ -318,9 +318,9 @@ class KeyTestCase(base.TestCase):
         with mock.patch.object(limits, '_count_vfs', lambda _flavor: {}):
             counts = limits.count_server_resources(objects.RequestSpec(
                 flavor=objects.Flavor(vcpus=2, extra_specs=server.specs)))
-        self.assertEqual(self.held(server), counts)
+        self.assertEqual(self.allocated_amounts(server), counts)
 
-    def held(self, server):
+    def allocated_amounts(self, server):
         """Return what Placement holds of our classes, by class."""
         return {name: amount
                 for amounts in server.placement.allocations.values()
@@ -348,7 +348,7 @@ class KeyTestCase(base.TestCase):
         """Each key that can change does so, and nothing else changes."""
         for key, value in CHANGED.items():
             server = Server(specs, accounting)
-            before, held = server.policy, self.held(server)
+            before, held = server.policy, self.allocated_amounts(server)
             wanted = {**specs, f'ghsched:{key}': value}
             try:
                 server.change(key, value)
@@ -363,7 +363,7 @@ class KeyTestCase(base.TestCase):
                 self.assertEqual(wanted, server.specs)
                 self.assertEqual({
                     f'class:{name}': amount - held.get(name, 0)
-                    for name, amount in self.held(server).items()
+                    for name, amount in self.allocated_amounts(server).items()
                     if amount > held.get(name, 0)}, limits.count_added_usage(
                         objects.Flavor(vcpus=2, extra_specs=specs), wanted))
             self.assert_agrees(server, 0)

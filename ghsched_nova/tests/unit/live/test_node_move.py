@@ -137,7 +137,7 @@ class RunTest(NodeMoveTestCase):
     def run_it(self, **guest):
         return self.mover(**guest).move_guest({0: 1})
 
-    def left(self):
+    def move_and_get_leftover(self):
         error = self.assertRaises(errors.RollbackIncomplete, self.run_it)
         self.records.unlock_server.assert_called_once_with()
         return error
@@ -170,7 +170,7 @@ class RunTest(NodeMoveTestCase):
 
     def test_a_host_between_both_keeps_both(self):
         self.host.move_nodes.side_effect = errors.HostRollbackFailed('half')
-        self.assertIn('audit --fix', str(self.left()))
+        self.assertIn('audit --fix', str(self.move_and_get_leftover()))
         self.assertEqual({FROM: 30, TO: 30}, self.held)
 
     def test_guest_that_nothing_is_counted_for_leaves_no_word_of_placement(
@@ -203,9 +203,10 @@ class RunTest(NodeMoveTestCase):
     def test_a_host_that_stays_silent_keeps_both(self):
         self.host.move_nodes.side_effect = errors.HostSilent('silent')
         self.host.cancel_call.side_effect = errors.HostSilent('silent')
-        self.assertIn('both places', str(self.left()))
+        self.assertIn('both places', str(self.move_and_get_leftover()))
         self.assertEqual({FROM: 30, TO: 30}, self.held)
 
     def test_placement_that_fails_after_the_move_takes_nothing_back(self):
         self.shares.write_amounts.side_effect = [None, errors.Refused('away')]
-        self.assertIn('the server was moved', str(self.left()))
+        self.assertIn('the server was moved',
+                      str(self.move_and_get_leftover()))

@@ -40,20 +40,20 @@ def _guest(uuid, host_nodes, runs, cpu=None, **more):
         **more)
 
 
-def _of(before, now):
+def _compute_load(before, now):
     return load_rates.compute_load(before, now, 1.0)
 
 
 def _after(seconds, before, now, **more):
     """The record of guests before and after some seconds."""
-    return _of(Sample(0.0, TWO_NODES, guests=before),
-               Sample(seconds, TWO_NODES, guests=now, **more))
+    return _compute_load(Sample(0.0, TWO_NODES, guests=before),
+                         Sample(seconds, TWO_NODES, guests=now, **more))
 
 
 class NodeLoadTest(base.TestCase):
 
     def test_busy_time_of_its_cpus(self):
-        found = _of(
+        found = _compute_load(
             Sample(0.0, TWO_NODES, {cpu: Times(0, 0) for cpu in range(4)}),
             Sample(1.0, TWO_NODES, {0: Times(100, 100), 1: Times(50, 100),
                                     2: Times(0, 100), 3: Times(10, 100)}))
@@ -61,8 +61,8 @@ class NodeLoadTest(base.TestCase):
                          [node.cpu_load for node in found.nodes])
 
     def test_cpus_that_tell_nothing_are_not_idle(self):
-        found = _of(Sample(0.0, TWO_NODES, {0: Times(0, 0)}),
-                    Sample(1.0, TWO_NODES, {0: Times(9, 10)}))
+        found = _compute_load(Sample(0.0, TWO_NODES, {0: Times(0, 0)}),
+                              Sample(1.0, TWO_NODES, {0: Times(9, 10)}))
         self.assertEqual([0.9, None], [node.cpu_load for node in found.nodes])
 
     def test_two_that_share_a_cpu_wait_for_one_half(self):
@@ -119,14 +119,14 @@ class NodeLoadTest(base.TestCase):
                          [node.memory_wait for node in found.nodes])
 
     def test_where_nobody_of_the_host_waits_no_node_does(self):
-        found = _of(Sample(0.0, TWO_NODES, stalled=5),
-                    Sample(1.0, TWO_NODES, stalled=5))
+        found = _compute_load(Sample(0.0, TWO_NODES, stalled=5),
+                              Sample(1.0, TWO_NODES, stalled=5))
         self.assertEqual([0.0, 0.0],
                          [node.memory_wait for node in found.nodes])
 
     def test_the_busiest_device_of_a_node(self):
         node_of = {'a': 0, 'b': 0}
-        found = _of(
+        found = _compute_load(
             Sample(0.0, TWO_NODES, disks={'a': Device(0, 0),
                                           'b': Device(0, 0)},
                    disk_node=node_of),
@@ -161,7 +161,7 @@ class NodeLoadTest(base.TestCase):
                                                  'workingset_refault': two})}
         later = {0: Node(frozenset({0}), vmstat={'pgsteal_kswapd': three,
                                                  'workingset_refault': four})}
-        found = _of(
+        found = _compute_load(
             Sample(0.0, nodes, {0: Times(one, one + two)},
                    {'a': Device(one, two)}, {'a': 0}, one,
                    (_guest('a', (0,), [(one, two)], stalled=three),)),

@@ -168,7 +168,7 @@ class Judge:
             raise Failure(f'problems: {[*map(str, report.problems)]}')
         for number in range(len(self.case.guests)):
             self.holds(number)
-        self.sums()
+        self.check_guarantee_sums()
         self.quiet()
 
     def holds(self, number):
@@ -186,12 +186,13 @@ class Judge:
                     if name == 'MB_MIN' else
                     self.most(line, asked.maximum if mine else 100, share,
                               value) if name == 'MB_MAX' else
-                    name != 'MB_KEPT' or self.near(line, line.default, value))
+                    name != 'MB_KEPT'
+                    or self.is_near(line, line.default, value))
                 if not right:
                     raise Failure(f'{asked} (counted {share}): {name} of '
                                   f'{domain} is {value} of {line}')
 
-    def near(self, line, wanted, value):
+    def is_near(self, line, wanted, value):
         return abs(value - wanted) <= self.slack(line)
 
     def slack(self, line):
@@ -210,14 +211,14 @@ class Judge:
         if 'MEM_BW_MIN' not in self.case.host.capabilities():
             return True
         if not asked:
-            return self.near(line, line.default, value)
+            return self.is_near(line, line.default, value)
         slack = self.slack(line)
         return (self.amount(line, value + slack + 1) > asked
                 and self.amount(line, value - slack) <= share)
 
     def most(self, line, asked, share, value):
         if asked == 100:
-            return self.near(line, line.default, value)
+            return self.is_near(line, line.default, value)
         slack = self.slack(line)
         # The lowest cap goes up to a whole percentage, as all do.
         lowest = self.amount(line, max(line.minimum, slack + 1)) + 1
@@ -225,7 +226,7 @@ class Judge:
                 and self.amount(line, value - slack - 1)
                 < max(asked, share, lowest))
 
-    def sums(self):
+    def check_guarantee_sums(self):
         line = self.lines.get('MB_MIN')
         if (line is None
                 or 'MEM_BW_MIN' not in self.case.host.capabilities()):

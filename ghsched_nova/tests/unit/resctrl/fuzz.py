@@ -214,7 +214,7 @@ class Judge:
                 continue
             self.holds(number)
         if not excused:
-            self.sums()
+            self.check_guarantee_sums()
             self.reported(report, told)
 
     def reported(self, report, problems):
@@ -239,7 +239,7 @@ class Judge:
         return lost & (self.case.tasks(group)
                        if group in self.case.groups() else set())
 
-    def left(self):
+    def list_remaining_groups(self):
         """Groups of nobody that somebody's threads are in; they stay."""
         names = {*STALE, *(self.case.guests[number].group
                            for number in self.case.dead)}
@@ -257,14 +257,15 @@ class Judge:
         self.same('what is done', (), report.actions)
         self.same('the state', before, self.case.state())
 
-    def sums(self):
+    def check_guarantee_sums(self):
         """Guarantees in a domain do not exceed it."""
         knob = self.case.host.dialect.find_knob('minimum')
         if knob is None:
             return
         total = collections.Counter()
         for name in self.case.groups():
-            if name not in world.OTHERS and name not in self.left():
+            if (name not in world.OTHERS
+                    and name not in self.list_remaining_groups()):
                 total.update(self.case.schemata(name).values(knob.line))
         for domain, value in total.items():
             if value > 100:

@@ -35,7 +35,7 @@ def guaranteeing():
 
 class HeldBurstsTest(base.TestCase):
 
-    def held(self, host, minimum, burst):
+    def resolve_minimum(self, host, minimum, burst):
         setting, = resolve.resolve_settings(host, GuestPolicy(
             (NodePolicy(minimum, burst=burst),)), (0,))
         return setting.minimum
@@ -60,7 +60,7 @@ class HeldBurstsTest(base.TestCase):
             if minimum > hard or burst > bursts or minimum + burst > 100:
                 continue
             hard, bursts = hard - minimum, bursts - burst
-            held = self.held(host, minimum, burst)
+            held = self.resolve_minimum(host, minimum, burst)
             self.assertGreaterEqual(held, minimum)
             self.assertLessEqual(held, minimum + burst / ratio)
             total += held
@@ -68,8 +68,8 @@ class HeldBurstsTest(base.TestCase):
 
     def test_a_third_of_a_burst_with_the_guarantee(self):
         host = test_emulated.read('openeuler66')
-        self.assertEqual(16, self.held(host, 10, 20))
-        self.assertEqual(10, self.held(host, 10, 0))
+        self.assertEqual(16, self.resolve_minimum(host, 10, 20))
+        self.assertEqual(10, self.resolve_minimum(host, 10, 0))
 
     def test_guests_that_share_a_group_have_all_of_theirs(self):
         host = test_emulated.read('openeuler66')
@@ -80,6 +80,6 @@ class HeldBurstsTest(base.TestCase):
 
     def test_a_kernel_without_guarantees_refuses(self):
         error = self.assertRaises(
-            resolve.PolicyNotHeld, self.held, test_emulated.read('intel'),
-            0, 20)
+            resolve.PolicyNotHeld, self.resolve_minimum,
+            test_emulated.read('intel'), 0, 20)
         self.assertIn('ghsched:mem_bw_burst=20 cannot be enforced', str(error))

@@ -164,7 +164,7 @@ class MomentTest(CacheTestCase):
     def watched(self, method):
         def watched(*arguments):
             method(*arguments)
-            self.look(arguments)
+            self.check_no_overlap(arguments)
 
         return watched
 
@@ -177,7 +177,7 @@ class MomentTest(CacheTestCase):
                           for domain in guest.ways}
             for guest in self.world.guests if guest.ways}
 
-    def look(self, operation):
+    def check_no_overlap(self, operation):
         for name, masks in self.settled.items():
             for other in ('', *self.world.groups()):
                 if other == name or other and not self.world.tasks(other):
@@ -233,7 +233,7 @@ class OthersTest(CacheTestCase):
                 for line in self.cache.lines:
                     self.world.model.write('/low_prio/schemata',
                                            f'{line}:{every}\n')
-                for report in (self.settle(), self.world.look(
+                for report in (self.settle(), self.world.preview(
                         cache=self.cache)):
                     self.assertEqual((), report.actions)
                     self.assertEqual(

@@ -47,7 +47,7 @@ class CountersTest(base.TestCase):
             self.world.guests[number] = dataclasses.replace(
                 self.world.guests[number], monitor=True)
 
-    def counted(self, resource='L3'):
+    def list_counted_guests(self, resource='L3'):
         """Guests with a counter of all traffic in each domain."""
         texts = [self.kernel.read(
             f'/{guest.group}/mbm_{resource}_assignments')
@@ -65,13 +65,13 @@ class CountersTest(base.TestCase):
         """
         report = self.settle()
         self.assertEqual([], self.world.files.operations)
-        self.assertEqual((), self.world.look().actions)
+        self.assertEqual((), self.world.preview().actions)
         return report
 
     def test_a_counter_goes_from_a_guest_that_did_not_ask(self):
         # Four counters in a domain: the root group and three guests.
         report = self.settle()
-        self.assertEqual([1, 2, 3], self.counted())
+        self.assertEqual([1, 2, 3], self.list_counted_guests())
         self.assertEqual((), report.unmeasured)
         self.assertEqual(['release counters', 'assign counters'],
                          [one.kind for one in report.actions[-2:]])
@@ -82,7 +82,7 @@ class CountersTest(base.TestCase):
         self.set_up('amd', 15)
         self.kernel.mkdir('/mon_groups/another')
         self.settle()
-        self.assertEqual([*range(15)], self.counted())
+        self.assertEqual([*range(15)], self.list_counted_guests())
         self.assertIn(f'{LOCAL}:0=_', self.kernel.read(
             f'/{self.world.guests[0].group}/mbm_L3_assignments'))
         self.settled()
@@ -91,7 +91,7 @@ class CountersTest(base.TestCase):
         self.ask(0, 1, 2)
         self.ask(3)
         report = self.settle()
-        self.assertEqual([0, 1, 2], self.counted())
+        self.assertEqual([0, 1, 2], self.list_counted_guests())
         problem, = report.unmeasured
         self.assertEqual(self.world.guests[3].domain.uuid, problem.guest)
         self.assertIn('no counter of bandwidth is left in domain 5, 71',
@@ -101,14 +101,14 @@ class CountersTest(base.TestCase):
     def test_counters_of_the_memory(self):
         self.set_up('nvidia-vera')
         self.settle()
-        self.assertEqual([1, 2, 3], self.counted('MB'))
+        self.assertEqual([1, 2, 3], self.list_counted_guests('MB'))
         self.settled()
 
     def test_counters_of_others_stay(self):
         for name in world.OTHERS[:3]:
             self.kernel.mkdir(f'/{name}')
         report = self.settle()
-        self.assertEqual([], self.counted())
+        self.assertEqual([], self.list_counted_guests())
         self.assertEqual(1, len(report.unmeasured))
         for name in world.OTHERS[:3]:
             self.assertNotIn('_;', self.kernel.read(
@@ -118,7 +118,7 @@ class CountersTest(base.TestCase):
         self.world.guests[-1] = dataclasses.replace(
             self.world.guests[-1], monitor=False)
         self.settle()
-        self.assertEqual([0, 1, 2], self.counted())
+        self.assertEqual([0, 1, 2], self.list_counted_guests())
 
     def test_where_each_group_is_measured_nothing_is_assigned(self):
         self.set_up('intel')

@@ -128,11 +128,11 @@ class RolesTest(base.TestCase):
     def _host(self, machine):
         return world.measured_host(machine)
 
-    def _of(self, name):
+    def _build_host(self, name):
         return self._host(described_machines.build(name, emulated.NODES))
 
     def test_mpam_holds_a_guarantee(self):
-        host = self._of('mpam-described')
+        host = self._build_host('mpam-described')
         self.assertEqual({'maximum': 'MB', 'minimum': 'MB_MIN'}, {
             knob.role: knob.line for knob in host.dialect.knobs})
         self.assertIn('MEM_BW_MIN', host.make_description().capabilities)
@@ -140,7 +140,7 @@ class RolesTest(base.TestCase):
         self.assertEqual(0, host.unguaranteed_percent)
 
     def test_intel_regions_are_left_alone(self):
-        host = self._of('intel-regions')
+        host = self._build_host('intel-regions')
         self.assertEqual(['MB'], [k.line for k in host.dialect.knobs])
         self.assertEqual(6, len(host.notes))
 
@@ -151,14 +151,14 @@ class RolesTest(base.TestCase):
         self.assertNotIn('MEM_BW_MIN', host.capabilities())
 
     def test_amd_keeps_the_cap_of_the_node(self):
-        host = self._of('amd-gmb')
+        host = self._build_host('amd-gmb')
         self.assertEqual({'maximum': 'MB', 'kept': 'GMB'}, {
             knob.role: knob.line for knob in host.dialect.knobs})
         self.assertEqual(4096, resolve.make_unused_domain_values(host)['GMB'])
         self.assertEqual((), host.notes)
 
     def test_riscv_holds_guarantees_alone(self):
-        host = self._of('riscv')
+        host = self._build_host('riscv')
         self.assertEqual({'MEM_BW_MIN', 'MEM_BW_MONITOR'}, {
             name for name in host.capabilities() if name.startswith('MEM')})
         self.assertEqual({'MB_MIN': 1}, host.bounded_lines)
@@ -318,17 +318,17 @@ class InventedTest(base.TestCase):
         self.assertEqual((), host.reconcile().problems)
         group = host.guests[0].group
         mine = set(host.host.domains_by_node[1])
-        self._held(host, group, mine)
+        self._check_group_values(host, group, mine)
         for line, value in (('MB_FANCY_MIN', 3), ('MB_HARDLIM', 0),
                             ('MB_FLOW', 5)):
             for domain in host.model.machine.domains('l3'):
                 host.model.write(f'/{group}/schemata',
                                  f'{line}:{domain}={value}\n')
             self.assertEqual((), host.reconcile().problems)
-            self._held(host, group, mine)
+            self._check_group_values(host, group, mine)
         self.assertEqual((), host.reconcile().actions)
 
-    def _held(self, host, group, mine):
+    def _check_group_values(self, host, group, mine):
         rows = host.schemata(group)
         for line, value, other in (('MB_FANCY_MIN', 370, 0),
                                    ('MB_HARDLIM', 1, 0), ('MB_FLOW', 17, 17)):

@@ -68,14 +68,14 @@ class LockTest(FilesTestCase):
 
 class WaitForWriterTest(FilesTestCase):
 
-    def held(self, kind=fcntl.LOCK_EX):
+    def take_lock(self, kind=fcntl.LOCK_EX):
         holder = os.open(self.root, os.O_RDONLY)
         self.addCleanup(os.close, holder)
         fcntl.flock(holder, kind)
         return holder
 
     def test_reader_waits_until_the_writer_is_done(self):
-        holder = self.held()
+        holder = self.take_lock()
         done = threading.Event()
 
         def read():
@@ -90,12 +90,12 @@ class WaitForWriterTest(FilesTestCase):
         reader.join()
 
     def test_reader_goes_on_next_to_a_writer_that_does_not_end(self):
-        self.held()
+        self.take_lock()
         fs.wait_for_writer(self.root, 0.1)
 
     def test_reader_keeps_no_lock(self):
         fs.wait_for_writer(self.root, 0.1)
-        self.held(fcntl.LOCK_EX | fcntl.LOCK_NB)
+        self.take_lock(fcntl.LOCK_EX | fcntl.LOCK_NB)
 
     def test_reader_without_access_to_the_lock_goes_on(self):
         fs.wait_for_writer(self.root / 'absent', 0.1)

@@ -80,7 +80,7 @@ class DriftTest(ReconcileTestCase):
     def test_looking_writes_nothing(self):
         self.world.model.rmdir('/' + self.groups[0])
         self.world.files.operations.clear()
-        report = self.world.look()
+        report = self.world.preview()
         self.assertEqual('make group', report.actions[0].kind)
         self.assertEqual([], self.world.files.operations)
 
@@ -413,7 +413,7 @@ class EveryDialectTest(ReconcileTestCase):
         def check(data):
             self.disturb(data)
             before = self.world.foreign()
-            planned = self.world.look()
+            planned = self.world.preview()
             report = self.world.reconcile()
             self.assertEqual((), report.problems)
             self.assertEqual([], self.world.wrong())

@@ -58,7 +58,7 @@ class ScarcityTest(base.TestCase):
 
         made.files.before = before
 
-    def held(self, made, guest=0, line='MBMIN'):
+    def read_group_values(self, made, guest=0, line='MBMIN'):
         return made.schemata(made.guests[guest].group).values(line)
 
     def test_a_small_guarantee_is_written_after_a_crash_behind_mkdir(self):
@@ -70,8 +70,8 @@ class ScarcityTest(base.TestCase):
                         nodes=(NodePolicy(minimum=share),)), (0,))))
             made.model.mkdir('/' + made.guests[0].group)
             self.assertEqual((), made.reconcile().problems)
-            self.assertGreaterEqual(self.held(made)[0], share - 1)
-            self.assertNotEqual(0, self.held(made)[0])
+            self.assertGreaterEqual(self.read_group_values(made)[0], share - 1)
+            self.assertNotEqual(0, self.read_group_values(made)[0])
             made.files.operations.clear()
             made.reconcile()
             self.assertEqual([], made.files.operations)
@@ -81,7 +81,8 @@ class ScarcityTest(base.TestCase):
         made.guests[0] = replace(
             made.guests[0], desired={'MB': {5: 100, 71: 100}})
         self.assertEqual((), made.reconcile().problems)
-        self.assertEqual({100}, set(self.held(made, line='MB').values()))
+        self.assertEqual(
+            {100}, set(self.read_group_values(made, line='MB').values()))
         self.assertNotIn('schemata', [what for what, _group, _text
                                       in made.files.operations])
 

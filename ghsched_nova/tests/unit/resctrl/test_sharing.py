@@ -80,7 +80,7 @@ class SharingWorld(world.World):
         more.setdefault('monitors_per_group', self.host.monitors_per_group)
         return super().wanted(without, **more)
 
-    def held(self, group, line='MB', domain=0):
+    def read_value(self, group, line='MB', domain=0):
         return self.schemata(group).values(line)[domain]
 
     def monitors(self, group):
@@ -123,8 +123,8 @@ class SharingTest(SharingTestCase):
     def test_equal_guests_have_one_group_with_what_all_of_them_have(self):
         self.settled()
         self.assertEqual([self.group], self.world.groups())
-        self.assertEqual(100, self.world.held(self.group))     # 3 x 41
-        self.assertEqual(33, self.world.held(self.group, 'MBMIN'))
+        self.assertEqual(100, self.world.read_value(self.group))     # 3 x 41
+        self.assertEqual(33, self.world.read_value(self.group, 'MBMIN'))
         self.assertEqual({1001, 1002, 2001, 2002, 3001, 3002},
                          self.world.tasks(self.group))
         self.assert_nothing_to_do()
@@ -133,8 +133,9 @@ class SharingTest(SharingTestCase):
         self.settled()
         self.world.end(1)
         self.settled(without=(1,))
-        self.assertEqual((82, 22), (self.world.held(self.group),
-                                    self.world.held(self.group, 'MBMIN')))
+        self.assertEqual(
+            (82, 22), (self.world.read_value(self.group),
+                       self.world.read_value(self.group, 'MBMIN')))
         self.assert_nothing_to_do(without=(1,))
 
     def test_the_last_one_takes_the_group_along(self):
@@ -329,7 +330,7 @@ class EveryDialectTest(SharingTestCase):
         def check(data):
             without = data.draw(st.sets(st.sampled_from(range(6))))
             self.disturb(data)
-            planned = self.world.look(without=without)
+            planned = self.world.preview(without=without)
             report = self.world.reconcile(without=without)
             # Nothing reports the guests that are left out.
             self.assertEqual([], [problem for problem in report.problems

@@ -58,21 +58,21 @@ class StagedTest(base.TestCase):
         group = self.world.guests[number].group
         self.world.model.write(f'/{group}/schemata', text)
 
-    def held(self, number):
+    def read_first_values(self, number):
         rows = self.world.schemata(self.world.guests[number].group)
         return {line: rows.values(line)[0] for line in LINES}
 
     def test_line_that_somebody_writes_gives_the_group_values_of_another(self):
         # What the emulator has to show for the tests below to say anything.
         self.write(0, 'MBMAX:0=50\n')
-        self.assertNotEqual(20, self.held(0)['MBMIN'])
+        self.assertNotEqual(20, self.read_first_values(0)['MBMIN'])
         error = self.assertRaises(
             kernel.ResctrlError, self.write, 0, 'MBMAX:0=50\nMBMIN:0=20\n')
         self.assertEqual((errno.EINVAL, 'duplicate domain\n'),
                          (error.number, error.status))
         # The first of the two is kept, and goes to the next group.
         self.write(1, 'MBPRI:0=2\n')
-        self.assertEqual(48, self.held(1)['MBMAX'])
+        self.assertEqual(48, self.read_first_values(1)['MBMAX'])
 
     @settings(deadline=None)
     @given(st.lists(st.tuples(
@@ -100,7 +100,7 @@ class StagedTest(base.TestCase):
         sums = []
 
         def note(*_operation):
-            sums.append(sum(self.held(number)['MBMIN']
+            sums.append(sum(self.read_first_values(number)['MBMIN']
                             for number in range(3)))
 
         self.world.files.before = note

@@ -129,12 +129,12 @@ class HostTest(base.TestCase):
         super().setUp()
         self.host = host_index.Host(row(bandwidth={0: 100, 1: 100}))
 
-    def left(self):
+    def list_free_amounts(self):
         return [(room.pinned, room.bandwidth) for room in self.host.view.rooms]
 
     def test_claim_is_subtracted_until_the_host_reports_the_guest(self):
         self.host.add_claim('x', need(), now=1)
-        self.assertEqual([(4, 70), (8, 100)], self.left())
+        self.assertEqual([(4, 70), (8, 100)], self.list_free_amounts())
         self.assertEqual(4, self.host.view.groups)
         # Nova's figures come first, ours with the next period.
         more = self.host.update_report(row(
@@ -142,35 +142,35 @@ class HostTest(base.TestCase):
             bandwidth={0: 100, 1: 100},
             guests=1, updated=2), now=2)
         self.assertFalse(more)
-        self.assertEqual([(4, 70), (8, 100)], self.left())
+        self.assertEqual([(4, 70), (8, 100)], self.list_free_amounts())
         self.host.update_report(row(
             nodes=(node(0, pinned=4, pages={0: 3072}), node(1)),
             bandwidth={0: 70, 1: 100},
             guests=1, counted=1, updated=3, groups=4), now=3)
-        self.assertEqual([(4, 70), (8, 100)], self.left())
+        self.assertEqual([(4, 70), (8, 100)], self.list_free_amounts())
         self.assertEqual(4, self.host.view.groups)
 
     def test_claim_that_no_report_counts_is_dropped_by_age(self):
         self.host.add_claim('x', need(), now=1)
         self.host.update_report(row(bandwidth={0: 100, 1: 100}, updated=2),
                                 now=2 + host_index.CLAIM_AGE)
-        self.assertEqual([(8, 100), (8, 100)], self.left())
+        self.assertEqual([(8, 100), (8, 100)], self.list_free_amounts())
 
     def test_claim_released_restores_the_room(self):
         self.host.add_claim('x', need(), now=1)
         self.host.drop_claim('x')
-        self.assertEqual([(8, 100), (8, 100)], self.left())
+        self.assertEqual([(8, 100), (8, 100)], self.list_free_amounts())
 
     def test_correct_replaces_bandwidth_and_groups(self):
         self.host.add_claim('x', need(), now=1)
         self.host.set_free_amounts({0: 50, 1: 20}, 3, asked=2, now=2)
-        self.assertEqual([(4, 50), (8, 20)], self.left())
+        self.assertEqual([(4, 50), (8, 20)], self.list_free_amounts())
         self.assertEqual(3, self.host.view.groups)
 
     def test_correct_keeps_a_claim_that_is_younger_than_the_question(self):
         self.host.add_claim('x', need(), now=2)
         self.host.set_free_amounts({0: 100, 1: 100}, 5, asked=1, now=3)
-        self.assertEqual([(4, 70), (8, 100)], self.left())
+        self.assertEqual([(4, 70), (8, 100)], self.list_free_amounts())
 
     def test_refusals_beyond_the_limit_drop_the_oldest(self):
         self.patch(host_index, '_REFUSALS', 2)

@@ -77,7 +77,7 @@ class LookTest(base.TestCase):
                     updated_at=_TIME + datetime.timedelta(seconds=seconds),
                     **values))
 
-    def look(self, later=2.0):
+    def refresh_and_count(self, later=2.0):
         """Return the number of guests of each host after a look."""
         self.now += later
         self.feed.refresh(None, [self.cell], lambda _cell: set())
@@ -87,93 +87,93 @@ class LookTest(base.TestCase):
     def test_refresh_reads_all_hosts_and_then_those_that_changed(self):
         self.add('a', _TIME)
         self.add('b', _TIME)
-        self.assertEqual({'a': 0, 'b': 0}, self.look())
+        self.assertEqual({'a': 0, 'b': 0}, self.refresh_and_count())
         self.change('b', 10, stats='{"num_instances": "3"}')
-        self.assertEqual({'a': 0, 'b': 3}, self.look())
+        self.assertEqual({'a': 0, 'b': 3}, self.refresh_and_count())
         self.assertEqual(1, self.feed.rebuilt)
 
     def test_refresh_reads_a_report_that_is_written_late(self):
         self.add('a', _TIME)
         self.add('b', _TIME)
-        self.look()
+        self.refresh_and_count()
         self.change('b', 10)
-        self.look()
+        self.refresh_and_count()
         self.change('a', 9, stats='{"num_instances": "1"}')
-        self.assertEqual({'a': 1, 'b': 0}, self.look())
+        self.assertEqual({'a': 1, 'b': 0}, self.refresh_and_count())
 
     def test_refresh_drops_a_host_that_was_deleted(self):
         self.add('a', _TIME)
-        self.look()
+        self.refresh_and_count()
         self.change('a', 0, deleted=1,
                     deleted_at=_TIME + datetime.timedelta(seconds=5))
-        self.assertEqual({}, self.look())
+        self.assertEqual({}, self.refresh_and_count())
 
     def test_refresh_drops_a_host_without_a_record_at_the_next_full_look(
             self):
         self.add('a', _TIME)
         self.add('b', _TIME)
-        self.look()
+        self.refresh_and_count()
         with self.engine.begin() as connection:
             connection.execute(self.nodes.delete().where(
                 self.nodes.c.uuid == 'a'))
-        self.assertEqual({'a': 0, 'b': 0}, self.look())
-        self.assertEqual({'b': 0}, self.look(index_feed.FULL))
+        self.assertEqual({'a': 0, 'b': 0}, self.refresh_and_count())
+        self.assertEqual({'b': 0}, self.refresh_and_count(index_feed.FULL))
 
     def test_refresh_keeps_hosts_of_a_cell_that_does_not_answer(self):
         self.add('a', _TIME)
-        self.look()
+        self.refresh_and_count()
         self.assertTrue(self.feed.is_current)
         self.useFixture(fixtures.MonkeyPatch(
             'ghsched_nova.nova_seams.scheduler_hosts.call_in_cells',
             lambda *_args: [None]))
-        self.assertEqual({'a': 0}, self.look(index_feed.FULL))
+        self.assertEqual({'a': 0}, self.refresh_and_count(index_feed.FULL))
         self.assertFalse(self.feed.is_current)
 
     def test_refresh_reads_a_report_of_a_late_clock_at_the_next_full_look(
             self):
         self.add('a', _TIME)
-        self.look()
+        self.refresh_and_count()
         self.change('a', -60, stats='{"num_instances": "1"}')
-        self.assertEqual({'a': 0}, self.look())
-        self.assertEqual({'a': 1}, self.look(index_feed.FULL))
+        self.assertEqual({'a': 0}, self.refresh_and_count())
+        self.assertEqual({'a': 1}, self.refresh_and_count(index_feed.FULL))
 
     def test_refresh_with_a_clock_ahead_reads_reports_of_other_hosts(self):
         self.add('a', _TIME)
         self.add('b', _TIME)
-        self.look()
+        self.refresh_and_count()
         self.change('b', 3600, stats='{"num_instances": "1"}')
-        self.assertEqual({'a': 0, 'b': 1}, self.look())
+        self.assertEqual({'a': 0, 'b': 1}, self.refresh_and_count())
         for guests in range(3):
             self.change('a', 10 + guests,
                         stats=f'{{"num_instances": "{guests}"}}')
-            self.assertEqual({'a': guests, 'b': 1}, self.look())
+            self.assertEqual({'a': guests, 'b': 1}, self.refresh_and_count())
         self.assertEqual(1, self.feed.hosts_with_future_reports)
         self.assertEqual(1, self.log.output.count('synchronize the clocks'))
         self.database_time += datetime.timedelta(hours=2)
-        self.look()
+        self.refresh_and_count()
         self.assertEqual(0, self.feed.hosts_with_future_reports)
 
     def test_refresh_drops_a_host_with_a_malformed_report(self):
         self.add('a', _TIME)
         self.add('b', _TIME)
-        self.look()
+        self.refresh_and_count()
         for seconds in (10, 11):
             self.change('a', seconds, numa_topology='{}')
-            self.assertEqual({'b': 0}, self.look())
+            self.assertEqual({'b': 0}, self.refresh_and_count())
         self.assertEqual(1, self.feed.unreadable_hosts)
         self.assertEqual(1, self.log.output.count(
             'cannot parse the compute node record of host a'))
         self.change('a', 12, numa_topology=None)
-        self.assertEqual({'a': 0, 'b': 0}, self.look())
+        self.assertEqual({'a': 0, 'b': 0}, self.refresh_and_count())
         self.assertEqual(0, self.feed.unreadable_hosts)
 
     def test_refresh_in_another_thread_is_not_waited_for(self):
         self.add('a', _TIME)
-        self.look()
+        self.refresh_and_count()
         self.add('b', _TIME + datetime.timedelta(seconds=9))
         with self.feed._lock:
-            self.assertEqual({'a': 0}, self.look())
-        self.assertEqual({'a': 0, 'b': 0}, self.look())
+            self.assertEqual({'a': 0}, self.refresh_and_count())
+        self.assertEqual({'a': 0, 'b': 0}, self.refresh_and_count())
 
 
 class DatabaseTimeTest(base.TestCase):

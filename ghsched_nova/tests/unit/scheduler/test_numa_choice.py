@@ -61,7 +61,7 @@ class Cloud:
              for node in range(nodes)], name=f'host_{number}')
             for number, nodes in enumerate(nodes_of_hosts)]
 
-    def place(self, wanted):
+    def place_guest(self, wanted):
         """Return the host and the claimed topology, None if refused."""
         spec = states.spec(0)
         spec.flavor, spec.image = wanted, IMAGE
@@ -164,7 +164,7 @@ class ChoiceTest(base.TestCase):
                     chance.random() < .5)
             most = chance.randint(1, 4)
             expected = judge.fewest(*size, most)
-            placed = cloud.place(flavor(*size, most))
+            placed = cloud.place_guest(flavor(*size, most))
             got = len(placed[1]) if placed else 0
             self.assertEqual(expected, got, (shape, judge.free, size, most))
             if placed:
@@ -174,7 +174,7 @@ class ChoiceTest(base.TestCase):
 
     def test_server_that_runs_is_scheduled_with_its_number_alone(self):
         self.record = (2, True)
-        _number, claimed = Cloud([2]).place(flavor(2, 64, True, 2))
+        _number, claimed = Cloud([2]).place_guest(flavor(2, 64, True, 2))
         self.assertEqual(2, len(claimed))
 
     def test_claim_without_limits_takes_the_fewest_nodes(self):

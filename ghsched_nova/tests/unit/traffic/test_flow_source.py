@@ -50,7 +50,7 @@ def select(text, addresses=BOTH):
     return conntrack_table.select_connections(text.splitlines(), addresses)
 
 
-def counted(text, addresses=BOTH):
+def list_flows(text, addresses=BOTH):
     return [(flow.source, flow.destination, flow.count)
             for flow in select(text, addresses).flows]
 
@@ -69,23 +69,23 @@ class SelectTest(base.TestCase):
     def test_files_that_a_kernel_shows(self):
         self.assertCountEqual(
             [('10.0.0.6', '10.0.0.5', 100432), ('fd00::6', 'fd00::5', 5376),
-             ('10.0.0.6', '10.0.0.5', 1028)], counted(CAPTURED))
+             ('10.0.0.6', '10.0.0.5', 1028)], list_flows(CAPTURED))
 
     def test_a_connection_of_nobody_is_left_out(self):
         self.assertEqual([('fd00::6', 'fd00::5', 5376)],
-                         counted(CAPTURED, frozenset({'fd00::6'})))
+                         list_flows(CAPTURED, frozenset({'fd00::6'})))
 
     def test_a_connection_in_two_zones_counts_once(self):
         other = CAPTURED.replace('zone=0', 'zone=7').replace(
             'bytes=100268', 'bytes=100000')
-        self.assertEqual(sorted(counted(CAPTURED)),
-                         sorted(counted(CAPTURED + other)))
+        self.assertEqual(sorted(list_flows(CAPTURED)),
+                         sorted(list_flows(CAPTURED + other)))
 
     def test_the_ends_are_those_behind_a_translation(self):
         line = ('ipv4 2 tcp 6 9 ESTABLISHED src=10.0.0.6 dst=192.0.2.9 '
                 'sport=1 dport=2 packets=1 bytes=100 src=10.0.0.5 '
                 'dst=192.0.2.1 sport=2 dport=1 packets=1 bytes=50 mark=0')
-        self.assertEqual([('10.0.0.6', '10.0.0.5', 150)], counted(line))
+        self.assertEqual([('10.0.0.6', '10.0.0.5', 150)], list_flows(line))
 
     def test_select_table_without_counts_is_not_counted(self):
         self.assertFalse(select(CAPTURED.replace('bytes=', 'b=')).is_counted)
@@ -194,41 +194,41 @@ class MeterTest(base.TestCase):
             half_life=0.001, least=1, delay=60))
         self.all = frozenset('ab')
 
-    def look(self, count, now, addresses=None):
+    def measure_traffic(self, count, now, addresses=None):
         self.source.counts['a', 'b'] = count
         self.meter.update_traffic_strengths(addresses or self.all, now)
         return self.meter.ties.get_mean_traffic('b', 'a')
 
     def test_bytes_sent_before_the_first_measurement_do_not_count(self):
-        self.assertEqual(0, self.look(10 ** 9, 10))
-        self.assertEqual(50, self.look(10 ** 9 + 500, 20))
+        self.assertEqual(0, self.measure_traffic(10 ** 9, 10))
+        self.assertEqual(50, self.measure_traffic(10 ** 9 + 500, 20))
 
     def test_an_address_that_is_new_begins_with_its_next_look(self):
-        self.look(0, 10, frozenset('x'))
-        self.assertEqual(0, self.look(10 ** 9, 20))
-        self.assertEqual(50, self.look(10 ** 9 + 500, 30))
+        self.measure_traffic(0, 10, frozenset('x'))
+        self.assertEqual(0, self.measure_traffic(10 ** 9, 20))
+        self.assertEqual(50, self.measure_traffic(10 ** 9 + 500, 30))
 
     def test_a_flow_that_began_again(self):
-        self.look(10 ** 9, 10)
-        self.assertEqual(20, self.look(200, 20))
+        self.measure_traffic(10 ** 9, 10)
+        self.assertEqual(20, self.measure_traffic(200, 20))
 
     def test_a_connection_that_begins_is_counted(self):
         self.meter.update_traffic_strengths(self.all, 10)
-        self.assertEqual(20, self.look(200, 20))
+        self.assertEqual(20, self.measure_traffic(200, 20))
 
     def test_look_at_a_flow_left_out_before_counts_what_is_beyond(self):
         self.meter.update_traffic_strengths(self.all, 10)
         self.source.floors = {'a': 10 ** 9}
-        self.look(0, 20)
+        self.measure_traffic(0, 20)
         self.source.counts.clear()
         self.meter.update_traffic_strengths(self.all, 30)
         self.source.floors = {}
-        self.assertEqual(50, self.look(10 ** 9 + 500, 40))
+        self.assertEqual(50, self.measure_traffic(10 ** 9 + 500, 40))
 
     def test_look_after_a_part_was_read_counts_no_new_flow(self):
         self.source.floors = dict.fromkeys(self.all, float('inf'))
         self.meter.update_traffic_strengths(self.all, 10)
-        self.assertEqual(0, self.look(10 ** 9, 20))
+        self.assertEqual(0, self.measure_traffic(10 ** 9, 20))
 
     def test_look_at_many_peers_keeps_the_strongest(self):
         for look in range(1, 4):

@@ -93,38 +93,38 @@ class PlaceTest(base.TestCase):
         super().setUp()
         self.guest = device_numa.render_expander(GUEST, {}, 1)
 
-    def place(self, node, mode='required', element=False, guest=None,
-              distances=None):
+    def add_address(self, node, mode='required', element=False, guest=None,
+                    distances=None):
         return attach.add_guest_address(
             DEVICE, guest or self.guest, {ADDRESS: node}, mode, element,
             distances or {})
 
     def test_the_device_gets_a_free_port_of_its_guest_node(self):
-        buses = {etree.fromstring(self.place(node)).find('address').get('bus')
-                 for node in (2, 3)}
+        devices = [etree.fromstring(self.add_address(node)) for node in (2, 3)]
+        buses = {device.find('address').get('bus') for device in devices}
         self.assertEqual(2, len(buses))
 
     def test_openeulers_libvirt_gets_the_node(self):
-        root = etree.fromstring(self.place(3, element=True))
+        root = etree.fromstring(self.add_address(3, element=True))
         self.assertEqual('1', root.find('numa').get('node'))
         self.assertIsNone(root.find('address'))
 
     def test_without_a_free_port_required_is_refused(self):
-        error = self.assertRaises(pci_topology.DeviceNumaError, self.place,
-                                  2, guest=GUEST)
+        error = self.assertRaises(pci_topology.DeviceNumaError,
+                                  self.add_address, 2, guest=GUEST)
         self.assertIn('no port is free', str(error))
 
     def test_without_any_expander_bus_libvirt_can_do_nothing_wrong(self):
-        self.assertEqual(DEVICE, self.place(2, 'preferred', guest=GUEST))
+        self.assertEqual(DEVICE, self.add_address(2, 'preferred', guest=GUEST))
 
     def test_a_device_of_another_node_never_gets_a_wrong_one(self):
-        self.assertRaises(pci_topology.DeviceNumaError, self.place, 5)
+        self.assertRaises(pci_topology.DeviceNumaError, self.add_address, 5)
         guest = etree.fromstring(self.guest)
         behind = {address.get('bus') for address in guest.findall(
             "devices/controller[@model='pcie-root-port']/address")}
         self.assertEqual(2, len(behind))
         for node in (5, None):
-            root = etree.fromstring(self.place(node, 'preferred'))
+            root = etree.fromstring(self.add_address(node, 'preferred'))
             index = int(root.find('address').get('bus'), 16)
             (port,) = guest.findall(
                 f"devices/controller[@index='{index}']")
@@ -132,13 +132,13 @@ class PlaceTest(base.TestCase):
 
     def test_a_far_device_is_on_the_nearest_node_where_that_is_wanted(self):
         for element in (False, True):
-            placed = self.place(5, 'preferred', element, distances=SLIT)
-            self.assertEqual(self.place(3, element=element), placed)
+            placed = self.add_address(5, 'preferred', element, distances=SLIT)
+            self.assertEqual(self.add_address(3, element=element), placed)
             # Not under required, and not where nothing is known of it.
-            self.assertRaises(pci_topology.DeviceNumaError, self.place, 5,
-                              element=element, distances=SLIT)
+            self.assertRaises(pci_topology.DeviceNumaError, self.add_address,
+                              5, element=element, distances=SLIT)
             for node in (None, 7):
-                self.assertNotIn('<numa', self.place(
+                self.assertNotIn('<numa', self.add_address(
                     node, 'preferred', element, distances=SLIT))
 
     def test_devices_come_back_where_they_were(self):

@@ -57,7 +57,7 @@ class CommandTest(base.TestCase):
         self.error = err.getvalue()
         return status, out.getvalue()
 
-    def kept(self, report=REPORT, name='one.json'):
+    def write_report(self, report=REPORT, name='one.json'):
         path = self.directory / name
         path.write_text(record.to_json(report))
         return path
@@ -114,14 +114,15 @@ class CommandTest(base.TestCase):
     def test_report_as_html_holds_its_pictures(self):
         output = self.directory / 'report.html'
         self.assertEqual((0, ''), self.run_command(
-            'report', self.kept(), '-f', 'html', '-o', output))
+            'report', self.write_report(), '-f', 'html', '-o', output))
         page = lxml.html.fromstring(output.read_bytes())
         self.assertEqual(2, len(page.findall('.//figure')))
 
     def test_report_with_pictures_next_to_it(self):
         for form in ('md', 'rst'):
             output = self.directory / f'report.{form}'
-            self.run_command('report', self.kept(), '-f', form, '-o', output)
+            self.run_command(
+                'report', self.write_report(), '-f', form, '-o', output)
             self.assertIn('report-1-1.svg', output.read_text())
             for number in (1, 2):
                 lxml.etree.parse(self.directory / f'report-1-{number}.svg')
@@ -129,7 +130,7 @@ class CommandTest(base.TestCase):
     def test_same_data_same_picture(self):
         pictures = []
         for name in ('a', 'b'):
-            self.run_command('report', self.kept(), '-o',
+            self.run_command('report', self.write_report(), '-o',
                              self.directory / f'{name}.md')
             pictures.append((self.directory / f'{name}-1-1.svg').read_text())
         self.assertEqual(*pictures)
@@ -147,7 +148,7 @@ class CommandTest(base.TestCase):
         self.assertIn('interval ratio no difference', self.texts(ratios))
 
     def test_report_on_a_terminal_needs_no_pictures(self):
-        status, text = self.run_command('report', self.kept())
+        status, text = self.run_command('report', self.write_report())
         self.assertEqual(0, status)
         self.assertIn('| p99 latency, N 2 | ms | 3 | 1.4 | 1.45 | 1.5 |',
                       text)
@@ -157,7 +158,7 @@ class CommandTest(base.TestCase):
     def test_missing_library_is_named(self):
         with mock.patch.dict('sys.modules', {'matplotlib': None}):
             status, _text = self.run_command(
-                'report', self.kept(), '-f', 'html')
+                'report', self.write_report(), '-f', 'html')
         self.assertEqual(2, status)
         self.assertIn('pip install ghsched[bench]', self.error)
 
@@ -172,7 +173,8 @@ class CommandTest(base.TestCase):
             'report', self.directory / 'absent')[0])
 
     def test_comparison(self):
-        status, text = self.run_command('compare', self.kept(), self.kept())
+        status, text = self.run_command(
+            'compare', self.write_report(), self.write_report())
         self.assertEqual(0, status)
         self.assertIn('# Before and after', text)
         self.assertIn('n = 3 and 3 are too few', text)
@@ -181,9 +183,10 @@ class CommandTest(base.TestCase):
         self.assertNotIn('NOT alike', text)
 
     def test_unlike_pair(self):
-        other = self.kept(record.Report((results.result(
+        other = self.write_report(record.Report((results.result(
             curve(1, 1.0), scenario='redis-density', cpus=2),)), 'b.json')
-        compare = ('compare', '--kind', 'host-guest', self.kept(), other)
+        compare = ('compare', '--kind', 'host-guest', self.write_report(),
+                   other)
         self.assertEqual(2, self.run_command(*compare)[0])
         self.assertIn('host and guest are not alike: cpus: 8 CPUs against 2 '
                       'CPUs', self.error)
@@ -195,7 +198,7 @@ class CommandTest(base.TestCase):
     def test_comparison_with_a_picture(self):
         series = Series('copy', 'MiB/s', 'higher',
                         tuple(map(float, range(10, 20))))
-        path = self.kept(record.Report((results.result(series),)))
+        path = self.write_report(record.Report((results.result(series),)))
         output = self.directory / 'both.md'
         self.run_command('compare', path, path, '-o', output)
         self.assertIn("Whitney's test. A difference", output.read_text())
@@ -204,7 +207,7 @@ class CommandTest(base.TestCase):
 
     def test_comparison_for_programs(self):
         _status, text = self.run_command(
-            'compare', self.kept(), self.kept(), '-f', 'json')
+            'compare', self.write_report(), self.write_report(), '-f', 'json')
         pair, = json.loads(text)
         self.assertEqual([1.0, 1.0, 1.0],
                          [one['ratio'] for one in pair['comparisons']])
