@@ -102,6 +102,9 @@ part_keys() {
         env GHSCHED_CHECK_CLOUDS=100 GHSCHED_CHECK_SEED="$RANDOM" \
         OS_TEST_TIMEOUT=1700 "$VENV/bin/python" -m stestr \
         --test-path ghsched_nova/tests/functional run test_flavor_check
+    stage 'live migration with passthrough ports' 15 \
+        env GHSCHED_LIVE_MIGRATIONS=1 "$VENV/bin/python" -m stestr \
+        --test-path ghsched_nova/tests/functional run test_port_live_migration
 }
 
 part_bench() {
