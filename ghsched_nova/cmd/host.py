@@ -179,7 +179,7 @@ def _run_plan(arguments: argparse.Namespace) -> int:
     """
     groups, changed = _apply_policies_and_print_changes(
         arguments,
-        reconcile.preview,
+        reconcile.preview_reconciliation,
         threads.plan_thread_changes,
         interrupts.InterruptKeeper.report_misplaced,
         None,
@@ -235,7 +235,7 @@ def _apply_policies_and_print_changes(
         Path(section.resctrl_path),
         configured.read_state_path(arguments.config_file) / readings.FILE,
         measure_bandwidth, keeps=False))
-    before = host.groups()
+    before = host.list_resctrl_groups()
     running = domains.list_running_domains(arguments.connect)
     wanted, refused = host.make_wanted_state(running, before)
     model.check_desired_state(wanted)
@@ -286,7 +286,7 @@ def _read_resctrl_host(
 
     :returns: None if no guest has a policy.
     """
-    return host.host() if wanted.guests else None
+    return host.read_resctrl_host() if wanted.guests else None
 
 
 def _render_changes_as_json(

@@ -61,7 +61,7 @@ def check_guests_on_kernel(
         configured.read_state_path(files) / readings.FILE, keeps=False))
     found: resctrl_host.ResctrlHost | str
     try:
-        found = facts.host()
+        found = facts.read_resctrl_host()
     except resctrl_host.ResctrlUnavailable as error:
         found = str(error)
     return list(

@@ -200,7 +200,7 @@ def _make_capacity_plan(arguments: argparse.Namespace,
             given, arguments.aliases, flavors),
         arguments.more, weigher=arguments.weigher)
     targets = _select_target_machines(arguments, given)
-    against = (planner_inputs.load_target_machine(arguments.against).machine
+    against = (planner_inputs.load_density_machine(arguments.against).machine
                if arguments.against else None)
     reject_duplicate_machine_names(targets, against)
     filling = make_step_progress(progress_bar, 0.0, 0.8 if targets else 1.0)
@@ -233,8 +233,8 @@ def _select_target_machines(
     :param files: hosts that the command line names.
     """
     if arguments.machines:
-        return planner_inputs.load_target_machines(arguments.machines, files)
-    found = tuple(planner_inputs.make_target_machine(one) for one in files
+        return planner_inputs.load_density_machines(arguments.machines, files)
+    found = tuple(planner_inputs.make_density_machine(one) for one in files
                   if one.file.contention)
     asked = [option for option in ('density', 'search', 'against')
              if getattr(arguments, option)]

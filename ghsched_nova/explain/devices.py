@@ -61,7 +61,7 @@ def render_device_numa_xml(
     xml = _make_domain_xml(guest, devices)
     placed = (device_numa.render_numa_element(xml, decision.guest_node_of)
               if host.has_all_memorytune_attributes else
-              device_numa.render_expander(xml, decision.guest_node_of))
+              device_numa.render_expander_buses(xml, decision.guest_node_of))
     before = {_render_element(one) for one in _iterate_elements(xml)}
     return (EXAMPLES, *(text for one in _iterate_elements(placed)
                         if (text := _render_element(one)) not in before))

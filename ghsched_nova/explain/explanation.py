@@ -136,8 +136,9 @@ def _explain_flavor_with_fixed_nodes(question: Question) -> Explanation:
         'providers': planner_hosts.make_providers(
             question.host, question.host.name)}
     try:
-        for step in (_parse_topology_and_policy, _make_need_and_query,
-                     _explain_guest_on_host):
+        for step in (_parse_topology_and_policy,
+                     _make_needs_and_placement_query,
+                     _choose_host_nodes_and_limits):
             known.update(step(Explanation(**known)))
     except (topology.TopologyError, policies.PolicyError, placing.Refused,
             resolve.PolicyNotHeld, DeviceNumaError) as error:
@@ -163,7 +164,8 @@ def _parse_topology_and_policy(explanation: Explanation) -> dict[str, Any]:
     return {'guest': guest, 'policy': policy}
 
 
-def _make_need_and_query(explanation: Explanation) -> dict[str, Any]:
+def _make_needs_and_placement_query(explanation: Explanation
+                                    ) -> dict[str, Any]:
     """Return a guest's needs and the Placement query of the scheduler.
 
     :param explanation: the unfinished explanation, which contains the guest's
@@ -196,7 +198,7 @@ def _make_query_fields(
             'locality': locality if need.policy.vfs else None}
 
 
-def _explain_guest_on_host(explanation: Explanation) -> dict[str, Any]:
+def _choose_host_nodes_and_limits(explanation: Explanation) -> dict[str, Any]:
     """Return the host NUMA nodes, bandwidth limits and XML of a guest.
 
     :param explanation: the unfinished explanation, which contains the guest's
@@ -224,9 +226,9 @@ def _explain_guest_on_host(explanation: Explanation) -> dict[str, Any]:
             'metadata': _render_policy_metadata(question, policy, place.nodes),
             'devices': devices.render_device_numa_xml(
                 question.host, policy, guest, place.nodes),
-            'threads': tuple(filter(None, scheduling.render_elements(
+            'threads': tuple(filter(None, scheduling.render_thread_elements(
                 policy.threads, guest.vcpus).split('\n'))),
-            'topology': host_topology.render_elements(
+            'topology': host_topology.render_host_topology_elements(
                 policy, place.nodes, _make_host_topology(question.host)),
             **_make_query_fields(
                 explanation.need, place.locality, place.sizes)}

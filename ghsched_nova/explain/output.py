@@ -77,7 +77,7 @@ _KNOBS = tuple(Bandwidth().as_dict())
 NO_XML = '<!-- nothing is added: the flavor has no key of ghsched -->'
 
 
-def format_xml(explanation: Explanation) -> str:
+def format_explanation_as_xml(explanation: Explanation) -> str:
     """Render the XML that ghsched would add to the domain of a guest.
 
     The text is empty if the guest is refused.
@@ -143,7 +143,7 @@ def _render_group_comment(group: str) -> str:
 # -- json ---------------------------------------------------------------------
 
 
-def format_json(explanation: Explanation) -> str:
+def format_explanation_as_json(explanation: Explanation) -> str:
     """Render the explanation of a flavor on a host as JSON."""
     return json.dumps(_make_document(explanation), indent=2)
 
@@ -241,7 +241,7 @@ def _get_effective_values(setting: resolve.DomainSetting,
 # -- table --------------------------------------------------------------------
 
 
-def format_table(explanation: Explanation) -> str:
+def format_explanation_as_table(explanation: Explanation) -> str:
     """Render the explanation of a flavor on a host as text tables.
 
     If the guest is refused, the reason is at the top.
@@ -348,4 +348,6 @@ def _format_settings(settings: list[dict[str, Any]]) -> str:
 
 
 FORMATS: dict[str, Callable[[Explanation], str]] = {
-    'json': format_json, 'table': format_table, 'xml': format_xml}
+    'json': format_explanation_as_json,
+    'table': format_explanation_as_table,
+    'xml': format_explanation_as_xml}

@@ -18,11 +18,11 @@ behind a root port of the first PCI host bridge, and the guest's
 ``/sys/bus/pci/devices/*/numa_node`` shows -1. :func:`decide` assigns devices
 to guest nodes. Two functions write the assignment into the XML:
 
-* :func:`render_expander`, for any libvirt: one ``pcie-expander-bus`` per
+* :func:`render_expander_buses`, for any libvirt: one ``pcie-expander-bus`` per
   guest node (libvirt, "Domain XML format", controllers). QEMU reports the node
   of such a host bridge in ACPI, and the devices behind it inherit the node.
 * :func:`render_numa_element`, for a libvirt with openEuler's
-  ``<numa node='N'/>`` in a ``<hostdev>``. :func:`make_probe_xml` and
+  ``<numa node='N'/>`` in a ``<hostdev>``. :func:`make_numa_probe_xml` and
   :func:`keeps_numa_element` find out whether libvirt has it; others silently
   drop the element.
 
@@ -181,8 +181,8 @@ def _find_nearest_node(
 # -- expander buses -----------------------------------------------------------
 
 
-def render_expander(xml: str, guest_node_of: Mapping[str, int | None],
-                    spare_ports: int = 0) -> str:
+def render_expander_buses(xml: str, guest_node_of: Mapping[str, int | None],
+                          spare_ports: int = 0) -> str:
     """Return a domain XML with devices on PCI buses of their guest NUMA node.
 
     Such a bus is an expander bus: a PCI bus that belongs to a NUMA node. Every
@@ -319,7 +319,7 @@ class _Room:
 def _measure_free_ports(devices: etree._Element,
                         wanted: Mapping[int,
                                         Sequence[etree._Element]]) -> _Room:
-    topology = pci.read_topology(devices)
+    topology = pci.read_pci_controllers(devices)
     needed = pci.count_needed_ports(devices) - sum(map(len, wanted.values()))
     new: tuple[int, ...] = ()
     if not topology.normal_ports:
@@ -404,8 +404,8 @@ def render_numa_element(xml: str, guest_node_of: Mapping[str, int | None]
     return document.render_document(root) if changed or devices else xml
 
 
-def make_probe_xml(virt_type: str = 'kvm', name: str = PROBE_NAME,
-                   uuid: str = PROBE_UUID) -> str:
+def make_numa_probe_xml(virt_type: str = 'kvm', name: str = PROBE_NAME,
+                        uuid: str = PROBE_UUID) -> str:
     """Return the XML of a domain that shows whether libvirt keeps a setting.
 
     The setting is the guest NUMA node of a device. The caller defines the
@@ -434,7 +434,7 @@ def keeps_numa_element(returned_xml: str) -> bool:
     """Whether libvirt has kept the guest NUMA node of a device.
 
     :param returned_xml: XML that libvirt returned for the domain of
-        :func:`make_probe_xml`.
+        :func:`make_numa_probe_xml`.
     :raises DeviceNumaError: if the XML is not a domain.
     """
     element = pci.parse_document(returned_xml).find(f'devices/hostdev/{_NUMA}')
@@ -451,7 +451,8 @@ def find_free_address(xml: str, guest_node: int) -> str | None:
     :returns: ``<address>`` of a free root port behind the expander bus of the
         node; None if no port is free.
     """
-    topology = pci.read_topology(pci.get_devices(pci.parse_document(xml)))
+    topology = pci.read_pci_controllers(
+        pci.get_devices(pci.parse_document(xml)))
     free = [index for index, bus in topology.behind.items()
             if topology.expanders[bus] == guest_node
             and index not in topology.used]
@@ -472,7 +473,8 @@ def find_free_address_without_node(xml: str) -> str | None:
         port behind an expander bus is free, so that libvirt may choose.
     :raises DeviceNumaError: if only ports of a guest node are free.
     """
-    topology = pci.read_topology(pci.get_devices(pci.parse_document(xml)))
+    topology = pci.read_pci_controllers(
+        pci.get_devices(pci.parse_document(xml)))
     if all(index in topology.used for index in topology.behind):
         return None
     if not topology.free_normal_ports:
@@ -535,7 +537,7 @@ def read_guest_nodes(xml: str) -> dict[str, int | None]:
         node for the device.
     """
     root = pci.parse_document(xml)
-    topology = pci.read_topology(pci.get_devices(root))
+    topology = pci.read_pci_controllers(pci.get_devices(root))
     found: dict[str, int | None] = {}
     for address, element in pci.map_passthrough_devices(root).items():
         named = element.find(_NUMA)
@@ -550,7 +552,7 @@ def read_guest_nodes(xml: str) -> dict[str, int | None]:
 def _strip_expanders(root: etree._Element) -> int:
     # Nova adds no expander bus, so each one was added by ghsched.
     devices = pci.get_devices(root)
-    topology = pci.read_topology(devices)
+    topology = pci.read_pci_controllers(devices)
     for element in list(devices):
         if pci.read_bus_index(element) in topology.behind:
             document.remove_element(element.find('address'))

@@ -112,8 +112,9 @@ def render_topology(xml: str, policy: GuestPolicy, host_nodes: Sequence[int],
     return document.render_document(root)
 
 
-def render_elements(policy: GuestPolicy, host_nodes: Sequence[int],
-                    host: HostTopology) -> tuple[str, ...]:
+def render_host_topology_elements(policy: GuestPolicy,
+                                  host_nodes: Sequence[int],
+                                  host: HostTopology) -> tuple[str, ...]:
     """Return the XML elements that show a guest the host's topology.
 
     Elements that depend on CPU pinning are left out.
@@ -125,7 +126,8 @@ def render_elements(policy: GuestPolicy, host_nodes: Sequence[int],
     found = [
         one
         for place in range(len(host_nodes))
-        if (one := _list_guest_distances(place, host_nodes, host)) is not None
+        if (one := _make_distances_element(place, host_nodes, host)
+            ) is not None
     ]
     connects = _make_interconnects(policy, host_nodes, host)
     if connects is not None:
@@ -146,7 +148,7 @@ def _set_numa(cpu: etree._Element, policy: GuestPolicy,
     if numa is None or len(cells) != len(host_nodes):
         return
     for place, cell in enumerate(cells):
-        found = _list_guest_distances(place, host_nodes, host)
+        found = _make_distances_element(place, host_nodes, host)
         if found is not None and cell.find('distances') is None:
             document.insert_children(cell, [found], 0)
     found = _make_interconnects(policy, host_nodes, host)
@@ -172,8 +174,8 @@ def compute_guest_distance(
     return None if found is None else min(max(found, _LOCAL + 1), _FARTHEST)
 
 
-def _list_guest_distances(place: int, host_nodes: Sequence[int],
-                          host: HostTopology) -> etree._Element | None:
+def _make_distances_element(place: int, host_nodes: Sequence[int],
+                            host: HostTopology) -> etree._Element | None:
     """Return XML with the distances from a guest NUMA node to all others.
 
     :param place: index of the guest NUMA node.

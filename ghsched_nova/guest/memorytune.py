@@ -17,7 +17,7 @@ Upstream libvirt knows ``<node id= bandwidth=/>`` and ``<monitor/>``
 (docs/formatdomain, "CPU Tuning"). openEuler's libvirt has three more
 attributes of a node: ``hardlimit``, ``priority`` and ``min_bandwidth``; XML
 with them is called *extended* here. Upstream libvirt silently drops unknown
-attributes when it defines a domain; :func:`make_probe_xml` and
+attributes when it defines a domain; :func:`make_memorytune_probe_xml` and
 :func:`keeps_extended_attributes` find out which libvirt this is.
 
 Functions that change a document leave all other elements, comments and
@@ -242,7 +242,8 @@ def _parse_count(element: etree._Element, name: str) -> int:
 # -- what this libvirt keeps --------------------------------------------------
 
 
-def make_probe_xml(name: str = PROBE_NAME, uuid: str = PROBE_UUID) -> str:
+def make_memorytune_probe_xml(name: str = PROBE_NAME,
+                              uuid: str = PROBE_UUID) -> str:
     """Return the XML of a domain with all attributes of ``<memorytune>``.
 
     It shows which attributes libvirt supports. The caller defines the domain,
@@ -254,14 +255,14 @@ def make_probe_xml(name: str = PROBE_NAME, uuid: str = PROBE_UUID) -> str:
     return _make_probe(name, uuid, {'vcpus': '0'}, _PROBE_NODE)
 
 
-def make_process_probe_xml(
+def make_process_group_probe_xml(
     name: str = PROBE_NAME, uuid: str = PROBE_UUID
 ) -> str:
     """Return the XML of a domain whose limits apply to the whole QEMU process.
 
     It shows whether libvirt supports that, and is used like
-    :func:`make_probe_xml`. libvirt before 12.8 refuses a ``<memorytune>``
-    without ``vcpus``.
+    :func:`make_memorytune_probe_xml`. libvirt before 12.8 refuses a
+    ``<memorytune>`` without ``vcpus``.
     """
     return _make_probe(name, uuid, {}, {'id': '0', 'bandwidth': '90'})
 
@@ -270,7 +271,7 @@ def keeps_process_group(returned_xml: str) -> bool:
     """Whether libvirt supports control groups for whole QEMU processes.
 
     :param returned_xml: XML that libvirt returned for the domain of
-        :func:`make_process_probe_xml`.
+        :func:`make_process_group_probe_xml`.
     :raises MemoryTuneError: if the XML is not a domain.
     """
     tune = _parse_domain(returned_xml).find(f'cputune/{_TAG}')
@@ -295,7 +296,7 @@ def keeps_extended_attributes(returned_xml: str) -> bool:
     """Whether libvirt supports hardlimit, priority and min_bandwidth.
 
     :param returned_xml: XML that libvirt returned for the domain of
-        :func:`make_probe_xml`.
+        :func:`make_memorytune_probe_xml`.
     :raises MemoryTuneError: if the XML is not a domain.
     """
     node = _parse_domain(returned_xml).find(f'cputune/{_TAG}/node')

@@ -28,7 +28,7 @@ PREFIX = 'ghsched_move'
 _MOVE = f'{{{NAMESPACE}}}move'
 
 
-def render_record(packed: Any) -> str:
+def render_move_record(packed: Any) -> str:
     """Render a guest's move between host NUMA nodes as an XML element.
 
     The element is stored in the metadata of the domain (virDomainSetMetadata)
@@ -41,7 +41,7 @@ def render_record(packed: Any) -> str:
     return etree.tostring(element, encoding='unicode')
 
 
-def read_record(xml: str) -> Any:
+def read_move_record(xml: str) -> Any:
     """Return the move between NUMA nodes that a domain's metadata contains.
 
     :returns: the move in the wire format of RPC calls; None if no move is in

@@ -211,7 +211,7 @@ class Topology:
         return {0, *self.controllers}
 
 
-def read_topology(devices: etree._Element) -> Topology:
+def read_pci_controllers(devices: etree._Element) -> Topology:
     """Return the PCI controllers of a domain.
 
     :param devices: ``<devices>`` element.
@@ -407,12 +407,13 @@ def place_expanders(port_counts: Sequence[tuple[int, int]], taken: Set[int],
     found = []
     for node, ports in port_counts:
         found.append(Expander(node, next(indexes), bus_nr,
-                              tuple(_iterate_ports(indexes, ports))))
+                              tuple(_yield_new_root_ports(indexes, ports))))
         bus_nr += 1 + ports
     return tuple(found)
 
 
-def _iterate_ports(indexes: Iterable[int], ports: int) -> Iterator[Slot]:
+def _yield_new_root_ports(indexes: Iterable[int],
+                          ports: int) -> Iterator[Slot]:
     """Yield the PCI root ports to add for one bus.
 
     There is one port per slot, or eight per slot if necessary.

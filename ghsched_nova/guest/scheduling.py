@@ -105,7 +105,7 @@ def render_scheduling(xml: str, policy: ThreadPolicy) -> str:
     return document.render_document(root)
 
 
-def render_elements(policy: ThreadPolicy, vcpus: int) -> str:
+def render_thread_elements(policy: ThreadPolicy, vcpus: int) -> str:
     """Return the XML elements of a thread policy, one per line.
 
     :param vcpus: number of vCPUs of the guest.
@@ -125,7 +125,7 @@ def render_elements(policy: ThreadPolicy, vcpus: int) -> str:
                      for one in found)
 
 
-def read_threads(root: etree._Element) -> DomainThreads:
+def read_domain_threads(root: etree._Element) -> DomainThreads:
     """Return scheduling class and host CPUs of each thread of a domain.
 
     :param root: root element of the domain XML.

@@ -42,10 +42,11 @@ def check_arrival(host: engine.HostEngine, policy: GuestPolicy,
     """
     if not policy.needs_control_group:
         return
-    found = host.host()
+    found = host.read_resctrl_host()
     resolve.resolve_settings(found, policy, host_nodes)
     taken = sum(not name.startswith(naming.MONITORS)
-                and name not in naming.NOT_GROUPS for name in host.groups())
+                and name not in naming.NOT_GROUPS
+                for name in host.list_resctrl_groups())
     if (taken >= found.num_closids - 1
             and not host.can_join_shared_group(policy, host_nodes)):
         raise fs.GroupError(

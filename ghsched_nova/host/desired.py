@@ -159,7 +159,7 @@ class Running:
         """
         return self.sharing.group if self.sharing else ''
 
-    def passthrough(self) -> tuple[str, ...]:
+    def list_passthrough_addresses(self) -> tuple[str, ...]:
         """Host PCI addresses of a domain's passthrough devices."""
         return tuple(pci_topology.map_passthrough_devices(self.root))
 
@@ -235,8 +235,8 @@ def make_desired_group(host: resctrl_host.ResctrlHost, running: Running,
     group = running.shared_group if maker == 'ghsched' else ''
     held = policy.policy
     if group:
-        held = resolve.scale_shared_policy(host, held,
-                                           group_sizes.get(group, 1))
+        held = resolve.multiply_policy_by_guests(host, held,
+                                                 group_sizes.get(group, 1))
     settings = resolve.resolve_settings(host, held, policy.host_nodes)
     vcpus = frozenset(range(most)) if vcpus is None else vcpus
     if not vcpus:
@@ -273,7 +273,7 @@ def add_iommu_groups(
         return guest
     return replace(guest, devices=frozenset(
         read_iommu_group(Path(section.sysfs_path), address)
-        for address in running.passthrough()))
+        for address in running.list_passthrough_addresses()))
 
 
 def read_iommu_group(sysfs: Path, address: str) -> int:
@@ -292,8 +292,8 @@ def read_iommu_group(sysfs: Path, address: str) -> int:
             f'{link}: {error}') from error
 
 
-def make_default_group(host: resctrl_host.ResctrlHost, running: Running,
-                       maximum: int) -> model.Guest | None:
+def make_common_cap_group(host: resctrl_host.ResctrlHost, running: Running,
+                          maximum: int) -> model.Guest | None:
     """Return the control group that caps a domain without a policy.
 
     All domains without a policy share this group.
@@ -306,7 +306,7 @@ def make_default_group(host: resctrl_host.ResctrlHost, running: Running,
     if (root.find('cputune/memorytune/node') is not None
             or root.find('cputune/cachetune/cache') is not None):
         return None
-    policy, nodes = resolve.make_default_policy(host, maximum)
+    policy, nodes = resolve.make_common_cap_policy(host, maximum)
     settings = resolve.resolve_settings(host, policy, nodes)
     most, online = _count_vcpus(root)
     return model.Guest(

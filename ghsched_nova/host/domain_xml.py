@@ -73,7 +73,7 @@ class DomainXml:
         """
         if not policy.needs_control_group and not policy.monitor:
             return self.render_policy_without_limits(xml, policy, host_nodes)
-        host = self._facts.host()
+        host = self._facts.read_resctrl_host()
         settings = resolve.resolve_settings(host, policy, host_nodes)
         domain = self._make_policy(policy, host_nodes)
         xml = metadata.write_policy(xml, domain)
@@ -114,7 +114,7 @@ class DomainXml:
         realtime = tuple(host_nodes[:len(policy.rt_permille)])
         if not policy.needs_control_group and not policy.monitor:
             return metadata.DomainPolicy(policy, (), realtime_nodes=realtime)
-        shared = (self._facts.shares and policy.needs_control_group
+        shared = (self._facts.can_share_groups and policy.needs_control_group
                   and not policy.has_l3_partition)
         return metadata.DomainPolicy(
             policy, tuple(host_nodes[:len(policy.nodes)]), shared, realtime)
@@ -132,8 +132,8 @@ class DomainXml:
         domain = metadata.read_policy(xml)
         if domain is None or not domain.policy.needs_control_group:
             return xml
-        settings = resolve.resolve_settings(self._facts.host(), domain.policy,
-                                            domain.host_nodes)
+        settings = resolve.resolve_settings(
+            self._facts.read_resctrl_host(), domain.policy, domain.host_nodes)
         return memorytune.update_memorytune_limits(
             xml, memorytune.make_node_tunes(
                 setting.memorytune for setting in settings),
@@ -169,7 +169,7 @@ class DomainXml:
             if self.libvirt.numa_element:
                 return device_numa.render_numa_element(
                     xml, decision.guest_node_of)
-            return device_numa.render_expander(
+            return device_numa.render_expander_buses(
                 xml, decision.guest_node_of,
                 self._facts.section.device_numa_spare_ports)
         except pci_topology.DeviceNumaError as error:

@@ -138,7 +138,7 @@ class HostEngine(host_facts.HostFacts):
         #: Renders policies into the XML of domains.
         self.domain_xml = domain_xml.DomainXml(self)
 
-    def describe(
+    def describe_bandwidth_control(
             self, stopped: Sequence[desired.Running] = ()) -> HostDescription:
         """Return what bandwidth control this host has, to report to Placement.
 
@@ -148,12 +148,12 @@ class HostEngine(host_facts.HostFacts):
         """
         running = self._described = self._sharing
         try:
-            host = self.host()
+            host = self.read_resctrl_host()
         except resctrl_host.ResctrlUnavailable as error:
             self._log_once(
                 f'no memory bandwidth control on this host: {error}')
             return HostDescription()
-        groups = self.groups()
+        groups = self.list_resctrl_groups()
         foreign = _list_foreign_groups(self.root, groups, self._foreign)
         found = (f'memory bandwidth control: {host.dialect.title}, '
                  f'{host.num_closids} control groups, of which others use '
@@ -169,7 +169,7 @@ class HostEngine(host_facts.HostFacts):
             sharing={uuid: one.group for uuid, one in sharing.items()},
             shares=desired.list_sharing_traits(
                 one for one in running.values() if one.group in groups)
-            if self.shares else {})
+            if self.can_share_groups else {})
 
     @property
     def has_sharing_changed(self) -> bool:
@@ -201,7 +201,7 @@ class HostEngine(host_facts.HostFacts):
         # Waits for a reconciliation of all guests, whose list may be older.
         with self._reconciling:
             run_path, all_threads, host = (
-                self.run_path, self.all_threads, self.host())
+                self.run_path, self.all_threads, self.read_resctrl_host())
             guest = desired.make_desired_group(host, running)
             others = resolve.make_unused_domain_values(host)
             guest = desired.add_iommu_groups(guest, running, host,
@@ -263,7 +263,7 @@ class HostEngine(host_facts.HostFacts):
         if not self._partitioned and not any(guest.ways for guest in guests):
             return None
         try:
-            return (host or self.host()).cache
+            return (host or self.read_resctrl_host()).cache
         except resctrl_host.ResctrlUnavailable:
             return None
 
@@ -281,10 +281,10 @@ class HostEngine(host_facts.HostFacts):
             if not promised and not (self.has_default_cap and domain.xml):
                 continue
             try:
-                host = host or self.host()
+                host = host or self.read_resctrl_host()
                 guest = (
                     desired.make_desired_group(host, domain, group_sizes)
-                    if promised else desired.make_default_group(
+                    if promised else desired.make_common_cap_group(
                         host, domain, self.section.default_bandwidth_max))
                 if guest is not None:
                     guests.append(desired.add_iommu_groups(
@@ -319,7 +319,7 @@ class HostEngine(host_facts.HostFacts):
         """
         with self._reconciling:
             # Groups first: a group is made after its guest was started.
-            before = self.groups()
+            before = self.list_resctrl_groups()
             running = list(self.running())
             if known is not None:
                 running = [one for one in running if one.domain.uuid
@@ -343,7 +343,7 @@ class HostEngine(host_facts.HostFacts):
 
     def release_group(self, uuid: str) -> None:
         """Remove or update a stopped guest's control group; never raises."""
-        groups = self.groups()
+        groups = self.list_resctrl_groups()
         if (self._partitioned or naming.render_monitor_path(uuid) in groups
                 or any(map(naming.is_shared_group, groups))):
             try:
@@ -371,10 +371,11 @@ class HostEngine(host_facts.HostFacts):
         """Whether a guest can share an existing control group of this host."""
         nodes = host_nodes[:len(policy.nodes)]
         return (
-            self.shares
+            self.can_share_groups
             and not policy.has_l3_partition
             and len(nodes) == len(policy.nodes)
-            and naming.render_shared_name(policy.nodes, nodes) in self.groups()
+            and naming.render_shared_name(
+                policy.nodes, nodes) in self.list_resctrl_groups()
         )
 
     def count_group_guests(self, uuid: str, policy: GuestPolicy,

@@ -110,7 +110,7 @@ class Mover:
         """
         request = move_messages.unpack_move(packed)
         try:
-            self._write_record(domain, move_record.render_record(packed))
+            self._write_record(domain, move_record.render_move_record(packed))
             self._move_domain(domain, request)
             commit()
         except Exception as error:
@@ -130,7 +130,7 @@ class Mover:
                     '%(error)r',
                     {'name': domain.guest.name, 'error': error})
         try:
-            if move_record.read_record(domain.live) is not None:
+            if move_record.read_move_record(domain.live) is not None:
                 if is_same_placement(request.move.after, record()):
                     return
                 self._move_domain(domain, move_messages.Request(
@@ -161,7 +161,7 @@ class Mover:
         :param cells: NUMA nodes of the guest in Nova's record.
         :returns: whether a move of the domain was interrupted.
         """
-        packed = move_record.read_record(domain.live)
+        packed = move_record.read_move_record(domain.live)
         if packed is None:
             return False
         try:

@@ -47,7 +47,7 @@ class HostFacts:
         # The last host, and what it was made of.
         self._made: tuple[Any, resctrl_host.ResctrlHost] | None = None
 
-    def host(self) -> resctrl_host.ResctrlHost:
+    def read_resctrl_host(self) -> resctrl_host.ResctrlHost:
         """Read from resctrl what bandwidth control this host supports.
 
         :raises ResctrlUnavailable: if the kernel has no bandwidth control.
@@ -74,7 +74,7 @@ class HostFacts:
             made = self._made = basis, resctrl_host.make_host(*basis)
         return made[1]
 
-    def groups(self) -> frozenset[str]:
+    def list_resctrl_groups(self) -> frozenset[str]:
         """Return the names of the host's resctrl groups.
 
         These are all control groups, and the monitoring groups that
@@ -149,7 +149,7 @@ class HostFacts:
                         '0750 %(root)s', {'root': self.root})
 
     @property
-    def shares(self) -> bool:
+    def can_share_groups(self) -> bool:
         """Whether guests on this host may share resctrl control groups.
 
         Guests with equal policies can share a group, as the number of groups

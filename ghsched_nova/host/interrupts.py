@@ -141,7 +141,7 @@ def list_steered_guests(
     """
     # Few guests have such a policy; parsing the XML of all is slow.
     return [model.Guest(one.domain.uuid, one.domain.name,
-                        frozenset(one.passthrough()))
+                        frozenset(one.list_passthrough_addresses()))
             for one in running if scheduling.IRQ_NAMESPACE in one.xml
             and scheduling.has_housekeeping_irqs(one.root)]
 

@@ -66,7 +66,7 @@ def list_node_move_refusals(xml: str, request: move_messages.Request,
 
 def _check_bound_memory(name: str, request: move_messages.Request,
                         own_memory: page_move.Memory) -> Iterator[str]:
-    refusal = own_memory.get_refusal_reason(name)
+    refusal = own_memory.explain_unmovable_memory(name)
     if refusal:
         yield refusal
     try:

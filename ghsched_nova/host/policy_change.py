@@ -111,12 +111,12 @@ def compute_effective_values(host: engine.HostEngine,
     :raises MessageError: if the policy is malformed.
     """
     nodes, host_nodes = messages.unpack_policy(policy)
-    asked, found = GuestPolicy(nodes=nodes), host.host()
+    asked, found = GuestPolicy(nodes=nodes), host.read_resctrl_host()
     settings = resolve.resolve_settings(found, asked, host_nodes)
     if guests > 1:
         settings = resolve.resolve_settings(
             found,
-            resolve.scale_shared_policy(found, asked, guests),
+            resolve.multiply_policy_by_guests(found, asked, guests),
             host_nodes,
         )
     return [_setting_to_dict(setting) for setting in settings]
@@ -135,7 +135,7 @@ def count_group_guests(host: engine.HostEngine, uuid: str, live: str | None,
     :returns: 1 if the guest has a control group of its own.
     :raises MessageError: if the policy is malformed.
     """
-    shares = (host.shares if live is None
+    shares = (host.can_share_groups if live is None
               else desired.parse_running_domain(live).shared_group)
     if not shares:
         return 1

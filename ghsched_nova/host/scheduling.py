@@ -270,7 +270,7 @@ def _read_thread_classes(running: desired.Running) -> model.Guest | None:
     if ('sched ' not in running.xml
             and scheduling.NAMESPACE not in running.xml):
         return None
-    found = scheduling.read_threads(running.root)
+    found = scheduling.read_domain_threads(running.root)
     roles = {model.Role('vcpu', number): one
              for number, one in found.vcpus.items()}
     roles |= {model.Role('iothread', number): one

@@ -54,7 +54,7 @@ class GuestTraffic:
             with self._measuring:
                 if self._meter is None:
                     self._meter = _make_meter(self._section)
-                self._meter.update_traffic_strengths(
+                self._meter.update_traffic_averages(
                     frozenset().union(
                         *map(addresses.parse_fixed_addresses, guests)
                     ),

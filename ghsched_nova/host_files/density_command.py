@@ -85,7 +85,7 @@ class PlanDensity(base.Lister):
 
         :raises PlannerError: if the host file of a machine cannot be used.
         """
-        return planner_inputs.load_target_machines(parsed_args.machines)
+        return planner_inputs.load_density_machines(parsed_args.machines)
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
         parser = super().get_parser(prog_name)

@@ -30,7 +30,7 @@ from typing import Any
 from ghsched_nova.host_files import host_pfs
 from ghsched_nova.host_files import schema
 from ghsched_nova.resctrl import dialects
-from ghsched_nova.resctrl.host import read_scales
+from ghsched_nova.resctrl.host import compute_settable_percentages
 from ghsched_nova.resctrl.host import ResctrlHost
 from ghsched_nova.resctrl import rounding
 from ghsched_placement.contention.machine import CONTROLS
@@ -369,7 +369,7 @@ def _build_resctrl_host(
         raise schema.Mistake(
             f'resctrl.bandwidth_gran: no control of {dialect.title} has a '
             f'granularity of {step[0]} and a lowest cap of {step[1]}')
-    return replace(host, scales=read_scales(
+    return replace(host, scales=compute_settable_percentages(
         dialect, host.min_bandwidth, host.granularity))
 
 
@@ -409,7 +409,7 @@ def _convert_node_bandwidths(
     :param speeds: MB/s by NUMA node.
     :returns: empty if caps are percentages.
     """
-    if not dialect.absolute:
+    if not dialect.has_absolute_caps:
         return {}
     for place, number in enumerate(speeds):
         if domains[number] and not speeds[number]:

@@ -85,7 +85,7 @@ def load_hosts(texts: Iterable[str]) -> tuple[Described, ...]:
     return tuple(found)
 
 
-def load_target_machines(
+def load_density_machines(
         paths: Iterable[str],
         hosts: Iterable[Described] = ()) -> tuple[Target, ...]:
     """Load the machines for which to predict how many containers run well.
@@ -98,7 +98,7 @@ def load_target_machines(
     known = tuple(hosts)
     found = {}
     for path in paths:
-        one = load_target_machine(path, known)
+        one = load_density_machine(path, known)
         if one.machine.name in found:
             raise PlannerError(f'{path}: there is a machine '
                                f'{one.machine.name} already')
@@ -106,7 +106,7 @@ def load_target_machines(
     return tuple(found.values())
 
 
-def load_target_machine(path: str, hosts: Iterable[Described] = ()) -> Target:
+def load_density_machine(path: str, hosts: Iterable[Described] = ()) -> Target:
     """Load a machine for which to predict how many containers run well.
 
     :param path: host file of the machine.
@@ -122,10 +122,10 @@ def load_target_machine(path: str, hosts: Iterable[Described] = ()) -> Target:
     same = next((other for other in hosts if other.file == one.file), None)
     if one.file.contention is None:
         raise PlannerError(f'{path}: it has no section "contention"')
-    return make_target_machine(same or one, bool(same))
+    return make_density_machine(same or one, bool(same))
 
 
-def make_target_machine(host: Described, counted: bool = True) -> Target:
+def make_density_machine(host: Described, counted: bool = True) -> Target:
     """Convert a host to a machine for which to predict a container density.
 
     The density is how many containers run well on the machine.

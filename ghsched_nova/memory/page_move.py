@@ -36,7 +36,7 @@ class Memory:
     def __init__(self, run_path: Path, rate: int) -> None:
         self._run_path, self._rate = run_path, rate
 
-    def get_refusal_reason(self, domain_name: str) -> str:
+    def explain_unmovable_memory(self, domain_name: str) -> str:
         """Return why a guest's memory cannot move between NUMA nodes.
 
         The text is empty if the memory can move.
@@ -76,7 +76,8 @@ class Memory:
         """
         process = qemu.find_qemu_process(self._run_path, domain_name)
         if process is None or not cpusets.find_cpuset_groups(process):
-            raise numa_maps.NotBound(self.get_refusal_reason(domain_name))
+            raise numa_maps.NotBound(
+                self.explain_unmovable_memory(domain_name))
         guest = (domain_name, process)
         steps = numa_maps.plan_cpuset_mems(new_nodes, old_nodes)
         new = steps[-1]

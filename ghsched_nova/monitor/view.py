@@ -279,7 +279,8 @@ class Owners:
             return None
         number, part = machine
         guest = self.by_domain.get(number)
-        if guest is not None and naming.is_similar_name(part, guest.name):
+        if guest is not None and naming.is_possible_libvirt_form(
+                part, guest.name):
             return guest
         return Guest(part or f'domain {number}', domain_id=number)
 
@@ -543,7 +544,7 @@ def compute_effective_limits(
         except schemata.SchemataError:
             return None
         share = knob.role == 'minimum' or knob.role == 'maximum' and (
-            not host.dialect.absolute)
+            not host.dialect.has_absolute_caps)
         found[knob.role] = {
             domain: round(knob.value_to_percent(values[domain]))
             if share and not knob.is_percent else values[domain]

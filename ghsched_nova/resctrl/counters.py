@@ -40,8 +40,8 @@ _OTHER_EVENTS = ('mbm_local_bytes',)
 _RESOURCES = ('L3', 'MB')
 
 
-def read_counters(files: fs.Files, root: Path,
-                  groups: Iterable[str]) -> model.Counters | None:
+def read_counter_assignments(files: fs.Files, root: Path,
+                             groups: Iterable[str]) -> model.Counters | None:
     """Return which resctrl groups have the host's bandwidth counters.
 
     On some hosts there are fewer counters than groups, so counters must be

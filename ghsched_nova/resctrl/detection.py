@@ -82,8 +82,8 @@ def _matches_described_cap(
     """
     lines = {knob.line for knob in dialect.knobs if knob.role == 'maximum'}
     return all(
-        control.unit_bytes_per_s == dialect.unit.size if dialect.absolute
-        else control.full_value == PERCENT_WHOLE
+        control.unit_bytes_per_s == dialect.unit.size
+        if dialect.has_absolute_caps else control.full_value == PERCENT_WHOLE
         for control in controls if control.name in lines)
 
 

@@ -183,7 +183,7 @@ class Dialect:
         )
 
     @property
-    def absolute(self) -> bool:
+    def has_absolute_caps(self) -> bool:
         """Whether bandwidth caps are in bytes per second instead of percent.
         """
         return self.unit.size is not None

@@ -134,7 +134,8 @@ class ResctrlHost:
     counters: Mapping[int, int] = field(default_factory=dict)
     cache: caches.Cache | None = None
     burst_ratio: float = burst.Limits().ratio
-    scales: Mapping[str, rounding.Scale] = field(default_factory=dict)
+    scales: Mapping[str, rounding.SettablePercentages] = field(
+        default_factory=dict)
     unmeasured: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
 
@@ -296,10 +297,11 @@ def make_host(files: host_texts.HostFiles, settings: HostSettings = _DEFAULT,
     caps = root.values(dialect.main_knob.line) or {}
     nodes, left_out = node_domains.map_domains(dialect, frozenset(caps), sysfs)
     speeds = (_read_node_bandwidths(nodes, left_out, sysfs, settings)
-              if dialect.absolute else {})
+              if dialect.has_absolute_caps else {})
     if not nodes:
         raise ResctrlUnavailable(node_domains.describe_no_domains(left_out))
-    scales = read_scales(dialect, minimum, granularity, readings)
+    scales = compute_settable_percentages(
+        dialect, minimum, granularity, readings)
     openeuler_reads = (
         schemata.can_openeuler_libvirt_parse(root) and _has_dense_domains(caps)
         and _can_libvirt_write_caps(dialect, minimum, granularity, scales))
@@ -308,7 +310,8 @@ def make_host(files: host_texts.HostFiles, settings: HostSettings = _DEFAULT,
         num_rmids=_count_rmids(dialect, info), min_bandwidth=minimum,
         granularity=granularity, domains_by_node=nodes,
         monitored=dialect.monitor is not None,
-        priority_default=_get_priority(dialect, root), left_out=left_out,
+        priority_default=_get_default_priority(
+            dialect, root), left_out=left_out,
         libvirt_reads=openeuler_reads and schemata.can_libvirt_parse(root),
         openeuler_libvirt_reads=openeuler_reads,
         no_cap=_compute_uncapped_value(dialect, caps), node_bandwidth=speeds,
@@ -420,7 +423,7 @@ def _compute_uncapped_value(dialect: dialects.Dialect,
     :param caps: values of the root group by domain.
     """
     knob = dialect.find_knob('maximum')
-    if knob is None or not (knob.is_percent or dialect.absolute):
+    if knob is None or not (knob.is_percent or dialect.has_absolute_caps):
         return 100
     if knob.default is None:
         return max(caps.values(), default=0)
@@ -430,9 +433,10 @@ def _compute_uncapped_value(dialect: dialects.Dialect,
     return 1 << (highest - 1).bit_length()
 
 
-def read_scales(dialect: dialects.Dialect, minimum: int, granularity: int,
-                readings: Mapping[str, rounding.Readings] = _NO_READINGS
-                ) -> dict[str, rounding.Scale]:
+def compute_settable_percentages(
+        dialect: dialects.Dialect, minimum: int, granularity: int,
+        readings: Mapping[str, rounding.Readings] = _NO_READINGS
+) -> dict[str, rounding.SettablePercentages]:
     """Return which percentages each schemata line can be set to.
 
     :param minimum: lowest cap of the host.
@@ -445,13 +449,14 @@ def read_scales(dialect: dialects.Dialect, minimum: int, granularity: int,
     scales = {}
     for knob in dialect.knobs:
         if knob.line in readings and (knob.measured or knob.fraction):
-            scales[knob.line] = rounding.Scale.from_readings(
+            scales[knob.line] = rounding.SettablePercentages.from_readings(
                 readings[knob.line])
         elif knob.fraction:
-            scales[knob.line] = rounding.make_mpam_scale(granularity, minimum)
+            scales[knob.line] = rounding.make_mpam_percentages(
+                granularity, minimum)
         elif knob.is_coarse and not (
-                knob.role == 'maximum' and dialect.absolute):
-            scales[knob.line] = rounding.Scale(
+                knob.role == 'maximum' and dialect.has_absolute_caps):
+            scales[knob.line] = rounding.SettablePercentages(
                 {share: share for share in knob.list_percentages()})
         else:
             continue
@@ -482,7 +487,7 @@ def _can_libvirt_write_caps(
     dialect: dialects.Dialect,
     minimum: int,
     granularity: int,
-    scales: Mapping[str, rounding.Scale],
+    scales: Mapping[str, rounding.SettablePercentages],
 ) -> bool:
     """Whether libvirt can write every bandwidth cap that the host supports.
 
@@ -499,8 +504,8 @@ def _can_libvirt_write_caps(
                               for shown in cap.written)
 
 
-def _get_priority(dialect: dialects.Dialect,
-                  root: schemata.Schemata) -> int | None:
+def _get_default_priority(dialect: dialects.Dialect,
+                          root: schemata.Schemata) -> int | None:
     knob = dialect.find_knob('priority')
     if knob is None:
         return None
@@ -519,7 +524,7 @@ def _read_lowest_cap(dialect: dialects.Dialect,
         return (_parse_info_number(info, 'MB/min_bandwidth', lowest=0),
                 _parse_info_number(info, 'MB/bandwidth_gran', lowest=1))
     cap = dialect.find_knob('maximum')
-    if cap is None or dialect.absolute:
+    if cap is None or dialect.has_absolute_caps:
         return cap.minimum if cap else 0, 1
     return math.ceil(cap.value_to_percent(cap.minimum)), 1
 

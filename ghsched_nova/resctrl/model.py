@@ -443,7 +443,7 @@ def is_libvirt_group(machine: tuple[int, str] | None, domain: Domain) -> bool:
         name is not of libvirt's form.
     """
     return (machine is not None and machine[0] == domain.id
-            and naming.is_similar_name(machine[1], domain.name))
+            and naming.is_possible_libvirt_form(machine[1], domain.name))
 
 
 def map_guests_by_group(

@@ -179,7 +179,7 @@ def _explain_leaked_libvirt_group(name: str, group: Group,
     number, part = machine
     if number in running and model.is_libvirt_group(machine, running[number]):
         return ''
-    if any(naming.is_similar_name(part, name) for name in unknown):
+    if any(naming.is_possible_libvirt_form(part, name) for name in unknown):
         return ''
     return f'libvirt left it: no domain {number} of this name runs'
 
@@ -280,15 +280,15 @@ def _repair_group(guest: Guest, name: str, group: Group,
                   wanted: model.Wanted) -> Iterator[Action]:
     if group.schemata is None:
         raise _CanNot(group.error or 'its schemata was not read')
-    wrong = resolve.find_differences(
+    wrong = resolve.find_schemata_differences(
         group.schemata, guest.desired, wanted.others, wanted.tolerance
     )
     if not wrong:
         return
     try:
-        lines = resolve.plan_writes(group.schemata, guest.desired,
-                                    wanted.others, wanted.tolerance,
-                                    wanted.writes)
+        lines = resolve.plan_schemata_writes(group.schemata, guest.desired,
+                                             wanted.others, wanted.tolerance,
+                                             wanted.writes)
     except resolve.PolicyNotHeld as error:
         raise _CanNot(error.reason) from error
     for line in lines:
@@ -388,7 +388,7 @@ def _plan_monitoring(
                                key=lambda item: item[0] == naming.DEFAULT):
         there = _get_monitoring_groups(actual, name)
         room = min(spare, wanted.monitors_per_group - len(there))
-        for guest in _choose_monitored(guests, there.keys(), room):
+        for guest in _choose_guests_to_monitor(guests, there.keys(), room):
             uuid = guest.domain.uuid
             path = model.get_monitoring_group_path(name, uuid)
             if not _find_vcpu_threads(guest, actual):
@@ -401,8 +401,8 @@ def _plan_monitoring(
                                      actual, wanted.all_threads)
 
 
-def _choose_monitored(guests: Iterable[Guest], monitored: Set[str],
-                      spare: int) -> list[Guest]:
+def _choose_guests_to_monitor(guests: Iterable[Guest], monitored: Set[str],
+                              spare: int) -> list[Guest]:
     """Choose which guests of a shared group get a monitoring group.
 
     :param monitored: UUIDs of guests that have one already.

@@ -97,8 +97,8 @@ class Place:
     lock_timeout: float = fs.LOCK_TIMEOUT
 
 
-def preview(place: Place, wanted: model.Wanted,
-            files: fs.Files | None = None) -> Report:
+def preview_reconciliation(place: Place, wanted: model.Wanted,
+                           files: fs.Files | None = None) -> Report:
     """Return what a reconciliation of resctrl would change.
 
     Nothing is changed.
@@ -215,7 +215,7 @@ class _Work:
             except fs.GroupError as error:
                 self._record_failure(action, error)
         for group in sorted(self.made - self.inhabited):
-            self._remove_incomplete(group)
+            self._remove_incomplete_group(group)
 
     def has_given_up(self, what: model.Action | model.Problem) -> bool:
         needed = {'', what.guest}
@@ -379,9 +379,9 @@ class _Work:
         if action.kind == 'make group' and error.errno == errno.ENOSPC:
             self.lacking.setdefault(action.group, []).extend(problems)
         if action.group in self.made and not moving:
-            self._remove_incomplete(action.group)
+            self._remove_incomplete_group(action.group)
 
-    def _remove_incomplete(self, group: str) -> None:
+    def _remove_incomplete_group(self, group: str) -> None:
         """Remove a new resctrl group whose settings could not all be written.
         """
         self.made.discard(group)

@@ -221,7 +221,7 @@ def resolve_l3_ways(
     return found
 
 
-def scale_shared_policy(
+def multiply_policy_by_guests(
     host: resctrl_host.ResctrlHost,
     policy: guest_policy.GuestPolicy,
     guests: int,
@@ -242,8 +242,9 @@ def scale_shared_policy(
         for node in policy.nodes))
 
 
-def make_default_policy(host: resctrl_host.ResctrlHost, maximum: int
-                        ) -> tuple[guest_policy.GuestPolicy, tuple[int, ...]]:
+def make_common_cap_policy(
+        host: resctrl_host.ResctrlHost,
+        maximum: int) -> tuple[guest_policy.GuestPolicy, tuple[int, ...]]:
     """Return the bandwidth policy for all guests that have no policy.
 
     The policy caps these guests together, with the lowest priority. The cap is
@@ -337,7 +338,7 @@ def _join_settings(host: resctrl_host.ResctrlHost, first: DomainSetting,
     if first.requested != second.requested:
         raise PolicyNotHeld(f'{where}, which has one set of limits; '
                             'ghsched:mem_bw_* must be the same for both')
-    if not host.dialect.absolute:
+    if not host.dialect.has_absolute_caps:
         return first
     return replace(
         first, maximum=min(first.maximum + second.maximum, host.no_cap),
@@ -365,7 +366,7 @@ def _round_up_value(host: resctrl_host.ResctrlHost, knob: knobs.Knob,
     if knob.stepped:
         # A multiple, not floor + N steps: libvirt refuses anything else,
         # and the kernel rounds up to one.
-        value = rounding.round_up(value, host.granularity)
+        value = rounding.round_up_to_multiple(value, host.granularity)
     return min(value, knob.maximum)
 
 
@@ -375,7 +376,7 @@ def _compute_maximum(host: resctrl_host.ResctrlHost,
     knob = host.dialect.find_knob('maximum')
     if knob is None:
         return requested.maximum
-    if not host.dialect.absolute:
+    if not host.dialect.has_absolute_caps:
         # A guarantee that was rounded up may be above the cap.
         return _round_up_value(host, knob, keys.MEM_BW_MAX, requested.maximum,
                                max(host.min_bandwidth,
@@ -390,7 +391,7 @@ def _compute_maximum(host: resctrl_host.ResctrlHost,
 
 
 def _compute_scale(host: resctrl_host.ResctrlHost, host_node: int) -> float:
-    if not host.dialect.absolute:
+    if not host.dialect.has_absolute_caps:
         return 1.0
     size, domains = _get_unit_and_domain_count(host, host_node)
     return float(100 * size * domains / host.node_bandwidth[host_node])
@@ -471,7 +472,7 @@ def make_desired_lines(host: resctrl_host.ResctrlHost,
             if value is None:
                 continue
             if knob.role == 'minimum' or knob.role == 'maximum' and (
-                    not host.dialect.absolute):
+                    not host.dialect.has_absolute_caps):
                 value = knob.percent_to_value(value)
             desired.setdefault(knob.line, {})[setting.domain] = value
     return desired
@@ -492,7 +493,8 @@ def make_unused_domain_values(host: resctrl_host.ResctrlHost) -> Others:
 
 def _get_default_value(host: resctrl_host.ResctrlHost,
                        knob: knobs.Knob) -> int | None:
-    if knob.role == 'maximum' and (knob.is_percent or host.dialect.absolute):
+    if knob.role == 'maximum' and (
+            knob.is_percent or host.dialect.has_absolute_caps):
         return host.no_cap
     if knob.role == 'priority' and host.priority_default is not None:
         return host.priority_default
@@ -502,9 +504,10 @@ def _get_default_value(host: resctrl_host.ResctrlHost,
 # -- values -> writes ---------------------------------------------------------
 
 
-def find_differences(current: schemata.Schemata, desired: Desired,
-                     others: Others = _NONE, tolerance: Tolerance = _EXACT
-                     ) -> tuple[Difference, ...]:
+def find_schemata_differences(current: schemata.Schemata, desired: Desired,
+                              others: Others = _NONE,
+                              tolerance: Tolerance = _EXACT
+                              ) -> tuple[Difference, ...]:
     """Return where a control group's schemata differ from the wanted values.
 
     :param current: schemata of the group.
@@ -527,9 +530,9 @@ def find_differences(current: schemata.Schemata, desired: Desired,
     return tuple(found)
 
 
-def plan_writes(current: schemata.Schemata, desired: Desired,
-                others: Others = _NONE, tolerance: Tolerance = _EXACT,
-                writes: Writes = _AS_SHOWN) -> tuple[str, ...]:
+def plan_schemata_writes(current: schemata.Schemata, desired: Desired,
+                         others: Others = _NONE, tolerance: Tolerance = _EXACT,
+                         writes: Writes = _AS_SHOWN) -> tuple[str, ...]:
     """Return the schemata lines to write to a control group.
 
     Each line contains only the domains whose value differs, and ends with a
@@ -544,7 +547,8 @@ def plan_writes(current: schemata.Schemata, desired: Desired,
         its value is not a number.
     """
     by_line: dict[str, list[tuple[int, str]]] = {}
-    for difference in find_differences(current, desired, others, tolerance):
+    for difference in find_schemata_differences(
+            current, desired, others, tolerance):
         if difference.found is None:
             raise PolicyNotHeld(
                 f'the group has no {difference.line} of domain '

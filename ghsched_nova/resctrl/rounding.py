@@ -21,7 +21,8 @@ the value that the kernel shows after the write:
   value is rounded up (``bw_validate()`` in fs/resctrl/ctrlmondata.c).
 * MPAM of the mainline kernel holds a binary fraction of the maximum and shows
   it in percent. info/MB/bandwidth_gran and min_bandwidth give the width of
-  the fraction up to 8 bits (:func:`make_mpam_scale`). A written value is first
+  the fraction up to 8 bits (
+      :func:`make_mpam_percentages`). A written value is first
   rounded up to a multiple of bandwidth_gran and then goes to the *nearest*
   fraction (``percent_to_mbw_max()`` and ``mbw_max_to_percent()`` in
   drivers/resctrl/mpam_resctrl.c, up to Linux 7.3); a series of July 2026
@@ -31,7 +32,7 @@ the value that the kernel shows after the write:
 
 So where a line can show something else than was written, the kernel is asked
 (:mod:`ghsched_nova.resctrl.measure`), and the answers make the
-:class:`Scale`.
+:class:`SettablePercentages`.
 """
 
 from collections.abc import Mapping
@@ -53,7 +54,7 @@ Readings = Sequence[int | None]
 
 
 @dataclass(frozen=True)
-class Scale:
+class SettablePercentages:
     """Percentages that a schemata line can be set to.
 
     :param written: the value to write for each shown one, ascending.
@@ -62,7 +63,7 @@ class Scale:
     written: Mapping[int, int]
 
     @classmethod
-    def from_readings(cls, readings: Readings) -> 'Scale':
+    def from_readings(cls, readings: Readings) -> 'SettablePercentages':
         """Make a scale of the percentages that a line can be set to.
 
         The scale is made from measurements of how the kernel rounds
@@ -107,13 +108,14 @@ class Scale:
                    default=0)
 
 
-def round_up(value: int, granularity: int) -> int:
+def round_up_to_multiple(value: int, granularity: int) -> int:
     """Round a value up to a multiple of the granularity."""
     return -(-value // granularity) * granularity
 
 
 @functools.cache
-def make_mpam_scale(granularity: int, minimum: int) -> Scale:
+def make_mpam_percentages(granularity: int,
+                          minimum: int) -> SettablePercentages:
     """Return which percentages a schemata line can have with Arm's MPAM.
 
     This is true for the driver in mainline Linux.
@@ -128,13 +130,14 @@ def make_mpam_scale(granularity: int, minimum: int) -> Scale:
         shown = _compute_shown_percent(percent, bits)
         if (
             shown
-            == _compute_shown_percent(round_up(percent, granularity), bits)
+            == _compute_shown_percent(
+                round_up_to_multiple(percent, granularity), bits)
             and shown <= 100
         ):
             # Of several multiples the lowest that is not below what is shown.
             if found.get(shown, 0) < shown:
                 found[shown] = percent
-    return Scale(found)
+    return SettablePercentages(found)
 
 
 def _compute_shown_percent(percent: int, bits: int) -> int:

@@ -68,8 +68,8 @@ def read_actual_state(files: fs.Files, root: Path, wanted: model.Wanted,
         if there:
             found[name] = _add_foreign_vcpus(
                 group, dict(ChainMap(*of_guests.values())), proc)
-    others_read = _read_other_groups(files, root, wanted,
-                                     names.keys() - members.keys())
+    others_read = _read_groups_without_guest(
+        files, root, wanted, names.keys() - members.keys())
     loose = (wanted.removable & names.keys()) - members.keys()
     for name in loose:
         found[name] = _read_unused_group(files, root / name, proc)
@@ -77,7 +77,8 @@ def read_actual_state(files: fs.Files, root: Path, wanted: model.Wanted,
     return model.Actual(
         found, threads,
         _list_running_domains(run_path, proc) if loose else frozenset(),
-        _count_other_monitors(files, root, names) if single_pool else 0,
+        (_count_unrelated_monitoring_groups(files, root, names)
+         if single_pool else 0),
         (_read_group(files, root).schemata if wanted.cache or wanted.bounded
          else None), others_read, counted)
 
@@ -93,8 +94,9 @@ def _list_group_names(files: fs.Files, root: Path,
     return dict.fromkeys([*names, *measuring])
 
 
-def _read_other_groups(files: fs.Files, root: Path, wanted: model.Wanted,
-                       names: Iterable[str]) -> dict[str, schemata.Schemata]:
+def _read_groups_without_guest(files: fs.Files, root: Path,
+                               wanted: model.Wanted, names: Iterable[str]
+                               ) -> dict[str, schemata.Schemata]:
     """Return the schemata of control groups that no guest uses, by name.
 
     The result is empty if no guest reserves L3 cache ways.
@@ -122,7 +124,7 @@ def _read_counters(files: fs.Files, root: Path, wanted: model.Wanted,
     """
     if not any(guest.monitor for guest in wanted.guests):
         return None
-    return counters.read_counters(
+    return counters.read_counter_assignments(
         files, root, counters.map_measuring_groups(wanted.guests, groups)
     )
 
@@ -226,8 +228,8 @@ def _read_monitoring_groups(
     return found
 
 
-def _count_other_monitors(files: fs.Files, root: Path,
-                          names: Iterable[str]) -> int:
+def _count_unrelated_monitoring_groups(files: fs.Files, root: Path,
+                                       names: Iterable[str]) -> int:
     """Count the monitoring groups that are not for guests in shared groups.
 
     These groups use monitoring ids (RMIDs) that are then not available to

@@ -119,7 +119,7 @@ class Meter:
         self._addresses: frozenset[str] = frozenset()
         self.ties: affinity.TrafficAverages | None = None
 
-    def update_traffic_strengths(
+    def update_traffic_averages(
             self, addresses: frozenset[str], now: float) -> None:
         """Update the averages of the network traffic between IP addresses.
 

@@ -82,7 +82,7 @@ class GhschedLibvirtDriver(driver_reports.ReportingDriver,
         super().init_host(host)
         self._ghsched.domain_xml.libvirt = libvirt_features.detect_features(
             self._host)
-        self._ghsched.describe()
+        self._ghsched.describe_bandwidth_control()
         self._ghsched.warn_if_any_user_can_lock()
         self._reconcile()
 

@@ -147,7 +147,8 @@ class MigratingDriver(base.DriverBase):
         try:
             policy = base.parse_policy(instance)
             if policy is not None and policy.needs_control_group:
-                migration_xml.check_domain_numbering(self._ghsched.host())
+                migration_xml.check_domain_numbering(
+                    self._ghsched.read_resctrl_host())
         except refusal.NOT_HELD as error:
             raise exception.MigrationPreCheckError(
                 reason=f'ghsched: {error}') from error

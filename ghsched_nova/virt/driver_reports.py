@@ -134,7 +134,8 @@ class ReportingDriver(base.DriverBase):
                         'task: %s', error)
 
     def _describe_host(self) -> HostDescription:
-        found = self._ghsched.describe(self._list_stopped_guests())
+        found = self._ghsched.describe_bandwidth_control(
+            self._list_stopped_guests())
         return dataclasses.replace(
             found, numa_nodes=self._numa_nodes, nearest=self._nearest,
             rt_permille=self._threads.compute_realtime_capacity(),
@@ -157,7 +158,7 @@ class ReportingDriver(base.DriverBase):
 
         The result is empty if guests do not share control groups on this host.
         """
-        if not self._ghsched.shares:
+        if not self._ghsched.can_share_groups:
             return []
         return [self._read_running_guest(guest) for guest
                 in self._host.list_guests(only_running=False)

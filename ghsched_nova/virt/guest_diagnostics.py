@@ -161,7 +161,7 @@ class GuestDiagnostics:
             now = time.monotonic()
             if self._listed is None or now - self._listed[0] > _LISTED_FOR:
                 # Groups first: a group is made after its guest was started.
-                groups = self._host.groups()
+                groups = self._host.list_resctrl_groups()
                 running = tuple(self._host.running())
                 leftover = list_leftover_groups(
                     groups, [one.domain for one in running])
@@ -180,11 +180,12 @@ class GuestDiagnostics:
         """
         policy = domain.policy
         try:
-            host = self._host.host()
+            host = self._host.read_resctrl_host()
             if domain.shared and policy.needs_control_group:
                 guests = self._host.count_group_guests(
                     usage.guest.uuid, policy, domain.host_nodes)
-                policy = resolve.scale_shared_policy(host, policy, guests)
+                policy = resolve.multiply_policy_by_guests(
+                    host, policy, guests)
             return compare_schemata_with_policy(host, policy,
                                                 domain.host_nodes, usage)
         except desired.NOT_DESIRED:
@@ -237,7 +238,7 @@ def compare_schemata_with_policy(
     wrong = {
         difference.domain
         for one in lines
-        for difference in resolve.find_differences(
+        for difference in resolve.find_schemata_differences(
             one, wanted, tolerance=host.tolerance
         )
     }

@@ -50,8 +50,8 @@ def _supports_memorytune_attributes(host: Any) -> bool:
     if choice != 'auto':
         return bool(choice == 'extended')
     return _keeps_element_after_define(
-        host, memorytune.make_probe_xml(), memorytune.keeps_extended_attributes
-    )
+        host, memorytune.make_memorytune_probe_xml(),
+        memorytune.keeps_extended_attributes)
 
 
 def _creates_process_groups(host: Any) -> bool:
@@ -63,9 +63,9 @@ def _creates_process_groups(host: Any) -> bool:
     """
     if shared.config().ghsched.control_threads != 'all':
         return False
-    return _keeps_element_after_define(host,
-                                       memorytune.make_process_probe_xml(),
-                                       memorytune.keeps_process_group)
+    return _keeps_element_after_define(
+        host, memorytune.make_process_group_probe_xml(),
+        memorytune.keeps_process_group)
 
 
 def _supports_numa_element(host: Any) -> bool:
@@ -76,7 +76,7 @@ def _supports_numa_element(host: Any) -> bool:
     choice = shared.config().ghsched.device_numa_renderer
     if choice != 'auto':
         return bool(choice == 'element')
-    return _keeps_element_after_define(host, device_numa.make_probe_xml(),
+    return _keeps_element_after_define(host, device_numa.make_numa_probe_xml(),
                                        device_numa.keeps_numa_element)
 
 

@@ -103,7 +103,8 @@ def check_free_places(guest_xml: str, ports: Sequence[MovingPort],
         device = present.get(pci_topology.normalize_address(port.source))
         if device is not None:
             document.remove_element(device)
-    topology = pci_topology.read_topology(pci_topology.get_devices(root))
+    topology = pci_topology.read_pci_controllers(
+        pci_topology.get_devices(root))
     free = [topology.expanders[bus] for index, bus in topology.behind.items()
             if index not in topology.used]
     needed = list(guest_node_of.values())

@@ -50,10 +50,10 @@ def tasks() -> dict[str, Callable[[], str]]:
         for place, address in enumerate(SHAPE.vf_addresses())}
     return {
         NOVA: guest.to_xml,
-        'render_expander()':
-            lambda: device_numa.render_expander(xml, nodes),
-        'render_expander(), 2 spare ports a node':
-            lambda: device_numa.render_expander(xml, nodes, 2),
+        'render_expander_buses()':
+            lambda: device_numa.render_expander_buses(xml, nodes),
+        'render_expander_buses(), 2 spare ports a node':
+            lambda: device_numa.render_expander_buses(xml, nodes, 2),
         'render_numa_element()':
             lambda: device_numa.render_numa_element(xml, nodes),
     }

@@ -149,7 +149,7 @@ class ControlGroups:
     def _plan_writes(self, path: Path, policy: NodePolicy
                      ) -> tuple[str, ...]:
         """Return the schemata lines that a group lacks of its policy."""
-        return resolve.plan_writes(
+        return resolve.plan_schemata_writes(
             schemata.parse_kernel_schemata(
                 self._files.read(path / 'schemata')),
             resolve_lines(self._host, policy, self._node),

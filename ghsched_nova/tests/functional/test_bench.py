@@ -44,7 +44,7 @@ class BenchTest(base.TestCase):
         return done.stdout
 
     def test_rendering(self):
-        self.assertIn('render_expander()',
+        self.assertIn('render_expander_buses()',
                       self.run_bench('render_bench.py', '--count', '2'))
 
     def test_an_unchanged_host_makes_no_write(self):

@@ -176,7 +176,7 @@ class LibvirtTestCase(base.TestCase):
             guest.os_loader = f'{firmware}/AAVMF_CODE.fd'
             guest.os_loader_type, guest.os_loader_readonly = 'pflash', True
             guest.os_nvram_template = f'{firmware}/AAVMF_VARS.fd'
-        return device_numa.render_expander(
+        return device_numa.render_expander_buses(
             shown(guest.to_xml(), shape), nodes, spares)
 
 
@@ -194,7 +194,7 @@ class DefineTest(LibvirtTestCase):
         return xml, back
 
     def topology(self, xml):
-        return pci_topology.read_topology(
+        return pci_topology.read_pci_controllers(
             etree.fromstring(xml).find('devices'))
 
     def check_ports(self, xml, back, spares=0):
@@ -249,7 +249,7 @@ class DefineTest(LibvirtTestCase):
     def test_answers_of_libvirt_can_be_rendered(self):
         shape = nova_guest.Shape(vfs=4, sriov_ports=2, ports=12)
         _xml, back = self.check(shape, spares=1)
-        again = device_numa.render_expander(
+        again = device_numa.render_expander_buses(
             back, device_numa.read_guest_nodes(back), 1)
         self.assertEqual(device_numa.read_guest_nodes(
             back), device_numa.read_guest_nodes(again))
@@ -264,7 +264,7 @@ class DefineTest(LibvirtTestCase):
             self.check_ports(xml, back, spares)
 
     def test_stock_libvirt_drops_the_element_of_openeuler(self):
-        back = self.define(device_numa.make_probe_xml('qemu'))
+        back = self.define(device_numa.make_numa_probe_xml('qemu'))
         self.assertIn('<hostdev', back)
         self.assertFalse(device_numa.keeps_numa_element(back))
 
@@ -352,7 +352,7 @@ class BootTest(LibvirtTestCase):
 
         :returns: how many endpoints the guest has on each node.
         """
-        found = pci_topology.read_topology(
+        found = pci_topology.read_pci_controllers(
             etree.fromstring(xml).find('devices'))
         node_of_bus = {}
         for index, node in found.expanders.items():

@@ -134,7 +134,7 @@ class AllCapabilitiesTestCase(openstack_base.CommandTestCase,
         self.assertLessEqual(set(domain.allocated_nodes), {node})
         self.assertEqual(wanted, domain.policy.get_resources_by_node())
         self.assertEqual(policy.nodes, domain.policy.nodes)
-        self.assertIsNone(move_record.read_record(self.xml(server)))
+        self.assertIsNone(move_record.read_move_record(self.xml(server)))
 
     def check_records(self, server, extra_specs):
         """Placement, domain, report and audit agree on the node."""

@@ -519,7 +519,7 @@ class EngineTest(EmulatedTestCase):
                 GuestPolicy(nodes=(ALL_FOUR,)), (0,))))
 
     def test_guest_comes_back_to_a_module_as_seldom_as_documented(self):
-        self.engine.host()
+        self.engine.read_resctrl_host()
         running = self.running()
         with modules.Modules() as walk:
             self.engine.reconcile_guest(running)
@@ -539,7 +539,7 @@ class EngineTest(EmulatedTestCase):
                     fs.GroupError, self.engine.reconcile_guest,
                     desired.parse_running_domain(guest.xml, DOMAIN))
                 self.assertIn(words, str(error))
-            self.assertEqual(frozenset(), self.engine.groups())
+            self.assertEqual(frozenset(), self.engine.list_resctrl_groups())
             self.log.reset_output()
             self.assertEqual((), self.reconcile(guest))
             for words in ('make group) because the guest has no control',
@@ -554,7 +554,7 @@ class EngineTest(EmulatedTestCase):
         self.reconcile(self.running())
         self.threads.end()
         self.assertEqual((), self.reconcile())
-        self.assertEqual(frozenset(), self.engine.groups())
+        self.assertEqual(frozenset(), self.engine.list_resctrl_groups())
         self.assertIn(f'{self.group}: remove group) because no guest {UUID} '
                       'runs', self.log.output)
 

@@ -199,7 +199,7 @@ class MoveTest(openstack_base.CommandTestCase):
         live, stored = self.domain.XMLDesc(0), self.domain.XMLDesc(2)
         for xml in (live, stored):
             self.assertEqual((node,), metadata.read_policy(xml).host_nodes)
-            self.assertIsNone(move_record.read_record(xml))
+            self.assertIsNone(move_record.read_move_record(xml))
             self.assertEqual(
                 {vcpu: frozenset({cpu})
                  for vcpu, cpu in cell.cpu_pinning.items()},

@@ -149,4 +149,4 @@ class LiveChangeTest(SharedRealTimeTestCase):
         connection = self.computes['host_a'].driver._host.get_connection()
         domain = connection.lookupByUUIDString(server['id'])
         roots = [etree.fromstring(domain.XMLDesc(flags)) for flags in (0, 2)]
-        return [scheduling.read_threads(root).vcpus for root in roots]
+        return [scheduling.read_domain_threads(root).vcpus for root in roots]

@@ -168,4 +168,4 @@ class HostTest(base.TestCase):
             move_messages.Request(
                 node_move.Move((cell(0, 2),), (cell(1, 6),)),
                 {0: frozenset({1}), 1: frozenset({5})}),
-            move_messages.unpack_move(move_record.read_record(MOVE)))
+            move_messages.unpack_move(move_record.read_move_record(MOVE)))

@@ -57,11 +57,11 @@ class HostCommandTest(base.TestCase):
         self.domains = [self.running(guest) for guest in self.world.guests]
         self.enterContext(mock.patch.object(
             host.domains, 'list_running_domains', lambda uri: self.domains))
-        for name in ('preview', 'reconcile'):
+        for name in ('preview_reconciliation', 'reconcile'):
             self.enterContext(mock.patch.object(
                 host.reconcile, name, self.on_model(name)))
         self.enterContext(mock.patch.object(
-            host.engine.HostEngine, 'groups',
+            host.engine.HostEngine, 'list_resctrl_groups',
             lambda _: frozenset(self.world.groups())))
 
     def on_model(self, name):
@@ -146,7 +146,7 @@ class HostCommandTest(base.TestCase):
         self.enterContext(
             mock.patch.object(
                 host.reconcile,
-                'preview',
+                'preview_reconciliation',
                 lambda _place, _wanted: reconcile.Report(overlaps=(overlap,)),
             )
         )
@@ -191,7 +191,8 @@ class HostCommandTest(base.TestCase):
         def locked(*_args):
             raise fs.GroupError('another process has the lock')
 
-        self.enterContext(mock.patch.object(host.reconcile, 'preview', locked))
+        self.enterContext(mock.patch.object(
+            host.reconcile, 'preview_reconciliation', locked))
         status, out, err = self.call('plan')
         self.assertEqual((2, ''), (status, out))
         self.assertEqual('ghsched-host: another process has the lock\n', err)

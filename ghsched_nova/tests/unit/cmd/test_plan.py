@@ -93,19 +93,19 @@ class InputTest(base.TestCase):
 
     def test_machines_are_there_once_and_of_one_host(self):
         self.assertEqual(
-            2, len(planner_inputs.load_target_machines([KUNPENG, EPYC])))
+            2, len(planner_inputs.load_density_machines([KUNPENG, EPYC])))
         with self.assertRaisesRegex(PlannerError, 'kunpeng920 already'):
-            planner_inputs.load_target_machines([KUNPENG, KUNPENG])
+            planner_inputs.load_density_machines([KUNPENG, KUNPENG])
         with self.assertRaisesRegex(PlannerError, 'of one host'):
-            planner_inputs.load_target_machine(f'{KUNPENG}*2')
+            planner_inputs.load_density_machine(f'{KUNPENG}*2')
 
     def test_guests_of_a_machine_that_is_planned_for_are_counted(self):
         hosts = planner_inputs.load_hosts([f'{KUNPENG}*2', EPYC])
         self.assertEqual(
             hosts[0].names,
-            planner_inputs.load_target_machine(KUNPENG, hosts).counted)
+            planner_inputs.load_density_machine(KUNPENG, hosts).counted)
         self.assertEqual(
-            (), planner_inputs.load_target_machine(KUNPENG, hosts[1:]).counted
+            (), planner_inputs.load_density_machine(KUNPENG, hosts[1:]).counted
         )
 
     def test_a_bad_file_is_reported(self):

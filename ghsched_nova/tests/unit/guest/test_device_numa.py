@@ -130,7 +130,7 @@ def guests(draw):
 
 
 def topology(xml):
-    return pci.read_topology(etree.fromstring(xml).find('devices'))
+    return pci.read_pci_controllers(etree.fromstring(xml).find('devices'))
 
 
 def place_as_libvirt(found, count):
@@ -250,7 +250,7 @@ class ExpanderTest(base.TestCase):
 
     def test_two_nodes_with_a_device_each(self):
         xml = domain([hostdev(1), interface(2), BALLOON, NO_USB], ports=3)
-        found = dn.render_expander(xml, {address(1): 1, address(2): 0})
+        found = dn.render_expander_buses(xml, {address(1): 1, address(2): 0})
         root = etree.fromstring(found)
         self.assertEqual(
             [(None, 'pcie-root')] + [(None, 'pcie-root-port')] * 3
@@ -272,7 +272,7 @@ class ExpanderTest(base.TestCase):
     def test_indentation_is_kept(self):
         for indent in (True, False):
             xml = domain([hostdev(1)], ports=1, indent=indent)
-            found = dn.render_expander(xml, {address(1): 0})
+            found = dn.render_expander_buses(xml, {address(1): 0})
             root = etree.fromstring(found)
             if indent:
                 etree.indent(root)
@@ -281,7 +281,7 @@ class ExpanderTest(base.TestCase):
     def test_forty_vfs_on_two_nodes(self):
         nodes = {address(number): number // 20 for number in range(40)}
         xml = domain(map(hostdev, range(40)), ports=24)
-        found = topology(dn.render_expander(xml, nodes))
+        found = topology(dn.render_expander_buses(xml, nodes))
         self.assertEqual({25: 0, 46: 1}, found.expanders)
         self.assertEqual(40, len(found.behind))
         slots = {element.find('address').get('slot') for index, element
@@ -293,7 +293,7 @@ class ExpanderTest(base.TestCase):
 
     def test_more_than_32_ports_share_slots(self):
         nodes = {address(number): 0 for number in range(33)}
-        found = etree.fromstring(dn.render_expander(
+        found = etree.fromstring(dn.render_expander_buses(
             domain(map(hostdev, range(33)), ports=2), nodes))
         places = [element.attrib for element
                   in found.findall('devices/controller/address')]
@@ -309,21 +309,23 @@ class ExpanderTest(base.TestCase):
         nodes = {address(number): number % 2 for number in range(240)}
         xml = domain([*map(hostdev, range(240)), BALLOON, NO_USB], ports=1)
         self.assertEqual(
-            240, len(topology(dn.render_expander(xml, nodes)).behind))
+            240, len(topology(dn.render_expander_buses(xml, nodes)).behind))
         xml = domain([*map(hostdev, range(240)), BALLOON, NO_USB], ports=14)
         with self.assertRaisesRegex(dn.DeviceNumaError, '242 PCI bus.* 16 '):
-            dn.render_expander(xml, nodes)
+            dn.render_expander_buses(xml, nodes)
 
     def test_a_device_without_a_node_is_left_to_libvirt(self):
         xml = domain([hostdev(1), hostdev(2)], ports=4)
-        found = dn.render_expander(xml, {address(1): 0, address(2): None})
+        found = dn.render_expander_buses(
+            xml, {address(1): 0, address(2): None})
         self.assertEqual({address(1): 0, address(2): None},
                          dn.read_guest_nodes(found))
-        self.assertEqual(xml, dn.render_expander(xml, {address(1): None}))
+        self.assertEqual(
+            xml, dn.render_expander_buses(xml, {address(1): None}))
 
     def test_a_guest_of_libvirts_own_ports_keeps_one_for_hot_plug(self):
         # Balloon, and the USB controller that libvirt adds.
-        found = topology(dn.render_expander(
+        found = topology(dn.render_expander_buses(
             domain([hostdev(1), BALLOON]), {address(1): 0}))
         self.assertEqual([1, 2, 3], found.normal_ports)
         self.assertEqual({4: 0}, found.expanders)
@@ -348,15 +350,15 @@ class ExpanderTest(base.TestCase):
                 ('no <devices>', '<domain/>', node),
                 ('not a PCI address', domain([good]), {'81:0': 0})):
             with self.assertRaisesRegex(dn.DeviceNumaError, reason):
-                dn.render_expander(xml, nodes)
+                dn.render_expander_buses(xml, nodes)
         with self.assertRaisesRegex(dn.DeviceNumaError, 'hw:numa_nodes'):
-            dn.render_expander(domain(cells=0), {}, 1)
+            dn.render_expander_buses(domain(cells=0), {}, 1)
 
     @given(guests(), st.integers(0, 3))
     def test_every_device_has_a_port_of_its_own_and_its_node(self, guest,
                                                              spares):
         xml, nodes = guest
-        found = dn.render_expander(xml, nodes, spares)
+        found = dn.render_expander_buses(xml, nodes, spares)
         after = topology(found)
         self.assertEqual(nodes, dn.read_guest_nodes(found))
         self.assertEqual(others(xml), others(found))
@@ -380,7 +382,7 @@ class ExpanderTest(base.TestCase):
 
     @given(guests(), st.integers(0, 3))
     def test_no_bus_number_is_used_twice(self, guest, spares):
-        after = topology(dn.render_expander(*guest, spares))
+        after = topology(dn.render_expander_buses(*guest, spares))
         used = list(range(len(after.normal_ports) + 1))
         for index in after.expanders:
             first = int(after.controllers[index].find('target').get('busNr'))
@@ -393,7 +395,7 @@ class ExpanderTest(base.TestCase):
     def test_libvirt_finds_no_free_port_behind_an_expander_bus(self, guest,
                                                                spares):
         xml, nodes = guest
-        found = dn.render_expander(xml, nodes, spares)
+        found = dn.render_expander_buses(xml, nodes, spares)
         after = topology(found)
         free = [index for index in after.behind if index not in after.used]
         cells = len(etree.fromstring(xml).findall('cpu/numa/cell'))
@@ -406,8 +408,8 @@ class ExpanderTest(base.TestCase):
     @given(guests(), st.integers(0, 3))
     def test_rendering_again_changes_nothing(self, guest, spares):
         xml, nodes = guest
-        once = dn.render_expander(xml, nodes, spares)
-        self.assertEqual(once, dn.render_expander(once, nodes, spares))
+        once = dn.render_expander_buses(xml, nodes, spares)
+        self.assertEqual(once, dn.render_expander_buses(once, nodes, spares))
 
 
 class SparePortsTest(base.TestCase):
@@ -417,19 +419,19 @@ class SparePortsTest(base.TestCase):
         node = {address(1): 1}
         for ports, fits in ((2, False), (3, True), (None, True)):
             xml = domain(self.DEVICES, ports=ports)
-            found = topology(dn.render_expander(xml, node, 2))
+            found = topology(dn.render_expander_buses(xml, node, 2))
             self.assertEqual(5 if fits else 1, len(found.behind))
 
     def test_every_node_gets_them(self):
         xml = domain([BALLOON, NO_USB], ports=2)
-        found = dn.render_expander(xml, {}, 1)
+        found = dn.render_expander_buses(xml, {}, 1)
         self.assertEqual({3: 0, 5: 1}, topology(found).expanders)
         self.assertIn('bus="0x04"', dn.find_free_address(found, 0))
         self.assertIn('bus="0x06"', dn.find_free_address(found, 1))
 
     def test_attach_fills_one_port_after_the_other(self):
-        xml = dn.render_expander(domain(self.DEVICES, ports=3),
-                                 {address(1): 1}, 2)
+        xml = dn.render_expander_buses(domain(self.DEVICES, ports=3),
+                                       {address(1): 1}, 2)
         for bus in ('0x09', '0x0a'):
             place = dn.find_free_address(xml, 1)
             self.assertIn(f'bus="{bus}"', place)
@@ -512,7 +514,7 @@ class NumaElementTest(base.TestCase):
         self.assertEqual(xml, dn.render_numa_element(found, {}))
 
     def test_the_probe_tells_who_keeps_the_element(self):
-        probe = dn.make_probe_xml()
+        probe = dn.make_numa_probe_xml()
         self.assertTrue(dn.keeps_numa_element(probe))
         self.assertFalse(dn.keeps_numa_element(
             re.sub('<numa [^>]*/>', '', probe)))

@@ -248,7 +248,7 @@ class ProbeTest(base.TestCase):
 
     def setUp(self):
         super().setUp()
-        self.probe = mt.make_probe_xml()
+        self.probe = mt.make_memorytune_probe_xml()
 
     def test_a_libvirt_that_returns_everything_keeps_it(self):
         self.assertTrue(mt.keeps_extended_attributes(self.probe))
@@ -267,7 +267,7 @@ class ProbeTest(base.TestCase):
         self.assertFalse(mt.keeps_extended_attributes(without(self.probe)))
 
     def test_a_group_for_the_process_is_kept_without_vcpus(self):
-        probe = mt.make_process_probe_xml()
+        probe = mt.make_process_group_probe_xml()
         self.assertTrue(mt.keeps_process_group(probe))
         self.assertFalse(mt.keeps_process_group(without(probe)))
         self.assertFalse(mt.keeps_process_group(self.probe))
@@ -284,14 +284,14 @@ class LibvirtSchemaTest(base.TestCase):
         return [error.message for error in schema.error_log]
 
     def test_upstream_xml_is_valid(self):
-        probe = mt.make_probe_xml()
+        probe = mt.make_memorytune_probe_xml()
         for tune in (TUNE, mt.MemoryTune(frozenset({0}), monitor=True)):
             self.assertEqual(
                 [], self.check(mt.replace_memorytune(probe, tune, False))
             )
 
     def test_extended_xml_is_openeulers_alone(self):
-        probe = mt.make_probe_xml()
+        probe = mt.make_memorytune_probe_xml()
         self.assertNotEqual(
             [], self.check(mt.replace_memorytune(probe, TUNE, True)))
 
@@ -311,11 +311,11 @@ class UpstreamLibvirtTest(base.TestCase):
         return output[output.index('<domain'):]
 
     def test_the_extended_attributes_are_dropped(self):
-        probe = mt.make_probe_xml()
+        probe = mt.make_memorytune_probe_xml()
         self.assertFalse(mt.keeps_extended_attributes(self.round_trip(probe)))
 
     def test_it_reads_a_plain_tune_as_we_do(self):
-        probe = mt.make_probe_xml()
+        probe = mt.make_memorytune_probe_xml()
         probe = probe.replace('<vcpu>1<', '<vcpu>8<')
         tune = mt.MemoryTune(frozenset({0, 1, 4}),
                              (mt.NodeTune(0, 20), mt.NodeTune(1, 100)), True)
@@ -325,5 +325,6 @@ class UpstreamLibvirtTest(base.TestCase):
 
     def test_it_keeps_a_monitor_without_a_node(self):
         tune = mt.MemoryTune(frozenset({0}), monitor=True)
-        xml = mt.replace_memorytune(mt.make_probe_xml(), tune, False)
+        xml = mt.replace_memorytune(
+            mt.make_memorytune_probe_xml(), tune, False)
         self.assertEqual(tune, read_memorytune(self.round_trip(xml)))

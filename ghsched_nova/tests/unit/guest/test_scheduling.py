@@ -84,18 +84,19 @@ class RenderTest(base.TestCase):
         self.assertNotIn('vcpusched', text)
         for xml in text, self.render(text, wanted, '^0'):
             self.assertEqual(dict.fromkeys((1, 2, 3), wanted),
-                             scheduling.read_threads(
+                             scheduling.read_domain_threads(
                                  etree.fromstring(xml)).vcpus)
 
     def test_pins_are_read_with_the_classes(self):
-        pins = scheduling.read_threads(etree.fromstring(samples.NOVA)).pins
+        pins = scheduling.read_domain_threads(
+            etree.fromstring(samples.NOVA)).pins
         self.assertEqual(frozenset({80}), pins['vcpu', 2])
         self.assertEqual(frozenset({0, 1, 80, 81}), pins['emulator', 0])
 
     def test_qemu_is_kept_off_the_cpus_that_interrupts_go_to(self):
         for bypass in ('required', 'preferred'):
             text = self.render(PINNED, irq_bypass=bypass)
-            pins = scheduling.read_threads(etree.fromstring(text)).pins
+            pins = scheduling.read_domain_threads(etree.fromstring(text)).pins
             self.assertEqual({('vcpu', 0): {2}, ('vcpu', 1): {3},
                               ('emulator', 0): {0, 1},
                               ('iothread', 1): {4}}, pins)
@@ -121,7 +122,7 @@ class RenderTest(base.TestCase):
             etree.fromstring(text)))
         self.assertFalse(scheduling.has_housekeeping_irqs(
             etree.fromstring(PINNED)))
-        self.assertIn('interrupts/1.0', scheduling.render_elements(
+        self.assertIn('interrupts/1.0', scheduling.render_thread_elements(
             ThreadPolicy(irq_affinity='housekeeping'), 2))
 
     @given(st.sets(st.integers(0, 5), min_size=1),
@@ -137,7 +138,7 @@ class RenderTest(base.TestCase):
         except PolicyError:
             self.assertTrue(emulator <= vcpus | {3} or {4} <= vcpus)
             return
-        pins = scheduling.read_threads(etree.fromstring(text)).pins
+        pins = scheduling.read_domain_threads(etree.fromstring(text)).pins
         for kind in (('emulator', 0), ('iothread', 1)):
             self.assertTrue(pins[kind])
             self.assertFalse(pins[kind] & (vcpus | {3}))
@@ -146,7 +147,7 @@ class RenderTest(base.TestCase):
     def test_written_values_are_read_back(self, vcpus, emulator, iothreads,
                                           lock):
         text = self.render(BARE, vcpus, '', emulator, iothreads, lock)
-        found = scheduling.read_threads(etree.fromstring(text))
+        found = scheduling.read_domain_threads(etree.fromstring(text))
 
         def without_other(one):
             return None if one and one.scheduler == 'other' else one

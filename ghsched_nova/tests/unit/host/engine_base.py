@@ -65,7 +65,8 @@ class EngineTestCase(base.TestCase):
         self.option('resctrl_path', self.root)
         self.engine = engine.HostEngine(options.ghsched)
         self.hosts = self.useFixture(fixtures.MockPatchObject(
-            engine.HostEngine, 'host', return_value=captured.openeuler())).mock
+            engine.HostEngine, 'read_resctrl_host',
+            return_value=captured.openeuler())).mock
         self.call = self.useFixture(fixtures.MockPatch(
             PRIVILEGED + 'reconcile',
             return_value=reconcile.Report())).mock
@@ -75,7 +76,7 @@ class EngineTestCase(base.TestCase):
 
     def reconcile(self, domains, groups=()):
         self.engine.running = lambda: domains
-        with mock.patch.object(self.engine, 'groups',
+        with mock.patch.object(self.engine, 'list_resctrl_groups',
                                return_value=frozenset(groups)):
             return self.engine.reconcile()
 

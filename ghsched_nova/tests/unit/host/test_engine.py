@@ -55,18 +55,22 @@ class HostFactsTest(EngineTestCase):
         for name in ('pqos', 'qemu-5-plain-vcpus_0', 'info',
                      'ghsched-' + UUID.format(1)):
             self.group(name)
-        self.assertEqual(30, self.engine.describe().control_groups)
+        self.assertEqual(
+            30, self.engine.describe_bandwidth_control().control_groups)
         self.call.return_value = reconcile.Report(
             foreign=('pqos', 'qemu-5-plain-vcpus_0'))
         self.reconcile([running()], [])
-        self.assertEqual(29, self.engine.describe().control_groups)
+        self.assertEqual(
+            29, self.engine.describe_bandwidth_control().control_groups)
         os.unlink(os.path.join(self.root, 'pqos', 'tasks'))
-        self.assertEqual(30, self.engine.describe().control_groups)
+        self.assertEqual(
+            30, self.engine.describe_bandwidth_control().control_groups)
 
     def test_others_use_what_is_kept_for_them(self):
         self.group('pqos')
         self.option('reserved_control_groups', 3)
-        self.assertEqual(28, self.engine.describe().control_groups)
+        self.assertEqual(
+            28, self.engine.describe_bandwidth_control().control_groups)
 
     def test_overlap_of_l3_ways_that_lasts_is_logged_once(self):
         overlap = model.Problem(

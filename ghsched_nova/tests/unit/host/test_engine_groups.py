@@ -89,11 +89,11 @@ class SharingTest(EngineTestCase):
     def test_guests_that_share_are_reported_with_their_groups(self):
         self.reconcile([running(1, shared=True), running(2, shared=True),
                         running(3)])
-        told = self.engine.describe()
+        told = self.engine.describe_bandwidth_control()
         self.assertEqual({UUID.format(1), UUID.format(2)},
                          told.sharing.keys())
         self.assertEqual(1, len(set(told.sharing.values())))
-        told = self.engine.describe([
+        told = self.engine.describe_bandwidth_control([
             running(4, shared=True), running(5, shared=True, minimum=30),
             running(6), running(7, policy=False)])
         self.assertEqual((4, 2), (len(told.sharing),
@@ -103,17 +103,17 @@ class SharingTest(EngineTestCase):
         self.option('group_sharing', True)
         policy = GuestPolicy(nodes=(NodePolicy(minimum=20),))
         self.reconcile([running(1, shared=True)])
-        self.assertEqual({}, self.engine.describe().shares)
+        self.assertEqual({}, self.engine.describe_bandwidth_control().shares)
         self.assertFalse(self.engine.can_join_shared_group(policy, (0, 1)))
         self.group(running(1, shared=True).shared_group)
         self.assertEqual(
             {0: {names.make_share_trait(policy.fingerprint, 0)}},
-            self.engine.describe().shares)
+            self.engine.describe_bandwidth_control().shares)
         self.assertTrue(self.engine.can_join_shared_group(policy, (0, 1)))
         self.assertFalse(self.engine.can_join_shared_group(policy, (1,)))
         self.assertFalse(self.engine.can_join_shared_group(policy, ()))
         self.option('group_sharing', False)
-        self.assertEqual({}, self.engine.describe().shares)
+        self.assertEqual({}, self.engine.describe_bandwidth_control().shares)
         self.assertFalse(self.engine.can_join_shared_group(policy, (0, 1)))
 
     def test_with_sharing_the_xml_leaves_the_group_to_us(self):
@@ -190,7 +190,7 @@ class MonitoringTest(EngineTestCase):
         for name in ('ghsched-' + UUID.format(1), 'qemu-1-x-vcpus_0', 'pqos'):
             self.group('mon_groups/' + name)
         ours = 'mon_groups/ghsched-' + UUID.format(1)
-        self.assertEqual({ours}, self.engine.groups())
+        self.assertEqual({ours}, self.engine.list_resctrl_groups())
         self.engine.release_group(UUID.format(2))
         self.call.assert_not_called()
         self.engine.release_group(UUID.format(1))
@@ -198,13 +198,16 @@ class MonitoringTest(EngineTestCase):
 
     def test_control_groups_taken_by_monitoring_groups(self):
         self.old_kernel()
-        self.assertEqual(15, self.engine.describe().control_groups)
+        self.assertEqual(
+            15, self.engine.describe_bandwidth_control().control_groups)
         os.mkdir(os.path.join(self.root, 'mon_groups'))
         for number in (1, 2):
             self.group('mon_groups/ghsched-' + UUID.format(number))
-        self.assertEqual(13, self.engine.describe().control_groups)
+        self.assertEqual(
+            13, self.engine.describe_bandwidth_control().control_groups)
         self.hosts.return_value = captured.openeuler()      # ids to spare
-        self.assertEqual(31, self.engine.describe().control_groups)
+        self.assertEqual(
+            31, self.engine.describe_bandwidth_control().control_groups)
 
 
 class CapTest(EngineTestCase):
@@ -220,7 +223,7 @@ class CapTest(EngineTestCase):
         first, second = self.call.call_args.args[2].guests
         self.assertEqual(('', naming.DEFAULT), (first.shared, second.shared))
         self.assertEqual({0: 40, 1: 40}, second.desired['MB'])
-        told = self.engine.describe()
+        told = self.engine.describe_bandwidth_control()
         self.assertEqual((30, {}), (told.control_groups, told.sharing))
         self.engine.running = lambda: [running(2, policy=False)]
         self.assertFalse(self.engine.reconcile_guest(running(2, policy=False)))

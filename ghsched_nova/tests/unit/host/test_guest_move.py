@@ -64,7 +64,7 @@ class MovingTest(base.TestCase):
         for xml in self.host.xml.values():
             self.assertEqual((cell.host_node,),
                              metadata.read_policy(xml).host_nodes)
-            self.assertIsNone(move_record.read_record(xml))
+            self.assertIsNone(move_record.read_move_record(xml))
             both = frozenset(cell.pins.values())
             self.assertEqual(
                 {**{('vcpupin', vcpu): {cpu}
@@ -139,8 +139,9 @@ class MovingTest(base.TestCase):
         self.assert_agreed()
 
     def test_a_record_of_a_move_elsewhere_is_dropped(self):
-        self.host.setMetadata(2, move_record.render_record([{'x': 1}]), '',
-                              move_record.NAMESPACE, 3)
+        self.host.setMetadata(
+            2, move_record.render_move_record([{'x': 1}]), '',
+            move_record.NAMESPACE, 3)
         self.host.enforced.append((0,))
         self.assertTrue(
             self.mover.resolve_interrupted_move(self.host.domain, (OLD,)))

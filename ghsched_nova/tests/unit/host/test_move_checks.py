@@ -63,8 +63,9 @@ class RefusalsTest(base.TestCase):
             free * 1024, inactive * 1024))
 
     def refusals(self, old='', new='', request=None):
-        own_memory = mock.Mock(get_refusal_reason=lambda name: self.refusal,
-                               read_allowed_nodes=lambda name: self.allowed)
+        own_memory = mock.Mock(
+            explain_unmovable_memory=lambda name: self.refusal,
+            read_allowed_nodes=lambda name: self.allowed)
         return move_checks.list_node_move_refusals(
             XML.replace(old, new) if old else XML, request or _request(),
             own_memory, self.sysfs)

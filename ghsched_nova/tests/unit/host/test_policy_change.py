@@ -104,7 +104,7 @@ class LiveTest(base.TestCase):
         conf.register_opts(options)
         self.engine = engine.HostEngine(options.ghsched)
         self.useFixture(fixtures.MockPatchObject(
-            engine.HostEngine, 'host', return_value=self.host))
+            engine.HostEngine, 'read_resctrl_host', return_value=self.host))
         self.useFixture(fixtures.MockPatch(
             'ghsched_nova.resctrl.privileged.reconcile',
             lambda _root, _run, wanted: reconcile.reconcile(

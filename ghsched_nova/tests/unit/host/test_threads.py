@@ -89,7 +89,7 @@ class EngineStressTest(engine_base.EngineTestCase):
             # Repairs are written to the disk.
             self.engine.reconcile(
                 lambda _kinds: time.sleep(chance.random() / 10))
-            self.engine.describe()
+            self.engine.describe_bandwidth_control()
 
         self.assertEqual([], threads.stress(
             [report] * 5

@@ -84,7 +84,8 @@ def facts(memorytune='none'):
         control groups, nova-compute (none) or libvirt (basic).
     """
     return types.SimpleNamespace(
-        host=lambda: HOST, shares=False, all_threads=False,
+        read_resctrl_host=lambda: HOST, can_share_groups=False,
+        all_threads=False,
         section=types.SimpleNamespace(memorytune_attributes=memorytune))
 
 
@@ -153,7 +154,7 @@ class Server:
         self.mover = guest_move.Mover(self.host, self.host, threading.RLock())
         # As virt.rpc: nothing of a refusal is left, or some is.
         self.check_move = lambda _guest, _packed: None
-        self.host.host = lambda: HOST
+        self.host.read_resctrl_host = lambda: HOST
 
     @property
     def policy(self):
@@ -278,7 +279,7 @@ class KeyTestCase(base.TestCase):
         for xml in server.host.xml.values():
             domain = metadata.read_policy(xml)
             self.assertLessEqual(set(domain.allocated_nodes), {node})
-            self.assertIsNone(move_record.read_record(xml))
+            self.assertIsNone(move_record.read_move_record(xml))
             self.assert_policy(server, domain)
         self.assertEqual({}, uncounted_guests.log_unallocated_guests(
             [desired.Running(model.Domain(UUID, 1, 'i-1'),

@@ -299,7 +299,7 @@ class Judge:
             return asked.priority in (None, value)
         if knob.role == 'minimum':
             return self.nearest(knob.line, asked.minimum, value)
-        if host.dialect.absolute:
+        if host.dialect.has_absolute_caps:
             return self.delivers(asked, node, value)
         guarantee = host.dialect.find_knob('minimum')
         held = (rows.values(guarantee.line)[domain] if guarantee else 0)

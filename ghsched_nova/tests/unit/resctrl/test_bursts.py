@@ -73,7 +73,7 @@ class HeldBurstsTest(base.TestCase):
 
     def test_guests_that_share_a_group_have_all_of_theirs(self):
         host = test_emulated.read('openeuler66')
-        both = resolve.scale_shared_policy(host, GuestPolicy(
+        both = resolve.multiply_policy_by_guests(host, GuestPolicy(
             (NodePolicy(10, burst=20),)), 2)
         setting, = resolve.resolve_settings(host, both, (0,))
         self.assertEqual(33, setting.minimum)

@@ -82,20 +82,20 @@ class CapturedTest(base.TestCase):
             host, GuestPolicy(nodes=tuple(nodes)), places))
         defaults = resolve.make_unused_domain_values(host)
         after = text
-        for line in resolve.plan_writes(
+        for line in resolve.plan_schemata_writes(
             schemata.parse_kernel_schemata(text), desired, defaults
         ):
             self.check_line(host, schemata.parse_schemata(line).lines[0])
             after = _written(after, line)
         self.assertEqual(
             (),
-            resolve.find_differences(
+            resolve.find_schemata_differences(
                 schemata.parse_kernel_schemata(after), desired, defaults
             ),
         )
         self.assertEqual(
             (),
-            resolve.plan_writes(
+            resolve.plan_schemata_writes(
                 schemata.parse_kernel_schemata(after), desired, defaults
             ),
         )
@@ -109,7 +109,7 @@ class CapturedTest(base.TestCase):
             value = int(text)
             self.assertTrue(knob.can_show(value), line)
             if knob.fraction:
-                self.assertIn(value, rounding.make_mpam_scale(
+                self.assertIn(value, rounding.make_mpam_percentages(
                     host.granularity, host.min_bandwidth).written)
             elif knob.stepped and value != host.no_cap:
                 self.assertEqual(0, value % host.granularity, line)

@@ -52,7 +52,7 @@ class DefaultWorld(world.World):
             writes=wanted.writes, staged=wanted.staged, **more)
 
     def capped(self, guest):
-        policy, nodes = resolve.make_default_policy(self.host, self.maximum)
+        policy, nodes = resolve.make_common_cap_policy(self.host, self.maximum)
         return model.Guest(
             guest.domain,
             guest.vcpus,
@@ -138,6 +138,6 @@ class DefaultClassTest(base.TestCase):
     def test_how_a_cap_is_held_must_be_known(self):
         host = captured.openeuler(dialect=dialects.MPAM)
         error = self.assertRaises(
-            resolve.PolicyNotHeld, resolve.make_default_policy, host, 30
+            resolve.PolicyNotHeld, resolve.make_common_cap_policy, host, 30
         )
         self.assertIn('[ghsched]bandwidth_cap', error.reason)

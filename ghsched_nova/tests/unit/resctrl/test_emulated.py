@@ -170,7 +170,7 @@ class RoundTripTest(OneGuestTestCase):
         self._hold(held, desired)
         self.assertEqual(
             (),
-            resolve.find_differences(
+            resolve.find_schemata_differences(
                 held.schemata(GROUP),
                 desired,
                 resolve.make_unused_domain_values(host),

@@ -235,7 +235,7 @@ class MachinesTest(base.TestCase):
                     / 'resctrl/schemata').read_text()
             self.assertEqual(
                 (),
-                resolve.plan_writes(
+                resolve.plan_schemata_writes(
                     schemata.parse_kernel_schemata(text),
                     {},
                     resolve.make_unused_domain_values(host),

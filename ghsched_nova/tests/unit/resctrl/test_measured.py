@@ -262,4 +262,5 @@ class MeasuredTest(base.TestCase):
 
 
 def drift_of(host, wanted):
-    return world.reconcile.preview(host.place, wanted, host.files)
+    return world.reconcile.preview_reconciliation(
+        host.place, wanted, host.files)

@@ -41,7 +41,7 @@ class FractionsTest(base.TestCase):
 
     def test_written_values_are_shown_alike_by_each_mainline_kernel(self):
         for (granularity, minimum), bits in rounding.FRACTIONS.items():
-            scale = rounding.make_mpam_scale(granularity, minimum)
+            scale = rounding.make_mpam_percentages(granularity, minimum)
             self.assertEqual(sorted(scale.written), list(scale.written))
             self.assertEqual(100, scale.highest_percent)
             for value, percent in scale.written.items():
@@ -55,7 +55,7 @@ class FractionsTest(base.TestCase):
             for asked in range(1, 101):
                 self.assertEqual(
                     min(value for value in reached if value >= asked),
-                    rounding.make_mpam_scale(
+                    rounding.make_mpam_percentages(
                         granularity, minimum
                     ).find_percent_at_least(asked),
                 )
@@ -64,18 +64,18 @@ class FractionsTest(base.TestCase):
         self.assertEqual(6, shown('linux', 4, 100))
         self.assertEqual(100, shown('linux-unrounded', 4, 100))
         self.assertEqual(
-            98, rounding.make_mpam_scale(7, 6).values_to_write[100]
+            98, rounding.make_mpam_percentages(7, 6).values_to_write[100]
         )
 
     def test_each_percentage_is_shown_from_seven_bits_on(self):
         everything = {percent: percent for percent in range(1, 101)}
         for minimum in (0, 1):
-            scale = rounding.make_mpam_scale(1, minimum)
+            scale = rounding.make_mpam_percentages(1, minimum)
             self.assertEqual(everything, scale.written)
             self.assertEqual({}, scale.values_to_write)
 
     def test_numbers_of_no_control_are_refused(self):
-        self.assertRaises(KeyError, rounding.make_mpam_scale, 10, 10)
+        self.assertRaises(KeyError, rounding.make_mpam_percentages, 10, 10)
 
 
 class ScaleTest(base.TestCase):
@@ -83,7 +83,7 @@ class ScaleTest(base.TestCase):
     @given(_READINGS, st.integers(0, 100))
     def test_scale_from_readings_finds_the_nearest_shown_values(
             self, readings, asked):
-        scale = rounding.Scale.from_readings(readings)
+        scale = rounding.SettablePercentages.from_readings(readings)
         known = {value for value in readings if value is not None}
         self.assertEqual(
             min((value for value in known if value >= asked), default=None),
@@ -102,6 +102,6 @@ class MultipleTest(base.TestCase):
 
     @given(st.integers(0, 2 ** 32), st.integers(1, 1000))
     def test_it_is_the_next(self, value, granularity):
-        found = rounding.round_up(value, granularity)
+        found = rounding.round_up_to_multiple(value, granularity)
         self.assertEqual(0, found % granularity)
         self.assertTrue(value <= found < value + granularity)

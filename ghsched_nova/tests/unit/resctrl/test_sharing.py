@@ -68,8 +68,8 @@ class SharingWorld(world.World):
                          if number not in without)
         for number, guest in enumerate(self.guests):
             policy, node = self.policies[number]
-            held = resolve.scale_shared_policy(self.host, policy,
-                                               counts[guest.shared] or 1)
+            held = resolve.multiply_policy_by_guests(self.host, policy,
+                                                     counts[guest.shared] or 1)
             self.guests[number] = dataclasses.replace(
                 guest,
                 desired=resolve.make_desired_lines(
@@ -368,10 +368,12 @@ class EveryDialectTest(SharingTestCase):
             host, (policy, node) = self.world.host, self.world.policies[0]
             one, = resolve.resolve_settings(host, policy, [node])[:1]
             (two,) = resolve.resolve_settings(
-                host, resolve.scale_shared_policy(host, policy, 2), [node]
+                host, resolve.multiply_policy_by_guests(
+                    host, policy, 2), [node]
             )[:1]
             (many,) = resolve.resolve_settings(
-                host, resolve.scale_shared_policy(host, policy, 99), [node]
+                host, resolve.multiply_policy_by_guests(
+                    host, policy, 99), [node]
             )[:1]
             if host.dialect.per_core:
                 self.assertEqual([one.maximum] * 2,

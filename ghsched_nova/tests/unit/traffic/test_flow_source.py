@@ -196,7 +196,7 @@ class MeterTest(base.TestCase):
 
     def measure_traffic(self, count, now, addresses=None):
         self.source.counts['a', 'b'] = count
-        self.meter.update_traffic_strengths(addresses or self.all, now)
+        self.meter.update_traffic_averages(addresses or self.all, now)
         return self.meter.ties.get_mean_traffic('b', 'a')
 
     def test_bytes_sent_before_the_first_measurement_do_not_count(self):
@@ -213,21 +213,21 @@ class MeterTest(base.TestCase):
         self.assertEqual(20, self.measure_traffic(200, 20))
 
     def test_a_connection_that_begins_is_counted(self):
-        self.meter.update_traffic_strengths(self.all, 10)
+        self.meter.update_traffic_averages(self.all, 10)
         self.assertEqual(20, self.measure_traffic(200, 20))
 
     def test_look_at_a_flow_left_out_before_counts_what_is_beyond(self):
-        self.meter.update_traffic_strengths(self.all, 10)
+        self.meter.update_traffic_averages(self.all, 10)
         self.source.floors = {'a': 10 ** 9}
         self.measure_traffic(0, 20)
         self.source.counts.clear()
-        self.meter.update_traffic_strengths(self.all, 30)
+        self.meter.update_traffic_averages(self.all, 30)
         self.source.floors = {}
         self.assertEqual(50, self.measure_traffic(10 ** 9 + 500, 40))
 
     def test_look_after_a_part_was_read_counts_no_new_flow(self):
         self.source.floors = dict.fromkeys(self.all, float('inf'))
-        self.meter.update_traffic_strengths(self.all, 10)
+        self.meter.update_traffic_averages(self.all, 10)
         self.assertEqual(0, self.measure_traffic(10 ** 9, 20))
 
     def test_look_at_many_peers_keeps_the_strongest(self):
@@ -235,7 +235,7 @@ class MeterTest(base.TestCase):
             for number in range(3 * flow_source.MAX_PEERS):
                 self.source.counts['a', f'peer {number}'] = (
                     10 ** 6 * look * (number + 1))
-            self.meter.update_traffic_strengths(frozenset('a'), look)
+            self.meter.update_traffic_averages(frozenset('a'), look)
         pairs = self.meter.ties.by_pair
         self.assertEqual(flow_source.MAX_PEERS, len(pairs))
         self.assertEqual(

@@ -56,7 +56,7 @@ def started(devices):
     decision = device_numa.assign_devices(
         [device_numa.Device(*device) for device in devices.items()],
         attach.parse_host_nodes(GUEST), 'preferred', SLIT, nearest=True)
-    xml = device_numa.render_expander(xml, decision.guest_node_of, 1)
+    xml = device_numa.render_expander_buses(xml, decision.guest_node_of, 1)
     # As many ports as libvirt would have made for the others.
     return with_ports(xml, 4)
 
@@ -91,7 +91,7 @@ class PlaceTest(base.TestCase):
 
     def setUp(self):
         super().setUp()
-        self.guest = device_numa.render_expander(GUEST, {}, 1)
+        self.guest = device_numa.render_expander_buses(GUEST, {}, 1)
 
     def add_address(self, node, mode='required', element=False, guest=None,
                     distances=None):
