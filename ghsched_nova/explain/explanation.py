@@ -130,7 +130,12 @@ def explain_flavor(question: Question) -> Explanation:
 
 
 def _explain_flavor_with_fixed_nodes(question: Question) -> Explanation:
-    """Explain a flavor that has a fixed number of guest NUMA nodes."""
+    """Explain what a guest of a flavor gets, or why the host refuses it.
+
+    The flavor has a fixed number of guest NUMA nodes.
+
+    :param question: the flavor and the host.
+    """
     known: dict[str, Any] = {
         'question': question,
         'providers': planner_hosts.make_providers(
@@ -149,8 +154,9 @@ def _explain_flavor_with_fixed_nodes(question: Question) -> Explanation:
 def _parse_topology_and_policy(explanation: Explanation) -> dict[str, Any]:
     """Return the guest NUMA topology and the bandwidth policy of a flavor.
 
-    :param explanation: the unfinished explanation, which contains the flavor.
-    :returns: values of further fields of the explanation, by field name.
+    :param explanation: explanation of what a guest of the flavor gets on a
+        host; only the flavor and the host are known so far.
+    :returns: the topology and the policy as fields of the explanation.
     """
     question = explanation.question
     policies.check_extra_spec_names(question.flavor_specs)
@@ -166,11 +172,12 @@ def _parse_topology_and_policy(explanation: Explanation) -> dict[str, Any]:
 
 def _make_needs_and_placement_query(explanation: Explanation
                                     ) -> dict[str, Any]:
-    """Return a guest's needs and the Placement query of the scheduler.
+    """Return a guest's needs and nova-scheduler's Placement query.
 
-    :param explanation: the unfinished explanation, which contains the guest's
-        bandwidth policy.
-    :returns: values of further fields of the explanation, by field name.
+    :param explanation: explanation of what a guest gets on a host, with the
+        bandwidth policy of the guest.
+    :returns: the needs and the query as fields of the explanation.
+    :raises PolicyError: if the host has no PF for a requested VF alias.
     """
     question, guest, policy = _get_question_topology_and_policy(explanation)
     flavor = Flavor(question.host.name, question.vcpus, question.memory_mb,
@@ -191,6 +198,7 @@ def _make_query_fields(
         need: Need, locality: str, sizes: Sizes) -> dict[str, Any]:
     """Return the Placement query of a guest as fields of an explanation.
 
+    :param need: resources that the guest needs.
     :param locality: how near the VFs must be to the guest's NUMA nodes.
     :param sizes: how the VFs are divided among PFs.
     """
@@ -199,11 +207,15 @@ def _make_query_fields(
 
 
 def _choose_host_nodes_and_limits(explanation: Explanation) -> dict[str, Any]:
-    """Return the host NUMA nodes, bandwidth limits and XML of a guest.
+    """Choose a guest's host NUMA nodes; return them with limits and XML.
 
-    :param explanation: the unfinished explanation, which contains the guest's
-        needs.
-    :returns: values of further fields of the explanation, by field name.
+    The limits are those of the guest's memory bandwidth. The XML is what
+    nova-compute would add to the domain.
+
+    :param explanation: explanation of what a guest gets on a host, with the
+        needs of the guest.
+    :returns: nodes, limits and XML as fields of the explanation.
+    :raises Refused: if the guest does not fit on the host.
     """
     question, guest, policy = _get_question_topology_and_policy(explanation)
     assert explanation.need is not None  # noqa: S101
@@ -280,10 +292,12 @@ def _make_memorytune(guest: topology.Guest, policy: policies.GuestPolicy,
 def _get_question_topology_and_policy(
         explanation: Explanation
 ) -> tuple[Question, topology.Guest, policies.GuestPolicy]:
-    """Return the question, NUMA topology and policy in an explanation.
+    """Return flavor and host, NUMA topology and policy of an explanation.
 
-    The question is a flavor and a host. The topology is that of the guest, and
-    the policy is its bandwidth policy. All three must be known already.
+    The topology is that of the guest, and the policy is its bandwidth policy.
+    All must be known already.
+
+    :param explanation: explanation of what a guest of a flavor gets on a host.
     """
     assert explanation.guest is not None  # noqa: S101
     assert explanation.policy is not None  # noqa: S101

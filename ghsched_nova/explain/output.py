@@ -175,9 +175,11 @@ def _make_document(explanation: Explanation) -> dict[str, Any]:
 
 
 def _policy_to_dict(explanation: Explanation) -> dict[str, Any] | None:
-    """Convert the bandwidth policy of an explanation to a dictionary for JSON.
+    """Convert the bandwidth policy of a flavor to a dictionary for JSON.
 
-    :returns: None if the explanation has no policy.
+    :param explanation: explanation of what a guest of the flavor gets on a
+        host.
+    :returns: None if the flavor has no bandwidth policy.
     """
     policy = explanation.policy
     if policy is None:
@@ -197,9 +199,11 @@ def _policy_to_dict(explanation: Explanation) -> dict[str, Any] | None:
 
 
 def _guest_nodes_to_dicts(explanation: Explanation) -> list[dict[str, Any]]:
-    """Convert each guest NUMA node of an explanation to a dictionary for JSON.
+    """Convert each NUMA node of a guest to a dictionary for JSON.
 
     A dictionary has the vCPUs, the memory and the host NUMA node.
+
+    :param explanation: explanation of what the guest gets on a host.
     """
     if explanation.guest is None:
         return []
@@ -212,7 +216,10 @@ def _guest_nodes_to_dicts(explanation: Explanation) -> list[dict[str, Any]]:
 
 
 def _providers_to_dicts(explanation: Explanation) -> list[dict[str, Any]]:
-    """Convert the resource providers of a host to dictionaries for JSON."""
+    """Convert the resource providers of a host to dictionaries for JSON.
+
+    :param explanation: explanation of what a guest gets on the host.
+    """
     names = {provider.uuid: provider.name
              for provider in explanation.providers}
     return [{'name': provider.name,

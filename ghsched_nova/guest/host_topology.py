@@ -115,11 +115,13 @@ def render_topology(xml: str, policy: GuestPolicy, host_nodes: Sequence[int],
 def render_host_topology_elements(policy: GuestPolicy,
                                   host_nodes: Sequence[int],
                                   host: HostTopology) -> tuple[str, ...]:
-    """Return the XML elements that show a guest the host's topology.
+    """Return the XML elements that show a guest the host's NUMA topology.
 
+    The elements have the NUMA distances, memory latency and bandwidth.
     Elements that depend on CPU pinning are left out.
 
     :param host_nodes: host NUMA node of each guest NUMA node.
+    :returns: empty if the policy does not request the topology.
     """
     if not policy.guest_topology:
         return ()
@@ -180,7 +182,8 @@ def _make_distances_element(place: int, host_nodes: Sequence[int],
 
     :param place: index of the guest NUMA node.
     :param host_nodes: host NUMA node of each guest NUMA node.
-    :returns: None unless all distances of the guest are known.
+    :returns: ``<distances>``; None unless all distances of the guest are
+        known.
     """
     known = [[compute_guest_distance(host, one, other) for other in host_nodes]
              for one in host_nodes]

@@ -32,7 +32,7 @@ def render_move_record(packed: Any) -> str:
     """Render a guest's move between host NUMA nodes as an XML element.
 
     The element is stored in the metadata of the domain (virDomainSetMetadata)
-    while the domain is moved. An interrupted move can thus be detected.
+    while the guest is moved. An interrupted move can thus be detected.
 
     :param packed: the move in the wire format of RPC calls.
     """

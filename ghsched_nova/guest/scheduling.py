@@ -106,9 +106,11 @@ def render_scheduling(xml: str, policy: ThreadPolicy) -> str:
 
 
 def render_thread_elements(policy: ThreadPolicy, vcpus: int) -> str:
-    """Return the XML elements of a thread policy, one per line.
+    """Return the XML elements that set a guest's thread scheduling.
 
+    :param policy: scheduling classes and CPUs of the guest's threads.
     :param vcpus: number of vCPUs of the guest.
+    :returns: one element per line.
     :raises PolicyError: if the vCPU mask does not fit the number of vCPUs.
     """
     found = list(_make_elements(policy, vcpus, 0))

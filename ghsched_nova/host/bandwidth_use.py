@@ -43,10 +43,10 @@ class BandwidthUse:
 
     def measure_bandwidth(self, guests: Sequence[view.Guest] = ()
                           ) -> view.Snapshot | None:
-        """Measure the host's memory bandwidth since the last call.
+        """Return the host's bandwidth since the last call; never raises.
 
-        This method never raises. An error is logged, and the host then reports
-        its resources without bandwidth.
+        An error is logged, and the host then reports its resources without
+        bandwidth.
 
         :param guests: running guests whose bandwidth is measured.
         :returns: None if nothing was measured.

@@ -70,7 +70,7 @@ class BurstUse:
 
     def record_bursts(self, snapshot: view.Snapshot | None,
                       now: float) -> None:
-        """Add one measurement of burst use to the records; never raises.
+        """Record how much guests used bursts in a period; never raises.
 
         A burst is bandwidth above a guest's guarantee.
 

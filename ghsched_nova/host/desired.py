@@ -160,12 +160,13 @@ class Running:
         return self.sharing.group if self.sharing else ''
 
     def list_passthrough_addresses(self) -> tuple[str, ...]:
-        """Host PCI addresses of a domain's passthrough devices."""
+        """Return the host PCI addresses of this domain's passthrough devices.
+        """
         return tuple(pci_topology.map_passthrough_devices(self.root))
 
 
 def parse_running_domain(xml: str, number: int = -1) -> Running:
-    """Return a domain's identity and XML as an object, from its libvirt XML.
+    """Parse a libvirt domain XML to the domain's name, UUID and XML.
 
     The domain may also be stopped.
 
@@ -199,11 +200,12 @@ def map_shared_groups(domains: Iterable[Running]) -> dict[str, Sharing]:
 def list_sharing_traits(
     domains: Iterable[Sharing],
 ) -> dict[int, frozenset[str]]:
-    """Return the Placement traits of the control groups that guests share.
+    """Return the Placement traits that offer shared control groups.
 
-    A trait tells Placement that this host has a group which guests with the
-    same policy can join.
+    Such a trait shows nova-scheduler that this host has a control group that
+    further guests with the same bandwidth policy can share.
 
+    :param domains: shared control groups of the host's domains.
     :returns: traits by host NUMA node.
     """
     found: dict[int, set[str]] = {}
@@ -294,10 +296,11 @@ def read_iommu_group(sysfs: Path, address: str) -> int:
 
 def make_common_cap_group(host: resctrl_host.ResctrlHost, running: Running,
                           maximum: int) -> model.Guest | None:
-    """Return the control group that caps a domain without a policy.
+    """Return the control group that caps domains without a bandwidth policy.
 
-    All domains without a policy share this group.
+    All such domains share this group.
 
+    :param running: the domain without a bandwidth policy.
     :param maximum: cap in percent of bandwidth, for all such domains together.
     :returns: None if the domain's XML asks for a control group of its own.
     :raises NOT_DESIRED: if the domain cannot be capped.

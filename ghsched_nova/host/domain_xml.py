@@ -197,7 +197,7 @@ class DomainXml:
     def _libvirt_uses_resctrl(self, detected: bool) -> bool:
         """Whether libvirt, not nova-compute, creates guests' control groups.
 
-        :param detected: whether libvirt can use resctrl on this host; used if
+        :param detected: whether libvirt can create them on this host; used if
             ``[ghsched]memorytune_attributes`` is ``auto``.
         """
         choice = self._facts.section.memorytune_attributes

@@ -94,9 +94,9 @@ def _reconcile_as_root(root: Path, run_path: Path,
 
 
 def _ignore_repairs(_kinds: Iterable[str]) -> None:
-    """Do nothing with the kinds of changes that a reconciliation made.
+    """Do nothing with the changes that :meth:`HostEngine.reconcile` made.
 
-    This is the default callback of :meth:`HostEngine.reconcile`.
+    This is the default callback of that method.
     """
 
 
@@ -140,7 +140,7 @@ class HostEngine(host_facts.HostFacts):
 
     def describe_bandwidth_control(
             self, stopped: Sequence[desired.Running] = ()) -> HostDescription:
-        """Return what bandwidth control this host has, to report to Placement.
+        """Return the host's bandwidth control as reported to Placement.
 
         The result is empty if resctrl is not available. Changes are logged.
 
@@ -234,9 +234,10 @@ class HostEngine(host_facts.HostFacts):
     def make_wanted_state(self, running: Iterable[desired.Running],
                           before: Iterable[str]
                           ) -> tuple[model.Wanted, list[model.Problem]]:
-        """Return the resctrl state that the host should have.
+        """Return the resctrl groups that the host should have.
 
-        The second result lists the policies that the host cannot enforce.
+        The second result is a problem for each policy that the host cannot
+        enforce.
 
         :param running: all running domains.
         :param before: names of the groups from before the domains were listed.
@@ -300,7 +301,7 @@ class HostEngine(host_facts.HostFacts):
                   = _ignore_repairs) -> tuple[model.Problem, ...]:
         """Enforce all guests' bandwidth policies; remove unused groups.
 
-        :param repaired: called with the kinds of the changes made.
+        :param repaired: function that is called with the kinds of the changes.
         :returns: policies that are not enforced, with the reasons.
         """
         with self._reconciling:     # an older call must not replace not_held
@@ -370,13 +371,11 @@ class HostEngine(host_facts.HostFacts):
                               host_nodes: Sequence[int]) -> bool:
         """Whether a guest can share an existing control group of this host."""
         nodes = host_nodes[:len(policy.nodes)]
-        return (
-            self.can_share_groups
-            and not policy.has_l3_partition
-            and len(nodes) == len(policy.nodes)
-            and naming.render_shared_name(
-                policy.nodes, nodes) in self.list_resctrl_groups()
-        )
+        if (not self.can_share_groups or policy.has_l3_partition
+                or len(nodes) != len(policy.nodes)):
+            return False
+        name = naming.render_shared_name(policy.nodes, nodes)
+        return name in self.list_resctrl_groups()
 
     def count_group_guests(self, uuid: str, policy: GuestPolicy,
                            host_nodes: Sequence[int]) -> int:

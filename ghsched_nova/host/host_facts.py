@@ -48,7 +48,7 @@ class HostFacts:
         self._made: tuple[Any, resctrl_host.ResctrlHost] | None = None
 
     def read_resctrl_host(self) -> resctrl_host.ResctrlHost:
-        """Read from resctrl what bandwidth control this host supports.
+        """Read from resctrl which memory bandwidth controls this host has.
 
         :raises ResctrlUnavailable: if the kernel has no bandwidth control.
         """

@@ -224,6 +224,9 @@ class ThreadKeeper:
 
         The text is empty if the kernel accepts the class. The kernel's answer
         is cached.
+
+        :param name: capability that stands for the class, a key of
+            :data:`names.CAPABILITY_TRAITS`.
         """
         if name in self._refused:
             return self._refused[name]
@@ -286,9 +289,12 @@ def _read_thread_classes(running: desired.Running) -> model.Guest | None:
 
 
 def _find_priority_key(policy: GuestPolicy, priority: int) -> keys.Key:
-    """Return the extra spec by which a policy asks for a real-time priority.
+    """Return the flavor extra spec that requests a real-time priority.
 
-    It is named in the error message if the priority is too high.
+    An error message names it if the priority is too high.
+
+    :param policy: policy of the flavor.
+    :param priority: the requested priority.
     """
     threads = policy.threads
     for one, key in ((threads.vcpus, keys.VCPU_PRIORITY),

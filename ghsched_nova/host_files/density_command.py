@@ -79,7 +79,7 @@ class PlanDensity(base.Lister):
              'Binds', PREDICTED)
 
     def targets(self, parsed_args: argparse.Namespace) -> tuple[Target, ...]:
-        """Return the machines for which to predict container densities.
+        """Load the machines for which to predict container densities.
 
         A density is how many containers run well on a machine.
 

@@ -110,8 +110,8 @@ def load_density_machine(path: str, hosts: Iterable[Described] = ()) -> Target:
     """Load a machine for which to predict how many containers run well.
 
     :param path: host file of the machine.
-    :param hosts: hosts of the capacity plan, which has already computed how
-        many guests fit on them.
+    :param hosts: hosts of the capacity plan. How many guests fit on them is
+        computed already.
     :raises PlannerError: if the file is invalid or has no section
         ``contention``.
     """
@@ -126,7 +126,7 @@ def load_density_machine(path: str, hosts: Iterable[Described] = ()) -> Target:
 
 
 def make_density_machine(host: Described, counted: bool = True) -> Target:
-    """Convert a host to a machine for which to predict a container density.
+    """Return the machine of a host file, to predict a container density.
 
     The density is how many containers run well on the machine.
 

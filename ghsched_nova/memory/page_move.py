@@ -37,7 +37,7 @@ class Memory:
         self._run_path, self._rate = run_path, rate
 
     def explain_unmovable_memory(self, domain_name: str) -> str:
-        """Return why a guest's memory cannot move between NUMA nodes.
+        """Return why a guest's memory cannot move between host NUMA nodes.
 
         The text is empty if the memory can move.
 

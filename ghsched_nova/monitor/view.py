@@ -279,7 +279,7 @@ class Owners:
             return None
         number, part = machine
         guest = self.by_domain.get(number)
-        if guest is not None and naming.is_possible_libvirt_form(
+        if guest is not None and naming.is_derived_from_domain_name(
                 part, guest.name):
             return guest
         return Guest(part or f'domain {number}', domain_id=number)

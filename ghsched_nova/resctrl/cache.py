@@ -180,13 +180,13 @@ def find_longest_free_run(mask: int, exclusive: Mapping[int, int]) -> int:
 def choose_guest_ways(free: int, taken: int, shared: int) -> int:
     """Choose the L3 cache ways that guests may reserve for themselves.
 
-    The chosen ways are at the end of the free ways that is farther from the
-    ways that devices use.
+    The free ways are one run of adjacent ways. The chosen ways are at that end
+    of the run that is farther from the ways of devices.
 
-    :param free: bit mask of the free ways, one run.
+    :param free: bit mask of the free ways.
     :param taken: bit mask of ways that devices write into.
     :param shared: minimum number of ways that stay shared by all guests.
-    :returns: bit mask of the ways.
+    :returns: bit mask of the chosen ways.
     """
     if not free:
         return 0
@@ -391,9 +391,9 @@ def list_private_caches(
 
 
 def make_outermost_mask_key(cache: Cache, mask: int) -> int:
-    """Return a sort key of an L3 bit mask that puts the outermost mask first.
+    """Return a sort key of an L3 bit mask that puts outer masks first.
 
-    The outermost mask has the ways that are preferred for guests.
+    Outer masks have the ways at that end of the cache that guests get first.
     """
     return mask if cache.prefers_low_ways else -mask
 

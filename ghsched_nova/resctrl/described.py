@@ -123,9 +123,10 @@ class Control:
 
     @property
     def role(self) -> knobs.Role | None:
-        """Part of a bandwidth policy that this control enforces, e.g. a cap.
+        """Part of a bandwidth policy that this schemata line enforces.
 
-        The value is None if ghsched cannot use the control.
+        The value is, for example, ``maximum`` for a cap. The value is None if
+        ghsched cannot use the line.
         """
         if not self.is_linear or _REGION.fullmatch(self.name):
             return None
@@ -211,7 +212,10 @@ def add_described_knobs(known: Sequence[knobs.Knob],
 
 
 def make_control_preference_key(control: Control) -> tuple[bool, int, str]:
-    """Return a sort key of a bandwidth control; preferred controls come first.
+    """Return a sort key of a schemata line that puts preferred lines first.
+
+    If the kernel describes several lines for one purpose, ghsched uses the
+    preferred one.
     """
     word = control.name.rpartition('_')[2]
     order = _ORDER.index(word) if word in _ORDER else len(_ORDER)
@@ -273,11 +277,12 @@ def _has_same_domains(control: Control, found: Sequence[knobs.Knob],
 def _find_default_value(
     control: Control, root: schemata.Schemata
 ) -> int | None:
-    """Return the value that a bandwidth control has in a new resctrl group.
+    """Return the value that a schemata line has in a new control group.
 
     A cap starts at its highest value. A guarantee starts at its lowest value,
     or at its highest if the root group has that on all domains.
 
+    :param control: the kernel's description of the line.
     :param root: schemata of the root group.
     :returns: None if the value is unknown.
     """
@@ -296,9 +301,11 @@ def _find_default_value(
 def filter_controls_by_resource(
     controls: Sequence[Control], resource: str
 ) -> Iterator[Control]:
-    """Yield the described controls of one resctrl resource.
+    """Yield the kernel-described schemata lines of one resctrl resource.
 
-    :param resource: name of the resource, e.g. ``MB``.
+    New kernels describe each schemata line in files below info/.
+
+    :param resource: name of the resource, e.g. ``MB`` for memory bandwidth.
     """
     return (one for one in controls if one.resource == resource)
 
@@ -315,10 +322,11 @@ def find_domain_kind(controls: Sequence[Control], line: str
 
 def apply_described_maximum(knob: knobs.Knob, controls: Sequence[Control]
                             ) -> knobs.Knob:
-    """Set a bandwidth control's maximum to the one that the kernel describes.
+    """Return a schemata line with the maximum value that the kernel describes.
 
-    :param knob: the control. It is returned unchanged if its maximum is fixed,
-        or if the kernel does not describe it.
+    :param knob: the line. The line is returned unchanged if its maximum is
+        fixed, or if the kernel does not describe it.
+    :param controls: the kernel's descriptions below info/.
     """
     control = next((one for one in controls if one.name == knob.line), None)
     if control is None or not knob.power:

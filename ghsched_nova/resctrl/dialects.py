@@ -164,17 +164,19 @@ class Dialect:
     staged: bool = False
 
     def find_knob(self, role: Role) -> Knob | None:
-        """Return the bandwidth control for a role, e.g. for the cap.
+        """Return the schemata line for a purpose, e.g. for bandwidth caps.
 
-        Returns None if this variant of resctrl has no such control.
+        :param role: the purpose, e.g. ``maximum`` for caps.
+        :returns: None if this variant of resctrl has no such line.
         """
         return next((k for k in self.knobs if k.role == role), None)
 
     @property
     def main_knob(self) -> Knob:
-        """Bandwidth control of the caps.
+        """Schemata line that caps bandwidth.
 
-        If there is none for caps, this is the control of the guarantees.
+        If this variant of resctrl has no caps, the value is the line that
+        guarantees bandwidth.
         """
         return (
             self.find_knob('maximum')
@@ -189,9 +191,10 @@ class Dialect:
         return self.unit.size is not None
 
     def capabilities(self) -> frozenset[str]:
-        """Return what bandwidth control this variant of resctrl has.
+        """Return the bandwidth controls that this variant of resctrl has.
 
-        The results are keys of names.CAPABILITY_TRAITS, e.g. MEM_BW_MAX.
+        The results are keys of names.CAPABILITY_TRAITS, e.g. MEM_BW_MAX for a
+        cap on memory bandwidth.
         """
         roles = {knob.role for knob in self.knobs}
         cap, free = 'maximum' in roles, 'hardlimit' in roles
@@ -213,9 +216,9 @@ class Dialect:
             self.passive, LIMITING)
 
     def restrict_to_lines(self, lines: frozenset[str]) -> 'Dialect':
-        """Return this variant of resctrl without controls that a host lacks.
+        """Return this variant of resctrl without lines that a host lacks.
 
-        A control is a line of the schemata file.
+        Each line of the schemata file controls one part of the bandwidth.
 
         :param lines: names of the host's schemata lines.
         """

@@ -152,8 +152,8 @@ class ResctrlHost:
     def written_values(self) -> dict[str, dict[int, int]]:
         """Value to write so that a schemata line then shows a wanted value.
 
-        The kernel rounds written values. The values are listed by line and
-        wanted value, and only where the two differ.
+        The kernel rounds written values. The values to write are listed by
+        line and by wanted value, and only where the two differ.
         """
         return {
             line: scale.values_to_write
@@ -163,9 +163,7 @@ class ResctrlHost:
 
     @property
     def tolerance(self) -> dict[str, int]:
-        """Accepted difference between a written value and the value read.
-
-        The difference is given by name of the schemata line.
+        """Accepted difference of a value read from the one written, by line.
         """
         return {knob.line: knob.tolerance or self.granularity + _COARSEST
                 for knob in self.dialect.knobs if knob.tolerance
@@ -173,9 +171,10 @@ class ResctrlHost:
 
     @property
     def bounded_lines(self) -> dict[str, int]:
-        """Value in a new control group, by schemata line with a limited sum.
+        """Initial value of each schemata line whose sum the kernel limits.
 
-        For such a line, the kernel limits the sum over all control groups.
+        For such a line, the sum of the values of all control groups may not
+        exceed the bandwidth. The initial value is that of a new control group.
         """
         return {knob.line: knob.default for knob in self.dialect.knobs
                 if knob.role == 'minimum' and knob.default}
@@ -223,9 +222,10 @@ class ResctrlHost:
         return max(0, monitors - self.spare_monitors)
 
     def capabilities(self) -> frozenset[str]:
-        """Return what bandwidth and cache control this host has.
+        """Return the bandwidth and cache controls that this host has.
 
-        The results are keys of names.CAPABILITY_TRAITS, e.g. MEM_BW_MAX.
+        The results are keys of names.CAPABILITY_TRAITS, e.g. MEM_BW_MAX for a
+        cap on memory bandwidth.
         """
         held = self.dialect.capabilities()
         if self.cache is not None:
@@ -300,24 +300,23 @@ def make_host(files: host_texts.HostFiles, settings: HostSettings = _DEFAULT,
               if dialect.has_absolute_caps else {})
     if not nodes:
         raise ResctrlUnavailable(node_domains.describe_no_domains(left_out))
-    scales = compute_settable_percentages(
-        dialect, minimum, granularity, readings)
+    scales = compute_settable_percentages(dialect, minimum, granularity,
+                                          readings)
     openeuler_reads = (
         schemata.can_openeuler_libvirt_parse(root) and _has_dense_domains(caps)
         and _can_libvirt_write_caps(dialect, minimum, granularity, scales))
     return ResctrlHost(
         dialect=dialect, num_closids=_count_closids(info),
         num_rmids=_count_rmids(dialect, info), min_bandwidth=minimum,
-        granularity=granularity, domains_by_node=nodes,
+        granularity=granularity, domains_by_node=nodes, left_out=left_out,
         monitored=dialect.monitor is not None,
-        priority_default=_get_default_priority(
-            dialect, root), left_out=left_out,
+        burst_ratio=settings.burst_ratio,
+        priority_default=_get_default_priority(dialect, root),
         libvirt_reads=openeuler_reads and schemata.can_libvirt_parse(root),
-        openeuler_libvirt_reads=openeuler_reads,
-        no_cap=_compute_uncapped_value(dialect, caps), node_bandwidth=speeds,
-        counters=_count_assignable(dialect, info),
+        openeuler_libvirt_reads=openeuler_reads, node_bandwidth=speeds,
+        no_cap=_compute_uncapped_value(dialect, caps),
+        counters=_count_assignable(dialect, info), scales=scales,
         cache=caches.read_caches(info, root, sysfs, settings.l3_ways_shared),
-        burst_ratio=settings.burst_ratio, scales=scales,
         unmeasured=_list_unmeasured_lines(dialect, granularity, readings),
         notes=detection.describe_unused_controls(dialect, root))
 
@@ -437,12 +436,15 @@ def compute_settable_percentages(
         dialect: dialects.Dialect, minimum: int, granularity: int,
         readings: Mapping[str, rounding.Readings] = _NO_READINGS
 ) -> dict[str, rounding.SettablePercentages]:
-    """Return which percentages each schemata line can be set to.
+    """Return the percentages that each schemata line can be set to.
 
-    :param minimum: lowest cap of the host.
-    :param granularity: granularity of caps.
+    The kernel rounds all other percentages that are written to the line.
+
+    :param dialect: the host's variant of resctrl.
+    :param minimum: lowest bandwidth cap of the host.
+    :param granularity: granularity of bandwidth caps.
     :param readings: measured percentages by line; they take precedence.
-    :returns: percentages by name of the line.
+    :returns: settable percentages by name of the line.
     :raises ResctrlUnavailable: if no value leaves a control group without a
         cap.
     """

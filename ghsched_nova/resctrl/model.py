@@ -282,10 +282,7 @@ class Action:
 
     @property
     def what(self) -> str:
-        """Text that says what this change writes.
-
-        The text has a schemata line, thread ids or IOMMU groups.
-        """
+        """Schemata line, thread ids or IOMMU groups to write, as text."""
         return (self.line.strip()
                 or ', '.join(map(str, self.threads or self.devices)))
 
@@ -443,7 +440,7 @@ def is_libvirt_group(machine: tuple[int, str] | None, domain: Domain) -> bool:
         name is not of libvirt's form.
     """
     return (machine is not None and machine[0] == domain.id
-            and naming.is_possible_libvirt_form(machine[1], domain.name))
+            and naming.is_derived_from_domain_name(machine[1], domain.name))
 
 
 def map_guests_by_group(

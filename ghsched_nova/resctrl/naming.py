@@ -111,8 +111,8 @@ def parse_machine_name(name: str) -> tuple[int, str] | None:
     return (int(match[1]), match[2]) if match else None
 
 
-def is_possible_libvirt_form(part: str, name: str) -> bool:
-    """Whether libvirt may have made a group's name from a domain's name.
+def is_derived_from_domain_name(part: str, name: str) -> bool:
+    """Whether libvirt may have derived a group's name from a domain's name.
 
     Only letters and digits are compared, and the group name may be shortened.
 

@@ -82,12 +82,12 @@ def _rank_group(item: tuple[str, Sequence[Guest]]) -> int:
 
 def _collect_actions(steps: Iterable[Action | Problem],
                      actions: list[Action]) -> Iterator[Problem]:
-    """Sort the steps of a plan into changes and problems.
+    """Append the changes in a plan to a list, and yield its problems.
 
-    Changes are appended to a list. Problems that prevent changes are yielded.
+    A problem is a reason why a guest's policy cannot be enforced.
 
     :param steps: the planned changes and the problems.
-    :param actions: the list.
+    :param actions: list to which the changes are appended.
     """
     for step in steps:
         if isinstance(step, Action):
@@ -101,9 +101,10 @@ def _index_domains_by_id(domains: Iterable[Domain]) -> dict[int, Domain]:
 
 
 def _is_foreign(name: str, running: Mapping[int, Domain]) -> bool:
-    """Whether a resctrl group is not one that nova-compute may change.
+    """Whether a resctrl group belongs to other software than nova-compute.
 
-    Such a group belongs to other software, or to a running libvirt domain.
+    A group of a running libvirt domain counts as foreign, too: nova-compute
+    may not change it.
 
     :param name: name of the group.
     :param running: running libvirt domains by id.
@@ -179,7 +180,7 @@ def _explain_leaked_libvirt_group(name: str, group: Group,
     number, part = machine
     if number in running and model.is_libvirt_group(machine, running[number]):
         return ''
-    if any(naming.is_possible_libvirt_form(part, name) for name in unknown):
+    if any(naming.is_derived_from_domain_name(part, name) for name in unknown):
         return ''
     return f'libvirt left it: no domain {number} of this name runs'
 
@@ -403,9 +404,11 @@ def _plan_monitoring(
 
 def _choose_guests_to_monitor(guests: Iterable[Guest], monitored: Set[str],
                               spare: int) -> list[Guest]:
-    """Choose which guests of a shared group get a monitoring group.
+    """Choose which guests of a shared control group get a monitoring group.
 
-    :param monitored: UUIDs of guests that have one already.
+    The bandwidth of a guest is measured in its monitoring group.
+
+    :param monitored: UUIDs of guests that have a monitoring group already.
     :param spare: number of further monitoring groups that can be created.
     """
     have = [guest for guest in guests if guest.domain.uuid in monitored]

@@ -230,10 +230,10 @@ class _Work:
             (what.group, one) in self.failed for one in needed)
 
     def can_retry_groups(self, plan: model.Plan) -> bool:
-        """Whether to try again to create control groups that failed.
+        """Whether to retry creating control groups that could not be created.
 
-        A retry can succeed if other groups have been or will be removed. The
-        problems of the retried groups are deleted.
+        A retry can succeed if other groups have been or will be removed. If
+        the result is True, the problems of these groups are forgotten.
         """
         freed = (any(action.kind == 'remove group' for action in plan.actions)
                  or any(action.kind == 'remove group'

@@ -122,9 +122,10 @@ class DomainSetting:
                 'min_bandwidth': self.minimum}
 
     def get_value_for_role(self, role: knobs.Role) -> int | None:
-        """Return this setting's schemata value for a role, e.g. for the cap.
+        """Return this setting's value for a schemata line of a given purpose.
 
-        Returns None if the host does not support the role.
+        :param role: purpose of the line, e.g. ``maximum`` for caps.
+        :returns: None if the host has no such line.
         """
         value = getattr(self, role)
         return None if value is None else int(value)
@@ -226,12 +227,13 @@ def multiply_policy_by_guests(
     policy: guest_policy.GuestPolicy,
     guests: int,
 ) -> guest_policy.GuestPolicy:
-    """Return the policy of a control group that several guests share.
+    """Return the bandwidth policy of a control group that guests share.
 
-    It is the bandwidth policy of one guest times the number of guests. On
-    hosts whose limits apply to each CPU core, the policy is unchanged.
+    The policy is that of one guest times the number of guests. On hosts whose
+    limits apply to each CPU core, the policy is that of one guest.
 
-    :param guests: number of guests.
+    :param policy: bandwidth policy of one guest.
+    :param guests: number of guests that share the control group.
     """
     if host.dialect.per_core:
         return policy
@@ -245,12 +247,12 @@ def multiply_policy_by_guests(
 def make_common_cap_policy(
         host: resctrl_host.ResctrlHost,
         maximum: int) -> tuple[guest_policy.GuestPolicy, tuple[int, ...]]:
-    """Return the bandwidth policy for all guests that have no policy.
+    """Return the policy that caps all guests whose flavors request nothing.
 
-    The policy caps these guests together, with the lowest priority. The cap is
-    hard if the host supports hard caps.
+    The policy limits the memory bandwidth of these guests together, and gives
+    them the lowest priority. The cap is hard if the host supports hard caps.
 
-    :param maximum: cap in percent.
+    :param maximum: cap in percent of a NUMA node's bandwidth.
     :returns: the policy, and the host NUMA nodes to which it applies.
     :raises PolicyNotHeld: if it is unknown whether caps are hard or soft.
     """
@@ -565,13 +567,14 @@ def plan_schemata_writes(current: schemata.Schemata, desired: Desired,
 
 
 def get_value_to_write(writes: Writes, line: str, value: int) -> int:
-    """Return the value to write so that the kernel shows a given value.
+    """Return the value to write so that a schemata line shows a given value.
 
     The kernel rounds written values.
 
     :param writes: value to write, by line and value that the kernel shows;
         only where the two differ.
     :param line: name of the schemata line.
+    :param value: value that the line must show.
     """
     return writes.get(line, {}).get(value, value)
 

@@ -64,12 +64,13 @@ class SettablePercentages:
 
     @classmethod
     def from_readings(cls, readings: Readings) -> 'SettablePercentages':
-        """Make a scale of the percentages that a line can be set to.
+        """Return the percentages that a schemata line can be set to.
 
-        The scale is made from measurements of how the kernel rounds
-        percentages.
+        They are derived from measurements, because the kernel rounds a
+        percentage that is written to the line.
 
-        :param readings: percentages shown after each of 0 to 100 was written.
+        :param readings: percentage that the line showed after each of 0 to 100
+            was written; None where the kernel refused the write.
         """
         found: dict[int, int] = {}
         for value, shown in enumerate(readings):
@@ -84,9 +85,9 @@ class SettablePercentages:
 
     @property
     def values_to_write(self) -> dict[int, int]:
-        """Value to write so that the kernel shows a percentage.
+        """Value to write, by the percentage that the kernel then shows.
 
-        Only percentages that differ from the written value are listed.
+        Percentages that equal the value to write are left out.
         """
         return {shown: value for shown, value in self.written.items()
                 if shown != value}
@@ -116,9 +117,10 @@ def round_up_to_multiple(value: int, granularity: int) -> int:
 @functools.cache
 def make_mpam_percentages(granularity: int,
                           minimum: int) -> SettablePercentages:
-    """Return which percentages a schemata line can have with Arm's MPAM.
+    """Return the percentages that a schemata line can be set to on Arm MPAM.
 
-    This is true for the driver in mainline Linux.
+    MPAM is Arm's control of memory bandwidth. The result applies to the driver
+    in mainline Linux.
 
     :param granularity: bandwidth_gran of the host.
     :param minimum: min_bandwidth of the host.

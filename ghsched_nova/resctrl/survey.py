@@ -232,8 +232,7 @@ def _count_unrelated_monitoring_groups(files: fs.Files, root: Path,
                                        names: Iterable[str]) -> int:
     """Count the monitoring groups that are not for guests in shared groups.
 
-    These groups use monitoring ids (RMIDs) that are then not available to
-    guests.
+    These groups use monitoring ids (RMIDs) that guests then cannot use.
 
     :param names: names of the control groups.
     """

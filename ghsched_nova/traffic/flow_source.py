@@ -123,8 +123,8 @@ class Meter:
             self, addresses: frozenset[str], now: float) -> None:
         """Update the averages of the network traffic between IP addresses.
 
-        The connections of the addresses are read, and the bytes that were
-        sent since the previous call are added to the averages.
+        The connections of the addresses are read, and the bytes that were sent
+        since the previous call are added to the averages.
 
         :param addresses: IP addresses of guests of this host.
         :param now: seconds of a monotonic clock.
