@@ -120,7 +120,7 @@ class Use:
 
 
 @dataclass(frozen=True)
-class Uses:
+class BurstUseByProject:
     """Use of bursts on a host NUMA node by project.
 
     :param since: number of the hour of the first period, see
@@ -162,9 +162,9 @@ class Uses:
         return self.total_promised ** 2 / squares if squares else 0.0
 
 
-def add_period_by_project(before: Uses, hour: int,
+def add_period_by_project(before: BurstUseByProject, hour: int,
                           shares: Iterable[burst.Share],
-                          window: int) -> Uses:
+                          window: int) -> BurstUseByProject:
     """Add a measured period to the burst use by project of a host NUMA node.
 
     A burst is bandwidth above a guest's guarantee. A period is the time
@@ -191,12 +191,13 @@ def add_period_by_project(before: Uses, hour: int,
         MAX_PROJECTS, [use for use in found if use.promised
                        or use.promised_sum >= _FORGOTTEN],
         key=lambda use: (use.promised, use.promised_sum, use.project))
-    return Uses(before.since if before.periods else hour, hour,
-                before.periods * weight + 1,
-                tuple(sorted(kept, key=lambda use: use.project)))
+    return BurstUseByProject(
+        before.since if before.periods else hour, hour,
+        before.periods * weight + 1,
+        tuple(sorted(kept, key=lambda use: use.project)))
 
 
-def compute_limit_by_project_use(uses: Uses, pool: float,
+def compute_limit_by_project_use(uses: BurstUseByProject, pool: float,
                                  limits: burst.Limits) -> int:
     """Return the percent of a host NUMA node that may be promised as bursts.
 
@@ -226,7 +227,7 @@ def compute_limit_by_project_use(uses: Uses, pool: float,
     return max(base, math.floor(min(most, round(found, 6))))
 
 
-def _compute_worst_burst_use(uses: Uses, safety: float) -> float:
+def _compute_worst_burst_use(uses: BurstUseByProject, safety: float) -> float:
     """Return the percent of bandwidth that bursts may use in the worst case.
 
     It is a percentage of the bandwidth of one host NUMA node. A burst is
@@ -253,14 +254,14 @@ def _compute_worst_burst_use(uses: Uses, safety: float) -> float:
     return min(uses.total_promised, total + math.sqrt(variance))
 
 
-def from_mapping(found: Mapping[str, Any]) -> Uses:
+def from_mapping(found: Mapping[str, Any]) -> BurstUseByProject:
     """Parse the use of bursts by project from a mapping; ignore unknown keys.
 
     A burst is bandwidth above a guest's guarantee.
 
     :raises KeyError, TypeError, ValueError: if the mapping is malformed.
     """
-    return Uses(
+    return BurstUseByProject(
         int(found['since']), int(found['hour']), float(found['periods']),
         tuple(Use(str(use['project']), int(use['promised']),
                   float(use['promised_sum']), float(use['used_sum']),

@@ -55,7 +55,7 @@ class Record:
     offered: int = 0
     chance: float | None = None
     lowest: tuple[tuple[int, int], ...] = ()
-    uses: burst_projects.Uses = burst_projects.Uses()
+    uses: burst_projects.BurstUseByProject = burst_projects.BurstUseByProject()
 
     @property
     def total(self) -> burst.Hour:
@@ -145,7 +145,8 @@ def from_json(text: str) -> dict[int, Record]:
 def _parse_records(found: Mapping[str, Any]) -> dict[int, Record]:
     uses = _parse_uses(found)
     return {int(node): dataclasses.replace(
-        _parse_node_record(one), uses=uses.get(node, burst_projects.Uses()))
+        _parse_node_record(one),
+        uses=uses.get(node, burst_projects.BurstUseByProject()))
         for node, one in found['nodes'].items()}
 
 
@@ -160,7 +161,8 @@ def from_file(path: Path | None) -> dict[int, Record]:
         return {}
 
 
-def _parse_uses(found: Mapping[str, Any]) -> dict[str, burst_projects.Uses]:
+def _parse_uses(found: Mapping[str, Any]
+                ) -> dict[str, burst_projects.BurstUseByProject]:
     try:
         return {node: burst_projects.from_mapping(one)
                 for node, one in found['projects'].items()}

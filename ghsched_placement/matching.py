@@ -111,7 +111,7 @@ _Path: TypeAlias = tuple[int, dict[int, int], dict[int, int | None]]
 
 
 @dataclass(frozen=True)
-class Cheapest:
+class CheapestAssignment:
     """Assignment of items to places with the least total cost.
 
     The cost of each choice less the potentials of its item and its place is
@@ -142,7 +142,8 @@ class Cheapest:
         return cost - self.of_item[item] - self.of_place[place]
 
 
-def find_cheapest_assignment(costs: Costs, steps: Steps) -> Cheapest | None:
+def find_cheapest_assignment(costs: Costs,
+                             steps: Steps) -> CheapestAssignment | None:
     """Assign each item a place of its own so that the total cost is lowest.
 
     :param costs: for each item, the cost of each place that it may have.
@@ -153,8 +154,8 @@ def find_cheapest_assignment(costs: Costs, steps: Steps) -> Cheapest | None:
     of_place = dict.fromkeys(itertools.chain.from_iterable(costs), 0)
     item_at: dict[int, int] = {}
     for item in range(len(costs)):
-        path = _find_augmenting_path(costs, item, Cheapest(item_at, of_item,
-                                                           of_place), steps)
+        path = _find_augmenting_path(
+            costs, item, CheapestAssignment(item_at, of_item, of_place), steps)
         if path is None:
             return None
         place, distance, before = path
@@ -166,10 +167,10 @@ def find_cheapest_assignment(costs: Costs, steps: Steps) -> Cheapest | None:
         while (previous := before[place]) is not None:
             item_at[place], place = item_at[previous], previous
         item_at[place] = item
-    return Cheapest(item_at, of_item, of_place)
+    return CheapestAssignment(item_at, of_item, of_place)
 
 
-def _find_augmenting_path(costs: Costs, item: int, known: Cheapest,
+def _find_augmenting_path(costs: Costs, item: int, known: CheapestAssignment,
                           steps: Steps) -> _Path | None:
     """Find the cheapest way to give one more item a place.
 

@@ -88,7 +88,7 @@ def limit_to_least_loaded_nodes(state: Any, spec: shared.RequestSpec) -> Any:
                 scheduler.offers_pseudo_networks(state.numa_topology,
                                                  names.make_node_physnet)):
         return state
-    return SteeredView(state, spec)
+    return LeastLoadedView(state, spec)
 
 
 def copy_request_with_topology(spec: shared.RequestSpec) -> shared.RequestSpec:
@@ -111,11 +111,11 @@ def copy_state_for_next_instance(state: Any) -> Any:
     an earlier instance of the same multi-create request has limits there, the
     result is a copy of the host state. Otherwise it is the given host state.
     """
-    return (HostStateView(state) if isinstance(state, SteeredView)
+    return (HostStateView(state) if isinstance(state, LeastLoadedView)
             else state)
 
 
-class SteeredView(HostStateView):
+class LeastLoadedView(HostStateView):
     """A host state whose limits restrict the claim to the least loaded nodes.
 
     The host state is as Nova has it if all its nodes are equally loaded, or if

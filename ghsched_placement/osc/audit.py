@@ -120,7 +120,8 @@ class Audit(base.Lister):
                                problem)
 
 
-def describe_audit_without_findings(hosts: Sequence[observe.Observed]) -> str:
+def describe_audit_without_findings(
+        hosts: Sequence[observe.HostRecords]) -> str:
     """Return a message for the user that an audit found no differences.
 
     An audit compares the records of Placement, Nova and the hosts.
@@ -136,7 +137,7 @@ def describe_audit_without_findings(hosts: Sequence[observe.Observed]) -> str:
 
 def collect_host_records(
         client: clients.Client, host_names: Sequence[str],
-        parsed_args: argparse.Namespace) -> list[observe.Observed]:
+        parsed_args: argparse.Namespace) -> list[observe.HostRecords]:
     """Read the records of Placement, Nova and hosts that an audit compares.
 
     :param host_names: names of the hosts to audit; empty for all hosts.
@@ -148,7 +149,7 @@ def collect_host_records(
 
 def audit_hosts_twice(
         client: clients.Client,
-        parsed_args: argparse.Namespace) -> list[observe.Observed]:
+        parsed_args: argparse.Namespace) -> list[observe.HostRecords]:
     """Audit hosts and return them with the findings that are confirmed.
 
     A host with findings is audited a second time. Findings that the second
@@ -165,7 +166,7 @@ def audit_hosts_twice(
     return [again.get(one.host.name, one) for one in first]
 
 
-def list_planned_repairs(observed: observe.Observed) -> list[repair.Repair]:
+def list_planned_repairs(observed: observe.HostRecords) -> list[repair.Repair]:
     """Return the repairs of allocations that ``--fix`` would make on a host.
 
     :param observed: host with the findings of an audit.

@@ -176,7 +176,7 @@ class CloudClient(clients.Client):
 
 
 @dataclass(frozen=True)
-class Watched:
+class WatchedFlavor:
     """Flavor of which the cloud should have room for a number of guests.
 
     :param least: number of guests that should fit.
@@ -186,7 +186,7 @@ class Watched:
     least: int = 1
 
 
-def parse_watched_flavor(text: str) -> Watched:
+def parse_watched_flavor(text: str) -> WatchedFlavor:
     """Parse ``NAME`` or ``NAME=N`` from the command line.
 
     NAME is a flavor to watch, N the number of its guests that should always
@@ -194,8 +194,8 @@ def parse_watched_flavor(text: str) -> Watched:
     """
     name, _, least = text.rpartition('=')
     if name and least.isascii() and least.isdigit():
-        return Watched(name, int(least[:9]))
-    return Watched(text)
+        return WatchedFlavor(name, int(least[:9]))
+    return WatchedFlavor(text)
 
 
 @dataclass(frozen=True)
@@ -206,7 +206,7 @@ class Settings:
     :param classes: resource class of the VFs of each PCI alias.
     """
 
-    watched: tuple[Watched, ...] = ()
+    watched: tuple[WatchedFlavor, ...] = ()
     accounting: policies.Accounting = 'min'
     classes: tuple[tuple[str, str], ...] = ()
 

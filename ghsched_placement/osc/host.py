@@ -68,7 +68,7 @@ class ListHosts(base.Lister):
         return LIST, [make_host_row(one) for one in found]
 
 
-def make_host_row(observed: observe.Observed) -> tuple[Any, ...]:
+def make_host_row(observed: observe.HostRecords) -> tuple[Any, ...]:
     """Return the row of a compute host in the output of ``host list``."""
     host = observed.host
     stocks = [node.bandwidth for node in host.nodes if node.bandwidth]
@@ -126,7 +126,7 @@ class ShowHost(base.ShowOne):
 
 
 def _read_host_diagnostics(cloud: client.Client,
-                           observed: observe.Observed) -> dict[str, Any]:
+                           observed: observe.HostRecords) -> dict[str, Any]:
     """Return the measurements that a host reports of itself.
 
     A host reports them with the diagnostics of each of its servers, so one
@@ -140,7 +140,7 @@ def _read_host_diagnostics(cloud: client.Client,
             if asked and observed.state == 'up' else {})
 
 
-def make_host_report(observed: observe.Observed,
+def make_host_report(observed: observe.HostRecords,
                      measured: load.Load | None = None) -> dict[str, Any]:
     """Return the output of ``host show`` as a dict for JSON.
 
@@ -172,7 +172,7 @@ def make_host_report(observed: observe.Observed,
     }
 
 
-def _nodes(seen: observe.Observed) -> Iterator[dict[str, Any]]:
+def _nodes(seen: observe.HostRecords) -> Iterator[dict[str, Any]]:
     told = {node.host_node: node for node in seen.told}
     for node in seen.host.nodes:
         stock = node.bandwidth
@@ -221,7 +221,7 @@ def _make_burst_report(
         'largest_project_percent': reported.bursts_largest_project}
 
 
-def _sum_guarantees(observed: observe.Observed,
+def _sum_guarantees(observed: observe.HostRecords,
                     number: int | None) -> int | None:
     """Return the percent of a node's bandwidth that is guaranteed to guests.
 
@@ -241,7 +241,7 @@ def _sum_guarantees(observed: observe.Observed,
     return sum(by_group.values())
 
 
-def _guests(seen: observe.Observed) -> Iterator[dict[str, Any]]:
+def _guests(seen: observe.HostRecords) -> Iterator[dict[str, Any]]:
     for server in seen.guests:
         held = seen.holdings.get(server.uuid, {})
         yield {

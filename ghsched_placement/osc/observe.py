@@ -46,7 +46,7 @@ HYPERVISOR = 'OS-EXT-SRV-ATTR:hypervisor_hostname'
 
 
 @dataclass(frozen=True)
-class Observed:
+class HostRecords:
     """Records of Placement, Nova and a host itself about the host.
 
     :param servers: those with a policy, and all others that are there.
@@ -135,7 +135,7 @@ def is_on_recorded_host(record: Mapping[str, Any]) -> bool:
 def collect_host_records(
         client: clients.Client, host_names: Sequence[str] = (),
         ask_hosts: bool = False,
-        accounting: policies.Accounting = 'min') -> list[Observed]:
+        accounting: policies.Accounting = 'min') -> list[HostRecords]:
     """Read the records of hosts in Placement, Nova and on the hosts.
 
     :param host_names: names of the hosts; empty for all hosts.
@@ -162,7 +162,7 @@ def _collect_records_of_host(client: clients.Client, host: capacity.Host,
                              node: Mapping[str, Any],
                              migrations: Callable[[], Mapping[str, str]],
                              ask_host: bool,
-                             accounting: policies.Accounting) -> Observed:
+                             accounting: policies.Accounting) -> HostRecords:
     """Read the records of a host in Placement, in Nova and on the host itself.
 
     :param records: server records of Nova's API for the host.
@@ -183,7 +183,7 @@ def _collect_records_of_host(client: clients.Client, host: capacity.Host,
     accounting = get_reported_accounting(reports, accounting)
     holdings = client.list_host_allocations(host)
     others = _find_other_consumers(client, host, servers, holdings, migrations)
-    return Observed(
+    return HostRecords(
         host, tuple(servers), holdings,
         (*audit.audit_host_allocations(host, servers, holdings, others,
                                        accounting),
@@ -212,8 +212,8 @@ def get_reported_accounting(
     return 'min' if 'min' in told else default
 
 
-def select_confirmed_findings(observed: Observed,
-                              before: Observed) -> Observed:
+def select_confirmed_findings(observed: HostRecords,
+                              before: HostRecords) -> HostRecords:
     """Keep only the findings of an audit that an earlier audit had as well.
 
     All other findings are due to changes in progress.

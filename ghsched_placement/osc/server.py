@@ -278,7 +278,7 @@ class ListServers(base.Lister):
             seen, parsed_args.sort)[:parsed_args.limit]
 
 
-def describe_no_servers(hosts: Sequence[observe.Observed]) -> str:
+def describe_no_servers(hosts: Sequence[observe.HostRecords]) -> str:
     """Return a message for the user that no server on the hosts uses ghsched.
     """
     if not hosts:
@@ -289,7 +289,7 @@ def describe_no_servers(hosts: Sequence[observe.Observed]) -> str:
             f'{base.format_count(servers, "server")}.')
 
 
-def make_sorted_server_rows(seen: Iterable[observe.Observed], column: str
+def make_sorted_server_rows(seen: Iterable[observe.HostRecords], column: str
                             ) -> list[tuple[Any, ...]]:
     """Return the sorted rows of ``server list`` for the servers of hosts.
 
@@ -305,7 +305,7 @@ def make_sorted_server_rows(seen: Iterable[observe.Observed], column: str
     return sorted(found, key=lambda row: row[place], reverse=largest)
 
 
-def make_server_row(observed: observe.Observed,
+def make_server_row(observed: observe.HostRecords,
                     guest: Server) -> tuple[Any, ...]:
     """Return the row of a server in the output of ``server list``.
 

@@ -200,7 +200,7 @@ def _sum_needs_of_guest_nodes(need: Need) -> Counter[str]:
 
 
 @dataclass(frozen=True)
-class Use:
+class InventoryUse:
     """Used and total amount of an inventory.
 
     :param node: host NUMA node; None for the host as a whole.
@@ -217,7 +217,7 @@ class Use:
 
 
 def list_inventory_usage(
-        state: State, aliases: dict[str, str]) -> tuple[Use, ...]:
+        state: State, aliases: dict[str, str]) -> tuple[InventoryUse, ...]:
     """Return the used and total amount of each inventory of a host.
 
     :param state: used and free resources of the host.
@@ -239,4 +239,4 @@ def list_inventory_usage(
                 state.get_inventory_record((place, name)), 0)
             total[1] += before
             total[2] += taken
-    return tuple(Use(*key, *total) for key, total in found.items())
+    return tuple(InventoryUse(*key, *total) for key, total in found.items())

@@ -88,7 +88,7 @@ class HostPlan:
     whole_before: int
     whole_after: int
     lacks: tuple[Lack, ...]
-    uses: tuple[limits.Use, ...]
+    uses: tuple[limits.InventoryUse, ...]
     pooled: int | None = None
     more: tuple[More, ...] = ()
     by_flavor: Mapping[str, int] = field(default_factory=dict)

@@ -28,7 +28,7 @@ from ghsched_placement.contention.density import LINE
 from ghsched_placement.planner.client import PlannerError
 from ghsched_placement.planner.density import DensityPlan
 from ghsched_placement.planner.density import SCENARIOS
-from ghsched_placement.planner.limits import Use
+from ghsched_placement.planner.limits import InventoryUse
 from ghsched_placement.planner.plan import Plan
 
 FORMATS = ('svg', 'png', 'pdf')
@@ -100,7 +100,7 @@ def _list_charts(plan: Plan, densities: Sequence[DensityPlan]) -> list[_Part]:
         _draw_latency_chart, plan=density)) for density in densities]
 
 
-def _is_inventory_shown(use: Use) -> bool:
+def _is_inventory_shown(use: InventoryUse) -> bool:
     """Return whether the picture of a plan shows the usage of an inventory.
 
     Inventories of NUMA nodes are always shown. Other inventories are shown if
@@ -118,7 +118,8 @@ def _draw_guest_chart(axes: Any, title: str,
     _label_bars(axes, title, [name for name, _count in guests])
 
 
-def _draw_inventory_chart(axes: Any, title: str, uses: Sequence[Use]) -> None:
+def _draw_inventory_chart(axes: Any, title: str,
+                          uses: Sequence[InventoryUse]) -> None:
     """Draw a bar chart of the used part of each inventory of a host."""
     rows = range(len(uses))
     totals = [max(use.capacity, use.before + use.planned) or 1 for use in uses]

@@ -36,7 +36,7 @@ periods = st.lists(st.tuples(st.integers(0, 3), shares), min_size=1,
 
 def measured(rows, per_hour=1, window=WINDOW):
     """Uses after periods in which guests had such shares."""
-    uses = burst_projects.Uses()
+    uses = burst_projects.BurstUseByProject()
     for number, row in enumerate(rows):
         uses = burst_projects.add_period_by_project(uses, number // per_hour,
                                                     row, window)
@@ -75,7 +75,7 @@ def short(services, limits, seed, filling=8, days=4, per_hour=4):
     loads = [Service(dice, .15) for _ in range(services)]
     order = [number % services for number in range(30)]
     dice.shuffle(order)
-    hours, lowest, uses = (), (), burst_projects.Uses()
+    hours, lowest, uses = (), (), burst_projects.BurstUseByProject()
     guests, lacking = POOL // 6, 0
     for number in range((filling + days) * 24 * per_hour):
         hour, levels = number // per_hour, [load.step() for load in loads]
@@ -104,7 +104,7 @@ class AdvanceTest(base.TestCase):
 
     @given(periods)
     def test_sums_weighted_periods_of_all_projects(self, steps):
-        uses, hour = burst_projects.Uses(), 0
+        uses, hour = burst_projects.BurstUseByProject(), 0
         seen = []
         for later, row in steps:
             hour += later
@@ -142,7 +142,7 @@ class AdvanceTest(base.TestCase):
         self.assertEqual('a', uses.projects[0].project)
 
     def test_number_and_names_of_projects_are_bounded(self):
-        uses = burst_projects.Uses()
+        uses = burst_projects.BurstUseByProject()
         for hour in range(2):
             uses = burst_projects.add_period_by_project(uses, hour, [
                 burst.Share(5, 1.0, f'{hour}-{number}' + 'x' * 999)
@@ -156,7 +156,7 @@ class AllowedTest(base.TestCase):
 
     @given(periods, st.integers(0, 100), st.floats(1, 5))
     def test_allowed_is_between_pool_and_ratio(self, steps, pool, ratio):
-        uses, hour = burst_projects.Uses(), 0
+        uses, hour = burst_projects.BurstUseByProject(), 0
         for later, row in steps:
             hour += later
             uses = burst_projects.add_period_by_project(uses, hour, row, 2)

@@ -26,7 +26,7 @@ hours = st.builds(
     burst.Hour, *[st.integers(0, 10 ** 6)] * 3,
     *[st.floats(0, 10 ** 6)] * 4, *[st.integers(0, 10 ** 6)] * 2)
 uses = st.builds(
-    burst_projects.Uses, *[st.integers(0, 10 ** 6)] * 2,
+    burst_projects.BurstUseByProject, *[st.integers(0, 10 ** 6)] * 2,
     st.floats(0, 10 ** 6), st.lists(st.builds(
         burst_projects.Use, st.text(max_size=5), st.integers(0, 100),
         *[st.floats(0, 10 ** 6)] * 3), max_size=3).map(tuple))
@@ -82,8 +82,9 @@ class RecordTest(base.TestCase):
 
     def test_record_of_release_0_1_0_is_read(self):
         found, = burst_record.from_json(BEFORE).values()
-        self.assertEqual((60, 40.0, ((7, 60),), burst_projects.Uses()), (
-            found.offered, found.pool, found.lowest, found.uses))
+        self.assertEqual(
+            (60, 40.0, ((7, 60),), burst_projects.BurstUseByProject()),
+            (found.offered, found.pool, found.lowest, found.uses))
         self.assertEqual((60, 2, 1), (
             found.total.periods, found.total.over, found.total.short))
 

@@ -154,7 +154,8 @@ class HostTest(base.TestCase):
 
     def test_bursts_by_project_are_read(self):
         records = {1: burst_record.Record(
-            pool=40.0, promised=10, offered=55, uses=burst_projects.Uses(
+            pool=40.0, promised=10, offered=55,
+            uses=burst_projects.BurstUseByProject(
                 489990, 490000, 1200.5, (burst_projects.Use(
                     'f1e2d3c4', 10, 12005.0, 600.25, 40.5),)))}
         self.assertEqual(records, burst_record.from_json(BURSTS_BY_PROJECT))

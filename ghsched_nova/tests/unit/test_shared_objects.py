@@ -167,7 +167,7 @@ NOT_SHARED = {
     'ghsched_nova.monitor.view._Held': _CALL,
     'ghsched_nova.resctrl.counters._Ledger': _CALL,
     'ghsched_nova.resctrl.reconcile._Work': _CALL,
-    'ghsched_nova.scheduler.by_load.SteeredView': _REQUEST,
+    'ghsched_nova.scheduler.by_load.LeastLoadedView': _REQUEST,
     'ghsched_nova.scheduler.filters._FreeAmounts': _REQUEST,
     'ghsched_nova.scheduler.filters._NodeCapacity': _REQUEST,
     'ghsched_nova.scheduler.host_view.HostStateView': _REQUEST,

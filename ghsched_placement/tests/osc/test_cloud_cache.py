@@ -160,7 +160,7 @@ class FlavorTest(CloudCacheTestCase):
         return found.guests, found.hosts, dict(found.lacking)
 
     def test_guests_of_a_flavor_are_counted_over_all_hosts(self):
-        self.make(3, cloud_cache.Watched('big', 5))
+        self.make(3, cloud_cache.WatchedFlavor('big', 5))
         self.cloud.flavors = [flavor(**{
             'hw:numa_nodes': '1', 'ghsched:mem_bw_min': '40'})]
         # Two of 40 % on each of the four nodes.
@@ -172,7 +172,7 @@ class FlavorTest(CloudCacheTestCase):
             '% of memory bandwidth': 1, 'compute service': 1}), self.room())
 
     def test_changed_flavor_is_counted_again(self):
-        self.make(1, cloud_cache.Watched('big'))
+        self.make(1, cloud_cache.WatchedFlavor('big'))
         for least, guests in ((40, 8), (60, 4), (101, 0)):
             self.cloud.flavors = [flavor(**{
                 'hw:numa_nodes': '1', 'ghsched:mem_bw_min': str(least)})]
@@ -180,7 +180,7 @@ class FlavorTest(CloudCacheTestCase):
 
     def test_flavor_that_does_not_exist_fits_nowhere_and_is_logged(self):
         log = self.useFixture(fixtures.FakeLogger())
-        self.make(2, cloud_cache.Watched('none'))
+        self.make(2, cloud_cache.WatchedFlavor('none'))
         self.assertEqual((0, 0, {'valid flavor': 1}), self.room())
         self.assertIn('flavor none fit in the cloud; counting none: Nova '
                       'has no '

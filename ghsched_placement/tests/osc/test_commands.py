@@ -187,7 +187,7 @@ class ServersOfTheCloudTest(base.TestCase):
             named after the host and these.
         """
         policy = policies.GuestPolicy((policies.NodePolicy(10),))
-        seen = [observe.Observed(
+        seen = [observe.HostRecords(
             clouds.host(clouds.node(0, name=name), name=name),
             tuple(Server(f'{name}-{used}', f'{name}-{used}', name, policy,
                          nodes=(0,), effective={0: diagnostics.GuestNode(
@@ -239,7 +239,7 @@ class HostTest(base.TestCase):
             'u', 'web', 'a', policies.GuestPolicy((policies.NodePolicy(30),)),
             nodes=(0,), effective={0: diagnostics.GuestNode(0, 30)})
         findings = audit.audit_host_allocations(found, [guest], {})
-        return observe.Observed(
+        return observe.HostRecords(
             found, (guest, Server('v', 'plain', 'a')),
             {'u': {clouds.node_uuid('a', 0): {'CUSTOM_MEM_BW_PCT': 30}}},
             findings, 'up', 'enabled',
@@ -285,7 +285,8 @@ class SharedGroupTest(base.TestCase):
                 (policies.NodePolicy(10),)), nodes=(0,),
             effective={0: diagnostics.GuestNode(0, 30, group=group)})
             for number, group in enumerate(groups))
-        return host.make_host_report(observe.Observed(found, servers, {}, ()))
+        return host.make_host_report(
+            observe.HostRecords(found, servers, {}, ()))
 
     def test_guarantees_are_counted_once(self):
         for groups, percent in ((('g', 'g', 'g'), 30), (('g', 'h'), 60),

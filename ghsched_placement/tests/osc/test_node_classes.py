@@ -152,7 +152,7 @@ class ClassTest(base.TestCase):
     @ddt.data(*sorted(names.NODE_CLASSES))
     def test_host_show_has_what_is_left_and_held(self, kind):
         found = self.host(kind, n0=7)
-        shown = host.make_host_report(observe.Observed(
+        shown = host.make_host_report(observe.HostRecords(
             found, (self.server(kind),), {'u': self.make_resources(kind)}, ()))
         plain = dict(zip(shown, commands.plain(shown.values()), strict=True))
         self.assertEqual(7, FIELDS[kind](plain['numa_nodes'][0]))
@@ -265,7 +265,7 @@ class RoomTest(base.TestCase):
         for row in capacity.list_node_rows(host_of):
             self.assertEqual(2, dict(zip(
                 capacity.COLUMNS, commands.plain(row), strict=True))[column])
-        shown = host.make_host_report(observe.Observed(host_of, (), {}, ()))
+        shown = host.make_host_report(observe.HostRecords(host_of, (), {}, ()))
         self.assertEqual([2, 2], [
             node[field] for node in shown['numa_nodes'].machine_readable()])
 
@@ -296,8 +296,8 @@ class GroupTest(base.TestCase):
         self.assertEqual(1, dict(zip(
             capacity.COLUMNS, commands.plain(row), strict=True))[
                 'Groups Free'])
-        shown = host.make_host_report(observe.Observed(self.host(1), (), {},
-                                                       ()))
+        shown = host.make_host_report(
+            observe.HostRecords(self.host(1), (), {}, ()))
         self.assertEqual(
             {'total': 2, 'reserved': 0, 'used': 1, 'free': 1}, {
                 name: commands.plain([shown[f'control_groups_{name}']])[0]

@@ -55,8 +55,8 @@ def machine(path):
 
 def host_plan(*names, **known):
     known = {'guests': 4, 'nodes': 4, 'whole_before': 4, 'whole_after': 0,
-             'pooled': 6, 'uses': (limits.Use(0, lack.BANDWIDTH, 100, 5,
-                                              60),),
+             'pooled': 6,
+             'uses': (limits.InventoryUse(0, lack.BANDWIDTH, 100, 5, 60),),
              'lacks': tuple(lack.Lack(node, lack.BANDWIDTH, 40, 60)
                             for node in (0, 1, 3)),
              'more': (More(0, 'h_NUMA0', lack.BANDWIDTH, 10, 0),

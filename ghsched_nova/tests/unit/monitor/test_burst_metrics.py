@@ -35,7 +35,7 @@ class BurstMetricsTest(base.TestCase):
                       for number in (7, 8))
         path.write_text(burst_record.to_json({
             1: burst_record.Record(
-                hours, 40, 60, 80, 0.005, (), burst_projects.Uses(
+                hours, 40, 60, 80, 0.005, (), burst_projects.BurstUseByProject(
                     1, 8, 120.0, (burst_projects.Use('a', 50),
                                   burst_projects.Use('b', 10)))),
             0: burst_record.Record()}))

@@ -163,7 +163,7 @@ class LacksTest(base.TestCase):
 
     def test_promised_bursts_are_usage(self):
         state = State(samples.host(bursts={0: 30, 1: 30}, promised=60))
-        self.assertIn(limits.Use(0, lack.BURSTS, 60, 0, 0),
+        self.assertIn(limits.InventoryUse(0, lack.BURSTS, 60, 0, 0),
                       limits.list_inventory_usage(state, {}))
 
     def test_pooled_is_without_nodes(self):
