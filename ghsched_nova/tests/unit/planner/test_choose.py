@@ -80,8 +80,6 @@ class RoomTest(base.TestCase):
         room = choose.convert_state_to_gradient_input(
             State(samples.host(cells=False)))
         self.assertEqual({(0, 0, 0, 100, 0)}, set(room.total.values()))
-        self.assertEqual(0, gradient.measure_unusable_capacity(
-            room, choose.convert_need_to_gradient_input(need(65))))
 
     def test_a_kind_is_what_a_guest_takes(self):
         self.assertEqual(gradient.Kind(((0, 1, 512, 20, 2),), True),

@@ -47,11 +47,14 @@ def _written(text, line):
     change = schemata.parse_schemata(line).lines[0]
     parsed = schemata.parse_schemata(text)
     assert parsed.line(change.name) is not None, line
-    return schemata.render_schemata(schemata.Schemata(tuple(
+    new_lines = [
         schemata.Line(old.name, tuple(
             (domain, dict(change.values).get(domain, value))
             for domain, value in old.values), old.body)
-        if old.name == change.name else old for old in parsed.lines)))
+        if old.name == change.name else old for old in parsed.lines]
+    return ''.join(
+        f'{new.name}:{new.body or schemata.render_values(new.values)}\n'
+        if new.name else f'{new.body}\n' for new in new_lines)
 
 
 class CapturedTest(base.TestCase):
