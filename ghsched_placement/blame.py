@@ -375,16 +375,17 @@ def _compute_certainty(correlation: float | None, points: int) -> float:
     return max(0.0, math.tanh(sure))
 
 
-def choose_guests_to_cap(suspects: Sequence[Suspect]) -> tuple[str, ...]:
-    """Return the UUIDs of the guests that should be capped for a trial.
+def choose_guests_to_cap(suspects: Sequence[Suspect]) -> dict[str, float]:
+    """Return the scores of the guests that should be capped, by UUID.
 
     A trial caps the bandwidth of a suspected guest for a short time, to see
     whether the slow server gets faster.
 
     :param suspects: suspected guests, the most suspicious first.
     """
-    return tuple(one.uuid for one in suspects if one.uuid != HOST
-                 and one.share >= WORTH_A_TRIAL)[:CANDIDATES]
+    worth = [one for one in suspects if one.uuid != HOST
+             and one.share >= WORTH_A_TRIAL]
+    return {one.uuid: one.score for one in worth[:CANDIDATES]}
 
 
 # -- the verdict --------------------------------------------------------------
@@ -429,8 +430,9 @@ def judge_by_trials(before: Verdict,
     """
     if before.kind is Kind.NOT_MEMORY or not any(tried.values()):
         return before
+    drifts = trials.list_drifts(tried)
     proven = {uuid: effect for uuid, done in tried.items()
-              if (effect := trials.measure_effect(done)) is not None
+              if (effect := trials.measure_effect(done, drifts)) is not None
               and effect.is_proven}
     if proven:
         worst = max(proven, key=lambda uuid: proven[uuid].mean)
@@ -439,5 +441,5 @@ def judge_by_trials(before: Verdict,
     if before.kind is Kind.HOST:
         return before
     return Verdict(Kind.NOBODY, proven=all(
-        trials.is_suspect_cleared(done) for done in tried.values()),
+        trials.is_suspect_cleared(done, drifts) for done in tried.values()),
         value=before.value)

@@ -16,8 +16,14 @@ Each trial compares the server's figure while the suspect is capped with its
 figures just before and just after, so that slow changes of the server's own
 demand cancel out. Trials are repeated until a t interval of their mean is
 clear, of one suspect after the other.
+
+How much the server's figure differs by itself is the same for all suspects,
+and each trial measures that once more, by the figures without a cap. The
+interval is computed from all of them, so that two trials may suffice.
 """
 
+from collections.abc import Collection
+from collections.abc import Iterable
 from collections.abc import Mapping
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -36,6 +42,14 @@ MOST_TRIALS = 20
 CHANGED = 1.3
 #: Relative growth of a server's part of the L3 cache that counts as one.
 CACHE_GROWTH = 0.1
+#: Standard deviation of a trial that is assumed at least.
+LEAST_DEVIATION = 0.02
+#: Part of a suspect's score above which a guest is tried before the suspect is
+#: capped again.
+RIVAL = 0.25
+#: Ratio of the variances of a trial and of the difference of its two figures
+#: without a cap, if all three figures differ as much.
+_TRIAL_VARIANCE = 0.75
 
 #: Quantiles of Student's t distribution by degrees of freedom from 1 on, of
 #: two-sided confidences of 99 % (to prove) and 90 % (to clear).
@@ -72,6 +86,11 @@ class Trial:
         return math.log(self.during) - (
             math.log(self.before) + math.log(self.after)) / 2
 
+    @property
+    def drift(self) -> float:
+        """Logarithm of the speed after a trial relative to that before it."""
+        return math.log(self.after) - math.log(self.before)
+
 
 @dataclass(frozen=True)
 class Effect:
@@ -107,20 +126,32 @@ def is_speed_steady(before: float, after: float) -> bool:
     return max(before, after) <= CHANGED * min(before, after)
 
 
-def measure_effect(done: Sequence[Trial]) -> Effect | None:
+def measure_effect(done: Sequence[Trial],
+                   drifts: Sequence[float] = ()) -> Effect | None:
     """Return how capping a suspected guest changes a server's speed.
 
     :param done: trials that capped this guest.
+    :param drifts: drifts of all trials of the server; those of this guest
+        alone if empty.
     :returns: mean and confidence interval over the trials; None if there are
         no trials.
     """
     if not done:
         return None
-    sign = -1 if _is_explained_by_cache(done) else 1
-    changes = [sign * trial.change for trial in done]
-    mean, half = _compute_confidence_interval(changes, _T_PROVE)
+    mean, half = _compute_confidence_interval(done, drifts, _T_PROVE)
     return Effect(math.expm1(mean), _to_relative_change(mean - half),
-                  _to_relative_change(mean + half), len(changes), sign < 0)
+                  _to_relative_change(mean + half), len(done),
+                  _is_explained_by_cache(done))
+
+
+def list_drifts(tried: Mapping[str, Iterable[Trial]]) -> tuple[float, ...]:
+    """Return the drifts of all trials of a server.
+
+    They show how much its speed differs while nothing is capped.
+
+    :param tried: trials by UUID of the capped guest.
+    """
+    return tuple(trial.drift for done in tried.values() for trial in done)
 
 
 def _is_explained_by_cache(done: Sequence[Trial]) -> bool:
@@ -136,19 +167,32 @@ def _is_explained_by_cache(done: Sequence[Trial]) -> bool:
         statistics.fmean(trial.change for trial in done) < 0)
 
 
-def _compute_confidence_interval(values: Sequence[float],
+def _compute_confidence_interval(done: Sequence[Trial],
+                                 drifts: Sequence[float],
                                  quantiles: Sequence[float]
                                  ) -> tuple[float, float]:
-    """Return the mean of values and half the width of its confidence interval.
+    """Return the mean effect of trials and half the width of its interval.
 
+    The variance of a trial is pooled from the scatter of these trials and
+    from the drifts, each of which estimates it with one degree of freedom.
+
+    :param done: trials that capped one guest.
+    :param drifts: drifts of all trials of the server; may be empty.
     :param quantiles: quantiles of Student's t distribution, from 1 degree of
         freedom on.
     """
-    if len(values) < 2:
-        return values[0], math.inf
-    free = min(len(values) - 1, len(quantiles))
-    return statistics.fmean(values), quantiles[free - 1] * (
-        statistics.stdev(values) / math.sqrt(len(values)))
+    sign = -1 if _is_explained_by_cache(done) else 1
+    changes = [sign * trial.change for trial in done]
+    mean = statistics.fmean(changes)
+    if len(changes) < PROVING_TRIALS:
+        return mean, math.inf
+    drifts = drifts or [trial.drift for trial in done]
+    free = len(changes) - 1 + len(drifts)
+    squares = sum((change - mean) ** 2 for change in changes) + (
+        _TRIAL_VARIANCE * sum(drift ** 2 for drift in drifts))
+    deviation = max(LEAST_DEVIATION, math.sqrt(squares / free))
+    return mean, quantiles[min(free, len(quantiles)) - 1] * (
+        deviation / math.sqrt(len(changes)))
 
 
 def _to_relative_change(logarithm: float) -> float:
@@ -160,43 +204,62 @@ def _to_relative_change(logarithm: float) -> float:
     return math.expm1(min(max(logarithm, -50.0), math.log(101)))
 
 
-def is_suspect_cleared(done: Sequence[Trial]) -> bool:
+def is_suspect_cleared(done: Sequence[Trial],
+                       drifts: Sequence[float] = ()) -> bool:
     """Whether trials show that a suspected guest does not slow a server down.
 
     The effect of capping the guest is below 5 percent, with high confidence.
 
     :param done: trials that capped this guest.
+    :param drifts: drifts of all trials of the server.
     """
     if len(done) < CLEARING_TRIALS:
         return False
-    mean, half = _compute_confidence_interval(
-        [(-1 if _is_explained_by_cache(done) else 1) * trial.change
-         for trial in done], _T_CLEAR)
+    mean, half = _compute_confidence_interval(done, drifts, _T_CLEAR)
     return mean + half < math.log1p(LEAST_EFFECT)
 
 
-def choose_next_guest(candidates: Sequence[str],
-                      done: Mapping[str, Sequence[Trial]]) -> str | None:
+def choose_next_guest(candidates: Mapping[str, float],
+                      done: Mapping[str, Sequence[Trial]],
+                      resting: Collection[str] = ()) -> str | None:
     """Return the UUID of the suspected guest to cap in the next trial.
 
-    Each guest is capped once first. After that, the guest with the largest
-    effect on the server is capped again until its effect is certain.
+    The likely guests are capped once each. After that, the guest with the
+    largest effect on the server is capped again until its effect is certain,
+    and then those that were less likely.
 
-    :param candidates: UUIDs of suspected guests, the most suspicious first.
+    :param candidates: scores of suspected guests by UUID, the most suspicious
+        first.
     :param done: trials so far, by guest UUID.
-    :returns: None if further trials would show nothing new.
+    :param resting: UUIDs of guests on which a cap shows nothing at present.
+    :returns: None if no trial shows anything new at present.
     """
-    for uuid in candidates:
-        if not done.get(uuid):
-            return uuid
+    drifts = list_drifts(done)
     effects = {uuid: effect for uuid in candidates
-               if (effect := measure_effect(done[uuid])) is not None}
-    ordered = sorted(effects, key=lambda uuid: effects[uuid].mean,
-                     reverse=True)
-    for uuid in ordered:
-        if effects[uuid].is_proven:
-            return None
-        if (not is_suspect_cleared(done[uuid])
-                and len(done[uuid]) < MOST_TRIALS):
-            return uuid
-    return None
+               if (effect := measure_effect(done.get(uuid, ()), drifts))}
+    unclear = _list_unclear(effects, done, drifts)
+    least = 0.0
+    if unclear and effects[unclear[0]].is_proven:
+        return None
+    if unclear and effects[unclear[0]].mean >= LEAST_EFFECT:
+        # The budget is spent on this one, unless another is as likely.
+        del unclear[1:]
+        least = RIVAL * candidates[unclear[0]]
+    untried = [uuid for uuid, score in candidates.items()
+               if uuid not in effects and score >= least]
+    return next((uuid for uuid in [*untried, *unclear]
+                 if uuid not in resting), None)
+
+
+def _list_unclear(effects: Mapping[str, Effect],
+                  done: Mapping[str, Sequence[Trial]],
+                  drifts: Sequence[float]) -> list[str]:
+    """Return the UUIDs of tried guests that are not cleared.
+
+    The guest with the largest effect is the first.
+    """
+    return [uuid for uuid in sorted(
+        effects, key=lambda uuid: effects[uuid].mean, reverse=True)
+        if effects[uuid].is_proven or (
+            not is_suspect_cleared(done[uuid], drifts)
+            and len(done[uuid]) < MOST_TRIALS)]

@@ -16,6 +16,7 @@ Uses no Nova object and no file; the host is a :class:`Probe`.
 """
 
 from collections.abc import Iterable
+from collections.abc import Mapping
 from collections.abc import Sequence
 import dataclasses
 from dataclasses import dataclass
@@ -34,6 +35,12 @@ SAMPLE_S = 1.0
 #: after it.
 SETTLE_S = 0.3
 WINDOW_S = 1.2
+#: Seconds that are measured once a load has changed within a trial: of guests
+#: that work for a few seconds, a short trial sees all of it.
+SHORT_WINDOW_S = 0.6
+#: Part of the nodes' bandwidth that other guests may leave unused while a
+#: suspect is capped; above it, one of them rests, which may help the server.
+RESTED = 0.1
 #: Caps of one suspect that are undone early, after which it is left.
 FAILURES = 3
 
@@ -86,6 +93,7 @@ class Session:
     _untried: dict[str, str] = field(default_factory=dict)
     _failures: dict[str, int] = field(default_factory=dict)
     _usual: dict[str, float] = field(default_factory=dict)
+    _window: float = WINDOW_S
 
     def collect_evidence(self, prove: bool) -> blame.Evidence:
         """Return the evidence of which guests slow down the server.
@@ -126,27 +134,29 @@ class Session:
                 found.append(sample)
         return found
 
-    def _cap_suspects_in_turn(self, candidates: Sequence[str],
+    def _cap_suspects_in_turn(self, candidates: Mapping[str, float],
                               deadline: float) -> None:
         """Cap suspected guests one by one, to see who slows down the server.
 
         The effect of each cap on the server is recorded. The method returns as
         soon as one guest is proven to slow down the server.
 
-        :param candidates: UUIDs of the suspected guests.
+        :param candidates: scores of the suspected guests by UUID.
         :param deadline: time of the monotonic clock at which to stop.
         """
         before = self._measure_after_settling()
-        length = 2 * (SETTLE_S + WINDOW_S)
-        while self.probe.get_time() + length <= deadline:
-            left = [uuid for uuid in candidates if uuid not in self._untried]
+        while self.probe.get_time() + 2 * (
+                SETTLE_S + self._window) <= deadline:
+            left = {uuid: score for uuid, score in candidates.items()
+                    if uuid not in self._untried}
             if blame_trials.choose_next_guest(left, self._tried) is None:
                 return
             # A cap shows nothing while one of both rests.
-            suspect = blame_trials.choose_next_guest(
-                [uuid for uuid in left
-                 if self._uses_usual_bandwidth(uuid, before)],
-                self._tried) if self._has_server_speed(before) else None
+            resting = [uuid for uuid in left
+                       if not (self._has_server_speed(before)
+                               and self._uses_usual_bandwidth(uuid, before))]
+            suspect = blame_trials.choose_next_guest(left, self._tried,
+                                                     resting)
             if suspect is None:
                 before = self._measure_after_settling()
                 continue
@@ -169,7 +179,7 @@ class Session:
         try:
             self._settle()
             capped = self.probe.get_limits(suspect)
-            self.probe.wait(WINDOW_S)
+            self.probe.wait(self._window)
             during = self.probe.measure()
             # A report of nova-compute may have undone it meanwhile.
             held = free != capped == self.probe.get_limits(suspect)
@@ -179,19 +189,29 @@ class Session:
         if not held:
             self._count_undone_cap(suspect)
         trial = self._compare_speed_around_cap(before, during, after)
-        if held and trial is not None and self._has_steady_bandwidth(
-                suspect, before, after):
+        if trial is None or not self._has_steady_bandwidth(
+                suspect, before, during, after):
+            self._window = SHORT_WINDOW_S
+        elif held:
             self._tried.setdefault(suspect, []).append(trial)
         return after
 
-    def _has_steady_bandwidth(self, suspect: str, before: blame.Sample | None,
-                              after: blame.Sample | None) -> bool:
-        """Whether a guest uses as much bandwidth after a cap as before it.
+    def _has_steady_bandwidth(self, suspect: str,
+                              *samples: blame.Sample | None) -> bool:
+        """Whether all guests use as much bandwidth after a cap as before it.
 
-        If not, its load has changed, and the trial with the cap proves
-        nothing.
+        If not, a load has changed, and the trial with the cap proves nothing.
+
+        :param samples: measurements before, during and after the cap.
         """
-        return before is not None and after is not None and (
+        before, during, after = samples
+        if before is None or during is None or after is None:
+            return False
+        rested = sum(max(0.0, min(rate, after.rates.get(uuid, 0.0))
+                         - during.rates.get(uuid, 0.0))
+                     for uuid, rate in before.rates.items()
+                     if uuid not in (suspect, self.server))
+        return rested <= RESTED * sum(before.rates.values()) and (
             blame_trials.is_speed_steady(before.rates.get(suspect, 0.0),
                                          after.rates.get(suspect, 0.0)))
 
@@ -221,7 +241,7 @@ class Session:
         :returns: None if the investigated server's bandwidth is not known.
         """
         self._settle()
-        self.probe.wait(WINDOW_S)
+        self.probe.wait(self._window)
         return self.probe.measure()
 
     def _compare_speed_around_cap(self, *samples: blame.Sample | None
@@ -265,11 +285,12 @@ class Session:
         The effect is how much faster the server was while the guest was
         capped. Guests that could not be capped get the reason.
         """
+        drifts = blame_trials.list_drifts(self._tried)
         for one in suspects:
             yield dataclasses.replace(
                 one, untried=self._untried.get(one.uuid, ''),
                 effect=blame_trials.measure_effect(
-                    self._tried.get(one.uuid, ())))
+                    self._tried.get(one.uuid, ()), drifts))
 
 
 def _compute_cache_growth(before: blame.Sample | None,

@@ -108,9 +108,10 @@ class SuspectTest(base.TestCase):
         suspects = blame.rank_suspects(SERVER, (), [sample(
             **{blame.HOST: 500.0, 'tiny': 5.0},
             **{f'guest-{number}': 100.0 - number for number in range(6)})])
-        self.assertEqual(
-            ('guest-0', 'guest-1', 'guest-2', 'guest-3'),
-            blame.choose_guests_to_cap(suspects))
+        found = blame.choose_guests_to_cap(suspects)
+        self.assertEqual(['guest-0', 'guest-1', 'guest-2', 'guest-3'],
+                         list(found))
+        self.assertEqual(suspects[1].score, found['guest-0'])
 
 
 class VerdictTest(base.TestCase):
@@ -168,10 +169,22 @@ class TrialTest(base.TestCase):
         self.assertTrue(0.1 < found.low < 0.2 < found.high < 0.35, found)
 
     def test_small_or_unsteady_effect_is_not_proven(self):
-        for changes in ((0.02, 0.021, 0.019, 0.02), (0.5, 0.1, 0.02, 0.4),
-                        (0.3,), (0.3, 0.28)):
+        for changes in ((0.02, 0.021, 0.019, 0.02), (0.9, 0.1, 0.02, -0.2),
+                        (0.3,), (0.6, 0.1)):
             self.assertFalse(blame_trials.measure_effect(
                 list(map(trial, changes))).is_proven, changes)
+
+    def test_two_equal_trials_of_a_steady_server_are_proof(self):
+        self.assertTrue(blame_trials.measure_effect(
+            [trial(0.3), trial(0.28)]).is_proven)
+
+    def test_two_equal_trials_of_an_unsteady_server_are_no_proof(self):
+        done = [trial(0.3), trial(0.28)]
+        other = [blame_trials.Trial(100.0, 100.0, after)
+                 for after in (80.0, 125.0)]
+        drifts = blame_trials.list_drifts({'a': done, 'b': other})
+        self.assertEqual(4, len(drifts))
+        self.assertFalse(blame_trials.measure_effect(done, drifts).is_proven)
 
     def test_growing_cache_with_less_bandwidth_is_an_effect(self):
         def fetched(change):
@@ -185,19 +198,33 @@ class TrialTest(base.TestCase):
         self.assertFalse(found.by_cache or found.is_proven)
 
     def test_next_suspect_is_each_once_then_the_worst_until_it_is_clear(self):
-        done = {}
-        self.assertEqual('a', blame_trials.choose_next_guest(('a', 'b'), done))
-        done['a'] = [trial(0.0)]
-        self.assertEqual('b', blame_trials.choose_next_guest(('a', 'b'), done))
-        done['b'] = [trial(0.2)]
-        self.assertEqual('b', blame_trials.choose_next_guest(('a', 'b'), done))
-        done['b'] = [trial(0.2), trial(0.201), trial(0.199)]
-        self.assertIsNone(blame_trials.choose_next_guest(('a', 'b'), done))
+        self.assertEqual('a', self.choose())
+        self.assertEqual('b', self.choose(a=[0.0]))
+        self.assertEqual('b', self.choose(a=[0.0], b=[0.2]))
+        self.assertIsNone(self.choose(a=[0.0], b=[0.2, 0.201, 0.199]))
 
     def test_next_suspect_after_cleared_ones_is_another(self):
-        cleared = [trial(0.0), trial(0.001), trial(-0.001)]
-        self.assertTrue(blame_trials.is_suspect_cleared(cleared))
-        self.assertEqual('b', blame_trials.choose_next_guest(
-            ('a', 'b'), {'a': cleared, 'b': [trial(-0.1)]}))
-        self.assertIsNone(blame_trials.choose_next_guest(
-            ('a',), {'a': cleared}))
+        cleared = [0.0, 0.001, -0.001]
+        self.assertTrue(blame_trials.is_suspect_cleared(
+            list(map(trial, cleared))))
+        self.assertEqual('b', self.choose(a=cleared, b=[-0.1]))
+        self.assertIsNone(self.choose({'a': 1.0}, a=cleared))
+
+    def test_next_suspect_is_the_worst_before_unlikely_ones(self):
+        scores = {'a': 1.0, 'b': 0.3, 'c': 0.1}
+        self.assertEqual('b', self.choose(scores, a=[0.2]))
+        self.assertEqual('a', self.choose(scores, a=[0.2], b=[0.0]))
+        self.assertEqual('c', self.choose(scores, a=[0.0], b=[0.0]))
+
+    def test_next_suspect_while_the_worst_rests_is_none(self):
+        scores = {'a': 1.0, 'b': 0.1}
+        self.assertIsNone(self.choose(scores, resting='a', a=[0.2]))
+        self.assertIsNone(self.choose(resting='a', a=[0.2], b=[0.0]))
+        self.assertEqual('b', self.choose(scores, resting='a', a=[0.0]))
+        self.assertEqual('b', self.choose(scores, resting='a'))
+
+    def choose(self, scores=None, resting='', **changes):
+        return blame_trials.choose_next_guest(
+            scores or {'a': 1.0, 'b': 1.0}, {
+                uuid: list(map(trial, values))
+                for uuid, values in changes.items()}, resting)

@@ -14,6 +14,7 @@
 """Investigations of simulated hosts, and proofs that are killed."""
 
 import contextlib
+import dataclasses
 import random
 
 from ghsched_nova.host import blame_session
@@ -110,6 +111,34 @@ class SessionTest(base.TestCase):
         self.assertEqual(blame_session.FAILURES, probe.calls.count('bully'))
         self.assertNotIn('bully', found.tried)
 
+    def test_trial_while_another_guest_rests_does_not_count(self):
+        probe = Probe(culprit='decoy')
+        measure = probe.measure
+
+        def rest_while_bully_is_capped():
+            sample = measure()
+            if probe.capped != 'bully':
+                return sample
+            return dataclasses.replace(sample, rates={
+                **sample.rates, 'me': 100.0, 'decoy': 20.0})
+
+        probe.measure = rest_while_bully_is_capped
+        found = self.run_session(probe)
+        self.assertIn('bully', probe.calls)
+        self.assertNotIn('bully', found.tried)
+
+    def test_trials_are_short_once_a_load_has_changed_in_one(self):
+        probe, waited = Probe(), []
+        wait, measure = probe.wait, probe.measure
+        probe.wait = lambda seconds: (waited.append(seconds), wait(seconds))
+        # The server rests after the first cap.
+        probe.measure = lambda: dataclasses.replace(
+            measure(), **({'busy': 0.0} if probe.calls and not probe.capped
+                          and probe.now < 15 else {}))
+        found = self.run_session(probe)
+        self.assertEqual('bully', found.verdict.suspect)
+        self.assertEqual(blame_session.SHORT_WINDOW_S, waited[-1])
+
     def test_interrupted_proof_releases_the_suspect(self):
         for moment in (12.0, 10.1, 14.3):
             probe = Probe()
@@ -137,7 +166,7 @@ class StagedTest(base.TestCase):
             case = blame_cases.make_case(SEED, number)
             count.add(case, *blame_cases.run_case(case, SEED))
         self.assertGreaterEqual(count.precision, 0.9, count)
-        self.assertGreaterEqual(count.recall, 0.85, count)
+        self.assertGreaterEqual(count.recall, 0.9, count)
         self.assertLessEqual(count.longest, 60)
 
     def test_staged_case_on_emulated_host_leaves_groups_as_before(self):
