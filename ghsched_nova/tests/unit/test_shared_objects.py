@@ -176,6 +176,7 @@ NOT_SHARED = {
     'ghsched_nova.virt.driver_base.DriverBase': _REPLACED,
     'ghsched_nova.virt.driver_reports.ReportingDriver': _REPLACED,
     'ghsched_nova.virt.manager.GhschedComputeManager': _START,
+    'ghsched_nova.host.host_facts.HostFacts': _REPLACED,
     'ghsched_nova.host.interrupts.InterruptKeeper': _REPLACED,
     'ghsched_nova.host.pci_providers.Placer': _LOCKED,
     'ghsched_placement.fitting._FreeCapacity': _CALL,

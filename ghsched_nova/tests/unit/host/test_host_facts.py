@@ -41,24 +41,26 @@ class HostFactsTest(base.TestCase):
             resctrl_host, 'make_host', wraps=resctrl_host.make_host)).mock
 
     def test_unchanged_host_is_made_once(self):
-        self.assertIs(self.facts.host(), self.facts.host())
+        self.assertIs(self.facts.read_resctrl_host(),
+                      self.facts.read_resctrl_host())
         self.assertEqual(1, self.made.call_count)
 
     def test_host_is_made_again_after_each_change(self):
-        self.facts.host()
+        self.facts.read_resctrl_host()
         for number, (name, old, new) in enumerate((
                 ('resctrl/info/MB/num_closids', '8', '7'),
                 ('resctrl/schemata', '0= 100', '0= 90'),
                 ('sysfs/devices/system/node/node0/cpulist', '0-1', '1')), 2):
             path = self.top / name
             path.write_text(path.read_text().replace(old, new))
-            self.facts.host()
+            self.facts.read_resctrl_host()
             self.assertEqual(number, self.made.call_count, name)
         self.section.l3_ways_shared = 3
-        self.facts.host()
+        self.facts.read_resctrl_host()
         self.assertEqual(5, self.made.call_count)
 
     def test_host_without_resctrl_is_refused_after_it_was_made(self):
-        self.facts.host()
+        self.facts.read_resctrl_host()
         shutil.rmtree(self.top / 'resctrl')
-        self.assertRaises(resctrl_host.ResctrlUnavailable, self.facts.host)
+        self.assertRaises(resctrl_host.ResctrlUnavailable,
+                          self.facts.read_resctrl_host)
