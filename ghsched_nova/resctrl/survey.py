@@ -54,6 +54,7 @@ def read_actual_state(files: fs.Files, root: Path, wanted: model.Wanted,
     threads: dict[str, Mapping[int, str]] = {}
     others = _read_vhost_threads(proc) if wanted.all_threads else {}
     members = model.map_guests_by_group(wanted.guests, names)
+    single_pool = wanted.has_single_rmid_pool
     claimed = {qemu.find_qemu_process(run_path, domain.name) or 0 for domain in
                (*wanted.domains, *(guest.domain for guest in wanted.guests))}
     for name, guests in members.items():
@@ -76,8 +77,7 @@ def read_actual_state(files: fs.Files, root: Path, wanted: model.Wanted,
     return model.Actual(
         found, threads,
         _list_running_domains(run_path, proc) if loose else frozenset(),
-        (_count_unrelated_monitoring_groups(files, root, names)
-         if wanted.has_single_rmid_pool else 0),
+        _count_unrelated_monitors(files, root, names) if single_pool else 0,
         (_read_group(files, root).schemata if wanted.cache or wanted.bounded
          else None), others_read, counted)
 
@@ -227,8 +227,8 @@ def _read_monitoring_groups(
     return found
 
 
-def _count_unrelated_monitoring_groups(files: fs.Files, root: Path,
-                                       names: Iterable[str]) -> int:
+def _count_unrelated_monitors(files: fs.Files, root: Path,
+                              names: Iterable[str]) -> int:
     """Count the monitoring groups that are not for guests in shared groups.
 
     These groups use monitoring ids (RMIDs) that guests then cannot use.
