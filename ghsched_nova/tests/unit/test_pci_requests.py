@@ -142,7 +142,7 @@ class AutoTest(WithVfsTestCase):
             name.replace('__', ':'): value for name, value in specs.items()}}
         return nova_request.get_pci_requests_from_flavor(flavor).requests
 
-    def join(self, count):
+    def join_requests(self, count):
         return [(request.alias_name, request.count, request.requester_id)
                 for request in pci_requests.join_vf_requests(self.made,
                                                              count)]
@@ -164,7 +164,7 @@ class AutoTest(WithVfsTestCase):
                 ghsched__vfs='nic:5,fast:1')
             self.assertEqual(
                 [(request.alias_name, request.count, request.requester_id)
-                 for request in fixed], self.join(count))
+                 for request in fixed], self.join_requests(count))
         self.assertEqual(3, self.made[1].count)
 
     def test_ports_stay_behind_the_vfs(self):
@@ -172,16 +172,17 @@ class AutoTest(WithVfsTestCase):
             request_id=uuidsentinel.port, count=1, requester_id='a-port',
             alias_name=None)
         self.made.append(port)
-        self.assertEqual((None, 1, 'a-port'), self.join(1)[-1])
+        self.assertEqual((None, 1, 'a-port'), self.join_requests(1)[-1])
 
     def test_number_of_a_larger_maximum_has_one_request_for_each_node(self):
         self.made = self.auto(ghsched__vfs='nic:6', ghsched__numa_max='4')
         self.assertEqual([('nic', 2, f'ghsched-vfs-node{node}')
-                          for node in range(3)], self.join(3))
+                          for node in range(3)], self.join_requests(3))
         self.assertEqual([('nic', 2, 'ghsched-vfs-node0'),
                           ('nic', 2, 'ghsched-vfs-node1'),
                           ('nic', 1, 'ghsched-vfs-node2'),
-                          ('nic', 1, 'ghsched-vfs-node3')], self.join(4))
+                          ('nic', 1, 'ghsched-vfs-node3')],
+                         self.join_requests(4))
 
     def test_suffixes_of_joined_vfs_lead_back_to_the_parts(self):
         first, second, fast = (request.request_id
