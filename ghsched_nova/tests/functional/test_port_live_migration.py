@@ -163,6 +163,6 @@ class CopiedTest(PortLiveMigrationTestCase):
         self.boot_guest(self.port())
         self.useFixture(fixtures.MonkeyPatch(
             'nova.tests.fixtures.libvirt.Domain.migrateToURI3',
-            lambda domain, *args: domain.fail_job()))
+            lambda domain, *_args, **_kwargs: domain.fail_job()))
         self._live_migrate(self.server, 'failed')
         self.assert_it_stays()

@@ -169,7 +169,7 @@ class RollbackTest(VfsLiveMigrationTestCase):
         self.fail_in(self.src.driver, '_live_migration_operation')
 
     def test_copy(self):
-        def fail(domain, *args):
+        def fail(domain, *_args, **_kwargs):
             domain.fail_job()
         self.useFixture(fixtures.MonkeyPatch(
             'nova.tests.fixtures.libvirt.Domain.migrateToURI3', fail))
