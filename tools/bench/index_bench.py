@@ -46,7 +46,7 @@ GUESTS = ((2, 5), (4, 5), (4, 10), (8, 10), (8, 20), (16, 30))
 class LinearIndex(Index):
     """An index that looks at every host in turn."""
 
-    def _walk_by_class(self, need: Need) -> Iterator[Host]:
+    def _iterate_hosts_by_class(self, need: Need) -> Iterator[Host]:
         yield from self._walk
 
 
