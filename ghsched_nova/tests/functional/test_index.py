@@ -54,6 +54,23 @@ class IndexTestCase(nova_base.GhschedTestCase):
     def host(self, server):
         return self.api.get_server(server['id'])['OS-EXT-SRV-ATTR:host']
 
+    def boot_that_fails_once(self, share=20):
+        """Return a server, and the two hosts on which it was started."""
+        spawn, tried = GhschedLibvirtDriver.spawn, []
+
+        def fail_once(driver, *args, **kwargs):
+            tried.append(driver._host.get_hostname())
+            if len(tried) == 1:
+                raise exception.ComputeResourcesUnavailable(reason='a test')
+            return spawn(driver, *args, **kwargs)
+        self.useFixture(fixtures.MonkeyPatch(
+            'ghsched_nova.virt.driver.GhschedLibvirtDriver.spawn',
+            fail_once))
+        server = self.boot(self.flavor(mem_bw_min=share))
+        self.assertEqual(2, len(set(tried)))
+        self.assertEqual(tried[1], self.host(server))
+        return server, tried
+
 
 class WayTest(IndexTestCase):
 
@@ -191,17 +208,7 @@ class QueriesTest(IndexTestCase):
                              headroom.from_stats(node.stats).shape)
 
     def test_one_query_places_a_guest_that_has_an_alternate(self):
-        spawn, tried = GhschedLibvirtDriver.spawn, []
-
-        def fail_once(driver, *args, **kwargs):
-            tried.append(driver._host.get_hostname())
-            if len(tried) == 1:
-                raise exception.ComputeResourcesUnavailable(reason='a test')
-            return spawn(driver, *args, **kwargs)
-        self.useFixture(fixtures.MonkeyPatch(
-            'ghsched_nova.virt.driver.GhschedLibvirtDriver.spawn',
-            fail_once))
-        server = self.boot(self.flavor(mem_bw_min=60))
+        server, tried = self.boot_that_fails_once(60)
         # nova-conductor claims the alternate without another search.
         self.assertEqual(({'host_a', 'host_b'}, 1, (1, 0, 0)),
                          (set(tried), len(self.queries), self.ways()))
@@ -303,21 +310,6 @@ class PlacesTest(IndexTestCase):
         self.boot_that_fails_once()
         # The alternate takes it, without another search.
         self.assertEqual((1, 0, 0), self.ways())
-
-    def boot_that_fails_once(self):
-        spawn, tried = GhschedLibvirtDriver.spawn, []
-
-        def fail_once(driver, *args, **kwargs):
-            tried.append(driver._host.get_hostname())
-            if len(tried) == 1:
-                raise exception.ComputeResourcesUnavailable(reason='a test')
-            return spawn(driver, *args, **kwargs)
-        self.useFixture(fixtures.MonkeyPatch(
-            'ghsched_nova.virt.driver.GhschedLibvirtDriver.spawn',
-            fail_once))
-        server = self.boot(self.flavor(mem_bw_min=20))
-        self.assertEqual(2, len(set(tried)))
-        self.assertEqual(tried[1], self.host(server))
 
     def test_a_resize_is_by_the_index(self):
         server = self.boot(self.flavor(mem_bw_min=20), host='host_a')
