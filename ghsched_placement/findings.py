@@ -57,6 +57,7 @@ class Server:
         None where the host was not asked or did not report them.
     :param running: whether its power state in Nova is running.
     :param active: whether it is ACTIVE in Nova, without a task.
+    :param locked: whether the server is locked in Nova (``server lock``).
     :param absent: whether it is active, and its host, which was asked, runs
         no domain of it.
     :param not_held: why the host could not enforce its policy, see
@@ -75,6 +76,7 @@ class Server:
     effective: Mapping[int, diagnostics.GuestNode] | None = None
     running: bool = False
     active: bool = False
+    locked: bool = False
     absent: bool = False
     not_held: str = ''
     missing_devices: tuple[str, ...] = ()

@@ -107,7 +107,7 @@ def make_rebalance_guest(
         accounting: Accounting = 'min') -> move_plan.Guest | None:
     """Convert a server with one NUMA node to a guest of a rebalance plan.
 
-    A guest with VFs is marked as not movable.
+    A guest with VFs, or of a locked server, is marked as not movable.
 
     :param server_diagnostics: Nova's diagnostics of the server.
     :param accounting: whether Placement counts the guarantee (``min``) or the
@@ -121,13 +121,15 @@ def make_rebalance_guest(
     if len(mine) != 1 or len(server.nodes) != 1:
         return None
     one, policy = mine[0], server.policy or GuestPolicy()
-    free = one.memory is not None and not policy.vfs
+    movable = (one.memory is not None and not policy.vfs
+               and not server.locked)
     counted = dict(policy.get_resources_by_node(accounting).get(0, {}))
     return move_plan.Guest(
         server.uuid, Spot(server.host, server.nodes[0]),
         _count_wanted_cpus(one),
         one.bandwidth or 0.0, one.memory or 0.0,
-        counted.pop(names.MEM_BW_PCT, 0), inside=free, between=free,
+        counted.pop(names.MEM_BW_PCT, 0), inside=movable,
+        between=movable,
         counted=counted, groups=int(policy.needs_control_group),
         traits=frozenset(names.CAPABILITY_TRAITS[name]
                          for name in policy.get_needed_capabilities()))

@@ -96,7 +96,8 @@ def parse_server_record(record: Mapping[str, Any],
         nodes=tuple(node for node in nodes if node is not None),
         moving=is_server_moving(record),
         running=record.get(_POWER) == _RUNNING,
-        active=record['status'] == 'ACTIVE' and not is_server_moving(record))
+        active=record['status'] == 'ACTIVE' and not is_server_moving(record),
+        locked=is_server_locked(record))
 
 
 def get_flavor_extra_specs(record: Mapping[str, Any]) -> dict[str, str]:
@@ -120,6 +121,14 @@ def is_server_moving(record: Mapping[str, Any]) -> bool:
     """
     return (record['status'] in _MOVING
             or record.get('OS-EXT-STS:task_state') is not None)
+
+
+def is_server_locked(record: Mapping[str, Any]) -> bool:
+    """Return whether a server is locked against changes (``server lock``).
+
+    :param record: server record of Nova's API.
+    """
+    return bool(record.get('locked'))
 
 
 def is_on_recorded_host(record: Mapping[str, Any]) -> bool:

@@ -13,6 +13,8 @@
 """``openstack ghsched rebalance plan --for FLAVOR``: moves that make room."""
 
 import argparse
+from collections.abc import Collection
+from collections.abc import Iterable
 from collections.abc import Mapping
 from collections.abc import Sequence
 import dataclasses
@@ -141,16 +143,27 @@ def read_flavor_move_request(client: clients.Client, name: str, count: int,
         client, open_hosts, nodes).add_free_node_resources(open_hosts)
     parser = _FlavorParser(hosts, accounting, client.is_owner_trait_required())
     records = {record['id']: record for record in client.list_servers()}
-    names = {host.name for host in hosts}
-    running = [record for record in records.values()
-               if record['status'] == 'ACTIVE'
-               and not observe.is_server_moving(record)
-               and record.get(observe.HYPERVISOR) in names]
+    movable = _list_movable_servers(records.values(),
+                                    {host.name for host in hosts})
     guests = client.map_in_parallel(
-        lambda record: _make_movable_guest(client, parser, record), running)
+        lambda record: _make_movable_guest(client, parser, record), movable)
     return FlavorMoveRequest(
         name, count, parser.make_guest_demand(size, specs), hosts,
         tuple(guest for guest in guests if guest), records)
+
+
+def _list_movable_servers(records: Iterable[Mapping[str, Any]],
+                          host_names: Collection[str]
+                          ) -> list[Mapping[str, Any]]:
+    """Return the running, unlocked servers of some hosts.
+
+    :param records: server records of Nova's API.
+    """
+    return [record for record in records
+            if record['status'] == 'ACTIVE'
+            and not observe.is_server_moving(record)
+            and not observe.is_server_locked(record)
+            and record.get(observe.HYPERVISOR) in host_names]
 
 
 class _FlavorParser:

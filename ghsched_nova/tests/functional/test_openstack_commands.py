@@ -334,8 +334,7 @@ class RefusalTest(openstack_base.CommandTestCase):
             self.command(refusals.ListRefusals))
         for name in ('host_a', 'host_b'):
             self.start_host(name)
-        for _node in range(4):
-            self.boot(self.flavor(vcpus=2))
+        servers = [self.boot(self.flavor(vcpus=2)) for _node in range(4)]
         wanted = self.flavor(vcpus=4)
         for _time in range(2):
             self.boot(wanted, state='ERROR')
@@ -343,6 +342,10 @@ class RefusalTest(openstack_base.CommandTestCase):
         self.assertEqual((wanted, 2), (row['Flavor'], row['Refusals']))
         moves = self.json_of(rebalance.PlanRebalance, '--for', row['Flavor'])
         self.assertEqual(1, len(moves))
+        for one in servers:
+            self.api.post_server_action(one['id'], {'lock': None})
+        self.assertEqual([], self.json_of(rebalance.PlanRebalance, '--for',
+                                          row['Flavor']))
 
     def test_flavor_whose_resize_was_refused_is_listed(self):
         self.start_host()

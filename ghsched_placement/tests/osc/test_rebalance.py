@@ -102,6 +102,11 @@ class GuestTest(base.TestCase):
         found = measured.make_rebalance_guest(server(vfs='nic:1'), said())
         self.assertFalse(found.inside or found.between)
 
+    def test_guest_of_a_locked_server_stays(self):
+        locked = dataclasses.replace(server(), locked=True)
+        found = measured.make_rebalance_guest(locked, said())
+        self.assertFalse(found.inside or found.between)
+
     def test_a_guest_of_several_nodes_is_left_where_it_is(self):
         self.assertIsNone(
             measured.make_rebalance_guest(server(nodes=(0, 1)), said()))
