@@ -34,6 +34,10 @@ from vnode import machine
 
 _NODES = tuple(range(machine.NODES))
 _VFS = machine.VFS_PER_PF
+#: vCPUs and VFs of flavors with ghsched:numa=auto, and the number of nodes
+#: that they need. A host node has one CPU for guests that share CPUs.
+_AUTO = {'vfs-auto-one': (1, _VFS, 1), 'vfs-auto-cpus': (2, _VFS, 2),
+         'vfs-auto-vfs': (2, _VFS + 1, 2)}
 #: In the node, which forgets it.
 _REPORT = '/tmp/numa-locality.json'  # noqa: S108
 
@@ -47,6 +51,10 @@ class Vfs(VfsRoom):
         self._flavor('vfs-many', vcpus=1, hw__numa_nodes=1,
                      ghsched__vfs=f'vf:{_VFS + 1}',
                      ghsched__device_numa='required')
+        for name, (vcpus, vfs, _nodes) in _AUTO.items():
+            self._flavor(name, vcpus=vcpus, ghsched__numa='auto',
+                         ghsched__vfs=f'vf:{vfs}',
+                         ghsched__device_numa='required')
         self._flavor('no-vfs', vcpus=1, hw__numa_nodes=1,
                      ghsched__mem_bw_min=40)
 
@@ -132,6 +140,25 @@ class Vfs(VfsRoom):
                     if int(address.split(':')[1], 16) in one.buses}
             self.checks.equal(f'numa_node of {one.host} in the guest',
                               list(mine.values()), [one.guest_node])
+
+    def test_auto(self) -> None:
+        """A guest with ghsched:numa=auto gets the fewest nodes with its VFs.
+        """
+        for name, (_vcpus, vfs, nodes) in _AUTO.items():
+            row, = self.lab.openstack('flavor', 'check', name,
+                                      '--host', machine.NAME)
+            self.checks.equal(f'{name}: fits', row['Fits'], True)
+            server = self._active(self.lab.boot(name, name))
+            cells = [cell['host_node'] for cell in self.lab.topology(server)]
+            self.checks.equal(f'{name}: guest nodes', len(cells), nodes)
+            passed = self.lab.passed(server)
+            self.checks.equal(f'{name}: VFs', len(passed), vfs)
+            self.checks.equal(
+                f'{name}: host nodes of guest nodes and of their VFs',
+                {(one.guest_node or 0, one.host_node) for one in passed},
+                set(enumerate(cells)))
+            self.lab.delete(server)
+            self.nothing_left()
 
     def test_refused(self) -> None:
         """More VFs than one node has are refused to a guest of one node."""
