@@ -22,14 +22,13 @@ from collections.abc import Callable
 from collections.abc import Mapping
 from collections.abc import Sequence
 from dataclasses import dataclass
-from dataclasses import field
 from typing import Any
-from typing import NoReturn
 from typing import Protocol
 import uuid
 
 from ghsched_nova.live import errors
 from ghsched_nova.live import messages
+from ghsched_nova.live import rollback
 from ghsched_placement import change as changes
 from ghsched_placement import names
 from ghsched_placement import policy as policies
@@ -66,7 +65,7 @@ class Guest:
     vcpus: int = 0
 
 
-class Records(Protocol):
+class Records(rollback.ServerLock, Protocol):
     """Nova's records of one guest, read and written."""
 
     def read_guest(self) -> Guest:
@@ -75,25 +74,11 @@ class Records(Protocol):
         :raises Refused: if the guest cannot be changed now.
         """
 
-    def lock_server(self) -> str:
-        """Lock a server so that Nova starts no other operation on the server.
-
-        :returns: ID of this lock.
-        :raises Refused: if another operation has begun.
-        """
-
-    def unlock_server(self) -> str:
-        """Release the lock of :meth:`lock_server`.
-
-        :returns: what an admin must do by hand; empty if the lock was
-            released.
-        """
-
     def save_extra_specs(self, extra_specs: Mapping[str, str]) -> None:
         """Save new extra specs of a server's flavor, and unlock the server.
 
-        :meth:`lock_server` has locked the server for the change. If saving
-        fails, the old extra specs are restored.
+        The server has been locked for the change. If saving fails, the old
+        extra specs are restored.
 
         :raises RollbackIncomplete: if the old extra specs could not be
             restored.
@@ -210,9 +195,6 @@ class LiveChange:
     shares_of: Callable[[Guest], GuestAllocation]
     host: Host
     accounting: Accounting
-    _undo: list[Callable[[], str]] = field(default_factory=list)
-    _lock: str = ''
-    _host_may_differ: bool = False
 
     def change_policy(
         self, new_values: changes.RequestedChanges, dry_run: bool = False
@@ -228,17 +210,13 @@ class LiveChange:
         :raises RollbackIncomplete: if the change failed, and something is left
             to do by hand.
         """
-        self._undo, self._host_may_differ = [], False
         plan = self._check_and_plan_change(new_values, dry_run)
         if dry_run or not plan.needed:
             return plan
-        try:
-            self._lock = self.records.lock_server()
+        with rollback.lock_and_roll_back_on_error(self.records) as undo:
             # Plan again: only the lock keeps others from changing the guest.
             plan = self._plan(new_values)
-            self._carry_out(plan)
-        except BaseException as error:
-            self._roll_back(error)
+            self._carry_out(plan, undo)
         return plan
 
     def _check_and_plan_change(
@@ -258,7 +236,7 @@ class LiveChange:
         except (errors.Refused, policies.PolicyError):
             raise
         except Exception as error:
-            raise errors.Refused(describe_error(error)) from error
+            raise errors.Refused(rollback.describe_error(error)) from error
         return plan
 
     def _plan(self, new_values: changes.RequestedChanges) -> Plan:
@@ -297,35 +275,36 @@ class LiveChange:
 
     # -- doing ----------------------------------------------------------------
 
-    def _carry_out(self, plan: Plan) -> None:
+    def _carry_out(self, plan: Plan, undo: rollback.Rollback) -> None:
         shares = self.shares_of(plan.guest)
-        self._undo.append(lambda: self._restore_allocation(plan))
+        undo.steps.append(lambda: self._restore_allocation(plan))
         # Nothing is released before the host has agreed: another guest could
         # take it, and it could not be restored.
-        shares.write_amounts(
-            changes.merge_by_larger_amount(plan.held, plan.wanted))
+        shares.write_amounts(_merge_amounts(plan))
         if plan.guest.running:
-            self._set(plan)
+            self._set(plan, undo)
         shares.write_amounts(plan.wanted)
         self.records.save_extra_specs(plan.change.extra_specs)
 
-    def _set(self, plan: Plan) -> None:
-        token = str(uuid.uuid4())
-        self._undo.append(lambda: self._restore_host_policy(plan, token))
+    def _set(self, plan: Plan, undo: rollback.Rollback) -> None:
+        call_id = str(uuid.uuid4())
+        undo.steps.append(
+            lambda: self._restore_host_policy(plan, call_id, undo))
         try:
             self.host.set_policy(
-                plan.guest, plan.packed_policy, token, self._lock
+                plan.guest, plan.packed_policy, call_id, undo.lock_id
             )
         except errors.HostRollbackFailed:
             raise  # the undo step asks the host to restore again
         except errors.Refused:
-            self._undo.pop()  # the host has restored the old policy
+            undo.steps.pop()  # the host has restored the old policy
             raise
         except errors.HostSilent as silent:
-            self._resolve_unanswered_call(plan, token, silent)
+            self._resolve_unanswered_call(plan, call_id, silent, undo)
 
     def _resolve_unanswered_call(
-        self, plan: Plan, call_id: str, timeout: errors.HostSilent
+        self, plan: Plan, call_id: str, timeout: errors.HostSilent,
+        undo: rollback.Rollback
     ) -> None:
         """Find out whether a host that did not answer has set the new policy.
 
@@ -338,59 +317,59 @@ class LiveChange:
         try:
             now = self.host.cancel_call(plan.guest, call_id)
         except errors.GuestGone:
-            self._undo.pop()
+            undo.steps.pop()
             raise
         except (errors.HostSilent, errors.Refused):
-            self._undo = [lambda: self._allocate_larger_amounts(plan)]
+            undo.steps[:] = [lambda: self._allocate_larger_amounts(plan)]
             raise timeout from None
         if now == plan.packed_policy:
             return
-        self._undo.pop()
+        undo.steps.pop()
         raise errors.Refused(f'{timeout}; the guest keeps its old policy')
 
     # -- undoing --------------------------------------------------------------
 
-    def _roll_back(self, error: BaseException) -> NoReturn:
-        """Undo the steps of a failed policy change, and raise its error."""
-        steps, self._undo = self._undo, []
-        roll_back_change(error, steps, self.records.unlock_server)
-
-    def _restore_host_policy(self, plan: Plan, call_id: str) -> str:
+    def _restore_host_policy(self, plan: Plan, call_id: str,
+                             undo: rollback.Rollback) -> str:
         """Make a host enforce a guest's old bandwidth policy again.
 
-        :param call_id: ID of this call, by which it can be cancelled.
+        If the host may still enforce the new policy, the larger amounts of
+        both policies are allocated.
+
+        :param call_id: ID of the call that set the new policy, by which it can
+            be cancelled.
         :returns: what is left to do by hand; empty if the policy was restored.
         """
         try:
             self.host.cancel_call(plan.guest, call_id)
             self.host.set_policy(
-                plan.guest, plan.running or (), str(uuid.uuid4()), self._lock
+                plan.guest, plan.running or (), str(uuid.uuid4()),
+                undo.lock_id
             )
         except errors.GuestGone:
             return ''
         except Exception as error:
-            self._host_may_differ = True
+            undo.steps[:] = [lambda: self._restore_allocation(
+                plan, _merge_amounts(plan))]
             return (
                 f'the host {plan.guest.host} may still enforce the new '
-                f'policy ({describe_error(error)}), and Placement holds '
-                'the larger share of both; set the old values of the '
+                f'policy ({rollback.describe_error(error)}), and Placement '
+                'holds the larger share of both; set the old values of the '
                 'server with this command, or hard reboot the server '
                 'first'
             )
         return ''
 
-    def _restore_allocation(self, plan: Plan) -> str:
+    def _restore_allocation(self, plan: Plan,
+                            amounts: changes.Amounts | None = None) -> str:
         """Restore a guest's allocation after a failed change of its policy.
 
-        If the host may still enforce the new policy, the larger amounts of
-        both policies are allocated.
-
+        :param amounts: amounts to allocate; None for those before the change.
         :returns: what is left to do by hand; empty if nothing is.
         """
-        held = plan.held
-        if self._host_may_differ:
-            held = changes.merge_by_larger_amount(held, plan.wanted)
-        return restore_allocated_amounts(self.shares_of(plan.guest), held)
+        return rollback.restore_allocated_amounts(
+            self.shares_of(plan.guest).write_amounts,
+            plan.held if amounts is None else amounts)
 
     def _allocate_larger_amounts(self, plan: Plan) -> str:
         """Allocate the larger amounts of a guest's old and new policy.
@@ -399,89 +378,15 @@ class LiveChange:
 
         :returns: what is left to do by hand.
         """
-        left = restore_allocated_amounts(
-            self.shares_of(plan.guest),
-            changes.merge_by_larger_amount(plan.held, plan.wanted),
-        )
         return ' '.join(filter(None, [
             f'whether the host {plan.guest.host} has the new policy is not '
             'known; Placement holds the larger share of both, and the flavor '
             'of the server is as before. When the host is back, run this '
-            'command again with the new or the old values.', left]))
+            'command again with the new or the old values.',
+            self._restore_allocation(plan, _merge_amounts(plan))]))
 
 
-def roll_back_change(
-    error: BaseException,
-    undo_steps: Sequence[Callable[[], str]],
-    unlock_server: Callable[[], str],
-) -> NoReturn:
-    """Undo the steps of a failed policy change or move, and raise its error.
-
-    The server is unlocked after the last undo step.
-
-    :param error: error of the change.
-    :param undo_steps: undo steps, in the order of the steps that they undo.
-        Each returns what is left to do by hand, or an empty text.
-    :param unlock_server: unlocks the server. It returns the same as an undo
-        step.
-    :raises Refused: if the change has been undone completely.
-    :raises RollbackIncomplete: if something is left to do by hand.
+def _merge_amounts(plan: Plan) -> changes.Amounts:
+    """Return the larger amount of a guest's old and new policy, by resource.
     """
-    # Newest first, the lock last of all.
-    left = [
-        _run_undo_step(step) for step in (*reversed(undo_steps), unlock_server)
-    ]
-    left = [one for one in left if one]
-    if isinstance(error, errors.RollbackIncomplete):
-        raise errors.RollbackIncomplete(error.reason,
-                                        [*error.left, *left]) from error
-    if left:
-        raise errors.RollbackIncomplete(describe_error(error), left) from error
-    if isinstance(error, (errors.Refused, policies.PolicyError)):
-        raise error
-    if isinstance(error, Exception):
-        raise errors.Refused(describe_error(error)) from error
-    raise error
-
-
-def restore_allocated_amounts(shares: GuestAllocation,
-                              amounts: changes.Amounts) -> str:
-    """Restore a guest's former amounts in its allocation in Placement.
-
-    This function never raises.
-
-    :param shares: client of the guest's allocation.
-    :param amounts: former amount by provider and resource class.
-    :returns: what is left to do by hand; empty if nothing is.
-    """
-    try:
-        shares.write_amounts(amounts)
-    except errors.GuestGone:
-        return ''
-    except errors.Refused as error:
-        return (f'Placement holds another share for the server than before '
-                f'({error}); it should be '
-                + ', '.join(f'{amount} {name} of {provider}' for
-                            (provider, name), amount in amounts.items()))
-    return ''
-
-
-def _run_undo_step(step: Callable[[], str]) -> str:
-    """Run one undo step of a failed change; never raises.
-
-    :returns: what is left to do by hand; empty if nothing is.
-    """
-    try:
-        return step()
-    except Exception as error:
-        return f'a step of the rollback failed: {describe_error(error)}'
-
-
-def describe_error(error: BaseException) -> str:
-    """Return an error's text, preceded by its class if necessary.
-
-    The class is left out for ghsched's own errors, whose text says enough.
-    """
-    known = isinstance(error, (errors.Refused, errors.HostSilent,
-                               policies.PolicyError))
-    return str(error) if known else f'{type(error).__name__}: {error}'
+    return changes.merge_by_larger_amount(plan.held, plan.wanted)

@@ -21,13 +21,13 @@ from collections.abc import Callable
 from collections.abc import Mapping
 from collections.abc import Sequence
 from dataclasses import dataclass
-from dataclasses import field
 from typing import Protocol
 import uuid
 
 from ghsched_nova.live import change
 from ghsched_nova.live import errors
 from ghsched_nova.live import move_messages
+from ghsched_nova.live import rollback
 from ghsched_placement import change as changes
 from ghsched_placement import names
 from ghsched_placement import node_move
@@ -50,26 +50,13 @@ class GuestLocation:
     devices: tuple[str, ...] = ()
 
 
-class Records(Protocol):
+class Records(rollback.ServerLock, Protocol):
     """Nova's records of one guest, read and locked."""
 
     def read_guest_nodes(self) -> GuestLocation:
         """Read the NUMA nodes of a guest and its host from Nova's records.
 
         :raises Refused: if the guest cannot be moved now.
-        """
-
-    def lock_server(self) -> str:
-        """Lock a server so that Nova starts no other operation on the server.
-
-        :returns: ID of this lock.
-        """
-
-    def unlock_server(self) -> str:
-        """Release the lock of :meth:`lock_server`.
-
-        :returns: what an admin must do by hand; empty if the lock was
-            released.
         """
 
 
@@ -145,7 +132,6 @@ class NodeMove:
                         change.GuestAllocation]
     host: Host
     accounting: Accounting
-    _undo: list[Callable[[], str]] = field(default_factory=list)
 
     def plan_move(self, new_nodes: Mapping[int, int]) -> Plan:
         """Check whether a guest can move to other NUMA nodes of its host.
@@ -169,7 +155,7 @@ class NodeMove:
                 policies.PolicyError) as error:
             raise errors.Refused(str(error)) from error
         except Exception as error:
-            raise errors.Refused(change.describe_error(error)) from error
+            raise errors.Refused(rollback.describe_error(error)) from error
         return plan
 
     def move_guest(self, new_nodes: Mapping[int, int]) -> Plan:
@@ -185,47 +171,44 @@ class NodeMove:
         plan = self.plan_move(new_nodes)
         if not plan.is_needed:
             return plan
-        self._undo = []
-        try:
-            lock = self.records.lock_server()
+        with rollback.lock_and_roll_back_on_error(self.records) as undo:
             # Check again: only the lock keeps others from changing the guest.
             plan = self.plan_move(new_nodes)
-            self._carry_out(plan, lock)
-        except BaseException as error:
-            steps, self._undo = self._undo, []
-            change.roll_back_change(error, steps, self.records.unlock_server)
+            self._carry_out(plan, undo)
         left = self.records.unlock_server()
         if left:
             raise errors.RollbackIncomplete('the server was moved', [left])
         return plan
 
-    def _carry_out(self, plan: Plan, lock: str) -> None:
+    def _carry_out(self, plan: Plan, undo: rollback.Rollback) -> None:
         if plan.wanted:
-            self._undo.append(lambda: change.restore_allocated_amounts(
-                self._shares(plan), plan.held))
-            self._shares(plan).write_amounts(
+            shares = self._shares(plan)
+            undo.steps.append(lambda: rollback.restore_allocated_amounts(
+                shares.write_amounts, plan.held))
+            shares.write_amounts(
                 changes.merge_by_larger_amount(plan.held, plan.wanted)
             )
         if plan.request.move.is_needed:
-            self._move(plan, lock)
+            self._move(plan, undo)
         # The guest is on its new nodes: from here on nothing is rolled back.
-        self._undo = []
+        undo.steps.clear()
         self._release_old_nodes(plan)
 
-    def _move(self, plan: Plan, lock: str) -> None:
-        token = str(uuid.uuid4())
+    def _move(self, plan: Plan, undo: rollback.Rollback) -> None:
+        call_id = str(uuid.uuid4())
         try:
             self.host.move_nodes(plan.guest, move_messages.pack_move(
-                plan.request), token, lock)
+                plan.request), call_id, undo.lock_id)
         except errors.HostRollbackFailed as error:
-            self._undo = []
+            undo.steps.clear()
             raise errors.RollbackIncomplete(
                 str(error), self._describe_manual_steps(plan)) from error
         except errors.HostSilent as silent:
-            self._resolve_unanswered_call(plan, token, silent)
+            self._resolve_unanswered_call(plan, call_id, silent, undo)
 
     def _resolve_unanswered_call(
-        self, plan: Plan, call_id: str, timeout: errors.HostSilent
+        self, plan: Plan, call_id: str, timeout: errors.HostSilent,
+        undo: rollback.Rollback
     ) -> None:
         """Find out whether a host that did not answer has moved the guest.
 
@@ -238,7 +221,7 @@ class NodeMove:
         try:
             self.host.cancel_call(plan.guest, call_id)
         except (errors.HostSilent, errors.Refused) as error:
-            self._undo = []
+            undo.steps.clear()
             raise errors.RollbackIncomplete(
                 str(timeout), self._describe_manual_steps(plan)) from error
         cells = self.records.read_guest_nodes().cells
@@ -254,7 +237,7 @@ class NodeMove:
             return
         except Exception as error:
             raise errors.RollbackIncomplete(
-                f'the server was moved: {change.describe_error(error)}',
+                f'the server was moved: {rollback.describe_error(error)}',
                 [self._describe_both_places(plan)]) from error
 
     @staticmethod

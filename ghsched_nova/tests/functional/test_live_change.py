@@ -28,11 +28,11 @@ from oslo_db import exception as db_exc
 import oslo_messaging
 
 from ghsched_nova.guest import metadata
-from ghsched_nova.live import change
 from ghsched_nova.live import errors
 from ghsched_nova.live import messages
 from ghsched_nova.live import placement
 from ghsched_nova.live import records
+from ghsched_nova.live import rollback
 from ghsched_nova.live import servers
 from ghsched_nova.nova_seams import compute
 from ghsched_nova.nova_seams import shared
@@ -295,7 +295,8 @@ class EvacuatedTest(LiveChangeTestCase):
         client.remove_provider_tree_from_instance_allocation(
             nova_context.get_admin_context(), self.server['id'], root)
         left = self.bandwidth(self.server['id'])
-        self.assertEqual('', change.restore_allocated_amounts(shares, held))
+        self.assertEqual('', rollback.restore_allocated_amounts(
+            shares.write_amounts, held))
         self.assertEqual(left, self.bandwidth(self.server['id']))
 
     def test_resources_counted_on_its_old_host_stay(self):

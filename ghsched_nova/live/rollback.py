@@ -1,0 +1,143 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""Rolls a failed change or move of a locked server back."""
+
+from collections.abc import Callable
+from collections.abc import Iterator
+import contextlib
+from dataclasses import dataclass
+from dataclasses import field
+from typing import NoReturn
+from typing import Protocol
+
+from ghsched_nova.live import errors
+from ghsched_placement import change as changes
+from ghsched_placement import policy as policies
+
+#: Undoes a step of a change. Returns what is left to do by hand, or an empty
+#: text.
+UndoStep = Callable[[], str]
+
+
+class ServerLock(Protocol):
+    """The lock in Nova that keeps others from changing a server."""
+
+    def lock_server(self) -> str:
+        """Lock the server.
+
+        :returns: ID of the lock.
+        :raises Refused: if the server cannot be locked.
+        """
+
+    def unlock_server(self) -> str:
+        """Unlock the server; never raises.
+
+        :returns: what is left to do by hand; empty if nothing is.
+        """
+
+
+@dataclass
+class Rollback:
+    """Steps that undo a change of a server which has not ended yet.
+
+    :ivar lock_id: ID of the server's lock.
+    :ivar steps: undo steps, in the order of the steps that they undo.
+    """
+
+    lock_id: str
+    steps: list[UndoStep] = field(default_factory=list)
+
+
+@contextlib.contextmanager
+def lock_and_roll_back_on_error(server: ServerLock) -> Iterator[Rollback]:
+    """Lock a server, and undo the steps of the context if the context fails.
+
+    The server is unlocked after the last undo step. Without an error, the
+    server stays locked. The context adds an undo step for each step before it
+    carries the step out. An undo step may replace those that are left.
+
+    :raises Refused: if the change has been undone completely.
+    :raises RollbackIncomplete: if something is left to do by hand.
+    """
+    rollback = Rollback('')
+    try:
+        rollback.lock_id = server.lock_server()
+        yield rollback
+    except BaseException as error:
+        texts = []
+        while rollback.steps:
+            texts.append(_run_undo_step(rollback.steps.pop()))
+        texts.append(_run_undo_step(server.unlock_server))
+        _raise_error_of_change(error, [text for text in texts if text])
+
+
+def _run_undo_step(step: UndoStep) -> str:
+    """Run one undo step of a failed change; never raises.
+
+    :returns: what is left to do by hand; empty if nothing is.
+    """
+    try:
+        return step()
+    except Exception as error:
+        return f'a step of the rollback failed: {describe_error(error)}'
+
+
+def _raise_error_of_change(error: BaseException,
+                           manual_steps: list[str]) -> NoReturn:
+    """Raise the error of a change that has been rolled back.
+
+    :param error: error of the step that failed.
+    :param manual_steps: what the rollback left to do by hand.
+    """
+    if isinstance(error, errors.RollbackIncomplete):
+        raise errors.RollbackIncomplete(
+            error.reason, [*error.left, *manual_steps]) from error
+    if manual_steps:
+        raise errors.RollbackIncomplete(describe_error(error),
+                                        manual_steps) from error
+    if isinstance(error, (errors.Refused, policies.PolicyError)):
+        raise error
+    if isinstance(error, Exception):
+        raise errors.Refused(describe_error(error)) from error
+    raise error
+
+
+def restore_allocated_amounts(
+        write_amounts: Callable[[changes.Amounts], bool],
+        amounts: changes.Amounts) -> str:
+    """Restore a guest's former amounts in its allocation in Placement.
+
+    :param write_amounts: function that writes the guest's allocation.
+    :param amounts: former amount by provider and resource class.
+    :returns: what is left to do by hand; empty if nothing is.
+    """
+    try:
+        write_amounts(amounts)
+    except errors.GuestGone:
+        return ''
+    except errors.Refused as error:
+        return (f'Placement holds another share for the server than before '
+                f'({error}); it should be '
+                + ', '.join(f'{amount} {name} of {provider}' for
+                            (provider, name), amount in amounts.items()))
+    return ''
+
+
+def describe_error(error: BaseException) -> str:
+    """Return an error's text, preceded by its class if necessary.
+
+    The class is left out for ghsched's own errors, whose text says enough.
+    """
+    known = isinstance(error, (errors.Refused, errors.HostSilent,
+                               policies.PolicyError))
+    return str(error) if known else f'{type(error).__name__}: {error}'
