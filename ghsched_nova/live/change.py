@@ -183,7 +183,7 @@ class Plan:
         )
 
 
-@dataclass
+@dataclass(frozen=True)
 class LiveChange:
     """A change of one guest's policy.
 

@@ -119,7 +119,7 @@ class Plan:
         return tuple(self.request.shared)
 
 
-@dataclass
+@dataclass(frozen=True)
 class NodeMove:
     """A move of one guest.
 

@@ -16,7 +16,6 @@ from collections.abc import Callable
 from collections.abc import Iterator
 import contextlib
 from dataclasses import dataclass
-from dataclasses import field
 from typing import NoReturn
 from typing import Protocol
 
@@ -46,7 +45,7 @@ class ServerLock(Protocol):
         """
 
 
-@dataclass
+@dataclass(frozen=True)
 class Rollback:
     """Steps that undo a change of a server which has not ended yet.
 
@@ -55,7 +54,7 @@ class Rollback:
     """
 
     lock_id: str
-    steps: list[UndoStep] = field(default_factory=list)
+    steps: list[UndoStep]
 
 
 @contextlib.contextmanager
@@ -69,14 +68,13 @@ def lock_and_roll_back_on_error(server: ServerLock) -> Iterator[Rollback]:
     :raises Refused: if the change has been undone completely.
     :raises RollbackIncomplete: if something is left to do by hand.
     """
-    rollback = Rollback('')
+    steps: list[UndoStep] = []
     try:
-        rollback.lock_id = server.lock_server()
-        yield rollback
+        yield Rollback(server.lock_server(), steps)
     except BaseException as error:
         texts = []
-        while rollback.steps:
-            texts.append(_run_undo_step(rollback.steps.pop()))
+        while steps:
+            texts.append(_run_undo_step(steps.pop()))
         texts.append(_run_undo_step(server.unlock_server))
         _raise_error_of_change(error, [text for text in texts if text])
 

@@ -156,8 +156,6 @@ NOT_SHARED = {
     'ghsched_nova.host.blame_session.Session': _CALL,
     'ghsched_nova.traffic.conntrack.Conntrack': 'GuestTraffic locks it',
     'ghsched_nova.traffic.conntrack_table._Largest': _CALL,
-    'ghsched_nova.live.change.LiveChange': _REQUEST,
-    'ghsched_nova.live.node_move.NodeMove': _REQUEST,
     'ghsched_nova.live.records.NovaRecords': _REQUEST,
     'ghsched_nova.nova_fixes.cut_off_live_migration._Follows': _CALL,
     'ghsched_nova.nova_fixes.table.APPLIED': _START,
