@@ -25,9 +25,9 @@ from dataclasses import dataclass
 import itertools
 from typing import Any
 
-from ghsched_nova.scheduler.host_index import HostReport
-from ghsched_nova.scheduler.host_index import HostView
-from ghsched_nova.scheduler.host_index import NodeCapacity
+from ghsched_nova.scheduler.host_capacity import HostReport
+from ghsched_nova.scheduler.host_capacity import HostView
+from ghsched_nova.scheduler.host_capacity import NodeCapacity
 from ghsched_placement import headroom
 from ghsched_placement import names
 

@@ -29,23 +29,21 @@ gain if it has more than before.
 import collections
 from collections.abc import Callable
 from collections.abc import Collection
-from collections.abc import Hashable
 from collections.abc import Iterable
 from collections.abc import Iterator
 from collections.abc import Mapping
 from collections.abc import Sequence
 from dataclasses import dataclass
-from dataclasses import field
 from dataclasses import replace
-import functools
 import itertools
 import random
 import threading
-from typing import Any
 
 from ghsched_nova.scheduler import capacity_classes
+from ghsched_nova.scheduler.host_capacity import HostReport
+from ghsched_nova.scheduler.host_capacity import HostView
+from ghsched_nova.scheduler.host_capacity import Need
 from ghsched_placement import headroom
-from ghsched_placement import matching
 
 #: Number of feasible hosts at which a walk ends; the best are proposed.
 POOL = 32
@@ -56,10 +54,6 @@ PROBES = 256
 #: Seconds after which a claim that its host has never reported is dropped.
 CLAIM_AGE = 180.0
 
-#: Seconds for which a host is not proposed again for a need that Placement
-#: refused there, unless the host reports more room.
-REFUSAL_AGE = 60.0
-
 #: Maximum number of refused needs that are remembered of one host.
 _REFUSALS = 64
 
@@ -68,195 +62,6 @@ _PLACED = 10000
 
 #: Maximum number of gains that are remembered.
 _GAINS = 10000
-
-#: Vendor and product of a device, as Nova's PCI pools have them.
-Device = tuple[str, str]
-
-
-@dataclass(frozen=True)
-class NodeNeed:
-    """Resources that a guest NUMA node needs on its host NUMA node.
-
-    :param pinned: dedicated CPUs.
-    :param shared: vCPUs on shared CPUs.
-    :param memory: MiB.
-    :param page: page size in KiB; 0 for any.
-    :param bandwidth: percent of the host node's memory bandwidth.
-    :param devices: number of passthrough devices by vendor and product.
-    """
-
-    pinned: int = 0
-    shared: int = 0
-    memory: int = 0
-    page: int = 0
-    bandwidth: int = 0
-    devices: tuple[tuple[Device, int], ...] = ()
-
-
-@dataclass(frozen=True)
-class Need:
-    """Resources that a scheduling request needs on one host.
-
-    :param groups: resctrl control groups.
-    :param steered: whether the host has to run the driver of ghsched.
-    :param label: everything else that Placement may refuse a host for.
-    :param unreported: whether the request takes resources of which a host
-        can offer more without a report.
-    """
-
-    nodes: tuple[NodeNeed, ...]
-    groups: int = 0
-    steered: bool = False
-    label: Hashable = None
-    unreported: bool = False
-
-    @functools.cached_property
-    def guest_nodes_by_size(self) -> tuple[int, ...]:
-        """Numbers of the guest's NUMA nodes, from the largest to the smallest.
-        """
-        return tuple(sorted(range(len(self.nodes)), reverse=True, key=(
-            lambda number: _get_sort_size(self.nodes[number]))))
-
-
-@dataclass(frozen=True)
-class NodeCapacity:
-    """Free resources of a host NUMA node.
-
-    :param cpus: total of dedicated CPUs.
-    :param pinned: dedicated CPUs that are left.
-    :param shared: vCPUs that fit on the shared CPUs.
-    :param pages: MiB by page size in KiB; 0 is the memory of all sizes.
-    :param bandwidth: percent; None if unknown.
-    """
-
-    number: int
-    cpus: int = 0
-    pinned: int = 0
-    shared: int = 0
-    pages: Mapping[int, int] = field(default_factory=dict)
-    bandwidth: int | None = None
-    devices: Mapping[Device, int] = field(default_factory=dict)
-
-    def has_capacity_for(self, need: NodeNeed) -> bool:
-        """Return whether a guest NUMA node fits on this host NUMA node."""
-        return (self.pinned >= need.pinned and self.shared >= need.shared
-                and self.pages.get(need.page, 0) >= need.memory
-                and (self.bandwidth is None
-                     or self.bandwidth >= need.bandwidth)
-                and all(self.devices.get(device, 0) >= count
-                        for device, count in need.devices))
-
-    def subtract_guest_node(self, need: NodeNeed, claimed: bool,
-                            counted: bool) -> 'NodeCapacity':
-        """Return this host node's free resources less those of a guest node.
-
-        A resource that the host's latest report already excludes is not
-        subtracted.
-
-        :param need: resources of the guest NUMA node.
-        :param claimed: whether to subtract CPUs, memory and devices.
-        :param counted: whether to subtract bandwidth.
-        """
-        room = self
-        if claimed:
-            wanted = dict(need.devices)
-            room = replace(
-                room, pinned=room.pinned - need.pinned,
-                shared=room.shared - need.shared,
-                pages={size: left - need.memory * (size in (0, need.page))
-                       for size, left in room.pages.items()},
-                devices={device: left - wanted.get(device, 0)
-                         for device, left in room.devices.items()})
-        if counted and room.bandwidth is not None:
-            room = replace(room, bandwidth=room.bandwidth - need.bandwidth)
-        return room
-
-
-@dataclass(frozen=True)
-class HostReport:
-    """Free resources that a compute host reported to Nova's database.
-
-    :param updated: changes with each report.
-    :param guests: number of guests that the report counts.
-    :param steered: whether the host runs the driver of ghsched.
-    :param left: bandwidth and control groups that are left.
-    :param floating: number of devices that are on no known NUMA node.
-    """
-
-    uuid: str
-    name: str
-    cell: str
-    updated: Hashable
-    nodes: tuple[NodeCapacity, ...] = ()
-    guests: int = 0
-    steered: bool = False
-    left: headroom.Headroom | None = None
-    floating: Mapping[Device, int] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class HostView:
-    """Free resources of a host at one moment.
-
-    :param rooms: by place of the host NUMA node in the report.
-    :param groups: control groups; None if unknown.
-    :param refused: needs that Placement or Nova refused on this host, with
-        the time of the refusal.
-    """
-
-    row: HostReport
-    rooms: tuple[NodeCapacity, ...]
-    groups: int | None = None
-    refused: Mapping[Need, float] = field(default_factory=dict)
-
-    def assign_nodes(self, need: Need) -> tuple[int, ...] | None:
-        """Choose a host NUMA node for each guest NUMA node.
-
-        The largest guest node is assigned first, to the host node with the
-        fewest free CPUs.
-
-        :param need: resources of each guest NUMA node.
-        :returns: the chosen host NUMA nodes, as positions in the host's
-            report; None if the guest certainly does not fit on the host.
-        """
-        if need.steered and not self.row.steered:
-            return None
-        if self.groups is not None and self.groups < need.groups:
-            return None
-        choices: dict[NodeNeed, list[int]] = {}
-        for node in need.nodes:
-            if node not in choices:
-                choices[node] = self._list_fitting_nodes(node)
-                if not choices[node]:
-                    return None
-        return matching.match_items_to_places(
-            [choices[node] for node in need.nodes], need.guest_nodes_by_size)
-
-    def _list_fitting_nodes(self, need: NodeNeed) -> list[int]:
-        """Return the host NUMA nodes on which a guest NUMA node fits.
-
-        :returns: the nodes as positions in the host's report, the node with
-            the fewest free CPUs first.
-        """
-        places = [place for place, room in enumerate(self.rooms)
-                  if room.has_capacity_for(need)]
-        return sorted(
-            places, key=lambda at: _make_node_sort_key(self.rooms[at], need))
-
-    def has_refused(self, need: Need, now: float) -> bool:
-        """Return whether the host refused an equal request in the last minute.
-        """
-        when = self.refused.get(need) if self.refused else None
-        return when is not None and now - when < REFUSAL_AGE
-
-    def has_more_free_than(self, earlier: 'HostView') -> bool:
-        """Return whether more of any resource is free than in an earlier view.
-        """
-        return (_nodes_gained(earlier.rooms, self.rooms)
-                or self.row.steered > earlier.row.steered
-                or _may_have_grown(self.groups, earlier.groups)
-                or self.row.guests < earlier.row.guests
-                or _amounts_grew(earlier.row.floating, self.row.floating))
 
 
 @dataclass
@@ -414,46 +219,6 @@ class Host:
             view = replace(view, refused=self.view.refused)
         self.view = view
         return more
-
-
-def _get_sort_size(need: NodeNeed) -> tuple[int, ...]:
-    return (sum(count for _device, count in need.devices), need.bandwidth,
-            need.pinned, need.shared, need.memory)
-
-
-def _make_node_sort_key(free: NodeCapacity, need: NodeNeed) -> tuple[int, ...]:
-    """Return a host NUMA node's sort key for the placement of a guest node.
-
-    The guest NUMA node is tried on the host nodes in ascending order of their
-    keys. Host nodes without guests come last. Host nodes with devices also
-    come last if the guest needs no devices.
-
-    :param free: free resources of the host NUMA node.
-    :param need: resources of the guest NUMA node.
-    """
-    spare = not need.devices and any(free.devices.values())
-    return free.pinned == free.cpus, spare, free.pinned - need.pinned
-
-
-def _nodes_gained(before: Sequence[NodeCapacity],
-                  after: Sequence[NodeCapacity]) -> bool:
-    return len(before) != len(after) or any(
-        new.pinned > old.pinned or new.shared > old.shared
-        or _may_have_grown(new.bandwidth, old.bandwidth) or _amounts_grew(
-            old.pages, new.pages) or _amounts_grew(old.devices, new.devices)
-        for old, new in zip(before, after, strict=True))
-
-
-def _may_have_grown(new: int | None, old: int | None) -> bool:
-    """Return whether a free amount may be larger than before.
-
-    An amount of None is unknown, so it may be larger.
-    """
-    return new != old and (new is None or old is None or new > old)
-
-
-def _amounts_grew(old: Mapping[Any, int], new: Mapping[Any, int]) -> bool:
-    return any(left > old.get(name, 0) for name, left in new.items())
 
 
 class Index:

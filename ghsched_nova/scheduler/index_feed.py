@@ -32,10 +32,10 @@ from typing import Any
 from oslo_log import log as logging
 
 from ghsched_nova.nova_seams import scheduler_hosts
-from ghsched_nova.scheduler.host_index import Device
-from ghsched_nova.scheduler.host_index import HostReport
+from ghsched_nova.scheduler.host_capacity import Device
+from ghsched_nova.scheduler.host_capacity import HostReport
+from ghsched_nova.scheduler.host_capacity import NodeCapacity
 from ghsched_nova.scheduler.host_index import Index
-from ghsched_nova.scheduler.host_index import NodeCapacity
 from ghsched_placement.bandwidth import check_integer
 from ghsched_placement import headroom
 from ghsched_placement import names

@@ -41,12 +41,12 @@ from ghsched_nova.nova_seams import scheduler_hosts
 from ghsched_nova.nova_seams import shared
 from ghsched_nova import pci_requests
 from ghsched_nova.scheduler import derived_candidates
-from ghsched_nova.scheduler.host_index import Device
-from ghsched_nova.scheduler.host_index import HostReport
-from ghsched_nova.scheduler.host_index import HostView
+from ghsched_nova.scheduler.host_capacity import Device
+from ghsched_nova.scheduler.host_capacity import HostReport
+from ghsched_nova.scheduler.host_capacity import HostView
+from ghsched_nova.scheduler.host_capacity import Need
+from ghsched_nova.scheduler.host_capacity import NodeNeed
 from ghsched_nova.scheduler.host_index import Index
-from ghsched_nova.scheduler.host_index import Need
-from ghsched_nova.scheduler.host_index import NodeNeed
 from ghsched_nova.scheduler import host_nodes
 from ghsched_nova.scheduler import request_filter
 from ghsched_placement import names

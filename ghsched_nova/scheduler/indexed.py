@@ -31,8 +31,8 @@ from oslo_log import log as logging
 
 from ghsched_nova.nova_seams import scheduler_hosts
 from ghsched_nova.nova_seams import shared
+from ghsched_nova.scheduler.host_capacity import Need
 from ghsched_nova.scheduler.host_index import Index
-from ghsched_nova.scheduler.host_index import Need
 from ghsched_nova.scheduler import index_feed
 from ghsched_nova.scheduler import index_metrics
 from ghsched_nova.scheduler import index_search

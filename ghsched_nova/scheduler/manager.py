@@ -41,7 +41,7 @@ from ghsched_nova.nova_seams import scheduler
 from ghsched_nova.nova_seams import shared
 from ghsched_nova.scheduler.claims import Claims
 from ghsched_nova.scheduler import filters
-from ghsched_nova.scheduler.host_index import Need
+from ghsched_nova.scheduler.host_capacity import Need
 from ghsched_nova.scheduler import host_view
 from ghsched_nova.scheduler.indexed import IndexedScheduler
 from ghsched_nova.scheduler import numa_choice

@@ -20,8 +20,8 @@ from typing import Any
 
 from oslo_serialization import jsonutils
 
+from ghsched_nova.scheduler.host_capacity import Need
 from ghsched_nova.scheduler.host_index import Index
-from ghsched_nova.scheduler.host_index import Need
 
 #: Minimum and maximum seconds for which a refusal holds, while no host that
 #: seems to have room has gained any.

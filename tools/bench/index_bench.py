@@ -29,13 +29,13 @@ import statistics
 import time
 from unittest import mock
 
-from ghsched_nova.scheduler import host_index
+from ghsched_nova.scheduler import host_capacity
+from ghsched_nova.scheduler.host_capacity import HostReport
+from ghsched_nova.scheduler.host_capacity import Need
+from ghsched_nova.scheduler.host_capacity import NodeCapacity
+from ghsched_nova.scheduler.host_capacity import NodeNeed
 from ghsched_nova.scheduler.host_index import Host
-from ghsched_nova.scheduler.host_index import HostReport
 from ghsched_nova.scheduler.host_index import Index
-from ghsched_nova.scheduler.host_index import Need
-from ghsched_nova.scheduler.host_index import NodeCapacity
-from ghsched_nova.scheduler.host_index import NodeNeed
 from ghsched_placement import headroom
 
 NODES, CPUS = 4, 32
@@ -100,13 +100,14 @@ def measure(index: Index, need: Need, count: int
         found = index.propose_hosts(need, lambda _row: True, (), 0.0)
         times.append(time.process_time() - began)
     looked = 0
-    fit = host_index.HostView.assign_nodes
+    fit = host_capacity.HostView.assign_nodes
 
-    def count_and_fit(view: host_index.HostView, need: Need) -> object:
+    def count_and_fit(view: host_capacity.HostView, need: Need) -> object:
         nonlocal looked
         looked += 1
         return fit(view, need)
-    with mock.patch.object(host_index.HostView, 'assign_nodes', count_and_fit):
+    with mock.patch.object(host_capacity.HostView, 'assign_nodes',
+                           count_and_fit):
         index.propose_hosts(need, lambda _row: True, (), 0.0)
     return statistics.median(times), looked, len(found)
 

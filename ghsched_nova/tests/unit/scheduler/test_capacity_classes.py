@@ -18,11 +18,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ghsched_nova.scheduler import capacity_classes
+from ghsched_nova.scheduler import host_capacity
+from ghsched_nova.scheduler.host_capacity import HostReport
+from ghsched_nova.scheduler.host_capacity import Need
+from ghsched_nova.scheduler.host_capacity import NodeCapacity
+from ghsched_nova.scheduler.host_capacity import NodeNeed
 from ghsched_nova.scheduler import host_index
-from ghsched_nova.scheduler.host_index import HostReport
-from ghsched_nova.scheduler.host_index import Need
-from ghsched_nova.scheduler.host_index import NodeCapacity
-from ghsched_nova.scheduler.host_index import NodeNeed
 from ghsched_placement import headroom
 from ghsched_placement.tests import base
 
@@ -96,13 +97,13 @@ class WalkTest(base.TestCase):
         super().setUp()
         self.index = host_index.Index(random.Random(1))  # noqa: S311
         self.looked = []
-        fit = host_index.HostView.assign_nodes
+        fit = host_capacity.HostView.assign_nodes
 
         def count_and_fit(view, need):
             self.looked.append(view.row.uuid)
             return fit(view, need)
         self.useFixture(fixtures.MockPatchObject(
-            host_index.HostView, 'assign_nodes', count_and_fit))
+            host_capacity.HostView, 'assign_nodes', count_and_fit))
 
     def fill(self, count, free=((2, 10), (8, 0))):
         self.index.update_hosts(

@@ -13,11 +13,11 @@
 import types
 
 from ghsched_nova.scheduler import derived_candidates
+from ghsched_nova.scheduler.host_capacity import HostReport
+from ghsched_nova.scheduler.host_capacity import Need
+from ghsched_nova.scheduler.host_capacity import NodeCapacity
+from ghsched_nova.scheduler.host_capacity import NodeNeed
 from ghsched_nova.scheduler import host_index
-from ghsched_nova.scheduler.host_index import HostReport
-from ghsched_nova.scheduler.host_index import Need
-from ghsched_nova.scheduler.host_index import NodeCapacity
-from ghsched_nova.scheduler.host_index import NodeNeed
 from ghsched_nova.scheduler import index_search
 from ghsched_placement import headroom
 from ghsched_placement import names

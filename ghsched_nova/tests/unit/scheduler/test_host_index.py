@@ -18,11 +18,12 @@ import fixtures
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ghsched_nova.scheduler import host_capacity
+from ghsched_nova.scheduler.host_capacity import HostReport
+from ghsched_nova.scheduler.host_capacity import Need
+from ghsched_nova.scheduler.host_capacity import NodeCapacity
+from ghsched_nova.scheduler.host_capacity import NodeNeed
 from ghsched_nova.scheduler import host_index
-from ghsched_nova.scheduler.host_index import HostReport
-from ghsched_nova.scheduler.host_index import Need
-from ghsched_nova.scheduler.host_index import NodeCapacity
-from ghsched_nova.scheduler.host_index import NodeNeed
 from ghsched_placement import headroom
 from ghsched_placement.tests import base
 
@@ -202,7 +203,7 @@ class HostTest(base.TestCase):
         wanted = need()
         self.host.add_refusal(wanted, 1.)
         self.assertFalse(self.host.view.has_refused(
-            wanted, 1 + host_index.REFUSAL_AGE))
+            wanted, 1 + host_capacity.REFUSAL_AGE))
 
 
 class IndexTest(base.TestCase):

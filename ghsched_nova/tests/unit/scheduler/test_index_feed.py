@@ -27,9 +27,9 @@ import sqlalchemy as sa
 from sqlalchemy import pool
 
 from ghsched_nova.nova_seams import scheduler_hosts
+from ghsched_nova.scheduler.host_capacity import Need
+from ghsched_nova.scheduler.host_capacity import NodeNeed
 from ghsched_nova.scheduler import host_index
-from ghsched_nova.scheduler.host_index import Need
-from ghsched_nova.scheduler.host_index import NodeNeed
 from ghsched_nova.scheduler import index_feed
 from ghsched_placement import headroom
 from ghsched_placement.tests import base

@@ -18,7 +18,7 @@ from nova.scheduler import utils
 from oslo_serialization import jsonutils
 from oslo_utils.fixture import uuidsentinel as uuids
 
-from ghsched_nova.scheduler import host_index
+from ghsched_nova.scheduler import host_capacity
 from ghsched_nova.scheduler import index_feed
 from ghsched_nova.scheduler import index_search
 from ghsched_nova.tests.unit.scheduler import states
@@ -185,7 +185,8 @@ class AllowedTest(base.TestCase):
             forbidden_aggregates=set(forbidden))
         resources._rg_by_id[None] = group
         found = index_search._AllowedHosts(spec, manager, resources)
-        rows = [host_index.HostReport(name, name, cell, 0) for name, cell in (
+        rows = [host_capacity.HostReport(name, name, cell, 0)
+                for name, cell in (
             ('first', uuids.one), ('second', uuids.two),
             ('third', uuids.three))]
         return [row.name for row in rows if found.is_allowed(row)]

@@ -19,10 +19,10 @@ from nova import exception
 from nova import objects
 from oslo_utils.fixture import uuidsentinel as uuids
 
-from ghsched_nova.scheduler.host_index import HostReport
-from ghsched_nova.scheduler.host_index import Need
-from ghsched_nova.scheduler.host_index import NodeCapacity
-from ghsched_nova.scheduler.host_index import NodeNeed
+from ghsched_nova.scheduler.host_capacity import HostReport
+from ghsched_nova.scheduler.host_capacity import Need
+from ghsched_nova.scheduler.host_capacity import NodeCapacity
+from ghsched_nova.scheduler.host_capacity import NodeNeed
 from ghsched_nova.scheduler import indexed
 from ghsched_nova.scheduler import refusal_cache
 from ghsched_placement.tests import base

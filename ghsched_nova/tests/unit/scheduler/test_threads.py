@@ -23,11 +23,11 @@ from nova import objects
 from oslo_utils.fixture import uuidsentinel as uuids
 
 from ghsched_nova.scheduler import fragments
+from ghsched_nova.scheduler.host_capacity import HostReport
+from ghsched_nova.scheduler.host_capacity import Need
+from ghsched_nova.scheduler.host_capacity import NodeCapacity
+from ghsched_nova.scheduler.host_capacity import NodeNeed
 from ghsched_nova.scheduler import host_index
-from ghsched_nova.scheduler.host_index import HostReport
-from ghsched_nova.scheduler.host_index import Need
-from ghsched_nova.scheduler.host_index import NodeCapacity
-from ghsched_nova.scheduler.host_index import NodeNeed
 from ghsched_nova.scheduler import index_feed
 from ghsched_nova.scheduler import index_metrics
 from ghsched_nova.scheduler import indexed
