@@ -39,7 +39,8 @@ VERSION = 1
 class Headroom:
     """Bandwidth and control groups of a host that no guest has allocated.
 
-    :param time: seconds since 1970, of the host's clock.
+    :param time: seconds since 1970, of the host's clock, when these values
+        were first counted.
     :param guests: how many have been counted.
     :param groups: resctrl control groups.
     :param bandwidth: percent by host NUMA node.

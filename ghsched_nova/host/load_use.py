@@ -33,6 +33,7 @@ from ghsched_nova.monitor import load_reader
 from ghsched_nova.monitor import view
 from ghsched_placement import bottleneck
 from ghsched_placement import load
+from ghsched_placement import report_delta
 
 LOG = logging.getLogger(__name__)
 
@@ -55,6 +56,7 @@ class LoadUse:
         self._notify = notify
         self._measuring = threading.Lock()
         self._meter: load_meter.LoadMeter | None = None
+        self._reported: load.Load | None = None
 
     @property
     def load(self) -> load.Load | None:
@@ -69,7 +71,9 @@ class LoadUse:
                      snapshot: view.Snapshot | None) -> dict[str, Any]:
         """Add the load of NUMA nodes to a compute node's stats; never raises.
 
-        The stats are unchanged if the load cannot be measured.
+        The last reported load is repeated while the loads change little, so
+        that nova-compute does not write the report again. The stats are
+        unchanged if the load cannot be measured.
 
         :param resources: result of get_available_resource() of Nova's driver.
         :param running: all running domains.
@@ -80,13 +84,17 @@ class LoadUse:
         try:
             with self._measuring:
                 self._measure_load(running, snapshot)
+                if self.load is not None:
+                    self._reported = report_delta.choose_load_report(
+                        self._reported, self.load, self._section.load_max_age)
         except Exception as error:
             LOG.warning('ghsched: cannot measure the load of host NUMA nodes; '
                         'reporting no load to Nova: %r',
                         error)
-        if self.load is not None:
+        reported = self._reported
+        if reported is not None:
             resources['stats'] = {**(resources.get('stats') or {}),
-                                  **load.to_stats(self.load)}
+                                  **load.to_stats(reported)}
         return resources
 
     def _measure_load(self, running: Iterable[desired.Running],

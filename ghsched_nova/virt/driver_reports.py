@@ -46,6 +46,7 @@ from ghsched_placement import headroom
 from ghsched_placement.host import HostDescription
 from ghsched_placement import names
 from ghsched_placement import node_capacity
+from ghsched_placement import report_delta
 from ghsched_placement import tree
 
 LOG = logging.getLogger(__name__)
@@ -61,6 +62,7 @@ class ReportingDriver(base.DriverBase):
         self._numa_nodes: tuple[int, ...] = ()
         self._nearest: dict[int, int] = {}
         self._offered: tuple[tree.Provider, ...] = ()
+        self._headroom: headroom.Headroom | None = None
         # Whether a report of resources precedes update_provider_tree, which
         # Nova calls for claims, too.
         self._reporting = False
@@ -252,8 +254,10 @@ class ReportingDriver(base.DriverBase):
                 found = dataclasses.replace(
                     found, shape=providers.hash_compute_node(
                         self.provider_tree, nodename))
+                self._headroom = report_delta.choose_headroom_report(
+                    self._headroom, found)
                 resources['stats'] = {**(resources.get('stats') or {}),
-                                      **headroom.to_stats(found)}
+                                      **headroom.to_stats(self._headroom)}
         except Exception as error:
             LOG.warning('ghsched: cannot report free bandwidth and control '
                         'groups to nova-scheduler; retrying in the next '

@@ -12,7 +12,9 @@
 
 """Requests that use the index of hosts, with Nova's real services."""
 
+import dataclasses
 import functools
+import types
 from unittest import mock
 
 import fixtures
@@ -27,6 +29,7 @@ from ghsched_nova.scheduler import refusal_cache
 from ghsched_nova.tests.functional import nova_base
 from ghsched_nova.virt.driver import GhschedLibvirtDriver
 from ghsched_placement import headroom
+from ghsched_placement import load
 
 
 class IndexTestCase(nova_base.GhschedTestCase):
@@ -378,6 +381,26 @@ class ReportTest(IndexTestCase):
             nova_context.get_admin_context(), 'host_a')
         left = headroom.from_stats(node.stats)
         self.assertEqual((1, {0: 30, 1: 100}), (left.guests, left.bandwidth))
+
+    def test_unchanged_report_is_not_written_again(self):
+        self.start_host()
+        measured = load.Load(1e9, 60., (load.HostNode(0, cpu_load=.5),))
+        driver = self.computes['host_a'].manager.driver
+        self.patch(driver._load_use, '_meter', types.SimpleNamespace(
+            load=measured, measure_host_load=lambda *_args: ()))
+        for _time in range(2):
+            self.reserve()
+        with mock.patch.object(objects.ComputeNode, 'save') as save:
+            for later, busy in ((60, .52), (80, .48)):
+                driver._load_use._meter.load = dataclasses.replace(
+                    measured, time=1e9 + later,
+                    nodes=(load.HostNode(0, cpu_load=busy),))
+                self.reserve()
+            self.assertEqual(0, save.call_count)
+            driver._load_use._meter.load = dataclasses.replace(
+                measured, time=1e9 + 120)
+            self.reserve()
+            self.assertEqual(1, save.call_count)
 
 
 class SignatureTest(IndexTestCase):

@@ -44,8 +44,8 @@ class LoadUseTest(base.TestCase):
         self.told = []
         self.section = types.SimpleNamespace(
             sysfs_path=str(top), libvirt_run_path=str(top), load_period=1e-9,
-            load_smoothing=0.0, bottleneck_thresholds={'cpu_load': 0},
-            bottleneck_hysteresis=20)
+            load_smoothing=0.0, load_max_age=180,
+            bottleneck_thresholds={'cpu_load': 0}, bottleneck_hysteresis=20)
         self.use = load_use.LoadUse(
             self.section, lambda *change: self.told.append(change))
 
@@ -56,6 +56,20 @@ class LoadUseTest(base.TestCase):
         self.assertEqual({'x', load.KEY}, set(found['stats']))
         self.assertEqual(
             [0], list(load.from_stats(found['stats']).get_nodes_by_number()))
+
+    def test_load_that_changes_little_is_reported_once(self):
+        texts = []
+        for number, busy in enumerate((.2, .24, .26, .23)):
+            self.use._meter = types.SimpleNamespace(
+                load=load.Load(100. + number, 60., (
+                    load.HostNode(0, cpu_load=busy),)),
+                measure_host_load=lambda *_args: ())
+            found = self.use.add_to_stats({'stats': {}}, (), None)
+            texts.append(found['stats'][load.KEY])
+        self.assertEqual([.2, .2, .26, .26], [
+            load.from_json(text).nodes[0].cpu_load for text in texts])
+        self.assertEqual(2, len(set(texts)))
+        self.assertEqual(.23, self.use.load.nodes[0].cpu_load)
 
     def test_guests_are_not_in_the_stats(self):
         guest = desired.Running(model.Domain('a', 1, 'guest'), XML)

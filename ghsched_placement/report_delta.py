@@ -1,0 +1,95 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""Choice between repeating a host's last report and a new one (pure).
+
+Nova's database and every nova-scheduler process each report that differs from
+the one before. So a host repeats its last report while its loads have changed
+by less than a threshold, and renews it after some time. nova-compute does not
+write a repeated report again.
+"""
+
+import dataclasses
+
+from ghsched_placement.headroom import Headroom
+from ghsched_placement.load import HostNode
+from ghsched_placement.load import Load
+from ghsched_placement.load import RESOURCES
+
+#: Largest change of a load or waiting time that is not reported, as a part of
+#: 1.
+LOAD_THRESHOLD = 0.05
+
+#: Largest change of the mean number of waiting I/O requests that is not
+#: reported.
+QUEUE_THRESHOLD = 0.5
+
+#: Fields of a host NUMA node of which every change is reported.
+_EXACT_FIELDS = ('node', 'cpus', 'vcpus', 'memory', 'bottlenecks')
+
+
+def choose_load_report(last: Load | None, measured: Load,
+                       max_age: float) -> Load:
+    """Return the load record that a host reports to nova-scheduler.
+
+    A record is repeated for less than half of its maximum age. So one that
+    nova-scheduler would accept if every measurement were reported is never
+    refused because it was repeated: with resource reports at longer intervals
+    than half of the maximum age, every measurement is reported; with shorter
+    intervals, a record is replaced before it reaches the maximum age.
+
+    :param last: record that the host reported last.
+    :param measured: newest measurement; the loads of guests are not compared.
+    :param max_age: age in seconds at which nova-scheduler ignores a record.
+    :returns: ``last`` if no load has changed by more than a threshold.
+    """
+    if (last is not None and 0 <= measured.time - last.time < max_age / 2
+            and _are_similar(last, measured)):
+        return last
+    return measured
+
+
+def _are_similar(last: Load, measured: Load) -> bool:
+    """Return whether no load differs by more than a threshold."""
+    return len(last.nodes) == len(measured.nodes) and all(
+        _are_similar_nodes(old, new) for old, new
+        in zip(last.nodes, measured.nodes, strict=True))
+
+
+def _are_similar_nodes(last: HostNode, measured: HostNode) -> bool:
+    return all(getattr(last, name) == getattr(measured, name)
+               for name in _EXACT_FIELDS) and all(
+        _differ_at_most(getattr(last, name), getattr(measured, name),
+                        QUEUE_THRESHOLD if name == 'io_wait'
+                        else LOAD_THRESHOLD)
+        for name in RESOURCES)
+
+
+def _differ_at_most(last: float | None, measured: float | None,
+                    threshold: float) -> bool:
+    if last is None or measured is None:
+        return last is measured
+    return abs(last - measured) <= threshold
+
+
+def choose_headroom_report(last: Headroom | None,
+                           counted: Headroom) -> Headroom:
+    """Return the free bandwidth and control groups that a host reports.
+
+    :param last: record that the host reported last.
+    :param counted: newest record.
+    :returns: ``last`` if only the time has changed.
+    """
+    if (last is not None
+            and dataclasses.replace(last, time=counted.time) == counted):
+        return last
+    return counted
