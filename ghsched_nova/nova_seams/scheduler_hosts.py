@@ -19,6 +19,7 @@ from collections.abc import Sequence
 import copy
 import datetime
 import functools
+import hashlib
 from typing import Any
 
 import nova.conf
@@ -37,9 +38,13 @@ from ghsched_nova.nova_seams.shared import RequestSpec
 
 seam = registry.make_seam_decorator(registry.SCHEDULER)
 
-#: What the index reads of a compute node.
+#: Columns of a compute node's record that the index uses.
 _REPORTED = ('uuid', 'host', 'updated_at', 'numa_topology', 'pci_stats',
              'stats', 'cpu_allocation_ratio', 'ram_allocation_ratio')
+
+#: Those of them that the index uses as a whole, and that can change.
+_DIGESTED = ('numa_topology', 'pci_stats', 'cpu_allocation_ratio',
+             'ram_allocation_ratio')
 
 #: Rows that are asked for at a time.
 _AT_A_TIME = 500
@@ -103,14 +108,58 @@ def read_compute_node_reports(context: Any,
     Only the columns that the scheduler's index of hosts uses are read.
     """
     node = main_models.ComputeNode
-    columns = [getattr(node, name) for name in _REPORTED]
-    found: list[Mapping[str, Any]] = []
+    return [row._mapping for row in _read_compute_nodes(
+        context, uuids, [getattr(node, name) for name in _REPORTED])]
+
+
+def read_compute_node_digests(context: Any, uuids: Sequence[str],
+                              keys: Iterable[str]) -> dict[str, str]:
+    """Read digests of a cell's compute node reports from the database.
+
+    The database computes them, because a report is a hundred times as long.
+
+    :param keys: keys of the stats that a digest covers.
+    :returns: digest by UUID; a host without a digest has no readable report,
+        or is in a database that is neither MySQL, MariaDB nor SQLite.
+    """
+    node = main_models.ComputeNode
+    with main_db.get_engine(context=context).connect() as connection:
+        dialect = connection.dialect.name
+    if dialect not in ('mysql', 'mariadb', 'sqlite'):
+        return {}
+    found = _read_compute_nodes(context, uuids, [
+        node.uuid, _make_digest_expression(dialect, tuple(keys))])
+    return {uuid: hashlib.sha256(value.encode()).hexdigest()
+            if dialect == 'sqlite' else value
+            for uuid, value in found if value is not None}
+
+
+@functools.cache
+def _make_digest_expression(dialect: str, keys: tuple[str, ...]) -> Any:
+    """Return the expression of a digest of a compute node's report.
+
+    SQLite has no digests, so the expression is the text itself. It is NULL if
+    the stats are malformed: one such host must not fail the query.
+    """
+    node = main_models.ComputeNode
+    parts: list[Any] = [getattr(node, name) for name in _DIGESTED]
+    parts += [sa.func.json_extract(node.stats, f'$.{key}') for key in keys]
+    text: Any = sa.literal('')
+    for part in parts:
+        text = text + sa.func.coalesce(sa.cast(part, sa.Text), '') + '|'
+    return sa.case((sa.func.json_valid(node.stats) == 1, text if
+                    dialect == 'sqlite' else sa.func.sha2(text, 256)))
+
+
+def _read_compute_nodes(context: Any, uuids: Sequence[str],
+                        columns: Sequence[Any]) -> list[Any]:
+    """Read columns of a cell's compute nodes, some hundreds at a time."""
+    node = main_models.ComputeNode
+    found: list[Any] = []
     for first in range(0, len(uuids), _AT_A_TIME):
-        query = sa.select(*columns).where(
+        found += _run_database_query(context, sa.select(*columns).where(
             node.deleted == 0,
-            node.uuid.in_(uuids[first:first + _AT_A_TIME]))
-        found.extend(row._mapping
-                     for row in _run_database_query(context, query))
+            node.uuid.in_(uuids[first:first + _AT_A_TIME])))
     return found
 
 

@@ -109,18 +109,27 @@ class Host:
         self._claims: dict[str, _Claim] = {}
         self._bandwidth: dict[int, int] = {}
         self._groups: int | None = None
+        self._corrected_at = float('inf')
         self._read_headroom(row.left)
         self.view = HostView(row, ())
         self._recompute(row, 0.0)
 
     def _read_headroom(self, left: headroom.Headroom | None) -> None:
+        self._corrected_at = float('inf')
         if left is not None:
             self._bandwidth, self._groups = dict(left.bandwidth), left.groups
 
-    def update_report(self, row: HostReport, now: float) -> bool:
-        """Replace this host's resource report by a newer report.
+    @property
+    def is_changed(self) -> bool:
+        """Whether claims or Placement's values replace those of the report."""
+        return bool(self._claims) or self._corrected_at != float('inf')
 
-        :param row: the newer report.
+    def update_report(self, row: HostReport, now: float) -> bool:
+        """Replace this host's resource report by a newer or the same report.
+
+        Old claims, and old values that were read from Placement, are dropped.
+
+        :param row: the report.
         :returns: whether the host may have more free resources than before.
         """
         was = self.view.row
@@ -128,6 +137,8 @@ class Host:
         if row.left is not None and row.left != was.left:
             before = was.left.guests if was.left else 0
             self._mark_claims_counted('counted', row.left.guests - before)
+            self._read_headroom(row.left)
+        elif now - self._corrected_at >= CLAIM_AGE:
             self._read_headroom(row.left)
         return self._recompute(row, now)
 
@@ -156,6 +167,7 @@ class Host:
             subtracted from the values.
         :returns: whether the host may have more free resources than before.
         """
+        self._corrected_at = asked
         self._bandwidth.update(bandwidth)
         self._groups = groups
         for claim in self._claims.values():
@@ -245,6 +257,13 @@ class Index:
     def __len__(self) -> int:
         return len(self._walk)
 
+    def has_host(self, uuid: str) -> bool:
+        """Return whether a host is in the index.
+
+        :param uuid: UUID of the host.
+        """
+        return uuid in self._hosts
+
     def list_views(self) -> list[HostView]:
         """Return the current free resources of all hosts in the index.
 
@@ -283,7 +302,7 @@ class Index:
             host = self._hosts[row.uuid] = Host(row)
             self._update_class(host)
             self._record_gain(row.uuid)
-        elif known.view.row.updated != row.updated:
+        elif known.view.row != row:
             self._record_gain(row.uuid, known.update_report(row, now))
             self._update_class(known)
         return known is None
@@ -431,6 +450,20 @@ class Index:
                 self._record_gain(uuid, host.set_free_amounts(
                     bandwidth, groups, asked, now))
                 self._update_class(host)
+
+    def drop_old_changes(self, now: float) -> None:
+        """Drop old claims, and old values that were read from Placement.
+
+        A host that repeats its report sends no newer values to replace them.
+        """
+        for host in self._walk:
+            if not host.is_changed:
+                continue
+            with self._lock:
+                row = host.view.row
+                if self._hosts.get(row.uuid) is host:
+                    self._record_gain(row.uuid, host.update_report(row, now))
+                    self._update_class(host)
 
     def add_refusals(self, uuids: Iterable[str], need: Need,
                      now: float) -> None:

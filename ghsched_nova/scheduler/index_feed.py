@@ -14,6 +14,10 @@
 
 The source is the cells' databases: all hosts at first and then once a minute,
 in between the hosts that have changed, at most once a second.
+
+Most changes are of measured loads, which the index does not use. So the
+database computes a digest of what the index uses, and a host's report is read
+only if its digest has changed.
 """
 
 from collections.abc import Callable
@@ -67,19 +71,27 @@ MAX_NODES = 256
 #: Maximum of each number in a report.
 MAX_NUMBER = 2 ** 53
 
+#: Keys of a compute node's stats that the index uses.
+_STATS_KEYS = ('num_instances', headroom.KEY)
+
+#: Update time of a report that may be written again within the same second.
+_UNSETTLED = object()
+
 
 @dataclass(frozen=True)
 class _Answer:
     """Reports of compute nodes that were read from one cell's database.
 
     :param seen: UUID, ``updated_at`` and ``deleted`` of compute nodes.
-    :param reports: columns of those that have changed.
+    :param digests: digests of the reports that are newer than before.
+    :param reports: columns of those whose digest has changed.
     :param down: names of hosts that are disabled or down.
     :param now: time of the cell's database.
     """
 
     cell: str
     seen: Sequence[tuple[str, Any, Any]]
+    digests: Mapping[str, str]
     reports: Sequence[Mapping[str, Any]]
     down: set[str]
     now: datetime.datetime
@@ -96,6 +108,8 @@ class Feed:
         self.rebuilt = 0
         self._lock = threading.Lock()
         self._known: dict[str, Any] = {}    # UUID -> updated_at
+        # UUID -> digest of the report that was read last
+        self._digests: dict[str, str | None] = {}
         self._since: dict[str, datetime.datetime] = {}    # by cell
         self._ahead: dict[str, frozenset[str]] = {}       # by cell
         self._unread: set[str] = set()
@@ -167,6 +181,7 @@ class Feed:
             gone |= self._find_missing_hosts(found)
         for uuid in gone:
             self._known.pop(uuid, None)
+            self._digests.pop(uuid, None)
             self._unread.discard(uuid)
         # A host with a malformed report would keep its last one for ever.
         self.index.update_hosts(rows, gone | unread, now)
@@ -176,6 +191,7 @@ class Feed:
         if complete:
             self._complete_at = self._at
         if full:
+            self.index.drop_old_changes(now)
             self._full_at = self._at
             self.rebuilt += 1
             LOG.log(logging.INFO if self.rebuilt == 1 else logging.DEBUG,
@@ -202,11 +218,27 @@ class Feed:
                 None if all_hosts else self._since.get(in_cell.cell_uuid))
             fresh = [uuid for uuid, updated, deleted in seen
                      if not deleted and self._known.get(uuid) != updated]
-            return _Answer(
-                in_cell.cell_uuid, seen,
-                scheduler_hosts.read_compute_node_reports(in_cell, fresh),
-                list_down_hosts(in_cell), now)
+            # Before the reports, so that a digest is never the newer one.
+            digests = scheduler_hosts.read_compute_node_digests(
+                in_cell, fresh, _STATS_KEYS)
+            reports = scheduler_hosts.read_compute_node_reports(in_cell, [
+                uuid for uuid in fresh
+                if self._is_report_changed(uuid, digests.get(uuid))])
+            return _Answer(in_cell.cell_uuid, seen, digests, reports,
+                           list_down_hosts(in_cell), now)
         return scheduler_hosts.call_in_cells(context, cells, query_cell)
+
+    def _is_report_changed(self, uuid: str, digest: str | None) -> bool:
+        """Return whether a host's report is to be read.
+
+        A host that is not in the index had a malformed report, or could not be
+        updated.
+
+        :param digest: digest of the host's report in the database; None if
+            unknown.
+        """
+        return (digest is None or digest != self._digests.get(uuid)
+                or not self.index.has_host(uuid))
 
     def _parse_reports(
             self,
@@ -222,9 +254,11 @@ class Feed:
         for answer in answers:
             self._record_update_times(answer)
             for report in answer.reports:
+                uuid = report['uuid']
+                self._digests[uuid] = answer.digests.get(uuid)
                 row = self._try_parse_report(answer.cell, report)
                 if row is None:
-                    unread.add(report['uuid'])
+                    unread.add(uuid)
                 else:
                     rows.append(row)
         return rows, unread
@@ -240,15 +274,20 @@ class Feed:
 
         A host's update time that is in the future is ignored: the clock of the
         nova-conductor that wrote it is ahead of the database's clock, and
-        later changes of other hosts have earlier times.
+        later changes of other hosts have earlier times. A report of the
+        current second is read again at the next look: the database stores
+        whole seconds, so that a second report within it has the same time.
 
         :param answer: the cell's answer, with the update time of each host.
         """
         newest = self._since.get(answer.cell)
+        this_second = answer.now.replace(microsecond=0)
         ahead = set()
         for uuid, updated, deleted in answer.seen:
             if not deleted:
-                self._known[uuid] = updated
+                unsettled = updated is not None and (
+                    this_second <= updated <= answer.now + LATE)
+                self._known[uuid] = _UNSETTLED if unsettled else updated
             if updated is None:
                 continue
             if updated > answer.now + LATE:

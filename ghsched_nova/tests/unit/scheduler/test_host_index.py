@@ -312,6 +312,54 @@ class IndexTest(base.TestCase):
         self.assertEqual(['0'], self.index.choose_at_random(['0'], 3))
 
 
+class OldChangesTest(base.TestCase):
+    """Changes of a host that repeats its report."""
+
+    def setUp(self):
+        super().setUp()
+        self.index = host_index.Index()
+        self.index.update_hosts(
+            [row(bandwidth={0: 100, 1: 100}), row('b')], (), 0)
+
+    def list_free_amounts(self, now):
+        """Return free CPUs, bandwidth and groups of the host at a time."""
+        self.index.drop_old_changes(now)
+        view = self.index.list_views()[0]
+        return [(room.pinned, room.bandwidth) for room in view.rooms], (
+            view.groups)
+
+    def test_claim_is_subtracted_until_it_is_old(self):
+        self.index.add_claim('a', 'guest', need(), 1000)
+        before, after = ([(4, 70), (8, 100)], 4), ([(8, 100), (8, 100)], 5)
+        gains = self.index.gains
+        for now in (1000, 1100, 1179):
+            self.assertEqual(before, self.list_free_amounts(now))
+        self.assertEqual(gains, self.index.gains)
+        self.assertEqual(after, self.list_free_amounts(1180))
+        self.assertEqual(gains + 1, self.index.gains)
+
+    def test_amounts_of_placement_are_used_until_they_are_old(self):
+        self.index.set_free_amounts('a', {0: 20}, 2, 1000, 1001)
+        gains = self.index.gains
+        for now in (1001, 1100, 1179):
+            self.assertEqual(([(8, 20), (8, 100)], 2),
+                             self.list_free_amounts(now))
+        self.assertEqual(gains, self.index.gains)
+        self.assertEqual(([(8, 100), (8, 100)], 5),
+                         self.list_free_amounts(1180))
+        self.assertEqual(gains + 1, self.index.gains)
+
+    def test_hosts_without_changes_are_not_recomputed(self):
+        self.index.set_free_amounts('a', {0: 20}, 2, 1000, 1001)
+        self.index.add_claim('b', 'guest', need(), 1000)
+        self.index.update_hosts((), 'b', 1000)
+        self.list_free_amounts(1180)
+        with fixtures.MockPatchObject(
+                host_index.Host, 'update_report') as updated:
+            self.index.drop_old_changes(1181)
+        updated.mock.assert_not_called()
+
+
 class Truth:
     """A host as Nova and Placement have it, judged by exhaustive search."""
 

@@ -167,6 +167,145 @@ class LookTest(base.TestCase):
         self.assertEqual({'a': 0, 'b': 0}, self.refresh_and_count())
         self.assertEqual(0, self.feed.unreadable_hosts)
 
+    def count_whole_reads(self):
+        """Return a list to which the hosts are added that are read whole."""
+        found, read = [], scheduler_hosts.read_compute_node_reports
+
+        def count(context, names):
+            found.extend(names)
+            return read(context, names)
+        self.useFixture(fixtures.MonkeyPatch(
+            'ghsched_nova.nova_seams.scheduler_hosts.'
+            'read_compute_node_reports', count))
+        return found
+
+    def stats(self, busy='0', **values):
+        left = headroom.Headroom(**{
+            'time': 1., 'guests': 0, 'groups': 5, 'bandwidth': {0: 50},
+            **values})
+        return json.dumps({'ghsched_load': busy, 'num_task_None': busy,
+                           **headroom.to_stats(left)})
+
+    def test_refresh_reads_only_reports_that_differ_in_what_the_index_uses(
+            self):
+        self.add('a', _TIME)
+        self.change('a', 10, stats=self.stats())
+        self.refresh_and_count()
+        whole = self.count_whole_reads()
+        for number, values in enumerate((
+                {'stats': self.stats('1')}, {'vcpus_used': 3},
+                {'memory_mb_used': 3}, {'running_vms': 1}, {})):
+            self.change('a', 20 + number, **values)
+            self.refresh_and_count()
+            self.assertEqual([], whole, values)
+        for number, values in enumerate((
+                {'stats': self.stats(bandwidth={0: 40})},
+                {'stats': self.stats(shape='x')},
+                # Written by the release before with each report.
+                {'stats': self.stats(shape='x', time=2.)},
+                {'stats': '{"num_instances": "1"}'},
+                {'ram_allocation_ratio': 2.0}, {'cpu_allocation_ratio': 2.0},
+                {'pci_stats': 'null'}, {'pci_stats': ' null'},
+                {'pci_stats': None}, {'numa_topology': ' '})):
+            self.change('a', 30 + number, **values)
+            self.refresh_and_count()
+            self.assertEqual(['a'] * (number + 1), whole, values)
+
+    def test_refresh_reads_a_second_report_of_the_same_second(self):
+        self.database_time = _TIME + datetime.timedelta(seconds=10.3)
+        self.add('a', _TIME)
+        self.change('a', 10, stats='{"num_instances": "1"}')
+        self.assertEqual({'a': 1}, self.refresh_and_count())
+        self.change('a', 10, stats='{"num_instances": "2"}')
+        self.database_time += datetime.timedelta(seconds=1)
+        self.assertEqual({'a': 2}, self.refresh_and_count())
+
+    def test_refresh_reads_a_report_that_changes_while_it_is_read(self):
+        self.add('a', _TIME)
+        self.refresh_and_count()
+        for number, name in enumerate(('read_compute_node_digests',
+                                       'read_compute_node_reports'), 1):
+            self.change('a', 10 * number,
+                        stats=f'{{"num_instances": "{number + 5}"}}')
+            read = getattr(scheduler_hosts, name)
+
+            def change_after(*args, read=read, number=number):
+                found = read(*args)
+                self.change('a', 10 * number + 1,
+                            stats=f'{{"num_instances": "{number}"}}')
+                return found
+            with fixtures.MonkeyPatch(
+                    f'ghsched_nova.nova_seams.scheduler_hosts.{name}',
+                    change_after):
+                self.refresh_and_count()
+            self.assertEqual({'a': number}, self.refresh_and_count())
+
+    def test_refresh_compares_no_digests_of_reports_that_did_not_change(self):
+        self.add('a', _TIME)
+        self.add('b', _TIME)
+        self.change('b', 3600)
+        self.refresh_and_count()
+        found, read = [], scheduler_hosts.read_compute_node_digests
+
+        def count(context, names, keys):
+            found.extend(names)
+            return read(context, names, keys)
+        self.useFixture(fixtures.MonkeyPatch(
+            'ghsched_nova.nova_seams.scheduler_hosts.'
+            'read_compute_node_digests', count))
+        self.refresh_and_count()
+        self.refresh_and_count(index_feed.FULL)
+        self.assertEqual([], found)
+
+    def test_refresh_reads_an_unchanged_report_of_a_host_that_was_dropped(
+            self):
+        self.add('a', _TIME)
+        self.refresh_and_count()
+        self.index.update_hosts((), ['a'], self.now)
+        self.change('a', 10)
+        self.assertEqual({'a': 0}, self.refresh_and_count())
+
+    def test_refresh_with_malformed_stats_drops_only_their_host(self):
+        self.add('a', _TIME)
+        self.add('b', _TIME)
+        self.change('a', 10, stats='{')
+        self.assertEqual({'b': 0}, self.refresh_and_count())
+        self.change('a', 11, stats=None)
+        self.assertEqual({'a': 0, 'b': 0}, self.refresh_and_count())
+
+    def test_refresh_of_another_database_reads_each_report(self):
+        self.patch(self.engine.dialect, 'name', 'postgresql')
+        self.add('a', _TIME)
+        self.refresh_and_count()
+        whole = self.count_whole_reads()
+        self.change('a', 20)
+        self.refresh_and_count()
+        self.assertEqual(['a'], whole)
+
+    def test_refresh_after_a_cell_failed_reads_the_changed_report(self):
+        self.add('a', _TIME)
+        self.refresh_and_count()
+        self.change('a', 10)
+        self.refresh_and_count()
+        self.change('a', 20, stats='{"num_instances": "3"}')
+        with fixtures.MonkeyPatch(
+                'ghsched_nova.nova_seams.scheduler_hosts.call_in_cells',
+                lambda context, cells, look: [look(cells[0]) and None]):
+            self.refresh_and_count()
+        self.assertEqual({'a': 3}, self.refresh_and_count(index_feed.FULL))
+
+    def test_full_look_drops_old_claims_of_a_host_that_repeats_itself(self):
+        self.add('a', _TIME)
+        self.refresh_and_count()
+        need = Need((), groups=1)
+        self.index.set_free_amounts('a', {}, 3, self.now, self.now)
+        self.index.add_claim('a', 'guest', need, self.now)
+        (view,) = self.index.list_views()
+        self.assertEqual(2, view.groups)
+        self.refresh_and_count(host_index.CLAIM_AGE)
+        (view,) = self.index.list_views()
+        self.assertEqual(3, view.groups)
+
     def test_refresh_in_another_thread_is_not_waited_for(self):
         self.add('a', _TIME)
         self.refresh_and_count()

@@ -186,6 +186,7 @@ class FeedStressTest(base.TestCase):
                 ('get_database_time', lambda _context: self.TIME
                  + datetime.timedelta(days=1)),
                 ('list_changed_compute_nodes', self.changed),
+                ('read_compute_node_digests', self.digests),
                 ('read_compute_node_reports', self.reports)):
             self.useFixture(fixtures.MonkeyPatch(
                 f'ghsched_nova.nova_seams.scheduler_hosts.{name}', value))
@@ -198,6 +199,9 @@ class FeedStressTest(base.TestCase):
         return [(uuid, self.at(updated), 0)
                 for uuid, updated in list(self.hosts.items())
                 if since is None or self.at(updated) >= since]
+
+    def digests(self, _context, uuids_of_hosts, _keys):
+        return {uuid: str(self.hosts[uuid]) for uuid in uuids_of_hosts}
 
     def reports(self, _context, uuids_of_hosts):
         return [{'uuid': uuid, 'host': uuid,
