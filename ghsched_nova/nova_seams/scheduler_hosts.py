@@ -13,6 +13,7 @@
 """Reports of compute hosts, for the index of nova-scheduler."""
 
 from collections.abc import Callable
+from collections.abc import Collection
 from collections.abc import Iterable
 from collections.abc import Mapping
 from collections.abc import Sequence
@@ -68,12 +69,29 @@ def call_in_cells(context: Any, cells: Sequence[Any],
             for answer in found.values()]
 
 
-def list_changed_compute_nodes(context: Any, since: Any) -> list[Any]:
+def count_updates_by_second(context: Any, since: datetime.datetime,
+                            ) -> dict[datetime.datetime, tuple[int, int]]:
+    """Count the compute nodes of a cell by the time of their last update.
+
+    :param since: earliest time.
+    :returns: number of compute nodes and sum of their IDs, by update time.
+    """
+    node = main_models.ComputeNode
+    return {updated: (int(count), int(ids)) for updated, count, ids
+            in _run_database_query(context, sa.select(
+                node.updated_at, sa.func.count(), sa.func.sum(node.id)).where(
+                    node.updated_at >= since).group_by(node.updated_at))}
+
+
+def list_changed_compute_nodes(
+        context: Any, since: Any,
+        omitted: Collection[datetime.datetime] = ()) -> list[Any]:
     """Return the compute nodes of a cell that have changed since a time.
 
     ``nova.objects.ComputeNodeList`` has no such query.
 
     :param since: the time; None for all compute nodes.
+    :param omitted: update times of compute nodes to omit.
     :returns: rows of UUID, ``updated_at`` and ``deleted``.
     """
     node = main_models.ComputeNode
@@ -82,7 +100,9 @@ def list_changed_compute_nodes(context: Any, since: Any) -> list[Any]:
         query = query.where(node.deleted == 0)
     else:
         query = query.where(sa.or_(
-            node.updated_at >= since, node.deleted_at >= since,
+            sa.and_(node.updated_at >= since,
+                    node.updated_at.not_in(list(omitted))),
+            node.deleted_at >= since,
             sa.and_(node.updated_at.is_(None), node.deleted == 0)))
     return _run_database_query(context, query)
 
@@ -144,11 +164,14 @@ def _make_digest_expression(dialect: str, keys: tuple[str, ...]) -> Any:
     node = main_models.ComputeNode
     parts: list[Any] = [getattr(node, name) for name in _DIGESTED]
     parts += [sa.func.json_extract(node.stats, f'$.{key}') for key in keys]
-    text: Any = sa.literal('')
-    for part in parts:
-        text = text + sa.func.coalesce(sa.cast(part, sa.Text), '') + '|'
-    return sa.case((sa.func.json_valid(node.stats) == 1, text if
-                    dialect == 'sqlite' else sa.func.sha2(text, 256)))
+    if dialect == 'sqlite':
+        digest: Any = sa.literal('')
+        for part in parts:
+            digest += sa.func.coalesce(sa.cast(part, sa.Text), '') + '|'
+    else:
+        digest = sa.func.sha2(sa.func.concat_ws(
+            '|', *(sa.func.coalesce(part, '') for part in parts)), 256)
+    return sa.case((sa.func.json_valid(node.stats) == 1, digest))
 
 
 def _read_compute_nodes(context: Any, uuids: Sequence[str],

@@ -83,6 +83,7 @@ class _Answer:
     """Reports of compute nodes that were read from one cell's database.
 
     :param seen: UUID, ``updated_at`` and ``deleted`` of compute nodes.
+    :param counts: number and IDs of compute nodes by recent update time.
     :param digests: digests of the reports that are newer than before.
     :param reports: columns of those whose digest has changed.
     :param down: names of hosts that are disabled or down.
@@ -91,6 +92,7 @@ class _Answer:
 
     cell: str
     seen: Sequence[tuple[str, Any, Any]]
+    counts: Mapping[datetime.datetime, tuple[int, int]]
     digests: Mapping[str, str]
     reports: Sequence[Mapping[str, Any]]
     down: set[str]
@@ -112,6 +114,8 @@ class Feed:
         self._digests: dict[str, str | None] = {}
         self._since: dict[str, datetime.datetime] = {}    # by cell
         self._ahead: dict[str, frozenset[str]] = {}       # by cell
+        # By cell: compute nodes by update time, of seconds that have passed
+        self._counts: dict[str, dict[datetime.datetime, tuple[int, int]]] = {}
         self._unread: set[str] = set()
         self._at = self._full_at = self._complete_at = float('-inf')
 
@@ -213,9 +217,13 @@ class Feed:
         """
         def query_cell(in_cell: Any) -> _Answer:
             now = scheduler_hosts.get_database_time(in_cell)
+            cell = in_cell.cell_uuid
+            since = None if all_hosts else self._since.get(cell)
+            counts = {} if since is None else (
+                scheduler_hosts.count_updates_by_second(in_cell, since))
+            unchanged = counts.items() & self._counts.get(cell, {}).items()
             seen = scheduler_hosts.list_changed_compute_nodes(
-                in_cell,
-                None if all_hosts else self._since.get(in_cell.cell_uuid))
+                in_cell, since, [second for second, _count in unchanged])
             fresh = [uuid for uuid, updated, deleted in seen
                      if not deleted and self._known.get(uuid) != updated]
             # Before the reports, so that a digest is never the newer one.
@@ -224,7 +232,7 @@ class Feed:
             reports = scheduler_hosts.read_compute_node_reports(in_cell, [
                 uuid for uuid in fresh
                 if self._is_report_changed(uuid, digests.get(uuid))])
-            return _Answer(in_cell.cell_uuid, seen, digests, reports,
+            return _Answer(cell, seen, counts, digests, reports,
                            list_down_hosts(in_cell), now)
         return scheduler_hosts.call_in_cells(context, cells, query_cell)
 
@@ -282,6 +290,9 @@ class Feed:
         """
         newest = self._since.get(answer.cell)
         this_second = answer.now.replace(microsecond=0)
+        self._counts[answer.cell] = {
+            second: count for second, count in answer.counts.items()
+            if second < this_second}
         ahead = set()
         for uuid, updated, deleted in answer.seen:
             if not deleted:

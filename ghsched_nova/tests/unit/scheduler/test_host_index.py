@@ -349,6 +349,15 @@ class OldChangesTest(base.TestCase):
                          self.list_free_amounts(1180))
         self.assertEqual(gains + 1, self.index.gains)
 
+    def test_host_that_is_removed_meanwhile_is_not_proposed(self):
+        def remove(host):
+            self.index.update_hosts((), 'b', 1000)
+            return True
+        self.patch(host_index.Host, 'is_changed', property(remove))
+        self.index.drop_old_changes(1000)
+        self.assertEqual(['a'], [view.row.uuid for view in (
+            self.index.propose_hosts(need(), lambda _row: True, (), 1000))])
+
     def test_hosts_without_changes_are_not_recomputed(self):
         self.index.set_free_amounts('a', {0: 20}, 2, 1000, 1001)
         self.index.add_claim('b', 'guest', need(), 1000)

@@ -37,7 +37,8 @@ from ghsched_placement.tests import base
 _TIME = datetime.datetime(2026, 11, 1)
 
 
-class LookTest(base.TestCase):
+class FeedTestCase(base.TestCase):
+    """A feed from a database with the records of hosts."""
 
     def setUp(self):
         super().setUp()
@@ -83,6 +84,9 @@ class LookTest(base.TestCase):
         self.feed.refresh(None, [self.cell], lambda _cell: set())
         return {view.row.name: view.row.guests
                 for view in self.index.list_views()}
+
+
+class LookTest(FeedTestCase):
 
     def test_refresh_reads_all_hosts_and_then_those_that_changed(self):
         self.add('a', _TIME)
@@ -167,6 +171,19 @@ class LookTest(base.TestCase):
         self.assertEqual({'a': 0, 'b': 0}, self.refresh_and_count())
         self.assertEqual(0, self.feed.unreadable_hosts)
 
+    def test_refresh_in_another_thread_is_not_waited_for(self):
+        self.add('a', _TIME)
+        self.refresh_and_count()
+        self.add('b', _TIME + datetime.timedelta(seconds=9))
+        with self.feed._lock:
+            self.assertEqual({'a': 0}, self.refresh_and_count())
+        self.assertEqual({'a': 0, 'b': 0}, self.refresh_and_count())
+
+
+class ChangedReportTest(FeedTestCase):
+    """Reports that are read, and those that are not because nothing changed.
+    """
+
     def count_whole_reads(self):
         """Return a list to which the hosts are added that are read whole."""
         found, read = [], scheduler_hosts.read_compute_node_reports
@@ -240,6 +257,47 @@ class LookTest(base.TestCase):
                 self.refresh_and_count()
             self.assertEqual({'a': number}, self.refresh_and_count())
 
+    def list_hosts_by_look(self, *changes):
+        """Return the hosts that are listed at each look, once a second.
+
+        :param changes: the second of the update, by host, before each look.
+        """
+        found, read = [], scheduler_hosts.list_changed_compute_nodes
+
+        def record(context, since, omitted):
+            rows = read(context, since, omitted)
+            found.append({row.uuid for row in rows})
+            return rows
+        for name in 'abc':
+            self.add(name, _TIME)
+        with fixtures.MonkeyPatch(
+                'ghsched_nova.nova_seams.scheduler_hosts.'
+                'list_changed_compute_nodes', record):
+            for number, updates in enumerate(changes):
+                self.database_time = _TIME + datetime.timedelta(
+                    seconds=10.3 + number)
+                for name, second in updates.items():
+                    self.change(name, second)
+                self.refresh_and_count()
+        return found
+
+    def test_refresh_lists_hosts_of_a_second_until_it_has_passed(self):
+        self.assertEqual(
+            [set('abc'), {'a'}, {'b'}, {'b'}, set()],
+            self.list_hosts_by_look({'a': 10}, {}, {'b': 12}, {}, {}))
+
+    def test_refresh_lists_hosts_of_a_second_in_which_others_were_updated(
+            self):
+        for late in ({'c': 10}, {'a': 13, 'c': 10},
+                     {'a': 13, 'b': 13, 'c': 10}):
+            with self.engine.begin() as connection:
+                connection.execute(self.nodes.delete())
+            self.feed = index_feed.Feed(self.index)
+            found = self.list_hosts_by_look(
+                {'a': 10, 'b': 10}, {}, {}, late, {})
+            self.assertEqual(set(), found[2])
+            self.assertLessEqual(set(late), found[3], late)
+
     def test_refresh_compares_no_digests_of_reports_that_did_not_change(self):
         self.add('a', _TIME)
         self.add('b', _TIME)
@@ -305,14 +363,6 @@ class LookTest(base.TestCase):
         self.refresh_and_count(host_index.CLAIM_AGE)
         (view,) = self.index.list_views()
         self.assertEqual(3, view.groups)
-
-    def test_refresh_in_another_thread_is_not_waited_for(self):
-        self.add('a', _TIME)
-        self.refresh_and_count()
-        self.add('b', _TIME + datetime.timedelta(seconds=9))
-        with self.feed._lock:
-            self.assertEqual({'a': 0}, self.refresh_and_count())
-        self.assertEqual({'a': 0, 'b': 0}, self.refresh_and_count())
 
 
 class DatabaseTimeTest(base.TestCase):

@@ -186,6 +186,7 @@ class FeedStressTest(base.TestCase):
                 ('get_database_time', lambda _context: self.TIME
                  + datetime.timedelta(days=1)),
                 ('list_changed_compute_nodes', self.changed),
+                ('count_updates_by_second', self.counts),
                 ('read_compute_node_digests', self.digests),
                 ('read_compute_node_reports', self.reports)):
             self.useFixture(fixtures.MonkeyPatch(
@@ -195,10 +196,19 @@ class FeedStressTest(base.TestCase):
     def at(self, updated):
         return self.TIME + datetime.timedelta(seconds=updated)
 
-    def changed(self, _context, since):
+    def counts(self, _context, since):
+        found = {}
+        for number, updated in enumerate(list(self.hosts.values())):
+            if self.at(updated) >= since:
+                count, ids = found.get(self.at(updated), (0, 0))
+                found[self.at(updated)] = count + 1, ids + number
+        return found
+
+    def changed(self, _context, since, omitted):
         return [(uuid, self.at(updated), 0)
                 for uuid, updated in list(self.hosts.items())
-                if since is None or self.at(updated) >= since]
+                if since is None or (self.at(updated) >= since
+                                     and self.at(updated) not in omitted)]
 
     def digests(self, _context, uuids_of_hosts, _keys):
         return {uuid: str(self.hosts[uuid]) for uuid in uuids_of_hosts}
