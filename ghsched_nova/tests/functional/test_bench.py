@@ -83,6 +83,12 @@ class BenchTest(base.TestCase):
         self.assertTrue(unchanged.endswith('  writes 0'), out)
         self.assertIn('memory: ', out)
 
+    def test_changed_hosts(self):
+        out = self.run_bench('feed_bench.py', '--hosts', '120', '--seconds',
+                             '2', '--noise', '3')
+        self.assertRegex(out, '120 simulated hosts, noise 3 %, delta: 0[.]00')
+        self.assertRegex(out, r'ratio: \d+[.]\d of bytes')
+
     def test_packing(self):
         out = self.run_bench(
             'packing_bench.py', '--mixes', '1', '--clouds', '1', '--hosts',
