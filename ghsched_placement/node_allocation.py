@@ -66,7 +66,8 @@ def parse_allocation_by_node(allocations: Mapping[str, Any], compute_node: str,
 def yield_possible_host_nodes(policy: GuestPolicy, accounting: Accounting,
                               guest_nodes: int,
                               nodes: Collection[int],
-                              allocation: NodeAllocation
+                              allocation: NodeAllocation,
+                              node_of_vfs: Mapping[int, int] | None = None
                               ) -> Iterator[tuple[int, ...]]:
     """Yield the host NUMA nodes that a guest's nodes may be on, by allocation.
 
@@ -81,6 +82,8 @@ def yield_possible_host_nodes(policy: GuestPolicy, accounting: Accounting,
     :param guest_nodes: number of guest NUMA nodes.
     :param nodes: NUMA nodes of the host.
     :param allocation: bandwidth and devices of the guest, by host NUMA node.
+    :param node_of_vfs: host node of the VFs of each guest node, where known.
+        It is tried first, and with ``vfs_locality=node`` alone.
     """
     shares = policy.get_bandwidth_by_node(accounting)
     vfs: dict[int, int] = {}
@@ -94,9 +97,23 @@ def yield_possible_host_nodes(policy: GuestPolicy, accounting: Accounting,
             (allocation.devices.get(node, 0), node) for node in nodes
             if allocation.bandwidth.get(node, 0) == shares.get(guest_node, 0)
             and not (near and allocation.devices.get(node, 0) < count))
-        choices.append([node for _devices, node in (
-            reversed(fitting) if count else fitting)])
+        choices.append(_prefer_node(
+            [node for _devices, node in (
+                reversed(fitting) if count else fitting)],
+            (node_of_vfs or {}).get(guest_node), near))
     return _yield_distinct_host_nodes(choices, ())
+
+
+def _prefer_node(nodes: Sequence[int], preferred: int | None,
+                 only: bool) -> Sequence[int]:
+    """Return NUMA nodes with a preferred one first, if it is one of them.
+
+    :param only: whether to return only the preferred node then.
+    """
+    if preferred is None or preferred not in nodes:
+        return nodes
+    return [preferred, *(() if only else (
+        node for node in nodes if node != preferred))]
 
 
 def _yield_distinct_host_nodes(choices: Sequence[Sequence[int]],

@@ -40,6 +40,7 @@ from ghsched_nova.nova_seams import numa
 from ghsched_nova.nova_seams import pci
 from ghsched_nova.nova_seams import registry
 from ghsched_nova.nova_seams import shared
+from ghsched_nova import pci_requests
 from ghsched_placement import cpuless_nodes
 from ghsched_placement import names
 from ghsched_placement import node_allocation
@@ -176,13 +177,12 @@ def iterate_node_orders(instance: Any, host: Destination,
             policy.needs_control_group or policy.vfs or policy.rt_permille):
         return
     accounting = shared.config().ghsched.bandwidth_accounting
+    node_of_pf = host.map_pfs_to_nodes(policy.device_numa)
     found = node_allocation.parse_allocation_by_node(
-        host.allocations, host.uuid, host.nodes,
-        host.map_pfs_to_nodes(policy.device_numa))
-    for order in node_allocation.yield_possible_host_nodes(policy, accounting,
-                                                           guest_nodes,
-                                                           host.nodes,
-                                                           found):
+        host.allocations, host.uuid, host.nodes, node_of_pf)
+    for order in node_allocation.yield_possible_host_nodes(
+            policy, accounting, guest_nodes, host.nodes, found,
+            _map_guest_nodes_to_vf_nodes(instance, node_of_pf)):
         try:
             allocation_check.check_allocation(policy, accounting, order,
                                               host.allocations, host.uuid,
@@ -190,3 +190,27 @@ def iterate_node_orders(instance: Any, host: Destination,
         except allocation_check.Disagreement:
             continue
         yield order
+
+
+def _map_guest_nodes_to_vf_nodes(
+        instance: Any,
+        node_of_pf: Mapping[str, int | None]) -> dict[int, int]:
+    """Return the host NUMA node of the VFs that each guest NUMA node gets.
+
+    Placement holds VFs of several PFs for the guest, and the PCI requests of
+    the instance name the PF that the scheduler has chosen for each guest node.
+    Requests that name PFs of another host are from before the migration.
+
+    :param node_of_pf: host NUMA node by UUID of a PF's provider.
+    """
+    guest_nodes = len(instance.numa_topology)
+    found: dict[int, int] = {}
+    for request in pci_requests.select_vf_requests(
+            instance.pci_requests and instance.pci_requests.requests):
+        nodes = {node_of_pf.get(uuid) for spec in request.spec
+                 for uuid in spec.get('rp_uuids', '').split(',')}
+        guest_node = pci_requests.get_guest_node(request, guest_nodes)
+        node = nodes.pop() if len(nodes) == 1 else None
+        if node is not None and guest_node is not None:
+            found[guest_node] = node
+    return found
