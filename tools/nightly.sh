@@ -105,6 +105,11 @@ part_keys() {
     stage 'live migration with passthrough ports' 15 \
         env GHSCHED_LIVE_MIGRATIONS=1 "$VENV/bin/python" -m stestr \
         --test-path ghsched_nova/tests/functional run test_port_live_migration
+    stage 'random live migrations of guests with VFs' 60 \
+        env GHSCHED_RANDOM_MIGRATIONS=1000 \
+        GHSCHED_RANDOM_MIGRATIONS_SEED="$RANDOM" OS_TEST_TIMEOUT=3500 \
+        "$VENV/bin/python" -m stestr --test-path ghsched_nova/tests/functional \
+        run test_random_live_migrations
 }
 
 part_bench() {
