@@ -108,8 +108,9 @@ part_keys() {
     stage 'random live migrations of guests with VFs' 60 \
         env GHSCHED_RANDOM_MIGRATIONS=1000 \
         GHSCHED_RANDOM_MIGRATIONS_SEED="$RANDOM" OS_TEST_TIMEOUT=3500 \
-        "$VENV/bin/python" -m stestr --test-path ghsched_nova/tests/functional \
-        run test_random_live_migrations
+        "$VENV/bin/python" -m stestr \
+        --test-path ghsched_nova/tests/functional run \
+        test_random_live_migrations
 }
 
 part_bench() {
