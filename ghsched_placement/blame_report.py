@@ -267,40 +267,46 @@ def _of_guest(name: str, verdict: Mapping[str, Any], _own: Any,
 
 
 def _of_host(name: str, *_rest: Any) -> str:
-    return (f'{name} is probably disturbed most by what no guest moves that '
-            'is measured by itself: processes and devices of the host, and '
-            'guests without ghsched:monitor.')
+    return (f'No measured guest disturbs {name} most. Most memory traffic on '
+            'its host NUMA nodes comes from processes and devices of the '
+            'host, or from guests without ghsched:monitor.')
 
 
 def _of_other(name: str, verdict: Mapping[str, Any], own: Mapping[str, Any],
               _shown: Any) -> str:
+    figure = f'{_percent(verdict["value"])} %'
     text = {
-        blame.Cause.OWN_CAP: 'it has reached the cap of its flavor',
-        blame.Cause.CPU_WAIT: 'its vCPUs wait for CPUs of the host',
-        blame.Cause.RECLAIM: 'it waits for memory to be reclaimed',
-        blame.Cause.IO: 'it waits for I/O',
-        blame.Cause.IDLE: 'its vCPUs are idle',
+        blame.Cause.OWN_CAP:
+            f'it uses {figure} of the bandwidth that its own cap allows',
+        blame.Cause.CPU_WAIT:
+            f'its vCPUs wait for host CPUs {figure} of the time',
+        blame.Cause.RECLAIM:
+            f'it waits for memory to be reclaimed {figure} of the time',
+        blame.Cause.IO: f'it waits for I/O {figure} of the time',
+        blame.Cause.IDLE: f'its vCPUs are idle (busy {figure} of the time)',
     }[blame.Cause(verdict['cause'])]
-    return (f'Not memory: {name} is slow, if it is, because {text} '
-            f'({_percent(verdict["value"])} %).')
+    return (f'The memory traffic of other guests is not what limits {name}: '
+            f'{text}. No guest was capped.')
 
 
 def _of_nobody(name: str, verdict: Mapping[str, Any], _own: Any,
                shown: Mapping[str, Any]) -> str:
     load = shown['load']
-    text = f'Nobody disturbs {name} by memory'
+    text = f'No guest disturbs {name} by its memory traffic'
     if verdict['proven']:
-        text += ': no cap on a guest has changed its figure'
+        text += f': {name} was as fast while other guests were capped'
     elif shown['trials']:
         text += ', as far as the trials show: none has a clear effect'
     if load is not None:
-        text += f'; its nodes deliver {_percent(load)} % of what they can'
+        text += (f'. The host NUMA nodes of {name} deliver {_percent(load)} % '
+                 'of the bandwidth that they can')
     return text + '.'
 
 
 def _of_unknown(name: str, *_rest: Any) -> str:
-    return (f'The bandwidth of {name} is not known, so nothing can be said; '
-            'has it ghsched:monitor or a bandwidth policy?')
+    return (f'Cannot tell whether a guest disturbs {name}: its memory '
+            'bandwidth is not measured. Its flavor needs ghsched:monitor or a '
+            'bandwidth policy.')
 
 
 _SENTENCES = {

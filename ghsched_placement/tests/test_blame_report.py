@@ -78,12 +78,16 @@ class ReportTest(base.TestCase):
                  'noisy disturbs web: while it was capped, web did 42 % more '
                  '(30 to 55 %, 4 trials).'),
                 (report(suspect='a', prove=False), '--prove shows'),
-                (report(blame.Kind.HOST), 'no guest moves'),
-                (report(blame.Kind.NOBODY, proven=True), 'no cap'),
+                (report(blame.Kind.HOST), 'processes and devices'),
+                (report(blame.Kind.NOBODY, proven=True),
+                 'web was as fast while other guests were capped'),
                 (report(blame.Kind.NOBODY), 'none has a clear effect'),
-                (report(blame.Kind.UNKNOWN), 'not known'),
+                (report(blame.Kind.UNKNOWN), 'is not measured'),
+                (report(blame.Kind.NOT_MEMORY, cause=blame.Cause.IDLE,
+                        value=0.0),
+                 'its vCPUs are idle (busy 0 % of the time)'),
                 *((report(blame.Kind.NOT_MEMORY, cause=cause, value=0.3),
-                   'Not memory') for cause in blame.Cause)):
+                   '30 % of the') for cause in blame.Cause)):
             self.assertIn(text, blame_report.summarize_verdict(shown))
 
     def test_names_of_other_projects_are_hidden(self):

@@ -125,7 +125,7 @@ class BlameServerTest(base.TestCase):
                 parser.parse_args(['web', '--prove']))
         client.blame_server.assert_called_once_with(UUID, True)
         self.assertEqual(len(header), len(rows[0]))
-        self.assertIn('Nobody disturbs', log.output[0])
+        self.assertIn('No guest disturbs', log.output[0])
 
 
 class WidthTest(base.TestCase):
