@@ -1,0 +1,215 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""A real Prometheus answers each query of the dashboards and each rule.
+
+It scrapes the exporters of two simulated hosts, and that of a cloud.
+"""
+
+import itertools
+import json
+from pathlib import Path
+import shutil
+import socket
+import subprocess
+import threading
+import time
+from urllib import parse
+from wsgiref import simple_server
+
+import fixtures
+import jsonschema
+import prometheus_client
+import requests
+import yaml
+
+from ghsched_nova.cmd import exporter
+from ghsched_nova.monitor import cloud_metrics
+from ghsched_nova.monitor import load_metrics
+from ghsched_nova.monitor import service_metrics
+from ghsched_nova.monitor import view
+from ghsched_nova.tests.unit.cmd import test_exporter
+from ghsched_placement import cloud_figures
+from ghsched_placement import load
+from ghsched_placement import service_level
+from ghsched_placement.tests import base
+from ghsched_placement.tests.fixtures import clouds
+
+ETC = Path(__file__).parents[4] / 'etc' / 'ghsched'
+
+#: What stands for a dashboard's variables in its queries.
+VARIABLES = {'$instance': '.*', '$host': '.*', '$flavor': '.*',
+             '$__rate_interval': '1m'}
+
+#: Figures that neither host has.
+ABSENT = ('ghsched_effective_max_bytes_per_second',)
+
+
+CLOUD = cloud_figures.Cloud(
+    (clouds.host(clouds.node(0, used=30), clouds.node(1)),
+     clouds.host(clouds.node(0, name='b'), name='b')), frozenset({'b'}),
+    (cloud_figures.FlavorCapacity('big', 5, 3, 1, {'memory': 1}),), 7, 20.0)
+
+#: A host with all figures.
+LOAD = load.Load(1.0, 60.0, (load.HostNode(
+    0, 4, 2, 4096, 1024, .95, .5, 1e9, 4e9, .25, .1, 3.0, 2.0, .2, .3, 2.0,
+    ('cpu_load',)),), (load.GuestNode('a', 0, 0, 2, 1024, cpu_load=1.0,
+                                      cpu_wait=.5),))
+
+
+#: What Grafana needs of a panel to draw it.
+PANEL = {
+    'type': 'object',
+    'required': ['id', 'type', 'title', 'gridPos', 'datasource', 'targets',
+                 'fieldConfig', 'options'],
+    'properties': {
+        'type': {'enum': ['stat', 'table', 'timeseries']},
+        'title': {'type': 'string', 'minLength': 1},
+        'datasource': {'type': 'object', 'required': ['type', 'uid']},
+        'gridPos': {
+            'type': 'object', 'required': ['x', 'y', 'w', 'h'],
+            'additionalProperties': {'type': 'integer', 'minimum': 0}},
+        'targets': {'type': 'array', 'minItems': 1, 'items': {
+            'type': 'object', 'required': ['refId', 'expr'],
+            'properties': {'expr': {'type': 'string', 'minLength': 1}}}}}}
+
+
+class PanelsTest(base.TestCase):
+
+    def test_panels_can_be_drawn_and_do_not_overlap(self):
+        for path in sorted((ETC / 'grafana').glob('*.json')):
+            taken = set()
+            for panel in json.loads(path.read_text())['panels']:
+                jsonschema.validate(panel, PANEL)
+                names = [target['refId'] for target in panel['targets']]
+                self.assertEqual(len(names), len(set(names)), panel['title'])
+                grid = panel['gridPos']
+                cells = set(itertools.product(
+                    range(grid['x'], grid['x'] + grid['w']),
+                    range(grid['y'], grid['y'] + grid['h'])))
+                self.assertLessEqual(grid['x'] + grid['w'], 24)
+                self.assertFalse(taken & cells, (path.name, panel['title']))
+                taken |= cells
+
+
+class LoadCollector:
+
+    def collect(self):
+        return load_metrics.make_load_metrics(
+            LOAD, [view.Guest('g', 'a', 1)])
+
+
+class PrometheusTest(test_exporter.ExporterTestCase):
+
+    def setUp(self):
+        super().setUp()
+        if shutil.which('prometheus') is None:
+            self.skipTest('prometheus is not installed')
+        self.top = Path(self.useFixture(fixtures.TempDir()).path)
+        # One host counts bytes, the other one has rates and guarantees.
+        targets = [self.serve_cloud()]
+        for dialect in ('intel', 'openeuler66'):
+            self.serve(self.host(dialect, test_exporter.QEMU, 'other'))
+            targets.append(parse.urlsplit(self.url).netloc)
+        self.start_prometheus(targets)
+
+    def serve_cloud(self):
+        """Serve the metrics of a cloud, loads and service levels."""
+        levels = self.top / 'levels.json'
+        levels.write_text(service_level.to_json({
+            service_level.Key('u', 1): service_level.Level(
+                service_level.Owner('web', 'p', 'f'), 7, 1000.0,
+                service_level.Period(30, 80, None, 28, 12.5), 600.0, 0.0, 10,
+                {service_level.Cause.NODE_FULL: 2},
+                {service_level.Cause.NODE_FULL: 120.0})}))
+        registry = prometheus_client.CollectorRegistry()
+        for collector in (
+                cloud_metrics.Collector(lambda: cloud_metrics.Reading(
+                    CLOUD, 12.5, {'placement': 9}, 2)),
+                LoadCollector(), service_metrics.Collector(levels)):
+            registry.register(collector)
+        server = simple_server.make_server(
+            '127.0.0.1', 0, exporter.make_registry_application(registry),
+            handler_class=exporter._Handler)
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        self.addCleanup(thread.join)
+        self.addCleanup(server.server_close)
+        self.addCleanup(server.shutdown)
+        return f'127.0.0.1:{server.server_port}'
+
+    def start_prometheus(self, targets):
+        rules = ETC / 'prometheus' / 'ghsched.rules.yaml'
+        config = self.top / 'prometheus.yml'
+        config.write_text(yaml.safe_dump({
+            'global': {'scrape_interval': '1s', 'evaluation_interval': '1s'},
+            'rule_files': [str(rules)],
+            'scrape_configs': [{'job_name': 'ghsched', 'static_configs': [
+                {'targets': targets}]}]}))
+        with socket.socket() as free:
+            free.bind(('127.0.0.1', 0))
+            port = free.getsockname()[1]
+        self.api = f'http://127.0.0.1:{port}/api/v1'
+        log = (self.top / 'log').open('w')
+        self.addCleanup(log.close)
+        process = subprocess.Popen(
+            ['prometheus', f'--config.file={config}',
+             f'--storage.tsdb.path={self.top / "data"}',
+             f'--web.listen-address=127.0.0.1:{port}'],
+            stdout=log, stderr=subprocess.STDOUT)
+        self.addCleanup(process.wait)
+        self.addCleanup(process.terminate)
+        self.until(lambda: self.ask('targets')['activeTargets'])
+
+    def ask(self, path, **parameters):
+        """Data of Prometheus' answer; None until it answers."""
+        try:
+            answer = requests.get(f'{self.api}/{path}', params=parameters,
+                                  timeout=base.GIVE_UP_S).json()
+        except (requests.ConnectionError, requests.JSONDecodeError):
+            return {'activeTargets': None}
+        self.assertEqual('success', answer['status'], (parameters, answer))
+        return answer['data']
+
+    def until(self, condition):
+        end = time.monotonic() + base.GIVE_UP_S
+        while not condition():
+            self.assertLess(time.monotonic(), end, 'no answer')
+            time.sleep(.2)
+
+    def queries(self):
+        """(dashboard and panel, query) of all dashboards."""
+        for path in sorted((ETC / 'grafana').glob('*.json')):
+            for panel in json.loads(path.read_text())['panels']:
+                for target in panel['targets']:
+                    query = target['expr']
+                    for name, value in VARIABLES.items():
+                        query = query.replace(name, value)
+                    yield f'{path.stem}: {panel["title"]}', query
+
+    def test_each_query_of_the_dashboards_has_an_answer(self):
+        # Two scrapes of each exporter give rates.
+        self.until(lambda: len(self.ask(
+            'query', query='count_over_time(up[1m]) >= 3')['result']) == 3)
+        empty = [(panel, query) for panel, query in self.queries()
+                 if not self.ask('query', query=query)['result']
+                 and not any(name in query for name in ABSENT)]
+        self.assertEqual([], empty)
+
+    def test_each_rule_is_evaluated(self):
+        def rules():
+            return [rule for group in self.ask('rules')['groups']
+                    for rule in group['rules']]
+        self.until(lambda: rules() and all(
+            rule['health'] != 'unknown' for rule in rules()))
+        self.assertEqual([], [rule['name'] for rule in rules()
+                              if rule['health'] != 'ok'])
