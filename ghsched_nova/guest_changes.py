@@ -26,7 +26,7 @@ Action = TypeVar('Action')
 class Problem:
     """Reason why a guest's policy cannot be enforced in part.
 
-    :param uuid: of the guest.
+    :param uuid: UUID of the guest.
     """
 
     uuid: str

@@ -118,7 +118,7 @@ def find_excess_guarantees(host: capacity.Host, servers: Iterable[Server],
 
     :param allocated: percent of bandwidth allocated from each host NUMA node.
     """
-    told = [one for one in servers if one.effective is not None]
+    answering = [one for one in servers if one.effective is not None]
     for node in host.nodes:
         if node.number is None:
             continue
@@ -128,7 +128,7 @@ def find_excess_guarantees(host: capacity.Host, servers: Iterable[Server],
                   else 0)
         most = allocated.get(node.number, 0) + bursts
         held = sum(yield_group_guarantees(
-            reported for one in told for number, reported
+            reported for one in answering for number, reported
             in (one.effective or {}).items() if number == node.number))
         if held > most:
             yield Finding(

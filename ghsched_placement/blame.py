@@ -145,7 +145,7 @@ class Suspect:
     :param correlation: rank correlation of its bandwidth with the server's
         figure; None if there are too few points, or one of both is constant.
     :param points: points of the correlation.
-    :param strength: of the correlation, 0 to 1: how far its sign is below 0
+    :param strength: strength of the correlation, 0 to 1: its distance below 0
         with a confidence of nine tenths.
     :param effect: effect of a cap on it; None without a trial.
     :param untried: reason why it was not capped; empty if it was, or if

@@ -131,7 +131,7 @@ class Hour:
         promised, summed.
     :param guests: effective number of guests, summed.
     :param over: periods in which bursts used all of the pool, or more.
-    :param short: those of them in which the node was full besides, and some
+    :param short: periods of these in which the node was full, too, and some
         guest had less than its burst.
     """
 

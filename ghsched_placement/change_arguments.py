@@ -24,8 +24,8 @@ def add_change_arguments(parser: argparse.ArgumentParser,
     """Add command-line arguments for changing a server's bandwidth policy.
 
     :param parser: parser to which the arguments are added.
-    :param identifier: what identifies the server (such as ``UUID``), for the
-        help text.
+    :param identifier: kind of name that identifies the server, such as
+        ``UUID``, for the help text.
     """
     parser.add_argument('server', metavar='SERVER',
                         help=f'{identifier} of the server')

@@ -78,7 +78,7 @@ def find_refusal_reasons(policy: GuestPolicy, accounting: Accounting,
     The reasons are resources and traits that no host has free. If each of them
     is free on some host, the reason is that no host has all of them together.
 
-    :param policy: what the guest asks for by ghsched's extra specs.
+    :param policy: policy of ghsched's extra specs in the guest's flavor.
     :param accounting: whether Placement counts the guarantee (``min``) or the
         cap (``max``) of bandwidth.
     :param cloud: functions that query Placement.
@@ -106,7 +106,7 @@ def _find_unmet_needs(policy: GuestPolicy, accounting: Accounting,
                       rest: Sequence[tuple[str, str]]) -> list[Lack]:
     """Return the resources and traits of a guest that no host has free.
 
-    :param policy: what the guest asks for by ghsched's extra specs.
+    :param policy: policy of ghsched's extra specs in the guest's flavor.
     :param rest: parameters of the allocation candidates query that ghsched has
         not added.
     """

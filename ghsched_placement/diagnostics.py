@@ -106,8 +106,8 @@ class HostNode:
     :param bursts_chance: probability, 0 to 1, that the pool is too small in
         a period; None, too, before enough has been measured.
     :param bursts_periods: measured over the window.
-    :param bursts_over: those in which bursts used all of the pool.
-    :param bursts_short: those in which the node was full besides.
+    :param bursts_over: periods in which bursts used all of the pool.
+    :param bursts_short: periods of these in which the node was full, too.
     :param bursts_largest_project: percent that the guests of one project are
         promised as bursts at most.
     """
@@ -129,14 +129,14 @@ class HostNode:
 class Report:
     """Report of a host about one of its guests.
 
-    :param problem: why the host cannot report about the guest.
-    :param not_held: why the guest's policy was not enforced at the last
-        check of nova-compute; empty when it was.
+    :param problem: reason why the host cannot report about the guest.
+    :param not_held: reason why the guest's policy was not enforced at the
+        last check of nova-compute; empty if it was.
     :param domains: UUIDs of all domains of the host with a policy; None if
         the host does not report them.
     :param left: names of control groups of the host whose guest does not run.
-    :param uncounted: why Placement did not have the guest's amounts at the
-        last report; empty when it had.
+    :param uncounted: reason why Placement did not have the guest's amounts at
+        the last report; empty if it had.
     :param accounting: ``min`` or ``max``, what nova-compute counts in
         Placement; empty if it does not report it.
     :param missing_devices: for each PCI request of the guest that has fewer

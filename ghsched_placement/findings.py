@@ -60,10 +60,11 @@ class Server:
     :param locked: whether the server is locked in Nova (``server lock``).
     :param absent: whether it is active, and its host, which was asked, runs
         no domain of it.
-    :param not_held: why the host could not enforce its policy, see
+    :param not_held: reason why the host could not enforce its policy, see
         :class:`diagnostics.Report`.
     :param missing_devices: see :class:`diagnostics.Report`.
-    :param silent: why its host, which was asked, reported nothing about it.
+    :param silent: reason why its host, which was asked, reported nothing
+        about it.
     """
 
     uuid: str

@@ -64,7 +64,7 @@ class FreeCapacity:
     """Free amounts of a host and of its NUMA nodes.
 
     :param free: free amounts by host NUMA node.
-    :param total: what the nodes have in all; what a node has none of does not
+    :param total: sum over the nodes; resources that a node lacks do not
         count.
     :param groups: free control groups; None where nobody knows.
     """

@@ -40,11 +40,11 @@ class Key:
     :param per_node: whether ``ghsched:<name>.N`` sets it for guest NUMA node N
         alone.
     :param summary: one sentence, shown by the API and in the reference.
-    :param default_text: what holds when the key is absent, in words.
+    :param default_text: description of the default, if the key is absent.
     :param minimum: lowest value of an ``int`` key, inclusive.
     :param maximum: highest value of an ``int`` key, inclusive.
     :param choices: values of an ``enum`` key.
-    :param details: what an admin needs to know before using it.
+    :param details: facts that an admin needs before using it.
     """
 
     name: str

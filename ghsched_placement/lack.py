@@ -102,14 +102,14 @@ class Lack:
     """A resource or trait that a guest needs and a host or cloud lacks.
 
     :param node: host NUMA node; None for a host as a whole, or all hosts.
-    :param resource: what is lacking, in words.
+    :param resource: name of the resource that is short.
     :param free: the most of it that one guest can have; 0 where it is not
         counted or not known.
     :param needed: by one guest, on this node.
     :param reason: a clause that names no host and no figure of the cloud;
         made of the figures when left out.
-    :param detail: what an operator wants to know beside it.
-    :param cure: what would help, for an operator.
+    :param detail: further facts for an operator.
+    :param cure: remedy, for an operator.
     """
 
     node: int | None
@@ -249,7 +249,7 @@ class GroupedReasons:
         Each line names the hosts that refused for this reason.
 
         :param prefix: text on the flavor, with which each line begins.
-        :param verb: what the hosts did, such as ``refused``.
+        :param verb: verb whose subject are the hosts, such as ``refused``.
         """
         return [f'{prefix} {verb} on '
                 f'{_format_host_count_and_names(self._hosts[lack])}: {lack}'

@@ -76,7 +76,7 @@ def yield_possible_host_nodes(policy: GuestPolicy, accounting: Accounting,
     each guest node, in order. For guest nodes with VFs, host nodes with most
     devices are tried first; for others, those with fewest devices.
 
-    :param policy: what the guest asks for by ghsched's extra specs.
+    :param policy: policy of ghsched's extra specs in the guest's flavor.
     :param accounting: whether Placement counts the guarantee (``min``) or the
         cap (``max``) of bandwidth.
     :param guest_nodes: number of guest NUMA nodes.

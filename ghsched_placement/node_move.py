@@ -60,7 +60,7 @@ class HostCell:
 class GuestCell:
     """A NUMA node of the guest, as Nova has placed it.
 
-    :param vcpus: those without a dedicated CPU.
+    :param vcpus: vCPUs without a dedicated CPU.
     :param pins: dedicated CPU by vCPU.
     :param reserved: dedicated CPUs of its emulator threads.
     :param memory: MiB.

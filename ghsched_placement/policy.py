@@ -321,8 +321,8 @@ def check_flavor(extra_specs: Mapping[str, str],
         return None
     refuse_unfixed_node_count(extra_specs)
     auto_nodes.refuse_auto_with_fixed_node_count(extra_specs)
-    told = keys.NUMA_NODES in extra_specs
-    nodes = get_guest_node_count(extra_specs, -1 if told else 1)
+    has_node_count = keys.NUMA_NODES in extra_specs
+    nodes = get_guest_node_count(extra_specs, -1 if has_node_count else 1)
     return parse_policy(extra_specs, nodes) if nodes >= 0 else None
 
 

@@ -46,9 +46,9 @@ class Repair:
     """Planned correction of the allocation of one consumer.
 
     :param host: name of the compute node that it is about.
-    :param text: what is to be done.
-    :param wanted: what the consumer is to hold of providers of the host, 0
-        for nothing; what is not in it stays.
+    :param text: description of the repair.
+    :param wanted: amounts to allocate to the consumer on providers of the
+        host, 0 for none; other amounts are kept.
     :param owner: UUID of the server that takes all of it over, if one does.
     """
 

@@ -46,7 +46,7 @@ SLOW_COMBINATIONS = 10 ** 5
 class Group:
     """A granular request group of an allocation candidates query.
 
-    :param suffix: what follows ``resources`` and ``required``.
+    :param suffix: suffix of ``resources`` and ``required``.
     :param resources: amounts by resource class, all from one provider; empty
         names a provider and takes nothing of it (Placement 1.36).
     :param required: traits of that provider.
@@ -158,7 +158,7 @@ def count_provider_combinations(policy: GuestPolicy, accounting: Accounting,
     For each request group of a query, Placement tries every provider. Too many
     combinations would take too long.
 
-    :param policy: what the guest asks for by ghsched's extra specs.
+    :param policy: policy of ghsched's extra specs in the guest's flavor.
     :param accounting: whether Placement counts the guarantee (``min``) or the
         cap (``max``) of bandwidth.
     :param nodes: number of host NUMA nodes.
@@ -175,7 +175,7 @@ def check_combination_count(policy: GuestPolicy,
     Placement would try every combination of providers, which would take
     minutes.
 
-    :param policy: what the flavor asks for by ghsched's extra specs.
+    :param policy: policy of ghsched's extra specs in the flavor.
     :param accounting: whether Placement counts the guarantee (``min``) or the
         cap (``max``) of bandwidth.
     :raises PolicyError: with the number of combinations to search.

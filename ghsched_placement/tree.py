@@ -93,8 +93,8 @@ class Current:
 
     :param total: total of our resource class, 0 when there is none.
     :param used: how much of it is allocated.
-    :param holders: who has allocated it, where that matters.
-    :param amounts: what each of them has, where a host cannot hold each
+    :param holders: consumers that have allocated it, where that matters.
+    :param amounts: amount of each of them, if a host cannot provide each
         share.
     """
 

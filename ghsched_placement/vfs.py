@@ -143,7 +143,7 @@ def yield_vf_requests(policy: GuestPolicy,
     and how many VFs to take from each PF. The nearest locality comes first.
     For each locality, the first way takes all VFs of a guest node from one PF.
 
-    :param policy: what the guest asks for by ghsched's extra specs.
+    :param policy: policy of ghsched's extra specs in the guest's flavor.
     :param find: function that returns the PFs of each PCI alias; called only
         if needed.
     :param too_many: called for each way that is skipped because Placement

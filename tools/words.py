@@ -15,7 +15,8 @@
 usage: tools/words.py FILE...
 
 The first line of a docstring names an act and its object, or a thing; a name
-is read without its module; a log line has a fixed text to search for.
+is read without its module; a parameter is described by a noun; a log line has
+a fixed text to search for.
 """
 
 import ast
@@ -29,6 +30,17 @@ FIRST_WORDS = frozenset(
     'What How Who Why Which Where When So Of That Those These One As Else '
     'Nothing Without With By For From To In At On If There It Its Have Let '
     'Tell Say See Hear Mend'.split())
+
+#: First words of a parameter or result that is described by a clause, not by
+#: a noun that names it.
+FIELD_WORDS = 'what who why those that of it they'.split()
+
+FIELD = re.compile(
+    r'^ *:(?:param|ivar|var|returns?|yields?)\b[^:\n]*:\s+('
+    + '|'.join(FIELD_WORDS) + r')\b', re.MULTILINE)
+
+#: Files whose parameters may be described by a clause.
+IN_NO_CLOUD = re.compile('(^|/)(tests|tools|lab|tempest_plugin)/')
 
 #: Words that no name has, between underscores.
 RIDDLES = frozenset('told hear heard beside mend mended anew'.split())
@@ -52,6 +64,13 @@ def _docstring(node: ast.AST) -> Iterator[str]:
         yield f'a docstring begins with "{first}"'
     elif text.startswith(':'):
         yield 'a docstring has no first line'
+
+
+def _fields(node: ast.AST) -> Iterator[str]:
+    text = ast.get_docstring(node) if isinstance(
+        node, (ast.Module, ast.ClassDef, ast.FunctionDef)) else None
+    for field in FIELD.finditer(text or ''):
+        yield f'a parameter or result begins with "{field[1]}"'
 
 
 def _name(node: ast.AST) -> Iterator[str]:
@@ -84,9 +103,12 @@ def _log(node: ast.AST) -> Iterator[str]:
 
 def broken(path: str) -> Iterator[str]:
     """Yield a line for each rule that a file breaks, as other checkers do."""
+    rules = [_docstring, _name, _log]
+    if not IN_NO_CLOUD.search(path):
+        rules.append(_fields)
     for node in ast.walk(ast.parse(Path(path).read_text(), path)):
         line = getattr(node, 'lineno', 1)
-        for rule in (_docstring, _name, _log):
+        for rule in rules:
             for text in rule(node):
                 yield f'{path}:{line}: {text}'
 

@@ -79,7 +79,7 @@ def filter_factory(_global: Mapping[str, str], **_local: str
 class Filter:
     """The WSGI filter.
 
-    :param application: what is behind it in the pipeline.
+    :param application: next WSGI application in the pipeline.
     """
 
     def __init__(self, application: Any) -> None:

@@ -49,7 +49,7 @@ class Check:
     """Result of one check of a node: its name, status, text and remedy.
 
     :param name: stays.
-    :param remedy: what to do; empty where there is nothing to do.
+    :param remedy: action for the operator; empty where none is needed.
     """
 
     name: str
@@ -69,18 +69,18 @@ class Facts:
     :param available: ``[filter_scheduler]available_filters``.
     :param enabled: ``[filter_scheduler]enabled_filters``.
     :param programs: names of :data:`PROGRAMS` that run.
-    :param resctrl: where it should be mounted.
+    :param resctrl: directory on which resctrl should be mounted.
     :param mounted: whether resctrl is mounted there.
-    :param mode: of the directory, None where that cannot be read.
-    :param dialect: of the kernel, empty where it is not recognised.
-    :param unavailable: why.
+    :param mode: mode of the directory; None if it cannot be read.
+    :param dialect: dialect of the kernel's resctrl; empty if unknown.
+    :param unavailable: reason why bandwidth cannot be controlled.
     :param missing: preconditions of resctrl that the host does not meet.
     :param notes: sentences on controls of the kernel that ghsched leaves
         alone.
     :param overlaps: sentences, one for each control group of other software
         that has ways of the L3 which a guest has to itself.
     :param bandwidth: ``[ghsched]node_bandwidth``.
-    :param invalid: what is wrong with ``[ghsched]``, empty without a fault.
+    :param invalid: error in ``[ghsched]``; empty if there is none.
     :param helper: whether privsep-helper is found.
     :param own_file: the placement.conf of this node, empty without one.
     :param attempts: its ``[placement]allocation_conflict_retry_count``; None

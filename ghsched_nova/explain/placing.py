@@ -42,7 +42,7 @@ from ghsched_placement import vfs
 class Refused(Exception):  # noqa: N818
     """The host cannot take the guest.
 
-    :param subject: what cannot, before what it lacks.
+    :param subject: subject of the sentence; the shortages follow it.
     """
 
     def __init__(self, subject: str, *lacks: Lack) -> None:

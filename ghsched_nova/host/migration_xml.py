@@ -85,7 +85,7 @@ def list_destination_nodes(migrate_data: Any) -> list[int]:
 class MovedGuest:
     """Nova's guest whose XML shows the destination's host NUMA nodes.
 
-    :param guest: of nova.virt.libvirt.guest.
+    :param guest: Guest of nova.virt.libvirt.guest.
     :param moves: destination's host NUMA node by the source's.
     :param retuned: updates memorytune in an XML to the policy in its metadata.
     """

@@ -115,7 +115,7 @@ class PlanDensity(base.Lister):
         bar = Bar(sys.stderr, sys.stderr.isatty())
         try:
             targets = self.targets(parsed_args)
-            found, told = _make_plan_with_densities(
+            found, predictions = _make_plan_with_densities(
                 clients.get_client(self.app), parsed_args, targets, bar)
         except PlannerError as error:
             raise exceptions.CommandError(str(error)) from None
@@ -125,8 +125,8 @@ class PlanDensity(base.Lister):
             self.status = exits.FOUND
         for note in (
             *found.notes,
-            *told.reasons,
-            *collect_density_notes(told.densities),
+            *predictions.reasons,
+            *collect_density_notes(predictions.densities),
         ):
             self.log.warning(note)
         if not targets:
@@ -134,7 +134,7 @@ class PlanDensity(base.Lister):
             return COLUMNS, list(yield_plan_rows(found))
         return (*COLUMNS, PREDICTED), [
             *((*row, Curves([])) for row in yield_plan_rows(found)),
-            *map(make_density_row, told.densities)]
+            *map(make_density_row, predictions.densities)]
 
 
 def _make_plan_with_densities(

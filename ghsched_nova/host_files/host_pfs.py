@@ -36,7 +36,7 @@ class HostPf:
     :param node: host NUMA node.
     :param vfs: how many VFs it has.
     :param alias: Nova's [pci]alias for them.
-    :param resource_class: what they are in Placement.
+    :param resource_class: resource class of the VFs in Placement.
     """
 
     address: str

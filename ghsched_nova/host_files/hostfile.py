@@ -61,11 +61,11 @@ class HostNode:
 
     :param cpus: CPU numbers that guests may use.
     :param memory_mb: MiB that guests may use.
-    :param socket: the socket that it is on, None when it is not told.
+    :param socket: the socket that it is on, None if unknown.
     :param distances: SLIT, to each node of the file in its order; empty when
-        it is not told.
-    :param latency_ns: of its memory from its own CPUs, likewise 0.
-    :param bandwidth_mb: what it can deliver in MB/s, likewise 0.
+        it is unknown.
+    :param latency_ns: latency of its memory from its own CPUs, likewise 0.
+    :param bandwidth_mb: bandwidth of its memory in MB/s, likewise 0.
     """
 
     id: int
@@ -99,9 +99,9 @@ class Compute:
 class HostFile:
     """A described host: its NUMA nodes, resctrl, PFs and settings.
 
-    :param name: what its providers are named after.
+    :param name: name of the host, with which those of its providers begin.
     :param nodes: ascending by id.
-    :param resctrl: what resctrl would say on it.
+    :param resctrl: description of resctrl on the host.
     :param attributes: which attributes of memorytune its libvirt keeps:
         ``extended``, ``basic``, or ``none`` where it cannot use the resctrl
         of the host at all.
@@ -200,14 +200,14 @@ def _build_described_host(top: _Section) -> HostFile:
                                   {node['id']: node.get('bandwidth_mb', 0)
                                    for node in top['nodes']})
     settings = top.get('ghsched', {})
-    told = settings.get('memorytune_attributes')
+    configured = settings.get('memorytune_attributes')
     known = frozenset(node.id for node in nodes)
     pfs = _parse_pfs(top.get('pfs', ()), known)
     return HostFile(
         top['name'],
         nodes,
         resctrl,
-        told or ('basic' if resctrl.libvirt_reads else 'none'),
+        configured or ('basic' if resctrl.libvirt_reads else 'none'),
         settings.get('reserved_control_groups', 0),
         _parse_inventory_settings(settings, known),
         pfs,
@@ -215,7 +215,8 @@ def _build_described_host(top: _Section) -> HostFile:
             top.get('contention'), top['name'], nodes, resctrl, pfs
         ),
         _parse_nova_compute_settings(top.get('nova', {}), nodes),
-        told != 'none' if told else resctrl.dialect.libvirt_monitors,
+        configured != 'none' if configured
+        else resctrl.dialect.libvirt_monitors,
         float(settings.get('bandwidth_burst_ratio', 1.0)),
     )
 

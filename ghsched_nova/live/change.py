@@ -338,7 +338,7 @@ class LiveChange:
 
         :param call_id: ID of the call that set the new policy, by which it can
             be cancelled.
-        :returns: what is left to do by hand; empty if the policy was restored.
+        :returns: steps left to do by hand; empty if the policy was restored.
         """
         try:
             self.host.cancel_call(plan.guest, call_id)
@@ -365,7 +365,7 @@ class LiveChange:
         """Restore a guest's allocation after a failed change of its policy.
 
         :param amounts: amounts to allocate; None for those before the change.
-        :returns: what is left to do by hand; empty if nothing is.
+        :returns: steps left to do by hand; empty if nothing is.
         """
         return rollback.restore_allocated_amounts(
             self.shares_of(plan.guest).write_amounts,
@@ -376,7 +376,7 @@ class LiveChange:
 
         This is used if it is unknown which of the policies the host enforces.
 
-        :returns: what is left to do by hand.
+        :returns: steps left to do by hand.
         """
         return ' '.join(filter(None, [
             f'whether the host {plan.guest.host} has the new policy is not '

@@ -41,7 +41,7 @@ class ServerLock(Protocol):
     def unlock_server(self) -> str:
         """Unlock the server; never raises.
 
-        :returns: what is left to do by hand; empty if nothing is.
+        :returns: steps left to do by hand; empty if nothing is.
         """
 
 
@@ -82,7 +82,7 @@ def lock_and_roll_back_on_error(server: ServerLock) -> Iterator[Rollback]:
 def _run_undo_step(step: UndoStep) -> str:
     """Run one undo step of a failed change; never raises.
 
-    :returns: what is left to do by hand; empty if nothing is.
+    :returns: steps left to do by hand; empty if nothing is.
     """
     try:
         return step()
@@ -95,7 +95,7 @@ def _raise_error_of_change(error: BaseException,
     """Raise the error of a change that has been rolled back.
 
     :param error: error of the step that failed.
-    :param manual_steps: what the rollback left to do by hand.
+    :param manual_steps: steps that the rollback left to do by hand.
     """
     if isinstance(error, errors.RollbackIncomplete):
         raise errors.RollbackIncomplete(
@@ -117,7 +117,7 @@ def restore_allocated_amounts(
 
     :param write_amounts: function that writes the guest's allocation.
     :param amounts: former amount by provider and resource class.
-    :returns: what is left to do by hand; empty if nothing is.
+    :returns: steps left to do by hand; empty if nothing is.
     """
     try:
         write_amounts(amounts)

@@ -45,7 +45,7 @@ class Period:
     :param time: seconds since 1970 at its end.
     :param seconds: length.
     :param used: by host NUMA node.
-    :param capacity: what a node can deliver, by host NUMA node.
+    :param capacity: bandwidth that a host NUMA node can deliver, by node.
     :param guests: by guest UUID and host NUMA node.
     :param busy: busy time of the vCPUs, 0 to 1, by guest UUID.
     """

@@ -73,10 +73,10 @@ def patch_nova_compute() -> None:
 class Destination:
     """Destination host of a live migration, with the guest's allocation.
 
-    :param uuid: of the compute node, and of its root provider.
+    :param uuid: UUID of the compute node and of its root provider.
     :param nodes: host NUMA nodes.
     :param node_of_pf: host NUMA node by UUID of a PF's provider.
-    :param allocations: what Placement holds for the guest, by provider.
+    :param allocations: the guest's allocation in Placement, by provider.
     :param nearest: nearest node with CPUs, by host NUMA node without CPUs.
     """
 

@@ -23,8 +23,8 @@ from ghsched_nova.nova_seams import registry
 class Fix:
     """A fix of one defect of Nova, applied as a patch of Nova's functions.
 
-    :param name: of the page in ``doc/source/contributor/upstream``, and of
-        the module in this package.
+    :param name: name of the page in ``doc/source/contributor/upstream`` and
+        of the module in this package.
     :param processes: services that apply the fix.
     :param servers: ``ours``: servers whose flavor has a key of ghsched;
         ``none``: it acts on no server, but on a connection of the process.

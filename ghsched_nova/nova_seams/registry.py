@@ -57,10 +57,11 @@ class SeamsDiffer(Exception):
 class Seam:
     """Function or attribute of Nova that ghsched relies on.
 
-    :param parameters: of a function; None for an attribute or a constant.
+    :param parameters: names of the parameters of a function; None for an
+        attribute or a constant.
     :param since: release that brought a parameter. We hand these on and use
         none of them.
-    :param releases: those that have the name.
+    :param releases: releases of Nova that have the name.
     :param processes: services that use it.
     :param users: our modules that use it.
     """

@@ -83,7 +83,7 @@ class Private:
 
     :param name: dotted name in Nova.
     :param is_overridden: whether a subclass of ghsched overrides it.
-    :param reason: why no public name of Nova does instead.
+    :param reason: reason why no public name of Nova does instead.
     """
 
     name: str

@@ -52,9 +52,9 @@ _INFO = {'L3': 'L3', 'L3CODE': 'L3CODE', 'L3PBM': 'L3'}
 class Cache:
     """Ways of a host's L3 caches, and those that guests can reserve.
 
-    :param lines: of schemata, all of which hold the same.
+    :param lines: lines of schemata, all with the same values.
     :param mask: all ways.
-    :param region: those that guests can have to themselves.
+    :param region: ways that guests can have to themselves.
     :param least: the fewest ways of a mask.
     :param domains_by_node: caches of each host NUMA node that shares none of
         them with another node.

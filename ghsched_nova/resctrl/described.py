@@ -65,7 +65,7 @@ class Control:
     """Schemata line as the kernel describes it below info/.
 
     :param resource: the directory in info/ that it belongs to.
-    :param name: of the line, and of the directory of the description.
+    :param name: name of the line and of the directory of the description.
     :param kind: whether a value is a number or a mask of bits.
     :param flags: further words of the type: ``linear``, ``sparse``.
     :param minimum: lowest value that can be written.
@@ -76,8 +76,8 @@ class Control:
     :param resolution: see ``scale``.
     :param tolerance: by how much the value in effect can differ from the one
         that was written; None where the kernel does not know.
-    :param scope: what the domain ids number: ``L3``, ``NODE``; empty where
-        the kernel does not say.
+    :param scope: kind of the domains: ``L3``, ``NODE``; empty where the
+        kernel does not say.
     :param reset: value of a new group; None where the kernel does not say.
     :param parent: the control that changes this one when it is written.
     """

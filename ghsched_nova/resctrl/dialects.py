@@ -93,15 +93,15 @@ class Evidence:
 
     :param files: all of these must be in info/.
     :param no_files: none of these may be.
-    :param content: what some of them must say, if they are there.
+    :param content: required content of some of them, if they exist.
     :param any_line: at least one of these lines must be in the root's
         schemata, or one of ``any_file`` in info/; both empty ask for nothing.
     :param any_file: see ``any_line``.
     :param group_file: the root group must have this file, or a cap above
         100.
     :param no_group_file: the root group must not have this file.
-    :param throttled: it must have info/MB/thread_throttle_mode, or steps that
-        only Intel has.
+    :param throttled: whether info/MB/thread_throttle_mode, or steps that only
+        Intel has, are required.
     """
 
     files: tuple[str, ...] = ()
@@ -122,12 +122,12 @@ class Dialect:
     :param title: name for people.
     :param knobs: the lines, in the order in which they are written. Two may
         have one role; a host then has but one of them.
-    :param domain_kind: what the domain ids of the MB line number.
+    :param domain_kind: kind of the domains of the MB line.
     :param monitor: None when memory bandwidth is not reported.
     :param hardlimit_fixed: whether a cap is always (True) or never (False)
         hard; None when the hardlimit knob decides, or nobody knows.
     :param evidence: how to recognise it.
-    :param unit: what a cap counts.
+    :param unit: unit of a cap.
     :param passive: further lines of bandwidth, which leave the others as they
         are when nobody writes to them.
     :param libvirt: whether libvirt can be left to make control groups, as

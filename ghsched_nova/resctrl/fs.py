@@ -48,11 +48,11 @@ class GroupError(Exception):
     All of the arguments are plain, so that the error can be made again from
     them on the other side of oslo.privsep.
 
-    :param reason: what went wrong.
-    :param path: the file or directory it went wrong with.
+    :param reason: description of the error.
+    :param path: file or directory of the error.
     :param line: the schemata line that was being written, if one was.
     :param errno: the error number of the operating system, 0 without one.
-    :param status: what the kernel said in info/last_cmd_status.
+    :param status: content of info/last_cmd_status.
     """
 
     def __init__(self, reason: str, path: str = '', line: str = '',

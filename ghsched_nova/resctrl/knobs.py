@@ -62,8 +62,7 @@ class Knob:
     :param line: name of the line, exactly.
     :param minimum: lowest value that is written.
     :param maximum: highest value the kernel takes.
-    :param default: what a fresh group holds when nobody wrote to it; None
-        where no document says so.
+    :param default: value of a new group; None where no document says so.
     :param stepped: whether the value is a multiple of
         info/MB/bandwidth_gran.
     :param fraction: whether the hardware holds a binary fraction whose width

@@ -85,7 +85,7 @@ class Guest:
         plugged in later.
     :param desired: values by line and domain, in the order of writing; empty
         for a guest that is only measured.
-    :param maker: who makes its group.
+    :param maker: component that makes its group.
     :param devices: IOMMU groups of its passthrough devices, where they belong
         into the group.
     :param shared: name of the group that it has together with others; all of
@@ -133,8 +133,8 @@ class Guest:
 class Wanted:
     """Resctrl groups that a host should have, and its running domains.
 
-    :param guests: those with a policy.
-    :param domains: all that run, those of ``guests`` among them.
+    :param guests: guests with a policy.
+    :param domains: all running domains, those of ``guests`` among them.
     :param removable: names of groups that were there *before* libvirt was
         asked for its domains. A domain gets its number before its group, so
         one of these whose domain is not in ``domains`` has lost it, and is
@@ -148,8 +148,8 @@ class Wanted:
     :param monitors_per_group: how many in one of them.
     :param tolerance: percent by which a line may differ from what it should
         show, by line, see :attr:`host.ResctrlHost.tolerance`.
-    :param writes: what to write for values that are shown otherwise, see
-        :attr:`host.ResctrlHost.written_values`.
+    :param writes: values to write for values that the kernel shows otherwise,
+        see :attr:`host.ResctrlHost.written_values`.
     :param staged: see :attr:`dialects.Dialect.staged`.
     :param bounded: value of a new group by line, where the values of all
         groups may add up to no more than there is, see
@@ -192,12 +192,12 @@ class Group:
     :param tasks: ids of the threads in it.
     :param schemata: None when it was not read, could not be, or when it is a
         monitoring group.
-    :param error: why it could not be read.
+    :param error: reason why it could not be read.
     :param vcpu_threads: threads in it that are vCPUs, but not of a guest
         whose group it is; of any guest when it is nobody's.
     :param devices: IOMMU groups in it.
-    :param monitors: of a shared group, the threads in each monitoring group
-        of a guest, by UUID.
+    :param monitors: threads in the monitoring group of each guest, by UUID;
+        only of a shared group.
     """
 
     tasks: frozenset[int] = frozenset()
@@ -212,8 +212,8 @@ class Group:
 class Counters:
     """Assignable bandwidth counters of a host as they were found.
 
-    :param file: of groups, where their counters are.
-    :param free: how many are no group's, by domain.
+    :param file: file of a group that has its counters.
+    :param free: number of counters that no group has, by domain.
     :param assigned: domains in which there is one, by group and event; with
         ``counters.EVENT`` for each group that was looked at.
     """
@@ -236,12 +236,12 @@ class Actual:
     :param monitors_of_others: monitoring groups that are not made here for
         guests that share, where :attr:`Wanted.has_single_rmid_pool` asks for
         them.
-    :param root: what the kernel's default group holds; read only where
+    :param root: schemata of the kernel's default group; read only where
         :attr:`Wanted.cache` needs it.
     :param others: schemata of control groups that belong to no guest, read
         only where a guest has ways of the L3.
-    :param counters: of bandwidth, where a guest asks to be measured and they
-        must be assigned.
+    :param counters: counters of bandwidth, if a guest asks to be measured and
+        counters must be assigned.
     """
 
     groups: Mapping[str, Group]
@@ -260,11 +260,12 @@ class Action:
     :param group: its directory below the root.
     :param guest: UUID of the guest it is for; empty for a removal, and for
         what is done for all guests of a shared group.
-    :param line: of ``write line`` and of counters, with its line feed.
-    :param threads: of ``move threads``.
+    :param line: line to write, with its line feed; for ``write line`` and
+        counters.
+    :param threads: thread IDs to move; for ``move threads``.
     :param devices: IOMMU groups of ``move devices``, and of ``release
         devices``, which go from the group to the default group.
-    :param file: of the group, that the line is written to.
+    :param file: file of the group to which the line is written.
     :param part: line and domain that the step sets. When the step fails,
         further steps of this part are skipped; without a part, all further
         steps of the group are.

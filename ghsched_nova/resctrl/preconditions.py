@@ -50,7 +50,7 @@ class Kernel:
     :param cpuinfo: text of /proc/cpuinfo.
     :param cmdline: text of /proc/cmdline.
     :param mounted: whether resctrl is mounted where it should be.
-    :param path: that place.
+    :param path: path of the place.
     :param info: names of the directories in its info/.
     """
 
@@ -70,9 +70,9 @@ class Kernel:
 class Missing:
     """Precondition of bandwidth control that a host does not meet.
 
-    :param name: of the precondition, fixed.
-    :param text: what was found.
-    :param remedy: what switches it on.
+    :param name: name of the precondition, which never changes.
+    :param text: state of the host.
+    :param remedy: action that makes the host meet the precondition.
     """
 
     name: str

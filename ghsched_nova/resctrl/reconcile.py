@@ -66,7 +66,7 @@ class Report:
     """Changes that were made, or would be, and the problems that remain.
 
     :param actions: in order.
-    :param problems: of guests whose policy does not hold.
+    :param problems: problems of guests whose policy is not enforced.
     :param foreign: control groups that are nobody's here.
     :param unmeasured: guests that asked to be measured, and why they are not;
         they run all the same.

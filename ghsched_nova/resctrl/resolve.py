@@ -77,7 +77,7 @@ class DomainSetting:
     :param domain: id in the schemata lines.
     :param host_node: host NUMA node of the domain.
     :param guest_node: guest NUMA node that the host node backs.
-    :param requested: what the flavor asked for.
+    :param requested: values that the flavor asks for.
     :param maximum: effective cap, in the unit of the dialect.
     :param minimum: effective guarantee, percent.
     :param hardlimit: whether the cap holds while bandwidth is idle.

@@ -34,7 +34,7 @@ seam = registry.make_seam_decorator(registry.SCHEDULER)
 class _Claim:
     """Claim of a server's resources in Placement.
 
-    :param client: of Placement, with which it was claimed.
+    :param client: Placement client with which it was claimed.
     :param allocations: ``{provider: {'resources': {class: amount}}}`` that the
         claim adds.
     :param certain: whether Placement has confirmed the claim.

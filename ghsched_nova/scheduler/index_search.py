@@ -83,7 +83,7 @@ class Search:
     :ivar wanted: number of hosts that the caller has a use for.
     :ivar tried: UUIDs of hosts that were proposed, or that a filter refused.
     :ivar attempts: number of hosts that were proposed.
-    :ivar states: of those proposed now, by UUID.
+    :ivar states: host states of the hosts proposed now, by UUID.
     :ivar asked: whether Nova has asked for candidates.
     :ivar derived: hosts whose candidates were not asked for but derived, by
         UUID, with the query that asks for them.
@@ -191,7 +191,7 @@ class Query:
     """Query for allocation candidates, sent to Placement for each host.
 
     :param parameters: all but the host and the traits.
-    :param suffixes: of the request groups.
+    :param suffixes: suffixes of the request groups.
     :param traits: required and forbidden (``!``) ones by suffix; None is the
         compute node's.
     """

@@ -76,7 +76,7 @@ _NO_REASON = ('', 'There are not enough hosts available.')
 class _RequestState(threading.local):
     """State of the request that this thread schedules.
 
-    :ivar claims: of the whole request, over all of its searches.
+    :ivar claims: claims of the whole request, over all of its searches.
     :ivar lost: whether the request has lost a race for a host.
     :ivar query: to Placement; empty until Placement is asked.
     :ivar hosts: UUIDs of compute nodes in Placement's answer.
@@ -277,14 +277,14 @@ class GhschedSchedulerManager(manager.SchedulerManager):
         if (spec is None or scheduler.is_rebuild(spec)
                 or not request_filter.has_ghsched_extra_specs(spec)):
             return self._select_hosts(context, *args, **kwargs)
-        told: request_filter.Refusals = {}
+        logged: request_filter.Refusals = {}
         why: list[lack.Lack] = []
         for option in self._iterate_vf_options(spec):
             now: request_filter.Refusals = {}
             try:
                 found = self._select_with_retries(context, option, now, *args,
                                                   **kwargs)
-                _log_distinct_lines(told, LOG.debug)
+                _log_distinct_lines(logged, LOG.debug)
                 _log_distinct_lines(now, LOG.info)
                 return found
             except exception.NoValidHost as error:
@@ -292,13 +292,13 @@ class GhschedSchedulerManager(manager.SchedulerManager):
             # Why hosts were refused matters for the last way in which there
             # were some.
             if now:
-                _log_distinct_lines(told, LOG.debug)
-                told = now
+                _log_distinct_lines(logged, LOG.debug)
+                logged = now
             if self._seen.hosts:
                 why = lack.explain_filtered_hosts(
                     self._seen.filtered, len(self._seen.hosts),
                     {_OUR_FILTER: list(now.values())})
-        _log_distinct_lines(told, LOG.info)
+        _log_distinct_lines(logged, LOG.info)
         reason = refused.kwargs.get('reason', '')
         if reason in _NO_REASON:
             reason = self._format_no_host_reason(spec, why)
@@ -392,7 +392,7 @@ class GhschedSchedulerManager(manager.SchedulerManager):
                                shortages: list[lack.Lack]) -> str:
         """Return the reason why no host fits a guest; empty if unknown.
 
-        :param shortages: why hosts with candidates were refused; may be empty.
+        :param shortages: shortages of the refused hosts; may be empty.
         """
         policy = _get_valid_policy(spec)
         if policy is None:

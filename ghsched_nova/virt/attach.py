@@ -190,7 +190,7 @@ class PlacedGuest:
     Nova attaches passthrough devices again after a suspension, and after a
     cold snapshot.
 
-    :param guest: of nova.virt.libvirt.guest.
+    :param guest: Guest of nova.virt.libvirt.guest.
     :param where: adds the guest address to a device's XML.
     """
 

@@ -87,7 +87,7 @@ class AttachingDriver(base.DriverBase):
                              error: pci_topology.DeviceNumaError) -> Any:
         """Attach a port to a guest that sees no NUMA node for its device.
 
-        :param error: why the device cannot be on a guest NUMA node.
+        :param error: reason why the device cannot be on a guest NUMA node.
         """
         LOG.error('ghsched: cannot attach the passthrough device of a port to '
                   'the guest NUMA node required by the flavor, attaching it '

@@ -65,8 +65,8 @@ class Curve:
     :param points: from 1 container to as many as there is room for.
     :param density: the last number below the line, of those.
     :param first_failing: the first that is not; None when all are.
-    :param binds: what limits the density: ``latency``, a resource, or
-        ``most`` where the caller asked for no more.
+    :param binds: limit of the density: ``latency``, a resource, or ``most``
+        if the caller asked for no more.
     :param alone: latency of the observed container alone; that of one whose
         accesses are all local, on an idle machine, is 1.
     :param latency_density: how many the latency allows, were there room.
@@ -327,7 +327,7 @@ class Shift:
     """Change of predicted ratios with one model parameter (simulated).
 
     :param machine: whose parameter it is.
-    :param factor: what its value is multiplied by.
+    :param factor: factor by which its value is multiplied.
     """
 
     machine: str

@@ -104,7 +104,8 @@ class Machine:
 
     :param nodes: ascending by id.
     :param nics: NUMA node of each NIC, as often as it has NICs.
-    :param controls: what of a policy can be held, of :data:`CONTROLS`.
+    :param controls: parts of a policy that the machine can enforce, of
+        :data:`CONTROLS`.
     :param parameters: one for each figure of the section.
     :param fit: None when no density of the machine is known.
     :param curve: latency of its memory by use; None for a queue (M/M/1).

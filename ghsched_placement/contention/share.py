@@ -41,7 +41,7 @@ DEFAULT_PRIORITY = 3
 class Claim:
     """Bandwidth that one control group wants of a controller, in MB/s.
 
-    :param demand: what it would move if it were alone and had no cap.
+    :param demand: bandwidth that it would use alone and without a cap.
     :param minimum: guarantee.
     :param maximum: cap.
     :param hardlimit: whether the cap holds while bandwidth is idle.

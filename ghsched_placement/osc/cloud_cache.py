@@ -350,7 +350,7 @@ class CloudCache:
                                  ) -> Iterator[cloud_figures.FlavorCapacity]:
         """Yield how many guests of each watched flavor fit into the cloud.
 
-        :param unavailable: why a host takes no servers, by UUID of the host.
+        :param unavailable: reason why a host takes no servers, by UUID.
         """
         watched = self._settings.watched[:FLAVORS_WATCHED]
         records = ({one['name']: one for one in self._client.list_flavors()}
@@ -370,7 +370,7 @@ class CloudCache:
         :param name: name of the flavor.
         :param record: flavor in Nova's API; None if the flavor does not exist.
         :param owned: whether nova-scheduler requires the trait OWNER_NOVA.
-        :param unavailable: why a host takes no servers, by UUID of the host.
+        :param unavailable: reason why a host takes no servers, by UUID.
         """
         try:
             questions = self._make_flavor_requirements(record, owned)
@@ -451,7 +451,7 @@ def _check_host_for_flavor(
 def _make_flavor_refusal(reason: str) -> fitting.Verdict:
     """Return the result for an invalid flavor: no guest fits on any host.
 
-    :param reason: why the flavor is invalid.
+    :param reason: reason why the flavor is invalid.
     """
     return fitting.Verdict('', lacks=(lack.Lack(None, 'valid flavor',
                                                 reason=reason),))

@@ -173,11 +173,11 @@ def make_host_report(observed: observe.HostRecords,
 
 
 def _nodes(seen: observe.HostRecords) -> Iterator[dict[str, Any]]:
-    told = {node.host_node: node for node in seen.told}
+    reported = {node.host_node: node for node in seen.reported_nodes}
     for node in seen.host.nodes:
         stock = node.bandwidth
-        real = told.get(-1 if node.number is None else node.number,
-                        diagnostics.HostNode(-1))
+        real = reported.get(-1 if node.number is None else node.number,
+                            diagnostics.HostNode(-1))
         yield {
             'node': node.number,
             'total_percent': stock and stock.total,
@@ -231,12 +231,12 @@ def _sum_guarantees(observed: observe.HostRecords,
     :param number: number of the host NUMA node.
     :returns: None if the guarantees are unknown.
     """
-    told = [(server.uuid, server.effective) for server in observed.servers
-            if server.effective is not None]
-    if number is None or not told:
+    measured = [(server.uuid, server.effective) for server in observed.servers
+                if server.effective is not None]
+    if number is None or not measured:
         return None
     by_group = {real.group or uuid: real.minimum or 0
-                for uuid, of_guest in told
+                for uuid, of_guest in measured
                 for node, real in of_guest.items() if node == number}
     return sum(by_group.values())
 

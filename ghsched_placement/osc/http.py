@@ -93,7 +93,7 @@ def make_unreachable_error(connection: Any, service: str,
     """Return the error to raise if an OpenStack service does not answer.
 
     :param service: service type in the catalog, such as ``compute``.
-    :param reason: why the service does not answer, if known.
+    :param reason: reason why the service does not answer, if known.
     """
     try:
         url = connection.endpoint_for(service)

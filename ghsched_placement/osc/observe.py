@@ -49,14 +49,15 @@ HYPERVISOR = 'OS-EXT-SRV-ATTR:hypervisor_hostname'
 class HostRecords:
     """Records of Placement, Nova and a host itself about the host.
 
-    :param servers: those with a policy, and all others that are there.
-    :param holdings: what consumers hold of it.
+    :param servers: servers of the host, with and without a policy.
+    :param holdings: amounts that consumers have allocated on the host.
     :param state: ``up`` or ``down``; None where Nova does not know the host.
     :param status: ``enabled`` or ``disabled``.
-    :param told: what the host itself reports about its nodes; empty when it
-        was not asked, or has no guest to report about.
-    :param unchecked: what could not be compared, where the host was asked.
-    :param accounting: what it counts, as it says itself where it was asked.
+    :param reported_nodes: NUMA nodes as the host itself reports them; empty if
+        it was not asked, or has no guest to report about.
+    :param unchecked: comparisons that failed, if the host was asked.
+    :param accounting: ``[ghsched]bandwidth_accounting`` of the host, if it was
+        asked.
     """
 
     host: capacity.Host
@@ -65,7 +66,7 @@ class HostRecords:
     findings: tuple[Finding, ...]
     state: str | None = None
     status: str | None = None
-    told: tuple[diagnostics.HostNode, ...] = ()
+    reported_nodes: tuple[diagnostics.HostNode, ...] = ()
     unchecked: tuple[Finding, ...] = ()
     accounting: policies.Accounting = 'min'
 
@@ -215,10 +216,10 @@ def get_reported_accounting(
     :param reports: reports of nova-compute on the host's servers.
     :param default: result if no report contains it.
     """
-    told = {report.accounting for report in reports}
-    if 'max' in told:
+    settings = {report.accounting for report in reports}
+    if 'max' in settings:
         return 'max'
-    return 'min' if 'min' in told else default
+    return 'min' if 'min' in settings else default
 
 
 def select_confirmed_findings(observed: HostRecords,

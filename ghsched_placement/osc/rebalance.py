@@ -121,7 +121,7 @@ class Planned:
 
     :param records: servers by UUID, as Nova's API has them.
     :param again: makes the plan without moves of some servers, by UUID.
-    :param nothing: why there are no moves; empty where there are.
+    :param nothing: reason why there are no moves; empty if there are.
     """
 
     moves: tuple[move_plan.Move, ...]
@@ -276,7 +276,7 @@ class ApplyRebalance(base.Lister):
 class Outcome:
     """Result of a move.
 
-    :param problem: why it was not made; empty when it was.
+    :param problem: reason why it was not made; empty if it was.
     :param unchanged: whether the server and the cloud are as before then.
     """
 

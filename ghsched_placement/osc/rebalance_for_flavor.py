@@ -54,7 +54,7 @@ def add_flavor_arguments(parser: argparse.ArgumentParser) -> None:
 class FlavorMoveRequest:
     """Request for moves of servers after which servers of a flavor fit.
 
-    :param demand: what a server of the flavor asks of a host.
+    :param demand: amounts that a server of the flavor takes of a host.
     :param guests: running servers that can be moved.
     :param records: all servers by UUID, as Nova's API has them.
     :param name: name of the flavor.

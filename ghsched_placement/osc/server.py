@@ -53,8 +53,8 @@ class Guest:
         admin is told.
     :param allocated: percent that Placement holds for it, by host NUMA node;
         None where only an admin is told.
-    :param report: what its host reports about it.
-    :param held: what Placement holds beside that, see
+    :param report: its host's report about it.
+    :param held: further amounts of its allocation, see
         :func:`node_classes.sum_allocations_by_node`.
     """
 
@@ -160,10 +160,11 @@ def list_node_rows(guest: Guest) -> Iterator[tuple[Any, ...]]:
 
     A server without a NUMA topology has a row for each host NUMA node.
     """
-    told = guest.report.get_limits_by_host_node() if guest.report else {}
+    limits_by_node = (guest.report.get_limits_by_host_node()
+                      if guest.report else {})
     for number, node in enumerate(guest.nodes):
         asked = (guest.policy.nodes[number] if guest.policy.nodes else None)
-        real = None if node is None else told.get(node)
+        real = None if node is None else limits_by_node.get(node)
         used = real.used if real else None
         allocated = (None if guest.allocated is None or node is None
                      else guest.allocated.get(node, 0))
@@ -178,7 +179,7 @@ def list_node_rows(guest: Guest) -> Iterator[tuple[Any, ...]]:
                   _convert_to_megabytes(used),
                   *_yield_amounts_except_bandwidth(guest, number, node))))
     if not guest.nodes:
-        yield from _list_measured_node_rows(guest, told.values())
+        yield from _list_measured_node_rows(guest, limits_by_node.values())
 
 
 def _list_measured_node_rows(

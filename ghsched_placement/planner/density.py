@@ -74,7 +74,7 @@ class DensityPlan:
     :param fits: published lines that the machine, and the one that the last
         ratio is against, are fitted to.
     :param guests: how many guests there are, by scenario.
-    :param notes: what to know of these figures alone, for people.
+    :param notes: remarks on these figures.
     :param found: keys that give the most; None when they were not looked
         for.
     :param found_guests: how many guests with those keys Placement has room

@@ -85,7 +85,8 @@ class Mixed:
 class _Flavor:
     """A flavor of the mix.
 
-    :ivar ways: what Placement offered last, by number of the host.
+    :ivar ways: allocation candidates that Placement offered last, by number of
+        the host.
     :ivar options: the best on each host now; None where nothing fits. Not
         in here for a host that changed.
     """

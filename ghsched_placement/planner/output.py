@@ -134,10 +134,10 @@ def render_plan_as_text(plan: Plan, densities: Sequence[DensityPlan]) -> str:
 
     :param densities: predictions of how many containers run well on machines.
     """
-    told = {one.fitted: one for one in reversed(densities)}
+    first_plans = {one.fitted: one for one in reversed(densities)}
     return '\n\n'.join([*_yield_plan_sections(plan), *(
         part for one in densities
-        for part in _yield_density_sections(one, told[one.fitted]))])
+        for part in _yield_density_sections(one, first_plans[one.fitted]))])
 
 
 def _yield_plan_sections(plan: Plan) -> Iterator[str]:

@@ -77,8 +77,9 @@ class HostPlan:
         nodes; None for a mix.
     :param whole_before: NUMA nodes that no guest has a part of.
     :param whole_after: the same when the host is full.
-    :param lacks: what refuses the next guest.
-    :param more: what one more of a resource would buy on one host.
+    :param lacks: shortages that refuse the next guest.
+    :param more: number of guests that one more of a resource would admit on
+        one host.
     :param by_flavor: the guests by name of the flavor.
     """
 
@@ -127,7 +128,7 @@ class Plan:
 
     :param hosts: how many there are.
     :param kinds: how many of them differ.
-    :param notes: what is not counted, for people.
+    :param notes: remarks on what is not counted.
     """
 
     hosts: int

@@ -62,7 +62,7 @@ class Predicted:
     """Predictions of the contention model.
 
     :param densities: one for each machine and kind of guest (simulated).
-    :param reasons: of those that have none, for people.
+    :param reasons: reasons why flavors have no prediction.
     """
 
     densities: tuple[DensityPlan, ...] = ()
@@ -107,14 +107,14 @@ def predict_container_densities(
     asked = [_MachinePredictor(plan, target, flavors, settings,
                                None if target.machine == against else against,
                                search, placement) for target in targets]
-    told = [
+    predictions = [
         one for number, machine in enumerate(asked)
         for one in machine.yield_density_predictions(
             cloud.make_step_progress(progress, number /
                                      len(asked), (number + 1) / len(asked)))]
     return Predicted(
-        tuple(one for one in told if isinstance(one, DensityPlan)),
-        tuple(one for one in told if isinstance(one, str)))
+        tuple(one for one in predictions if isinstance(one, DensityPlan)),
+        tuple(one for one in predictions if isinstance(one, str)))
 
 
 @dataclass(frozen=True)

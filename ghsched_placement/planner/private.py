@@ -130,7 +130,7 @@ class PrivatePlacement:
         except BrokenPipeError:
             line = ''
         if not line:
-            _, told = process.communicate()
+            _, output = process.communicate()
             raise PlannerError('the planner\'s own Placement ended: '
-                               + (told.strip().splitlines() or ['?'])[-1])
+                               + (output.strip().splitlines() or ['?'])[-1])
         return _Answer(*json.loads(line))

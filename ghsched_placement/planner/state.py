@@ -53,7 +53,7 @@ class State:
 
     :param more: added to inventories, for what one more would buy.
     :ivar taken: amount by inventory.
-    :ivar claimed: what of it Placement has agreed to.
+    :ivar claimed: part of it that Placement has agreed to.
     :ivar by_flavor: how many guests were placed, by name of the flavor.
     """
 

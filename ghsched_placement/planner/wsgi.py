@@ -55,7 +55,7 @@ class Application:
     """Placement's WSGI application on a database.
 
     :param connection: SQLAlchemy URL.
-    :param settings: of its configuration, by section and name.
+    :param settings: options of its configuration, by section and name.
     """
 
     def __init__(self, connection: str,

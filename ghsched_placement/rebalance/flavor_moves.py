@@ -48,7 +48,7 @@ class MovableGuest:
     """A running guest with one NUMA node that can be moved.
 
     :param spot: host NUMA node on which it runs.
-    :param demand: what it takes of a host.
+    :param demand: amounts that it takes of a host.
     :param memory: MiB of RAM.
     :param vcpus: number of its CPUs.
     :param inside: whether it can go to another NUMA node of its host.

@@ -64,13 +64,13 @@ class Node:
         the load of the node is not known.
     :param capacity: bytes per second; None where it is not known, and then
         memory bandwidth is no reason for anything.
-    :param bandwidth: of what is not among the guests.
+    :param bandwidth: bandwidth of everything but the guests.
     :param memory: MiB that are free.
     :param guarantee: percent of bandwidth that can still be guaranteed.
     :param bottleneck: whether the host itself has found it to be one.
     :param open: whether guests may come: its host is up and enabled.
-    :param left: what one guest can still be given of all else that Placement
-        counts on a node, by resource class.
+    :param left: amounts that one more guest can have of all else that
+        Placement counts on a node, by resource class.
     :param groups: control groups that are left on its host.
     :param traits: traits of its host.
     """
@@ -470,7 +470,7 @@ class State:
         the settings.
 
         :param spot: host NUMA node to move the guest to.
-        :param reason: why the guest is moved, for the user.
+        :param reason: reason of the move, for the user.
         :returns: None if the move does not save enough.
         """
         gain = self.get_saved_cpus(guest, spot) * self.settings.horizon

@@ -15,9 +15,12 @@
 import ast
 import configparser
 import dataclasses
+from pathlib import Path
 import pkgutil
 import re
+import runpy
 
+import fixtures
 from lxml import etree
 
 from ghsched_nova.guest import metadata
@@ -170,3 +173,21 @@ class WordsTest(base.TestCase):
 
     def test_diagnostics(self):
         self.assertEqual(PUBLISHED, set(self.wrong(fields())))
+
+
+class RulesTest(base.TestCase):
+    """Rules for words that a program can check."""
+
+    def broken(self, name, text):
+        path = Path(self.useFixture(fixtures.TempDir()).path, name)
+        path.write_text(text)
+        rules = runpy.run_path(str(walk.DESIGN.parents[3] / 'tools/words.py'))
+        return [line.partition(': ')[2] for line in rules['broken'](str(path))]
+
+    def test_parameter_is_described_by_a_noun(self):
+        for word, wrong in (('what', True), ('of', True), ('name of', False)):
+            self.assertEqual(
+                [f'a parameter or result begins with "{word}"'] * wrong,
+                self.broken('one.py', 'def list_names(node):\n'
+                            '    """Return the names.\n\n'
+                            f'    :param node: {word} the node.\n    """\n'))
