@@ -21,8 +21,9 @@
 # an upgrade (upgrade), Watcher (watcher), every operation with every fault
 # (pairs), random ones (soak), simulated memory beside the contention model
 # (judge: DRAMsim3 at $DRAMSIM3_TREE, or a clone), staged cases of servers that
-# others disturb (blame), tempest, moves and a restart on the virtual compute
-# node, and interrupts of its VFs (vnode). The last line counts.
+# others disturb (blame), Aetos and Ceilometer (tenants), tempest, moves and a
+# restart on the virtual compute node, and interrupts of its VFs (vnode). The
+# last line counts.
 #
 # usage: tools/nightly.sh [MINUTES] [PART]...
 #   MINUTES  of the soak, 180 by default
@@ -42,7 +43,7 @@ if [[ ${1:-} =~ ^[0-9]+$ ]]; then
     shift
 fi
 ALL=(releases newest properties fuzz killed keys bench moves sharing upgrade
-    watcher pairs soak judge blame vnode)
+    watcher pairs soak judge blame tenants vnode)
 DRAMSIM3_URL=https://github.com/umd-memsys/DRAMsim3
 NOVA_URL=https://opendev.org/openstack/nova
 [ $# -gt 0 ] || set -- "${ALL[@]}"
@@ -176,11 +177,22 @@ part_blame() {
         "$VENV/bin/python" -W ignore tools/judge/blame/blame_judge.py
 }
 
+part_tenants() {
+    local telemetry=$GHSCHED_HOME/telemetry
+    stage 'Aetos and Ceilometer' 10 bash -c \
+        'python3 -m venv "$0" && "$0/bin/pip" install -q aetos ceilometer' \
+        "$telemetry" || return
+    stage 'what tenants see, what is metered' 10 \
+        env GHSCHED_TELEMETRY="$telemetry" "$VENV/bin/python" -W ignore \
+        -m testtools.run ghsched_nova.tests.unit.cmd.test_prometheus \
+        ghsched_placement.tests.test_metering
+}
+
 part_vnode() {
     stage 'interrupts of a VF' 20 bash tools/vnode interrupts
     if stage 'virtual compute node' 20 bash tools/vnode up; then
         stage 'end-to-end checks of VFs' 20 bash tools/e2e.sh --vfs \
-            providers restart pair refused
+            providers restart pair auto refused
         stage 'tempest with VFs' 20 bash tools/tempest.sh --vfs
         stage 'a guest that moves between nodes, memory of both' 20 \
             bash tools/e2e.sh --vfs move_node numa_locality

@@ -12,6 +12,7 @@
 
 """Service levels of the host's servers, measured with each report."""
 
+from collections.abc import Callable
 from collections.abc import Collection
 from collections.abc import Iterator
 from collections.abc import Mapping
@@ -30,6 +31,8 @@ from ghsched_placement.service_level import Period
 
 LOG = logging.getLogger(__name__)
 
+Notify = Callable[[float, Mapping[Key, tuple[Owner, Period]]], None]
+
 #: Name of the file in Nova's state_path.
 FILE = 'ghsched-service-levels.json'
 
@@ -38,10 +41,14 @@ class ServiceLevelUse:
     """Record of the service levels of this host's servers; thread-safe.
 
     :param path: file that preserves the record over restarts of nova-compute.
+    :param notify: function that sends the servers' bandwidth since the last
+        report to metering services. It takes the length of the period in
+        seconds, and the bandwidth by server and host NUMA node.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, notify: Notify) -> None:
         self._path = path
+        self._notify = notify
         self._clock = report_periods.ReportClock()
         # Replaced as a whole, so that readers do not wait for the disk.
         self.levels: service_level.Levels = service_level.from_file(path)
@@ -68,16 +75,19 @@ class ServiceLevelUse:
             with self._clock.exclusive_report(now) as last:
                 if snapshot is None or last is None:
                     return
+                periods = dict(yield_received_bandwidth(
+                    snapshot, measured, unprotected, unallocated))
+                seconds = min(now - last, report_periods.PERIOD_MAX_S)
                 levels = service_level.add_period_to_levels(
-                    self.levels, dict(yield_received_bandwidth(
-                        snapshot, measured, unprotected, unallocated)),
-                    min(now - last, report_periods.PERIOD_MAX_S), now)
+                    self.levels, periods, seconds, now)
                 self.levels = levels
                 if levels:
                     atomic_file.write_file(self._path,
                                            service_level.to_json(levels))
+                if periods:
+                    self._notify(seconds, periods)
         except Exception as error:
-            LOG.warning('ghsched: cannot update service level records; '
+            LOG.warning('ghsched: cannot update or send service levels; '
                         'retrying in the next periodic task: %r', error)
 
 

@@ -13,6 +13,7 @@
 """The part of the compute driver that reports to Placement and to Nova."""
 
 from collections.abc import Iterable
+from collections.abc import Mapping
 import dataclasses
 from pathlib import Path
 import time
@@ -44,9 +45,11 @@ from ghsched_nova.virt import providers
 from ghsched_placement import bottleneck
 from ghsched_placement import headroom
 from ghsched_placement.host import HostDescription
+from ghsched_placement import metering
 from ghsched_placement import names
 from ghsched_placement import node_capacity
 from ghsched_placement import report_delta
+from ghsched_placement import service_level
 from ghsched_placement import tree
 
 LOG = logging.getLogger(__name__)
@@ -75,7 +78,8 @@ class ReportingDriver(base.DriverBase):
             shared.config().ghsched,
             Path(shared.config().state_path) / burst_use.FILE)
         self._service_levels = service_level_use.ServiceLevelUse(
-            Path(shared.config().state_path) / service_level_use.FILE)
+            Path(shared.config().state_path) / service_level_use.FILE,
+            self._notify_bandwidth)
         self._blame_record = blame_record.BlameRecord(
             Path(shared.config().state_path) / blame_record.FILE)
         self._history = history_use.HistoryUse(
@@ -227,6 +231,14 @@ class ReportingDriver(base.DriverBase):
             'ghsched.numa_node.bottleneck.' +
             ('start' if change.begins else 'end'),
             {'host': shared.config().host, **payload})
+
+    def _notify_bandwidth(
+        self, seconds: float,
+        periods: Mapping[service_level.Key, tuple[service_level.Owner,
+                                                  service_level.Period]]
+    ) -> None:
+        messaging.send_notification(metering.EVENT, metering.make_notification(
+            shared.config().host, seconds, periods))
 
     def _add_free_bandwidth_and_groups(self, resources: Any,
                                        nodename: str) -> Any:

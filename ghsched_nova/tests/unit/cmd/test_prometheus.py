@@ -13,10 +13,13 @@
 """A real Prometheus answers each query of the dashboards and each rule.
 
 It scrapes the exporters of two simulated hosts, and that of a cloud.
+GHSCHED_TELEMETRY=DIRECTORY names a virtual environment with Aetos, through
+which tenants then ask.
 """
 
 import itertools
 import json
+import os
 from pathlib import Path
 import shutil
 import socket
@@ -49,6 +52,19 @@ ETC = Path(__file__).parents[4] / 'etc' / 'ghsched'
 #: What stands for a dashboard's variables in its queries.
 VARIABLES = {'$instance': '.*', '$host': '.*', '$flavor': '.*',
              '$__rate_interval': '1m'}
+
+PROJECTS = 'one', 'two'
+
+#: Aetos as a server, with Keystone's headers as its client sends them.
+SERVE_AETOS = '''
+import sys
+from wsgiref import simple_server
+
+from aetos import app
+
+simple_server.make_server('127.0.0.1', int(sys.argv[1]), app.build_wsgi_app(
+    ['--config-file', sys.argv[2]])).serve_forever()
+'''
 
 #: Figures that neither host has.
 ABSENT = ('ghsched_effective_max_bytes_per_second',)
@@ -108,7 +124,13 @@ class LoadCollector:
             LOAD, [view.Guest('g', 'a', 1)])
 
 
-class PrometheusTest(test_exporter.ExporterTestCase):
+def find_free_port():
+    with socket.socket() as free:
+        free.bind(('127.0.0.1', 0))
+        return free.getsockname()[1]
+
+
+class PrometheusTestCase(test_exporter.ExporterTestCase):
 
     def setUp(self):
         super().setUp()
@@ -126,11 +148,12 @@ class PrometheusTest(test_exporter.ExporterTestCase):
         """Serve the metrics of a cloud, loads and service levels."""
         levels = self.top / 'levels.json'
         levels.write_text(service_level.to_json({
-            service_level.Key('u', 1): service_level.Level(
-                service_level.Owner('web', 'p', 'f'), 7, 1000.0,
+            service_level.Key(f'server of {project}', 1): service_level.Level(
+                service_level.Owner('web', project, 'f'), 7, 1000.0,
                 service_level.Period(30, 80, None, 28, 12.5), 600.0, 0.0, 10,
                 {service_level.Cause.NODE_FULL: 2},
-                {service_level.Cause.NODE_FULL: 120.0})}))
+                {service_level.Cause.NODE_FULL: 120.0})
+            for project in PROJECTS}))
         registry = prometheus_client.CollectorRegistry()
         for collector in (
                 cloud_metrics.Collector(lambda: cloud_metrics.Reading(
@@ -155,26 +178,27 @@ class PrometheusTest(test_exporter.ExporterTestCase):
             'rule_files': [str(rules)],
             'scrape_configs': [{'job_name': 'ghsched', 'static_configs': [
                 {'targets': targets}]}]}))
-        with socket.socket() as free:
-            free.bind(('127.0.0.1', 0))
-            port = free.getsockname()[1]
-        self.api = f'http://127.0.0.1:{port}/api/v1'
-        log = (self.top / 'log').open('w')
-        self.addCleanup(log.close)
-        process = subprocess.Popen(
-            ['prometheus', f'--config.file={config}',
-             f'--storage.tsdb.path={self.top / "data"}',
-             f'--web.listen-address=127.0.0.1:{port}'],
-            stdout=log, stderr=subprocess.STDOUT)
-        self.addCleanup(process.wait)
-        self.addCleanup(process.terminate)
+        self.port = find_free_port()
+        self.api = f'http://127.0.0.1:{self.port}/api/v1'
+        self.start('prometheus', f'--config.file={config}',
+                   f'--storage.tsdb.path={self.top / "data"}',
+                   f'--web.listen-address=127.0.0.1:{self.port}')
         self.until(lambda: self.ask('targets')['activeTargets'])
 
-    def ask(self, path, **parameters):
+    def start(self, *command):
+        log = (self.top / 'log').open('a')
+        self.addCleanup(log.close)
+        process = subprocess.Popen(command, stdout=log,
+                                   stderr=subprocess.STDOUT)
+        self.addCleanup(process.wait)
+        self.addCleanup(process.terminate)
+
+    def ask(self, path, headers=None, **parameters):
         """Data of Prometheus' answer; None until it answers."""
         try:
-            answer = requests.get(f'{self.api}/{path}', params=parameters,
-                                  timeout=base.GIVE_UP_S).json()
+            answer = requests.get(
+                f'{self.api}/{path}', params=parameters, headers=headers,
+                timeout=base.GIVE_UP_S).json()
         except (requests.ConnectionError, requests.JSONDecodeError):
             return {'activeTargets': None}
         self.assertEqual('success', answer['status'], (parameters, answer))
@@ -185,6 +209,9 @@ class PrometheusTest(test_exporter.ExporterTestCase):
         while not condition():
             self.assertLess(time.monotonic(), end, 'no answer')
             time.sleep(.2)
+
+
+class PrometheusTest(PrometheusTestCase):
 
     def queries(self):
         """(dashboard and panel, query) of all dashboards."""
@@ -213,3 +240,45 @@ class PrometheusTest(test_exporter.ExporterTestCase):
             rule['health'] != 'unknown' for rule in rules()))
         self.assertEqual([], [rule['name'] for rule in rules()
                               if rule['health'] != 'ok'])
+
+
+class TenantsTest(PrometheusTestCase):
+
+    def setUp(self):
+        super().setUp()
+        aetos = os.environ.get('GHSCHED_TELEMETRY')
+        if aetos is None:
+            self.skipTest('GHSCHED_TELEMETRY names no environment with Aetos')
+        config = self.top / 'aetos.conf'
+        config.write_text('[DEFAULT]\nauth_mode = noauth\n[prometheus]\n'
+                          f'host = 127.0.0.1\nport = {self.port}\n')
+        self.until(lambda: self.list_servers({}) == set(PROJECTS))
+        port = find_free_port()
+        self.start(f'{aetos}/bin/python', '-c', SERVE_AETOS, str(port),
+                   str(config))
+        self.api = f'http://127.0.0.1:{port}/api/v1'
+
+    def list_servers(self, headers):
+        """Projects of the servers whose figures somebody sees."""
+        answer = self.ask('query', headers,
+                          query='ghsched_server_got_percent')
+        return {one['metric']['project'] for one in answer.get('result', ())}
+
+    def test_tenant_sees_its_own_servers_and_no_others(self):
+        admin = {'X-Project-Id': 'admin', 'X-Roles': 'admin'}
+        self.until(lambda: self.list_servers(admin))
+        self.assertEqual(set(PROJECTS), self.list_servers(admin))
+        for project in (*PROJECTS, 'three'):
+            tenant = {'X-Project-Id': project, 'X-Roles': 'reader'}
+            self.assertEqual({project} & set(PROJECTS),
+                             self.list_servers(tenant))
+            # Not even by the name of the other project.
+            for query in ('ghsched_server_got_percent{project="one"}',
+                          'sum(ghsched_server_periods_total) by (project)',
+                          '{project=~".+"}'):
+                seen = self.ask('query', tenant, query=query)['result']
+                self.assertLessEqual({one['metric']['project']
+                                      for one in seen}, {project})
+            # Figures of hosts have no project.
+            self.assertEqual([], self.ask(
+                'query', tenant, query='ghsched_node_load')['result'])

@@ -83,7 +83,12 @@ class UseTest(base.TestCase):
         super().setUp()
         self.log = self.useFixture(fixtures.FakeLogger(level=30))
         self.path = Path(self.useFixture(fixtures.TempDir()).path, 'levels')
-        self.use = service_level_use.ServiceLevelUse(self.path)
+        self.sent = []
+        self.use = self.make(self.path)
+
+    def make(self, path):
+        return service_level_use.ServiceLevelUse(
+            path, lambda *period: self.sent.append(period))
 
     def measure(self, now, *guests, **of_host):
         self.use.record_service_levels(
@@ -97,8 +102,19 @@ class UseTest(base.TestCase):
                          (level.seconds, level.short))
         self.assertEqual(service_level.Owner('instance-1', 'p', 'f'),
                          level.owner)
-        self.assertEqual(self.use.levels, service_level_use.ServiceLevelUse(
-            self.path).levels)
+        self.assertEqual(self.use.levels, self.make(self.path).levels)
+
+    def test_bandwidth_since_the_last_report_is_sent(self):
+        for now in (1000.0, 1060.0):
+            self.measure(now, guest(100.0))
+        (seconds, periods), = self.sent
+        self.assertEqual((60.0, [('u', 0)], 10.0), (
+            seconds, list(periods), periods['u', 0][1].got))
+
+    def test_report_without_servers_sends_nothing(self):
+        for now in (1000.0, 1060.0):
+            self.measure(now)
+        self.assertEqual([], self.sent)
 
     def test_pause_of_nova_compute_is_not_counted_as_one_period(self):
         self.measure(1000.0, guest(100.0))
@@ -112,9 +128,9 @@ class UseTest(base.TestCase):
         self.assertFalse(self.path.exists())
 
     def test_error_is_logged_and_not_raised(self):
-        self.use = service_level_use.ServiceLevelUse(Path('/none/levels'))
+        self.use = self.make(Path('/none/levels'))
         for now in (1000.0, 1060.0):
             self.measure(now, guest(100.0))
-        self.assertIn('cannot update service level records; retrying in the '
+        self.assertIn('cannot update or send service levels; retrying in the '
                       'next periodic task', self.log.output)
         self.assertEqual(60.0, self.use.levels['u', 0].seconds)

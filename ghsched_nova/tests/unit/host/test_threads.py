@@ -149,7 +149,8 @@ class ReportStressTest(base.TestCase):
             self.section, self.top / burst_use.FILE).records)
 
     def test_service_levels_under_native_threads_count_periods(self):
-        use = service_level_use.ServiceLevelUse(self.top / 'levels')
+        use = service_level_use.ServiceLevelUse(self.top / 'levels',
+                                                mock.Mock())
         found = test_service_level_use.snapshot(
             test_service_level_use.guest(100.0))
         clock = iter(range(1000, 10 ** 9))
@@ -170,7 +171,7 @@ class ReportStressTest(base.TestCase):
         self.assertLessEqual(level.periods, 8 * threads.SCALE - 1)
         self.assertLessEqual(level.seconds, level.seen - 1000)
         self.assertEqual(use.levels, service_level_use.ServiceLevelUse(
-            self.top / 'levels').levels)
+            self.top / 'levels', mock.Mock()).levels)
 
     def test_history_under_native_threads_counts_no_time_twice(self):
         use = history_use.HistoryUse(self.top / 'history')
