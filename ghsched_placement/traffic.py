@@ -131,9 +131,9 @@ def compute_guest_traffic(talks: Mapping[str, Iterable[AddressTraffic]],
         networks.setdefault((port.guest, port.address),
                             set()).add(port.network)
     found: dict[affinity.Pair, float] = {}
-    for guest, said in talks.items():
+    for guest, guest_talks in talks.items():
         rates: dict[str, float] = {}
-        for talk in said:
+        for talk in guest_talks:
             peer = _find_guest_by_address(by_address.get(talk.peer, ()),
                                           networks.get((guest, talk.address),
                                                        set()))

@@ -105,13 +105,13 @@ def run_command(name: str, function: Callable[[], int]) -> int:
         discard_output()
         if error.broken_pipe:
             return 0
-        told = f'output: {error}'
+        message = f'output: {error}'
     except OSError as error:
         where = f'{error.filename}: ' if error.filename else ''
-        told = where + _get_error_message(error)
+        message = where + _get_error_message(error)
     except KeyboardInterrupt:
-        told = 'interrupted'
-    print(f'{name}: {told}', file=sys.stderr)
+        message = 'interrupted'
+    print(f'{name}: {message}', file=sys.stderr)
     return exits.COULD_NOT
 
 

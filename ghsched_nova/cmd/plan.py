@@ -215,12 +215,12 @@ def _make_capacity_plan(arguments: argparse.Namespace,
                      for one in given for name in one.names]
             found = planner.plan_host_capacity(hosts, flavors, mix, settings,
                                                filling, ours)
-        told = predict_container_densities(
+        prediction = predict_container_densities(
             found, targets, flavors, settings, ours, against,
             arguments.search, make_step_progress(progress_bar, 0.8, 1.0))
     progress_bar(1.0, 'done')
-    return Answer(replace(found, notes=(*found.notes, *told.reasons)),
-                  told.densities)
+    return Answer(replace(found, notes=(*found.notes, *prediction.reasons)),
+                  prediction.densities)
 
 
 def _select_target_machines(

@@ -279,7 +279,7 @@ def _refuse_unsupported_machine(root: etree._Element) -> None:
 
 
 @dataclass(frozen=True)
-class _Room:
+class _Ports:
     """Controllers and root ports of a domain outside the expander buses.
 
     :param taken: indexes of controllers, including the new ports.
@@ -318,15 +318,15 @@ class _Room:
 
 def _measure_free_ports(devices: etree._Element,
                         wanted: Mapping[int,
-                                        Sequence[etree._Element]]) -> _Room:
+                                        Sequence[etree._Element]]) -> _Ports:
     topology = pci.read_pci_controllers(devices)
     needed = pci.count_needed_ports(devices) - sum(map(len, wanted.values()))
     new: tuple[int, ...] = ()
     if not topology.normal_ports:
         new = tuple(itertools.islice(
             pci.iterate_unused_numbers(topology.used_indexes), needed + 1))
-    return _Room(frozenset(topology.used_indexes.union(new)),
-                 (*topology.free_normal_ports, *new), new, needed)
+    return _Ports(frozenset(topology.used_indexes.union(new)),
+                  (*topology.free_normal_ports, *new), new, needed)
 
 
 def _assign_ports(wanted: Mapping[int, Sequence[etree._Element]],

@@ -143,7 +143,7 @@ class Mover:
             raise policy_change.NotChanged(
                 f'{error}; the guest could not be returned to its old NUMA '
                 f'nodes: {worse}; the next report of the host will retry',
-                left=True) from error
+                incomplete=True) from error
         raise policy_change.NotChanged(str(error) or repr(error)) from error
 
     def is_moving(self, uuid: str) -> bool:

@@ -45,13 +45,13 @@ _CONFIG = 2
 class NotChanged(Exception):  # noqa: N818
     """A refused or failed change of a guest's policy, with the reason.
 
-    :param left: whether something could not be restored; the reason names
-        it.
+    :param incomplete: whether something could not be restored; the reason
+        names it.
     """
 
-    def __init__(self, reason: str, left: bool = False) -> None:
+    def __init__(self, reason: str, incomplete: bool = False) -> None:
         super().__init__(reason)
-        self.left = left
+        self.incomplete = incomplete
 
 
 @dataclass(frozen=True)
@@ -221,10 +221,10 @@ def _restore_policy(host: engine.HostEngine, domain: Domain,
         ('its persistent definition', lambda: domain.define(stored)),
         ('its control group', lambda: host.reconcile_guest(
             desired.parse_running_domain(domain.live, domain.guest.id))))
-    left = []
+    texts = []
     for what, step in steps:
         try:
             step()
         except Exception as error:
-            left.append(f'; {what} could not be restored: {error}')
-    return ''.join(left)
+            texts.append(f'; {what} could not be restored: {error}')
+    return ''.join(texts)

@@ -49,9 +49,9 @@ class Guest:
     :param extra_specs: extra specs of the instance's copy of the flavor.
     :param running: whether the guest has a QEMU process.
     :param vcpus: number of vCPUs.
-    :param left: UUIDs of compute nodes that the guest was evacuated from and
-        that are still down; the guest holds allocations on them until they
-        are back.
+    :param evacuation_sources: UUIDs of compute nodes that the guest was
+        evacuated from and that are still down; the guest holds allocations on
+        them until they are back.
     """
 
     uuid: str
@@ -61,7 +61,7 @@ class Guest:
     host_nodes: tuple[int, ...]
     extra_specs: Mapping[str, str]
     running: bool
-    left: tuple[str, ...] = ()
+    evacuation_sources: tuple[str, ...] = ()
     vcpus: int = 0
 
 

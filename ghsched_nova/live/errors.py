@@ -54,13 +54,14 @@ class RollbackIncomplete(Exception):  # noqa: N818
     """A failed change that could not be rolled back completely.
 
     :param reason: reason of the failure.
-    :param left: sentences that describe what an admin has to do.
+    :param manual_steps: sentences that describe what an admin has to do.
     """
 
-    def __init__(self, reason: str, left: Sequence[str]) -> None:
-        super().__init__(reason, tuple(left))
+    def __init__(self, reason: str, manual_steps: Sequence[str]) -> None:
+        super().__init__(reason, tuple(manual_steps))
         self.reason = reason
-        self.left = tuple(left)
+        self.manual_steps = tuple(manual_steps)
 
     def __str__(self) -> str:
-        return '\n'.join([self.reason, *(f'- {one}' for one in self.left)])
+        return '\n'.join([self.reason,
+                          *(f'- {step}' for step in self.manual_steps)])

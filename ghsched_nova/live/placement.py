@@ -59,19 +59,19 @@ class GuestAllocation:
         the host has an allocation.
     :param nodes: host NUMA node of each provider that is read and written.
     :param classes: resource classes that are read and written.
-    :param left: other providers on which the consumer may have allocations,
-        for example after an evacuation.
+    :param other_providers: other providers on which the consumer may have
+        allocations, for example after an evacuation.
     """
 
     def __init__(self, client: Any, consumer: str, host: str,
                  nodes: Mapping[str, int], classes: Collection[str],
-                 left: frozenset[str] = frozenset()) -> None:
+                 other_providers: frozenset[str] = frozenset()) -> None:
         self._client = PlacementClient(client)
         self._consumer = consumer
         self._host = host
         self._nodes = nodes
         self._classes = classes
-        self._left = left
+        self._other_providers = other_providers
 
     @_convert_errors_to_refusals()
     def read_allocated_amounts(self) -> dict[tuple[str, str], int]:
@@ -82,7 +82,8 @@ class GuestAllocation:
             allocation on a NUMA node that it does not run on.
         """
         now = self._read_amounts()
-        strange = change.find_unlisted_providers(now, self._nodes) - self._left
+        strange = (change.find_unlisted_providers(now, self._nodes)
+                   - self._other_providers)
         if strange:
             held = ', '.join(sorted({lack.WORDS[name] for provider, name in now
                                      if provider in strange}))

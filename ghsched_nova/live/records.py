@@ -100,7 +100,7 @@ class NovaRecords:
             host_nodes=tuple(numa.list_host_nodes(instance.numa_topology)),
             extra_specs=dict(instance.flavor.extra_specs),
             running=_STATES[instance.vm_state],
-            left=tuple(self._list_evacuation_sources()),
+            evacuation_sources=tuple(self._list_evacuation_sources()),
             vcpus=instance.flavor.vcpus)
 
     def read_guest_nodes(self) -> node_move.GuestLocation:

@@ -99,7 +99,7 @@ def _raise_error_of_change(error: BaseException,
     """
     if isinstance(error, errors.RollbackIncomplete):
         raise errors.RollbackIncomplete(
-            error.reason, [*error.left, *manual_steps]) from error
+            error.reason, [*error.manual_steps, *manual_steps]) from error
     if manual_steps:
         raise errors.RollbackIncomplete(describe_error(error),
                                         manual_steps) from error

@@ -80,7 +80,7 @@ def _make_allocation_client(
         guest.compute_node,
         placement.map_numa_providers_to_nodes(guest.compute_node, nodes),
         classes,
-        placement.list_possible_numa_providers(guest.left),
+        placement.list_possible_numa_providers(guest.evacuation_sources),
     )
 
 

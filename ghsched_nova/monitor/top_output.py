@@ -436,8 +436,8 @@ def _is_of_interest(row: view.GuestNode) -> bool:
 
 
 def _row(entry: _Entry, capacity: dict[topology.Nodes, int | None]) -> Row:
-    asked = _asked(entry.row.asked if entry.row else None)
-    held = _effective(entry.row.effective if entry.row else None)
+    asked = _format_policy(entry.row.asked if entry.row else None)
+    held = _format_limits(entry.row.effective if entry.row else None)
     minimum, maximum, hard, priority = asked
     held_minimum, held_maximum, cap, held_hard, held_priority = held
     return [
@@ -449,16 +449,18 @@ def _row(entry: _Entry, capacity: dict[topology.Nodes, int | None]) -> Row:
         held_priority]
 
 
-def _asked(asked: NodePolicy | None) -> Row:
-    return [*map(_word, (asked or Bandwidth()).as_dict().values())]
+def _format_policy(policy: NodePolicy | None) -> Row:
+    """Return the table cells of the policy of a guest NUMA node."""
+    return [*map(_word, (policy or Bandwidth()).as_dict().values())]
 
 
-def _effective(held: view.Effective | None) -> Row:
-    if held is None:
+def _format_limits(limits: view.Effective | None) -> Row:
+    """Return the table cells of the limits that resctrl enforces."""
+    if limits is None:
         return ['-'] * 5
-    cap = None if held.rate is None else f'{held.rate / _MB:.0f}'
-    return [_word(held.minimum), _word(held.maximum), _word(cap),
-            _word(held.hardlimit), _word(held.priority)]
+    cap = None if limits.rate is None else f'{limits.rate / _MB:.0f}'
+    return [_word(limits.minimum), _word(limits.maximum), _word(cap),
+            _word(limits.hardlimit), _word(limits.priority)]
 
 
 def _word(value: Any) -> str:

@@ -321,7 +321,7 @@ def make_bandwidth_snapshot(usage: Usage, guests: Sequence[Guest]) -> Snapshot:
             others.append(one)
     control = {one.group.name: one for one in usage.groups
                if one.group.name and one.group.control}
-    held = _Held(usage.host)
+    held = _LimitCache(usage.host)
     rows = tuple(_make_guest_usage(held, guest, found, control)
                  for guest, found in by_guest.items())
     root = [one for one in usage.groups if not one.group.name]
@@ -362,7 +362,7 @@ def _cached(groups: Iterable[GroupUsage],
 
 
 def _make_guest_usage(
-        limit_cache: '_Held', guest: Guest, groups: Sequence[GroupUsage],
+        limit_cache: '_LimitCache', guest: Guest, groups: Sequence[GroupUsage],
         control_groups: Mapping[str, GroupUsage]) -> GuestUsage:
     """Return the requested, allowed and used bandwidth of a guest.
 
@@ -374,7 +374,7 @@ def _make_guest_usage(
         guest, [one.group for one in groups]) if name in control_groups]
     held = shared[:1] or groups
     measured = _drop_nested_monitoring_groups(groups)
-    asked = _asked(guest)
+    asked = _get_policies_by_node(guest)
     every = sorted({nodes for one in measured for nodes in one.used}
                    | {(node,) for node in asked
                       if not any(node in nodes for one in measured
@@ -419,7 +419,7 @@ def list_shared_groups(
     return tuple(dict.fromkeys(found))
 
 
-def _asked(guest: Guest) -> dict[int, policies.NodePolicy]:
+def _get_policies_by_node(guest: Guest) -> dict[int, policies.NodePolicy]:
     if guest.policy is None:
         return {}
     return dict(zip(guest.policy.host_nodes, guest.policy.policy.nodes,
@@ -459,7 +459,7 @@ def _nodes(usage: Usage, root: Sequence[GroupUsage],
 def _promised(rows: Iterable[GuestUsage]) -> dict[int, int]:
     promised: dict[int, int] = {}
     for row in rows:
-        for node, asked in _asked(row.guest).items():
+        for node, asked in _get_policies_by_node(row.guest).items():
             promised[node] = promised.get(node, 0) + asked.minimum
     return promised
 
@@ -474,7 +474,7 @@ def _capacity(host: topology.Host, nodes: topology.Nodes) -> int | None:
 
 
 @dataclass(frozen=True)
-class _Held:
+class _LimitCache:
     """Cache of bandwidth limits, shared by control groups with equal schemata.
     """
 

@@ -192,14 +192,14 @@ def list_unavailable_hosts(context: Any) -> set[str]:
     A service is down by the same rule as in ``nova.servicegroup.drivers.db``.
     """
     service = main_models.Service
-    heard = sa.func.coalesce(service.last_seen_up, service.updated_at,
-                             service.created_at)
+    last_seen = sa.func.coalesce(service.last_seen_up, service.updated_at,
+                                 service.created_at)
     oldest = timeutils.utcnow() - datetime.timedelta(
         seconds=nova.conf.CONF.service_down_time)
     query = sa.select(service.host).where(
         service.deleted == 0, service.binary == 'nova-compute',
         sa.or_(service.disabled == sa.true(),
-               service.forced_down == sa.true(), heard < oldest))
+               service.forced_down == sa.true(), last_seen < oldest))
     return {row.host for row in _run_database_query(context, query)}
 
 

@@ -217,11 +217,11 @@ def _apply_kernel_maximums(dialect: Dialect, info: Info) -> Dialect:
 
     A dialect is a known variant of resctrl.
     """
-    told = dict(word.split('@', 1) for word in
-                info.get('MB/features', '').split() if '@' in word)
+    maximums = dict(word.split('@', 1) for word in
+                    info.get('MB/features', '').split() if '@' in word)
 
     def measured(knob: Knob) -> Knob:
-        highest = decimals.parse_decimal(told.get(knob.feature, ''))
+        highest = decimals.parse_decimal(maximums.get(knob.feature, ''))
         if highest is None:
             return knob
         return replace(knob, maximum=min(knob.maximum, highest))

@@ -217,17 +217,21 @@ class _Work:
         for group in sorted(self.made - self.inhabited):
             self._remove_incomplete_group(group)
 
-    def has_given_up(self, what: model.Action | model.Problem) -> bool:
-        needed = {'', what.guest}
-        if isinstance(what, model.Action) and what.part:
-            needed.add(what.part)
-        if isinstance(what, model.Action) and what.kind in _EMPTYING:
+    def has_given_up(self, entry: model.Action | model.Problem) -> bool:
+        """Whether an action or problem depends on an action that failed.
+
+        :param entry: planned action, or reported problem.
+        """
+        needed = {'', entry.guest}
+        if isinstance(entry, model.Action) and entry.part:
+            needed.add(entry.part)
+        if isinstance(entry, model.Action) and entry.kind in _EMPTYING:
             needed.add(_RELEASE)
-        if isinstance(what, model.Action) and what.kind in model.COUNTING:
-            needed.add(what.kind)
-        outer = what.group.partition(f'/{naming.MONITORS}')[0]
+        if isinstance(entry, model.Action) and entry.kind in model.COUNTING:
+            needed.add(entry.kind)
+        outer = entry.group.partition(f'/{naming.MONITORS}')[0]
         return (outer, '') in self.failed or any(
-            (what.group, one) in self.failed for one in needed)
+            (entry.group, one) in self.failed for one in needed)
 
     def can_retry_groups(self, plan: model.Plan) -> bool:
         """Whether to retry creating control groups that could not be created.

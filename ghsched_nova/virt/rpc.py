@@ -66,7 +66,7 @@ def _return_refusals(method: Callable[..., Answer]) -> Callable[..., Answer]:
             return {'refused': str(error), 'gone': True}
         except _REFUSALS as error:
             refusal: Answer = {'refused': str(error)}
-            if getattr(error, 'left', False):
+            if getattr(error, 'incomplete', False):
                 refusal['left'] = True
             return refusal
     return answer

@@ -70,7 +70,7 @@ class Client(nova_reader.NovaReader):
         :raises CommandError: if nova-api runs without ghsched's API filter.
         """
         answer = http.get_json(self._connection, 'compute',
-                               '/ghsched/refusals', _COMPUTE, gone={})
+                               '/ghsched/refusals', _COMPUTE, default={})
         if not answer:
             raise exceptions.CommandError(
                 'nova-api of this cloud has no filter of ghsched, or an older '
@@ -258,7 +258,7 @@ class Client(nova_reader.NovaReader):
                  ('limit', '1'), ('in_tree', host.uuid)]
         answer = self._placement(
             '/allocation_candidates?' + parse.urlencode(asked),
-            gone={'allocation_requests': []})
+            default={'allocation_requests': []})
         return bool(answer['allocation_requests'])
 
     def is_owner_trait_required(self) -> bool:
@@ -320,9 +320,9 @@ class Client(nova_reader.NovaReader):
         :returns: None if the provider has been deleted.
         """
         base = f'/resource_providers/{record["uuid"]}'
-        inventories = self._placement(f'{base}/inventories', gone={})
-        usages = self._placement(f'{base}/usages', gone={})
-        traits = self._placement(f'{base}/traits', gone={})
+        inventories = self._placement(f'{base}/inventories', default={})
+        usages = self._placement(f'{base}/usages', default={})
+        traits = self._placement(f'{base}/traits', default={})
         if not (inventories and usages and traits):
             return None
         return capacity.Provider(
@@ -333,12 +333,12 @@ class Client(nova_reader.NovaReader):
     def _read_provider_allocations(self,
                                    uuid: str) -> tuple[str, dict[str, Any]]:
         answer = self._placement(f'/resource_providers/{uuid}/allocations',
-                                 gone={'allocations': {}})
+                                 default={'allocations': {}})
         return uuid, dict(answer['allocations'])
 
-    def _placement(self, path: str, gone: Any = None) -> Any:
+    def _placement(self, path: str, default: Any = None) -> Any:
         return http.get_json(self._connection, 'placement', path, _PLACEMENT,
-                             gone)
+                             default)
 
 
 def get_client(app: Any) -> Client:

@@ -158,7 +158,7 @@ class CloudClient(clients.Client):
         """Return whether a provider's usages have not changed in Placement."""
         answer = self._placement(
             f'/resource_providers/{provider.uuid}/usages',
-            gone={'usages': None})
+            default={'usages': None})
         return bool(answer['usages'] == provider.used)
 
     def list_changed_hosts(self, since: str) -> set[str]:

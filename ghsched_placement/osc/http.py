@@ -134,23 +134,23 @@ def send_request(connection: Any, service: str, method: str, path: str,
 
 
 def get_json(connection: Any, service: str, path: str,
-             microversion: str | None, gone: Any = None) -> Any:
+             microversion: str | None, default: Any = None) -> Any:
     """Send a GET request to an OpenStack service and return the parsed JSON.
 
     :param connection: connection of openstacksdk.
     :param service: service type in the catalog, such as ``compute``.
     :param path: URL path below the service's endpoint.
-    :param gone: value to return for a 404 response, or if Placement does not
-        know a resource class or trait in the query.
+    :param default: value to return for a 404 response, or if Placement does
+        not know a resource class or trait in the query.
     :raises Unreachable: if the service does not answer.
     :raises CommandError: if the service refuses the request.
     """
     response = send_request(connection, service, 'get', path,
                             microversion=microversion)
-    if gone is not None and (response.status_code == 404 or (
+    if default is not None and (response.status_code == 404 or (
             response.status_code == 400
             and 'No such' in get_error_message(response))):
-        return gone
+        return default
     if response.status_code == 200:
         return response.json()
     where = path.partition('?')[0]

@@ -66,20 +66,21 @@ def read_cloud_for_rebalance(
     answers = client.map_in_parallel(
         lambda server: client.get_diagnostics(server.uuid, server.host),
         running)
-    said = dict(zip((server.uuid for server in running), answers, strict=True))
-    loads = collect_host_loads(running, said)
+    reports = dict(zip((server.uuid for server in running), answers,
+                       strict=True))
+    loads = collect_host_loads(running, reports)
     accounting = observe.get_reported_accounting(
-        filter(None, map(diagnostics.from_diagnostics, said.values())), 'min')
+        filter(None, map(diagnostics.from_diagnostics, answers)), 'min')
     guests = [found for server in running if (found := make_rebalance_guest(
-        server, said[server.uuid], accounting))]
+        server, reports[server.uuid], accounting))]
     busy = {server.host for server in servers}
     nodes = [node for name, host in sorted(hosts.items())
              for node in _nodes(host, loads.get(name), guests,
                                 host.uuid not in closed, name not in busy)]
     members = list(_members(servers, guests, records,
                             client.list_soft_affinity_groups()))
-    ties = affinity.add_server_group_traffic(members, _ties(said, records),
-                                             DECLARED)
+    ties = affinity.add_server_group_traffic(
+        members, _compute_traffic(reports, records), DECLARED)
     return move_plan.Cloud(
         tuple(nodes), tuple(guests), ties,
         affinity.group_guests_by_traffic(members, ties, bounds)), records
@@ -246,11 +247,16 @@ def _members(servers: Iterable[Server], guests: Iterable[move_plan.Guest],
             one.memory if one else 0.0, name)
 
 
-def _ties(said: Mapping[str, Mapping[str, Any]],
-          records: Mapping[str,
-                           Mapping[str, Any]]) -> affinity.TrafficAverages:
+def _compute_traffic(reports: Mapping[str, Mapping[str, Any]],
+                     records: Mapping[str, Mapping[str, Any]]
+                     ) -> affinity.TrafficAverages:
+    """Return the traffic between guests, by pair of guests.
+
+    :param reports: diagnostics of each server, by UUID.
+    :param records: Nova's record of each server, by UUID.
+    """
     return traffic.compute_guest_traffic(
-        {uuid: talks for uuid, found in said.items()
+        {uuid: talks for uuid, found in reports.items()
          if (talks := traffic.parse_traffic_diagnostics(found))},
         [port for record in records.values()
          for port in traffic.list_server_ports(record)])

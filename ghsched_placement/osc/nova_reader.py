@@ -171,7 +171,7 @@ class NovaReader:
 
     def get_server(self, uuid: str) -> dict[str, Any] | None:
         """Return the record of a server in Nova; None if it does not exist."""
-        answer = self._compute(f'/servers/{uuid}', _SERVERS, gone={})
+        answer = self._compute(f'/servers/{uuid}', _SERVERS, default={})
         return dict(answer['server']) if answer else None
 
     def find_server(self, name: str) -> dict[str, Any]:
@@ -210,7 +210,7 @@ class NovaReader:
             topology.
         """
         answer = self._compute(f'/servers/{uuid}/topology', _TOPOLOGY,
-                               gone={'nodes': []})
+                               default={'nodes': []})
         return tuple(cell.get('host_node') for cell in answer['nodes'])
 
     def list_migrations_in_progress(self) -> dict[str, str]:
@@ -298,7 +298,7 @@ class NovaReader:
         path = f'/servers/{uuid}/os-instance-actions'
         query = parse.urlencode({'changes-since': since})
         found = self._compute(f'{path}?{query}', _ACTIONS,
-                              gone={'instanceActions': []})
+                              default={'instanceActions': []})
         return [one['start_time'] for one in found['instanceActions']
                 if one['action'] == node_move.ACTION
                 and self._is_move_within_host(f'{path}/{one["request_id"]}')]
@@ -308,7 +308,7 @@ class NovaReader:
 
         :param path: URL path of the action in Nova's API.
         """
-        found = self._compute(path, _ACTIONS, gone={'instanceAction': {}})
+        found = self._compute(path, _ACTIONS, default={'instanceAction': {}})
         return any(event['event'] == node_move.EVENT for event
                    in found['instanceAction'].get('events') or ())
 
@@ -357,7 +357,7 @@ class NovaReader:
         """Return whether Glance has a metadata definition namespace."""
         return bool(http.get_json(
             self._connection, 'image', f'/metadefs/namespaces/{name}', None,
-            gone={}))
+            default={}))
 
     def get_image_properties(self, name: str) -> dict[str, str]:
         """Return all properties of the image with a given name or ID."""
@@ -369,20 +369,20 @@ class NovaReader:
         return {key: value for key, value in answer.items()
                 if isinstance(value, str)}
 
-    def _find(self, find: Callable[..., Any], what: str, name: str) -> Any:
+    def _find(self, find: Callable[..., Any], kind: str, name: str) -> Any:
         try:
             return find(name, ignore_missing=False)
         except sdk_exceptions.NotFoundException:
-            raise exceptions.CommandError(
-                f'no {what} {name}') from None
+            raise exceptions.CommandError(f'no {kind} {name}') from None
         except sdk_exceptions.DuplicateResource:
             raise exceptions.CommandError(
-                f'more than one {what} has the name {name}; pass its '
+                f'more than one {kind} has the name {name}; pass its '
                 'UUID') from None
 
-    def _compute(self, path: str, microversion: str, gone: Any = None) -> Any:
+    def _compute(self, path: str, microversion: str,
+                 default: Any = None) -> Any:
         return http.get_json(self._connection, 'compute', path, microversion,
-                             gone)
+                             default)
 
     def _read_pages(self, path: str, list_key: str, microversion: str,
                     query_parameters: Mapping[str, str] | None = None,

@@ -170,12 +170,13 @@ def list_node_rows(guest: Guest) -> Iterator[tuple[Any, ...]]:
                      else guest.allocated.get(node, 0))
         yield (
             number, *map(columns.mark_unknown,
-                         (guest.host, node, *_values(asked))),
+                         (guest.host, node, *_list_cells(asked))),
             columns.Lines([
                 f'{vfs.alias}:{vfs.count}' for vfs in guest.policy.vfs
                 if vfs.guest_node == number]),
             *map(columns.mark_unknown,
-                 (allocated, *_values(real.enforced_limits if real else None),
+                 (allocated,
+                  *_list_cells(real.enforced_limits if real else None),
                   _convert_to_megabytes(used),
                   *_yield_amounts_except_bandwidth(guest, number, node))))
     if not guest.nodes:
@@ -197,7 +198,7 @@ def _list_measured_node_rows(
         yield (columns.mark_unknown(None), *map(columns.mark_unknown, (
             guest.host, real and real.host_node, *(None,) * 4)),
             columns.Lines([]), *map(columns.mark_unknown, (
-                None, *_values(real.enforced_limits if real else None),
+                None, *_list_cells(real.enforced_limits if real else None),
                 _convert_to_megabytes(real.used if real else None),
                 *(None,) * (2 * len(node_classes.BESIDE)))))
 
@@ -220,8 +221,9 @@ def _yield_amounts_except_bandwidth(guest: Guest, number: int,
                guest.held.get(node, {}).get(one.field, 0))
 
 
-def _values(held: Bandwidth | None) -> Iterable[Any]:
-    return (held or Bandwidth()).as_dict().values()
+def _list_cells(limits: Bandwidth | None) -> Iterable[Any]:
+    """Return the table cells of a bandwidth policy; None for no policy."""
+    return (limits or Bandwidth()).as_dict().values()
 
 
 def _convert_to_megabytes(used: int | None) -> float | None:

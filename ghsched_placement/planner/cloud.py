@@ -31,7 +31,7 @@ _SHARING = 'MISC_SHARES_VIA_AGGREGATE'
 Progress = Callable[[float, str], None]
 
 
-def ignore_progress(_share: float, _what: str) -> None:
+def ignore_progress(_fraction: float, _step: str) -> None:
     """Ignore a progress report; used if no progress is displayed."""
 
 
@@ -47,9 +47,9 @@ def make_step_progress(
         begins.
     :param end: progress of the whole operation, 0 to 1, when the step ends.
     """
-    def tell(share: float, what: str) -> None:
-        progress(start + (end - start) * share, what)
-    return tell
+    def report(fraction: float, step: str) -> None:
+        progress(start + (end - start) * fraction, step)
+    return report
 
 
 def read_compute_hosts(reader: Reader, progress: Progress = ignore_progress,

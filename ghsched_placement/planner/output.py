@@ -176,7 +176,7 @@ def _render_host_table(hosts: Sequence[HostPlan]) -> str:
         ([_format_names(host.hosts), _format_guest_numbers(host), host.pooled,
           f'{host.whole_before} -> {host.whole_after} of {host.nodes}',
           '\n'.join(_format_shortages(host.lacks))] for host in shown))
-    return table + _format_left_out(len(hosts) - len(shown), 'kinds of hosts')
+    return table + _format_omitted(len(hosts) - len(shown), 'kinds of hosts')
 
 
 def _format_guest_numbers(host: HostPlan) -> str:
@@ -204,7 +204,7 @@ def _render_additional_guests(hosts: Sequence[HostPlan]) -> str:
     rows = ([names, what, _format_nodes(alike[names, what, guests]), guests]
             for names, what, guests in shown)
     return (render_table(('host', 'one more', 'on node', 'guests'), rows)
-            + _format_left_out(len(alike) - len(shown), 'rows'))
+            + _format_omitted(len(alike) - len(shown), 'rows'))
 
 
 def _format_nodes(nodes: Sequence[int | None]) -> str | None:
@@ -212,8 +212,8 @@ def _format_nodes(nodes: Sequence[int | None]) -> str | None:
     return cpulist.render_cpu_list(known) if known else None
 
 
-def _format_left_out(number: int, what: str) -> str:
-    return f'\nand {number} more {what}; JSON has them all' if number else ''
+def _format_omitted(number: int, noun: str) -> str:
+    return f'\nand {number} more {noun}; JSON has them all' if number else ''
 
 
 def _format_names(names: Sequence[str]) -> str:

@@ -24,9 +24,9 @@ WIDTH = 30
 class Bar:
     """Progress bar on one line of a terminal.
 
-    :param stream: where to.
-    :param shown: whether it is shown at all.
-    :param began: when the work did, by time.monotonic(); now if left out.
+    :param stream: file that the bar is written to.
+    :param shown: whether to show the bar.
+    :param began: start of the work, by time.monotonic(); now by default.
     """
 
     def __init__(self, stream: TextIO = sys.stderr, shown: bool = True,
@@ -35,10 +35,10 @@ class Bar:
         self._start = time.monotonic() if began is None else began
         self._drawn = 0
 
-    def __call__(self, share: float, what: str) -> None:
+    def __call__(self, fraction: float, step: str) -> None:
         if not self._shown or time.monotonic() - self._start < DELAY:
             return
-        line = render_progress_bar(share, what)
+        line = render_progress_bar(fraction, step)
         self._stream.write('\r' + line.ljust(self._drawn))
         self._stream.flush()
         self._drawn = len(line)

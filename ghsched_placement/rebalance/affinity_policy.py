@@ -48,7 +48,7 @@ class Affinity(Policy):
         budget = Budget(settings, tuple(history), now)
         pairs = PairSearch(state, budget, self._pair_steps)
         found: list[Move] = []
-        while budget.left > 0:
+        while budget.remaining_moves > 0:
             relief = _yield_relief_moves(state, budget)
             gathering = _yield_gathering_moves(state, budget)
             moves = (tuple(itertools.islice(relief, 1))

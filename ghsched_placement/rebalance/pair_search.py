@@ -43,7 +43,7 @@ class Budget:
                  now: float) -> None:
         recent = [moved for moved in history
                   if now - moved.time < settings.period]
-        self.left = settings.moves - len(recent)
+        self.remaining_moves = settings.moves - len(recent)
         self._resting = {moved.guest for moved in history
                          if now - moved.time < settings.cool_down}
         self._most = settings.per_host
@@ -56,7 +56,7 @@ class Budget:
             self._by_host[host] = self._by_host.get(host, 0) + 1
 
     def count_move(self, move: Move) -> None:
-        self.left -= 1
+        self.remaining_moves -= 1
         self._resting.add(move.guest)
         self._count_hosts({move.origin.host, move.destination.host})
 
@@ -76,7 +76,7 @@ class Budget:
         """
         hosts = Counter(host for way in moves
                         for host in {spot.host for spot in way})
-        return len(moves) <= self.left and all(
+        return len(moves) <= self.remaining_moves and all(
             self._by_host.get(host, 0) + count <= self._most
             for host, count in hosts.items())
 

@@ -544,7 +544,7 @@ class RefusedTest(LiveChangeTestCase):
             error = self.assertRaises(errors.RollbackIncomplete, self.change,
                                       mem_bw_min=40)
         self.assertEqual('RuntimeError: no database', error.reason)
-        left, = error.left
+        left, = error.manual_steps
         self.assertIn("Nova's records", left)
         now = self.state()
         self.assertEqual('40', now['request']['ghsched:mem_bw_min'])

@@ -141,7 +141,7 @@ class Steps(fixtures.Fixture):
         if self.fatal:
             def end(_self, _domain, _request, _record, error):
                 raise policy_change.NotChanged(
-                    'nova-compute was killed', left=True)
+                    'nova-compute was killed', incomplete=True)
             self.useFixture(fixtures.MockPatchObject(
                 guest_move.Mover, '_roll_back', end))
             self.useFixture(fixtures.MockPatchObject(

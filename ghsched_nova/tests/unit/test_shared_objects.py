@@ -162,7 +162,7 @@ NOT_SHARED = {
     'ghsched_nova.nova_seams.registry.SEAMS':
         'declared while modules are imported, each once',
     'ghsched_nova.monitor.top_screen.Top': 'a command of one thread',
-    'ghsched_nova.monitor.view._Held': _CALL,
+    'ghsched_nova.monitor.view._LimitCache': _CALL,
     'ghsched_nova.resctrl.counters._Ledger': _CALL,
     'ghsched_nova.resctrl.reconcile._Work': _CALL,
     'ghsched_nova.scheduler.by_load.LeastLoadedView': _REQUEST,

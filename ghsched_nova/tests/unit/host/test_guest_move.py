@@ -98,7 +98,7 @@ class MovingTest(base.TestCase):
                 self.run_it()
             except policy_change.NotChanged as error:
                 refused = error
-                self.assertFalse(error.left)
+                self.assertFalse(error.incomplete)
             self.assertEqual((OLD,) if refused else (NEW,), host.cells)
             if not host.enforced:      # it failed before anything was done
                 host.enforced.append((0,))
@@ -131,7 +131,7 @@ class MovingTest(base.TestCase):
             raise moving_host.Dead('3 pages stay')
         with mock.patch.object(self.host, 'move_guest_memory', refuse):
             error = self.assertRaises(policy_change.NotChanged, self.run_it)
-        self.assertTrue(error.left)
+        self.assertTrue(error.incomplete)
         self.assertIn('3 pages stay; the guest could not be returned',
                       str(error))
         self.assertTrue(self.mover.resolve_interrupted_move(self.host.domain,

@@ -230,7 +230,7 @@ class LiveChangeTest(base.TestCase):
             'unlock': [RuntimeError('gone')]}
         error = self.assertRaises(errors.RollbackIncomplete, self.world.change)
         self.assertEqual('no database', error.reason)
-        host, placement, lock = error.left
+        host, placement, lock = error.manual_steps
         self.assertIn('hard reboot', host)
         self.assertIn(f'30 {NODE[1]} of {NODE[0]}', placement)
         self.assertIn('RuntimeError: gone', lock)
@@ -243,7 +243,7 @@ class LiveChangeTest(base.TestCase):
             'put': [None, errors.Refused('full')]}
         error = self.assertRaises(errors.RollbackIncomplete, self.world.change)
         self.assertEqual('no database', error.reason)
-        records, placement = error.left
+        records, placement = error.manual_steps
         self.assertEqual('repair the records', records)
         self.assertIn('full', placement)
         self.assertIsNone(self.world.task_state)
@@ -336,7 +336,7 @@ class SilenceTest(base.TestCase):
             self.assertEqual(minimum, world.share)
             self.assertEqual(minimum, world.policy[0]['min'])
         else:
-            self.assertTrue(told.left)
+            self.assertTrue(told.manual_steps)
         # Nobody else can be given what the host may hold.
         self.assertGreaterEqual(world.share, world.policy[0]['min'])
         self.assertIsNone(world.task_state)

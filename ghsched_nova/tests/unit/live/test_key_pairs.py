@@ -209,7 +209,7 @@ class Server:
                                   lambda: self.host.cells)
         except policy_change.NotChanged as error:
             raise (errors.HostRollbackFailed
-                   if error.left else errors.Refused)(
+                   if error.incomplete else errors.Refused)(
                 str(error)) from error
 
     def shares_of(self, classes, _guest, nodes=(0, 1)):
