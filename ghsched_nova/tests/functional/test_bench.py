@@ -89,6 +89,12 @@ class BenchTest(base.TestCase):
         self.assertRegex(out, '120 simulated hosts, noise 3 %, delta: 0[.]00')
         self.assertRegex(out, r'ratio: \d+[.]\d of bytes')
 
+    def test_blame(self):
+        out = self.run_bench('blame_bench.py', '--guests', '3')
+        self.assertRegex(out, r'3 guests: a report 0[.]\d+ % of a CPU, an '
+                         r'answer with [1-9]\d* trials \d')
+        self.assertRegex(out, r'ratio: \d+[.]\d of reading')
+
     def test_packing(self):
         out = self.run_bench(
             'packing_bench.py', '--mixes', '1', '--clouds', '1', '--hosts',
