@@ -20,6 +20,6 @@ os.environ.setdefault('OS_NOVA_DISABLE_EVENTLET_PATCHING', 'true')
 # Nova 32 chooses native threads then, and fails where oslo.messaging, imported
 # before Nova, has chosen eventlet. Nova 31 comes with an oslo.service that
 # knows eventlet alone.
-with contextlib.suppress(ImportError):
+with contextlib.suppress(ImportError, ValueError):
     from oslo_service import backend
     backend.init_backend(backend.BackendType.THREADING)
