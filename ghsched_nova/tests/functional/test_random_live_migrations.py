@@ -35,14 +35,14 @@ from ghsched_nova.tests.functional import openstack_base
 from ghsched_nova.tests.functional import test_vfs_live_migration
 from ghsched_placement.osc import audit
 
-MIGRATIONS = int(os.environ.get('GHSCHED_RANDOM_MIGRATIONS', '7'))
+MIGRATIONS = int(os.environ.get('GHSCHED_RANDOM_MIGRATIONS', '8'))
 
 SEED = int(os.environ.get('GHSCHED_RANDOM_MIGRATIONS_SEED', '11'))
 
 #: Where a live migration fails, and in which state it ends.
 FAULTS = {'': 'completed', 'check': 'error', 'preparation': 'failed',
           'operation': 'failed', 'copy': 'failed', 'policy': 'failed',
-          'source after the copy': 'completed'}
+          'claim': 'error', 'source after the copy': 'completed'}
 
 #: VFs of each guest NUMA node.
 GUESTS = ((2, 2), (1, 1), (2, 1), (1, 0), (0, 2))
@@ -75,6 +75,7 @@ class RandomLiveMigrationsTest(
         error = mock.Mock(side_effect=RuntimeError(fault))
         patches = {
             'check': (dest, check.__name__, error),
+            'claim': (self.dest.manager.rt, 'live_migration_claim', error),
             'policy': (dest, check.__name__, lose_resctrl),
             'preparation': (dest, 'pre_live_migration', error),
             'operation': (source, '_live_migration_operation', error),
