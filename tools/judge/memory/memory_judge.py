@@ -32,11 +32,13 @@ memory_build.py), simulates every cell and compares the model with the result.
 
 import argparse
 from collections.abc import Mapping
+from concurrent import futures
 from dataclasses import dataclass
 from dataclasses import field
 import itertools
 import json
 import math
+import os
 from pathlib import Path
 import random
 import re
@@ -255,22 +257,30 @@ def mean_service(printed):
     return statistics.fmean(itertools.chain(*printed['services_ns']))
 
 
+def choose_cells(chosen):
+    """Return the cells whose names match, and the unloaded ones of their
+    memories.
+    """
+    memories = {cell.memory for cell in CELLS if chosen.search(cell.name)}
+    return [cell for cell in CELLS if chosen.search(cell.name)
+            or cell.name.endswith(' alone') and cell.memory in memories]
+
+
 def run(directory, chosen, seeds, cycles, out):
-    """Simulate cells and write their figures after each one."""
+    """Simulate cells, one on each CPU, and write their figures after each one.
+    """
     recorded = {'busy': BUSY, 'cycles': cycles, 'cells': {}}
-    for seed in range(1, seeds + 1):
+    runs = list(itertools.product(range(1, seeds + 1), choose_cells(chosen)))
+    with futures.ThreadPoolExecutor(os.cpu_count()) as pool:
+        printing = [pool.submit(simulate, cell, directory, seed, cycles)
+                    for seed, cell in runs]
         alone = {}
-        for cell in CELLS:
+        for (seed, cell), future in zip(runs, printing, strict=True):
+            printed = future.result()
             unloaded = cell.name.endswith(' alone')
-            if not chosen.search(cell.name) and not unloaded:
-                continue
-            if not any(chosen.search(other.name) for other in CELLS
-                       if other.memory == cell.memory):
-                continue
-            printed = simulate(cell, directory, seed, cycles)
             if unloaded:
-                alone[cell.memory] = printed
-            found = figures(printed, alone[cell.memory], seed)
+                alone[seed, cell.memory] = printed
+            found = figures(printed, alone[seed, cell.memory], seed)
             if unloaded:
                 found['latency_ns'] = printed['latency_ns']
                 found['stalled'] = stalled(printed)
