@@ -68,6 +68,7 @@ FIXES = (
     Fix('evacuated-devices', (_COMPUTE,)),
     Fix('evacuated-live-migration', (_API, _COMPUTE)),
     Fix('failed-live-migration', (_COMPUTE,)),
+    Fix('failed-post-live-migration', (_COMPUTE,)),
     Fix('failed-rebuild', (_COMPUTE,)),
     Fix('failed-resize-flavor', (_COMPUTE,)),
     Fix('libvirtd-restart-deadlock', (_COMPUTE,), servers='none'),

@@ -35,14 +35,21 @@ from ghsched_nova.tests.functional import openstack_base
 from ghsched_nova.tests.functional import test_vfs_live_migration
 from ghsched_placement.osc import audit
 
-MIGRATIONS = int(os.environ.get('GHSCHED_RANDOM_MIGRATIONS', '8'))
+MIGRATIONS = int(os.environ.get('GHSCHED_RANDOM_MIGRATIONS', '10'))
 
 SEED = int(os.environ.get('GHSCHED_RANDOM_MIGRATIONS_SEED', '11'))
 
 #: Where a live migration fails, and in which state it ends.
 FAULTS = {'': 'completed', 'check': 'error', 'preparation': 'failed',
           'operation': 'failed', 'copy': 'failed', 'policy': 'failed',
-          'claim': 'error', 'source after the copy': 'completed'}
+          'claim': 'error', 'source after the copy': 'completed',
+          'rollback': 'failed', 'destination after the copy': 'error'}
+
+#: Faults that the API reports.
+REFUSED = ('check', 'claim')
+
+#: Faults after which the guest is on the destination.
+MOVED = ('', 'source after the copy', 'destination after the copy')
 
 #: VFs of each guest NUMA node.
 GUESTS = ((2, 2), (1, 1), (2, 1), (1, 0), (0, 2))
@@ -80,9 +87,18 @@ class RandomLiveMigrationsTest(
             'preparation': (dest, 'pre_live_migration', error),
             'operation': (source, '_live_migration_operation', error),
             'copy': (fakelibvirt.Domain, 'migrateToURI3', fail_job),
-            'source after the copy': (source, 'unplug_vifs', error)}
-        with (mock.patch.object(*patches[fault]) if fault
-              else contextlib.nullcontext()):
+            'source after the copy': (source, 'unplug_vifs', error),
+            # The destination is never asked to roll back, nor restarted.
+            'rollback': (
+                self.dest.manager, 'rollback_live_migration_at_destination',
+                mock.Mock()),
+            'destination after the copy': (
+                dest, 'post_live_migration_at_destination', error)}
+        with contextlib.ExitStack() as faults:
+            if fault:
+                faults.enter_context(mock.patch.object(*patches[fault]))
+            if fault == 'rollback':
+                faults.enter_context(mock.patch.object(*patches['copy']))
             yield
         self.kernel.unable = None
 
@@ -92,15 +108,18 @@ class RandomLiveMigrationsTest(
             self.server['id'])
         domain._job_type = fakelibvirt.VIR_DOMAIN_JOB_NONE
         with self.failing(fault):
-            if FAULTS[fault] == 'error':
+            if fault in REFUSED:
                 self.assertRaises(nova_base.ApiException, self._live_migrate,
                                   self.server, 'error')
-                # Nova sets the server to error; an admin resets it.
-                self.api.post_server_action(
-                    self.server['id'], {'os-resetState': {'state': 'active'}})
             else:
-                self._live_migrate(self.server, FAULTS[fault])
-        if FAULTS[fault] == 'completed':
+                self._live_migrate(
+                    self.server, FAULTS[fault],
+                    'ERROR' if FAULTS[fault] == 'error' else 'ACTIVE')
+        if FAULTS[fault] == 'error':
+            # Nova sets the server to error; an admin resets it.
+            self.api.post_server_action(
+                self.server['id'], {'os-resetState': {'state': 'active'}})
+        if fault in MOVED:
             self.src, self.dest = self.dest, self.src
         return self.src.host
 

@@ -25,6 +25,7 @@ from ghsched_nova.cmd import nova_changes
 from ghsched_nova.nova_fixes import cut_off_live_migration
 from ghsched_nova.nova_fixes import evacuated_live_migration
 from ghsched_nova.nova_fixes import failed_live_migration
+from ghsched_nova.nova_fixes import failed_post_live_migration
 from ghsched_nova.nova_fixes import live_migrations
 from ghsched_nova.nova_fixes import rolled_back_resize
 from ghsched_nova.nova_fixes import rows
@@ -116,7 +117,9 @@ class PlainServerTest(base.TestCase):
 
     @ddt.data((cut_off_live_migration, '_reset_live_migration'),
               (evacuated_live_migration, 'live_migration'),
-              (failed_live_migration, '_revert_allocation'))
+              (failed_live_migration, '_revert_allocation'),
+              (failed_post_live_migration,
+               '_post_live_migration_update_host'))
     @ddt.unpack
     def test_method_of_the_manager_is_changed_for_our_servers_alone(
             self, fix, name):
