@@ -33,7 +33,11 @@ lets some more of a late class through; this one never does.
 Where the latency of a machine is known by its use (a
 :class:`~ghsched_placement.contention.curve.LatencyCurve`), each utilisation is
 replaced by the one at which the queue has this latency. Of one class it is
-then that of the curve, and classes go before each other as above.
+then that of the curve, and classes go before each other as above. ``rho`` in
+the numerator is the chance that an access finds another one in service. Full
+memory is never idle, so this chance is then 1 for a class that goes first,
+whatever the curve; but a class that goes first waits no longer for that than
+without an order.
 
 How a memory controller applies the controls is an :class:`Enforcement`.
 """
@@ -219,15 +223,26 @@ def _split_bandwidth_by_priority(
 
 def _get_delays_by_class(loads: Mapping[_Class, float],
                          curve: LatencyCurve | None) -> dict[_Class, float]:
-    busy = get_equivalent_queue_utilisation(math.fsum(loads.values()), curve)
+    total = math.fsum(loads.values())
+    busy = get_equivalent_queue_utilisation(total, curve)
+    last = min((kind for kind in loads if loads[kind]), default=None)
     found = {}
     load, before = 0.0, 0.0
     for kind in sorted(loads, reverse=True):
         load += loads[kind]
         after = get_equivalent_queue_utilisation(load, curve)
-        found[kind] = busy / ((1 - before) * (1 - after))
+        delay = busy / ((1 - before) * (1 - after))
+        if kind != last and _is_full(total, curve):
+            delay = max(delay, min(get_mean_queueing_delay(busy),
+                                   delay * BUSIEST / busy))
+        found[kind] = delay
         before = after
     return found
+
+
+def _is_full(utilisation: float, curve: LatencyCurve | None) -> bool:
+    """Return whether a memory delivers all that it can."""
+    return utilisation >= get_deliverable_bandwidth(1.0, curve) * (1 - 1e-6)
 
 
 def _get_mean_delay(claim: Claim, by_class: Mapping[_Class, float]) -> float:

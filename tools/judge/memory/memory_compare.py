@@ -14,8 +14,8 @@
 The range of the model is what the shipped latency curves of measured machines
 give, and the simulated memory's own curve, which is that of its cells without
 controls: whole machines add their queues to those of the memory. The range is
-widened by the error with which measured machines predict each other. No rule
-for a control is fitted: a cell gives its demands and controls, and the
+widened by the largest error with which measured machines predict each other.
+No rule for a control is fitted: a cell gives its demands and controls, and the
 unloaded cell of its memory the part of a request that waits for memory.
 """
 
@@ -32,14 +32,12 @@ TOP = Path(__file__).resolve().parents[3]
 sys.path.insert(0, str(TOP))
 
 from ghsched_placement.contention import curve as curves  # noqa: E402
+from ghsched_placement.contention import leave_one_out  # noqa: E402
 from ghsched_placement.contention import pair  # noqa: E402
 from ghsched_placement.contention import queueing  # noqa: E402
 from ghsched_placement.contention import server  # noqa: E402
 from ghsched_placement.contention.share import Claim  # noqa: E402
 from ghsched_placement.contention import shipped  # noqa: E402
-
-#: Relative error of a latency that other machines predict.
-ERROR = 0.10
 
 #: Streams that get less than they want by more than this factor have all that
 #: the memory delivers.
@@ -100,9 +98,16 @@ def predict(cell, curve, demand):
 
 
 def measured():
-    """Return the shipped latency curves of measured machines."""
-    return [shipped.load_shipped_curve(path.stem)
-            for path in sorted(shipped.DIRECTORY.iterdir())]
+    """Return the shipped latency curves of measured machines, by name."""
+    return {path.stem: shipped.load_shipped_curve(path.stem)
+            for path in sorted(shipped.DIRECTORY.iterdir())}
+
+
+def largest_error(machines):
+    """Return the largest relative error of machines that others predict."""
+    return max(abs(one.error) for compared in
+               leave_one_out.predict_latency_from_other_machines(
+                   machines).values() for one in compared)
 
 
 def simulated(memory, recorded):
@@ -129,21 +134,22 @@ def mean(runs, figure):
     return judge.interval([run[figure] for run in runs])[0]
 
 
-def ranges(cell, alone, known):
+def ranges(cell, alone, known, error):
     """Return the model's range of each figure of a cell.
 
     :param alone: mean figures of the unloaded cell of the same memory.
     :param known: latency curves that may be those of the memory.
+    :param error: relative error of a predicted figure.
     """
     predicted = [predict(cell, curve, alone['servers']) for curve in known]
     latencies, streams = zip(*predicted, strict=True)
-    lowest = max(1.0, min(latencies) * (1 - ERROR))
-    highest = max(latencies) * (1 + ERROR)
+    lowest = max(1.0, min(latencies) * (1 - error))
+    highest = max(latencies) * (1 + error)
     low, high = (server.get_relative_service_time(alone['stalled'], latency)
                  for latency in (lowest, highest))
     return {
         'latency': (lowest, highest),
-        'streams': (min(streams) * (1 - ERROR), max(streams) * (1 + ERROR)),
+        'streams': (min(streams) * (1 - error), max(streams) * (1 + error)),
         'p99_closed': (low, high),
         'p99_open': (low, server.get_relative_open_loop_p99(judge.BUSY, high))}
 
@@ -152,6 +158,7 @@ def rows(recorded):
     """Yield a row for each figure of each recorded cell with streams."""
     found = recorded['cells']
     machines = measured()
+    error = largest_error(machines)
     own = {memory: simulated(memory, recorded) for memory in judge.MEMORIES}
     for cell in judge.CELLS:
         if cell.name not in found or not cell.option('streams', 1):
@@ -159,7 +166,7 @@ def rows(recorded):
         alone = {name: mean(found[f'{cell.memory} alone'], name)
                  for name in ('servers', 'stalled')}
         model = ranges(cell, alone, [
-            *machines, *filter(None, [own[cell.memory]])])
+            *machines.values(), *filter(None, [own[cell.memory]])], error)
         # Runs with few requests have no p99 of a closed loop.
         known = found[cell.name][0]
         for figure in (name for name in FIGURES if name in known):

@@ -96,6 +96,21 @@ class WaitTest(base.TestCase):
             82.8, queueing.get_deliverable_bandwidth(
                 100.0, shipped.load_shipped_curve('mess-graviton3')))
 
+    def test_first_access_of_full_memory_waits_for_one_in_service(self):
+        curve = shipped.load_shipped_curve('mess-graviton3')
+        asked = Claim(5, minimum=5), Claim(1000)
+        found = queueing.get_control_group_delays(
+            CAPACITY, asked, share_bandwidth(
+                queueing.get_deliverable_bandwidth(CAPACITY, curve), asked),
+            curve)
+        # Memory is never idle; 5 % of it is used by what goes first.
+        self.assertAlmostEqual(0.98 * curve.get_latency(0.05), found[0])
+        # What goes last waits as the curve and the order say.
+        full = curve.get_latency(0.828)
+        self.assertAlmostEqual(
+            (1 - 1 / full) * curve.get_latency(0.05) * full, found[1],
+            places=6)
+
     def test_priority_at_the_entrance_saves_no_wait_in_the_controller(self):
         asked = Claim(30, minimum=30, priority=7), Claim(30)
         entrance = queueing.get_control_group_delays(
