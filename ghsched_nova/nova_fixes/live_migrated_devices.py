@@ -18,18 +18,26 @@ destination are claimed for the requests of the instance. After the migration
 no request has the devices, and the next hard reboot fails or starts the guest
 without them. ``_update_pci_dev_xml`` replaces device addresses one after the
 other, so a source address that is also a destination address is replaced
-twice. And a destination that refuses after its claim keeps the devices. See
+twice. A destination that refuses after its claim keeps the devices. And
+``PciDevTracker.clean_usage`` frees no device of a server that has a live
+migration in ``error``, even if a later one claimed the device. See
 ``doc/source/contributor/upstream/live-migrated-devices.rst``.
 """
 
 from collections.abc import Callable
+from collections.abc import Iterable
 from collections.abc import Mapping
 from typing import Any
 
+from nova import exception
+from nova import objects
+from oslo_log import log as logging
 from oslo_utils import excutils
 
 from ghsched_nova.nova_fixes import servers
 from ghsched_nova.nova_seams import registry
+
+LOG = logging.getLogger(__name__)
 
 seam = registry.make_seam_decorator(registry.COMPUTE)
 
@@ -44,7 +52,8 @@ def patch_nova_compute() -> None:
     passthrough devices. It keeps the server's PCI requests. It replaces the
     device addresses in the guest's XML in an order that mixes up none. A
     destination that refuses the migration releases the devices that it has
-    claimed. A second call changes nothing.
+    claimed, and so does one that was not asked to roll a migration back. A
+    second call changes nothing.
     """
     registry.replace_function(
         'nova.compute.manager.ComputeManager.'
@@ -54,6 +63,9 @@ def patch_nova_compute() -> None:
         'nova.compute.manager.ComputeManager.'
         'check_can_live_migrate_destination',
         servers.limit_to_ghsched_servers(_check_destination, 2))
+    registry.replace_function(
+        'nova.compute.resource_tracker.ResourceTracker.'
+        '_update_usage_from_migrations', _update_usage_from_migrations)
 
 
 @seam('nova.compute.manager.ComputeManager._flavor_based_pci_claim',
@@ -92,6 +104,57 @@ def _check_destination(original: Callable[...,
             if manager.rt.pci_tracker:
                 manager.rt.free_pci_device_claims_for_instance(
                     context, instance)
+
+
+@seam('nova.compute.resource_tracker.ResourceTracker.'
+      '_update_usage_from_migrations',
+      ('self', 'context', 'migrations', 'nodename'))
+@seam('nova.pci.manager.PciDevTracker.claims')
+@seam('nova.pci.manager.PciDevTracker.free_instance_claims',
+      ('self', 'context', 'instance'))
+@seam('nova.virt.driver.ComputeDriver.instance_exists', ('self', 'instance'))
+def _update_usage_from_migrations(original: Callable[..., Any], tracker: Any,
+                                  context: Any, migrations: Any,
+                                  nodename: str) -> Any:
+    """Count the resources of migrations, and free devices of failed ones.
+
+    Nova calls this in each periodic update, with the migrations to and from
+    this host that are in progress or in ``error``.
+    """
+    result = original(tracker, context, migrations, nodename)
+    claims = tracker.pci_tracker.claims if tracker.pci_tracker else {}
+    for uuid in find_failed_live_migrations(migrations) & set(claims):
+        instance = _load_instance(context, uuid)
+        if (instance is not None and instance.host != tracker.host
+                and servers.has_ghsched_flavor(instance)
+                and not tracker.driver.instance_exists(instance)):
+            LOG.warning('ghsched: releasing devices that a failed live '
+                        'migration to this host claimed', instance=instance)
+            tracker.pci_tracker.free_instance_claims(context, instance)
+    return result
+
+
+def find_failed_live_migrations(migrations: Iterable[Any]) -> set[str]:
+    """Return the servers of which only failed live migrations are left.
+
+    :param migrations: migrations in progress or in ``error``.
+    :returns: UUIDs of the servers.
+    """
+    failed = {True: set(), False: set()}    # type: dict[bool, set[str]]
+    for one in migrations:
+        failed[one.is_live_migration and one.status == 'error'].add(
+            one.instance_uuid)
+    return failed[True] - failed[False]
+
+
+@seam('nova.objects.instance.Instance.get_by_uuid',
+      ('context', 'uuid', 'expected_attrs', 'use_slave'))
+def _load_instance(context: Any, uuid: str) -> Any:
+    try:
+        return objects.Instance.get_by_uuid(context, uuid,
+                                            expected_attrs=['flavor'])
+    except exception.InstanceNotFound:
+        return None
 
 
 def _keep_pci_requests(instance: Any) -> None:

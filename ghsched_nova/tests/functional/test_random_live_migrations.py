@@ -88,10 +88,10 @@ class RandomLiveMigrationsTest(
             'operation': (source, '_live_migration_operation', error),
             'copy': (fakelibvirt.Domain, 'migrateToURI3', fail_job),
             'source after the copy': (source, 'unplug_vifs', error),
-            # The destination is never asked to roll back, nor restarted.
+            # The cast to the destination is lost.
             'rollback': (
-                self.dest.manager, 'rollback_live_migration_at_destination',
-                mock.Mock()),
+                self.src.manager.compute_rpcapi,
+                'rollback_live_migration_at_destination', mock.Mock()),
             'destination after the copy': (
                 dest, 'post_live_migration_at_destination', error)}
         with contextlib.ExitStack() as faults:

@@ -15,10 +15,13 @@
 import itertools
 
 from lxml import etree
+from nova import objects
 from nova.virt.libvirt import migration
 
 from ghsched_nova.nova_fixes import live_migrated_devices
 from ghsched_placement.tests import base
+
+objects.register_all()
 
 ADDRESSES = [f'0000:81:00.{function}' for function in range(4)]
 
@@ -34,6 +37,26 @@ def domain(addresses):
         etree.SubElement(source, 'address', domain='0x0000', bus=f'0x{bus}',
                          slot='0x00', function=f'0x{function}')
     return root
+
+
+def make_migration(uuid, status, kind='live-migration'):
+    return objects.Migration(instance_uuid=uuid, status=status,
+                             migration_type=kind)
+
+
+class FailedLiveMigrationsTest(base.TestCase):
+
+    def test_servers_with_any_other_migration_are_left_out(self):
+        self.assertEqual(
+            {'failed'},
+            live_migrated_devices.find_failed_live_migrations([
+                make_migration('failed', 'error'),
+                make_migration('failed', 'error'),
+                make_migration('again', 'error'),
+                make_migration('again', 'running'),
+                make_migration('resized', 'error', 'resize'),
+                make_migration('both', 'error', 'migration'),
+                make_migration('both', 'error')]))
 
 
 class OrderTest(base.TestCase):
