@@ -119,6 +119,15 @@ connections = Context(
     capabilities=[],
 )
 
+#: Helper that counts events of QEMU's threads, which belong to another user
+#: (perf_event_open(2)).
+counters = Context(
+    'ghsched_nova',
+    cfg_section='ghsched_counters_privsep',
+    pypath=f'{__name__}.counters',
+    capabilities=[capabilities.CAP_PERFMON],
+)
+
 
 def entrypoint(owner: priv_context.PrivContext, timeout: float
                ) -> Callable[[Callable[_Arguments, _Result]],

@@ -28,6 +28,7 @@ from collections.abc import Sequence
 from collections import Counter
 from dataclasses import dataclass
 from dataclasses import field
+from dataclasses import replace
 import enum
 import math
 import statistics
@@ -105,6 +106,9 @@ class Sample:
     :param cap: bytes per second that the server's control group allows.
     :param cached: bytes of the server in the L3 caches.
     :param work: instructions in a second of CPU time.
+    :param per_cycle: instructions in a cycle of the CPUs.
+    :param misses: cache misses in 1000 instructions.
+    :param stalled_cycles: share of the cycles in which CPUs waited for data.
     """
 
     time: float
@@ -118,6 +122,9 @@ class Sample:
     cap: float | None = None
     cached: float | None = None
     work: float | None = None
+    per_cycle: float | None = None
+    misses: float | None = None
+    stalled_cycles: float | None = None
 
     def compute_speed(self, server: str) -> float | None:
         """Return the speed of a server in this sample; None if it is unknown.
@@ -334,6 +341,7 @@ def _correlate_with_speed(server: str, suspect: str, samples: Sequence[Sample]
     :returns: the correlation, and the number of samples that it is based on.
         The correlation is None if there are too few samples or no variation.
     """
+    samples = _choose_comparable_samples(samples)
     pairs = [(sample.rates.get(suspect, 0.0), figure) for sample in samples
              if (figure := sample.compute_speed(server)) is not None]
     if len(pairs) < POINTS:
@@ -344,6 +352,18 @@ def _correlate_with_speed(server: str, suspect: str, samples: Sequence[Sample]
             _compute_ranks([two for _rate, two in pairs])), len(pairs)
     except statistics.StatisticsError:      # one of both is constant
         return None, len(pairs)
+
+
+def _choose_comparable_samples(samples: Sequence[Sample]) -> Sequence[Sample]:
+    """Return the samples whose speeds can be compared with each other.
+
+    Instructions cannot be compared with bytes. The record of the last minutes
+    has no instructions.
+    """
+    counted = [sample for sample in samples if sample.work is not None]
+    if len(counted) >= POINTS or len(counted) == len(samples):
+        return counted
+    return [replace(sample, work=None) for sample in samples]
 
 
 def _compute_ranks(values: Sequence[float]) -> list[float]:

@@ -38,7 +38,10 @@ figure
     second of CPU time.
 own
     ``busy``, ``cpu_wait``, ``stalled`` and ``io_wait`` of the server, as
-    shares of the time, ``used`` and ``cap`` in bytes per second.
+    shares of the time, ``used`` and ``cap`` in bytes per second, and, where
+    the host counts instructions, those in a cycle (``per_cycle``), cache
+    misses in 1000 of them (``misses``), and the share of the cycles in which
+    CPUs waited for data (``stalled_cycles``).
 suspects
     The worst first: ``uuid`` (null of what no guest moves), ``name``,
     ``project``, ``share`` of what others use, ``node_share`` of what the node
@@ -125,7 +128,8 @@ def _report_server_medians(server: str, samples: Sequence[blame.Sample]
     """
     values: dict[str, list[float | None]] = {
         name: [getattr(one, name) for one in samples]
-        for name in ('busy', 'cpu_wait', 'stalled', 'io_wait', 'cap')}
+        for name in ('busy', 'cpu_wait', 'stalled', 'io_wait', 'cap',
+                     'per_cycle', 'misses', 'stalled_cycles')}
     values['used'] = [one.rates.get(server) for one in samples]
     known = {name: [one for one in found if one is not None]
              for name, found in values.items()}

@@ -16,6 +16,7 @@ import argparse
 from collections.abc import Iterator
 from collections.abc import Sequence
 import contextlib
+import functools
 import json
 from pathlib import Path
 import signal
@@ -77,6 +78,7 @@ def _investigate_slowdown(arguments: argparse.Namespace,
     from ghsched_nova.host import blame
     from ghsched_nova.host import blame_cap
     from ghsched_nova.host import blame_record
+    from ghsched_nova.threads import counters
 
     state_path = configured.read_state_path(arguments.config_file)
     host = _make_host_engine(arguments, state_path)
@@ -86,7 +88,9 @@ def _investigate_slowdown(arguments: argparse.Namespace,
                 arguments.connect, uuid), _print_cap_event),
         socket.gethostname(), host.running,
         lambda: blame_record.read_bandwidth_record(
-            state_path / blame_record.FILE))
+            state_path / blame_record.FILE),
+        functools.partial(counters.count_guest_events,
+                          Path(host.section.libvirt_run_path)))
     try:
         return investigator.investigate_server(server, arguments.prove)
     except blame.NotInvestigated as error:

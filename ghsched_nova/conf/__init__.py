@@ -60,6 +60,13 @@ CONNECTIONS_GROUP = cfg.OptGroup(
          '[ghsched]affinity_source = conntrack. It runs as root and needs no '
          'capability.')
 
+COUNTERS_GROUP = cfg.OptGroup(
+    'ghsched_counters_privsep',
+    title='The helper of nova-compute that counts instructions of guests',
+    help='Options of oslo.privsep for what reads performance counters of '
+         'guests, for "openstack ghsched server blame". It needs CAP_PERFMON '
+         'and no other capability.')
+
 OPTS: list[cfg.Opt] = [
     cfg.ListOpt(
         'nova_fixes', default=['auto'],
@@ -103,7 +110,8 @@ def list_opts() -> list[tuple[cfg.OptGroup, list[cfg.Opt]]]:
             (THREADS_GROUP, _list_privsep_opts(['CAP_SYS_NICE'])),
             (MEMORY_GROUP, _list_privsep_opts([
                 'CAP_DAC_OVERRIDE', 'CAP_SYS_NICE', 'CAP_SYS_PTRACE'])),
-            (CONNECTIONS_GROUP, _list_privsep_opts([]))]
+            (CONNECTIONS_GROUP, _list_privsep_opts([])),
+            (COUNTERS_GROUP, _list_privsep_opts(['CAP_PERFMON']))]
 
 
 def _list_privsep_opts(capabilities: list[str]) -> list[cfg.Opt]:

@@ -15,10 +15,12 @@
 from collections.abc import Callable
 from collections.abc import Iterable
 from collections.abc import Iterator
+from collections.abc import Mapping
 from collections.abc import Sequence
 import contextlib
 from dataclasses import dataclass
 from dataclasses import field
+import functools
 from pathlib import Path
 import threading
 from typing import Any
@@ -40,6 +42,8 @@ from ghsched_nova.monitor import load_reader
 from ghsched_nova.monitor import reader as readers
 from ghsched_nova.monitor import topology
 from ghsched_nova.monitor import view
+from ghsched_nova import qemu
+from ghsched_nova.threads import counters
 from ghsched_placement import blame_report
 from ghsched_placement import load as loads
 
@@ -60,6 +64,8 @@ class Investigator:
     :param capper: caps suspects.
     :param host: name of this host.
     :param list_running: lists all running domains.
+    :param count_events: counts events of a guest's vCPUs, by the name and
+        process of its domain, for some milliseconds.
     :param get_periods: returns the record of the last minutes.
     :param clocks: clocks of investigations.
     """
@@ -68,6 +74,8 @@ class Investigator:
     host: str
     list_running: Callable[[], Iterable[desired.Running]]
     get_periods: Callable[[], Sequence[blame_periods.Period]]
+    count_events: Callable[[str, int, int], Mapping[str, float]] = (
+        counters.count_guest_events_as_root)
     clocks: blame_probe.Clocks = field(default_factory=blame_probe.Clocks)
     _free: threading.BoundedSemaphore = field(
         default_factory=lambda: threading.BoundedSemaphore(MOST))
@@ -124,7 +132,7 @@ class Investigator:
         probe = blame_probe.HostProbe(
             server, guests, nodes, reader,
             _make_guest_load_meter(section, mine),
-            self.capper, self.clocks)
+            self.capper, self.clocks, self._get_counter(mine))
         found = blame_session.Session(
             server, [blame_periods.make_server_sample(period, server, nodes)
                      for period in self.get_periods()
@@ -134,6 +142,17 @@ class Investigator:
             server, self.host, sorted(nodes), found,
             {one.uuid: blame_report.Named(one.title, one.project)
              for one in guests}, prove)
+
+    def _get_counter(self, guest: view.Guest
+                     ) -> blame_probe.CountEvents | None:
+        """Return a function that counts events of a guest's vCPUs.
+
+        :returns: None if the process of the guest is unknown.
+        """
+        pid = qemu.find_qemu_process(
+            Path(self.capper.engine.section.libvirt_run_path), guest.name)
+        return (None if pid is None else
+                functools.partial(self.count_events, guest.name, pid))
 
 
 def yield_guests_with_policies(running: Iterable[desired.Running]

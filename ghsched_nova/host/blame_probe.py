@@ -17,7 +17,9 @@ from collections.abc import Collection
 from collections.abc import Mapping
 from collections.abc import Sequence
 import dataclasses
+import logging
 import time
+from typing import Any
 
 from ghsched_nova.host import blame_cap
 from ghsched_nova.monitor import blame_periods
@@ -28,8 +30,12 @@ from ghsched_nova.monitor import view
 from ghsched_placement import blame
 from ghsched_placement import load as loads
 
+LOG = logging.getLogger(__name__)
+
 #: Measures the load of the server; None before there are two samples.
 MeasureLoad = Callable[[load_rates.Bandwidth], loads.Load | None]
+#: Counts events of the server's vCPUs for some milliseconds, by name.
+CountEvents = Callable[[int], Mapping[str, float]]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,6 +62,7 @@ class HostProbe:
     :param reader: reader that nobody else uses, as each measurement begins at
         the end of the last one.
     :param capper: caps suspects.
+    :param count_events: counts events of the server; None if nothing can.
     """
 
     server: str
@@ -65,15 +72,31 @@ class HostProbe:
     measure_load: MeasureLoad
     capper: blame_cap.Capper
     clocks: Clocks = dataclasses.field(default_factory=Clocks)
+    count_events: CountEvents | None = None
     _snapshot: view.Snapshot | None = None
     _measured_at: float = 0.0
+    _counts: Mapping[str, float] = dataclasses.field(default_factory=dict)
 
     def get_time(self) -> float:
         """Return the time of a monotonic clock in seconds."""
         return self.clocks.monotonic()
 
     def wait(self, seconds: float) -> None:
-        """Sleep for some seconds."""
+        """Sleep for some seconds, in which events of the server are counted.
+
+        A host that cannot count events is not asked again.
+        """
+        self._counts = {}
+        if self.count_events is not None:
+            try:
+                self._counts = self.count_events(int(1000 * seconds))
+            except Exception as error:
+                LOG.info('ghsched: cannot count instructions of server '
+                         '%(uuid)s, using its bandwidth: %(error)s',
+                         {'uuid': self.server, 'error': error})
+            if self._counts.get('instructions'):
+                return
+            self.count_events = None
         self.clocks.sleep(seconds)
 
     def cap(self, uuid: str) -> None:
@@ -111,7 +134,7 @@ class HostProbe:
         return dataclasses.replace(
             sample, cap=_sum_caps(own), cached=_sum_cached(own),
             cpu_wait=waits['cpu_wait'], stalled=waits['memory_wait'],
-            io_wait=waits['io_wait'])
+            io_wait=waits['io_wait'], **compute_event_rates(self._counts))
 
     def get_limits(self, uuid: str) -> object:
         """Return the bandwidth limits of a guest in the last measurement."""
@@ -137,6 +160,27 @@ def find_guest_memory_nodes(guest: view.Guest,
     """
     bound = {node for cell in guest.cells for node in cell.host_nodes}
     return frozenset(bound or host.l3 or host.control)
+
+
+def compute_event_rates(counts: Mapping[str, float]) -> dict[str, Any]:
+    """Return the figures of a sample that counted events give.
+
+    :param counts: number of events by name, see
+        :data:`ghsched_nova.threads.counters.EVENTS`; may be empty.
+    :returns: values by the name of the field of :class:`blame.Sample`.
+    """
+    instructions = counts.get('instructions')
+    cycles = counts.get('cycles')
+    found: dict[str, Any] = {}
+    if instructions and counts.get('cpu_ns'):
+        found['work'] = instructions / counts['cpu_ns'] * 1e9
+    if instructions and cycles:
+        found['per_cycle'] = instructions / cycles
+    if instructions and 'cache_misses' in counts:
+        found['misses'] = 1000 * counts['cache_misses'] / instructions
+    if cycles and 'stalled_cycles' in counts:
+        found['stalled_cycles'] = counts['stalled_cycles'] / cycles
+    return found
 
 
 def _sum_caps(rows: Sequence[view.GuestNode]) -> float | None:

@@ -252,9 +252,12 @@ class Session:
 
         :param samples: the three measurements before, during and after the
             cap.
-        :returns: None if the speed is unknown, or if it differs before and
-            after the cap.
+        :returns: None if the speed is unknown, if it differs before and after
+            the cap, or if only some of the speeds are in instructions.
         """
+        if len({sample is not None and sample.work is None
+                for sample in samples}) > 1:
+            return None
         figures = [sample.compute_speed(self.server) if sample else None
                    for sample in samples]
         before, during, after = figures
@@ -262,8 +265,11 @@ class Session:
                 or min(before, during, after) <= 0
                 or not blame_trials.is_speed_steady(before, after)):
             return None
-        return blame_trials.Trial(before, during, after,
-                                  _compute_cache_growth(*samples))
+        # A server with more cache moves fewer bytes, but executes more.
+        counted = any(sample and sample.work is not None for sample in samples)
+        return blame_trials.Trial(
+            before, during, after,
+            None if counted else _compute_cache_growth(*samples))
 
     def _count_undone_cap(self, suspect: str) -> None:
         """Count a cap that another change of the guest undid too early.

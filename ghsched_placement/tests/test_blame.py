@@ -11,6 +11,8 @@
 # under the License.
 
 
+import dataclasses
+
 from ghsched_placement import blame
 from ghsched_placement import blame_trials
 from ghsched_placement.tests import base
@@ -69,6 +71,18 @@ class FigureTest(base.TestCase):
     def test_figure_with_instructions_is_their_number(self):
         self.assertEqual(7.0, blame.Sample(
             1.0, 1.0, {SERVER: 3.0}, work=7.0).compute_speed(SERVER))
+
+    def test_instructions_are_not_compared_with_bandwidth(self):
+        record = [sample(number, server=10.0 - number, a=50.0 + number)
+                  for number in range(8)]
+        now = [dataclasses.replace(sample(a=50.0 - number), work=9.0 - number)
+               for number in range(8)]
+        for known, points in ((now, 8), (now[:3], 11)):
+            found, = blame.rank_suspects(SERVER, record, known)
+            self.assertEqual(points, found.points)
+        # By the instructions alone it helps the server.
+        found, = blame.rank_suspects(SERVER, record, now)
+        self.assertAlmostEqual(1.0, found.correlation)
 
 
 class SuspectTest(base.TestCase):

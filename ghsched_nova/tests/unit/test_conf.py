@@ -37,7 +37,8 @@ class ListedOptionsTest(base.TestCase):
                 (privsep.threads, ['CAP_SYS_NICE']),
                 (privsep.memory, ['CAP_DAC_OVERRIDE', 'CAP_SYS_NICE',
                                   'CAP_SYS_PTRACE']),
-                (privsep.connections, [])):
+                (privsep.connections, []),
+                (privsep.counters, ['CAP_PERFMON'])):
             section = listed[context.cfg_section]
             self.assertEqual(set(context.conf), set(section))
             self.assertEqual(capabilities, section['capabilities'])

@@ -245,6 +245,7 @@ class EntryPointTestCase(base.TestCase):
             'ghsched_nova.resctrl.privileged._reconcile': (
                 path, path, wanted),
             'ghsched_nova.resctrl.privileged._remove_own': (path, UUID),
+            'ghsched_nova.threads.counters._count': (('web', pid), 1),
             'ghsched_nova.threads.privileged._pin': (thread, [0]),
             'ghsched_nova.threads.privileged._set': (
                 thread, ('batch', 0, 0, 0, 0)),

@@ -41,7 +41,7 @@ _PRIVSEP_CONTEXTS = (
     'nova_sys_admin', 'vif_plug_ovs_privileged', 'privsep_osbrick',
     'vif_plug_linux_bridge_privileged', 'ghsched_privsep',
     'ghsched_threads_privsep', 'ghsched_memory_privsep',
-    'ghsched_connections_privsep')
+    'ghsched_connections_privsep', 'ghsched_counters_privsep')
 
 
 def render(config: Config) -> str:

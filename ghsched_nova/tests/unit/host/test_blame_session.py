@@ -16,7 +16,9 @@
 import contextlib
 import dataclasses
 import random
+from unittest import mock
 
+from ghsched_nova.host import blame_probe
 from ghsched_nova.host import blame_session
 from ghsched_nova.tests.fixtures import blame_cases
 from ghsched_nova.tests.fixtures import blame_hosts
@@ -97,6 +99,17 @@ class SessionTest(base.TestCase):
                          (found.verdict.kind, found.verdict.cause))
         self.assertEqual([], probe.calls)
 
+    def test_trial_of_which_some_figures_are_no_instructions_is_dropped(self):
+        probe = Probe()
+        measure = probe.measure
+        # The counters are lost while the suspect is capped.
+        probe.measure = lambda: dataclasses.replace(
+            measure(), work=None if probe.calls else 1.0)
+        found = self.run_session(probe)
+        self.assertNotEqual([], found.tried['bully'])
+        self.assertNotIn(1.0, [trial.before for trial
+                               in found.tried['bully']])
+
     def test_guest_that_cannot_be_capped_has_the_reason(self):
         probe = Probe()
         probe.limit = 'bully'
@@ -175,6 +188,45 @@ class StagedTest(base.TestCase):
         self.assertTrue(as_before)
         names = {one.uuid: one.name for one in case.tenants}
         self.assertEqual(case.culprit, names.get(found.verdict.suspect))
+
+    def test_culprits_are_found_by_instructions(self):
+        count = blame_cases.Count()
+        for number in range(12):
+            case = blame_cases.make_case(SEED, number)
+            found, seconds, as_before = blame_hosts.run_case(
+                case, SEED, counted=True)
+            self.assertTrue(as_before)
+            self.assertEqual(
+                [False] * len(found.samples),
+                [sample.work is None for sample in found.samples])
+            count.add(case, found, seconds)
+        self.assertEqual((1, 1), (count.precision, count.recall), count)
+
+    def test_host_that_cannot_count_is_asked_once_and_waits_as_long(self):
+        for answer in ({}, {'cpu_ns': 1e9}, OSError('refused')):
+            count = mock.Mock(side_effect=[answer])
+            case = blame_cases.make_case(SEED, 5)
+            with contextlib.ExitStack() as stack:
+                host = blame_hosts.open_host(case, SEED, stack)
+                probe = host.probe(case.victim, count_events=count)
+                probe.measure()
+                begin = host.now
+                probe.wait(1.5)
+                probe.wait(1.5)
+                self.assertAlmostEqual(3.0, host.now - begin)
+                self.assertIsNone(probe.measure().work)
+            count.assert_called_once_with(1500)
+
+    def test_event_rates_are_of_what_was_counted(self):
+        self.assertEqual({}, blame_probe.compute_event_rates({}))
+        self.assertEqual({}, blame_probe.compute_event_rates(
+            {'cpu_ns': 1e9}))
+        self.assertEqual(
+            {'work': 1e9, 'per_cycle': 0.5, 'misses': 3.0,
+             'stalled_cycles': 0.25},
+            blame_probe.compute_event_rates(
+                {'cpu_ns': 2e9, 'instructions': 2e9, 'cycles': 4e9,
+                 'cache_misses': 6e6, 'stalled_cycles': 1e9}))
 
     def test_killed_proofs_are_undone_by_the_next_reconciliation(self):
         changed, hit = blame_hosts.run_killed(SEED, 60, each=15)
