@@ -22,6 +22,7 @@ import collections
 import contextlib
 import os
 import random
+import threading
 from unittest import mock
 
 from nova import context as nova_context
@@ -34,6 +35,7 @@ from ghsched_nova.tests.functional import nova_base
 from ghsched_nova.tests.functional import openstack_base
 from ghsched_nova.tests.functional import test_vfs_live_migration
 from ghsched_placement.osc import audit
+from ghsched_placement.tests import base
 
 MIGRATIONS = int(os.environ.get('GHSCHED_RANDOM_MIGRATIONS', '10'))
 
@@ -99,8 +101,27 @@ class RandomLiveMigrationsTest(
                 faults.enter_context(mock.patch.object(*patches[fault]))
             if fault == 'rollback':
                 faults.enter_context(mock.patch.object(*patches['copy']))
+            if fault == 'destination after the copy':
+                faults.enter_context(self.waiting_for_error(self.src.manager))
             yield
         self.kernel.unable = None
+
+    @contextlib.contextmanager
+    def waiting_for_error(self, manager):
+        """Wait at the end until nova-compute has set the server to ERROR.
+
+        The destination does so before, and the migration is in error before.
+        """
+        name = '_set_instance_obj_error_state'
+        done, original = threading.Event(), getattr(manager, name)
+
+        def set_error(*args, **kwargs):
+            original(*args, **kwargs)
+            done.set()
+
+        with mock.patch.object(manager, name, set_error):
+            yield
+            self.assertTrue(done.wait(base.GIVE_UP_S))
 
     def migrate(self, fault):
         """Migrate the guest to the other host; return its host afterwards."""
