@@ -12,6 +12,8 @@
 
 
 import dataclasses
+import math
+import random
 
 from ghsched_placement import blame
 from ghsched_placement import blame_trials
@@ -187,6 +189,35 @@ class TrialTest(base.TestCase):
                         (0.3,), (0.6, 0.1)):
             self.assertFalse(blame_trials.measure_effect(
                 list(map(trial, changes))).is_proven, changes)
+
+    def test_effect_that_may_be_below_the_smallest_is_not_proven(self):
+        found = blame_trials.measure_effect(
+            [trial(0.06), trial(0.062), trial(0.058)])
+        self.assertTrue(found.mean > blame_trials.LEAST_EFFECT
+                        and found.low > 0, found)
+        self.assertLess(found.likely_low, blame_trials.LEAST_EFFECT)
+        self.assertFalse(found.is_proven)
+        self.assertTrue(blame_trials.measure_effect(
+            [trial(0.09)] * 4).is_proven)
+
+    def test_small_effect_by_luck_is_rarely_proven_while_trials_go_on(self):
+        chance = random.Random(4)  # noqa: S311
+        proven = sum(self.prove_unsteady(chance, 0.04) for _run in range(100))
+        self.assertLess(proven, 15)
+        proven = sum(self.prove_unsteady(chance, 0.12) for _run in range(100))
+        self.assertGreater(proven, 90)
+
+    def prove_unsteady(self, chance, effect):
+        done = []
+        for _number in range(12):
+            done.append(blame_trials.Trial(*(
+                100.0 * more * math.exp(chance.gauss(0, 0.03))
+                for more in (1, 1 + effect, 1))))
+            if blame_trials.measure_effect(done).is_proven:
+                return True
+            if blame_trials.is_suspect_cleared(done):
+                return False
+        return False
 
     def test_two_equal_trials_of_a_steady_server_are_proof(self):
         self.assertTrue(blame_trials.measure_effect(
