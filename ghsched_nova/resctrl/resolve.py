@@ -415,11 +415,11 @@ def _compute_minimum(host: resctrl_host.ResctrlHost,
     knob = host.dialect.find_knob('minimum')
     if knob is None:
         return None
-    if not requested.minimum and not requested.burst:
-        return 0
-    found = (_round_up_value(host, knob, keys.MEM_BW_MIN, requested.minimum)
-             if requested.minimum else 0)
-    return max(found, _round_down_burst(host, knob, requested))
+    minimum = (_round_up_value(host, knob, keys.MEM_BW_MIN, requested.minimum)
+               if requested.minimum else 0)
+    if not requested.burst:
+        return minimum
+    return max(minimum, _round_down_burst(host, knob, requested))
 
 
 def _round_down_burst(host: resctrl_host.ResctrlHost, knob: knobs.Knob,
