@@ -21,6 +21,7 @@ Whoever is root already (``ghsched`` on a host, the tests) calls
 """
 
 from collections.abc import Sequence
+import dataclasses
 import functools
 from pathlib import Path
 from typing import Annotated
@@ -160,14 +161,10 @@ def _reconcile(root: _Root, run_path: _RunPath, packed: _Wanted) -> _Report:
     return ([(one.kind, one.group, one.reason, one.guest, one.line,
               list(one.threads), list(one.devices))
              for one in report.actions],
-            _pack_problems(report.problems), list(report.foreign),
-            _pack_problems(report.unmeasured),
-            _pack_problems(report.overlaps))
-
-
-def _pack_problems(problems: Sequence[model.Problem]
-                   ) -> list[tuple[str, str, str]]:
-    return [(one.guest, one.group, one.reason) for one in problems]
+            list(map(dataclasses.astuple, report.problems)),
+            list(report.foreign),
+            list(map(dataclasses.astuple, report.unmeasured)),
+            list(map(dataclasses.astuple, report.overlaps)))
 
 
 def measure_percentages(root: Path, lines: Sequence[str],
