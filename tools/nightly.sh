@@ -21,9 +21,9 @@
 # an upgrade (upgrade), Watcher (watcher), every operation with every fault
 # (pairs), random ones (soak), simulated memory beside the contention model
 # (judge: DRAMsim3 at $DRAMSIM3_TREE, or a clone), staged cases of servers that
-# others disturb (blame), Aetos and Ceilometer (tenants), tempest, moves and a
-# restart on the virtual compute node, and interrupts of its VFs (vnode). The
-# last line counts.
+# others disturb (blame), Aetos, Ceilometer, Gnocchi and CloudKitty (tenants),
+# tempest, moves and a restart on the virtual compute node, and interrupts of its
+# VFs (vnode). The last line counts.
 #
 # usage: tools/nightly.sh [MINUTES] [PART]...
 #   MINUTES  of the soak, 180 by default
@@ -179,13 +179,15 @@ part_blame() {
 
 part_tenants() {
     local telemetry=$GHSCHED_HOME/telemetry
-    stage 'Aetos and Ceilometer' 10 bash -c \
-        'python3 -m venv "$0" && "$0/bin/pip" install -q aetos ceilometer' \
-        "$telemetry" || return
+    install_packages bindep.txt telemetry
+    stage 'Aetos, Ceilometer, Gnocchi and CloudKitty' 10 bash -c \
+        'python3 -m venv "$0" && "$0/bin/pip" install -q \
+        aetos ceilometer "gnocchi[mysql]" cloudkitty' "$telemetry" || return
     stage 'what tenants see, what is metered' 10 \
         env GHSCHED_TELEMETRY="$telemetry" "$VENV/bin/python" -W ignore \
         -m testtools.run ghsched_nova.tests.unit.cmd.test_prometheus \
-        ghsched_placement.tests.test_metering
+        ghsched_placement.tests.test_metering \
+        ghsched_nova.tests.functional.test_metering_storage
 }
 
 part_vnode() {
