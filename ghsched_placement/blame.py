@@ -13,7 +13,8 @@
 """Evidence of which guest disturbs a server, and the verdict (pure).
 
 Three kinds of evidence: the share of the bandwidth that a guest has of what
-others use on the server's host NUMA nodes, the correlation of its bandwidth
+others use on the server's host NUMA nodes, beside its share of their cache
+misses where the host counts them, the correlation of its bandwidth
 with the server's own figure, and the effect of a cap on it, see
 :mod:`ghsched_placement.blame_trials`. Only the last one proves anything.
 
@@ -91,6 +92,17 @@ class Cause(enum.StrEnum):
     IDLE = 'idle'
 
 
+class NotCounted(enum.StrEnum):
+    """Reason why no instructions and cache misses are among the evidence."""
+
+    #: The CPUs of the host, or of the virtual machine that it is, have none.
+    NO_COUNTERS = 'no counters'
+    #: The kernel does not permit them.
+    REFUSED = 'refused'
+    #: They could not be read otherwise.
+    FAILED = 'failed'
+
+
 @dataclass(frozen=True)
 class Sample:
     """Figures on a server's host NUMA nodes in one period; None if unknown.
@@ -109,6 +121,7 @@ class Sample:
     :param per_cycle: instructions in a cycle of the CPUs.
     :param misses: cache misses in 1000 instructions.
     :param stalled_cycles: share of the cycles in which CPUs waited for data.
+    :param missed: cache misses per second of other guests by UUID.
     """
 
     time: float
@@ -125,6 +138,7 @@ class Sample:
     per_cycle: float | None = None
     misses: float | None = None
     stalled_cycles: float | None = None
+    missed: Mapping[str, float] = field(default_factory=dict)
 
     def compute_speed(self, server: str) -> float | None:
         """Return the speed of a server in this sample; None if it is unknown.
@@ -157,6 +171,8 @@ class Suspect:
     :param effect: effect of a cap on it; None without a trial.
     :param untried: reason why it was not capped; empty if it was, or if
         nobody asked for it.
+    :param miss_share: share of the cache misses of all other guests that are
+        counted; None if its own are not.
     """
 
     uuid: str
@@ -167,6 +183,7 @@ class Suspect:
     strength: float = 0.0
     effect: trials.Effect | None = None
     untried: str = ''
+    miss_share: float | None = None
 
     @property
     def score(self) -> float:
@@ -281,6 +298,7 @@ def rank_suspects(server: str, record: Sequence[Sample],
     now = _compute_mean_rates(samples)
     total, used = sum(usual.values()), sum(now.values())
     load = compute_load(samples)
+    miss_shares = compute_miss_shares(samples)
     found = []
     for uuid, rate in usual.items():
         if not rate:
@@ -291,7 +309,8 @@ def rank_suspects(server: str, record: Sequence[Sample],
             uuid, rate / total,
             None if load is None or not used else
             load * now.get(uuid, 0.0) / used,
-            value, points, _compute_certainty(value, points)))
+            value, points, _compute_certainty(value, points),
+            miss_share=miss_shares.get(uuid)))
     return tuple(sorted(found, key=lambda one: one.score, reverse=True))
 
 
@@ -309,6 +328,20 @@ def find_usual_bandwidth(record: Sequence[Sample],
     now, before = _compute_mean_rates(samples), _compute_mean_rates(record)
     return {uuid: max(rate, before.get(uuid, 0.0))
             for uuid, rate in now.items()}
+
+
+def compute_miss_shares(samples: Sequence[Sample]) -> dict[str, float]:
+    """Return each guest's share of the cache misses of all other guests.
+
+    :param samples: samples of the last seconds.
+    :returns: share by guest UUID; empty if no misses were counted.
+    """
+    counts: dict[str, float] = {}
+    for sample in samples:
+        for uuid, rate in sample.missed.items():
+            counts[uuid] = counts.get(uuid, 0.0) + rate * sample.seconds
+    total = sum(counts.values())
+    return {uuid: one / total for uuid, one in counts.items()} if total else {}
 
 
 def _compute_mean_rates(samples: Sequence[Sample]) -> dict[str, float]:

@@ -45,9 +45,10 @@ own
 suspects
     The worst first: ``uuid`` (null of what no guest moves), ``name``,
     ``project``, ``share`` of what others use, ``node_share`` of what the node
-    delivers, ``correlation``, its ``points`` and ``strength``, ``effect`` of
-    a cap with ``low`` and ``high`` of its interval of 99 %, ``trials``,
-    ``by_cache``, and ``untried``, the reason why it was not capped.
+    delivers, ``miss_share`` of the cache misses of other guests,
+    ``correlation``, its ``points`` and ``strength``, ``effect`` of a cap with
+    ``low`` and ``high`` of its interval of 99 %, ``trials``, ``by_cache``, and
+    ``untried``, the reason why it was not capped.
 trials
     In order: ``suspect`` and the server's figure ``before``, ``during`` and
     ``after`` the cap.
@@ -152,6 +153,7 @@ def _report_suspect(suspect: blame.Suspect,
         'project': named.project or None,
         'share': _round_digits(suspect.share),
         'node_share': _round_digits(suspect.node_share),
+        'miss_share': _round_digits(suspect.miss_share),
         'correlation': _round_digits(suspect.correlation),
         'points': suspect.points,
         'strength': _round_digits(suspect.strength),
@@ -256,12 +258,19 @@ def summarize_verdict(shown: Mapping[str, Any]) -> str:
 def _of_guest(name: str, verdict: Mapping[str, Any], _own: Any,
               shown: Mapping[str, Any]) -> str:
     guest = verdict['name'] or verdict['suspect']
+    one: Mapping[str, Any] = next(
+        (one for one in shown['suspects']
+         if one['uuid'] == verdict['suspect']), {})
+    # nova-compute of an older release does not report it.
+    missed = one.get('miss_share')
     if not verdict['proven']:
         return (f'{guest} probably disturbs {name} most, by its share of the '
-                'bandwidth' + ('; no trial has shown it.' if shown['prove']
-                               else '; --prove shows whether it does.'))
-    one = next(one for one in shown['suspects']
-               if one['uuid'] == verdict['suspect'])
+                'bandwidth' + (
+                    '' if missed is None else
+                    f' ({_percent(missed)} % of the cache misses of other '
+                    'guests are its)')
+                + ('; no trial has shown it.' if shown['prove']
+                   else '; --prove shows whether it does.'))
     return (f'{guest} disturbs {name}: while it was capped, {name} '
             + ('fetched from memory' if one['by_cache'] else 'did')
             + f' {_percent(one["effect"])} % '

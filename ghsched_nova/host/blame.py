@@ -20,7 +20,7 @@ from collections.abc import Sequence
 import contextlib
 from dataclasses import dataclass
 from dataclasses import field
-import functools
+import itertools
 from pathlib import Path
 import threading
 from typing import Any
@@ -44,6 +44,7 @@ from ghsched_nova.monitor import topology
 from ghsched_nova.monitor import view
 from ghsched_nova import qemu
 from ghsched_nova.threads import counters
+from ghsched_placement import blame as evidence
 from ghsched_placement import blame_report
 from ghsched_placement import load as loads
 
@@ -64,8 +65,8 @@ class Investigator:
     :param capper: caps suspects.
     :param host: name of this host.
     :param list_running: lists all running domains.
-    :param count_events: counts events of a guest's vCPUs, by the name and
-        process of its domain, for some milliseconds.
+    :param count_events: counts events of the vCPUs of a guest and of others,
+        by the names and processes of their domains, for some milliseconds.
     :param get_periods: returns the record of the last minutes.
     :param clocks: clocks of investigations.
     """
@@ -74,8 +75,9 @@ class Investigator:
     host: str
     list_running: Callable[[], Iterable[desired.Running]]
     get_periods: Callable[[], Sequence[blame_periods.Period]]
-    count_events: Callable[[str, int, int], Mapping[str, float]] = (
-        counters.count_guest_events_as_root)
+    count_events: Callable[
+        [counters.Process, Sequence[counters.Process], int],
+        Sequence[Mapping[str, float]]] = counters.count_guest_events_as_root
     clocks: blame_probe.Clocks = field(default_factory=blame_probe.Clocks)
     _free: threading.BoundedSemaphore = field(
         default_factory=lambda: threading.BoundedSemaphore(MOST))
@@ -127,32 +129,66 @@ class Investigator:
             Path(section.resctrl_path), Path(section.sysfs_path),
             conf.parse_node_values(section, 'node_bandwidth'),
             self.clocks.monotonic, occupancy=True)
-        nodes = blame_probe.find_guest_memory_nodes(
-            mine, reader.get_monitored_host())
+        host = reader.get_monitored_host()
+        nodes = blame_probe.find_guest_memory_nodes(mine, host)
+        record = [blame_periods.make_server_sample(period, server, nodes)
+                  for period in self.get_periods()
+                  if any(uuid == server for uuid, _node in period.guests)]
+        others = [one for one in _sort_by_bandwidth(guests, record)
+                  if one is not mine and nodes
+                  & blame_probe.find_guest_memory_nodes(one, host)]
         probe = blame_probe.HostProbe(
             server, guests, nodes, reader,
             _make_guest_load_meter(section, mine),
-            self.capper, self.clocks, self._get_counter(mine))
+            self.capper, self.clocks, self._make_event_counter(mine, others))
         found = blame_session.Session(
-            server, [blame_periods.make_server_sample(period, server, nodes)
-                     for period in self.get_periods()
-                     if any(uuid == server for uuid, _node
-                            in period.guests)], probe).collect_evidence(prove)
+            server, record, probe).collect_evidence(prove)
         return blame_report.make_report(
             server, self.host, sorted(nodes), found,
             {one.uuid: blame_report.Named(one.title, one.project)
              for one in guests}, prove)
 
-    def _get_counter(self, guest: view.Guest
-                     ) -> blame_probe.CountEvents | None:
-        """Return a function that counts events of a guest's vCPUs.
+    def _make_event_counter(self, guest: view.Guest,
+                            others: Sequence[view.Guest]
+                            ) -> blame_probe.CountEvents:
+        """Return a function that counts events of guests' vCPUs.
 
-        :returns: None if the process of the guest is unknown.
+        It raises ProcessLookupError if the guest's process is unknown.
+
+        :param others: other guests, the most important first.
         """
-        pid = qemu.find_qemu_process(
-            Path(self.capper.engine.section.libvirt_run_path), guest.name)
-        return (None if pid is None else
-                functools.partial(self.count_events, guest.name, pid))
+        run_path = Path(self.capper.engine.section.libvirt_run_path)
+
+        def count(milliseconds: int, with_others: bool) -> blame_probe.Counts:
+            pid = qemu.find_qemu_process(run_path, guest.name)
+            if pid is None:
+                raise ProcessLookupError(f'the process of {guest.name} is '
+                                         'unknown')
+            # Guests may have ended since the last call.
+            there = {
+                one.uuid: (one.name, process) for one in others
+                if with_others and (process := qemu.find_qemu_process(
+                    run_path, one.name)) is not None}
+            chosen = dict(itertools.islice(there.items(),
+                                           counters.MOST_OTHERS))
+            mine, *rest = self.count_events(
+                (guest.name, pid), list(chosen.values()), milliseconds)
+            return blame_probe.Counts(mine, {
+                uuid: events['cache_misses'] for uuid, events
+                in zip(chosen, rest, strict=True) if 'cache_misses' in events})
+
+        return count
+
+
+def _sort_by_bandwidth(guests: Iterable[view.Guest],
+                       record: Sequence[evidence.Sample]) -> list[view.Guest]:
+    """Return guests in order of their bandwidth, the largest first.
+
+    :param record: samples of the last minutes.
+    """
+    usual = evidence.find_usual_bandwidth((), record)
+    return sorted(guests, key=lambda one: usual.get(one.uuid, 0.0),
+                  reverse=True)
 
 
 def yield_guests_with_policies(running: Iterable[desired.Running]

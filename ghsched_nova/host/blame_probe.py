@@ -34,8 +34,9 @@ LOG = logging.getLogger(__name__)
 
 #: Measures the load of the server; None before there are two samples.
 MeasureLoad = Callable[[load_rates.Bandwidth], loads.Load | None]
-#: Counts events of the server's vCPUs for some milliseconds, by name.
-CountEvents = Callable[[int], Mapping[str, float]]
+#: Counts events for some milliseconds, of the server and, if asked to, of
+#: other guests.
+CountEvents = Callable[[int, bool], 'Counts']
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,6 +53,19 @@ class Clocks:
     sleep: Callable[[float], None] = time.sleep
 
 
+@dataclasses.dataclass(frozen=True)
+class Counts:
+    """Events of guests' vCPUs in one period.
+
+    :param server: number of events of the server by name, see
+        :data:`ghsched_nova.threads.counters.EVENTS`.
+    :param misses: number of cache misses of other guests by UUID.
+    """
+
+    server: Mapping[str, float] = dataclasses.field(default_factory=dict)
+    misses: Mapping[str, float] = dataclasses.field(default_factory=dict)
+
+
 @dataclasses.dataclass
 class HostProbe:
     """A server on this host, see :class:`blame_session.Probe`.
@@ -62,7 +76,9 @@ class HostProbe:
     :param reader: reader that nobody else uses, as each measurement begins at
         the end of the last one.
     :param capper: caps suspects.
-    :param count_events: counts events of the server; None if nothing can.
+    :param count_events: counts events of the server and of other guests; None
+        if nothing can.
+    :ivar uncounted: reason why no events are counted.
     """
 
     server: str
@@ -73,31 +89,48 @@ class HostProbe:
     capper: blame_cap.Capper
     clocks: Clocks = dataclasses.field(default_factory=Clocks)
     count_events: CountEvents | None = None
+    uncounted: blame.NotCounted | None = None
     _snapshot: view.Snapshot | None = None
     _measured_at: float = 0.0
-    _counts: Mapping[str, float] = dataclasses.field(default_factory=dict)
+    _counts: Counts = dataclasses.field(default_factory=Counts)
+    _has_capped: bool = False
 
     def get_time(self) -> float:
         """Return the time of a monotonic clock in seconds."""
         return self.clocks.monotonic()
 
     def wait(self, seconds: float) -> None:
-        """Sleep for some seconds, in which events of the server are counted.
+        """Sleep for some seconds, in which events of guests are counted.
 
-        A host that cannot count events is not asked again.
+        A host that cannot count events is not asked again. Other guests are
+        counted only until the first cap.
         """
-        self._counts = {}
+        end = self.get_time() + seconds
+        self._counts = Counts()
         if self.count_events is not None:
-            try:
-                self._counts = self.count_events(int(1000 * seconds))
-            except Exception as error:
-                LOG.info('ghsched: cannot count instructions of server '
-                         '%(uuid)s, using its bandwidth: %(error)s',
-                         {'uuid': self.server, 'error': error})
-            if self._counts.get('instructions'):
-                return
-            self.count_events = None
-        self.clocks.sleep(seconds)
+            self._counts, self.uncounted = self._count_events(
+                self.count_events, int(1000 * seconds))
+            if self.uncounted:
+                self.count_events = None
+        left = end - self.get_time()
+        if left > 0:
+            self.clocks.sleep(left)
+
+    def _count_events(self, count: CountEvents, milliseconds: int
+                      ) -> tuple[Counts, blame.NotCounted | None]:
+        """Count events; return them, or the reason why there are none."""
+        try:
+            found = count(milliseconds, not self._has_capped)
+        except Exception as error:
+            LOG.info('ghsched: cannot count instructions of server '
+                     '%(uuid)s, using its bandwidth: %(error)s',
+                     {'uuid': self.server, 'error': error})
+            return Counts(), (
+                blame.NotCounted.REFUSED if isinstance(error, PermissionError)
+                else blame.NotCounted.FAILED)
+        if 'instructions' not in found.server:
+            return found, blame.NotCounted.NO_COUNTERS
+        return found, None
 
     def cap(self, uuid: str) -> None:
         """Limit a guest's bandwidth on the nodes of the investigated server.
@@ -105,6 +138,7 @@ class HostProbe:
         :param uuid: UUID of the guest.
         :raises NotCapped: if the guest cannot be capped; nothing is changed.
         """
+        self._has_capped = True
         self.capper.cap(uuid, self.nodes)
 
     def restore_limits(self) -> None:
@@ -134,7 +168,10 @@ class HostProbe:
         return dataclasses.replace(
             sample, cap=_sum_caps(own), cached=_sum_cached(own),
             cpu_wait=waits['cpu_wait'], stalled=waits['memory_wait'],
-            io_wait=waits['io_wait'], **compute_event_rates(self._counts))
+            io_wait=waits['io_wait'],
+            missed={uuid: count / seconds for uuid, count
+                    in self._counts.misses.items()},
+            **compute_event_rates(self._counts.server))
 
     def get_limits(self, uuid: str) -> object:
         """Return the bandwidth limits of a guest in the last measurement."""

@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""Performance counters of a guest's vCPU threads (perf_event_open(2)).
+"""Performance counters of guests' vCPU threads (perf_event_open(2)).
 
 Event numbers, flags and the layout of ``struct perf_event_attr`` are those of
 include/uapi/linux/perf_event.h, the system call numbers those of
@@ -24,10 +24,12 @@ from collections.abc import Callable
 from collections.abc import Iterable
 from collections.abc import Iterator
 from collections.abc import Mapping
+from collections.abc import Sequence
 import contextlib
 import ctypes
 from dataclasses import dataclass
 import errno
+import functools
 import os
 from pathlib import Path
 import platform
@@ -42,9 +44,13 @@ from ghsched_nova.threads import survey
 
 #: Maximum length of one measurement, in milliseconds.
 LONGEST_MS = 10_000
-#: Maximum number of threads that are counted; each needs a descriptor per
-#: event, and a process has 1024 by default.
+#: Maximum number of threads of a server, and of all other guests together,
+#: that are counted. Each needs a descriptor per event, a process has 1024 by
+#: default, and two servers may be investigated at a time.
 MOST_THREADS = 64
+MOST_OTHER_THREADS = 128
+#: Maximum number of other guests that are counted.
+MOST_OTHERS = 64
 
 #: System call number of perf_event_open by machine.
 _CALLS = {'x86_64': 298, 'aarch64': 241}
@@ -74,6 +80,13 @@ class Event:
 EVENTS = {'cpu_ns': Event(1, 1), 'instructions': Event(0, 1),
           'cycles': Event(0, 0), 'cache_misses': Event(0, 3),
           'stalled_cycles': Event(0, 8)}
+#: Events that are counted of guests beside the server.
+OTHERS_EVENTS = {'cache_misses': EVENTS['cache_misses']}
+
+#: Thread ids, and the events by name that are counted of them.
+Group = tuple[Iterable[int], Mapping[str, Event]]
+#: Name of a domain and process ID of its QEMU.
+Process = tuple[str, int]
 
 
 def scale_count(value: int, enabled: int, running: int) -> float | None:
@@ -90,32 +103,46 @@ def scale_count(value: int, enabled: int, running: int) -> float | None:
     return None if enabled else 0.0
 
 
-def count_events(tids: Iterable[int], seconds: float,
-                 events: Mapping[str, Event] = EVENTS,
+def count_events(groups: Sequence[Group], seconds: float,
                  sleep: Callable[[float], None] = time.sleep
-                 ) -> dict[str, float]:
-    """Count events of threads for some seconds.
+                 ) -> list[dict[str, float]]:
+    """Count events of groups of threads for the same seconds.
 
-    :param tids: thread ids; threads that have ended count nothing.
-    :returns: sum over the threads by name of the event. An event that the CPU
-        does not have, or that could not be counted, is left out.
+    Threads that have ended count nothing.
+
+    :returns: for each group the sum over its threads by name of the event. An
+        event that the CPU does not have, or that could not be counted, is left
+        out.
     :raises OSError: if the kernel refuses to count events of a thread.
     """
     with contextlib.ExitStack() as closing:
-        opened: dict[str, list[int] | None] = {name: [] for name in events}
-        for tid in tids:
-            for name, event in events.items():
-                fds = opened[name]
-                if fds is None:
-                    continue
-                fd = _open_counter(tid, event)
-                if fd is None:
-                    opened[name] = None
-                elif fd >= 0:
-                    closing.callback(os.close, fd)
-                    fds.append(fd)
+        opened = [_open_counters(*group, closing) for group in groups]
         sleep(seconds)
-        return dict(_sum_counts(opened))
+        return [dict(_sum_counts(one)) for one in opened]
+
+
+def _open_counters(tids: Iterable[int], events: Mapping[str, Event],
+                   closing: contextlib.ExitStack
+                   ) -> dict[str, list[int] | None]:
+    """Open a counter of each event of each thread.
+
+    :param closing: stack that closes the counters when it ends.
+    :returns: file descriptors by name of the event; None if the CPU does not
+        have the event.
+    """
+    opened: dict[str, list[int] | None] = {name: [] for name in events}
+    for tid in tids:
+        for name, event in events.items():
+            fds = opened[name]
+            if fds is None:
+                continue
+            fd = _open_counter(tid, event)
+            if fd is None:
+                opened[name] = None
+            elif fd >= 0:
+                closing.callback(os.close, fd)
+                fds.append(fd)
+    return opened
 
 
 def _sum_counts(opened: Mapping[str, list[int] | None]
@@ -135,56 +162,108 @@ def _open_counter(tid: int, event: Event) -> int | None:
         does not have the event.
     :raises OSError: if the kernel refuses.
     """
-    attr = ctypes.create_string_buffer(_ATTR.pack(
-        event.kind, _ATTR.size, event.number, 0, 0, _READ_FORMAT, 0, 0, 0, 0),
-        _ATTR.size)
-    libc = ctypes.CDLL(None, use_errno=True)
-    libc.syscall.restype = ctypes.c_long
+    attr = _ATTR.pack(event.kind, _ATTR.size, event.number, 0, 0,
+                      _READ_FORMAT, 0, 0, 0, 0)
+    try:
+        return _perf_event_open(attr, tid)
+    except ProcessLookupError:
+        return -1
+    except OSError as error:
+        if error.errno in _NOT_SUPPORTED:
+            return None
+        raise
+
+
+def _perf_event_open(attr: bytes, tid: int) -> int:
+    """Return the file descriptor of a new counter of a thread on any CPU.
+
+    :param attr: ``struct perf_event_attr``.
+    :raises OSError: if there is no such counter.
+    """
     number = _CALLS.get(platform.machine())
-    fd = -1 if number is None else libc.syscall(
-        ctypes.c_long(number), attr, ctypes.c_int(tid), ctypes.c_int(-1),
-        ctypes.c_int(-1), ctypes.c_ulong(_CLOEXEC))
+    fd = -1 if number is None else _load_libc().syscall(
+        ctypes.c_long(number), ctypes.create_string_buffer(attr, len(attr)),
+        ctypes.c_int(tid), ctypes.c_int(-1), ctypes.c_int(-1),
+        ctypes.c_ulong(_CLOEXEC))
     if fd >= 0:
         return int(fd)
     error = errno.ENOSYS if number is None else ctypes.get_errno()
-    if error == errno.ESRCH:
-        return -1
-    if error in _NOT_SUPPORTED:
-        return None
     raise OSError(error, f'perf_event_open: {os.strerror(error)}')
 
 
-def count_guest_events(run_path: Path, name: str, pid: int,
-                       milliseconds: int) -> dict[str, float]:
-    """Count events of a guest's vCPU threads, as :func:`count_events`.
+@functools.cache
+def _load_libc() -> ctypes.CDLL:
+    """Return the C library, whose ``syscall`` sets ctypes' errno."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    libc.syscall.restype = ctypes.c_long
+    return libc
 
-    At most :data:`MOST_THREADS` threads are counted. All threads of QEMU are
-    counted if it has no thread per vCPU.
+
+def count_guest_events(run_path: Path, process: Process,
+                       others: Sequence[Process],
+                       milliseconds: int) -> list[dict[str, float]]:
+    """Count events of the vCPU threads of a server and of other guests.
+
+    At most :data:`MOST_THREADS` threads of the server are counted. Of the
+    other guests only cache misses are counted, and those whose threads exceed
+    :data:`MOST_OTHER_THREADS` are not.
 
     :param run_path: directory with libvirt's files of running domains.
-    :param name: name of the domain.
-    :param pid: process of the domain.
+    :param process: domain and process of the server.
+    :param others: domains and processes of other guests.
+    :returns: number of events by name, see :func:`count_events`, of the server
+        and of each of the other guests.
     """
+    groups: list[Group] = [
+        (_list_vcpu_threads(run_path, process)[:MOST_THREADS], EVENTS)]
+    left = MOST_OTHER_THREADS
+    for other in others:
+        tids: list[int] = []
+        # A guest may end meanwhile.
+        with contextlib.suppress(OSError):
+            tids = _list_vcpu_threads(run_path, other)
+        if len(tids) > left:
+            tids = []
+        left -= len(tids)
+        groups.append((tids, OTHERS_EVENTS))
+    return count_events(groups, milliseconds / 1000)
+
+
+def _list_vcpu_threads(run_path: Path, process: Process) -> list[int]:
+    """Return the thread ids of a guest's vCPUs.
+
+    All threads of QEMU are returned if it has no thread per vCPU.
+    """
+    name, pid = process
     vcpus = (qemu.read_vcpu_threads(run_path, name)
              or {role.number: thread.tid for role, thread
                  in survey.read_qemu_threads(pid).items()
                  if role.kind == 'vcpu'})
     mine = sorted(int(tid) for tid in os.listdir(Path('/proc', str(pid),
                                                       'task')))
-    chosen = [tid for tid in mine if not vcpus or tid in vcpus.values()]
-    return count_events(chosen[:MOST_THREADS], milliseconds / 1000)
+    return [tid for tid in mine if not vcpus or tid in vcpus.values()]
 
 
-@privsep.entrypoint(privsep.counters, timeout=60.0)
-def _count(process: Annotated[tuple[privsep.DomainName, privsep.Pid],
-                              privsep.check_qemu_process],
+def _check_number_of_guests(processes: Sequence[object]) -> None:
+    if len(processes) > MOST_OTHERS:
+        raise bounds.Refused(f'{len(processes)} guests, at most '
+                             f'{MOST_OTHERS} are counted')
+
+
+_Process = Annotated[tuple[privsep.DomainName, privsep.Pid],
+                     privsep.check_qemu_process]
+
+
+@privsep.entrypoint(privsep.counters, timeout=20.0)
+def _count(process: _Process,
+           others: Annotated[Sequence[_Process], _check_number_of_guests],
            milliseconds: Annotated[int, bounds.Range(1, LONGEST_MS)]
-           ) -> dict[str, float]:
-    return count_guest_events(privsep.get_qemu_pid_directory(), *process,
-                              milliseconds)
+           ) -> list[dict[str, float]]:
+    return count_guest_events(privsep.get_qemu_pid_directory(), process,
+                              others, milliseconds)
 
 
-def count_guest_events_as_root(name: str, pid: int,
-                               milliseconds: int) -> dict[str, float]:
+def count_guest_events_as_root(process: Process, others: Sequence[Process],
+                               milliseconds: int) -> list[dict[str, float]]:
     """Run :func:`count_guest_events` in the privileged helper."""
-    return _count((name, pid), milliseconds)
+    return _count(process, others, milliseconds)

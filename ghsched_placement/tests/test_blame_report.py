@@ -30,7 +30,7 @@ def report(kind=blame.Kind.GUEST, prove=True, **verdict):
     found = blame.Evidence(
         blame.Verdict(kind, **verdict), (
             blame.Suspect('a', 0.75, 0.5, -0.8, 12, 0.6,
-                          EFFECT if prove else None),
+                          EFFECT if prove else None, miss_share=0.6),
             blame.Suspect('b', 0.2, untried='it may not'),
             blame.Suspect(blame.HOST, 0.05)),
         0.8, {'a': [blame_trials.Trial(1e9, 2e9, 1e9)]} if prove else {},
@@ -46,6 +46,8 @@ class ReportTest(base.TestCase):
         self.assertEqual(
             {'server', 'verdict', 'prove', 'nodes', 'load', 'figure', 'own',
              'suspects', 'trials'}, set(shown))
+        self.assertEqual([0.6, None, None], [
+            one['miss_share'] for one in shown['suspects']])
         self.assertEqual(('noisy', [0, 1], 5e9), (
             shown['verdict']['name'], shown['nodes'], shown['own']['used']))
         self.assertEqual(
@@ -77,7 +79,9 @@ class ReportTest(base.TestCase):
                 (report(suspect='a', proven=True),
                  'noisy disturbs web: while it was capped, web did 42 % more '
                  '(30 to 55 %, 4 trials).'),
-                (report(suspect='a', prove=False), '--prove shows'),
+                (report(suspect='a', prove=False),
+                 'by its share of the bandwidth (60 % of the cache misses of '
+                 'other guests are its); --prove shows'),
                 (report(blame.Kind.HOST), 'processes and devices'),
                 (report(blame.Kind.NOBODY, proven=True),
                  'web was as fast while other guests were capped'),
@@ -89,6 +93,13 @@ class ReportTest(base.TestCase):
                 *((report(blame.Kind.NOT_MEMORY, cause=cause, value=0.3),
                    '30 % of the') for cause in blame.Cause)):
             self.assertIn(text, blame_report.summarize_verdict(shown))
+
+    def test_report_of_an_older_host_is_shown(self):
+        shown = report(suspect='a')
+        for one in shown['suspects']:
+            del one['miss_share']
+        self.assertIn('of the bandwidth; no trial has shown it.',
+                      blame_report.summarize_verdict(shown))
 
     def test_names_of_other_projects_are_hidden(self):
         shown = blame_report.hide_other_guests(

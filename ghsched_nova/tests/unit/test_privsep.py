@@ -46,6 +46,7 @@ from ghsched_nova.resctrl import fs
 from ghsched_nova.resctrl import naming
 from ghsched_nova.tests.fixtures import fake_qemu
 from ghsched_nova.tests.fixtures import trees
+from ghsched_nova.threads import counters
 from ghsched_nova.threads import survey
 from ghsched_placement.tests import base
 
@@ -245,7 +246,8 @@ class EntryPointTestCase(base.TestCase):
             'ghsched_nova.resctrl.privileged._reconcile': (
                 path, path, wanted),
             'ghsched_nova.resctrl.privileged._remove_own': (path, UUID),
-            'ghsched_nova.threads.counters._count': (('web', pid), 1),
+            'ghsched_nova.threads.counters._count': (
+                ('web', pid), [('web', pid)], 1),
             'ghsched_nova.threads.privileged._pin': (thread, [0]),
             'ghsched_nova.threads.privileged._set': (
                 thread, ('batch', 0, 0, 0, 0)),
@@ -321,6 +323,18 @@ class EntryPointsTest(EntryPointTestCase):
                       self.foreign.process.pid, *mine):
             self.assert_refused(name, lambda value, other=other: with_other(
                 value, mine, other))
+
+    def test_counters_of_too_many_guests_or_seconds_are_refused(self):
+        name = 'ghsched_nova.threads.counters._count'
+        process, _others, _one = self.samples[name]
+        most = counters.MOST_OTHERS
+        self.assertEqual('', self.refused(
+            name, (process, most * [process], counters.LONGEST_MS)))
+        for others, milliseconds in (
+                ((most + 1) * [process], 1), ([], counters.LONGEST_MS + 1),
+                ([], 0)):
+            self.assertNotEqual('', self.refused(
+                name, (process, others, milliseconds)))
 
     @ddt.data(*ENTRY_POINTS)
     def test_entry_point_with_too_many_values_is_refused(self, name):

@@ -199,11 +199,20 @@ class StagedTest(base.TestCase):
             self.assertEqual(
                 [False] * len(found.samples),
                 [sample.work is None for sample in found.samples])
+            for one in found.suspects:
+                if one.uuid != blame.HOST:
+                    self.assertAlmostEqual(one.share, one.miss_share,
+                                           delta=0.06)
             count.add(case, found, seconds)
         self.assertEqual((1, 1), (count.precision, count.recall), count)
 
     def test_host_that_cannot_count_is_asked_once_and_waits_as_long(self):
-        for answer in ({}, {'cpu_ns': 1e9}, OSError('refused')):
+        for answer, reason in (
+                (blame_probe.Counts(), blame.NotCounted.NO_COUNTERS),
+                (blame_probe.Counts({'cpu_ns': 1e9}),
+                 blame.NotCounted.NO_COUNTERS),
+                (PermissionError('refused'), blame.NotCounted.REFUSED),
+                (OSError('too many open files'), blame.NotCounted.FAILED)):
             count = mock.Mock(side_effect=[answer])
             case = blame_cases.make_case(SEED, 5)
             with contextlib.ExitStack() as stack:
@@ -215,7 +224,43 @@ class StagedTest(base.TestCase):
                 probe.wait(1.5)
                 self.assertAlmostEqual(3.0, host.now - begin)
                 self.assertIsNone(probe.measure().work)
-            count.assert_called_once_with(1500)
+                self.assertIs(reason, probe.uncounted)
+            count.assert_called_once_with(1500, True)
+
+    def test_wait_lasts_no_longer_where_events_are_counted(self):
+        for events in ({}, {'instructions': 0.0}, {'instructions': 9.0}):
+            case = blame_cases.make_case(SEED, 5)
+            with contextlib.ExitStack() as stack:
+                host = blame_hosts.open_host(case, SEED, stack)
+
+                def count(milliseconds, _others, host=host, events=events):
+                    host.sleep(milliseconds / 1000)
+                    return blame_probe.Counts(events)
+
+                probe = host.probe(case.victim, count_events=count)
+                begin = host.now
+                probe.wait(1.5)
+                self.assertAlmostEqual(1.5, host.now - begin)
+                # A server that rests is counted again.
+                self.assertEqual('instructions' in events,
+                                 probe.count_events is not None)
+
+    def test_other_guests_are_counted_until_the_first_cap(self):
+        count = mock.Mock(return_value=blame_probe.Counts(
+            {'instructions': 9.0}, {'x': 30.0}))
+        case = blame_cases.make_case(SEED, 5)
+        with contextlib.ExitStack() as stack:
+            host = blame_hosts.open_host(case, SEED, stack)
+            probe = host.probe(case.victim, count_events=count)
+            probe.measure()
+            probe.wait(1.5)
+            self.assertAlmostEqual(20.0, probe.measure().missed['x'])
+            probe.cap(next(one.uuid for one in case.tenants
+                           if one.name == case.culprit))
+            probe.wait(1.5)
+            probe.restore_limits()
+        self.assertEqual([True, False], [
+            call.args[1] for call in count.call_args_list])
 
     def test_event_rates_are_of_what_was_counted(self):
         self.assertEqual({}, blame_probe.compute_event_rates({}))

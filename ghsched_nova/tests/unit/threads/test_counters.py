@@ -59,7 +59,8 @@ class KernelTest(base.TestCase):
 
     def count(self, tids, events, sleep=lambda _seconds: None):
         try:
-            return counters.count_events(tids, 1.0, events, sleep)
+            found, = counters.count_events([(tids, events)], 1.0, sleep)
+            return found
         except OSError as error:
             if error.errno in (errno.EACCES, errno.EPERM, errno.ENOSYS):
                 self.skipTest(f'perf_event_open may not be used: {error}')
@@ -94,6 +95,93 @@ class KernelTest(base.TestCase):
         self.count([threading.get_native_id()], counters.EVENTS)
         self.assertEqual(before, len(os.listdir('/proc/self/fd')))
 
+    def test_groups_of_threads_are_counted_apart_and_at_the_same_time(self):
+        workers = Worker(), Worker()
+
+        def work_twice(seconds):
+            for one in workers:
+                one.work(seconds)
+
+        first, second = (([one.thread.native_id], FAULTS) for one in workers)
+        try:
+            found = counters.count_events(
+                [first, ([], FAULTS), second], 1.0, work_twice)
+        except PermissionError as error:
+            self.skipTest(f'perf_event_open may not be used: {error}')
+        self.assertEqual({}, found[1])
+        for one in found[::2]:
+            self.assertLessEqual(PAGES, one['faults'])
+            self.assertGreater(2 * PAGES, one['faults'])
+
+
+class Kernel:
+    """A stand-in of perf_event_open(2) on a machine with a PMU.
+
+    :param lacks: error by number of a hardware event that the CPU lacks.
+    :param error: error of each call, of a kernel that refuses.
+    """
+
+    def __init__(self, lacks=(), error=0):
+        self.lacks, self.error, self.opened = dict(lacks), error, []
+
+    def open(self, attr, tid):
+        kind, size, number, *rest = struct.unpack('=IIQQQQQIIQ', attr)
+        # PERF_ATTR_SIZE_VER0; no sampling, both times, no flag: guest and
+        # host are counted, from now on.
+        assert (size, rest) == (len(attr), [0, 0, 3, 0, 0, 0, 0]), rest
+        error = self.error or (kind == 0 and self.lacks.get(number))
+        if tid == 404:
+            error = errno.ESRCH
+        if error:
+            raise OSError(error, os.strerror(error))
+        self.opened.append((tid, kind, number))
+        ours, theirs = os.pipe()
+        os.write(theirs, struct.pack('=3Q', 100 * number + tid, 8, 4))
+        os.close(theirs)
+        return ours
+
+    def count(self, tids=(1, 2)):
+        """Count all events of threads."""
+        with mock.patch.object(counters, '_perf_event_open', self.open):
+            found, = counters.count_events([(tids, counters.EVENTS)], 0.0)
+        return found
+
+
+class StandInTest(base.TestCase):
+    """Errors of the kernel, by a stand-in of its system call."""
+
+    def test_events_of_a_pmu_are_opened_for_each_thread_and_scaled(self):
+        kernel = Kernel()
+        found = kernel.count()
+        self.assertEqual(set(counters.EVENTS), set(found))
+        # Half of the time each; two threads.
+        self.assertEqual(2 * (301 + 302), found['cache_misses'])
+        self.assertEqual(10, len(kernel.opened))
+
+    def test_event_that_the_cpu_lacks_is_left_out(self):
+        for error in (errno.ENOENT, errno.EOPNOTSUPP, errno.EINVAL,
+                      errno.ENODEV):
+            found = Kernel({8: error}).count()
+            self.assertEqual(set(counters.EVENTS) - {'stalled_cycles'},
+                             set(found))
+
+    def test_machine_without_a_pmu_counts_the_time_only(self):
+        kernel = Kernel(dict.fromkeys(range(10), errno.ENOENT))
+        self.assertEqual({'cpu_ns'}, set(kernel.count()))
+
+    def test_kernel_that_refuses_raises_its_error_and_leaks_nothing(self):
+        for error in (errno.EACCES, errno.EPERM, errno.EMFILE, errno.ENOSYS):
+            before = len(os.listdir('/proc/self/fd'))
+            kernel = Kernel({1: error})
+            raised = self.assertRaises(OSError, kernel.count)
+            self.assertEqual(error, raised.errno)
+            self.assertEqual([(1, 1, 1)], kernel.opened)
+            self.assertEqual(before, len(os.listdir('/proc/self/fd')))
+
+    def test_thread_that_has_ended_is_left_out_of_the_sum(self):
+        found = Kernel().count((404, 1))
+        self.assertEqual(2 * 301, found['cache_misses'])
+
 
 class PmuTest(base.TestCase):
     """Readings in the format of the kernel, in place of a PMU."""
@@ -107,9 +195,10 @@ class PmuTest(base.TestCase):
             os.close(theirs)
             fds.append(ours)
         with mock.patch.object(counters, '_open_counter', side_effect=fds):
-            return counters.count_events(
-                range(len(fds)), 0.0, {'cycles': counters.Event(0, 0)},
+            found, = counters.count_events(
+                [(range(len(fds)), {'cycles': counters.Event(0, 0)})], 0.0,
                 lambda _seconds: None)
+            return found
 
     def test_counters_that_take_turns_are_extrapolated(self):
         # 1000 in a quarter of the time, and 50 in all of it.
@@ -122,13 +211,6 @@ class PmuTest(base.TestCase):
 
     def test_event_whose_turn_never_came_is_left_out(self):
         self.assertEqual({}, self.count((0, 8000, 0), (50, 8000, 8000)))
-
-    def test_kernel_that_refuses_raises_its_error(self):
-        with mock.patch.object(counters, '_open_counter',
-                               side_effect=OSError(errno.EACCES, 'refused')):
-            error = self.assertRaises(OSError, counters.count_events, [1],
-                                      0.0)
-        self.assertEqual(errno.EACCES, error.errno)
 
     @given(st.integers(0, 2 ** 64 - 1), st.integers(0, 2 ** 40),
            st.integers(0, 2 ** 40))
@@ -148,10 +230,10 @@ class GuestTest(base.TestCase):
         run_path = Path(self.enterContext(tempfile.TemporaryDirectory()))
         qemu = self.useFixture(fake_qemu.Qemu(run_path, 'web', *names))
         with mock.patch.object(counters, 'count_events') as count:
-            counters.count_guest_events(run_path, 'web', qemu.process.pid,
-                                        1500)
-        tids, seconds = count.call_args.args
-        self.assertEqual(1.5, seconds)
+            counters.count_guest_events(
+                run_path, ('web', qemu.process.pid), (), 1500)
+        ((tids, events),), seconds = count.call_args.args
+        self.assertEqual((1.5, counters.EVENTS), (seconds, events))
         return [Path(f'/proc/{qemu.process.pid}/task/{tid}/comm').read_text()
                 .strip() for tid in tids]
 
@@ -166,3 +248,25 @@ class GuestTest(base.TestCase):
         self.assertEqual(counters.MOST_THREADS, len(self.list_counted(
             *(f'CPU {number}/KVM' for number
               in range(counters.MOST_THREADS + 3)))))
+
+    def test_other_guests_are_counted_within_their_bound(self):
+        run_path = Path(self.enterContext(tempfile.TemporaryDirectory()))
+        web, big, small = (
+            self.useFixture(fake_qemu.Qemu(run_path, name, *(
+                f'CPU {number}/KVM' for number in range(vcpus)))).process.pid
+            for name, vcpus in (('web', 1), ('big', 3), ('small', 2)))
+        others = [('big', big), ('gone', 2 ** 22), ('small', small)]
+        for most, sizes in ((5, [1, 3, 0, 2]), (4, [1, 3, 0, 0]),
+                            (2, [1, 0, 0, 2])):
+            with mock.patch.object(counters, 'count_events') as count, \
+                    mock.patch.object(counters, 'MOST_OTHER_THREADS', most):
+                counters.count_guest_events(run_path, ('web', web), others, 1)
+            groups, _seconds = count.call_args.args
+            self.assertEqual(sizes, [len(tids) for tids, _events in groups])
+            self.assertEqual({'cache_misses'}, set(groups[1][1]))
+
+    def test_descriptors_of_two_investigations_fit_in_a_process(self):
+        # The default of systemd for services, less those of the helper.
+        most = 2 * (counters.MOST_THREADS * len(counters.EVENTS)
+                    + counters.MOST_OTHER_THREADS)
+        self.assertGreater(1024 - 64, most)
