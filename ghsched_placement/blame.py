@@ -221,6 +221,7 @@ class Evidence:
     :param load: load of the busiest of the nodes; None if unknown.
     :param tried: trials by guest.
     :param samples: samples of the last seconds before the trials.
+    :param uncounted: reason why instructions and cache misses are missing.
     """
 
     verdict: Verdict
@@ -228,6 +229,7 @@ class Evidence:
     load: float | None = None
     tried: Mapping[str, Sequence[trials.Trial]] = field(default_factory=dict)
     samples: tuple[Sample, ...] = ()
+    uncounted: NotCounted | None = None
 
 
 # -- other causes -------------------------------------------------------------

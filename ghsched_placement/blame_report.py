@@ -36,6 +36,9 @@ load
 figure
     What the server is judged by: ``bandwidth`` or ``instructions``, in a
     second of CPU time.
+uncounted
+    Reason why instructions and cache misses are not among the evidence: ``no
+    counters``, ``refused`` (by the kernel) or ``failed``.
 own
     ``busy``, ``cpu_wait``, ``stalled`` and ``io_wait`` of the server, as
     shares of the time, ``used`` and ``cap`` in bytes per second, and, where
@@ -111,6 +114,7 @@ def make_report(server: str, host: str, nodes: Sequence[int],
         'load': _round_digits(found.load),
         'figure': 'instructions' if any(
             one.work is not None for one in found.samples) else 'bandwidth',
+        'uncounted': str(found.uncounted) if found.uncounted else None,
         'own': _report_server_medians(server, found.samples),
         'suspects': [_report_suspect(one, names)
                      for one in found.suspects[:SUSPECTS_SHOWN]],
@@ -248,11 +252,19 @@ def _number(value: float | None) -> str:
 def summarize_verdict(shown: Mapping[str, Any]) -> str:
     """Return sentences on which guest slows a server down, if any.
 
+    They also say why the host has counted no instructions.
+
     :param shown: report on the server.
     """
     verdict, own = shown['verdict'], shown['own']
     name = shown['server']['name'] or shown['server']['uuid']
-    return _SENTENCES[verdict['kind']](name, verdict, own, shown)
+    text = _SENTENCES[verdict['kind']](name, verdict, own, shown)
+    # nova-compute of an older release does not report it.
+    reason = shown.get('uncounted')
+    if not reason or verdict['kind'] in _WITHOUT_COUNTERS:
+        return text
+    return (f'{text} Instructions and cache misses are not among the '
+            f'evidence: {_UNCOUNTED.get(reason, reason)}.')
 
 
 def _of_guest(name: str, verdict: Mapping[str, Any], _own: Any,
@@ -321,6 +333,18 @@ def _of_unknown(name: str, *_rest: Any) -> str:
             'bandwidth is not measured. Its flavor needs ghsched:monitor or a '
             'bandwidth policy.')
 
+
+#: Verdicts that counters do not change.
+_WITHOUT_COUNTERS = (blame.Kind.NOT_MEMORY, blame.Kind.UNKNOWN)
+
+_UNCOUNTED = {
+    blame.NotCounted.NO_COUNTERS:
+        'the host has no performance counters',
+    blame.NotCounted.REFUSED:
+        'the kernel of the host refuses to count them, which needs '
+        'CAP_PERFMON and Linux 5.13',
+    blame.NotCounted.FAILED:
+        'they could not be counted, see the log of the host'}
 
 _SENTENCES = {
     blame.Kind.GUEST: _of_guest, blame.Kind.HOST: _of_host,

@@ -20,6 +20,7 @@ from collections.abc import Sequence
 import contextlib
 from dataclasses import dataclass
 from dataclasses import field
+from dataclasses import replace
 import itertools
 from pathlib import Path
 import threading
@@ -141,8 +142,9 @@ class Investigator:
             server, guests, nodes, reader,
             _make_guest_load_meter(section, mine),
             self.capper, self.clocks, self._make_event_counter(mine, others))
-        found = blame_session.Session(
-            server, record, probe).collect_evidence(prove)
+        found = replace(
+            blame_session.Session(server, record, probe).collect_evidence(
+                prove), uncounted=probe.uncounted)
         return blame_report.make_report(
             server, self.host, sorted(nodes), found,
             {one.uuid: blame_report.Named(one.title, one.project)

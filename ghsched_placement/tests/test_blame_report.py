@@ -45,7 +45,7 @@ class ReportTest(base.TestCase):
         shown = json.loads(json.dumps(report(suspect='a', proven=True)))
         self.assertEqual(
             {'server', 'verdict', 'prove', 'nodes', 'load', 'figure', 'own',
-             'suspects', 'trials'}, set(shown))
+             'uncounted', 'suspects', 'trials'}, set(shown))
         self.assertEqual([0.6, None, None], [
             one['miss_share'] for one in shown['suspects']])
         self.assertEqual(('noisy', [0, 1], 5e9), (
@@ -94,12 +94,27 @@ class ReportTest(base.TestCase):
                    '30 % of the') for cause in blame.Cause)):
             self.assertIn(text, blame_report.summarize_verdict(shown))
 
+    def test_evidence_that_is_missing_is_named_with_the_reason(self):
+        for reason in blame.NotCounted:
+            shown = {**report(suspect='a'), 'uncounted': str(reason)}
+            text = blame_report.summarize_verdict(shown)
+            self.assertIn('are not among the evidence: the', text)
+            self.assertTrue(text.startswith(
+                blame_report.summarize_verdict(report(suspect='a'))))
+            # The server waits for something else.
+            shown = {**report(blame.Kind.NOT_MEMORY, cause=blame.Cause.IDLE),
+                     'uncounted': str(reason)}
+            self.assertNotIn('evidence',
+                             blame_report.summarize_verdict(shown))
+
     def test_report_of_an_older_host_is_shown(self):
         shown = report(suspect='a')
+        del shown['uncounted']
         for one in shown['suspects']:
             del one['miss_share']
         self.assertIn('of the bandwidth; no trial has shown it.',
                       blame_report.summarize_verdict(shown))
+        self.assertNotIn('evidence', blame_report.summarize_verdict(shown))
 
     def test_names_of_other_projects_are_hidden(self):
         shown = blame_report.hide_other_guests(

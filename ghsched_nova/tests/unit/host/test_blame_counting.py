@@ -27,6 +27,7 @@ from ghsched_nova.tests.fixtures import blame_cases
 from ghsched_nova.tests.fixtures import blame_hosts
 from ghsched_nova.threads import counters
 from ghsched_placement import blame as evidence
+from ghsched_placement import blame_report
 from ghsched_placement.tests import base
 
 SEED = '1'
@@ -144,7 +145,19 @@ class InvestigationTest(base.TestCase):
         self.assertEqual({one.name for one in host.tenants
                           if one is not victim and one.node == victim.node},
                          counted)
-        self.assertEqual('instructions', shown['figure'])
+        self.assertEqual(('instructions', None),
+                         (shown['figure'], shown['uncounted']))
         self.assertEqual({round(1 / len(counted), 3)}, {
             round(one['miss_share'], 3) for one in shown['suspects']
             if one['uuid']})
+
+    def test_report_of_a_host_without_counters_has_the_reason(self):
+        _host, shown = self.investigate(
+            lambda _host, _process, others, _milliseconds: [
+                {'cpu_ns': 1e9}, *({} for _one in others)])
+        self.assertEqual(('bandwidth', 'no counters'),
+                         (shown['figure'], shown['uncounted']))
+        self.assertEqual({None}, {one['miss_share']
+                                  for one in shown['suspects']})
+        self.assertIn('the host has no performance counters',
+                      blame_report.summarize_verdict(shown))
