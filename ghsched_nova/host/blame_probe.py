@@ -32,6 +32,10 @@ from ghsched_placement import load as loads
 
 LOG = logging.getLogger(__name__)
 
+#: Shortest wait in which events are counted, in seconds: nobody reads what is
+#: measured while a changed cap settles, and each count opens all counters.
+LEAST_COUNTED_S = 0.5
+
 #: Measures the load of the server; None before there are two samples.
 MeasureLoad = Callable[[load_rates.Bandwidth], loads.Load | None]
 #: Counts events for some milliseconds, of the server and, if asked to, of
@@ -102,12 +106,13 @@ class HostProbe:
     def wait(self, seconds: float) -> None:
         """Sleep for some seconds, in which events of guests are counted.
 
+        No events are counted in waits below :data:`LEAST_COUNTED_S`.
         A host that cannot count events is not asked again. Other guests are
         counted only until the first cap.
         """
         end = self.get_time() + seconds
         self._counts = Counts()
-        if self.count_events is not None:
+        if self.count_events is not None and seconds >= LEAST_COUNTED_S:
             self._counts, self.uncounted = self._count_events(
                 self.count_events, int(1000 * seconds))
             if self.uncounted:

@@ -245,6 +245,21 @@ class StagedTest(base.TestCase):
                 self.assertEqual('instructions' in events,
                                  probe.count_events is not None)
 
+    def test_nothing_is_counted_while_a_cap_settles(self):
+        count = mock.Mock()
+        case = blame_cases.make_case(SEED, 5)
+        with contextlib.ExitStack() as stack:
+            host = blame_hosts.open_host(case, SEED, stack)
+            probe = host.probe(case.victim, count_events=count)
+            begin = host.now
+            probe.wait(blame_session.SETTLE_S)
+            self.assertAlmostEqual(blame_session.SETTLE_S, host.now - begin)
+        count.assert_not_called()
+        # All that is measured is counted.
+        for seconds in (blame_session.SAMPLE_S, blame_session.WINDOW_S,
+                        blame_session.SHORT_WINDOW_S):
+            self.assertGreaterEqual(seconds, blame_probe.LEAST_COUNTED_S)
+
     def test_other_guests_are_counted_until_the_first_cap(self):
         count = mock.Mock(return_value=blame_probe.Counts(
             {'instructions': 9.0}, {'x': 30.0}))
