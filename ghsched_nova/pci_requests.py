@@ -258,12 +258,12 @@ def parse_requested_vfs(
 
 def store_allocated_pfs(requests: Sequence[Any],
                         mapping: Mapping[str, Sequence[str]]) -> None:
-    """Store the PFs that Placement chose for an instance until its claim.
+    """Store the allocated PFs of a moving instance until its claim.
 
-    When a guest moves, the resource tracker of the destination makes the PCI
-    requests again (``ResourceTracker._move_claim``). They have new IDs, so
-    that Nova could not assign the PFs to them. The PFs are stored for this
-    thread.
+    The resource tracker of the destination makes new PCI requests, with other
+    IDs (``ResourceTracker._move_claim``), and does not know the PFs that
+    Placement chose for the old ones. They are stored in a variable of this
+    thread, which runs the claim, too.
 
     :param requests: PCI requests of the instance.
     :param mapping: provider UUIDs by suffix of the request group.

@@ -108,11 +108,11 @@ def set_node_count(extra_specs: Mapping[str, str], count: int) -> dict[str,
 
 
 def divide_vfs(total: int, max_node_count: int) -> list[tuple[int, int]]:
-    """Divide the VFs of a guest into parts that are never split among nodes.
+    """Divide the VFs of a guest into parts that stay on one guest NUMA node.
 
-    With each number of guest NUMA nodes that the scheduler may choose, all VFs
-    of a part belong to one node. So VFs can be requested before the number is
-    chosen.
+    The VFs of a part are on the same node whether the guest gets 1, 2 or up to
+    ``max_node_count`` nodes. So the parts can be requested from Placement
+    before nova-scheduler has chosen the number of nodes.
 
     :param total: number of VFs of a PCI alias.
     :param max_node_count: largest number of guest NUMA nodes.

@@ -197,10 +197,10 @@ _DEVICES = re.compile(r'ghsched-devices-of-(\d+)')
 
 
 def make_devices_physnet(node: int) -> str:
-    """Return the pseudo physical network of a host NUMA node without CPUs.
+    """Return the physical network that stands for a host node without CPUs.
 
-    The nearest node with CPUs reports this network to nova-scheduler, so that
-    the scheduler knows whose devices are near.
+    No network has this name. The nearest node with CPUs is reported with it,
+    because nova-scheduler knows the distance of devices by network only.
 
     :param node: number of the node without CPUs.
     """

@@ -216,9 +216,9 @@ class Dialect:
             self.passive, LIMITING)
 
     def restrict_to_lines(self, lines: frozenset[str]) -> 'Dialect':
-        """Return this variant of resctrl without lines that a host lacks.
+        """Return a copy of this dialect that has only a host's lines.
 
-        Each line of the schemata file controls one part of the bandwidth.
+        Kernels of one dialect differ in the lines of their schemata files.
 
         :param lines: names of the host's schemata lines.
         """

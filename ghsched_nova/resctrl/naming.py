@@ -146,10 +146,11 @@ def render_own_group_name(uuid: str) -> str:
 
 
 def render_monitor_path(uuid: str) -> str:
-    """Return the path of a guest's monitoring group in the default group.
+    """Return the path of the monitoring group of a guest without limits.
 
-    Such a guest is only measured, without a control group of its own. The path
-    is relative to the resctrl mount point.
+    The guest is only measured. It has no control group of its own, so its
+    monitoring group is in the default control group. The path is relative to
+    the resctrl mount point.
     """
     return MONITORS + render_own_group_name(uuid)
 

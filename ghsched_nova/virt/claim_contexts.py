@@ -28,10 +28,10 @@ from ghsched_placement import auto_nodes
 
 @contextlib.contextmanager
 def claiming_instance(instance: Any) -> Iterator[None]:
-    """Within this context, a claim follows nova-scheduler's choice.
+    """Within this context, a claim takes what nova-scheduler has chosen.
 
-    nova-compute's claim takes the chosen passthrough devices and guest NUMA
-    topology.
+    The claim is the one of nova-compute for a new instance. It takes the host
+    NUMA nodes and the passthrough devices of the instance's allocation.
     """
     with (pci_requests.claiming_instance(instance),
           numa.claiming_first_fit(_list_possible_topologies(

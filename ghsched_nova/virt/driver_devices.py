@@ -89,11 +89,10 @@ class AttachingDriver(base.DriverBase):
 
         :param error: reason why the device cannot be on a guest NUMA node.
         """
-        LOG.error('ghsched: cannot attach the passthrough device of a port to '
-                  'the guest NUMA node required by the flavor, attaching it '
-                  'without a NUMA node because the live migration cannot be '
-                  'undone; reboot the server hard to place the device again: '
-                  '%s', error, instance=instance)
+        LOG.error('ghsched: live migration: attaching the passthrough device '
+                  'of a port without a guest NUMA node, although the flavor '
+                  'requires one: %s; hard-reboot the server to place the '
+                  'device', error, instance=instance)
 
         def where(device_xml: str) -> str:
             return attach.add_address_without_node(device_xml,

@@ -55,11 +55,11 @@ def _supports_memorytune_attributes(host: Any) -> bool:
 
 
 def _creates_process_groups(host: Any) -> bool:
-    """Return whether libvirt creates control groups for whole processes.
+    """Return whether libvirt puts all threads of a QEMU in a resctrl group.
 
-    Otherwise libvirt creates a control group for the vCPU threads of a guest,
-    not for its whole QEMU process. The result is also False unless
-    ``[ghsched]control_threads`` is ``all``.
+    Older releases of libvirt put only the vCPU threads there. libvirt is asked
+    only if ``[ghsched]control_threads`` is ``all``; otherwise the result is
+    False.
     """
     if shared.config().ghsched.control_threads != 'all':
         return False

@@ -205,10 +205,11 @@ def _list_measured_node_rows(
 
 def _yield_amounts_except_bandwidth(guest: Guest, number: int,
                                     node: int | None) -> Iterator[int | None]:
-    """Yield the amounts of a guest NUMA node's resources except bandwidth.
+    """Yield the cells of a guest NUMA node for resources except bandwidth.
 
-    The resources are bursts, L3 cache ways and real-time CPU time. The
-    requested amounts come first, then the allocated amounts.
+    The resources are burst bandwidth, L3 cache ways and real-time CPU time.
+    First come the amounts that the flavor requests, one per resource, then
+    those that Placement has allocated.
 
     :param number: number of the guest NUMA node.
     :param node: host NUMA node; None if unknown.

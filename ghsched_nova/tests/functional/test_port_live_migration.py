@@ -142,8 +142,8 @@ class CopiedTest(PortLiveMigrationTestCase):
         self.assertEqual([1], self.port_nodes(server))
         self.assertEqual([-1], self.seen_nodes(server, 'host_b'))
         self.assert_agreement(server, 'host_b', [20])
-        self.assertIn('attaching it without a NUMA node because the live '
-                      'migration cannot be undone', self.stdlog.logger.output)
+        self.assertIn('attaching the passthrough device of a port without a '
+                      'guest NUMA node', self.stdlog.logger.output)
 
     @nightly
     def test_policy_is_enforced_although_nova_attaches_no_port(self):
