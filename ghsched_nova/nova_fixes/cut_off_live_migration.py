@@ -90,7 +90,7 @@ def _reset_live_migration(original: Callable[..., Any], manager: Any,
     return make_live_migration_reset(
         functools.partial(original, manager),
         live_migrations.list_live_migrations_in_progress,
-        functools.partial(_has_domain, host),
+        functools.partial(live_migrations.has_domain, host),
         functools.partial(_wait_for_aborted_copy, host),
         functools.partial(finish_live_migration, manager),
         live_migrations.roll_back_live_migration)(context, instance)
@@ -263,22 +263,6 @@ def wait_for_migration_job(host: Any, instance: Any) -> bool | None:
     if gone is False:
         _abort_disk_copies(host, instance)
     return gone
-
-
-def _has_domain(host: Any, instance: Any) -> bool:
-    """Return whether libvirt still has a guest's domain.
-
-    The result is also True if libvirt does not answer.
-    """
-    try:
-        host.get_guest(instance)
-    except exception.InstanceNotFound:
-        return False
-    except exception.InternalError as error:
-        LOG.warning('ghsched: cannot ask libvirt whether a live-migrating '
-                    'guest is still on this host; assuming that it is: %s',
-                    error, instance=instance)
-    return True
 
 
 def _has_left_host(host: Any, instance: Any) -> bool | None:

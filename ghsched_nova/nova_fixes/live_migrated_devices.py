@@ -29,11 +29,10 @@ from collections.abc import Iterable
 from collections.abc import Mapping
 from typing import Any
 
-from nova import exception
-from nova import objects
 from oslo_log import log as logging
 from oslo_utils import excutils
 
+from ghsched_nova.nova_fixes import live_migrations
 from ghsched_nova.nova_fixes import servers
 from ghsched_nova.nova_seams import registry
 
@@ -112,7 +111,8 @@ def _check_destination(original: Callable[...,
 @seam('nova.pci.manager.PciDevTracker.claims')
 @seam('nova.pci.manager.PciDevTracker.free_instance_claims',
       ('self', 'context', 'instance'))
-@seam('nova.virt.driver.ComputeDriver.instance_exists', ('self', 'instance'))
+@seam('nova.objects.migration.Migration.instance')
+@seam('nova.virt.libvirt.driver.LibvirtDriver._host')
 def _update_usage_from_migrations(original: Callable[..., Any], tracker: Any,
                                   context: Any, migrations: Any,
                                   nodename: str) -> Any:
@@ -123,15 +123,33 @@ def _update_usage_from_migrations(original: Callable[..., Any], tracker: Any,
     """
     result = original(tracker, context, migrations, nodename)
     claims = tracker.pci_tracker.claims if tracker.pci_tracker else {}
-    for uuid in find_failed_live_migrations(migrations) & set(claims):
-        instance = _load_instance(context, uuid)
-        if (instance is not None and instance.host != tracker.host
-                and servers.has_ghsched_flavor(instance)
-                and not tracker.driver.instance_exists(instance)):
-            LOG.warning('ghsched: releasing devices that a failed live '
-                        'migration to this host claimed', instance=instance)
-            tracker.pci_tracker.free_instance_claims(context, instance)
+    for uuid in find_failed_live_migrations(migrations) & claims.keys():
+        # Nova has loaded the instance of the first one.
+        migration = next(one for one in migrations
+                         if one.instance_uuid == uuid)
+        try:
+            _release_devices(tracker, context, migration.instance)
+        except Exception as error:
+            LOG.warning('ghsched: cannot release devices that a failed live '
+                        'migration of server %(uuid)s to this host claimed; '
+                        'retrying in the next periodic task: %(error)s',
+                        {'uuid': uuid, 'error': error})
     return result
+
+
+def _release_devices(tracker: Any, context: Any, instance: Any) -> None:
+    """Release the claimed devices of a server that is on another host.
+
+    A guest that libvirt has, or may have because it does not answer, keeps
+    them.
+    """
+    if (instance.host == tracker.host
+            or not servers.has_ghsched_flavor(instance)
+            or live_migrations.has_domain(tracker.driver._host, instance)):
+        return
+    LOG.warning('ghsched: releasing devices that a failed live migration to '
+                'this host claimed', instance=instance)
+    tracker.pci_tracker.free_instance_claims(context, instance)
 
 
 def find_failed_live_migrations(migrations: Iterable[Any]) -> set[str]:
@@ -145,16 +163,6 @@ def find_failed_live_migrations(migrations: Iterable[Any]) -> set[str]:
         failed[one.is_live_migration and one.status == 'error'].add(
             one.instance_uuid)
     return failed[True] - failed[False]
-
-
-@seam('nova.objects.instance.Instance.get_by_uuid',
-      ('context', 'uuid', 'expected_attrs', 'use_slave'))
-def _load_instance(context: Any, uuid: str) -> Any:
-    try:
-        return objects.Instance.get_by_uuid(context, uuid,
-                                            expected_attrs=['flavor'])
-    except exception.InstanceNotFound:
-        return None
 
 
 def _keep_pci_requests(instance: Any) -> None:

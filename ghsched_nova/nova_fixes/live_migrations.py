@@ -10,15 +10,19 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""Records of live migrations that have not ended."""
+"""Live migrations that have not ended: their records and their guests."""
 
 from collections.abc import Sequence
 from typing import Any
 
+from nova import exception
 from nova import objects
+from oslo_log import log as logging
 
 from ghsched_nova.nova_seams import registry
 from ghsched_nova.nova_seams import shared
+
+LOG = logging.getLogger(__name__)
 
 seam = registry.make_seam_decorator(registry.API, registry.COMPUTE)
 
@@ -59,6 +63,24 @@ def list_migrations(context: Any, instance: Any, kind: str,
     return list(objects.MigrationList.get_by_filters(context, {
         'instance_uuid': instance.uuid, 'status': list(statuses),
         'migration_type': kind}))
+
+
+def has_domain(host: Any, instance: Any) -> bool:
+    """Return whether libvirt still has a guest's domain.
+
+    The result is also True if libvirt does not answer.
+
+    :param host: ``nova.virt.libvirt.host.Host`` of the driver.
+    """
+    try:
+        host.get_guest(instance)
+    except exception.InstanceNotFound:
+        return False
+    except exception.InternalError as error:
+        LOG.warning('ghsched: cannot ask libvirt whether a live-migrating '
+                    'guest is still on this host; assuming that it is: %s',
+                    error, instance=instance)
+    return True
 
 
 @seam('nova.objects.instance.Instance.drop_migration_context', ('self',))
