@@ -20,9 +20,7 @@ from array import array
 from collections.abc import Iterable
 from collections.abc import Iterator
 import ctypes
-import os
 from pathlib import Path
-import platform
 from typing import Annotated
 
 from ghsched_nova import bounds
@@ -31,13 +29,12 @@ from ghsched_nova import kernel_files
 from ghsched_nova.memory import cpusets
 from ghsched_nova.memory import numa_maps
 from ghsched_nova import privsep
+from ghsched_nova import system_calls
 from ghsched_placement import cpulist
 
 #: Bytes that are moved before the rate is checked.
 PIECE = 32 << 20
 
-#: System call number of move_pages by machine.
-_MOVE_PAGES = {'x86_64': 279, 'aarch64': 239}
 #: MPOL_MF_MOVE_ALL of <linux/mempolicy.h>: move pages that are shared with
 #: other processes, too (vhost-user).
 _MOVE_ALL = 4
@@ -192,13 +189,8 @@ def _call_move_pages(process: int, addresses: 'array[int]', node: int) -> int:
     count = len(addresses)
     nodes = array('i', [node]) * count
     status = array('i', [-1]) * count
-    libc = ctypes.CDLL(None, use_errno=True)
-    libc.syscall.restype = ctypes.c_long
-    done = libc.syscall(
-        ctypes.c_long(_MOVE_PAGES[platform.machine()]),
-        ctypes.c_long(process), ctypes.c_ulong(count),
+    system_calls.call(
+        'move_pages', ctypes.c_long(process), ctypes.c_ulong(count),
         *(ctypes.c_void_p(one.buffer_info()[0])
           for one in (addresses, nodes, status)), ctypes.c_long(_MOVE_ALL))
-    if done < 0:
-        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
     return status.count(node)

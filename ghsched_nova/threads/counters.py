@@ -13,8 +13,7 @@
 """Performance counters of guests' vCPU threads (perf_event_open(2)).
 
 Event numbers, flags and the layout of ``struct perf_event_attr`` are those of
-include/uapi/linux/perf_event.h, the system call numbers those of
-arch/x86/entry/syscalls/syscall_64.tbl and include/uapi/asm-generic/unistd.h.
+include/uapi/linux/perf_event.h.
 Counting threads of another user requires CAP_PERFMON. Before Linux 5.13 the
 kernel asks for CAP_SYS_PTRACE, too, which the helper does not have
 (``perf_check_permission`` of kernel/events/core.c).
@@ -29,10 +28,8 @@ import contextlib
 import ctypes
 from dataclasses import dataclass
 import errno
-import functools
 import os
 from pathlib import Path
-import platform
 import struct
 import time
 from typing import Annotated
@@ -40,6 +37,7 @@ from typing import Annotated
 from ghsched_nova import bounds
 from ghsched_nova import privsep
 from ghsched_nova import qemu
+from ghsched_nova import system_calls
 from ghsched_nova.threads import survey
 
 #: Maximum length of one measurement, in milliseconds.
@@ -52,8 +50,6 @@ MOST_OTHER_THREADS = 128
 #: Maximum number of other guests that are counted.
 MOST_OTHERS = 64
 
-#: System call number of perf_event_open by machine.
-_CALLS = {'x86_64': 298, 'aarch64': 241}
 #: type, size, config, sample_period, sample_type, read_format, flags,
 #: wakeup_events, bp_type, config1: the first version of the structure.
 _ATTR = struct.Struct('=IIQQQQQIIQ')
@@ -180,23 +176,10 @@ def _perf_event_open(attr: bytes, tid: int) -> int:
     :param attr: ``struct perf_event_attr``.
     :raises OSError: if there is no such counter.
     """
-    number = _CALLS.get(platform.machine())
-    fd = -1 if number is None else _load_libc().syscall(
-        ctypes.c_long(number), ctypes.create_string_buffer(attr, len(attr)),
+    return system_calls.call(
+        'perf_event_open', ctypes.create_string_buffer(attr, len(attr)),
         ctypes.c_int(tid), ctypes.c_int(-1), ctypes.c_int(-1),
         ctypes.c_ulong(_CLOEXEC))
-    if fd >= 0:
-        return int(fd)
-    error = errno.ENOSYS if number is None else ctypes.get_errno()
-    raise OSError(error, f'perf_event_open: {os.strerror(error)}')
-
-
-@functools.cache
-def _load_libc() -> ctypes.CDLL:
-    """Return the C library, whose ``syscall`` sets ctypes' errno."""
-    libc = ctypes.CDLL(None, use_errno=True)
-    libc.syscall.restype = ctypes.c_long
-    return libc
 
 
 def count_guest_events(run_path: Path, process: Process,

@@ -14,16 +14,15 @@
 """System calls for SCHED_DEADLINE, which Python does not have.
 
 The layout of ``struct sched_attr`` and the flags are those of
-include/uapi/linux/sched/types.h; the system call numbers are those of
-arch/x86/entry/syscalls/syscall_64.tbl and include/uapi/asm-generic/unistd.h.
+include/uapi/linux/sched/types.h.
 """
 
 import ctypes
 import errno
 import os
-import platform
 import struct
 
+from ghsched_nova import system_calls
 from ghsched_placement.scheduling import DEADLINE
 from ghsched_placement.scheduling import Scheduling
 
@@ -34,9 +33,6 @@ NUMBER = 6
 _ATTR = struct.Struct('=IIQiIQQQ')
 #: SCHED_FLAG_RESET_ON_FORK; without it, fork fails with EAGAIN under deadline.
 _RESET_ON_FORK = 1
-
-#: System call numbers of sched_setattr and sched_getattr by machine.
-_CALLS = {'x86_64': (314, 315), 'aarch64': (274, 275)}
 
 _WHY = {
     errno.EPERM: 'no CAP_SYS_NICE, or the thread may not run on all CPUs of '
@@ -70,7 +66,10 @@ def try_deadline_scheduling(tid: int, scheduling: Scheduling) -> int:
         *(1000 * (time or 0) for time in (
             scheduling.runtime_us, scheduling.deadline_us,
             scheduling.period_us))), _ATTR.size)
-    return _call(0, tid, attr, 0)
+    try:
+        return system_calls.call('sched_setattr', tid, attr, 0)
+    except OSError as error:
+        return error.errno or errno.EIO
 
 
 def read_deadline_scheduling(tid: int) -> Scheduling:
@@ -79,9 +78,7 @@ def read_deadline_scheduling(tid: int) -> Scheduling:
     :raises OSError: if the thread does not exist.
     """
     attr = ctypes.create_string_buffer(_ATTR.size)
-    error = _call(1, tid, attr, _ATTR.size, 0)
-    if error:
-        raise OSError(error, os.strerror(error))
+    system_calls.call('sched_getattr', tid, attr, _ATTR.size, 0)
     times = _ATTR.unpack(attr.raw)[5:]
     return Scheduling(DEADLINE, None, *(time // 1000 for time in times))
 
@@ -93,13 +90,3 @@ def explain_scheduling_errno(error: int) -> str:
     """
     why = _WHY.get(error)
     return os.strerror(error) + (f' ({why})' if why else '')
-
-
-def _call(which: int, *arguments: object) -> int:
-    calls = _CALLS.get(platform.machine())
-    if calls is None:
-        return errno.ENOSYS
-    libc = ctypes.CDLL(None, use_errno=True)
-    libc.syscall.restype = ctypes.c_long
-    done = libc.syscall(ctypes.c_long(calls[which]), *arguments)
-    return ctypes.get_errno() if done < 0 else 0
