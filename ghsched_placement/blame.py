@@ -121,7 +121,7 @@ class Sample:
     :param per_cycle: instructions in a cycle of the CPUs.
     :param misses: cache misses in 1000 instructions.
     :param stalled_cycles: share of the cycles in which CPUs waited for data.
-    :param missed: cache misses per second of other guests by UUID.
+    :param misses_by_guest: cache misses per second of other guests by UUID.
     """
 
     time: float
@@ -138,7 +138,7 @@ class Sample:
     per_cycle: float | None = None
     misses: float | None = None
     stalled_cycles: float | None = None
-    missed: Mapping[str, float] = field(default_factory=dict)
+    misses_by_guest: Mapping[str, float] = field(default_factory=dict)
 
     def compute_speed(self, server: str) -> float | None:
         """Return the speed of a server in this sample; None if it is unknown.
@@ -340,7 +340,7 @@ def compute_miss_shares(samples: Sequence[Sample]) -> dict[str, float]:
     """
     counts: dict[str, float] = {}
     for sample in samples:
-        for uuid, rate in sample.missed.items():
+        for uuid, rate in sample.misses_by_guest.items():
             counts[uuid] = counts.get(uuid, 0.0) + rate * sample.seconds
     total = sum(counts.values())
     return {uuid: one / total for uuid, one in counts.items()} if total else {}

@@ -66,9 +66,9 @@ class Investigator:
     :param capper: caps suspects.
     :param host: name of this host.
     :param list_running: lists all running domains.
+    :param get_periods: returns the record of the last minutes.
     :param count_events: counts events of the vCPUs of a guest and of others,
         by the names and processes of their domains, for some milliseconds.
-    :param get_periods: returns the record of the last minutes.
     :param clocks: clocks of investigations.
     """
 
@@ -167,12 +167,11 @@ class Investigator:
                 raise ProcessLookupError(f'the process of {guest.name} is '
                                          'unknown')
             # Guests may have ended since the last call.
-            there = {
-                one.uuid: (one.name, process) for one in others
-                if with_others and (process := qemu.find_qemu_process(
-                    run_path, one.name)) is not None}
-            chosen = dict(itertools.islice(there.items(),
-                                           counters.MOST_OTHERS))
+            there = ((one.uuid, (one.name, process)) for one in others
+                     if (process := qemu.find_qemu_process(
+                         run_path, one.name)) is not None)
+            chosen = dict(itertools.islice(
+                there, counters.MOST_OTHERS if with_others else 0))
             mine, *rest = self.count_events(
                 (guest.name, pid), list(chosen.values()), milliseconds)
             return blame_probe.Counts(mine, {

@@ -128,7 +128,7 @@ class HostProbe:
             found = count(milliseconds, not self._has_capped)
         except Exception as error:
             LOG.info('ghsched: cannot count instructions of server '
-                     '%(uuid)s, using its bandwidth: %(error)s',
+                     '%(uuid)s, judging it by its bandwidth: %(error)s',
                      {'uuid': self.server, 'error': error})
             return Counts(), (
                 blame.NotCounted.REFUSED if isinstance(error, PermissionError)
@@ -174,8 +174,9 @@ class HostProbe:
             sample, cap=_sum_caps(own), cached=_sum_cached(own),
             cpu_wait=waits['cpu_wait'], stalled=waits['memory_wait'],
             io_wait=waits['io_wait'],
-            missed={uuid: count / seconds for uuid, count
-                    in self._counts.misses.items()},
+            misses_by_guest={
+                uuid: count / seconds for uuid, count
+                in self._counts.misses.items()},
             **compute_event_rates(self._counts.server))
 
     def get_limits(self, uuid: str) -> object:
@@ -205,7 +206,9 @@ def find_guest_memory_nodes(guest: view.Guest,
 
 
 def compute_event_rates(counts: Mapping[str, float]) -> dict[str, Any]:
-    """Return the figures of a sample that counted events give.
+    """Return instructions per second and cycle, and cache misses, of a server.
+
+    A figure is left out if one of its events was not counted.
 
     :param counts: number of events by name, see
         :data:`ghsched_nova.threads.counters.EVENTS`; may be empty.

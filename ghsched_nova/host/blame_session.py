@@ -255,8 +255,8 @@ class Session:
         :returns: None if the speed is unknown, if it differs before and after
             the cap, or if only some of the speeds are in instructions.
         """
-        if len({sample is not None and sample.work is None
-                for sample in samples}) > 1:
+        counted = {sample.work is not None for sample in samples if sample}
+        if len(counted) > 1:
             return None
         figures = [sample.compute_speed(self.server) if sample else None
                    for sample in samples]
@@ -266,10 +266,9 @@ class Session:
                 or not blame_trials.is_speed_steady(before, after)):
             return None
         # A server with more cache moves fewer bytes, but executes more.
-        counted = any(sample and sample.work is not None for sample in samples)
         return blame_trials.Trial(
             before, during, after,
-            None if counted else _compute_cache_growth(*samples))
+            None if True in counted else _compute_cache_growth(*samples))
 
     def _count_undone_cap(self, suspect: str) -> None:
         """Count a cap that another change of the guest undid too early.

@@ -404,4 +404,4 @@ def _log_refusals_once(spec: shared.RequestSpec, refused: GroupedReasons,
     for line in lines:
         if line not in known:
             known.add(line)
-            LOG.info('ghsched: hosts were refused for a request: %s', line)
+            LOG.info('ghsched: hosts refused or ranked lower: %s', line)

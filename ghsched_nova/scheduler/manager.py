@@ -512,4 +512,4 @@ def _log_distinct_lines(lines: Iterable[str],
     :param log_method: method of the logger, such as ``LOG.info``.
     """
     for line in dict.fromkeys(lines):
-        log_method('ghsched: hosts were refused for a request: %s', line)
+        log_method('ghsched: hosts refused or ranked lower: %s', line)

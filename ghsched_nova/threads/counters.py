@@ -182,7 +182,7 @@ def _perf_event_open(attr: bytes, tid: int) -> int:
         ctypes.c_ulong(_CLOEXEC))
 
 
-def count_guest_events(run_path: Path, process: Process,
+def count_guest_events(run_path: Path, server: Process,
                        others: Sequence[Process],
                        milliseconds: int) -> list[dict[str, float]]:
     """Count events of the vCPU threads of a server and of other guests.
@@ -192,13 +192,13 @@ def count_guest_events(run_path: Path, process: Process,
     :data:`MOST_OTHER_THREADS` are not.
 
     :param run_path: directory with libvirt's files of running domains.
-    :param process: domain and process of the server.
+    :param server: domain and process of the server.
     :param others: domains and processes of other guests.
     :returns: number of events by name, see :func:`count_events`, of the server
         and of each of the other guests.
     """
     groups: list[Group] = [
-        (_list_vcpu_threads(run_path, process)[:MOST_THREADS], EVENTS)]
+        (_list_vcpu_threads(run_path, server)[:MOST_THREADS], EVENTS)]
     left = MOST_OTHER_THREADS
     for other in others:
         tids: list[int] = []
@@ -246,7 +246,7 @@ def _count(process: _Process,
                               others, milliseconds)
 
 
-def count_guest_events_as_root(process: Process, others: Sequence[Process],
+def count_guest_events_as_root(server: Process, others: Sequence[Process],
                                milliseconds: int) -> list[dict[str, float]]:
     """Run :func:`count_guest_events` in the privileged helper."""
-    return _count(process, others, milliseconds)
+    return _count(server, others, milliseconds)

@@ -225,6 +225,7 @@ def _get_delays_by_class(loads: Mapping[_Class, float],
                          curve: LatencyCurve | None) -> dict[_Class, float]:
     total = math.fsum(loads.values())
     busy = get_equivalent_queue_utilisation(total, curve)
+    is_full = total >= get_deliverable_bandwidth(1.0, curve) * (1 - 1e-6)
     last = min((kind for kind in loads if loads[kind]), default=None)
     found = {}
     load, before = 0.0, 0.0
@@ -232,17 +233,12 @@ def _get_delays_by_class(loads: Mapping[_Class, float],
         load += loads[kind]
         after = get_equivalent_queue_utilisation(load, curve)
         delay = busy / ((1 - before) * (1 - after))
-        if kind != last and _is_full(total, curve):
+        if is_full and kind != last:
             delay = max(delay, min(get_mean_queueing_delay(busy),
                                    delay * BUSIEST / busy))
         found[kind] = delay
         before = after
     return found
-
-
-def _is_full(utilisation: float, curve: LatencyCurve | None) -> bool:
-    """Return whether a memory delivers all that it can."""
-    return utilisation >= get_deliverable_bandwidth(1.0, curve) * (1 - 1e-6)
 
 
 def _get_mean_delay(claim: Claim, by_class: Mapping[_Class, float]) -> float:

@@ -92,7 +92,7 @@ class MissesTest(base.TestCase):
     def test_misses_are_shares_of_all_other_guests(self):
         seconds = [dataclasses.replace(
             sample(number, server=9.0, a=50.0, b=50.0),
-            missed={'a': 30.0 * number, 'unmonitored': 10.0 * number})
+            misses_by_guest={'a': 30.0 * number, 'unmonitored': 10.0 * number})
             for number in range(1, 4)]
         found = {one.uuid: one.miss_share for one
                  in blame.rank_suspects(SERVER, (), seconds)}
@@ -102,7 +102,8 @@ class MissesTest(base.TestCase):
     def test_host_that_counts_no_misses_has_no_shares(self):
         self.assertEqual({}, blame.compute_miss_shares([sample(a=50.0)]))
         self.assertEqual({}, blame.compute_miss_shares([
-            dataclasses.replace(sample(a=50.0), missed={'a': 0.0})]))
+            dataclasses.replace(sample(a=50.0),
+                                misses_by_guest={'a': 0.0})]))
 
 
 class SuspectTest(base.TestCase):

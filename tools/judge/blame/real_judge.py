@@ -64,9 +64,9 @@ MOST_WAITING = 0.05
 SHORT, LONG = (4, 0.04, 0.005, 3.499), (8, 0.12, 0.02, 2.947)
 #: Record of the last minutes: periods, and seconds of each on this machine.
 PERIODS, PERIOD_S = 8, 0.1
-#: Gain of the victim from stopping the culprit from which on an attempt
-#: begins, in so many windows one after the other; seconds until it begins
-#: anyway; attempts of a case until its truth is clear.
+#: An attempt begins when stopping the culprit has sped up the victim by GATE
+#: or more in GATES successive windows, or after GATE_LIMIT_S seconds. A case
+#: has at most ATTEMPTS attempts.
 GATE, GATES, GATE_LIMIT_S, ATTEMPTS = 0.2, 3, 15, 6
 HEALTHY = ('quiet', 'computing', 'decoy')
 

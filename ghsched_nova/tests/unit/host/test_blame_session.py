@@ -269,7 +269,7 @@ class StagedTest(base.TestCase):
             probe = host.probe(case.victim, count_events=count)
             probe.measure()
             probe.wait(1.5)
-            self.assertAlmostEqual(20.0, probe.measure().missed['x'])
+            self.assertAlmostEqual(20.0, probe.measure().misses_by_guest['x'])
             probe.cap(next(one.uuid for one in case.tenants
                            if one.name == case.culprit))
             probe.wait(1.5)

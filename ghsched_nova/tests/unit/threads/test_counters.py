@@ -34,7 +34,7 @@ PAGES = 500
 
 
 class Worker:
-    """A thread that touches pages when it is told to."""
+    """A thread that writes to new pages of memory when work() is called."""
 
     def __init__(self):
         self.begin, self.done = threading.Event(), threading.Event()
