@@ -92,6 +92,8 @@ class NovaTestCase(patient_waits.PatientWaits, base.TestCase):
         # Nova's fake libvirt has detached a device when it answers, and tells
         # no event of it, which Nova would wait for.
         self.flags(device_detach_timeout=1, group='libvirt')
+        # No service is taken for dead because the machine is busy.
+        self.flags(service_down_time=base.GIVE_UP_S)
         self.useFixture(fixtures.MonkeyPatch(
             'nova.tests.fixtures.notifications._Sub.wait_n',
             functools.partialmethod(functools.partial(
