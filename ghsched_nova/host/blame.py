@@ -68,7 +68,8 @@ class Investigator:
     :param list_running: lists all running domains.
     :param get_periods: returns the record of the last minutes.
     :param count_events: counts events of the vCPUs of a guest and of others,
-        by the names and processes of their domains, for some milliseconds.
+        by the names and processes of their domains, for some milliseconds;
+        see :func:`ghsched_nova.threads.counters.count_guest_events`.
     :param clocks: clocks of investigations.
     """
 
@@ -77,7 +78,7 @@ class Investigator:
     list_running: Callable[[], Iterable[desired.Running]]
     get_periods: Callable[[], Sequence[blame_periods.Period]]
     count_events: Callable[
-        [counters.Process, Sequence[counters.Process], int],
+        [counters.Process, Sequence[counters.Process], bool, int],
         Sequence[Mapping[str, float]]] = counters.count_guest_events_as_root
     clocks: blame_probe.Clocks = field(default_factory=blame_probe.Clocks)
     _free: threading.BoundedSemaphore = field(
@@ -161,7 +162,7 @@ class Investigator:
         """
         run_path = Path(self.capper.engine.section.libvirt_run_path)
 
-        def count(milliseconds: int, with_others: bool) -> blame_probe.Counts:
+        def count(milliseconds: int, only_speed: bool) -> blame_probe.Counts:
             pid = qemu.find_qemu_process(run_path, guest.name)
             if pid is None:
                 raise ProcessLookupError(f'the process of {guest.name} is '
@@ -171,9 +172,10 @@ class Investigator:
                      if (process := qemu.find_qemu_process(
                          run_path, one.name)) is not None)
             chosen = dict(itertools.islice(
-                there, counters.MOST_OTHERS if with_others else 0))
+                there, 0 if only_speed else counters.MOST_OTHERS))
             mine, *rest = self.count_events(
-                (guest.name, pid), list(chosen.values()), milliseconds)
+                (guest.name, pid), list(chosen.values()), only_speed,
+                milliseconds)
             return blame_probe.Counts(mine, {
                 uuid: events['cache_misses'] for uuid, events
                 in zip(chosen, rest, strict=True) if 'cache_misses' in events})

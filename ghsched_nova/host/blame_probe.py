@@ -38,8 +38,8 @@ LEAST_COUNTED_S = 0.5
 
 #: Measures the load of the server; None before there are two samples.
 MeasureLoad = Callable[[load_rates.Bandwidth], loads.Load | None]
-#: Counts events for some milliseconds, of the server and, if asked to, of
-#: other guests.
+#: Counts events for some milliseconds: of the server and of other guests, or
+#: only those from which the speed of the server is computed.
 CountEvents = Callable[[int, bool], 'Counts']
 
 
@@ -107,8 +107,8 @@ class HostProbe:
         """Sleep for some seconds, in which events of guests are counted.
 
         No events are counted in waits below :data:`LEAST_COUNTED_S`.
-        A host that cannot count events is not asked again. Other guests are
-        counted only until the first cap.
+        A host that cannot count events is not asked again. From the first cap
+        on, only the speed of the server is counted.
         """
         end = self.get_time() + seconds
         self._counts = Counts()
@@ -125,7 +125,7 @@ class HostProbe:
                       ) -> tuple[Counts, blame.NotCounted | None]:
         """Count events; return them, or the reason why there are none."""
         try:
-            found = count(milliseconds, not self._has_capped)
+            found = count(milliseconds, self._has_capped)
         except Exception as error:
             LOG.info('ghsched: cannot count instructions of server '
                      '%(uuid)s, judging it by its bandwidth: %(error)s',

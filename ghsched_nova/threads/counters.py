@@ -76,6 +76,8 @@ class Event:
 EVENTS = {'cpu_ns': Event(1, 1), 'instructions': Event(0, 1),
           'cycles': Event(0, 0), 'cache_misses': Event(0, 3),
           'stalled_cycles': Event(0, 8)}
+#: Events from which the speed of a server is computed.
+SPEED_EVENTS = {name: EVENTS[name] for name in ('cpu_ns', 'instructions')}
 #: Events that are counted of guests beside the server.
 OTHERS_EVENTS = {'cache_misses': EVENTS['cache_misses']}
 
@@ -183,7 +185,7 @@ def _perf_event_open(attr: bytes, tid: int) -> int:
 
 
 def count_guest_events(run_path: Path, server: Process,
-                       others: Sequence[Process],
+                       others: Sequence[Process], only_speed: bool,
                        milliseconds: int) -> list[dict[str, float]]:
     """Count events of the vCPU threads of a server and of other guests.
 
@@ -194,11 +196,14 @@ def count_guest_events(run_path: Path, server: Process,
     :param run_path: directory with libvirt's files of running domains.
     :param server: domain and process of the server.
     :param others: domains and processes of other guests.
+    :param only_speed: whether to count only :data:`SPEED_EVENTS` of the
+        server, which needs fewer system calls.
     :returns: number of events by name, see :func:`count_events`, of the server
         and of each of the other guests.
     """
     groups: list[Group] = [
-        (_list_vcpu_threads(run_path, server)[:MOST_THREADS], EVENTS)]
+        (_list_vcpu_threads(run_path, server)[:MOST_THREADS],
+         SPEED_EVENTS if only_speed else EVENTS)]
     left = MOST_OTHER_THREADS
     for other in others:
         tids: list[int] = []
@@ -240,13 +245,15 @@ _Process = Annotated[tuple[privsep.DomainName, privsep.Pid],
 @privsep.entrypoint(privsep.counters, timeout=20.0)
 def _count(process: _Process,
            others: Annotated[Sequence[_Process], _check_number_of_guests],
+           only_speed: bool,
            milliseconds: Annotated[int, bounds.Range(1, LONGEST_MS)]
            ) -> list[dict[str, float]]:
     return count_guest_events(privsep.get_qemu_pid_directory(), process,
-                              others, milliseconds)
+                              others, only_speed, milliseconds)
 
 
-def count_guest_events_as_root(server: Process, others: Sequence[Process],
+def count_guest_events_as_root(server: Process,
+                               others: Sequence[Process], only_speed: bool,
                                milliseconds: int) -> list[dict[str, float]]:
     """Run :func:`count_guest_events` in the privileged helper."""
-    return _count(server, others, milliseconds)
+    return _count(server, others, only_speed, milliseconds)

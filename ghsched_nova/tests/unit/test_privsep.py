@@ -247,7 +247,7 @@ class EntryPointTestCase(base.TestCase):
                 path, path, wanted),
             'ghsched_nova.resctrl.privileged._remove_own': (path, UUID),
             'ghsched_nova.threads.counters._count': (
-                ('web', pid), [('web', pid)], 1),
+                ('web', pid), [('web', pid)], True, 1),
             'ghsched_nova.threads.privileged._pin': (thread, [0]),
             'ghsched_nova.threads.privileged._set': (
                 thread, ('batch', 0, 0, 0, 0)),
@@ -326,15 +326,15 @@ class EntryPointsTest(EntryPointTestCase):
 
     def test_counters_of_too_many_guests_or_seconds_are_refused(self):
         name = 'ghsched_nova.threads.counters._count'
-        process, _others, _one = self.samples[name]
+        process, _others, brief, _one = self.samples[name]
         most = counters.MOST_OTHERS
         self.assertEqual('', self.refused(
-            name, (process, most * [process], counters.LONGEST_MS)))
+            name, (process, most * [process], brief, counters.LONGEST_MS)))
         for others, milliseconds in (
                 ((most + 1) * [process], 1), ([], counters.LONGEST_MS + 1),
                 ([], 0)):
             self.assertNotEqual('', self.refused(
-                name, (process, others, milliseconds)))
+                name, (process, others, brief, milliseconds)))
 
     @ddt.data(*ENTRY_POINTS)
     def test_entry_point_with_too_many_values_is_refused(self, name):

@@ -40,9 +40,10 @@ class CountingTest(base.TestCase):
         self.stack = self.enterContext(contextlib.ExitStack())
         self.case = blame_cases.make_case(SEED, 5)
         self.host = blame_hosts.open_host(self.case, SEED, self.stack)
-        self.answer = mock.Mock(side_effect=lambda process, others, _ms: [
-            {'instructions': 5.0}, *({'cache_misses': float(pid)}
-                                     for _name, pid in others)])
+        self.answer = mock.Mock(
+            side_effect=lambda process, others, _brief, _ms: [
+                {'instructions': 5.0},
+                *({'cache_misses': float(pid)} for _name, pid in others)])
         guests = self.host.view_guests()
         self.mine, = (one for one in guests
                       if one.uuid == self.case.victim.uuid)
@@ -58,38 +59,40 @@ class CountingTest(base.TestCase):
         return int((self.host.top / 'run' / f'{guest.name}.pid').read_text())
 
     def test_misses_of_other_guests_are_known_by_their_uuids(self):
-        found = self.count(1000, True)
+        found = self.count(1000, False)
         self.assertEqual(blame_probe.Counts(
             {'instructions': 5.0},
             {one.uuid: float(self.get_pid(one)) for one in self.others}),
             found)
         self.answer.assert_called_once_with(
             (self.mine.name, self.get_pid(self.mine)),
-            [(one.name, self.get_pid(one)) for one in self.others], 1000)
+            [(one.name, self.get_pid(one)) for one in self.others],
+            False, 1000)
 
-    def test_server_is_counted_alone_when_asked_to(self):
-        self.assertEqual({}, self.count(1000, False).misses)
-        self.assertEqual([], self.answer.call_args.args[1])
+    def test_only_the_speed_of_the_server_is_counted_when_asked_to(self):
+        self.assertEqual({}, self.count(1000, True).misses)
+        self.assertEqual(
+            ([], True, 1000), self.answer.call_args.args[1:])
 
     def test_guest_that_has_ended_is_not_counted(self):
         gone, *there = self.others
         (self.host.top / 'run' / f'{gone.name}.pid').unlink()
         self.assertEqual({one.uuid for one in there},
-                         set(self.count(1000, True).misses))
+                         set(self.count(1000, False).misses))
 
     def test_event_that_was_not_counted_of_a_guest_is_left_out(self):
-        self.answer.side_effect = lambda _process, others, _ms: [
+        self.answer.side_effect = lambda _process, others, _brief, _ms: [
             {}, *({} for _one in others)]
-        self.assertEqual(blame_probe.Counts(), self.count(1000, True))
+        self.assertEqual(blame_probe.Counts(), self.count(1000, False))
 
     def test_guests_beyond_the_bound_are_not_counted(self):
         with mock.patch.object(counters, 'MOST_OTHERS', 1):
             self.assertEqual({self.others[0].uuid},
-                             set(self.count(1000, True).misses))
+                             set(self.count(1000, False).misses))
 
     def test_server_whose_process_is_unknown_is_an_error(self):
         (self.host.top / 'run' / f'{self.mine.name}.pid').unlink()
-        self.assertRaises(ProcessLookupError, self.count, 1000, True)
+        self.assertRaises(ProcessLookupError, self.count, 1000, False)
         self.answer.assert_not_called()
 
     def test_guests_are_sorted_by_their_bandwidth(self):
@@ -134,7 +137,7 @@ class InvestigationTest(base.TestCase):
     def test_misses_are_shown_of_guests_on_the_nodes_of_the_server(self):
         counted = set()
 
-        def count(host, _process, others, milliseconds):
+        def count(host, _process, others, _brief, milliseconds):
             counted.update(name for name, _pid in others)
             host.sleep(milliseconds / 1000)
             return [{'instructions': 1e9, 'cpu_ns': 1e9},
@@ -153,7 +156,7 @@ class InvestigationTest(base.TestCase):
 
     def test_report_of_a_host_without_counters_has_the_reason(self):
         _host, shown = self.investigate(
-            lambda _host, _process, others, _milliseconds: [
+            lambda _host, _process, others, _brief, _ms: [
                 {'cpu_ns': 1e9}, *({} for _one in others)])
         self.assertEqual(('bandwidth', 'no counters'),
                          (shown['figure'], shown['uncounted']))

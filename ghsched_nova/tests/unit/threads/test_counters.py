@@ -231,7 +231,7 @@ class GuestTest(base.TestCase):
         qemu = self.useFixture(fake_qemu.Qemu(run_path, 'web', *names))
         with mock.patch.object(counters, 'count_events') as count:
             counters.count_guest_events(
-                run_path, ('web', qemu.process.pid), (), 1500)
+                run_path, ('web', qemu.process.pid), (), False, 1500)
         ((tids, events),), seconds = count.call_args.args
         self.assertEqual((1.5, counters.EVENTS), (seconds, events))
         return [Path(f'/proc/{qemu.process.pid}/task/{tid}/comm').read_text()
@@ -260,10 +260,21 @@ class GuestTest(base.TestCase):
                             (2, [1, 0, 0, 2])):
             with mock.patch.object(counters, 'count_events') as count, \
                     mock.patch.object(counters, 'MOST_OTHER_THREADS', most):
-                counters.count_guest_events(run_path, ('web', web), others, 1)
+                counters.count_guest_events(
+                    run_path, ('web', web), others, False, 1)
             groups, _seconds = count.call_args.args
             self.assertEqual(sizes, [len(tids) for tids, _events in groups])
             self.assertEqual({'cache_misses'}, set(groups[1][1]))
+
+    def test_trial_counts_two_events_of_the_server_and_no_other_guest(self):
+        run_path = Path(self.enterContext(tempfile.TemporaryDirectory()))
+        process = self.useFixture(
+            fake_qemu.Qemu(run_path, 'web', 'CPU 0/KVM')).process.pid
+        with mock.patch.object(counters, 'count_events') as count:
+            counters.count_guest_events(
+                run_path, ('web', process), [], True, 1)
+        ((_tids, events),), _seconds = count.call_args.args
+        self.assertEqual(['cpu_ns', 'instructions'], [*events])
 
     def test_descriptors_of_two_investigations_fit_in_a_process(self):
         # The default of systemd for services, less those of the helper.
