@@ -15,6 +15,7 @@
 from collections.abc import Callable
 from collections.abc import Mapping
 import errno
+import functools
 
 from ghsched_nova.lab.emulator import counters as counterlib
 from ghsched_nova.lab.emulator import entries
@@ -121,6 +122,11 @@ class Info:
                 0o644, read=lambda: f'{self._threshold}\n',
                 write=self._write_threshold, keeps_status=True,
             )
+        for line in self._machine.lines:
+            if (line.info == name and line.base == 16
+                    and not self._machine.old_layout):
+                found['bit_usage'] = Entry(0o444, read=functools.partial(
+                    self._bit_usage, line))
         counters = self._counters.get(name.removesuffix('_MON'))
         if counters and name.endswith('_MON'):
             found |= self._counter_info(counters)
@@ -162,7 +168,6 @@ class Info:
             'shareable_bits': f'{line.maximum * line.shareable:x}\n',
         }
         return files if old else files | {
-            'bit_usage': self._bit_usage(line),
             'sparse_masks': f'{int(line.sparse_masks)}\n',
         }
 
