@@ -62,7 +62,7 @@ class Audit(base.Lister):
     def take_action(self, parsed_args: argparse.Namespace
                     ) -> tuple[tuple[str, ...], list[tuple[Any, ...]]]:
         client = clients.get_client(self.app)
-        seen = audit_hosts_twice(client, parsed_args)
+        seen = audit_hosts(client, parsed_args)
         plans = [one for each in seen for one in list_planned_repairs(each)]
         if parsed_args.fix and plans:
             self._confirm_repairs(plans, parsed_args.yes)
@@ -147,14 +147,14 @@ def collect_host_records(
                                         parsed_args.accounting)
 
 
-def audit_hosts_twice(
+def audit_hosts(
         client: clients.Client,
         parsed_args: argparse.Namespace) -> list[observe.HostRecords]:
-    """Audit hosts and return them with the findings that are confirmed.
+    """Audit hosts and return their records with the confirmed findings.
 
-    A host with findings is audited a second time. Findings that the second
-    audit does not confirm are dropped, because they were due to changes in
-    progress.
+    Only hosts with findings are audited a second time. Findings that the
+    second audit does not confirm are dropped, because they were due to changes
+    in progress. The result also contains the hosts without findings.
     """
     first = collect_host_records(client, parsed_args.hosts, parsed_args)
     doubted = {one.host.name: one for one in first if one.findings}

@@ -61,8 +61,8 @@ class Client(nova_reader.NovaReader):
         with http.translate_unreachable(self._connection, 'placement'):
             return self._connection.placement
 
-    def list_refusals(self) -> tuple[tuple[refusal_record.Refused, ...],
-                                     tuple[str, ...]]:
+    def list_refused_flavors(self) -> tuple[
+            tuple[refusal_record.Refused, ...], tuple[str, ...]]:
         """Return the flavors for which nova-scheduler recently found no host.
 
         :returns: the refused flavors, and the hosts whose nova-scheduler did
@@ -164,10 +164,11 @@ class Client(nova_reader.NovaReader):
             'move_nodes': {str(guest): host for guest, host in nodes.items()},
             'dry_run': dry_run})
 
-    def blame_server(self, uuid: str, prove: bool) -> dict[str, Any]:
+    def find_guests_slowing_server(self, uuid: str,
+                                   prove: bool) -> dict[str, Any]:
         """Ask nova-api which guests slow down a server by memory traffic.
 
-        :param uuid: UUID of the slowed-down server.
+        :param uuid: UUID of the server that is slowed down.
         :param prove: whether the server's host may limit the bandwidth of
             other guests for short times to prove the cause.
         :returns: report, see :mod:`ghsched_placement.blame_report`.
@@ -181,9 +182,12 @@ class Client(nova_reader.NovaReader):
         """Send a ghsched server action to nova-api and return the response.
 
         :param uuid: UUID of the server.
-        :param action: value of the action in the request body.
+        :param action: JSON value of ``ghsched`` in the request body: the name
+            of the action, with its arguments.
         :param advice: text to add to the error if nova-api does not know the
             action.
+        :raises Refused: if the request is refused.
+        :raises CommandError: if the request fails.
         """
         response = http.send_request(
             self._connection, 'compute', 'post', f'/servers/{uuid}/action',
@@ -205,16 +209,17 @@ class Client(nova_reader.NovaReader):
             f'nova-api: HTTP {response.status_code} '
             f'{http.get_error_message(response)}')
 
-    def write_allocation_repair(self, wanted: repair.Repair) -> str:
+    def write_allocation_repair(self, planned: repair.Repair) -> str:
         """Write a planned repair of a consumer's allocations to Placement.
 
         The write is retried if the allocations have been changed at the same
         time.
 
+        :param planned: the repair.
         :returns: reason why Placement refuses the write; empty on success.
         """
         for number in range(_TRIES):
-            response = self._try_allocation_repair(wanted, number)
+            response = self._try_allocation_repair(planned, number)
             if response is None:
                 return ''
             if response.status_code == 204:
@@ -224,25 +229,28 @@ class Client(nova_reader.NovaReader):
         return (f'HTTP {response.status_code} '
                 f'{http.get_error_message(response)}')
 
-    def _try_allocation_repair(self, wanted: repair.Repair,
+    def _try_allocation_repair(self, planned: repair.Repair,
                                attempt: int) -> Any:
         """Write a planned repair of allocations once, without a retry.
 
-        :param attempt: number of this attempt at the same repair.
+        :param planned: the repair.
+        :param attempt: number of earlier attempts at the same repair. Every
+            second attempt assumes that Placement already has the server as a
+            consumer without allocations.
         :returns: Placement's response; None if the allocations need no repair.
         """
-        path = f'/allocations/{wanted.consumer}'
+        path = f'/allocations/{planned.consumer}'
         now = self._placement(path)
-        if wanted.owner:
+        if planned.owner:
             # A consumer without allocations is unknown to Placement, unless
             # it was stopped between making the consumer and them.
             both = repair.make_transfer_body(
-                now, self._placement(f'/allocations/{wanted.owner}'), wanted,
+                now, self._placement(f'/allocations/{planned.owner}'), planned,
                 generation=0 if attempt % 2 else None)
             return both and http.send_request(
                 self._connection, 'placement', 'post', '/allocations',
                 json=both, microversion=_PLACEMENT)
-        change = repair.make_repair_body(now, wanted.wanted)
+        change = repair.make_repair_body(now, planned.wanted)
         return change and http.send_request(
             self._connection, 'placement', 'put', path, json=change,
             microversion=_PLACEMENT)

@@ -74,11 +74,14 @@ class ReadOnlyService:
         self._adapter = adapter
         self._count = count
 
-    def get(self, path: str, **how: Any) -> Any:
+    def get(self, path: str, **arguments: Any) -> Any:
         """Send a GET request to the service and count it; return the response.
+
+        :param path: URL path below the service's endpoint.
+        :param arguments: further arguments of the adapter's ``get``.
         """
         self._count()
-        return self._adapter.get(path, **how)
+        return self._adapter.get(path, **arguments)
 
 
 class ReadOnlyConnection:
@@ -155,16 +158,21 @@ class CloudClient(clients.Client):
         return found[0] if found else None
 
     def has_unchanged_usages(self, provider: capacity.Provider) -> bool:
-        """Return whether a provider's usages have not changed in Placement."""
+        """Return whether Placement still has the given usages of a provider.
+
+        :param provider: provider as it was read before.
+        """
         answer = self._placement(
             f'/resource_providers/{provider.uuid}/usages',
             default={'usages': None})
         return bool(answer['usages'] == provider.used)
 
     def list_changed_hosts(self, since: str) -> set[str]:
-        """Return the compute nodes whose servers changed since a given time.
+        """Return names of compute nodes whose servers changed since a time.
 
-        :param since: time in ISO 8601 format.
+        The source and the destination of a migration both count.
+
+        :param since: earliest time of a change, in ISO 8601 format.
         """
         servers = self._read_pages(
             '/servers/detail', 'servers', '2.47',
@@ -277,8 +285,11 @@ class CloudCache:
                                                        Any]]]) -> list[str]:
         """Return the UUIDs of compute nodes that are new or have changed.
 
-        Changes of resource providers in Placement and of servers in Nova
-        count.
+        A compute node has changed if the generation of one of its resource
+        providers has changed, or if Nova has changed one of its servers.
+
+        :param trees: Placement's records of resource providers by compute node
+            UUID.
         """
         return [root for root, records in sorted(trees.items())
                 if root not in self._entries
@@ -287,15 +298,17 @@ class CloudCache:
 
     def _find_hosts_with_unseen_changes(self, roots: Iterable[str],
                                         now: float) -> list[str]:
-        """Return hosts whose cached usages are no longer those in Placement.
+        """Return hosts whose cached usages differ from those in Placement.
 
         A provider's generation and Nova's list of changed servers do not show
-        every change of an allocation. The usages of a few hosts, those whose
-        usages were compared longest ago, are therefore read and compared.
+        every change of an allocation. The usages of each host are therefore
+        read and compared every :data:`CHECK_INTERVAL_S` seconds. One call
+        compares at most :data:`HOSTS_CHECKED` hosts.
 
         :param roots: UUIDs of the compute nodes for which neither Nova nor
             Placement has shown a change.
         :param now: current time of the monotonic clock.
+        :returns: UUIDs of the compute nodes.
         """
         due = sorted((self._entries[root].checked, root) for root in roots
                      if now - self._entries[root].checked >= CHECK_INTERVAL_S)
@@ -355,52 +368,58 @@ class CloudCache:
         watched = self._settings.watched[:FLAVORS_WATCHED]
         records = ({one['name']: one for one in self._client.list_flavors()}
                    if watched else {})
-        owned = bool(watched) and self._client.is_owner_trait_required()
+        needs_owner_trait = (bool(watched)
+                             and self._client.is_owner_trait_required())
         for one in watched:
             yield cloud_figures.count_fitting_guests(
                 one.flavor, one.least,
                 self._yield_host_verdicts(one.flavor, records.get(one.flavor),
-                                          owned, unavailable))
+                                          needs_owner_trait, unavailable))
 
     def _yield_host_verdicts(
-            self, name: str, record: Mapping[str, Any] | None, owned: bool,
+            self, name: str, record: Mapping[str, Any] | None,
+            needs_owner_trait: bool,
             unavailable: Mapping[str, str]) -> Iterator[fitting.Verdict]:
         """Yield for each host how many guests of a flavor fit, or why none.
 
         :param name: name of the flavor.
         :param record: flavor in Nova's API; None if the flavor does not exist.
-        :param owned: whether nova-scheduler requires the trait OWNER_NOVA.
+        :param needs_owner_trait: whether nova-scheduler requires the trait
+            OWNER_NOVA.
         :param unavailable: reason why a host takes no servers, by UUID.
         """
         try:
-            questions = self._make_flavor_requirements(record, owned)
+            requirements = self._make_flavor_requirements(
+                record, needs_owner_trait)
         except base.Refused as error:
             LOG.warning('cannot compute how many more guests of flavor '
-                        '%(name)s fit in the cloud; counting none: %(error)s',
+                        '%(name)s fit in the cloud; reporting 0: %(error)s',
                         {'name': name, 'error': error})
             yield _make_flavor_refusal(str(error))
             return
         known = self._verdicts.get(name)
-        if known is None or known.questions != questions:
-            known = self._verdicts[name] = _Verdicts(questions, {})
+        if known is None or known.requirements != requirements:
+            known = self._verdicts[name] = _Verdicts(requirements, {})
         for root, entry in self._entries.items():
             if root in unavailable:
                 yield flavors.make_host_refusal(entry.host, unavailable[root])
                 continue
             if root not in known.by_host:
                 known.by_host[root] = _check_host_for_flavor(
-                    entry.host, questions)
+                    entry.host, requirements)
             yield known.by_host[root]
 
-    def _make_flavor_requirements(self, record: Mapping[str, Any] | None,
-                                  owned: bool) -> list[flavors.Requirements]:
+    def _make_flavor_requirements(
+            self, record: Mapping[str, Any] | None,
+            needs_owner_trait: bool) -> list[flavors.Requirements]:
         """Return what a host must have for guests of a flavor.
 
         The scheduler may choose the number of guest NUMA nodes. The result
         then has one item for each possible number.
 
         :param record: flavor in Nova's API; None if the flavor does not exist.
-        :param owned: whether nova-scheduler requires the trait OWNER_NOVA.
+        :param needs_owner_trait: whether nova-scheduler requires the trait
+            OWNER_NOVA.
         :raises Refused: if the flavor does not exist or is invalid.
         """
         if record is None:
@@ -417,8 +436,9 @@ class CloudCache:
                 entry.host for entry in self._entries.values())),
             **dict(self._settings.classes)}
         return [
-            flavors.make_flavor_requirements(size, shape, classes,
-                                             self._settings.accounting, owned)
+            flavors.make_flavor_requirements(
+                size, shape, classes, self._settings.accounting,
+                needs_owner_trait)
             for shape in shapes]
 
 
@@ -426,22 +446,22 @@ class CloudCache:
 class _Verdicts:
     """Verdicts of hosts on a flavor, by UUID of the compute node."""
 
-    questions: Sequence[flavors.Requirements]
+    requirements: Sequence[flavors.Requirements]
     by_host: dict[str, fitting.Verdict]
 
 
 def _check_host_for_flavor(
         host: capacity.Host,
-        questions: Iterable[flavors.Requirements]) -> fitting.Verdict:
+        requirements: Iterable[flavors.Requirements]) -> fitting.Verdict:
     """Return how many guests of a flavor fit on a host.
 
     If the scheduler chooses the number of guest NUMA nodes, the numbers are
     tried in the given order until a guest fits.
 
-    :param questions: requirements of the flavor for each number of guest NUMA
-        nodes, in ascending order.
+    :param requirements: requirements of the flavor for each number of guest
+        NUMA nodes, in ascending order.
     """
-    for wish, _asked, _joining in questions:
+    for wish, _asked, _joining in requirements:
         verdict = fitting.check_host_capacity(host, wish)
         if verdict.guests:
             break

@@ -39,7 +39,7 @@ class Unknown(columns.FormattableColumn[None]):
 
 
 def mark_unknown(value: Any) -> Any:
-    """Return a value for a table cell; replace None by an "unknown" mark."""
+    """Return a table cell with a value; None becomes an "unknown" mark."""
     return Unknown() if value is None else value
 
 

@@ -129,14 +129,14 @@ class CheckFlavor(base.Lister):
         for text in yield_slow_query_warnings(policy, parsed_args.accounting,
                                               found, classes):
             self.log.warning(text)
-        questions = [make_flavor_requirements(
+        requirements = [make_flavor_requirements(
             size, shape, classes, parsed_args.accounting,
             client.is_owner_trait_required())
             for shape in shapes]
         verdicts = client.map_in_parallel(
             lambda host: make_host_refusal(host, away[host.uuid])
             if host.uuid in away
-            else check_host_with_fewest_nodes(client, host, questions), found)
+            else check_host_for_node_counts(client, host, requirements), found)
         if sum(verdict.guests for verdict in verdicts) < parsed_args.count:
             self.status = exits.FOUND
         return COLUMNS, list(list_verdict_rows(verdicts))
@@ -191,15 +191,17 @@ def yield_slow_query_warnings(policy: policies.GuestPolicy,
                               accounting: policies.Accounting,
                               hosts: Iterable[capacity.Host],
                               classes: Mapping[str, str]) -> Iterator[str]:
-    """Yield a warning if Placement would need long to find hosts for a flavor.
+    """Yield a warning if Placement would be slow to find hosts for a flavor.
 
     Placement tries all combinations of a host's NUMA nodes and PFs for the
-    flavor's request groups. Their number can be very large.
+    flavor's request groups. Their number can be very large. The warning names
+    the host with the most combinations.
 
     :param policy: bandwidth, VFs and other things that the flavor's ghsched
         extra specs request.
     :param accounting: whether Placement counts the guarantee (``min``) or the
         cap (``max``) of bandwidth.
+    :param hosts: hosts whose NUMA nodes and PFs are combined.
     :param classes: resource class of the VFs of each PCI alias.
     """
     def combinations(host: capacity.Host) -> int:
@@ -316,7 +318,11 @@ def list_node_count_variants(size: Size, extra_specs: Mapping[str, str]
 
 
 def _can_split_guest(size: Size, extra_specs: Mapping[str, str]) -> bool:
-    """Return whether Nova can divide a guest among the flavor's NUMA nodes."""
+    """Return whether Nova can split a guest into the flavor's NUMA nodes.
+
+    Nova refuses, for example, a guest NUMA node whose memory is not a multiple
+    of the page size.
+    """
     try:
         topology.split_guest(size.vcpus, size.memory_mb, extra_specs)
     except topology.TopologyError:
@@ -447,10 +453,10 @@ def check_host_for_flavor(
     return verdict
 
 
-def check_host_with_fewest_nodes(
+def check_host_for_node_counts(
         client: clients.Client, host: capacity.Host,
         requirements: Sequence[Requirements]) -> fitting.Verdict:
-    """Return how many guests of a flavor fit on a host.
+    """Return how many guests of a flavor fit on a host, or why none fits.
 
     If the scheduler chooses the number of guest NUMA nodes, the smallest
     number with which a guest fits is used. If no guest fits, the result is the
@@ -459,8 +465,8 @@ def check_host_with_fewest_nodes(
     :param requirements: requirements of the flavor for each number of guest
         NUMA nodes, in ascending order.
     """
-    for question in requirements:
-        verdict = check_host_for_flavor(client, host, *question)
+    for one in requirements:
+        verdict = check_host_for_flavor(client, host, *one)
         if verdict.guests:
             break
     return verdict

@@ -127,12 +127,13 @@ class ShowHost(base.ShowOne):
 
 def _read_host_diagnostics(cloud: client.Client,
                            observed: observe.HostRecords) -> dict[str, Any]:
-    """Return the measurements that a host reports of itself.
+    """Return the measurements that a host reports about itself.
 
-    A host reports them with the diagnostics of each of its servers, so one
-    running server is asked.
+    A host reports them with the diagnostics of each of its servers. The
+    diagnostics of one running server are therefore read.
 
-    :returns: empty if no server runs on the host, or the host is down.
+    :returns: the server's diagnostics; empty if no server runs on the host, or
+        the host is down.
     """
     asked = [server.uuid for server in observed.servers
              if server.running and not server.moving]
@@ -186,7 +187,7 @@ def _nodes(seen: observe.HostRecords) -> Iterator[dict[str, Any]]:
             'free_percent': stock and stock.free,
             'largest_guarantee_percent': (
                 stock and seen.host.get_largest_guarantee(node)),
-            'effective_percent': _sum_guarantees(seen, node.number),
+            'effective_percent': _sum_enforced_guarantees(seen, node.number),
             'measured_bytes_per_second': real.used,
             'capacity_bytes_per_second': real.capacity,
             'bursts': _make_burst_report(node, real),
@@ -221,15 +222,15 @@ def _make_burst_report(
         'largest_project_percent': reported.bursts_largest_project}
 
 
-def _sum_guarantees(observed: observe.HostRecords,
-                    number: int | None) -> int | None:
+def _sum_enforced_guarantees(observed: observe.HostRecords,
+                             number: int | None) -> int | None:
     """Return the percent of a node's bandwidth that is guaranteed to guests.
 
     This is the sum of the guarantees that are set in resctrl, which may differ
     from the allocations in Placement.
 
-    :param number: number of the host NUMA node.
-    :returns: None if the guarantees are unknown.
+    :param number: number of the host NUMA node; None if unknown.
+    :returns: None if the number or the guarantees are unknown.
     """
     measured = [(server.uuid, server.effective) for server in observed.servers
                 if server.effective is not None]

@@ -250,7 +250,7 @@ def _members(servers: Iterable[Server], guests: Iterable[move_plan.Guest],
 def _compute_traffic(reports: Mapping[str, Mapping[str, Any]],
                      records: Mapping[str, Mapping[str, Any]]
                      ) -> affinity.TrafficAverages:
-    """Return the traffic between guests, by pair of guests.
+    """Return the network traffic between each pair of guests, in bytes/s.
 
     :param reports: diagnostics of each server, by UUID.
     :param records: Nova's record of each server, by UUID.
@@ -270,8 +270,8 @@ def list_recent_moves(client: clients.Client, cloud: move_plan.Cloud,
     A rebalance plan does not move a server again shortly after a move.
 
     :param cloud: guests whose moves within their hosts are looked up.
-    :param settings: limits of the plan, with the time that a server is not
-        moved again.
+    :param settings: settings of the plan. They say how long ago a move may be
+        to count as recent.
     :param now: current time in seconds since 1970.
     """
     since = datetime.datetime.fromtimestamp(

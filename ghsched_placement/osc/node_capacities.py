@@ -58,11 +58,12 @@ class NodeCapacities:
             host, self.by_host.get(host.uuid, ())) for host in hosts)
 
     def describe_hosts_with_assumed_cpus(self) -> list[str]:
-        """Return a sentence on hosts whose CPUs per NUMA node are assumed.
+        """Return a note on the hosts whose CPUs per NUMA node are assumed.
 
         A host without servers does not report its CPUs and memory. They are
-        assumed to be spread evenly over its NUMA nodes. The list is empty if
-        there is no such host.
+        assumed to be spread evenly over its NUMA nodes.
+
+        :returns: list of one sentence; empty if there is no such host.
         """
         return [
             f'CPUs and memory of {lack.format_host_names(self.spread)} are '

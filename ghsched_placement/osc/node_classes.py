@@ -66,8 +66,9 @@ COLUMNS = tuple(one.make_column_heading(figure) for one in PLAIN
 def yield_l3_and_cpu_amounts(node: capacity.Node) -> Iterator[int | None]:
     """Yield the amounts of L3 cache ways and real-time CPU of a host node.
 
-    For each of both resource classes these are the total, used and free
-    amount. The amounts are None if the node does not have the resource class.
+    First come the total, used and free L3 cache ways, then the total, used and
+    free real-time CPU. The amounts of a resource class that the node does not
+    have are None.
     """
     for one in PLAIN:
         stock = node.stocks.get(one.resource_class)

@@ -180,13 +180,13 @@ class NovaReader:
         :raises CommandError: if no server, or more than one, has this name.
         """
         found = self.get_server(
-            self._find(self._find_in_all_projects, 'server', name).id)
+            self._find(self._find_server_in_projects, 'server', name).id)
         if found is None:
             raise exceptions.CommandError(f'server {name} no longer exists')
         return found
 
-    def _find_in_all_projects(self, name: str, ignore_missing: bool) -> Any:
-        """Find a server in the user's project, or in all if permitted.
+    def _find_server_in_projects(self, name: str, ignore_missing: bool) -> Any:
+        """Find a server in the user's project, then in others if permitted.
 
         :param ignore_missing: whether to return None if there is no such
             server, instead of raising an error.
@@ -214,7 +214,7 @@ class NovaReader:
         return tuple(cell.get('host_node') for cell in answer['nodes'])
 
     def list_migrations_in_progress(self) -> dict[str, str]:
-        """Return the server UUID of each migration in progress, by UUID."""
+        """Map the UUID of each migration in progress to its server's UUID."""
         # One by one, in the order in which a migration has them: one that
         # goes on meanwhile is in the next answer.
         return {one['uuid']: one['instance_uuid']

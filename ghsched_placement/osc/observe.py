@@ -301,18 +301,18 @@ def _add_report(server: Server,
 
 def _find_other_consumers(
         client: clients.Client, host: capacity.Host, servers: Iterable[Server],
-        holdings: AllocationsByConsumer,
+        by_consumer: AllocationsByConsumer,
         migrations: Callable[[], Mapping[str, str]]) -> OtherConsumers:
-    """Identify consumers of a host's resources that are not its servers.
+    """Return the consumers of a host's resources that are not its servers.
 
     They may be migrations, servers on other hosts, or deleted servers that can
-    still be restored.
+    still be restored. A consumer that is none of these is left out.
 
-    :param holdings: allocations from the host's providers, by consumer.
+    :param by_consumer: allocations from the host's providers, by consumer.
     :param migrations: function that returns the server of each migration in
         progress.
     """
-    unknown = holdings.keys() - {server.uuid for server in servers}
+    unknown = by_consumer.keys() - {server.uuid for server in servers}
     moved = migrations() if unknown else {}
     known = {one for one in unknown & moved.keys()
              if _is_still_moving(client.get_server(moved[one]), host.name)}
@@ -334,7 +334,7 @@ def _find_other_consumers(
         frozenset(known), places,
         _map_migrations_to_servers(client, left, [
             one.uuid for one in servers
-            if one.policy and not one.moving and one.uuid not in holdings])
+            if one.policy and not one.moving and one.uuid not in by_consumer])
         if left else {})
 
 

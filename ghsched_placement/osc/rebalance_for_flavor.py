@@ -117,9 +117,9 @@ def read_flavor_move_request(client: clients.Client, name: str, count: int,
                              image: str | None,
                              accounting: policies.Accounting = 'min'
                              ) -> FlavorMoveRequest:
-    """Read the flavor, hosts and servers from which such moves are planned.
+    """Read a flavor, hosts and servers to plan moves that make room for it.
 
-    The moves free resources of a host for new servers of the flavor.
+    The planned moves free resources for new servers of the flavor.
 
     :param name: name or ID of the flavor.
     :param count: number of new servers that are to fit.

@@ -35,7 +35,7 @@ class ListRefusals(base.Lister):
 
     def take_action(self, parsed_args: argparse.Namespace
                     ) -> tuple[tuple[str, ...], list[tuple[Any, ...]]]:
-        record, silent = clients.get_client(self.app).list_refusals()
+        record, silent = clients.get_client(self.app).list_refused_flavors()
         if silent:
             self.log.warning('nova-scheduler did not answer on %s: its '
                              'refusals are missing', ', '.join(silent))

@@ -170,13 +170,14 @@ def list_node_rows(guest: Guest) -> Iterator[tuple[Any, ...]]:
                      else guest.allocated.get(node, 0))
         yield (
             number, *map(columns.mark_unknown,
-                         (guest.host, node, *_list_cells(asked))),
+                         (guest.host, node, *_list_bandwidth_cells(asked))),
             columns.Lines([
                 f'{vfs.alias}:{vfs.count}' for vfs in guest.policy.vfs
                 if vfs.guest_node == number]),
             *map(columns.mark_unknown,
                  (allocated,
-                  *_list_cells(real.enforced_limits if real else None),
+                  *_list_bandwidth_cells(
+                      real.enforced_limits if real else None),
                   _convert_to_megabytes(used),
                   *_yield_amounts_except_bandwidth(guest, number, node))))
     if not guest.nodes:
@@ -198,7 +199,8 @@ def _list_measured_node_rows(
         yield (columns.mark_unknown(None), *map(columns.mark_unknown, (
             guest.host, real and real.host_node, *(None,) * 4)),
             columns.Lines([]), *map(columns.mark_unknown, (
-                None, *_list_cells(real.enforced_limits if real else None),
+                None, *_list_bandwidth_cells(
+                    real.enforced_limits if real else None),
                 _convert_to_megabytes(real.used if real else None),
                 *(None,) * (2 * len(node_classes.BESIDE)))))
 
@@ -222,8 +224,12 @@ def _yield_amounts_except_bandwidth(guest: Guest, number: int,
                guest.held.get(node, {}).get(one.field, 0))
 
 
-def _list_cells(limits: Bandwidth | None) -> Iterable[Any]:
-    """Return the table cells of a bandwidth policy; None for no policy."""
+def _list_bandwidth_cells(limits: Bandwidth | None) -> Iterable[Any]:
+    """Return four table cells: guarantee, cap, hard limit and priority.
+
+    :param limits: bandwidth of a guest on a NUMA node; None if it is
+        unknown or not set. All cells are None then.
+    """
     return (limits or Bandwidth()).as_dict().values()
 
 
@@ -293,17 +299,17 @@ def describe_no_servers(hosts: Sequence[observe.HostRecords]) -> str:
             f'{base.format_count(servers, "server")}.')
 
 
-def make_sorted_server_rows(seen: Iterable[observe.HostRecords], column: str
+def make_sorted_server_rows(hosts: Iterable[observe.HostRecords], column: str
                             ) -> list[tuple[Any, ...]]:
     """Return the sorted rows of ``server list`` for the servers of hosts.
 
-    :param seen: the hosts, with their servers.
+    :param hosts: the hosts, with their servers.
     :param column: column to sort by, with unknown values last; servers with
         equal values are sorted by name.
     """
     place, largest = _SORTED[column]
     found = sorted(
-        (make_server_row(one, guest) for one in seen for guest in one.guests),
+        (make_server_row(one, guest) for one in hosts for guest in one.guests),
         key=lambda row: (row[1], row[0]))
     # A sort in reverse keeps the order of equal ones, too.
     return sorted(found, key=lambda row: row[place], reverse=largest)

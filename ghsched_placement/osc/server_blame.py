@@ -43,7 +43,7 @@ class BlameServer(base.Lister):
     def take_action(self, parsed_args: argparse.Namespace
                     ) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
         client = clients.get_client(self.app)
-        shown = client.blame_server(
+        shown = client.find_guests_slowing_server(
             str(client.find_server(parsed_args.server)['id']),
             parsed_args.prove)
         self.log.warning(blame_report.summarize_verdict(shown))

@@ -70,7 +70,7 @@ class RoomStrategy(watcher_base.GhschedStrategy):
         one.
         """
         client = self._make_client()
-        record, _silent = client.list_refusals()
+        record, _silent = client.list_refused_flavors()
         recent = refusal_record.list_recent_refusals(
             record, time.time() - self.input_parameters.since)
         uuids = watcher_base.map_compute_node_uuids(client)

@@ -43,7 +43,7 @@ class RecordsTest(base.TestCase):
         seen = types.SimpleNamespace(findings=findings, unchecked=unchecked)
         with mock.patch.multiple(
                 self.records.audit,
-                audit_hosts_twice=lambda *_args: [seen],
+                audit_hosts=lambda *_args: [seen],
                 list_planned_repairs=lambda _seen: [types.SimpleNamespace(
                     host='a', consumer=one) for one in repaired]), \
                 mock.patch.object(self.records, '_facts', lambda _lab: [

@@ -182,7 +182,7 @@ class FlavorTest(CloudCacheTestCase):
         log = self.useFixture(fixtures.FakeLogger())
         self.make(2, cloud_cache.WatchedFlavor('none'))
         self.assertEqual((0, 0, {'valid flavor': 1}), self.room())
-        self.assertIn('flavor none fit in the cloud; counting none: Nova '
+        self.assertIn('flavor none fit in the cloud; reporting 0: Nova '
                       'has no '
                       'flavor', log.output)
 

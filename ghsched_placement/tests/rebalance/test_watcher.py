@@ -222,7 +222,7 @@ class RoomTest(StrategyTestCase):
                 raise exceptions.CommandError('there is no flavor')
             return self.question(int(flavor), count)
         client = mock.Mock()
-        client.list_refusals.return_value = refused, ('silent',)
+        client.list_refused_flavors.return_value = refused, ('silent',)
         with mock.patch.object(rebalance_for_flavor,
                                'read_flavor_move_request', read), \
                 mock.patch('time.time', return_value=10000.0):

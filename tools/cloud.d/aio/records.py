@@ -91,7 +91,7 @@ def disagreements(lab: Lab) -> list[str]:
     asked = argparse.Namespace(hosts=[], no_effective=False,
                                accounting='min')
     try:
-        seen = audit.audit_hosts_twice(client.Client(lab.cloud), asked)
+        seen = audit.audit_hosts(client.Client(lab.cloud), asked)
         facts = list(_facts(lab))
     except (exceptions.CommandError, CloudError, OSError) as error:
         return [str(error)]

@@ -114,7 +114,8 @@ class BlameServerTest(base.TestCase):
         app = mock.MagicMock()
         client = app.client_manager.ghsched
         client.find_server.return_value = {'id': UUID}
-        client.blame_server.return_value = blame_report.make_report(
+        find = client.find_guests_slowing_server
+        find.return_value = blame_report.make_report(
             UUID, 'host_a', (0,), blame.Evidence(
                 blame.Verdict(blame.Kind.NOBODY), (
                     blame.Suspect('x', 1.0),)), {}, True)
@@ -123,7 +124,7 @@ class BlameServerTest(base.TestCase):
         with self.assertLogs(command.log, 'WARNING') as log:
             header, rows = command.take_action(
                 parser.parse_args(['web', '--prove']))
-        client.blame_server.assert_called_once_with(UUID, True)
+        find.assert_called_once_with(UUID, True)
         self.assertEqual(len(header), len(rows[0]))
         self.assertIn('No guest disturbs', log.output[0])
 
