@@ -93,7 +93,7 @@ class _Flavor:
 
     need: Need
     weight: int
-    chooses: choose.Choose
+    choose_placement: choose.Choose
     placed: int = 0
     ways: dict[int, Sequence[GuestPlacement]] = field(default_factory=dict)
     options: dict[int, choose.Option | None] = field(default_factory=dict)
@@ -102,7 +102,9 @@ class _Flavor:
     def guests_per_share(self) -> float:
         """Number of guests placed so far, divided by the flavor's share.
 
-        The share is the number of guests of the flavor in the mix.
+        The share is the number of guests of the flavor in the mix. Half a
+        guest is added to the placed ones, so that flavors with a large share
+        come first.
 
         The next guest to be placed is of the flavor with the lowest value.
         """
@@ -112,9 +114,9 @@ class _Flavor:
 def fill_hosts_with_flavor_mix(
         stage: Stage, mix: Mapping[str, int], needs: Mapping[str, Need],
         states: Sequence[State], progress: Progress,
-        chooses: choose.Choose = choose.choose_first_fitting_placement
+        choose_placement: choose.Choose = choose.choose_first_fitting_placement
 ) -> Mixed:
-    """Place guests of several flavors on hosts until the next one fits none.
+    """Place guests of a flavor mix on hosts until the next one does not fit.
 
     The numbers of guests are kept in the proportion of the mix.
 
@@ -123,10 +125,12 @@ def fill_hosts_with_flavor_mix(
     :param needs: resources that a guest of each flavor needs, by flavor name.
     :param states: used and free resources of each host; updated in place.
     :param progress: called with the progress, 0 to 1, and a description.
-    :param chooses: function that chooses and scores the placement of a guest
-        on a host.
+    :param choose_placement: function that chooses and scores the placement of
+        a guest on a host.
+    :returns: number of guests placed, by flavor, and the flavor whose next
+        guest fits on no host.
     """
-    flavors = [_Flavor(needs[name], weight, chooses)
+    flavors = [_Flavor(needs[name], weight, choose_placement)
                for name, weight in mix.items()]
     while True:
         flavor = min(flavors, key=lambda one: one.guests_per_share)
@@ -156,8 +160,8 @@ def _find_best_host(flavor: _Flavor, states: Sequence[State]) -> int | None:
     found: tuple[float, int] | None = None
     for number, ways in flavor.ways.items():
         if number not in flavor.options:
-            flavor.options[number] = flavor.chooses(states[number],
-                                                    flavor.need, ways)
+            flavor.options[number] = flavor.choose_placement(
+                states[number], flavor.need, ways)
         option = flavor.options[number]
         if option is not None and (found is None or option.value > found[0]):
             found = option.value, number

@@ -79,8 +79,8 @@ class Host:
                 if provider.parent}
 
     @property
-    def nearest(self) -> dict[int, int]:
-        """Nearest NUMA node with CPUs of each host NUMA node without CPUs.
+    def nearest_node_with_cpus(self) -> dict[int, int]:
+        """Nearest NUMA node with CPUs, by host NUMA node without CPUs.
 
         In Placement, the provider of a node without CPUs is below the provider
         of the nearest node with CPUs.
@@ -98,7 +98,8 @@ class Host:
             self, get_uuid: Callable[[int], str]) -> candidates.Host:
         """Convert the host to the input for ranking allocation candidates.
 
-        The form has the NUMA node and socket of each provider.
+        The input has the NUMA node of each provider and the socket of each
+        NUMA node.
 
         :param get_uuid: function that returns a provider's UUID by its index.
         """
@@ -108,7 +109,7 @@ class Host:
                 for place, node in self.node_by_provider.items()}, node_of_pf={
                     get_uuid(place): node
                     for place, node in self.node_by_device_provider.items()},
-            socket_of=self.socket_by_node, nearest=self.nearest)
+            socket_of=self.socket_by_node, nearest=self.nearest_node_with_cpus)
 
     def make_comparison_key(self) -> Any:
         """Return a key that is equal for hosts with equal resources.

@@ -83,9 +83,10 @@ def _list_nodes(state: State) -> list[int]:
 
 
 def list_node_shortages(state: State, need: Need, node: int) -> list[Lack]:
-    """Return the reasons why no guest NUMA node fits on a host NUMA node.
+    """Return what a host NUMA node has too little of for guest NUMA nodes.
 
-    The reasons are those for the guest node that lacks the fewest resources.
+    The shortages are those of a single guest node: of the guest nodes that do
+    not fit, the one that lacks the fewest resources.
 
     :param node: number of the host NUMA node.
     :returns: empty if each guest node fits.

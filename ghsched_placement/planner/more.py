@@ -65,7 +65,7 @@ def count_additional_guests(
         progress: Progress = ignore_progress) -> list[tuple[More, ...]]:
     """Return how many more guests would fit on full hosts with more resources.
 
-    The planner shows with this which resource to add. It adds one unit to one
+    The result shows which resource to add. The planner adds one unit to one
     inventory of a host at a time, for example one VF, or 10 percent of the
     bandwidth of a NUMA node, and counts the guests again.
 

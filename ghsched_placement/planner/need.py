@@ -176,13 +176,15 @@ class Need:
         return found
 
     def list_vf_needs_for_scoring(
-            self, node_pools: frozenset[str]) -> list[DeviceNeed]:
+            self, pools: frozenset[str]) -> list[DeviceNeed]:
         """Convert the guest's VFs to the input of the fragmentation score.
 
-        :param node_pools: names of the host's pools of free VFs.
+        :param pools: names of all device pools of the host's NUMA nodes, from
+            any of which the VFs may be taken.
+        :returns: empty if the guest has no VFs.
         """
         total = sum(self.vf_counts.values())
-        return [DeviceNeed(total, node_pools)] if total else []
+        return [DeviceNeed(total, pools)] if total else []
 
     @property
     def root_provider_amounts(self) -> dict[str, int]:

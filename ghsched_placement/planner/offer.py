@@ -85,14 +85,15 @@ def list_pfs_by_alias(state: State, need: Need) -> dict[str, list[vfs.Pf]]:
         for alias in {one.alias for one in need.policy.vfs}}
 
 
-def _get_node_provider_of_pf(host: hosts.Host, place: int) -> str:
+def _get_node_provider_of_pf(host: hosts.Host, pf_index: int) -> str:
     """Return the UUID of the NUMA node provider to which a PF belongs.
 
-    For a PF of a node without CPUs this is the nearest node with CPUs.
+    For a PF of a node without CPUs this is the nearest node with CPUs. For a
+    PF that belongs to no node this is the compute node's root provider.
 
-    :param place: index of the PF's provider.
+    :param pf_index: index of the PF's provider.
     """
-    above = host.parent_by_provider.get(place, 0)
+    above = host.parent_by_provider.get(pf_index, 0)
     while host.parent_by_provider.get(above, 0):
         above = host.parent_by_provider[above]
     return host.providers[above].uuid
@@ -120,7 +121,8 @@ class _Offers:
     def yield_provider_assignments(self) -> Iterator[dict[str, int]]:
         """Yield each way to assign a resource provider to every request group.
 
-        A way has the index of the provider by suffix of the request group.
+        Each way is a mapping from the suffix of a request group to the index
+        of its provider.
         """
         return self._yield_choices(tuple(self._groups), {})
 

@@ -180,7 +180,11 @@ def _render_host_table(hosts: Sequence[HostPlan]) -> str:
 
 
 def _format_guest_numbers(host: HostPlan) -> str:
-    """Return the number of guests on a host as text, by flavor for a mix."""
+    """Return the number of guests on a host as text.
+
+    If the plan is for a mix of flavors, the text has the number of guests of
+    each flavor, such as ``2 large + 5 small``.
+    """
     if host.pooled is not None or not host.by_flavor:
         return str(host.guests)
     return ' + '.join(f'{count} {name}'

@@ -146,7 +146,7 @@ class Settings:
     :param aliases: resource class by PCI alias.
     :param more: whether to find out what one more would buy.
     :param without: resource classes that are not counted.
-    :param weigher: chooses the hosts of a mix.
+    :param weigher: choose_placement the hosts of a mix.
     """
 
     accounting: Accounting = 'min'
@@ -271,11 +271,11 @@ def _plan_flavor(stage: Stage, need: needs.Need, groups: Sequence[Group],
 
 def _plan_mix(stage: Stage, mix: Mapping[str, int],
               found: Mapping[str, needs.Need], groups: Sequence[Group],
-              progress: Progress, chooses: choose.Choose) -> MixPlan:
+              progress: Progress, choose_placement: choose.Choose) -> MixPlan:
     states = [State(group.host) for group in groups for _ in group.names]
     names = [name for group in groups for name in group.names]
     result = fill.fill_hosts_with_flavor_mix(
-        stage, mix, found, states, progress, chooses)
+        stage, mix, found, states, progress, choose_placement)
     alike_now: dict[object, list[int]] = {}
     for number, state in enumerate(states):
         key = (id(state.host), frozenset(state.by_flavor.items()),

@@ -101,7 +101,10 @@ class State:
                 frozenset(self._rooms.values()))
 
     def get_inventory_record(self, slot: Slot) -> tree.Inventory:
-        """Return an inventory record as in Placement, with the added units.
+        """Return an inventory record, enlarged by the units added in a plan.
+
+        The record has the form of Placement's API. Units are added by
+        :meth:`copy_with_added_units`.
 
         :param slot: index of the provider, and resource class.
         """
@@ -145,15 +148,15 @@ class State:
         return nodes
 
     def place_guest(
-            self, need: Need, way: GuestPlacement,
+            self, need: Need, placement: GuestPlacement,
             nodes: tuple[int, ...]) -> None:
         """Add a guest to the host: count the resources of the guest as used.
 
         :param need: resources that the guest needs.
-        :param way: amounts that the guest allocates.
+        :param placement: amounts that the guest allocates from providers.
         :param nodes: host NUMA node of each guest NUMA node.
         """
-        for slot, amount in way.takes:
+        for slot, amount in placement.takes:
             self._take_amount(slot, amount)
         for node, part in zip(nodes, need.guest.needs, strict=False):
             if node in self._rooms:
@@ -168,17 +171,19 @@ class State:
 
     # -- NUMA nodes -----------------------------------------------------------
 
-    def find_shortages(self, node: int, part: GuestNode,
+    def find_shortages(self, node: int, guest_node: GuestNode,
                        page_size: PageSize = None) -> list[Shortage]:
         """Return how much CPU and memory a host node lacks for a guest node.
 
         :param node: number of the host NUMA node.
-        :param part: CPUs and memory that the guest NUMA node needs.
+        :param guest_node: CPUs and memory that the guest NUMA node needs.
         :param page_size: memory page size that the guest asks for.
-        :returns: empty if the guest node fits.
+        :returns: empty if the guest node fits, or if the CPUs and memory of
+            the host node are unknown.
         """
         room = self._rooms.get(node)
-        return [] if room is None else room.find_shortages(part, page_size)
+        return ([] if room is None
+                else room.find_shortages(guest_node, page_size))
 
     def list_nodes_for_scoring(self) -> list[HostNode]:
         """Convert the host's NUMA nodes to input of the fragmentation score.
