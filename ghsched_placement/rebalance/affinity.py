@@ -139,11 +139,11 @@ class Group:
     memory: float
 
     @property
-    def size(self) -> tuple[float, float, str]:
-        """Sort key by which groups of guests are compared.
+    def size_key(self) -> tuple[float, float, str]:
+        """Sort key that orders groups of guests by size.
 
-        It has CPU load and memory of all members, and the UUID of the lead
-        guest.
+        The key is the CPU load and the memory of all members, and the UUID of
+        the lead guest.
         """
         return self.load, self.memory, self.lead
 
@@ -159,28 +159,29 @@ def make_pair_key(first: str, second: str) -> Pair:
     return (first, second) if first <= second else (second, first)
 
 
-def update_traffic_averages(ties: TrafficAverages, sent: Mapping[Pair, float],
-                            now: float,
+def update_traffic_averages(averages: TrafficAverages,
+                            sent: Mapping[Pair, float], now: float,
                             settings: Settings) -> TrafficAverages:
     """Add new measurements to the mean network traffic between guests.
 
     The means are weighted exponentially: the weight of a measurement halves
     with each half-life in the settings.
 
-    :param ties: mean traffic of each pair of guests so far.
-    :param sent: bytes that each pair of guests exchanged since ``ties.time``;
-        both orders of a pair are added up.
-    :param now: current time in seconds, not before ``ties.time``.
-    :returns: the means with the measurements.
+    :param averages: mean traffic of each pair of guests so far.
+    :param sent: bytes that each pair of guests exchanged since
+        ``averages.time``; both orders of a pair are added up.
+    :param now: current time in seconds, not before ``averages.time``.
+    :returns: the means with the measurements, without pairs whose mean has
+        been below ``settings.least`` for ``settings.delay`` seconds.
     """
-    elapsed = now - ties.time
+    elapsed = now - averages.time
     if elapsed <= 0:
-        return ties
+        return averages
     rates = _sum_rates(sent, elapsed)
     left = 2.0 ** (-elapsed / settings.half_life)
     found = {}
-    for key in ties.by_pair.keys() | rates.keys():
-        before = ties.by_pair.get(key, PairTraffic(0.0, ties.time))
+    for key in averages.by_pair.keys() | rates.keys():
+        before = averages.by_pair.get(key, PairTraffic(0.0, averages.time))
         rate = rates.get(key, 0.0)
         strength = rate + (before.strength - rate) * left
         alive = now if strength >= settings.least else before.alive
@@ -189,23 +190,26 @@ def update_traffic_averages(ties: TrafficAverages, sent: Mapping[Pair, float],
     return TrafficAverages(now, found)
 
 
-def select_busiest_pairs(ties: TrafficAverages, uuids: Iterable[str],
+def select_busiest_pairs(averages: TrafficAverages, uuids: Iterable[str],
                          limit: int) -> TrafficAverages:
-    """Return, for some guests, the traffic with the peers they talk to most.
+    """Return only the traffic of the pairs of guests with the most traffic.
 
-    :param ties: mean traffic of each pair of guests.
+    For each of the given guests, the pairs with its busiest peers are kept.
+    All other pairs are dropped.
+
+    :param averages: mean traffic of each pair of guests.
     :param uuids: UUIDs of the guests.
-    :param limit: maximum number of pairs of each guest.
+    :param limit: maximum number of pairs that each guest contributes.
     """
     by_name: dict[str, list[Pair]] = {name: [] for name in uuids}
-    for key in ties.by_pair:
+    for key in averages.by_pair:
         for name in key:
             if name in by_name:
                 by_name[name].append(key)
     kept = {key for keys in by_name.values() for key in heapq.nlargest(
-        limit, keys, key=lambda key: (ties.by_pair[key].strength, key))}
-    return replace(ties, by_pair={key: tie for key, tie
-                                  in ties.by_pair.items() if key in kept})
+        limit, keys, key=lambda key: (averages.by_pair[key].strength, key))}
+    return replace(averages, by_pair={
+        key: tie for key, tie in averages.by_pair.items() if key in kept})
 
 
 def _sum_rates(
@@ -218,7 +222,8 @@ def _sum_rates(
     return {key: math.fsum(counts) for key, counts in summed.items()}
 
 
-def group_guests_by_traffic(members: Iterable[Member], ties: TrafficAverages,
+def group_guests_by_traffic(members: Iterable[Member],
+                            averages: TrafficAverages,
                             bounds: Bounds) -> tuple[Group, ...]:
     """Group guests that exchange much network traffic.
 
@@ -227,7 +232,7 @@ def group_guests_by_traffic(members: Iterable[Member], ties: TrafficAverages,
     are grouped, as long as a group stays within the bounds.
 
     :param members: guests to group.
-    :param ties: mean traffic of each pair of guests.
+    :param averages: mean traffic of each pair of guests.
     :param bounds: limits on the size of a group.
     :returns: groups, the largest first. Each guest is in exactly one group.
     """
@@ -235,7 +240,7 @@ def group_guests_by_traffic(members: Iterable[Member], ties: TrafficAverages,
     at = {uuid: Group(uuid, frozenset({uuid}), member.load, member.memory)
           for uuid, member in known.items()}
     for one, other in (*_pair_declared_members(known.values()),
-                       *_sort_pairs(ties)):
+                       *_sort_pairs(averages)):
         if one not in at or other not in at:
             continue
         mine, theirs = at[one], at[other]
@@ -244,7 +249,7 @@ def group_guests_by_traffic(members: Iterable[Member], ties: TrafficAverages,
         whole = _merge_groups(mine, theirs, known)
         if bounds.can_hold_group(whole):
             at.update(dict.fromkeys(whole.members, whole))
-    return tuple(sorted(set(at.values()), key=lambda group: group.size,
+    return tuple(sorted(set(at.values()), key=lambda group: group.size_key,
                         reverse=True))
 
 
@@ -265,9 +270,9 @@ def _pair_declared_members(members: Iterable[Member]) -> list[Pair]:
     return found
 
 
-def _sort_pairs(ties: TrafficAverages) -> list[Pair]:
-    return sorted(ties.by_pair,
-                  key=lambda key: (-ties.by_pair[key].strength, key))
+def _sort_pairs(averages: TrafficAverages) -> list[Pair]:
+    return sorted(averages.by_pair,
+                  key=lambda key: (-averages.by_pair[key].strength, key))
 
 
 def _merge_groups(first: Group, second: Group,
@@ -282,26 +287,27 @@ def _merge_groups(first: Group, second: Group,
     """
     members = first.members | second.members
     return Group(
-        max(first, second, key=lambda group: group.size).lead, members,
+        max(first, second, key=lambda group: group.size_key).lead, members,
         math.fsum(known[uuid].load for uuid in members),
         math.fsum(known[uuid].memory for uuid in members))
 
 
-def add_server_group_traffic(members: Iterable[Member], ties: TrafficAverages,
+def add_server_group_traffic(members: Iterable[Member],
+                             averages: TrafficAverages,
                              minimum: float) -> TrafficAverages:
     """Return the traffic between guests, with a minimum within server groups.
 
-    By a soft-affinity group, a user asks for servers to be near each other.
-    Its largest member therefore counts as exchanging at least the minimum with
-    every other member.
+    With a soft-affinity group, a user asks for servers to be near each other.
+    The largest member of a group therefore counts as exchanging at least the
+    minimum with every other member.
 
     :param members: guests, with the group that a user has put them into.
-    :param ties: mean traffic of each pair of guests.
+    :param averages: mean traffic of each pair of guests.
     :param minimum: minimum traffic in bytes per second.
     """
-    found = dict(ties.by_pair)
+    found = dict(averages.by_pair)
     for one, other in _pair_declared_members(members):
         key = make_pair_key(one, other)
-        if ties.get_mean_traffic(one, other) < minimum:
-            found[key] = PairTraffic(minimum, ties.time)
-    return TrafficAverages(ties.time, found)
+        if averages.get_mean_traffic(one, other) < minimum:
+            found[key] = PairTraffic(minimum, averages.time)
+    return TrafficAverages(averages.time, found)

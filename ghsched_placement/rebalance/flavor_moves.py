@@ -264,7 +264,7 @@ class _Search:
 
     def _can_fit_more_guests(self, cloud: _Cloud,
                              hosts: frozenset[str]) -> bool:
-        """Return whether more new guests fit on some hosts after moves.
+        """Return whether more new guests fit on hosts after moves than before.
 
         :param cloud: state of the cloud after the moves.
         :param hosts: names of the hosts that the moves have changed.

@@ -91,9 +91,9 @@ def _format_bottlenecks(spots: list[Spot]) -> str:
 
 
 def _format_reasons(reasons: Counter[str]) -> str:
-    """Format the reasons why servers are not moved as text.
+    """Return a text with the reasons why servers stay on overloaded nodes.
 
-    Each reason has the number of servers to which it applies.
+    :param reasons: number of servers to which each reason applies.
     """
     total = sum(reasons.values())
     parts = '; '.join(f'{count}: {text}'

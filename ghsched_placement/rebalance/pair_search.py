@@ -174,7 +174,9 @@ class PairSearch:
 
     def _list_cheapest_destinations(
             self, guest: Guest, candidates: Collection[Spot]) -> list[Spot]:
-        """Return up to four host nodes to which a guest can move cheapest.
+        """Return the host nodes to which a guest can move at the lowest cost.
+
+        At most four nodes are returned, the cheapest first.
 
         :param candidates: host NUMA nodes that are not overloaded.
         """

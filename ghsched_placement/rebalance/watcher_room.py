@@ -64,10 +64,11 @@ class RoomStrategy(watcher_base.GhschedStrategy):
                 'default': 1}}}
 
     def do_execute(self, audit: Any = None) -> None:
-        """Add migrations after which a flavor fits to Watcher's action plan.
+        """Add migrations that make room for a flavor to Watcher's action plan.
 
-        The recently refused flavors are tried in turn until migrations help
-        one.
+        Watcher calls this method. The flavors for which nova-scheduler
+        recently found no host are tried in turn, until migrations make room
+        for one of them.
         """
         client = self._make_client()
         record, _silent = client.list_refused_flavors()
@@ -84,22 +85,22 @@ class RoomStrategy(watcher_base.GhschedStrategy):
     def _plan_migrations(
             self, client: clients.Client, refused: refusal_record.Refused,
             uuids: Mapping[str, str]) -> tuple[move_plan.Move, ...]:
-        """Return the live migrations after which a refused flavor fits.
+        """Return live migrations that make room for a refused flavor.
 
-        The result is empty if the flavor fits now, if no migrations help, or
-        if the flavor has been deleted.
+        The result is empty if the flavor fits now, if no migrations within the
+        audit's scope help, or if the flavor is invalid or has been deleted.
 
         :param refused: flavor for which nova-scheduler has found no host.
         :param uuids: UUIDs of compute nodes, by name.
         """
         try:
-            question = rebalance_for_flavor.read_flavor_move_request(
+            request = rebalance_for_flavor.read_flavor_move_request(
                 client, refused.flavor, self.input_parameters['count'], None)
         except exceptions.CommandError:
             return ()
-        if question.fits_without_moves:
+        if request.fits_without_moves:
             return ()
-        found = restrict_request_to_audit_scope(question, self.compute_model,
+        found = restrict_request_to_audit_scope(request, self.compute_model,
                                                 uuids)
         moves = found.plan_moves(only='between')
         kept = watcher.drop_dependent_moves(
@@ -109,21 +110,21 @@ class RoomStrategy(watcher_base.GhschedStrategy):
 
 
 def restrict_request_to_audit_scope(
-        question: rebalance_for_flavor.FlavorMoveRequest, model: Any,
+        request: rebalance_for_flavor.FlavorMoveRequest, model: Any,
         uuids: Mapping[str, str]) -> rebalance_for_flavor.FlavorMoveRequest:
     """Restrict a request for moves to hosts and servers in an audit's scope.
 
     The audit is one of OpenStack Watcher.
 
-    :param question: request for moves after which a flavor fits.
+    :param request: request for moves that make room for a flavor.
     :param model: Watcher's cluster data model.
     :param uuids: UUIDs of compute nodes, by name.
     """
     hosts: Collection[str] = model.get_all_compute_nodes()
     servers = watcher.list_movable_servers(model)
     return dataclasses.replace(
-        question, hosts=tuple(host for host in question.hosts
-                              if uuids.get(host.name) in hosts),
-        guests=tuple(guest for guest in question.guests
+        request, hosts=tuple(host for host in request.hosts
+                             if uuids.get(host.name) in hosts),
+        guests=tuple(guest for guest in request.guests
                      if guest.uuid in servers
                      and uuids.get(guest.spot.host) in hosts))
