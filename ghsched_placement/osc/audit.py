@@ -167,7 +167,7 @@ def audit_hosts(
 
 
 def list_planned_repairs(observed: observe.HostRecords) -> list[repair.Repair]:
-    """Return the repairs of allocations that ``--fix`` would make on a host.
+    """Return the repairs of allocations that ``--fix`` makes for a host.
 
     :param observed: host with the findings of an audit.
     """

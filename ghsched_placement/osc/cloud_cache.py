@@ -348,7 +348,7 @@ class CloudCache:
                 host, _map_generations(trees[host.uuid]), now)
 
     def _drop_outdated_flavor_checks(self, read_again: Set[str]) -> None:
-        """Drop cached flavor checks of hosts that may have changed.
+        """Drop the cached number of fitting guests of changed hosts.
 
         These are hosts that no longer exist or were read again.
 

@@ -417,9 +417,9 @@ def make_guest_demand(policy: policies.GuestPolicy, guest: topology.Guest,
 
 
 def make_host_refusal(host: capacity.Host, reason: str) -> fitting.Verdict:
-    """Return the result for a host on which no guest of a flavor fits.
+    """Return the result for a host whose nova-compute takes no servers.
 
-    :param reason: reason why no guest fits.
+    :param reason: reason why nova-compute takes none.
     """
     return fitting.Verdict(host.name, lacks=(lack.Lack(
         None, 'compute service', reason=reason,

@@ -178,7 +178,8 @@ def _nodes(host: capacity.Host, measured: load.Load | None,
 def _count_free_control_groups(host: capacity.Host) -> float:
     """Return how many more guests can get a control group on a host.
 
-    The result is infinite if guests on the host share control groups.
+    The result is infinite if guests on the host share control groups, and 0 if
+    the host has no control groups.
     """
     if any(map(names.is_share_trait, itertools.chain.from_iterable(
             node.traits for node in host.nodes))):
@@ -187,7 +188,8 @@ def _count_free_control_groups(host: capacity.Host) -> float:
 
 
 def make_rebalance_node(spot: Spot, measured: load.HostNode,
-                        guests: Sequence[move_plan.Guest], guarantee: float,
+                        guests: Sequence[move_plan.Guest],
+                        free_guarantee: float,
                         accepts_guests: bool) -> move_plan.Node:
     """Convert the load of a host NUMA node to a node of a rebalance plan.
 
@@ -196,7 +198,7 @@ def make_rebalance_node(spot: Spot, measured: load.HostNode,
     :param spot: name of the host and number of the node.
     :param measured: measured load of the node.
     :param guests: guests on the node that the plan may move.
-    :param guarantee: percent of bandwidth that can still be guaranteed.
+    :param free_guarantee: percent of bandwidth that can still be guaranteed.
     :param accepts_guests: whether guests may be moved to the node.
     """
     cpu = None
@@ -208,18 +210,18 @@ def make_rebalance_node(spot: Spot, measured: load.HostNode,
     return move_plan.Node(
         spot, measured.cpus or 1, cpu,
         measured.capacity if measured.bandwidth is not None else None,
-        bandwidth, measured.memory_free or 0.0, guarantee,
+        bandwidth, measured.memory_free or 0.0, free_guarantee,
         bool(measured.bottlenecks), accepts_guests)
 
 
-def _make_idle_node(host: capacity.Host, spot: Spot, guarantee: float,
+def _make_idle_node(host: capacity.Host, spot: Spot, free_guarantee: float,
                     accepts_guests: bool) -> move_plan.Node:
     """Return a host NUMA node without guests as a node of a rebalance plan.
 
     The node is assumed to have an equal part of the host's CPUs and memory.
 
     :param spot: name of the host and number of the node.
-    :param guarantee: percent of bandwidth that can be guaranteed.
+    :param free_guarantee: percent of bandwidth that can be guaranteed.
     :param accepts_guests: whether guests may be moved to the node.
     """
     def part(*classes: str) -> float:
@@ -229,7 +231,7 @@ def _make_idle_node(host: capacity.Host, spot: Spot, guarantee: float,
         return sum(stock.total for stock in stocks) / len(host.nodes)
     return move_plan.Node(
         spot, part('VCPU', 'PCPU') or 1, 0.0, None, 0.0, part('MEMORY_MB'),
-        guarantee, False, accepts_guests)
+        free_guarantee, False, accepts_guests)
 
 
 def _members(servers: Iterable[Server], guests: Iterable[move_plan.Guest],

@@ -93,6 +93,8 @@ def read_free_node_resources(
 
     :param compute_nodes: Nova's compute nodes by UUID; compute nodes that are
         down are not asked.
+    :returns: the free resources, and the names of hosts for which they are
+        assumed or unknown.
     """
     answers = client.map_in_parallel(lambda host: _read_free_host_resources(
         client, host.name, compute_nodes.get(host.uuid, {})), hosts)

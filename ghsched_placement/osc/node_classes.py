@@ -119,6 +119,7 @@ def sum_allocations_by_node(
                                           int]]) -> dict[int, dict[str, int]]:
     """Return what a consumer has allocated on each NUMA node of a host.
 
+    The amounts are burst bandwidth, L3 cache ways and real-time CPU.
     Guaranteed or capped bandwidth is left out.
 
     :param allocations: amount by resource class, by provider UUID.

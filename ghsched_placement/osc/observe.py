@@ -240,7 +240,12 @@ def _group_servers_by_compute_node(
     client: clients.Client, hosts: Sequence[capacity.Host],
     nodes: Mapping[str, Mapping[str, Any]],
 ) -> dict[str, list[dict[str, Any]]]:
-    """Return Nova's server records by the name of their compute node."""
+    """Return Nova's server records by the name of their compute node.
+
+    :param hosts: hosts whose servers are needed. The result may also contain
+        the servers of other hosts.
+    :param nodes: Nova's compute node records by UUID.
+    """
     service = None
     if len(hosts) == 1 and hosts[0].uuid in nodes:
         service = str(nodes[hosts[0].uuid]['service']['host'])

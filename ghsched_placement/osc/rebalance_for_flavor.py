@@ -193,7 +193,7 @@ def _make_movable_guest(client: clients.Client, parser: _FlavorParser,
 
     :param parser: computes the resources that a server of a flavor needs.
     :param record: server record of Nova's API.
-    :returns: None if the server cannot be moved.
+    :returns: None if the server cannot be moved, or its flavor is invalid.
     """
     nodes = client.get_host_numa_nodes(record['id'])
     flavor = record['flavor']

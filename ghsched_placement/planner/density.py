@@ -201,6 +201,7 @@ def _make_density_plan(subject: str, machine: Machine, workload: Workload
     :param against: machine without bandwidth control to compare with.
     :param search: whether to search for the bandwidth extra specs that allow
         the most containers.
+    :raises NotPredicted: if the model cannot predict the density.
     """
     asked = workload or REFERENCE
     guests = {scenario: len(place_guests(machine, asked, scenario))

@@ -102,6 +102,7 @@ def predict_container_densities(
     :param search: whether to search for the bandwidth extra specs that allow
         the most containers.
     :param progress: called with the progress, 0 to 1, and a description.
+    :returns: the predictions, and the reasons why others are not possible.
     :raises PlannerError: if the private Placement fails.
     """
     asked = [_MachinePredictor(plan, target, flavors, settings,
@@ -133,7 +134,8 @@ class _MachinePredictor:
             self, progress: Progress) -> Iterator[DensityPlan | str]:
         """Yield predictions of how many containers run well on the machine.
 
-        A reason is yielded instead of a prediction that is not possible.
+        The published test comes first, then each flavor. If a prediction is
+        not possible, the reason is yielded instead.
 
         :param progress: called with the progress, 0 to 1, and a description.
         """

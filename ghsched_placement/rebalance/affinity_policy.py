@@ -92,7 +92,7 @@ def _find_best_move(state: State, budget: Budget, guest: Guest,
                     max_load: float) -> Move | None:
     """Return the best move of a guest away from an overloaded host NUMA node.
 
-    The best move saves the most CPU time.
+    The best move saves the most CPU time after its own cost.
 
     :param state: the cloud after the moves planned so far.
     :param budget: how many moves, and of which guests, are still allowed.

@@ -324,7 +324,8 @@ class State:
                         bandwidth: float = 0.0) -> float:
         """Return how many busy CPUs a host node has beyond its load limit.
 
-        The result is 0 if the node is below the limit.
+        The limit is :attr:`hysteresis_load`. The result is 0 if the load is
+        below the limit.
 
         :param spot: host NUMA node.
         :param cpu: additional CPUs to assume in use on the node.
