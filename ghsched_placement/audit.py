@@ -74,7 +74,7 @@ def audit_host_allocations(host: capacity.Host, servers: Iterable[Server],
         allocation, owner = holdings[consumer], others.owners.get(consumer)
         found.append(_make_stale_migration_finding(host, consumer, allocation,
                                                    owner)
-                     if owner else _make_orphaned_allocation_finding(
+                     if owner else _make_absent_server_finding(
                          host, consumer, allocation,
                          others.servers.get(consumer)))
     return (*found, *audit_host.find_excess_guarantees(
@@ -99,11 +99,10 @@ def _make_stale_migration_finding(host: capacity.Host, consumer: str,
         'answer when Nova released the allocation; --fix releases it', owner)
 
 
-def _make_orphaned_allocation_finding(host: capacity.Host, consumer: str,
-                                      allocation: Mapping[str,
-                                                          Mapping[str, int]],
-                                      server_host: str | None) -> Finding:
-    """Return the audit finding for an allocation whose server is elsewhere.
+def _make_absent_server_finding(host: capacity.Host, consumer: str,
+                                allocation: Mapping[str, Mapping[str, int]],
+                                server_host: str | None) -> Finding:
+    """Return the audit finding for an allocation of a server not on this host.
 
     :param allocation: amounts by provider UUID and resource class.
     :param server_host: name of the host that the server is on; empty if it is

@@ -163,7 +163,7 @@ def find_leftover_domains_and_groups(host: capacity.Host,
                                      ) -> Iterator[Finding]:
     """Yield findings for libvirt domains and control groups without a server.
 
-    :param servers: all servers that Nova may have on this host.
+    :param servers: servers that are on this host according to Nova.
     :param reports: reports of nova-compute about the guests of this host.
     """
     known = {server.uuid for server in servers}

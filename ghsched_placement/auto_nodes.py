@@ -100,23 +100,26 @@ def keeps_node_count(extra_specs: Mapping[str, str]) -> bool:
         extra_specs.get(keys.NUMA_KEEP.extra_spec)))
 
 
-def set_node_count(extra_specs: Mapping[str, str], count: int) -> dict[str,
-                                                                       str]:
-    """Return a copy of extra specs with ``hw:numa_nodes`` set to a node count.
+def copy_with_node_count(extra_specs: Mapping[str, str],
+                         count: int) -> dict[str, str]:
+    """Return a copy of a flavor's extra specs with a number of NUMA nodes.
+
+    :param count: number of guest NUMA nodes, the value of ``hw:numa_nodes`` in
+        the copy.
     """
     return {**extra_specs, keys.NUMA_NODES: str(count)}
 
 
 def divide_vfs(total: int, max_node_count: int) -> list[tuple[int, int]]:
-    """Divide the VFs of a guest into parts that stay on one guest NUMA node.
+    """Divide VFs into parts that no choice of the guest's NUMA nodes splits.
 
-    The VFs of a part are on the same node whether the guest gets 1, 2 or up to
-    ``max_node_count`` nodes. So the parts can be requested from Placement
-    before nova-scheduler has chosen the number of nodes.
+    nova-scheduler may choose 1 to ``max_node_count`` guest NUMA nodes. For any
+    of these numbers, all VFs of a part are on the same guest node. So the
+    parts can be requested from Placement before the number is chosen.
 
     :param total: number of VFs of a PCI alias.
     :param max_node_count: largest number of guest NUMA nodes.
-    :returns: index of the first VF and number of VFs of each part.
+    :returns: for each part, the index of its first VF and its number of VFs.
     """
     parts = itertools.groupby(range(total), lambda index: [
         find_node_of_vf(index, total, count)
@@ -128,11 +131,12 @@ def divide_vfs(total: int, max_node_count: int) -> list[tuple[int, int]]:
 def find_node_of_vf(index: int, total: int, node_count: int) -> int:
     """Return the guest NUMA node of a VF of a flavor with ghsched:numa=auto.
 
-    The VFs of a PCI alias are spread evenly over the guest NUMA nodes; the
-    first nodes have one more if the number is not a multiple.
+    The VFs of a PCI alias are spread evenly over the guest NUMA nodes. If they
+    cannot be, the first guest nodes get one VF more than the others.
 
     :param index: index of the VF, from 0.
     :param total: number of VFs of the alias.
+    :param node_count: number of guest NUMA nodes.
     """
     least, larger = divmod(total, node_count)
     in_larger = larger * (least + 1)

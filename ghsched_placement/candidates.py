@@ -134,11 +134,11 @@ class Host:
 
     def map_pfs_to_nodes(self, counts_for_nearest: bool
                          ) -> Mapping[str, int | None]:
-        """Return the host NUMA node that the VFs of each PF count as near to.
+        """Return the host NUMA node of the VFs of each PF.
 
-        :param counts_for_nearest: whether VFs of a node without CPUs count for
-            the nearest node with CPUs.
-        :returns: host NUMA node by UUID of the PF's provider.
+        :param counts_for_nearest: whether VFs of a node without CPUs belong to
+            the nearest node with CPUs, instead of to their own node.
+        :returns: host NUMA node by UUID of the PF's provider; None if unknown.
         """
         if not counts_for_nearest or not self.nearest:
             return self.node_of_pf

@@ -24,15 +24,16 @@ from ghsched_placement import keys
 
 def get_device_node(node: int | None, nearest: Mapping[int, int],
                     device_numa: str) -> int | None:
-    """Return the host NUMA node to which a flavor's guests count a device.
+    """Return the host NUMA node that a device belongs to, for a flavor.
 
     This is usually the device's own node. If the flavor has
-    ``ghsched:device_numa=preferred``, a device of a node without CPUs counts
-    as a device of the nearest node with CPUs.
+    ``ghsched:device_numa=preferred``, a device of a node without CPUs belongs
+    to the nearest node with CPUs.
 
     :param node: host NUMA node of the device; None if unknown.
     :param nearest: nearest node with CPUs, by node without CPUs.
     :param device_numa: value of ``ghsched:device_numa``.
+    :returns: None if the node of the device is unknown.
     """
     if node is None or device_numa != keys.PREFERRED:
         return node

@@ -78,10 +78,11 @@ class GuestNode:
                                                                     maximum)
 
     def is_violating_limits(self, minimum: int, maximum: int) -> bool:
-        """Whether the guest's control group is known not to have given limits.
+        """Whether the guest's control group is known to have wrong limits.
 
-        The result is False if the limits of the group are unknown, or if the
-        host has another bandwidth policy for the guest.
+        The result is True only if nova-compute has this guarantee and cap as
+        the guest's policy, and reports that the control group does not. It is
+        False if the limits of the group are unknown.
 
         :param minimum: guaranteed percent of bandwidth.
         :param maximum: cap, percent of bandwidth.

@@ -133,10 +133,11 @@ class Part(NamedTuple):
     guest: GuestNode
 
     def get_free_cpu_fraction(self, placed: bool) -> float:
-        """Return the free fraction of the host CPUs that the guest node uses.
+        """Return the free fraction of the host CPUs that the guest could use.
 
-        These CPUs are dedicated, shared or both; if both, the scarcer ones
-        count.
+        They are the dedicated or the shared CPUs of the host node, whichever
+        the guest node asks for. If it asks for both, the smaller fraction is
+        returned. If it asks for none, the result is 1.
 
         :param placed: whether the guest node's own CPUs count as taken.
         """
@@ -220,15 +221,20 @@ def _compute_device_cost(nodes: Collection[HostNode], placed: Sequence[Part],
                          needs: Sequence[DeviceNeed]) -> tuple[float, float]:
     """Return the cost of taking CPUs near devices, and the stranded devices.
 
-    A device is stranded if its host node has no CPUs left for a guest that
-    would use it. It counts in part if some CPUs are left: 8 VFs of a node with
-    a quarter of its CPUs taken count as 2. Devices that the guest takes are
-    not stranded. A guest without devices also pays for being on a node with
-    devices (half), or on another node of such a host (a quarter).
+    A free device is stranded if its host node has no CPUs left for a guest
+    that would use it. It counts in part if some CPUs are left: 8 VFs of a node
+    with a quarter of its CPUs taken count as 2. Only devices that this guest
+    strands are counted, without those that it takes.
+
+    The cost of a guest node is the stranded fraction of its host node's
+    devices. For a guest that takes no devices, the cost is the mean of 1 and
+    this fraction; or 0.25 if only other nodes of the host have devices.
 
     :param nodes: all NUMA nodes of the host.
     :param placed: guest NUMA nodes, each with its host NUMA node.
     :param needs: passthrough devices that the guest takes.
+    :returns: mean cost of the guest nodes, from 0 to 1, and number of stranded
+        devices.
     """
     beside = 0.25 if any(sum(node.devices.values()) for node in nodes) else 0.0
     cost = stranded = 0.0

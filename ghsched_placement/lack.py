@@ -249,7 +249,8 @@ class GroupedReasons:
         Each line names the hosts that refused for this reason.
 
         :param prefix: text on the flavor, with which each line begins.
-        :param verb: verb whose subject are the hosts, such as ``refused``.
+        :param verb: participle such as ``refused``, for the text "refused on
+            host h".
         """
         return [f'{prefix} {verb} on '
                 f'{_format_host_count_and_names(self._hosts[lack])}: {lack}'

@@ -123,7 +123,8 @@ def explain_flavor(question: Question) -> Explanation:
     for count in auto_nodes.list_node_counts(specs, question.vcpus,
                                              question.memory_mb):
         found = _explain_flavor_with_fixed_nodes(dataclasses.replace(
-            question, flavor_specs=auto_nodes.set_node_count(specs, count)))
+            question, flavor_specs=auto_nodes.copy_with_node_count(
+                specs, count)))
         if not found.refusal:
             break
     return found

@@ -180,7 +180,8 @@ def claiming_first_fit(topologies: Sequence[InstanceNUMATopology] | None,
 def copy_flavor_with_numa_count(flavor: Any, count: int) -> Any:
     """Return a copy of a flavor that asks for a number of guest NUMA nodes."""
     copied = flavor.obj_clone()
-    copied.extra_specs = auto_nodes.set_node_count(flavor.extra_specs, count)
+    copied.extra_specs = auto_nodes.copy_with_node_count(
+        flavor.extra_specs, count)
     return copied
 
 

@@ -310,7 +310,7 @@ def list_node_count_variants(size: Size, extra_specs: Mapping[str, str]
     except policies.PolicyError as error:
         raise base.Refused(f'the flavor: {error}') from None
     shapes: list[Mapping[str, str]] = [
-        auto_nodes.set_node_count(extra_specs, count) for count
+        auto_nodes.copy_with_node_count(extra_specs, count) for count
         in auto_nodes.list_node_counts(extra_specs, size.vcpus,
                                        size.memory_mb)]
     return [shape for shape in shapes

@@ -230,7 +230,7 @@ def build_flavor_need(flavor: Flavor, accounting: Accounting = 'min',
         resource class of a PCI alias is unknown.
     """
     if auto_nodes.is_node_count_undecided(flavor.extra_specs):
-        flavor = replace(flavor, extra_specs=auto_nodes.set_node_count(
+        flavor = replace(flavor, extra_specs=auto_nodes.copy_with_node_count(
             flavor.extra_specs, 1))
     try:
         guest = topology.split_guest(flavor.vcpus, flavor.ram,

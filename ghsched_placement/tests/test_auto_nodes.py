@@ -30,7 +30,7 @@ class CountsTest(base.TestCase):
         specs = {**AUTO, 'ghsched:numa_max': str(most)}
         counts = auto_nodes.list_node_counts(specs, vcpus, memory)
         for count in range(1, 17):
-            fixed = auto_nodes.set_node_count(specs, count)
+            fixed = auto_nodes.copy_with_node_count(specs, count)
             if count in counts:
                 self.assertEqual(
                     count,
