@@ -189,9 +189,9 @@ class Suspect:
     def score(self) -> float:
         """Score by which suspected guests are sorted, the highest first.
 
-        It is the guest's share of the bandwidth that others use, increased by
-        up to half if the server is slower whenever the guest uses more
-        bandwidth.
+        It is the guest's share of the bandwidth that all guests but the slow
+        server use. It is increased by up to half if the server is slower while
+        this guest uses more bandwidth.
         """
         return self.share * (1 + self.strength / 2)
 
@@ -270,8 +270,8 @@ def _median(values: Iterable[float | None]) -> float | None:
     return statistics.median(known) if known else None
 
 
-def compute_load(samples: Sequence[Sample]) -> float | None:
-    """Return the median load of the host NUMA nodes that a server runs on.
+def compute_median_load(samples: Sequence[Sample]) -> float | None:
+    """Return the median load of the busiest host NUMA node of a server.
 
     The load of a node is the fraction of its memory bandwidth that is in use.
 
@@ -288,10 +288,12 @@ def rank_suspects(server: str, record: Sequence[Sample],
                   samples: Sequence[Sample]) -> tuple[Suspect, ...]:
     """Return the guests that may slow a server down, the likeliest first.
 
-    The evidence against each guest is its share of the bandwidth that others
-    use on the server's host NUMA nodes, and how well its bandwidth correlates
-    with the server's slowdown.
+    The evidence against each guest is its share of the bandwidth that all
+    guests but the server use on the server's host NUMA nodes, and how well its
+    bandwidth correlates with the server's slowdown. Guests that use no
+    bandwidth are left out.
 
+    :param server: UUID of the slow server.
     :param record: samples of the last minutes.
     :param samples: samples of the last seconds.
     """
@@ -299,7 +301,7 @@ def rank_suspects(server: str, record: Sequence[Sample],
     usual.pop(server, None)
     now = _compute_mean_rates(samples)
     total, used = sum(usual.values()), sum(now.values())
-    load = compute_load(samples)
+    load = compute_median_load(samples)
     miss_shares = compute_miss_shares(samples)
     found = []
     for uuid, rate in usual.items():
@@ -311,7 +313,7 @@ def rank_suspects(server: str, record: Sequence[Sample],
             uuid, rate / total,
             None if load is None or not used else
             load * now.get(uuid, 0.0) / used,
-            value, points, _compute_certainty(value, points),
+            value, points, _compute_least_strength(value, points),
             miss_share=miss_shares.get(uuid)))
     return tuple(sorted(found, key=lambda one: one.score, reverse=True))
 
@@ -333,9 +335,10 @@ def find_usual_bandwidth(record: Sequence[Sample],
 
 
 def compute_miss_shares(samples: Sequence[Sample]) -> dict[str, float]:
-    """Return each guest's share of the cache misses of all other guests.
+    """Return each guest's share of the cache misses of all but a slow server.
 
-    :param samples: samples of the last seconds.
+    :param samples: samples of the last seconds; they have the cache misses of
+        all guests but the server.
     :returns: share by guest UUID; empty if no misses were counted.
     """
     counts: dict[str, float] = {}
@@ -392,8 +395,10 @@ def _correlate_with_speed(server: str, suspect: str, samples: Sequence[Sample]
 def _choose_comparable_samples(samples: Sequence[Sample]) -> Sequence[Sample]:
     """Return the samples whose speeds can be compared with each other.
 
-    Instructions cannot be compared with bytes. The record of the last minutes
-    has no instructions.
+    A speed is measured in instructions or, as in the record of the last
+    minutes, only in bytes. If enough samples have instructions, only these
+    samples are returned. Otherwise, all samples are returned without their
+    instructions, so that their speeds are in bytes.
     """
     counted = [sample for sample in samples if sample.work is not None]
     if len(counted) >= POINTS or len(counted) == len(samples):
@@ -413,12 +418,12 @@ def _compute_ranks(values: Sequence[float]) -> list[float]:
     return [first[value] + (count[value] - 1) / 2 for value in values]
 
 
-def _compute_certainty(correlation: float | None, points: int) -> float:
-    """Return how certain it is that a correlation is negative, from 0 to 1.
+def _compute_least_strength(correlation: float | None, points: int) -> float:
+    """Return the least strength of a negative correlation, from 0 to 1.
 
-    This is the distance from 0 that the correlation has with 90 percent
-    confidence (Fisher's transformation). It is 0 if the true correlation may
-    be positive.
+    With 90 percent confidence, the true correlation is at least this far below
+    0 (Fisher's transformation). The result is 0 if the true correlation may be
+    positive, or is unknown.
 
     :param correlation: rank correlation; None if unknown.
     :param points: number of samples that the correlation is based on.
@@ -458,7 +463,7 @@ def judge_by_measurements(server: str, suspects: Sequence[Suspect],
     other = find_non_memory_cause(server, samples)
     if other is not None:
         return Verdict(Kind.NOT_MEMORY, cause=other[0], value=other[1])
-    load = compute_load(samples)
+    load = compute_median_load(samples)
     if not suspects:
         return Verdict(Kind.NOBODY if samples else Kind.UNKNOWN, value=load)
     first = suspects[0]

@@ -176,61 +176,65 @@ def _round_digits(value: float | None) -> float | None:
     return float(f'{value:.4g}')
 
 
-def parse_prove_flag(asked: Mapping[str, Any]) -> bool:
-    """Parse the flag "prove" of a request that asks who slows a server down.
+def parse_prove_flag(parameters: Mapping[str, Any]) -> bool:
+    """Parse the flag "prove" of a request to find who slows a server down.
 
-    :returns: whether suspected guests may be capped for trials.
+    The flag asks to prove the result by trials, which cap the bandwidth of
+    suspected guests for a short time.
+
+    :param parameters: parameters of the request, by name.
+    :returns: whether trials are allowed; False if the flag is missing.
     :raises PolicyError: when the request is malformed.
     """
     for name in (KEY, 'prove'):
-        if not isinstance(asked.get(name, False), bool):
+        if not isinstance(parameters.get(name, False), bool):
             raise policies.PolicyError(name, 'must be true or false')
-    if not asked[KEY] or set(asked) - {KEY, 'prove'}:
+    if not parameters[KEY] or set(parameters) - {KEY, 'prove'}:
         raise policies.PolicyError(KEY, 'must be true, and stand beside '
                                         '"prove" alone')
-    return asked.get('prove', False)
+    return parameters.get('prove', False)
 
 
-def hide_other_guests(shown: Mapping[str, Any],
+def hide_other_guests(report: Mapping[str, Any],
                       project: str) -> dict[str, Any]:
-    """Return a report in which guests of other projects are anonymous.
+    """Return a copy of a report without the names of other projects' guests.
 
-    It is for users who are not admins.
+    It is for users who are not admins. The guests are numbered instead.
 
-    :param shown: report on which guests slow a server down.
+    :param report: report on which guests slow a server down.
     :param project: UUID of the user's project.
     """
     places = {one['uuid']: f'other guest {number}' for number, one
-              in enumerate(shown['suspects'], 1)
+              in enumerate(report['suspects'], 1)
               if one['uuid'] and one['project'] != project}
 
     def hide(uuid: str | None) -> str | None:
         return places.get(uuid, uuid)
 
-    verdict = shown['verdict']
+    verdict = report['verdict']
     return {
-        **shown,
+        **report,
         'verdict': {**verdict, 'suspect': hide(verdict['suspect']),
                     'name': places.get(verdict['suspect'], verdict['name'])},
         'suspects': [{
             **one, 'uuid': hide(one['uuid']), 'project': None,
             'name': places.get(one['uuid'], one['name'])}
-            for one in shown['suspects']],
+            for one in report['suspects']],
         'trials': [{**one, 'suspect': hide(one['suspect'])}
-                   for one in shown['trials']]}
+                   for one in report['trials']]}
 
 
 # -- text ---------------------------------------------------------------------
 
 
-def list_suspect_rows(shown: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
+def list_suspect_rows(report: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
     """Yield a table row for each suspected guest in a report.
 
     The columns are those of ``HEADER``.
 
-    :param shown: report on which guests slow a server down.
+    :param report: report on which guests slow a server down.
     """
-    for one in shown['suspects']:
+    for one in report['suspects']:
         tried = one['effect'] is not None and one['trials'] > 1
         yield (
             one['name'] or '(the host)', _percent(one['share']),
@@ -249,18 +253,19 @@ def _number(value: float | None) -> str:
     return '-' if value is None else f'{value:.2f}'
 
 
-def summarize_verdict(shown: Mapping[str, Any]) -> str:
+def summarize_verdict(report: Mapping[str, Any]) -> str:
     """Return sentences on which guest slows a server down, if any.
 
-    They also say why the host has counted no instructions.
+    If the host could not count instructions and cache misses as evidence, the
+    last sentence says why.
 
-    :param shown: report on the server.
+    :param report: report on which guests slow a server down.
     """
-    verdict, own = shown['verdict'], shown['own']
-    name = shown['server']['name'] or shown['server']['uuid']
-    text = _SENTENCES[verdict['kind']](name, verdict, own, shown)
+    verdict, own = report['verdict'], report['own']
+    name = report['server']['name'] or report['server']['uuid']
+    text = _SENTENCES[verdict['kind']](name, verdict, own, report)
     # nova-compute of an older release does not report it.
-    reason = shown.get('uncounted')
+    reason = report.get('uncounted')
     if not reason or verdict['kind'] in _WITHOUT_COUNTERS:
         return text
     return (f'{text} Instructions and cache misses are not among the '
@@ -268,10 +273,10 @@ def summarize_verdict(shown: Mapping[str, Any]) -> str:
 
 
 def _of_guest(name: str, verdict: Mapping[str, Any], _own: Any,
-              shown: Mapping[str, Any]) -> str:
+              report: Mapping[str, Any]) -> str:
     guest = verdict['name'] or verdict['suspect']
     one: Mapping[str, Any] = next(
-        (one for one in shown['suspects']
+        (one for one in report['suspects']
          if one['uuid'] == verdict['suspect']), {})
     # nova-compute of an older release does not report it.
     missed = one.get('miss_share')
@@ -281,7 +286,7 @@ def _of_guest(name: str, verdict: Mapping[str, Any], _own: Any,
                     '' if missed is None else
                     f' ({_percent(missed)} % of the cache misses of other '
                     'guests are its)')
-                + ('; no trial has shown it.' if shown['prove']
+                + ('; no trial has shown it.' if report['prove']
                    else '; --prove shows whether it does.'))
     return (f'{guest} disturbs {name}: while it was capped, {name} '
             + ('fetched from memory' if one['by_cache'] else 'did')
@@ -298,7 +303,7 @@ def _of_host(name: str, *_rest: Any) -> str:
 
 
 def _of_other(name: str, verdict: Mapping[str, Any], own: Mapping[str, Any],
-              _shown: Any) -> str:
+              _report: Any) -> str:
     figure = f'{_percent(verdict["value"])} %'
     text = {
         blame.Cause.OWN_CAP:
@@ -315,12 +320,12 @@ def _of_other(name: str, verdict: Mapping[str, Any], own: Mapping[str, Any],
 
 
 def _of_nobody(name: str, verdict: Mapping[str, Any], _own: Any,
-               shown: Mapping[str, Any]) -> str:
-    load = shown['load']
+               report: Mapping[str, Any]) -> str:
+    load = report['load']
     text = f'No guest disturbs {name} by its memory traffic'
     if verdict['proven']:
         text += f': {name} was as fast while other guests were capped'
-    elif shown['trials']:
+    elif report['trials']:
         text += ', as far as the trials show: none has a clear effect'
     if load is not None:
         text += (f'. The host NUMA nodes of {name} deliver {_percent(load)} % '

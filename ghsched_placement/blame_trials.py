@@ -89,7 +89,10 @@ class Trial:
 
     @property
     def drift(self) -> float:
-        """Logarithm of the speed after a trial relative to that before it."""
+        """Logarithm of the server's speed after the trial relative to before.
+
+        Nothing is capped before and after a trial.
+        """
         return math.log(self.after) - math.log(self.before)
 
 
@@ -116,8 +119,10 @@ class Effect:
     def is_proven(self) -> bool:
         """Whether trials prove that the suspected guest slows the server down.
 
-        The mean alone is no measure of a small effect: trials go on until one
-        is clear, and the mean of a few exceeds the smallest effect by chance.
+        Capping the guest must make the server faster with 99 percent
+        confidence, and by at least 5 percent with 90 percent confidence. That
+        the mean is above 5 percent does not suffice, because a few trials can
+        exceed it by chance.
         """
         return (self.trials >= PROVING_TRIALS and self.low > 0
                 and self.likely_low >= LEAST_EFFECT)
@@ -126,56 +131,64 @@ class Effect:
 def is_speed_steady(before: float, after: float) -> bool:
     """Whether a server's speed is about the same before and after a trial.
 
-    A trial caps the bandwidth of a suspected guest for a short time. If the
-    speed has changed otherwise meanwhile, the trial says nothing.
+    A trial caps the bandwidth of a suspected guest for a short time. It is no
+    evidence if the speeds without the cap differ by more than a factor of 1.3.
+
+    :param before: speed of the server before the cap.
+    :param after: speed of the server after the cap.
     """
     return max(before, after) <= CHANGED * min(before, after)
 
 
-def measure_effect(done: Sequence[Trial],
+def measure_effect(trials: Sequence[Trial],
                    drifts: Sequence[float] = ()) -> Effect | None:
     """Return how capping a suspected guest changes a server's speed.
 
-    :param done: trials that capped this guest.
-    :param drifts: drifts of all trials of the server; those of this guest
-        alone if empty.
-    :returns: mean and confidence interval over the trials; None if there are
-        no trials.
+    The effect is a relative change: 0.2 if the server is 20 percent faster
+    while the guest is capped.
+
+    :param trials: trials that capped this guest.
+    :param drifts: drifts of all trials of the server, see :func:`list_drifts`.
+        If empty, the drifts of this guest's trials are used.
+    :returns: mean and confidence intervals over the trials; None if there are
+        no trials. If the server moved fewer bytes because it had more of the
+        L3 cache, the effect says how many fewer.
     """
-    if not done:
+    if not trials:
         return None
-    mean, half = _compute_confidence_interval(done, drifts, _T_PROVE)
-    _mean, likely_half = _compute_confidence_interval(done, drifts, _T_CLEAR)
+    mean, half = _compute_confidence_interval(trials, drifts, _T_PROVE)
+    _mean, likely_half = _compute_confidence_interval(trials, drifts, _T_CLEAR)
     return Effect(math.expm1(mean), _to_relative_change(mean - half),
-                  _to_relative_change(mean + half), len(done),
-                  _is_explained_by_cache(done),
+                  _to_relative_change(mean + half), len(trials),
+                  _is_explained_by_cache(trials),
                   _to_relative_change(mean - likely_half))
 
 
 def list_drifts(tried: Mapping[str, Iterable[Trial]]) -> tuple[float, ...]:
     """Return the drifts of all trials of a server.
 
-    They show how much its speed differs while nothing is capped.
+    A drift is the logarithm of the server's speed after a trial relative to
+    that before it. Drifts show how much the speed varies without a cap.
 
     :param tried: trials by UUID of the capped guest.
     """
-    return tuple(trial.drift for done in tried.values() for trial in done)
+    return tuple(trial.drift for trials in tried.values() for trial in trials)
 
 
-def _is_explained_by_cache(done: Sequence[Trial]) -> bool:
+def _is_explained_by_cache(trials: Sequence[Trial]) -> bool:
     """Whether a server moved fewer bytes because it had more of the L3 cache.
 
     This happens if capping a guest leaves more cache to the server: the server
     then reads less from memory, without being slower.
 
-    :param done: trials that capped the bandwidth of one guest.
+    :param trials: trials that capped the bandwidth of one guest.
     """
-    grown = [trial.cached for trial in done if trial.cached is not None]
+    grown = [trial.cached for trial in trials if trial.cached is not None]
     return bool(grown) and statistics.median(grown) >= CACHE_GROWTH and (
-        statistics.fmean(trial.change for trial in done) < 0)
+        statistics.fmean(trial.change for trial in trials) < 0)
 
 
-def _compute_confidence_interval(done: Sequence[Trial],
+def _compute_confidence_interval(trials: Sequence[Trial],
                                  drifts: Sequence[float],
                                  quantiles: Sequence[float]
                                  ) -> tuple[float, float]:
@@ -184,17 +197,17 @@ def _compute_confidence_interval(done: Sequence[Trial],
     The variance of a trial is pooled from the scatter of these trials and
     from the drifts, each of which estimates it with one degree of freedom.
 
-    :param done: trials that capped one guest.
+    :param trials: trials that capped one guest.
     :param drifts: drifts of all trials of the server; may be empty.
     :param quantiles: quantiles of Student's t distribution, from 1 degree of
         freedom on.
     """
-    sign = -1 if _is_explained_by_cache(done) else 1
-    changes = [sign * trial.change for trial in done]
+    sign = -1 if _is_explained_by_cache(trials) else 1
+    changes = [sign * trial.change for trial in trials]
     mean = statistics.fmean(changes)
     if len(changes) < PROVING_TRIALS:
         return mean, math.inf
-    drifts = drifts or [trial.drift for trial in done]
+    drifts = drifts or [trial.drift for trial in trials]
     free = len(changes) - 1 + len(drifts)
     squares = sum((change - mean) ** 2 for change in changes) + (
         _TRIAL_VARIANCE * sum(drift ** 2 for drift in drifts))
@@ -212,18 +225,19 @@ def _to_relative_change(logarithm: float) -> float:
     return math.expm1(min(max(logarithm, -50.0), math.log(101)))
 
 
-def is_suspect_cleared(done: Sequence[Trial],
+def is_suspect_cleared(trials: Sequence[Trial],
                        drifts: Sequence[float] = ()) -> bool:
     """Whether trials show that a suspected guest does not slow a server down.
 
-    The effect of capping the guest is below 5 percent, with high confidence.
+    The guest is cleared if capping it makes the server less than 5 percent
+    faster, with 90 percent confidence over at least 3 trials.
 
-    :param done: trials that capped this guest.
-    :param drifts: drifts of all trials of the server.
+    :param trials: trials that capped this guest.
+    :param drifts: drifts of all trials of the server, see :func:`list_drifts`.
     """
-    if len(done) < CLEARING_TRIALS:
+    if len(trials) < CLEARING_TRIALS:
         return False
-    mean, half = _compute_confidence_interval(done, drifts, _T_CLEAR)
+    mean, half = _compute_confidence_interval(trials, drifts, _T_CLEAR)
     return mean + half < math.log1p(LEAST_EFFECT)
 
 
@@ -245,7 +259,7 @@ def choose_next_guest(candidates: Mapping[str, float],
     drifts = list_drifts(done)
     effects = {uuid: effect for uuid in candidates
                if (effect := measure_effect(done.get(uuid, ()), drifts))}
-    unclear = _list_unclear(effects, done, drifts)
+    unclear = _list_uncleared_guests(effects, done, drifts)
     least = 0.0
     if unclear and effects[unclear[0]].is_proven:
         return None
@@ -259,12 +273,17 @@ def choose_next_guest(candidates: Mapping[str, float],
                  if uuid not in resting), None)
 
 
-def _list_unclear(effects: Mapping[str, Effect],
-                  done: Mapping[str, Sequence[Trial]],
-                  drifts: Sequence[float]) -> list[str]:
-    """Return the UUIDs of tried guests that are not cleared.
+def _list_uncleared_guests(effects: Mapping[str, Effect],
+                           done: Mapping[str, Sequence[Trial]],
+                           drifts: Sequence[float]) -> list[str]:
+    """Return the UUIDs of tried guests that are proven or not yet cleared.
 
-    The guest with the largest effect is the first.
+    The guest with the largest effect comes first. Guests that have had the
+    maximum number of trials without being proven are left out.
+
+    :param effects: effect of capping each guest, by UUID.
+    :param done: trials so far, by guest UUID.
+    :param drifts: drifts of all trials of the server.
     """
     return [uuid for uuid in sorted(
         effects, key=lambda uuid: effects[uuid].mean, reverse=True)

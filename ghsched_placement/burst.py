@@ -145,10 +145,11 @@ class Hour:
     over: int = 0
     short: int = 0
 
-    def add_hour(self, other: 'Hour') -> 'Hour':
-        """Return the sum of two records of burst use in the same hour.
+    def add_record(self, other: 'Hour') -> 'Hour':
+        """Return the sum of this record of burst use and another one.
 
-        A burst is bandwidth above a guest's guarantee.
+        A burst is bandwidth above a guest's guarantee. The sum has the hour of
+        this record.
         """
         return Hour(self.number, *map(
             operator.add, list(vars(self).values())[1:],
@@ -218,7 +219,7 @@ def add_period_to_burst_hours(hours: Iterable[Hour], new: Hour,
     kept = [hour for hour in hours
             if new.number - window < hour.number <= new.number]
     if kept and kept[-1].number == new.number:
-        kept[-1] = kept[-1].add_hour(new)
+        kept[-1] = kept[-1].add_record(new)
     elif new.periods:
         kept.append(new)
     return tuple(kept)
@@ -245,7 +246,7 @@ def summarize_burst_hours(hours: Sequence[Hour],
     if (len(known) < _COVERED * limits.window
             or known[-1].number - known[0].number < limits.window - 2):
         return None
-    total = functools.reduce(Hour.add_hour, known)
+    total = functools.reduce(Hour.add_record, known)
     count = total.periods
     mean, guests = total.mean / count, total.guests / count
     own = max(0.0, total.own / count - mean ** 2)
@@ -314,8 +315,8 @@ def compute_burst_limit(hours: Sequence[Hour], pool: float,
                                                            pool, limits))
 
 
-def add_limit_to_hourly_minima(before: Sequence[tuple[int, int]], hour: int,
-                               now: int,
+def add_limit_to_hourly_minima(minima: Sequence[tuple[int, int]], hour: int,
+                               limit: int,
                                window: int) -> tuple[tuple[int, int], ...]:
     """Add a newly computed burst limit to the lowest limits by hour.
 
@@ -323,32 +324,34 @@ def add_limit_to_hourly_minima(before: Sequence[tuple[int, int]], hour: int,
     guests as bandwidth above their guarantees. Placement is offered the lowest
     limit of the whole window.
 
-    :param before: pairs of the number of an hour and its lowest burst limit,
+    :param minima: pairs of the number of an hour and its lowest burst limit,
         the oldest first; those older than the window are dropped.
     :param hour: number of the current hour.
-    :param now: the newly computed limit.
+    :param limit: the newly computed limit.
     :param window: length of the window in hours.
     :returns: the pairs with the new limit.
     """
-    kept = [one for one in before if hour - window < one[0] <= hour]
+    kept = [one for one in minima if hour - window < one[0] <= hour]
     if kept and kept[-1][0] == hour:
-        kept[-1] = hour, min(kept[-1][1], now)
+        kept[-1] = hour, min(kept[-1][1], limit)
     else:
-        kept.append((hour, now))
+        kept.append((hour, limit))
     return tuple(kept)
 
 
-def smooth_burst_offer(before: int, now: int) -> int:
+def smooth_burst_offer(offered: int, allowed: int) -> int:
     """Return the percent of a host NUMA node to offer to Placement as bursts.
 
     A burst is bandwidth above a guest's guarantee. A lower percentage is
     offered at once. A higher percentage is offered only if the increase is at
     least 10 percent, so that small changes cause no writes to Placement.
 
-    :param before: percent offered until now.
-    :param now: percent that the measurements allow now.
+    :param offered: percent offered until now.
+    :param allowed: percent that the measurements allow now.
     """
-    return now if now < before or now >= before * (1 + _RAISE) else before
+    if offered <= allowed < offered * (1 + _RAISE):
+        return offered
+    return allowed
 
 
 def _compute_beta_tail(mean: float, variance: float, value: float) -> float:

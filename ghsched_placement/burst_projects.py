@@ -254,7 +254,7 @@ def _compute_worst_burst_use(uses: BurstUseByProject, safety: float) -> float:
     return min(uses.total_promised, total + math.sqrt(variance))
 
 
-def from_mapping(found: Mapping[str, Any]) -> BurstUseByProject:
+def from_mapping(mapping: Mapping[str, Any]) -> BurstUseByProject:
     """Parse the use of bursts by project from a mapping; ignore unknown keys.
 
     A burst is bandwidth above a guest's guarantee.
@@ -262,8 +262,8 @@ def from_mapping(found: Mapping[str, Any]) -> BurstUseByProject:
     :raises KeyError, TypeError, ValueError: if the mapping is malformed.
     """
     return BurstUseByProject(
-        int(found['since']), int(found['hour']), float(found['periods']),
+        int(mapping['since']), int(mapping['hour']), float(mapping['periods']),
         tuple(Use(str(use['project']), int(use['promised']),
                   float(use['promised_sum']), float(use['used_sum']),
               float(use['square_sum']))
-              for use in found['projects'][:MAX_PROJECTS]))
+              for use in mapping['projects'][:MAX_PROJECTS]))

@@ -63,7 +63,8 @@ class Record:
 
         A burst is bandwidth above a guest's guarantee.
         """
-        return functools.reduce(burst.Hour.add_hour, self.hours, burst.Hour(0))
+        return functools.reduce(burst.Hour.add_record, self.hours,
+                                burst.Hour(0))
 
 
 @dataclass(frozen=True)
@@ -80,7 +81,7 @@ class Period:
     full: bool = False
 
 
-def add_period_to_record(before: Record, hour: int, now: Period,
+def add_period_to_record(before: Record, hour: int, period: Period,
                          limits: burst.Limits) -> Record:
     """Add one measured period to the burst record of a host NUMA node.
 
@@ -90,30 +91,32 @@ def add_period_to_record(before: Record, hour: int, now: Period,
 
     :param before: burst record until now.
     :param hour: number of the hour of the period, in hours since 1970.
-    :param now: measured use of bursts in the period.
+    :param period: measured use of bursts in the period.
+    :param limits: limits on overcommitting bursts, with the window.
     :returns: the record with the new period.
     """
-    shares = now.shares or ()
-    promised = (before.promised if now.shares is None
+    shares = period.shares or ()
+    promised = (before.promised if period.shares is None
                 else sum(share.promised for share in shares))
     hours = burst.add_period_to_burst_hours(
         before.hours, burst.make_hour_from_period(
-            hour, shares, now.pool, now.full), limits.window)
+            hour, shares, period.pool, period.full), limits.window)
     found = burst.summarize_burst_hours(hours, limits)
     uses = before.uses
-    if now.shares is not None:
+    if period.shares is not None:
         uses = burst_projects.add_period_by_project(
             uses, hour, shares, limits.window)
-    lowest = burst.add_limit_to_hourly_minima(before.lowest, hour, min(
-        burst.compute_burst_limit(hours, now.pool, limits),
-        burst_projects.compute_limit_by_project_use(uses, now.pool, limits)),
-        limits.window)
+    limit = min(burst.compute_burst_limit(hours, period.pool, limits),
+                burst_projects.compute_limit_by_project_use(
+                    uses, period.pool, limits))
+    lowest = burst.add_limit_to_hourly_minima(before.lowest, hour, limit,
+                                              limits.window)
     return Record(
-        hours, now.pool, promised,
+        hours, period.pool, promised,
         burst.smooth_burst_offer(before.offered,
                                  min(least for _, least in lowest)),
         None if found is None
-        else burst.estimate_shortage_probability(found, promised, now.pool,
+        else burst.estimate_shortage_probability(found, promised, period.pool,
                                                  limits), lowest,
         uses)
 
@@ -170,17 +173,17 @@ def _parse_uses(found: Mapping[str, Any]
         return {}
 
 
-def _parse_node_record(found: Mapping[str, Any]) -> Record:
+def _parse_node_record(mapping: Mapping[str, Any]) -> Record:
     """Parse the burst record of one host NUMA node from a mapping.
 
     The record says how much of their bursts (bandwidth above a guarantee) the
     guests have used. Unknown keys are ignored.
     """
     hours = tuple(burst.Hour(**_select_fields(burst.Hour, hour))
-                  for hour in found['hours'])
+                  for hour in mapping['hours'])
     lowest = tuple((int(hour), int(least))
-                   for hour, least in found.get('lowest', ()))
-    return Record(**{**_select_fields(Record, found), 'hours': hours,
+                   for hour, least in mapping.get('lowest', ()))
+    return Record(**{**_select_fields(Record, mapping), 'hours': hours,
                      'lowest': lowest})
 
 

@@ -118,7 +118,7 @@ class Session:
             verdict = blame.judge_by_trials(verdict, self._tried)
         return blame.Evidence(
             verdict, tuple(self._add_cap_effects(suspects)),
-            blame.compute_load(samples), self._tried, tuple(samples))
+            blame.compute_median_load(samples), self._tried, tuple(samples))
 
     def _measure_for_some_seconds(self) -> list[blame.Sample]:
         """Measure the server and the other guests for some seconds.
