@@ -99,7 +99,7 @@ class Investigator:
             raise NotInvestigated(f'{MOST} servers of this host are being '
                                   'investigated; try again in a minute')
         try:
-            with self._cap_lock(prove):
+            with self._optional_cap_lock(prove):
                 return self._investigate(server, prove)
         except (topology.MonitorUnavailable, blame_cap.NotCapped) as error:
             raise NotInvestigated(str(error)) from error
@@ -107,13 +107,13 @@ class Investigator:
             self._free.release()
 
     @contextlib.contextmanager
-    def _cap_lock(self, prove: bool) -> Iterator[None]:
-        """Within this context, no other process caps guests of this host.
+    def _optional_cap_lock(self, prove: bool) -> Iterator[None]:
+        """Hold the lock for capping guests, if an investigation needs it.
 
-        An investigation takes this lock before it caps the bandwidth of
-        guests.
+        While the lock is held, no other process caps guests of this host.
 
-        :param prove: whether guests will be capped. If not, nothing is locked.
+        :param prove: whether the investigation caps the bandwidth of guests
+            to prove its result. If False, the lock is not taken.
         """
         if not prove:
             yield
@@ -154,11 +154,16 @@ class Investigator:
     def _make_event_counter(self, guest: view.Guest,
                             others: Sequence[view.Guest]
                             ) -> blame_probe.CountEvents:
-        """Return a function that counts events of guests' vCPUs.
+        """Return a function that counts CPU events of guests' vCPUs.
 
-        It raises ProcessLookupError if the guest's process is unknown.
+        The function counts instructions, cycles and cache misses of the
+        investigated guest, and cache misses of other guests. It raises
+        ProcessLookupError if the QEMU process of the investigated guest is
+        not found.
 
-        :param others: other guests, the most important first.
+        :param guest: the investigated guest.
+        :param others: other guests, the most important first. Guests at the
+            end are not counted if there are too many.
         """
         run_path = Path(self.capper.engine.section.libvirt_run_path)
 

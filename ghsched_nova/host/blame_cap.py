@@ -59,10 +59,11 @@ def guest_cap_lock(root: Path) -> Iterator[None]:
     """Within this context, no other process of this host caps a guest.
 
     A guest is capped (its bandwidth limited) for a moment, to see whether
-    another guest gets faster.
+    another guest gets faster. The lock is on the directory info/ of resctrl.
+    It does not prevent libvirt and nova-compute from changing control groups,
+    for which they lock the mount point.
 
-    :param root: mount point of resctrl. The lock is not the one with which
-        resctrl is changed.
+    :param root: mount point of resctrl.
     :raises NotCapped: if another process has the lock.
     """
     try:
@@ -105,16 +106,18 @@ def lower_cap(running: desired.Running,
         in zip(found.policy.nodes, found.host_nodes, strict=True))
     if capped == found.policy.nodes:
         raise NotCapped('its guarantee is all that its cap leaves it there')
-    return _with_policy(running, dataclasses.replace(
+    return _replace_policy(running, dataclasses.replace(
         found, policy=dataclasses.replace(found.policy, nodes=capped)))
 
 
 def _add_low_cap(running: desired.Running,
                  nodes: Collection[int]) -> desired.Running:
-    """Return a copy of a domain without bandwidth limits, with a cap added.
+    """Return a copy of an unlimited domain to which a very low cap is added.
 
-    The cap limits the domain's memory bandwidth to a few percent.
+    The cap limits the domain to :data:`CAP_PERCENT` percent of a host NUMA
+    node's memory bandwidth.
 
+    :param running: domain whose policy limits no bandwidth.
     :param nodes: host NUMA nodes on which the domain is capped.
     :raises NotCapped: if libvirt has created the domain's control group.
     """
@@ -125,23 +128,24 @@ def _add_low_cap(running: desired.Running,
                         'does not change')
     monitor = running.policy is not None and running.policy.policy.monitor
     places = tuple(sorted(nodes))
-    return _with_policy(running, metadata.DomainPolicy(
+    return _replace_policy(running, metadata.DomainPolicy(
         GuestPolicy(nodes=tuple(NodePolicy(maximum=CAP_PERCENT)
                                 for _node in places), monitor=monitor),
         places))
 
 
 def _lower_node_cap(policy: NodePolicy) -> NodePolicy:
-    """Return a NUMA node's bandwidth policy with a cap of a few percent.
+    """Return a guest NUMA node's bandwidth policy with a lowered cap.
 
-    The cap is not lowered below the guarantee.
+    The new cap is :data:`CAP_PERCENT` percent of the host NUMA node's
+    bandwidth, or the guarantee if that is higher. Bursts are removed.
     """
     return dataclasses.replace(policy, burst=0, maximum=min(
         policy.maximum, max(policy.minimum, CAP_PERCENT)))
 
 
-def _with_policy(running: desired.Running,
-                 policy: metadata.DomainPolicy) -> desired.Running:
+def _replace_policy(running: desired.Running,
+                    policy: metadata.DomainPolicy) -> desired.Running:
     """Return a copy of a running domain with another bandwidth policy.
 
     The policy is stored in the metadata of the domain XML.

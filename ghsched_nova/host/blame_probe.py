@@ -104,11 +104,13 @@ class HostProbe:
         return self.clocks.monotonic()
 
     def wait(self, seconds: float) -> None:
-        """Sleep for some seconds, in which events of guests are counted.
+        """Sleep for some seconds, and count CPU events of guests meanwhile.
 
-        No events are counted in waits below :data:`LEAST_COUNTED_S`.
-        A host that cannot count events is not asked again. From the first cap
-        on, only the speed of the server is counted.
+        The counts become part of the next measurement. They are instructions,
+        cycles and cache misses of the server, and cache misses of other
+        guests. From the first cap on, only the speed of the server is counted.
+        Nothing is counted in sleeps below :data:`LEAST_COUNTED_S`, or after
+        counting has failed once.
         """
         end = self.get_time() + seconds
         self._counts = Counts()
@@ -123,7 +125,13 @@ class HostProbe:
 
     def _count_events(self, count: CountEvents, milliseconds: int
                       ) -> tuple[Counts, blame.NotCounted | None]:
-        """Count events; return them, or the reason why there are none."""
+        """Count CPU events of guests' vCPUs.
+
+        :param count: function that counts for a number of milliseconds.
+        :param milliseconds: how long to count.
+        :returns: the counts, and the reason why the server's instructions
+            are not among them; None in place of the reason if they are.
+        """
         try:
             found = count(milliseconds, self._has_capped)
         except Exception as error:
@@ -168,7 +176,7 @@ class HostProbe:
             self.server, self.nodes)
         if self.server not in sample.rates or seconds <= 0:
             return None
-        own = self._find(self.server)
+        own = self._list_node_bandwidths(self.server)
         waits = _get_wait_times(load, self.server)
         return dataclasses.replace(
             sample, cap=_sum_caps(own), cached=_sum_cached(own),
@@ -180,13 +188,18 @@ class HostProbe:
             **compute_event_rates(self._counts.server))
 
     def get_limits(self, uuid: str) -> object:
-        """Return the bandwidth limits of a guest in the last measurement."""
-        return tuple(row.effective for row in self._find(uuid))
+        """Return the bandwidth limits of a guest in the last measurement.
 
-    def _find(self, uuid: str) -> list[view.GuestNode]:
-        """Return a guest's bandwidth on the investigated server's nodes.
+        There is one item per host NUMA node of the investigated server. Two
+        results are equal if and only if the limits are equal.
+        """
+        return tuple(row.effective for row in self._list_node_bandwidths(uuid))
 
-        The bandwidth is that of the last measurement, by host NUMA node.
+    def _list_node_bandwidths(self, uuid: str) -> list[view.GuestNode]:
+        """Return a guest's bandwidth and limits in the last measurement.
+
+        There is one item per host NUMA node. Only nodes on which the
+        investigated server runs are returned.
         """
         return [row for one in (self._snapshot.guests if self._snapshot
                                 else ())

@@ -57,7 +57,7 @@ class BlameRecord:
         :param now: seconds since 1970.
         """
         try:
-            with self._clock.exclusive_report(now) as last:
+            with self._clock.report_period_lock(now) as last:
                 if snapshot is None or last is None:
                     return
                 period = blame_periods.make_period_record(

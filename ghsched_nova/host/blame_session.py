@@ -141,7 +141,8 @@ class Session:
         The effect of each cap on the server is recorded. The method returns as
         soon as one guest is proven to slow down the server.
 
-        :param candidates: scores of the suspected guests by UUID.
+        :param candidates: score of each suspected guest by UUID. The higher
+            the score, the more likely the guest slows down the server.
         :param deadline: time of the monotonic clock at which to stop.
         """
         before = self._measure_after_settling()
@@ -189,19 +190,22 @@ class Session:
         if not held:
             self._count_undone_cap(suspect)
         trial = self._compare_speed_around_cap(before, during, after)
-        if trial is None or not self._has_steady_bandwidth(
+        if trial is None or not self._has_steady_load(
                 suspect, before, during, after):
             self._window = SHORT_WINDOW_S
         elif held:
             self._tried.setdefault(suspect, []).append(trial)
         return after
 
-    def _has_steady_bandwidth(self, suspect: str,
-                              *samples: blame.Sample | None) -> bool:
-        """Whether all guests use as much bandwidth after a cap as before it.
+    def _has_steady_load(self, suspect: str,
+                         *samples: blame.Sample | None) -> bool:
+        """Whether the load of guests stayed the same around a cap.
 
-        If not, a load has changed, and the trial with the cap proves nothing.
+        The capped guest must use about as much bandwidth after the cap as
+        before it, and other guests must not have been idle during the cap. If
+        the result is False, the trial with the cap proves nothing.
 
+        :param suspect: UUID of the capped guest.
         :param samples: measurements before, during and after the cap.
         """
         before, during, after = samples
@@ -271,12 +275,14 @@ class Session:
             None if True in counted else _compute_cache_growth(*samples))
 
     def _count_undone_cap(self, suspect: str) -> None:
-        """Count a cap that another change of the guest undid too early.
+        """Count a cap that was removed before the measurement was complete.
 
-        After several undone caps the guest is not capped any more.
+        For example, a periodic task of nova-compute may restore the limits of
+        the capped guest. After :data:`FAILURES` such caps the guest must not
+        be capped again.
 
         :param suspect: UUID of the guest that was capped.
-        :raises NotCapped: if the guest is not to be capped any more.
+        :raises NotCapped: if the guest must not be capped again.
         """
         count = self._failures[suspect] = self._failures.get(suspect, 0) + 1
         if count >= FAILURES:

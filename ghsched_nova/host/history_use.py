@@ -54,7 +54,7 @@ class HistoryUse:
         :param now: seconds since 1970.
         """
         try:
-            with self._clock.exclusive_report(now) as last:
+            with self._clock.report_period_lock(now) as last:
                 if snapshot is None or last is None:
                     return
                 self.history = usage_history.add_period_to_history(

@@ -29,12 +29,13 @@ class ReportClock:
         self._last: float | None = None
 
     @contextlib.contextmanager
-    def exclusive_report(self, now: float) -> Iterator[float | None]:
-        """Within this context, no other thread can record a report.
+    def report_period_lock(self, now: float) -> Iterator[float | None]:
+        """Within this context, no other thread can record a report period.
 
-        The context yields the time of the last report. It yields None if there
-        is no period to record: for the first report, and for one that is older
-        than the last report.
+        A report period is the time between two reports of nova-compute to
+        Placement. The context yields the start of the period that ends now,
+        in seconds since 1970. It yields None if there is no period: for the
+        first report, and for a report that is older than the last one.
 
         :param now: time of this report, in seconds since 1970.
         """

@@ -72,7 +72,7 @@ class ServiceLevelUse:
         :param now: seconds since 1970.
         """
         try:
-            with self._clock.exclusive_report(now) as last:
+            with self._clock.report_period_lock(now) as last:
                 if snapshot is None or last is None:
                     return
                 periods = dict(yield_received_bandwidth(
