@@ -56,7 +56,7 @@ class InterruptKeeper:
         Housekeeping CPUs are CPUs that are not dedicated to guests. No
         interrupt is moved.
         """
-        guests = list_steered_guests(running)
+        guests = list_housekeeping_irq_guests(running)
         if not guests:
             return engine.Report()
         return engine.plan_interrupt_changes(guests, self._read_host,
@@ -71,7 +71,7 @@ class InterruptKeeper:
 
         :returns: report of the moved interrupts.
         """
-        guests = list_steered_guests(running)
+        guests = list_housekeeping_irq_guests(running)
         return (
             engine.reconcile_interrupts(
                 guests, self._read_host, self._proc, self._steer
@@ -129,7 +129,7 @@ class InterruptKeeper:
             self._proc)
 
 
-def list_steered_guests(
+def list_housekeeping_irq_guests(
     running: Iterable[desired.Running],
 ) -> list[model.Guest]:
     """Return the guests whose device interrupts must be moved.

@@ -79,10 +79,11 @@ class Facts:
 
 
 def detect_interrupt_bypass(facts: Facts) -> frozenset[str]:
-    """Detect by which means interrupts reach guests without the hypervisor.
+    """Return which kinds of interrupt bypass a host has.
 
-    A kernel parameter alone is not enough: the hardware must support the means
-    as well.
+    With interrupt bypass, interrupts reach guests without the hypervisor. A
+    kind such as GICv4 or AVIC counts only if the hardware supports it and no
+    kernel parameter disables it.
 
     :param facts: contents of the host's sysfs and procfs files.
     :returns: names of the interrupt bypass capabilities of the host.
@@ -92,33 +93,33 @@ def detect_interrupt_bypass(facts: Facts) -> frozenset[str]:
     return frozenset().union(*kinds)
 
 
-def select_interrupt_bypass(words: Collection[str],
-                            found: frozenset[str]) -> frozenset[str]:
+def select_interrupt_bypass(configured: Collection[str],
+                            detected: frozenset[str]) -> frozenset[str]:
     """Return the interrupt bypass capabilities to report to Placement.
 
     With interrupt bypass, interrupts reach guests without the hypervisor.
 
-    :param words: value of ``[ghsched]irq_bypass``.
-    :param found: detected capabilities, used if the value is ``auto``.
+    :param configured: value of ``[ghsched]irq_bypass``.
+    :param detected: detected capabilities, used if the value is ``auto``.
     """
     kinds: frozenset[str] = frozenset()
-    for word in words:
-        kinds |= found if word == AUTO else KINDS.get(word, frozenset())
+    for word in configured:
+        kinds |= detected if word == AUTO else KINDS.get(word, frozenset())
     return kinds | {ANY} if kinds else kinds
 
 
-def read_interrupt_bypass(words: Collection[str], sysfs: Path,
+def read_interrupt_bypass(configured: Collection[str], sysfs: Path,
                           proc: Path = Path('/proc')) -> frozenset[str]:
     """Return the interrupt bypass capabilities of this host.
 
-    :param words: value of ``[ghsched]irq_bypass``.
+    :param configured: value of ``[ghsched]irq_bypass``.
     :param sysfs: mount point of sysfs.
     :param proc: mount point of procfs.
     """
     return select_interrupt_bypass(
-        words,
+        configured,
         detect_interrupt_bypass(read_interrupt_bypass_facts(sysfs, proc))
-        if AUTO in words
+        if AUTO in configured
         else frozenset(),
     )
 

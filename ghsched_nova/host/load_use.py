@@ -71,9 +71,10 @@ class LoadUse:
                      snapshot: view.Snapshot | None) -> dict[str, Any]:
         """Add the load of NUMA nodes to a compute node's stats; never raises.
 
-        The last reported load is repeated while the loads change little, so
-        that nova-compute does not write the report again. The stats are
-        unchanged if the load cannot be measured.
+        While the loads change little, the last reported record is added
+        again. The stats are then the same as before, and nova-compute need not
+        save them to the database. If the load cannot be measured, the last
+        reported record is added as well, if there is one.
 
         :param resources: result of get_available_resource() of Nova's driver.
         :param running: all running domains.
@@ -112,7 +113,7 @@ class LoadUse:
             load_rates.extract_known_bandwidth(snapshot))
         for change in changes:
             LOG.info('ghsched: bottleneck %(what)s on host NUMA node '
-                     '%(node)s: %(resource)s is %(value).2f',
+                     '%(node)s: %(resource)s is measured as %(value).2f',
                      {'node': change.node, 'resource': change.resource,
                       'what': 'began' if change.begins else 'ended',
                       'value': change.value})
