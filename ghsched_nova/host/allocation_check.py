@@ -57,17 +57,17 @@ def check_allocation(policy: GuestPolicy, accounting: Accounting,
                      host_nodes: Sequence[int], allocations: Mapping[str, Any],
                      compute_node_uuid: str,
                      vfs: Sequence[tuple[int, int | None]] = (),
-                     joins: bool = False) -> None:
+                     can_share_group: bool = False) -> None:
     """Refuse a guest whose allocation in Placement differs from its claim.
 
     The claim is what nova-compute has reserved for the guest on this host.
 
     :param host_nodes: host NUMA node of each guest NUMA node, from the claim.
     :param allocations: ``{provider: {'resources': {class: amount}}}``.
-    :param vfs: guest NUMA node and host NUMA node of each claimed VF of the
-        policy.
-    :param joins: whether the guest can share an existing control group of the
-        host. Such a guest needs no control group of its own.
+    :param vfs: pair of guest NUMA node and host NUMA node for each claimed VF
+        that the flavor requests in ``ghsched:vfs``.
+    :param can_share_group: whether the guest can share a control group of
+        the host. It then needs none of its own.
     :raises Disagreement: with the first difference.
     """
     for guest_node, share in policy.get_bandwidth_by_node(accounting).items():
@@ -88,7 +88,7 @@ def check_allocation(policy: GuestPolicy, accounting: Accounting,
                 f'guest NUMA node {guest_node} was claimed on host NUMA node '
                 f'{host_nodes[guest_node]}, and a VF for it on node '
                 f'{device_node}')
-    if policy.needs_control_group and not joins and not _get_amount(
+    if policy.needs_control_group and not can_share_group and not _get_amount(
             allocations, compute_node_uuid, names.RESCTRL_GROUP):
         raise Disagreement('Placement has allocated no control group to the '
                            'guest; was the host chosen without '

@@ -60,11 +60,13 @@ class BurstUse:
                 if kept.get(node)}
 
     @property
-    def offered_percent(self) -> dict[int, int]:
-        """Percent of each host NUMA node's bandwidth to offer for bursts.
+    def reported_burst_percent(self) -> dict[int, int]:
+        """Percent of each host NUMA node's bandwidth to report for bursts.
 
-        A burst is bandwidth above a guest's guarantee. The percentage is
-        derived from how much guests have used.
+        A burst is bandwidth above a guest's guarantee. nova-compute reports
+        the percentage to Placement as the node's inventory of bursts. It is
+        derived from how much guests have used. The keys are numbers of host
+        NUMA nodes.
         """
         return {node: record.offered for node, record in self.records.items()}
 
@@ -146,13 +148,15 @@ def map_burst_use_by_node(
 
 def list_burst_shares(guests: Iterable[view.GuestUsage], node: int,
                       capacity: int | None) -> list[burst.Share] | None:
-    """Return each guest's allowed and used burst on a host NUMA node.
+    """Return how much each guest may burst and did burst on a NUMA node.
 
     A burst is bandwidth above a guest's guarantee.
 
     :param node: the host NUMA node.
-    :param capacity: bytes per second that the node can deliver.
-    :returns: None if the use of one of the guests is unknown.
+    :param capacity: bytes per second that the node can deliver; None if
+        unknown.
+    :returns: for each guest that may burst, both amounts in percent of the
+        node's bandwidth. None if the use of one of the guests is unknown.
     """
     found = []
     for guest in guests:

@@ -120,12 +120,12 @@ class Running:
 
     @property
     def needs_monitoring_group(self) -> bool:
-        """Whether this domain needs a monitoring group of its own.
+        """Whether nova-compute must create a monitoring group for this domain.
 
-        The bandwidth of a domain with a control group is measured in that
-        group. If the domain XML has a <monitor> in <memorytune>, libvirt
-        creates a monitoring group at the start, but does not restore a removed
-        one. The value is therefore True for such a domain as well.
+        It must if the policy requests that bandwidth is measured, but needs
+        no control group. A domain with a control group is measured in that
+        group. The value is also True for a domain whose monitoring group was
+        created by libvirt, because libvirt does not restore a removed group.
 
         :raises MetadataError: if the policy cannot be read.
         """
@@ -135,8 +135,9 @@ class Running:
     def sharing(self) -> Sharing | None:
         """Name and Placement traits of the control group that a domain shares.
 
-        The value is None if the domain shares no control group, or if its
-        policy cannot be read.
+        nova-compute reports the traits, so that nova-scheduler finds a host
+        with a control group that further guests can share. The value is None
+        if the domain shares no control group, or if its policy cannot be read.
         """
         try:
             found = self.policy
@@ -166,10 +167,11 @@ class Running:
 
 
 def parse_running_domain(xml: str, number: int = -1) -> Running:
-    """Parse a libvirt domain XML to the domain's name, UUID and XML.
+    """Return the domain that a libvirt domain XML describes.
 
-    The domain may also be stopped.
+    The result has the domain's UUID, ID and name, and the XML.
 
+    :param xml: XML of a running or stopped domain.
     :param number: libvirt's ID of the running domain; -1 if it does not run.
     """
     root = document.parse_element(xml)
@@ -320,15 +322,16 @@ def make_common_cap_group(host: resctrl_host.ResctrlHost, running: Running,
 
 def _find_group_maker(root: etree._Element
                       ) -> tuple[model.Maker, frozenset[int] | None]:
-    """Return who creates a domain's control group, and for which vCPUs.
+    """Return which software creates a domain's resctrl control group.
 
-    libvirt creates the group if the domain XML has a matching <memorytune>,
-    otherwise nova-compute creates it. Since 12.8 libvirt applies a
-    <memorytune> without vcpus to the whole process (docs/formatdomain, "CPU
-    Tuning").
+    The second result is the set of vCPUs in the group. libvirt creates the
+    group if the domain XML has a <memorytune> with a <node>, otherwise
+    nova-compute creates it. Since 12.8 libvirt applies a <memorytune> without
+    vcpus to the whole process (docs/formatdomain, "CPU Tuning").
 
-    :returns: the maker, and the vCPUs; None in place of the vCPUs means all
-        vCPUs.
+    :returns: ``ghsched``, ``libvirt`` or ``libvirt-process``, and the vCPUs;
+        None in place of the vCPUs means all vCPUs.
+    :raises DomainError: for several <memorytune>, or a malformed vcpus.
     """
     tunes = [tune for tune in root.findall('cputune/memorytune')
              if tune.find('node') is not None]

@@ -139,20 +139,20 @@ class DomainXml:
                 setting.memorytune for setting in settings),
             self.libvirt.extended)
 
-    def place_devices(self, xml: str, policy: GuestPolicy,
-                      devices: Sequence[device_numa.Device],
-                      host_nodes: Sequence[int]) -> str:
-        """Add PCI addresses that show a guest the NUMA nodes of its devices.
+    def add_device_numa_nodes(self, xml: str, policy: GuestPolicy,
+                              devices: Sequence[device_numa.Device],
+                              host_nodes: Sequence[int]) -> str:
+        """Return a domain XML that shows a guest its devices' NUMA nodes.
 
-        With the policy ``preferred``, the XML is returned unchanged if one of
-        the devices cannot be placed.
+        The flavor key ``ghsched:device_numa`` controls this. With the value
+        ``preferred``, the XML is returned unchanged if one of the devices
+        cannot be assigned to a guest NUMA node.
 
         :param devices: the guest's claimed passthrough devices. The NUMA node
-            of any other device, such as an accelerator of Cyborg, is read from
-            sysfs.
+            of any other device, e.g. of Cyborg, is read from sysfs.
         :param host_nodes: host NUMA node of each guest NUMA node.
-        :raises DeviceNumaError: with the policy ``required``, if a device
-            cannot be placed.
+        :raises DeviceNumaError: with the value ``required``, if a device
+            cannot be assigned to a guest NUMA node.
         """
         if policy.device_numa == device_numa.NONE:
             return xml
@@ -197,8 +197,10 @@ class DomainXml:
     def _libvirt_uses_resctrl(self, detected: bool) -> bool:
         """Whether libvirt, not nova-compute, creates guests' control groups.
 
-        :param detected: whether libvirt can create them on this host; used if
-            ``[ghsched]memorytune_attributes`` is ``auto``.
+        The option ``[ghsched]memorytune_attributes`` decides.
+
+        :param detected: whether libvirt can create control groups on this
+            host; returned if the option is ``auto``.
         """
         choice = self._facts.section.memorytune_attributes
         return detected if choice == 'auto' else bool(choice != 'none')

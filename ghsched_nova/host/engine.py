@@ -71,14 +71,15 @@ def measure_schemata(root: Path, lines: Sequence[str],
 
 
 def _list_foreign_groups(root: Path, names: frozenset[str],
-                         known: frozenset[str]) -> frozenset[str]:
+                         unowned: frozenset[str]) -> frozenset[str]:
     """Return the resctrl control groups that other software has created.
 
-    :param names: names of all control groups.
-    :param known: groups of domains without a bandwidth policy.
+    :param names: names of the host's resctrl groups.
+    :param unowned: names of groups that the last reconciliation found to
+        belong to no guest with a policy, whatever their names are.
     """
     return frozenset(
-        name for name in naming.list_foreign_groups(names) | (known & names)
+        name for name in naming.list_foreign_groups(names) | (unowned & names)
         if os.path.exists(root / name / 'tasks'))
 
 
@@ -144,7 +145,7 @@ class HostEngine(host_facts.HostFacts):
 
         The result is empty if resctrl is not available. Changes are logged.
 
-        :param stopped: stopped domains, which may share groups once started.
+        :param stopped: stopped domains; their shared groups are reported, too.
         """
         running = self._described = self._sharing
         try:
@@ -197,7 +198,7 @@ class HostEngine(host_facts.HostFacts):
         if (running.shared_group or self._partitioned
                 or running.reserves_l3_ways
                 or self.has_default_cap and not running.needs_control_group):
-            return self._reconcile_with_all(running)
+            return self._reconcile_after_start(running)
         # Waits for a reconciliation of all guests, whose list may be older.
         with self._reconciling:
             run_path, all_threads, host = (
@@ -214,12 +215,15 @@ class HostEngine(host_facts.HostFacts):
                     writes=host.written_values))
         _log_actions(report)
         for problem in report.problems:
-            raise fs.GroupError(
-                problem.reason, str(self.root / problem.group))
+            raise fs.GroupError(problem.reason, str(self.root / problem.group))
         return bool(report.actions)
 
-    def _reconcile_with_all(self, running: desired.Running) -> bool:
-        """Enforce all guests' policies because one guest was started."""
+    def _reconcile_after_start(self, running: desired.Running) -> bool:
+        """Enforce the policies of all guests after one guest has started.
+
+        :returns: whether resctrl was changed.
+        :raises GroupError: if the policy of this guest cannot be enforced.
+        """
         problems, actions = self._reconcile_running(running)
         for problem in problems:
             if problem.guest == running.domain.uuid:
@@ -232,22 +236,20 @@ class HostEngine(host_facts.HostFacts):
         self.apply(self.root, self.run_path, model.Wanted())
 
     def make_wanted_state(self, running: Iterable[desired.Running],
-                          before: Iterable[str]
+                          old_groups: Iterable[str]
                           ) -> tuple[model.Wanted, list[model.Problem]]:
         """Return the resctrl groups that the host should have.
 
-        The second result is a problem for each policy that the host cannot
-        enforce.
-
-        :param running: all running domains.
-        :param before: names of the groups from before the domains were listed.
+        :param old_groups: names of the groups that existed before the running
+            domains were listed. Newer groups must not be removed.
+        :returns: the desired groups, and a problem per unenforceable policy.
         """
         # A domain that ended since it was listed has no ID any more.
         running = [domain for domain in running if domain.domain.id >= 0]
         host, guests, problems = self._make_desired_groups(running)
         return model.Wanted(
             tuple(guests), tuple(domain.domain for domain in running),
-            frozenset(filter(naming.is_guest_group, before)),
+            frozenset(filter(naming.is_guest_group, old_groups)),
             resolve.make_unused_domain_values(host) if host else {},
             self.all_threads, bool(self.section.control_devices),
             host.spare_monitors if host else 0,
@@ -272,7 +274,10 @@ class HostEngine(host_facts.HostFacts):
                              ) -> tuple[resctrl_host.ResctrlHost | None,
                                         list[model.Guest],
                                         list[model.Problem]]:
-        """Return host, required resctrl groups and unenforceable policies."""
+        """Return the resctrl groups that the policies of domains require.
+
+        :returns: the host or None, the groups, and unenforceable policies.
+        """
         group_sizes = desired.count_group_domains(running)
         guests: list[model.Guest] = []
         problems: list[model.Problem] = []
@@ -291,40 +296,39 @@ class HostEngine(host_facts.HostFacts):
                     guests.append(desired.add_iommu_groups(
                         guest, domain, host, self.section))
             except desired.NOT_DESIRED as error:
-                problems.append(
-                    model.Problem(domain.domain.uuid, '', str(error))
-                    if promised else
-                    model.Problem('', naming.DEFAULT, str(error)))
+                owner = ((domain.domain.uuid, '') if promised
+                         else ('', naming.DEFAULT))
+                problems.append(model.Problem(*owner, str(error)))
         return host, guests, problems
 
-    def reconcile(self, repaired: Callable[[Iterable[str]], None]
+    def reconcile(self, count_repairs: Callable[[Iterable[str]], None]
                   = _ignore_repairs) -> tuple[model.Problem, ...]:
         """Enforce all guests' bandwidth policies; remove unused groups.
 
-        :param repaired: function that is called with the kinds of the changes.
+        :param count_repairs: called with the kind of each change made.
         :returns: policies that are not enforced, with the reasons.
         """
         with self._reconciling:     # an older call must not replace not_held
             problems, actions = self._reconcile_running()
             self.not_held = {problem.guest: problem.reason
                              for problem in problems if problem.guest}
-        repaired(action.kind for action in actions)
+        count_repairs(action.kind for action in actions)
         return problems
 
-    def _reconcile_running(self, known: desired.Running | None = None
+    def _reconcile_running(self, started: desired.Running | None = None
                            ) -> _Done:
         """Enforce all running guests' bandwidth policies.
 
-        :param known: a running guest that libvirt may list with old data.
+        :param started: started guest, which libvirt may list with old data.
         :returns: policies that are not enforced, and the changes made.
         """
         with self._reconciling:
             # Groups first: a group is made after its guest was started.
             before = self.list_resctrl_groups()
             running = list(self.running())
-            if known is not None:
+            if started is not None:
                 running = [one for one in running if one.domain.uuid
-                           != known.domain.uuid] + [known]
+                           != started.domain.uuid] + [started]
             wanted, problems = self.make_wanted_state(running, before)
             self._sharing = desired.map_shared_groups(running)
             self._partitioned = any(guest.ways for guest in wanted.guests)
@@ -392,9 +396,9 @@ class HostEngine(host_facts.HostFacts):
     def needs_group(self, running: desired.Running) -> bool:
         """Whether a domain's bandwidth policy requires a resctrl group.
 
-        Returns True if the policy is unreadable. If the host caps guests
-        without a policy, a guest that is only measured needs no group of its
-        own.
+        Returns True if the policy is unreadable. A guest that is only measured
+        needs no group if ``[ghsched]default_bandwidth_max`` is set, because
+        its threads are then in the common control group.
         """
         try:
             return running.needs_control_group or (

@@ -33,23 +33,26 @@ from ghsched_placement import tree
 LOG = logging.getLogger(__name__)
 
 
-def compute_headroom(offered: Sequence[tree.Provider], nodes: Iterable[int],
+def compute_headroom(providers: Sequence[tree.Provider], nodes: Iterable[int],
                      guests: Iterable[str], accounting: Accounting,
                      now: float) -> Headroom | None:
     """Return the bandwidth and control groups that a host has free.
 
-    nova-scheduler's index of hosts uses them.
+    They are the reported inventories without what guests use. nova-scheduler
+    uses them to find suitable hosts quickly.
 
-    :param offered: last reported resource providers, the compute node first.
+    :param providers: resource providers that nova-compute reported last, the
+        compute node first.
     :param nodes: host NUMA nodes.
     :param guests: domain XML of all guests.
     :param now: seconds since 1970.
-    :returns: None before nova-compute's first report to Placement.
+    :returns: free control groups, and free percent of bandwidth by host NUMA
+        node; None before nova-compute's first report to Placement.
     """
-    if not offered:
+    if not providers:
         return None
-    root, *_nodes = offered
-    records = {provider.uuid: provider.inventories for provider in offered}
+    root, *_nodes = providers
+    records = {provider.uuid: provider.inventories for provider in providers}
     groups, used, count = 0, dict.fromkeys(nodes, 0), 0
     for policy in filter(None, map(_read_policy, guests)):
         count += 1
@@ -65,11 +68,8 @@ def compute_headroom(offered: Sequence[tree.Provider], nodes: Iterable[int],
         {
             node: _compute_free(
                 records.get(
-                    names.make_numa_provider_uuid(root.uuid, node), {}
-                ),
-                names.MEM_BW_PCT,
-                share,
-            )
+                    names.make_numa_provider_uuid(root.uuid, node), {}),
+                names.MEM_BW_PCT, share)
             for node, share in used.items()
         },
     )

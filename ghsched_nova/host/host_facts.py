@@ -58,7 +58,10 @@ class HostFacts:
         return host
 
     def _read_host(self) -> resctrl_host.ResctrlHost:
-        """Return the controls of this host; the last ones if nothing changed.
+        """Return the bandwidth controls of this host, from a cache if valid.
+
+        The cached result is valid while the kernel's description of the host,
+        the configuration and the measured percentages are unchanged.
         """
         root, sysfs = self.root, self._sysfs
         settings = resctrl_host.HostSettings(

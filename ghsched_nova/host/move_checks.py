@@ -42,7 +42,7 @@ _PINNED = {
 
 
 def list_node_move_refusals(xml: str, request: move_messages.Request,
-                            own_memory: page_move.Memory,
+                            guest_memory: page_move.Memory,
                             sysfs: Path = Path('/sys')) -> list[str]:
     """Return the reasons why a domain cannot move to other NUMA nodes.
 
@@ -50,23 +50,24 @@ def list_node_move_refusals(xml: str, request: move_messages.Request,
 
     :param xml: live XML of the domain.
     :param request: the requested move between NUMA nodes of the host.
-    :param own_memory: memory of the guests of this host.
+    :param guest_memory: access to the memory of this host's guests. It tells
+        which memory cannot be moved, and on which nodes memory may be.
     :param sysfs: mount point of the host's sysfs.
     """
     root = document.parse_element(xml)
     name = root.findtext('name') or ''
     return [
         *_get_pinned_memory(root), *_find_policy_errors(xml, request),
-        *_check_bound_memory(name, request, own_memory),
+        *_check_bound_memory(name, request, guest_memory),
         *_describe_differences(
-            root, request, own_memory.read_allowed_nodes(name)),
+            root, request, guest_memory.read_allowed_nodes(name)),
         *_find_memory_shortages(request, sysfs),
     ]
 
 
 def _check_bound_memory(name: str, request: move_messages.Request,
-                        own_memory: page_move.Memory) -> Iterator[str]:
-    refusal = own_memory.explain_unmovable_memory(name)
+                        guest_memory: page_move.Memory) -> Iterator[str]:
+    refusal = guest_memory.explain_unmovable_memory(name)
     if refusal:
         yield refusal
     try:

@@ -182,8 +182,8 @@ def change_policy(host: engine.HostEngine, domain: Domain,
     except Exception as error:
         left = _restore_policy(host, domain, before, stored)
         LOG.warning('ghsched: cannot change the bandwidth policy of running '
-                    'guest %(name)s; rolling back to the old policy: '
-                    '%(error)s%(left)s',
+                    'guest %(name)s: %(error)s; rolled back to the old '
+                    'policy%(left)s',
                     {'name': domain.guest.name, 'error': error, 'left': left})
         raise NotChanged(f'{error}{left}', bool(left)) from error
 

@@ -70,14 +70,14 @@ class Readings:
         self._failure = ''
 
     def get_measured_percentages(self) -> _Known:
-        """Return the percentages that each schemata line can really have.
+        """Return the measured rounding of percentages, by schemata line.
 
         The kernel rounds percentages that are written to a schemata line. How
-        it rounds was measured; measurements from before resctrl was last
+        it rounds was measured. Measurements from before resctrl was last
         mounted are left out.
 
-        :returns: by line, the percentage that the kernel makes of each of 0 to
-            100.
+        :returns: for each measured line, the percentage to which the kernel
+            rounds each of 0 to 100.
         """
         with self._lock:
             mount = _identify_mount(self._root)
@@ -167,19 +167,21 @@ class Readings:
                         {'path': self._path, 'error': error})
 
 
-def _validate_readings(shown: object) -> rounding.Readings:
-    """Refuse a malformed table of how the kernel rounds percentages.
+def _validate_readings(table: object) -> rounding.Readings:
+    """Return a saved table of how the kernel rounds percentages; check it.
 
     The table must be a list of 101 items, one for each of 0 to 100 percent.
+    Each item is the rounded percentage; None if the kernel refused it.
 
+    :param table: the table, from a file in JSON.
     :raises ValueError: if the table is malformed.
     """
-    if not (isinstance(shown, list) and len(shown) == 101 and all(
+    if not (isinstance(table, list) and len(table) == 101 and all(
             one is None or isinstance(one, int) and 0 <= one <= 100
-            for one in shown)):
-        raise ValueError(f'{str(shown)[:60]} is not a list of 101 '
+            for one in table)):
+        raise ValueError(f'{str(table)[:60]} is not a list of 101 '
                          'percentages')
-    return tuple(shown)
+    return tuple(table)
 
 
 def _identify_mount(root: Path) -> str:

@@ -60,7 +60,7 @@ class Repairs:
                 )
         except (OSError, UnicodeDecodeError) as error:
             LOG.warning(
-                'ghsched: cannot count restored guest settings; the metric '
-                'will be too low: %s',
+                'ghsched: cannot count restored guest settings in the metric '
+                'ghsched_repairs; its value will be too low: %s',
                 error
             )

@@ -148,11 +148,13 @@ class ThreadKeeper:
         return scheduling.render_scheduling(xml, policy.threads)
 
     def reconcile_guest(self, running: desired.Running) -> None:
-        """Set scheduling classes of guest threads that libvirt did not set.
+        """Correct the scheduling classes of a guest's threads.
 
-        libvirt does not support SCHED_DEADLINE. New threads of a real-time
-        thread inherit its class, so they must be corrected.
+        Some threads have another class than the guest's policy requires,
+        because libvirt does not support SCHED_DEADLINE, and because new
+        threads inherit the class of a real-time thread that created them.
 
+        :param running: the guest; the classes are in its domain XML.
         :raises PolicyError: if the kernel refuses a class; the log has the
             reason.
         """

@@ -34,11 +34,11 @@ from ghsched_placement.policy import Accounting
 LOG = logging.getLogger(__name__)
 
 #: Allocations on this host: consumer -> provider -> resources.
-Holdings = Mapping[str, Mapping[str, Any]]
+AllocationsByConsumer = Mapping[str, Mapping[str, Any]]
 
 
 def find_unallocated_guests(guests: Mapping[str, metadata.DomainPolicy],
-                            holdings: Holdings, root: str,
+                            allocations: AllocationsByConsumer, root: str,
                             accounting: Accounting) -> dict[str, str]:
     """Return the guests whose guarantee Placement has not allocated.
 
@@ -46,17 +46,17 @@ def find_unallocated_guests(guests: Mapping[str, metadata.DomainPolicy],
     the consumer.
 
     :param guests: policy of each running guest, by UUID.
-    :param holdings: allocated amounts by consumer, of each provider and
-        resource class.
+    :param allocations: allocations of Placement on this host, by UUID of the
+        consumer: ``{provider: {'resources': {class: amount}}}``.
     :param root: UUID of the compute node's resource provider.
     :returns: text on the missing allocation, by UUID of the guest.
     """
     found = {}
-    others = [held for consumer, held in sorted(holdings.items())
+    others = [held for consumer, held in sorted(allocations.items())
               if consumer not in guests]
     for uuid, guest in guests.items():
         reason = _describe_difference(
-            guest, holdings.get(uuid, {}), root, accounting
+            guest, allocations.get(uuid, {}), root, accounting
         )
         if reason and all(_describe_difference(guest, held, root, accounting)
                           for held in others):
@@ -74,7 +74,7 @@ def _describe_difference(guest: metadata.DomainPolicy,
     try:
         allocation_check.check_allocation(
             guest.policy, accounting, guest.allocated_nodes, allocation, root,
-            joins=guest.shared)
+            can_share_group=guest.shared)
     except allocation_check.Disagreement as error:
         return str(error)
     return ''
@@ -105,12 +105,15 @@ def map_policies_with_allocation(
 
 def log_unallocated_guests(
         running: Iterable[desired.Running], root: str, accounting: Accounting,
-        holders: Callable[[str, str], Mapping[str, int]]) -> dict[str, str]:
-    """Find and log guests whose guarantee Placement has not allocated.
+        get_usage_by_consumer: Callable[[str, str], Mapping[str, int]]
+) -> dict[str, str]:
+    """Log and return guests whose guarantee Placement has not allocated.
+
+    A guarantee is bandwidth or a control group.
 
     :param running: running domains of this host.
     :param root: UUID of the compute node's resource provider.
-    :param holders: PlacementClient.get_usage_by_consumer, which returns
+    :param get_usage_by_consumer: method of PlacementClient, which returns
         amounts by consumer for a provider UUID and a resource class.
     :returns: text on the missing allocation, by UUID of the guest.
     """
@@ -123,13 +126,14 @@ def log_unallocated_guests(
              for name in amounts}
     if any(guest.policy.needs_control_group for guest in guests.values()):
         asked.add((root, names.RESCTRL_GROUP))
-    holdings: dict[str, dict[str, Any]] = {}
+    allocations: dict[str, dict[str, Any]] = {}
     for provider, resource_class in sorted(asked):
-        for consumer, amount in holders(provider, resource_class).items():
-            of_provider = holdings.setdefault(consumer, {}).setdefault(
+        for consumer, amount in get_usage_by_consumer(
+                provider, resource_class).items():
+            of_provider = allocations.setdefault(consumer, {}).setdefault(
                 provider, {'resources': {}})
             of_provider['resources'][resource_class] = amount
-    found = find_unallocated_guests(guests, holdings, root, accounting)
+    found = find_unallocated_guests(guests, allocations, root, accounting)
     for uuid, reason in found.items():
         LOG.error('ghsched: the Placement allocation of running guest '
                   '%(uuid)s lacks bandwidth or a control group that the '

@@ -184,9 +184,9 @@ def iterate_node_orders(instance: Any, host: Destination,
             policy, accounting, guest_nodes, host.nodes, found,
             _map_guest_nodes_to_vf_nodes(instance, node_of_pf)):
         try:
-            allocation_check.check_allocation(policy, accounting, order,
-                                              host.allocations, host.uuid,
-                                              joins=can_join(policy, order))
+            allocation_check.check_allocation(
+                policy, accounting, order, host.allocations, host.uuid,
+                can_share_group=can_join(policy, order))
         except allocation_check.Disagreement:
             continue
         yield order

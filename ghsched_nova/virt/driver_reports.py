@@ -145,7 +145,7 @@ class ReportingDriver(base.DriverBase):
         return dataclasses.replace(
             found, numa_nodes=self._numa_nodes, nearest=self._nearest,
             rt_permille=self._threads.compute_realtime_capacity(),
-            bursts=self._burst_use.offered_percent,
+            bursts=self._burst_use.reported_burst_percent,
             capabilities=found.capabilities | self._threads.capabilities())
 
     @seam('nova.virt.libvirt.driver.LibvirtDriver.'

@@ -118,7 +118,7 @@ class StartingDriver(base.DriverBase):
                 return str(xml)
             nodes = numa.list_host_nodes(instance.numa_topology)
             domain_xml = self._ghsched.domain_xml
-            xml = domain_xml.place_devices(
+            xml = domain_xml.add_device_numa_nodes(
                 self._threads.render_scheduling_classes(
                     self._render_policy_and_limits(xml, policy, nodes,
                                                    instance),

@@ -101,13 +101,13 @@ class BurstUseTest(base.TestCase):
     def test_measurements_outlive_nova_compute(self):
         use = self.use()
         self.day(use)
-        self.assertEqual({0: 60}, use.offered_percent)
+        self.assertEqual({0: 60}, use.reported_burst_percent)
         self.assertEqual(use.records, self.use().records)
 
     def test_nothing_is_kept_where_no_bursts_are(self):
         use = self.use()
         use.record_bursts(None, 0)
-        self.assertEqual({}, use.offered_percent)
+        self.assertEqual({}, use.reported_burst_percent)
         self.assertFalse(self.path.exists())
 
     def test_a_file_that_cannot_be_written_is_reported(self):
@@ -115,9 +115,9 @@ class BurstUseTest(base.TestCase):
         self.day(use)
         self.assertIn('cannot save the memory bandwidth burst history',
                       self.log.output)
-        self.assertEqual({0: 60}, use.offered_percent)
+        self.assertEqual({0: 60}, use.reported_burst_percent)
 
     def test_a_file_without_sense_is_as_none(self):
         for text in (b'{', b'\xff'):
             self.path.write_bytes(text)
-            self.assertEqual({}, self.use().offered_percent)
+            self.assertEqual({}, self.use().reported_burst_percent)

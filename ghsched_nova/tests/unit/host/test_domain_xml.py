@@ -45,7 +45,7 @@ class AcceleratorTest(base.TestCase):
         facts = host_facts.HostFacts(types.SimpleNamespace(
             sysfs_path=sysfs, resctrl_path=sysfs, device_numa_nearest=False,
             device_numa_spare_ports=0))
-        xml = domain_xml.DomainXml(facts).place_devices(
+        xml = domain_xml.DomainXml(facts).add_device_numa_nodes(
             XML, GuestPolicy(device_numa=mode),
             [device_numa.Device('0000:81:00.0', 0)], [0, 1])
         return device_numa.read_guest_nodes(xml)
