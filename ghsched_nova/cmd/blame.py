@@ -60,7 +60,7 @@ def run_blame_command(arguments: argparse.Namespace) -> int:
     """
     server = find_running_guest(
         domains.list_running_domains(arguments.connect), arguments.server)
-    with _undo_limits_on_termination():
+    with _exit_on_termination_signals():
         shown = _investigate_slowdown(arguments, server)
     print(json.dumps(shown, indent=2) if arguments.format == 'json'
           else format_blame_report(shown))
@@ -111,19 +111,21 @@ def _make_host_engine(arguments: argparse.Namespace,
     return host
 
 
-def find_running_guest(running: Sequence[desired.Running], wanted: str) -> str:
+def find_running_guest(
+    running: Sequence[desired.Running], name_or_uuid: str
+) -> str:
     """Return the UUID of the running guest that has a given name or UUID.
 
-    :param wanted: name or UUID.
+    :param name_or_uuid: name of the server or of the libvirt domain, or UUID.
     :raises HostError: if there is no such guest, or several.
     """
-    found = [one.domain.uuid for one in running if wanted in (
+    found = [one.domain.uuid for one in running if name_or_uuid in (
         one.domain.uuid, one.domain.name,
         metadata.read_server_name(one.root) if one.xml else '')]
     if len(found) != 1:
         raise domains.HostError(
             f'{len(found) or "no"} running guests of this host are called '
-            f'{wanted!r}; name it by its UUID')
+            f'{name_or_uuid!r}; name it by its UUID')
     return found[0]
 
 
@@ -131,8 +133,8 @@ def _set_limits_as_root(root: Path, run_path: Path,
                         wanted: model.Wanted) -> reconcile.Report:
     """Set the bandwidth limits of guests in resctrl, as root.
 
-    nova-compute uses a privileged process for this. The command does not need
-    one, because it runs as root.
+    nova-compute makes this change in a privileged process. ``ghsched-host``
+    already runs as root and needs no such process.
 
     :param root: path of the resctrl file system.
     :param run_path: path of libvirt's run-time files.
@@ -142,16 +144,20 @@ def _set_limits_as_root(root: Path, run_path: Path,
 
 
 def _print_cap_event(event: str, uuid: str) -> None:
-    """Print that a guest's temporary bandwidth limit (cap) begins or ends."""
+    """Print that a guest's temporary bandwidth limit (cap) begins or ends.
+
+    :param event: ``start`` or ``end``.
+    :param uuid: UUID of the guest.
+    """
     print(f'ghsched-host: {event} of a cap on guest {uuid}', file=sys.stderr)
 
 
 @contextlib.contextmanager
-def _undo_limits_on_termination() -> Iterator[None]:
-    """Within this context, SIGTERM and SIGHUP end the command with a cleanup.
+def _exit_on_termination_signals() -> Iterator[None]:
+    """Within this context, the signals SIGTERM and SIGHUP raise SystemExit.
 
-    The temporary bandwidth limits of guests are removed before the command
-    ends.
+    Without an exception, the command would end at once and leave the
+    temporary bandwidth limits of guests in place.
     """
     def end(number: int, _frame: object) -> NoReturn:
         sys.exit(128 + number)
@@ -165,8 +171,11 @@ def _undo_limits_on_termination() -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def format_blame_report(shown: dict[str, Any]) -> str:
-    """Render the report of ``ghsched-host blame`` as a table and sentences."""
-    rows = list(blame_report.list_suspect_rows(shown))
+def format_blame_report(report: dict[str, Any]) -> str:
+    """Render the report of ``ghsched-host blame`` as a table and sentences.
+
+    :param report: report on which guests slow down a guest.
+    """
+    rows = list(blame_report.list_suspect_rows(report))
     parts = [tables.render_table(blame_report.HEADER, rows)] if rows else []
-    return '\n'.join([*parts, blame_report.summarize_verdict(shown)])
+    return '\n'.join([*parts, blame_report.summarize_verdict(report)])

@@ -120,19 +120,25 @@ class Facts:
 
     @property
     def running_schedulers(self) -> set[str]:
-        """Names of the nova-scheduler programs running on this node."""
+        """Names of the running programs of the service nova-scheduler.
+
+        Such a program is Nova's own or that of ghsched; both may run.
+        """
         return {NOVA_SCHEDULER, SCHEDULER} & set(self.programs)
 
     @property
     def running_computes(self) -> set[str]:
-        """Names of the nova-compute programs running on this node."""
+        """Names of the running programs of the service nova-compute.
+
+        Such a program is Nova's own or that of ghsched; both may run.
+        """
         return {NOVA_COMPUTE, COMPUTE} & set(self.programs)
 
 
 def run_node_checks(facts: Facts) -> tuple[Check, ...]:
     """Run all checks of ``ghsched doctor`` on this node; return their results.
 
-    The first results are the problems to be fixed first.
+    The results are in the order in which problems should be fixed.
 
     :param facts: configuration, programs and resctrl features of the node.
     """
@@ -216,8 +222,8 @@ def check_placement_retries(facts: Facts) -> Iterator[Check]:
 def check_compute_host(facts: Facts) -> Iterator[Check]:
     """Check the configuration of a node that runs nova-compute.
 
-    The checks are of the driver, the running program, resctrl and the options
-    for bandwidth.
+    The driver, the running program, resctrl, the bandwidth of NUMA nodes and
+    the installation of privsep-helper are checked.
     """
     if not facts.is_compute_host:
         yield Check('compute', 'skipped', 'no [DEFAULT]compute_driver is set, '

@@ -62,7 +62,7 @@ def add_cloud_export_options(parser: argparse.ArgumentParser) -> None:
 
 
 def _parse_refresh_interval(text: str) -> int:
-    """Parse the seconds between two reads of the cloud from the command line.
+    """Parse a command-line argument as seconds between two reads of the cloud.
     """
     if not (text.isascii() and text.isdigit()
             and LEAST_INTERVAL_S <= int(text) <= 86400):
@@ -97,7 +97,7 @@ class CloudReader:
             self._connection.request_counts, self._errors)
 
     def start_refreshing(self) -> None:
-        """Start a thread that reads the state of the cloud again and again."""
+        """Start a thread that reads the state of the cloud periodically."""
         threading.Thread(target=self._run, daemon=True).start()
 
     def refresh_cloud(self) -> float:

@@ -78,7 +78,10 @@ def get_libvirt_host_name(uri: str) -> str:
 
 
 def _import_libvirt() -> Any:
-    """Import libvirt-python without its printing of errors to stderr."""
+    """Import libvirt-python, and stop it from printing errors to stderr.
+
+    :raises HostError: if libvirt-python is not installed.
+    """
     try:
         import libvirt
     except ImportError as error:

@@ -135,7 +135,7 @@ class _Server(socketserver.ThreadingMixIn, simple_server.WSGIServer):
             return connection is not None
 
     def _release_connection(self, connection: Any) -> None:
-        """Record that a connection has ended and another one may be opened."""
+        """Stop tracking a connection that has ended, and admit another one."""
         with self._changing:
             self._silent.pop(connection, None)
             if self._begun.pop(connection, None) is not None:
@@ -349,7 +349,7 @@ def _make_cloud_metrics_server(
 ) -> simple_server.WSGIServer:
     """Return an HTTP server that serves the metrics of a whole cloud.
 
-    A thread is started that reads the cloud again and again.
+    A thread that reads the cloud periodically is started, too.
 
     :raises PlannerError: if the cloud is unknown or a module is missing.
     :raises ArgumentTypeError: if an option is malformed.

@@ -33,7 +33,7 @@ _NAME_IS_FIXED = {errno.EBUSY, errno.EACCES, errno.EPERM, errno.EROFS}
 def check_writable(path: Path) -> None:
     """Check that a file can be written, without changing it.
 
-    :raises OSError: if the file cannot be written; contains the path.
+    :raises OSError: if the file cannot be written. The error has the path.
     """
     _replace_or_write_in_place(
         path, _check_replaceable, _check_path_writable
@@ -46,7 +46,7 @@ def replace_file_content(path: Path, content: str | bytes) -> None:
     Readers see either the old or the new content. A file that cannot be
     replaced, such as a pipe, is written in place.
 
-    :raises OSError: if the file cannot be written; contains the path.
+    :raises OSError: if the file cannot be written. The error has the path.
     """
     def replace(target: Path) -> None:
         _check_existing_file_writable(target)
@@ -84,9 +84,10 @@ def _replace_or_write_in_place(path: Path, replace: Callable[[Path], None],
 
 
 def _is_replaceable(path: Path) -> bool:
-    """Whether a path can be replaced: a regular file, or no file yet.
+    """Whether a new file can be moved to a path, in place of the old one.
 
-    Files under /proc/self/fd are already open and cannot be replaced.
+    This is so if the path is a regular file or does not exist. Files under
+    /proc/self/fd are already open and cannot be replaced.
     """
     try:
         mode = path.stat().st_mode

@@ -89,8 +89,8 @@ def check_guaranteed_bandwidth(
 ) -> Iterator[checks.Check]:
     """Check that no NUMA node of the cloud guarantees too much bandwidth.
 
-    Guarantees must not exceed the bandwidth that memory delivers. A node that
-    is only a compute host skips this check, because it reads all hosts.
+    Guarantees must not exceed the bandwidth that memory delivers. The check
+    reads all hosts, so it is skipped on a node that is only a compute host.
     """
     if facts.is_compute_host and not facts.is_scheduler_node:
         yield checks.Check(_TITLE, 'skipped',
@@ -113,7 +113,9 @@ def check_guaranteed_bandwidth(
 def check_guarantees_of_nodes(
     client: placement_client.PlacementClient,
 ) -> checks.Check:
-    """Warn if NUMA nodes guarantee more bandwidth than memory delivers.
+    """Warn if guests' guarantees on a NUMA node exceed what memory delivers.
+
+    Memory delivers only a part of a NUMA node's theoretical bandwidth.
 
     :raises PlacementError: when Placement cannot be read.
     """
@@ -138,7 +140,11 @@ def check_guarantees_of_nodes(
 def _find_overcommitted_nodes(
     client: placement_client.PlacementClient,
 ) -> Iterator[_Node]:
-    """Yield NUMA nodes that guarantee more bandwidth than memory delivers."""
+    """Yield NUMA nodes that have more guarantees than memory can deliver.
+
+    Each comes with its name in Placement and the guaranteed percent of its
+    bandwidth.
+    """
     if not client.is_trait_in_use(names.NUMA_NODE_TRAIT):
         return
     for provider in client.get('/resource_providers', [
@@ -153,7 +159,8 @@ def _read_guaranteed_percent(
 ) -> int:
     """Return the percent of a NUMA node's bandwidth guaranteed to guests.
 
-    With an allocation ratio, usage above 100 percent is divided by the ratio.
+    This is the allocated percent. It is divided by the allocation ratio of the
+    inventory, but only if it is more than memory delivers.
 
     :param uuid: UUID of the node's provider.
     :returns: 0 if the provider has been deleted.

@@ -227,7 +227,7 @@ def _apply_policies_and_print_changes(
 ) -> tuple[reconcile.Report, _Changed]:
     """Apply guests' policies to this host and print the changes.
 
-    For the command ``plan``, the given functions make no changes.
+    ``plan`` passes functions that only report changes, and no measurement.
     """
     section = configured.read_ghsched_options(arguments.config_file)
     # Root writes no file into a directory of another user.
@@ -295,7 +295,11 @@ def _render_changes_as_json(
     changed: _Changed,
     host: resctrl_host.ResctrlHost | None,
 ) -> str:
-    """Render the changes of a host, planned or made, as JSON."""
+    """Render the changes of a host, planned or made, as JSON.
+
+    :param report: changes of resctrl groups.
+    :param changed: changes of guests' threads and interrupts.
+    """
     return json.dumps({
         'host': {
             'dialect': host.dialect.name if host else None,
@@ -321,26 +325,30 @@ def _render_changes_as_json(
                      for problem in report.problems]
         + [{'guest': problem.uuid, 'group': None, 'reason': problem.reason}
            for problem in changed.problems],
-        'unmeasured': [{'guest': problem.guest, 'group': problem.group,
-                        'reason': problem.reason}
-                       for problem in report.unmeasured],
-        'overlaps': [{'guest': problem.guest, 'group': problem.group,
-                      'reason': problem.reason}
-                     for problem in report.overlaps],
+        'unmeasured': _problems_to_dicts(report.unmeasured),
+        'overlaps': _problems_to_dicts(report.overlaps),
     }, indent=2)
+
+
+def _problems_to_dicts(
+    problems: Iterable[model.Problem],
+) -> list[dict[str, str]]:
+    """Convert problems of guests' resctrl groups to dictionaries for JSON."""
+    return [{'guest': problem.guest, 'group': problem.group,
+             'reason': problem.reason} for problem in problems]
 
 
 def _render_changes_as_tables(
         wanted: model.Wanted, report: reconcile.Report, changed: _Changed,
         host: resctrl_host.ResctrlHost | None) -> str:
-    """Render the changes of a host, planned or made, as text tables."""
+    """Render the changes of a host, planned or made, as text tables.
+
+    :param report: changes of resctrl groups.
+    :param changed: changes of guests' threads and interrupts.
+    """
     names = {domain.uuid: domain.name for domain in wanted.domains}
     parts = []
-    actions: list[tuple[str, ...]] = [
-        (action.kind, action.group, action.what, action.reason)
-        for action in report.actions]
-    actions += [(action.kind, '-', action.what, action.reason)
-                for action in changed.actions]
+    actions = _make_action_rows(report, changed)
     if actions:
         parts.append(tables.render_table(_ACTION_HEADER, actions))
     problems = _make_problem_rows(names, report.problems)
@@ -370,6 +378,22 @@ def _render_changes_as_tables(
     parts += [f'Note: {note}' for note in (host.notes if host else ())]
     parts.append(', '.join(f'{what}: {n}' for what, n in counts.items()))
     return '\n'.join(parts)
+
+
+def _make_action_rows(
+    report: reconcile.Report, changed: _Changed
+) -> list[tuple[str, ...]]:
+    """Return a table row (action, group, what, reason) for each change.
+
+    :param report: changes of resctrl groups.
+    :param changed: changes of guests' threads and interrupts.
+    """
+    rows: list[tuple[str, ...]] = [
+        (action.kind, action.group, action.what, action.reason)
+        for action in report.actions]
+    rows += [(action.kind, '-', action.what, action.reason)
+             for action in changed.actions]
+    return rows
 
 
 def _make_problem_rows(

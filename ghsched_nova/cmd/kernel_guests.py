@@ -109,7 +109,12 @@ def _check_guest_on_kernel(
     section: Any,
     group_sizes: Mapping[str, int],
 ) -> checks.Check:
-    """Check whether the kernel can enforce the bandwidth policy of a guest."""
+    """Check whether the kernel can enforce the bandwidth policy of a guest.
+
+    :param host: resctrl features of the host; a reason if there are none.
+    :param section: the ``[ghsched]`` section of the configuration.
+    :param group_sizes: number of domains by shared control group.
+    """
     title = f'{running.domain.name} ({running.domain.uuid})'
     try:
         if not (running.needs_control_group or running.needs_monitoring_group):
@@ -143,8 +148,11 @@ def _check_guest_on_kernel(
 def _describe_unenforceable_policy(
     reason: str | Exception, section: Any
 ) -> str:
-    """Return why a guest's policy is not enforced, and if the guest may start.
+    """Return an error text for a guest whose bandwidth policy is not enforced.
 
+    The text also says whether such a guest may start.
+
+    :param reason: reason why the policy cannot be enforced.
     :param section: the ``[ghsched]`` section of the configuration.
     """
     rule = section.unprotected_guests

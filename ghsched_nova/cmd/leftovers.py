@@ -92,8 +92,8 @@ def make_leftover_checks(leftovers: Traces) -> tuple[checks.Check, ...]:
     The check is used after ghsched was removed. If nothing is left, the result
     is a single check with the status ``ok``.
     """
-    found = [*map(_make_line_check, leftovers.lines),
-             *map(_make_program_check, leftovers.programs),
+    found = [*map(_make_line_warning, leftovers.lines),
+             *map(_make_program_warning, leftovers.programs),
              *(checks.Check('unit of systemd', 'warning', unit,
                             f'rm {unit}; systemctl daemon-reload')
                for unit in leftovers.units),
@@ -112,7 +112,7 @@ def make_leftover_checks(leftovers: Traces) -> tuple[checks.Check, ...]:
         + ', '.join(leftovers.files)),)
 
 
-def _make_line_check(leftover: tuple[str, str]) -> checks.Check:
+def _make_line_warning(leftover: tuple[str, str]) -> checks.Check:
     """Return a warning about a configuration line that ghsched has left.
 
     :param leftover: configuration file and line.
@@ -124,7 +124,7 @@ def _make_line_check(leftover: tuple[str, str]) -> checks.Check:
                         _REMEDIES.get(key, 'remove it'))
 
 
-def _make_program_check(name: str) -> checks.Check:
+def _make_program_warning(name: str) -> checks.Check:
     """Return a warning about a program of ghsched that is still running."""
     stock = name.removeprefix('ghsched-')
     remedy = (f'start {stock} in its place' if stock.startswith('nova-')

@@ -114,9 +114,10 @@ def read_node_options(files: Sequence[str] | None) -> cfg.ConfigOpts:
 def read_placement_write_attempts(
     files: Sequence[str] | None,
 ) -> tuple[str, int | None]:
-    """Return how often Placement tries to write an allocation after conflicts.
+    """Return how many times at most Placement tries to write an allocation.
 
-    The option is ``[placement]allocation_conflict_retry_count``.
+    Placement tries again after a conflict. The number is the option
+    ``[placement]allocation_conflict_retry_count``.
 
     :param files: files that a user has named; None for those of Placement.
     :returns: path of placement.conf, and the number. The number is None if the
@@ -278,14 +279,14 @@ def _find_running_programs(proc: Path) -> Iterator[str]:
 def identify_program(
     cmdline: bytes, known: Collection[str] = checks.PROGRAMS
 ) -> str:
-    """Return which of some known programs a process runs.
+    """Return the name of the known program that a process runs.
 
     The program is the first word of the command line, or follows the
     interpreter and its options. Services of Nova 34 have a process title
     instead, such as ``NAME: master process [...]`` or ``NAME: ... worker(N)``.
 
     :param cmdline: content of ``/proc/PID/cmdline``.
-    :param known: names of programs.
+    :param known: names of known programs.
     :returns: empty if the process runs none of them.
     """
     words = [os.fsdecode(word) for word in cmdline.split(b'\0')[:3]]

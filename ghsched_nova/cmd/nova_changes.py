@@ -81,7 +81,8 @@ def render_rows(header: Sequence[str], rows: Sequence[Sequence[str]],
 def main(argv: Sequence[str]) -> int:
     """Print the Nova functions that ghsched uses, or its fixes of Nova bugs.
 
-    :param argv: command-line arguments, which select one of both.
+    :param argv: ``seams`` for the functions or ``fixes`` for the fixes,
+        followed by options.
     :returns: exit status.
     """
     parser = argparse.ArgumentParser(prog=f'ghsched-status {argv[0]}',

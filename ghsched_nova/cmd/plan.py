@@ -247,10 +247,10 @@ def _select_target_machines(
 
 
 def _parse_picture_path(text: str) -> Path:
-    """Parse the path of a picture to write from the command line.
+    """Parse a command-line argument as the path of a picture file.
 
-    :raises argparse.ArgumentTypeError: if the suffix is that of another
-        format.
+    :raises argparse.ArgumentTypeError: if the path has a suffix other than
+        .svg, .png and .pdf.
     """
     path = Path(text)
     if path.suffix.lower()[1:] not in ('', *plan_picture.FORMATS):

@@ -96,8 +96,8 @@ def load_retire_configuration(
 ) -> tuple[Any, Any]:
     """Return a Placement client and the ``[ghsched]`` options of this host.
 
-    :param dry_run: whether nothing will be removed; any driver is accepted
-        then.
+    :param dry_run: whether nothing will be removed. If so, nova-compute may
+        still be configured for ghsched's driver.
     :raises HostError: if nova-compute is still configured for ghsched's
         driver, which would report the inventories again.
     """

@@ -63,7 +63,7 @@ def make_parser() -> argparse.ArgumentParser:
     top.add_argument('-d', '--delay', type=_parse_delay, default=2.0,
                      metavar='SECONDS',
                      help='seconds between updates (default: %(default)s)')
-    top.add_argument('-n', '--count', type=_parse_frame_count, metavar='N',
+    top.add_argument('-n', '--count', type=_parse_update_count, metavar='N',
                      help='exit after N updates')
     top.add_argument('-b', '--batch', action='store_true',
                      help='batch mode: print updates one below the other; '
@@ -86,7 +86,10 @@ def make_parser() -> argparse.ArgumentParser:
 
 
 def _add_past_bandwidth_options(top: argparse.ArgumentParser) -> None:
-    """Add the options that read files of nova-compute with past bandwidth."""
+    """Add the options for displaying past bandwidth to the parser.
+
+    They name files that nova-compute writes.
+    """
     top.add_argument('--service-levels', type=Path, metavar='FILE',
                      help='show in what part of this month guests got less '
                           'than their guarantees, from '
@@ -121,7 +124,7 @@ def _parse_minutes(text: str) -> int:
         raise argparse.ArgumentTypeError(str(error)) from error
 
 
-def _parse_frame_count(text: str) -> int:
+def _parse_update_count(text: str) -> int:
     """Parse a command-line argument as a positive number of updates."""
     if not (text.isascii() and text.isdigit() and 0 < int(text) < 10 ** 9):
         raise argparse.ArgumentTypeError(f'{text!r} is not a count')
@@ -205,8 +208,10 @@ def _read_first_counters(display: top_screen.Top, source: top_source.Source,
         time.sleep(min(delay, 1.0))
 
 
-def _yield_last_update_flags(count: int | None) -> Iterator[bool]:
-    """Yield for each update of the display whether the update is the last one.
+def _iterate_updates(count: int | None) -> Iterator[bool]:
+    """Yield once for each update of the display.
+
+    The value is True for the last update and False for earlier ones.
 
     :param count: number of updates; None for no end.
     """
@@ -224,7 +229,7 @@ def _print_updates(
     :param delay: seconds between two updates.
     :param count: number of updates; None for no end.
     """
-    for last in _yield_last_update_flags(count):
+    for last in _iterate_updates(count):
         display.update_measurements()
         print(
             display.render_last_measurement(),
@@ -244,18 +249,18 @@ def _show_updates_until_quit(
     :param count: number of updates; None for no end.
     """
     with (
-        _select_woken_by_signals() as wakened,
+        _signal_wakeup_fd() as wakened,
         _terminal_without_echo(
             sys.stdin.fileno(), sys.stdout.fileno()
         ) as write,
     ):
-        for last in _yield_last_update_flags(count):
+        for last in _iterate_updates(count):
             problem = ''
             try:
                 display.update_measurements()
             except topology.MonitorUnavailable as error:
                 problem = str(error)  # it may be mounted again
-            if not _show_figures_until_next_update(
+            if not _show_bandwidth_until_next_update(
                 display, problem, write, 0 if last else delay, wakened
             ):
                 return
@@ -263,22 +268,23 @@ def _show_updates_until_quit(
     print(problem or display.render_last_measurement())
 
 
-def _show_figures_until_next_update(
+def _show_bandwidth_until_next_update(
     display: top_screen.Top,
     problem: str,
     write: Callable[[str], None],
     delay: float,
     wakeup_fd: int,
 ) -> bool:
-    """Show the last read bandwidth of guests until the next update is due.
+    """Show the last measured bandwidth of guests until the next update is due.
 
     The display is redrawn at once if the user presses a key or resizes the
     terminal.
 
-    :param write: writes text to the terminal.
+    :param problem: message shown in place of the bandwidth; empty for none.
+    :param write: function that writes text to the terminal.
     :param delay: seconds until the next update.
     :param wakeup_fd: file descriptor that becomes readable after a signal.
-    :returns: False if the user quits.
+    :returns: True when the update is due; False if the user quits.
     """
     end = time.monotonic() + delay
     colour = 'NO_COLOR' not in os.environ
@@ -301,8 +307,8 @@ def _show_figures_until_next_update(
 
 
 @contextlib.contextmanager
-def _select_woken_by_signals() -> Iterator[int]:
-    """Within this context, a file descriptor becomes readable after signals.
+def _signal_wakeup_fd() -> Iterator[int]:
+    """Within this context, each signal makes a file descriptor readable.
 
     The context yields the file descriptor. A select() that waits for it ends
     when the process receives a signal.
@@ -360,7 +366,7 @@ def _terminal_without_echo(
 
 
 def _write_all(fd: int, text: str) -> None:
-    """Write all of a text to a file descriptor."""
+    """Write a whole text to a file descriptor, in several writes if needed."""
     data = text.encode(errors='replace')
     while data:
         data = data[os.write(fd, data):]
