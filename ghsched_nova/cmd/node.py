@@ -227,7 +227,7 @@ def _describe_l3_overlaps(
     if cache is None or '' not in groups:
         return
     for name in filter(naming.is_guest_group, sorted(groups)):
-        domains = caches.list_private_caches(cache, groups[name], groups[''])
+        domains = caches.list_unshared_caches(cache, groups[name], groups[''])
         for other in sorted(naming.list_foreign_groups(groups) - {''}):
             text = caches.describe_shared_ways(cache, domains, groups[name],
                                                groups[other])

@@ -131,7 +131,7 @@ def read_caches(
                                    0 if devices == mask else devices,
                                    max(least, shared))
         domains = frozenset(domain for domain, _value in found.values)
-        by_node = _map_private_caches(domains, sysfs, of_nodes)
+        by_node = _map_unshared_caches(domains, sysfs, of_nodes)
         if region.bit_count() < least or not by_node:
             return None
         return Cache(lines, mask, region, least, by_node, exclusive)
@@ -177,14 +177,14 @@ def find_longest_free_run(mask: int, exclusive: Mapping[int, int]) -> int:
         operator.or_, exclusive.values(), 0))
 
 
-def choose_guest_ways(free: int, taken: int, shared: int) -> int:
+def choose_guest_ways(free: int, device_ways: int, shared: int) -> int:
     """Choose the L3 cache ways that guests may reserve for themselves.
 
-    The free ways are one run of adjacent ways. The chosen ways are at that end
-    of the run that is farther from the ways of devices.
+    The chosen ways are adjacent, and no device writes into them. They are at
+    the low or the high end of the free ways, whichever allows more ways.
 
-    :param free: bit mask of the free ways.
-    :param taken: bit mask of ways that devices write into.
+    :param free: bit mask of the free ways, which are adjacent.
+    :param device_ways: bit mask of ways that devices write into.
     :param shared: minimum number of ways that stay shared by all guests.
     :returns: bit mask of the chosen ways.
     """
@@ -192,7 +192,8 @@ def choose_guest_ways(free: int, taken: int, shared: int) -> int:
         return 0
     first = (free & -free).bit_length() - 1
     width = free.bit_count()
-    bits = [bool(taken >> bit & 1) for bit in range(first, first + width)]
+    bits = [bool(device_ways >> bit & 1)
+            for bit in range(first, first + width)]
     low = bits.index(True) if True in bits else width
     high = bits[::-1].index(True) if True in bits else width
     ways = max(0, min(max(low, high), width - shared))
@@ -273,7 +274,7 @@ def assign_reserved_masks(
     if len(found) == len(wanted):
         return found
     order = sorted(
-        kept, key=lambda name: make_outermost_mask_key(cache, kept[name])
+        kept, key=lambda name: make_mask_order_key(cache, kept[name])
     )
     return _add_outermost_masks(
         cache, {}, {name: wanted[name] for name in [*order, *new]}
@@ -294,9 +295,11 @@ def _find_valid_masks(
 
 def _add_outermost_masks(cache: Cache, masks: Mapping[str, int],
                          wanted: Mapping[str, int]) -> dict[str, int]:
-    """Assign the outermost of the free L3 ways to further control groups.
+    """Assign free L3 ways of one cache to further control groups.
 
-    This keeps the remaining free ways contiguous.
+    Each group gets the free ways that are nearest to the end of the cache at
+    which guests get ways first. This keeps the remaining free ways contiguous.
+    A group for which too few adjacent ways are free gets none.
 
     :param masks: bit masks of the groups that have one already.
     :param wanted: number of exclusive ways of each further group.
@@ -321,7 +324,8 @@ def _add_outermost_masks(cache: Cache, masks: Mapping[str, int],
 def _list_candidate_masks(cache: Cache, ways: int) -> list[int]:
     """Return all bit masks of a number of adjacent L3 ways.
 
-    The preferred masks come first.
+    The masks are in the order in which guests get them: ascending if guests
+    get low ways first, otherwise descending.
 
     :param ways: number of ways in each mask.
     """
@@ -371,13 +375,13 @@ def describe_shared_ways(cache: Cache, domains: Iterable[int],
     return ' and '.join(found)
 
 
-def list_private_caches(
+def list_unshared_caches(
     cache: Cache, group: schemata.Schemata, root: schemata.Schemata
 ) -> list[int]:
-    """Return the L3 caches in which a control group shares no way.
+    """Return the L3 caches in which a group shares no way with the root group.
 
-    The ways of the group are compared with those of the root group. Caches in
-    which the group has no way are left out.
+    The root group is the kernel's default control group. Caches in which the
+    control group has no way are left out.
 
     :param group: schemata of the control group.
     :param root: schemata of the root group.
@@ -390,26 +394,30 @@ def list_private_caches(
             & get_group_mask(root, line, domain)]
 
 
-def make_outermost_mask_key(cache: Cache, mask: int) -> int:
-    """Return a sort key of an L3 bit mask that puts outer masks first.
+def make_mask_order_key(cache: Cache, mask: int) -> int:
+    """Return a sort key that orders L3 bit masks as guests get them.
 
-    Outer masks have the ways at that end of the cache that guests get first.
+    If guests get low ways first, the lowest mask comes first, otherwise the
+    highest.
     """
     return mask if cache.prefers_low_ways else -mask
 
 
-def _map_private_caches(domains: frozenset[int], sysfs: Path,
-                        of_nodes: bool) -> dict[int, tuple[int, ...]]:
-    """Return the L3 caches of each NUMA node that shares no cache with others.
+def _map_unshared_caches(domains: frozenset[int], sysfs: Path,
+                         ids_are_nodes: bool) -> dict[int, tuple[int, ...]]:
+    """Return the L3 caches of each host NUMA node that has its own caches.
+
+    A node is left out if it shares a cache with another node, or if one of
+    its caches is unknown.
 
     :param domains: ids of caches in the schemata.
-    :param of_nodes: whether these ids are numbers of NUMA nodes.
+    :param ids_are_nodes: whether these ids are numbers of NUMA nodes.
     :returns: ids of the caches, by node.
     """
     by_node: dict[int, set[int]] = {}
     for node, path in sysfs_files.iterate_numa_nodes(sysfs):
         cpus = sysfs_files.read_node_cpus(path)
-        found = {node} if of_nodes else set(
+        found = {node} if ids_are_nodes else set(
             sysfs_files.iterate_l3_caches(sysfs, cpus))
         if cpus and None not in found and found <= domains:
             by_node[node] = {one for one in found if one is not None}

@@ -119,10 +119,11 @@ def _find_mask_overlaps(cache: caches.Cache, owners: Mapping[str, model.Guest],
 
     The guest has reserved the ways, so no other group should use them.
 
-    :param owners: guests with exclusive ways whose masks are correct, by
-        control group.
-    :param current: schemata by control group of the guests.
-    :param others: schemata by control group that may overlap.
+    :param owners: guests that have reserved ways and have the right ways now,
+        by control group.
+    :param current: present schemata of the control groups of these guests.
+    :param others: present schemata of all control groups that are searched
+        for the reserved ways, by name.
     """
     for name, guest in owners.items():
         for other, rows in sorted(others.items()):
@@ -186,7 +187,7 @@ def _write_masks(cache: caches.Cache, groups: Mapping[str, model.Guest],
             groups,
             key=lambda name: (
                 name in mine,
-                caches.make_outermost_mask_key(cache, mine.get(name, 0))),
+                caches.make_mask_order_key(cache, mine.get(name, 0))),
         ):
             yield from _write_differing_masks(cache, name,
                                               groups[name].domain.uuid,
