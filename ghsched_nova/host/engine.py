@@ -211,8 +211,8 @@ class HostEngine(host_facts.HostFacts):
                 self.root, run_path, model.Wanted(
                     (guest,), (running.domain,), others=others,
                     all_threads=all_threads, tolerance=host.tolerance,
-                    staged=host.dialect.staged, bounded=host.bounded_lines,
-                    writes=host.written_values))
+                    staged=host.dialect.staged, bounded=host.sum_limited_lines,
+                    writes=host.values_to_write))
         _log_actions(report)
         for problem in report.problems:
             raise fs.GroupError(problem.reason, str(self.root / problem.group))
@@ -255,9 +255,9 @@ class HostEngine(host_facts.HostFacts):
             host.spare_monitors if host else 0,
             host.monitors_per_group if host else 0,
             host.tolerance if host else {},
-            host.written_values if host else {},
+            host.values_to_write if host else {},
             bool(host and host.dialect.staged),
-            host.bounded_lines if host else {},
+            host.sum_limited_lines if host else {},
             cache=self._get_cache(host, guests)), list(dict.fromkeys(problems))
 
     def _get_cache(self, host: resctrl_host.ResctrlHost | None,

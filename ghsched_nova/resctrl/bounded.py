@@ -107,7 +107,7 @@ def _lower_default_guarantee(
     """
     for name, reset in wanted.bounded.items():
         line = actual.root.line(name) if actual.root else None
-        taken = _find_raised_domains(
+        taken = _find_guaranteed_domains(
             name, reset, (guest.desired for guest in wanted.guests)
         )
         values = tuple(
@@ -121,17 +121,17 @@ def _lower_default_guarantee(
                 line=f'{name}:{schemata.render_values(values)}\n')
 
 
-def _find_raised_domains(
-    name: str, reset: int, desired: Iterable[resolve.Desired]
+def _find_guaranteed_domains(
+    name: str, initial: int, desired: Iterable[resolve.Desired]
 ) -> set[int]:
     """Return the resctrl domains in which a guest has a guarantee.
 
-    There, the value of a guest is higher than that of a new control group.
+    A guest has a guarantee if its value is higher than the initial value.
 
     :param name: name of the schemata line of guarantees.
-    :param reset: value of this line in a new control group.
-    :param desired: schemata values of each guest.
+    :param initial: value of this line in a new control group.
+    :param desired: desired schemata values of each guest.
     """
     return {domain for lines in desired
             for domain, value in lines.get(name, {}).items()
-            if value > reset}
+            if value > initial}

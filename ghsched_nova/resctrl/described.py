@@ -123,10 +123,11 @@ class Control:
 
     @property
     def role(self) -> knobs.Role | None:
-        """Part of a bandwidth policy that this schemata line enforces.
+        """Purpose of this schemata line in a bandwidth policy.
 
-        The value is, for example, ``maximum`` for a cap. The value is None if
-        ghsched cannot use the line.
+        The value is ``maximum`` for a cap, ``minimum`` for a guarantee,
+        ``hardlimit`` for a switch that makes caps hard, and ``priority`` for a
+        priority. The value is None if ghsched cannot use the line.
         """
         if not self.is_linear or _REGION.fullmatch(self.name):
             return None
@@ -191,14 +192,16 @@ def _parse_control(top: str, info: Mapping[str, str]) -> Control | None:
 def add_described_knobs(known: Sequence[knobs.Knob],
                         controls: Sequence[Control], root: schemata.Schemata
                         ) -> tuple[knobs.Knob, ...]:
-    """Extend the known bandwidth controls by those that the kernel describes.
+    """Return known bandwidth controls, and those that the kernel describes.
 
-    New kernels describe each schemata line in files below info/.
+    New kernels describe each schemata line in files below info/. Described
+    lines that ghsched cannot use are left out.
 
     :param known: controls that ghsched knows without a description; they take
         precedence.
     :param controls: descriptions of the resource MB.
     :param root: schemata of the root group.
+    :returns: the known controls first.
     """
     found = list(known)
     for control in sorted(controls, key=make_control_preference_key):
@@ -215,7 +218,8 @@ def make_control_preference_key(control: Control) -> tuple[bool, int, str]:
     """Return a sort key of a schemata line that puts preferred lines first.
 
     If the kernel describes several lines for one purpose, ghsched uses the
-    preferred one.
+    first. The line that is named like its resource, e.g. MB, comes first. The
+    other lines follow in the order of the last words of their names.
     """
     word = control.name.rpartition('_')[2]
     order = _ORDER.index(word) if word in _ORDER else len(_ORDER)
@@ -224,13 +228,14 @@ def make_control_preference_key(control: Control) -> tuple[bool, int, str]:
 
 def _convert_control(
     control: Control,
-    found: Sequence[knobs.Knob],
+    used: Sequence[knobs.Knob],
     controls: Sequence[Control],
     root: schemata.Schemata,
 ) -> knobs.Knob | None:
-    """Convert a kernel's description of a control to a bandwidth control.
+    """Return the bandwidth control for a schemata line's description.
 
-    :param found: controls that are in use already.
+    :param control: the kernel's description of the line.
+    :param used: controls that are in use already.
     :param controls: all descriptions of the resource.
     :param root: schemata of the root group.
     :returns: None if ghsched cannot use the described control.
@@ -240,15 +245,15 @@ def _convert_control(
         role = None     # a floor that all groups have in full is no guarantee
     if role is None:
         role = 'kept' if control.reset is not None else None
-    elif any(knob.role == role for knob in found):
+    elif any(knob.role == role for knob in used):
         # A second cap may be another view of the first, unless it is of
         # other domains (AMD's GMB beside MB).
-        holder = next(knob for knob in found if knob.role == role)
+        holder = next(knob for knob in used if knob.role == role)
         scopes = [one.scope for one in controls
                   if one.name in (holder.line, control.name)]
         role = ('kept' if role == 'maximum' and len(set(scopes)) == 2
                 and all(scopes) else None)
-    elif not _has_same_domains(control, found, root):
+    elif not _has_same_domains(control, used, root):
         role = None
     if role is None or (role == 'kept' and reset is None):
         return None
@@ -259,17 +264,16 @@ def _convert_control(
     return knob if role != 'minimum' or knob.list_percentages() else None
 
 
-def _has_same_domains(control: Control, found: Sequence[knobs.Knob],
+def _has_same_domains(control: Control, used: Sequence[knobs.Knob],
                       root: schemata.Schemata) -> bool:
-    """Whether a control has the same resctrl domains as controls in use.
+    """Whether a schemata line has the same resctrl domains as lines in use.
 
-    The kernel describes the control below info/.
-
-    :param found: controls in use. Only the first is compared.
+    :param control: the kernel's description of the line.
+    :param used: controls in use. Only the line of the first is compared.
     :param root: schemata of the root group.
     """
     lines = [root.line(name) for name in
-             (control.name, *(knob.line for knob in found[:1]))]
+             (control.name, *(knob.line for knob in used[:1]))]
     return len({frozenset(dict(line.values)) for line in lines
                 if line is not None}) == 1
 
@@ -310,11 +314,14 @@ def filter_controls_by_resource(
     return (one for one in controls if one.resource == resource)
 
 
-def find_domain_kind(controls: Sequence[Control], line: str
-                     ) -> knobs.DomainKind | None:
-    """Return whether the domains of a schemata line are L3 caches or nodes.
+def get_domain_kind(controls: Sequence[Control], line: str
+                    ) -> knobs.DomainKind | None:
+    """Return of which kind the domains of a schemata line are.
 
-    Returns None if the kernel does not describe the line.
+    :param controls: the kernel's descriptions of schemata lines.
+    :param line: name of the line.
+    :returns: ``l3`` for L3 caches, ``numa`` for NUMA nodes; None if the kernel
+        does not describe the line.
     """
     return next((_DOMAIN_KINDS.get(one.scope) for one in controls
                  if one.name == line), None)

@@ -69,8 +69,8 @@ def detect_dialect(info: Info, root: schemata.Schemata,
     if not any(knob.role in ('maximum', 'minimum') for knob in knobs):
         return None
     found = replace(found, knobs=knobs)
-    return replace(found, domain_kind=described.find_domain_kind(
-        controls, found.main_knob.line) or found.domain_kind)
+    return replace(found, domain_kind=described.get_domain_kind(
+        controls, found.cap_or_guarantee_knob.line) or found.domain_kind)
 
 
 def _matches_described_cap(
@@ -89,9 +89,13 @@ def _matches_described_cap(
 
 def _make_described_dialect(controls: Sequence[described.Control],
                             root: schemata.Schemata) -> Dialect:
-    """Make a dialect (variant of resctrl) from the kernel's own descriptions.
+    """Make the dialect of a host whose kernel describes its schemata lines.
 
-    The dialect has no controls yet, only the unit of the described cap.
+    A dialect is a variant of resctrl. This one has the unit of the described
+    cap. The caller adds the bandwidth controls.
+
+    :param controls: the kernel's descriptions.
+    :param root: schemata of the root group.
     """
     cap = next(
         (

@@ -172,11 +172,12 @@ class Dialect:
         return next((k for k in self.knobs if k.role == role), None)
 
     @property
-    def main_knob(self) -> Knob:
+    def cap_or_guarantee_knob(self) -> Knob:
         """Schemata line that caps bandwidth.
 
         If this variant of resctrl has no caps, the value is the line that
-        guarantees bandwidth.
+        guarantees bandwidth. The resctrl domains of the host are read from
+        this line.
         """
         return (
             self.find_knob('maximum')

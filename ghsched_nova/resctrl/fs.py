@@ -114,11 +114,12 @@ class Files:
             return sorted(entry.name for entry in entries if entry.is_dir())
 
     @contextlib.contextmanager
-    def locked(self, path: Path, timeout: float) -> Iterator[None]:
+    def directory_lock(self, path: Path, timeout: float) -> Iterator[None]:
         """Within this context, hold the exclusive lock of a directory.
 
         libvirt takes the same lock before it creates a control group.
 
+        :param timeout: maximum time to wait for the lock, in seconds.
         :raises TimeoutError: if the lock is not free within the timeout.
         """
         descriptor = os.open(
@@ -154,7 +155,7 @@ def resctrl_lock(files: Files, root: Path, timeout: float) -> Iterator[None]:
     """
     with contextlib.ExitStack() as stack:
         try:
-            stack.enter_context(files.locked(root, timeout))
+            stack.enter_context(files.directory_lock(root, timeout))
         except TimeoutError:
             raise GroupError(
                 f'another process has held the lock for {timeout:g} seconds; '

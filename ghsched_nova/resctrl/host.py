@@ -139,21 +139,22 @@ class ResctrlHost:
     unmeasured: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
 
-    def can_libvirt_make_groups(self, extended: bool) -> bool:
+    def can_libvirt_make_groups(self, is_openeuler: bool) -> bool:
         """Whether libvirt can create the control groups of this host's guests.
 
-        :param extended: whether libvirt is openEuler's, which supports
-            hardlimit, priority and min_bandwidth.
+        :param is_openeuler: whether libvirt is that of openEuler. It can also
+            set hard limits, priorities and guarantees.
         """
-        return self.openeuler_libvirt_reads if extended else (
+        return self.openeuler_libvirt_reads if is_openeuler else (
             self.libvirt_reads)
 
     @property
-    def written_values(self) -> dict[str, dict[int, int]]:
-        """Value to write so that a schemata line then shows a wanted value.
+    def values_to_write(self) -> dict[str, dict[int, int]]:
+        """Value to write in order to set a schemata line to a given value.
 
-        The kernel rounds written values. The values to write are listed by
-        line and by wanted value, and only where the two differ.
+        The kernel rounds a written value, so another value may have to be
+        written. The values to write are listed by line and by the value that
+        the line then has, and only where the two differ.
         """
         return {
             line: scale.values_to_write
@@ -163,18 +164,21 @@ class ResctrlHost:
 
     @property
     def tolerance(self) -> dict[str, int]:
-        """Accepted difference of a value read from the one written, by line.
+        """Accepted difference between a read and a desired value, by line.
+
+        The kernel rounds written values. If it is not known how, a schemata
+        line counts as correct if its value is close to the desired one.
         """
         return {knob.line: knob.tolerance or self.granularity + _COARSEST
                 for knob in self.dialect.knobs if knob.tolerance
                 or knob.measured and knob.line not in self.scales}
 
     @property
-    def bounded_lines(self) -> dict[str, int]:
-        """Initial value of each schemata line whose sum the kernel limits.
+    def sum_limited_lines(self) -> dict[str, int]:
+        """Initial value of each schemata line with a limited sum of values.
 
-        For such a line, the sum of the values of all control groups may not
-        exceed the bandwidth. The initial value is that of a new control group.
+        On such a line, all control groups together cannot guarantee more than
+        the bandwidth. The initial value is that of a new control group.
         """
         return {knob.line: knob.default for knob in self.dialect.knobs
                 if knob.role == 'minimum' and knob.default}
@@ -276,7 +280,8 @@ def read_host(resctrl: Path, sysfs: Path, settings: HostSettings = _DEFAULT,
     :param resctrl: mount point of resctrl, usually /sys/fs/resctrl.
     :param sysfs: mount point of sysfs, usually /sys.
     :param settings: properties of the host from the configuration.
-    :param readings: measured percentages by schemata line.
+    :param readings: measured rounding by schemata line: the percentage that
+        the kernel makes of each of 0 to 100.
     :raises ResctrlUnavailable: if resctrl is not mounted, does not control
         memory bandwidth, or is of an unknown variant (dialect).
     """
@@ -286,15 +291,18 @@ def read_host(resctrl: Path, sysfs: Path, settings: HostSettings = _DEFAULT,
 def make_host(files: host_texts.HostFiles, settings: HostSettings = _DEFAULT,
               readings: Mapping[str, rounding.Readings] = _NO_READINGS
               ) -> ResctrlHost:
-    """Return the controls of a host that the kernel's texts tell.
+    """Return the controls of a host, derived from files of its kernel.
 
+    :param files: contents of the files in resctrl and sysfs.
+    :param settings: properties of the host from the configuration.
+    :param readings: measured rounding by schemata line.
     :raises ResctrlUnavailable: see :func:`read_host`.
     """
     info, sysfs = files.info, files.sysfs
     root = _parse_root(files)
     dialect = _detect_dialect(files, root, settings)
     minimum, granularity = _read_lowest_cap(dialect, info)
-    caps = root.values(dialect.main_knob.line) or {}
+    caps = root.values(dialect.cap_or_guarantee_knob.line) or {}
     nodes, left_out = node_domains.map_domains(dialect, frozenset(caps), sysfs)
     speeds = (_read_node_bandwidths(nodes, left_out, sysfs, settings)
               if dialect.has_absolute_caps else {})
@@ -315,7 +323,7 @@ def make_host(files: host_texts.HostFiles, settings: HostSettings = _DEFAULT,
         libvirt_reads=openeuler_reads and schemata.can_libvirt_parse(root),
         openeuler_libvirt_reads=openeuler_reads, node_bandwidth=speeds,
         no_cap=_compute_uncapped_value(dialect, caps),
-        counters=_count_assignable(dialect, info), scales=scales,
+        counters=_count_assignable_counters(dialect, info), scales=scales,
         cache=caches.read_caches(info, root, sysfs, settings.l3_ways_shared),
         unmeasured=_list_unmeasured_lines(dialect, granularity, readings),
         notes=detection.describe_unused_controls(dialect, root))
@@ -390,12 +398,13 @@ def _count_rmids(dialect: dialects.Dialect, info: Mapping[str, str]) -> int:
                                    lowest=0), *numbers])
 
 
-def _count_assignable(dialect: dialects.Dialect,
-                      info: Mapping[str, str]) -> dict[int, int]:
-    """Return how many bandwidth counters can be assigned in each domain.
+def _count_assignable_counters(dialect: dialects.Dialect,
+                               info: Mapping[str, str]) -> dict[int, int]:
+    """Return how many bandwidth counters each resctrl domain has.
 
-    The result is empty unless the kernel's mode, marked by brackets in
-    mbm_assign_mode, is mbm_event (Documentation/filesystems/resctrl.rst).
+    The result is empty if counters need not be assigned to groups. They must
+    be assigned only in the mode mbm_event. The kernel puts the present mode
+    in brackets in mbm_assign_mode (Documentation/filesystems/resctrl.rst).
     """
     if dialect.monitor is None:
         return {}
@@ -445,8 +454,8 @@ def compute_settable_percentages(
     :param granularity: granularity of bandwidth caps.
     :param readings: measured percentages by line; they take precedence.
     :returns: settable percentages by name of the line.
-    :raises ResctrlUnavailable: if no value leaves a control group without a
-        cap.
+    :raises ResctrlUnavailable: if the kernel rounds even the highest cap to
+        less than 100 percent, so that every control group would be capped.
     """
     scales = {}
     for knob in dialect.knobs:
@@ -549,10 +558,11 @@ def _read_node_bandwidths(
 ) -> dict[int, int]:
     """Return the memory bandwidth of host NUMA nodes in bytes per second.
 
-    Nodes whose bandwidth is unknown are moved to ``left_out``.
+    A node whose bandwidth is unknown cannot have caps on this host. It is
+    removed from ``by_node``, and the reason is added to ``left_out``.
 
-    :param by_node: resctrl domains by node; nodes are removed from it.
-    :param left_out: reason by removed node; nodes are added to it.
+    :param by_node: resctrl domains by node; changed in place.
+    :param left_out: reason by removed node; changed in place.
     """
     speeds = {}
     for node in list(by_node):

@@ -55,7 +55,7 @@ class HostFiles:
 
 
 def read_files(resctrl: Path, sysfs: Path) -> HostFiles:
-    """Return the texts of the kernel that tell the controls of a host.
+    """Read the files of resctrl and sysfs that describe a host's controls.
 
     :raises ResctrlUnavailable: if resctrl is not mounted, or does not control
         memory bandwidth.
@@ -99,8 +99,12 @@ def read_info(resctrl: Path) -> dict[str, str]:
 def _list_info_files(directory: Path, depth: int = 0) -> Iterator[Path]:
     """Yield the files of resctrl's info/ that describe controls.
 
-    :param depth: depth of the directory below info/. Deeper directories than
-        1 are searched only for descriptions of schemata lines.
+    These are all files in the subdirectories of info/. Of deeper directories,
+    only ``resource_schemata`` and those in it are searched; they describe
+    schemata lines.
+
+    :param directory: info/, or a directory below it.
+    :param depth: depth of the directory; 0 for info/.
     """
     for path in sysfs_files.list_directory(directory):
         if os.path.isfile(path):

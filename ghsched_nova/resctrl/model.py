@@ -149,7 +149,7 @@ class Wanted:
     :param tolerance: percent by which a line may differ from what it should
         show, by line, see :attr:`host.ResctrlHost.tolerance`.
     :param writes: values to write for values that the kernel shows otherwise,
-        see :attr:`host.ResctrlHost.written_values`.
+        see :attr:`host.ResctrlHost.values_to_write`.
     :param staged: see :attr:`dialects.Dialect.staged`.
     :param bounded: value of a new group by line, where the values of all
         groups may add up to no more than there is, see
@@ -177,9 +177,10 @@ class Wanted:
 
     @property
     def has_single_rmid_pool(self) -> bool:
-        """Whether all monitoring groups take their ids (RMIDs) from one pool.
+        """Whether shared control groups take monitoring ids from one pool.
 
-        The value is False also if no guest shares a control group.
+        Otherwise each control group has its own ids (RMIDs). The value is
+        always False if no guest shares a control group.
         """
         return (0 < self.monitors <= self.monitors_per_group
                 and any(guest.shared for guest in self.guests))
@@ -434,14 +435,17 @@ def is_libvirt_monitor(name: str, domain: Domain) -> bool:
     )
 
 
-def is_libvirt_group(machine: tuple[int, str] | None, domain: Domain) -> bool:
-    """Whether libvirt has given its control group of a domain this name.
+def is_libvirt_group(parsed_name: tuple[int, str] | None,
+                     domain: Domain) -> bool:
+    """Whether a group has a name that libvirt gives to groups of a domain.
 
-    :param machine: domain id and remaining text of the group name; None if the
-        name is not of libvirt's form.
+    :param parsed_name: domain id and domain name in the name of the group, see
+        :func:`naming.parse_machine_name`; None if it is no name of libvirt.
+    :param domain: the domain.
     """
-    return (machine is not None and machine[0] == domain.id
-            and naming.is_derived_from_domain_name(machine[1], domain.name))
+    return (parsed_name is not None and parsed_name[0] == domain.id
+            and naming.is_derived_from_domain_name(parsed_name[1],
+                                                   domain.name))
 
 
 def map_guests_by_group(

@@ -55,7 +55,7 @@ def make_plan(actual: model.Actual, wanted: model.Wanted) -> model.Plan:
     # Those that were promised something first: there may not be a group for
     # each.
     for name, guests in sorted(members.items(), key=_rank_group):
-        problems += _collect_actions(
+        problems += _separate_problems(
             _plan_group(name, guests, actual, wanted), actions
         )
         problems += _find_foreign_vcpus(guests, name, actual, guest_tids)
@@ -80,13 +80,14 @@ def _rank_group(item: tuple[str, Sequence[Guest]]) -> int:
     return 2 if name == naming.DEFAULT else int(guests[0].is_only_measured)
 
 
-def _collect_actions(steps: Iterable[Action | Problem],
-                     actions: list[Action]) -> Iterator[Problem]:
-    """Append the changes in a plan to a list, and yield its problems.
+def _separate_problems(steps: Iterable[Action | Problem],
+                       actions: list[Action]) -> Iterator[Problem]:
+    """Separate the planned changes of resctrl from the problems.
 
-    A problem is a reason why a guest's policy cannot be enforced.
+    Changes are appended to a list. Problems are yielded: reasons why a guest's
+    policy cannot be enforced.
 
-    :param steps: the planned changes and the problems.
+    :param steps: planned changes and problems, mixed.
     :param actions: list to which the changes are appended.
     """
     for step in steps:
@@ -131,8 +132,9 @@ def _find_leaked_groups(actual: model.Actual, wanted: model.Wanted,
     guest's threads are left in it.
 
     :param needed: names of groups that guests need.
-    :param guest_tids: ids of threads that will move to the group of their
-        guest. If there are too few groups, they do not prevent a removal.
+    :param guest_tids: ids of threads that the plan moves to the groups of
+        their guests. If the host has no free group, such threads in a group
+        do not prevent its removal.
     """
     uuids = {domain.uuid for domain in wanted.domains}
     # It is known which group these need; the others may need theirs.
@@ -340,14 +342,14 @@ def _move_threads(guest: Guest, name: str, inside: Set[int],
 def _find_foreign_vcpus(guests: Sequence[Guest], name: str,
                         actual: model.Actual,
                         guest_tids: Set[int]) -> Iterator[Problem]:
-    """Yield problems if a guest's control group has vCPUs of other guests.
+    """Yield problems if a control group contains vCPUs of foreign guests.
 
-    There is one problem for each of the group's guests.
+    One problem is yielded for each guest to which the group belongs.
 
-    :param guests: guests of the group.
+    :param guests: guests to which the group belongs.
     :param name: name of the group.
-    :param guest_tids: ids of threads that will move to the group of their
-        guest. They are ignored.
+    :param guest_tids: ids of threads that the plan moves to the groups of
+        their guests. These threads are no problem.
     """
     group = actual.groups.get(name)
     strange = group.vcpu_threads - guest_tids if group else None

@@ -99,10 +99,11 @@ class Place:
 
 def preview_reconciliation(place: Place, wanted: model.Wanted,
                            files: fs.Files | None = None) -> Report:
-    """Return what a reconciliation of resctrl would change.
+    """Return what a reconciliation of resctrl would change; change nothing.
 
-    Nothing is changed.
-
+    :param place: paths of resctrl, of libvirt's run directory and of procfs.
+    :param wanted: desired state of the host's resctrl groups.
+    :param files: access to the files; replaced in tests.
     :raises GroupError: if resctrl is not mounted, or its lock is not free.
     """
     files = files or fs.Files()
@@ -129,23 +130,23 @@ def reconcile(place: Place, wanted: model.Wanted,
         while rounds:
             rounds -= 1
             left = [action for action in plan.actions
-                    if not work.has_given_up(action)]
+                    if not work.has_failed_dependency(action)]
             if not left:
                 break
             work.apply_actions(left)
             wanted = replace(wanted, scarce=bool(work.lacking))
             plan = _make_full_plan(files, place, wanted)
-            if work.lacking and work.can_retry_groups(plan):
+            if work.lacking and work.prepare_group_retry(plan):
                 rounds = _ROUNDS
     return Report(tuple(work.done), tuple(model.expand_shared_problems(
         wanted.guests, (
             *work.problems,
             *(problem for problem in plan.problems
-              if not work.has_given_up(problem)),
+              if not work.has_failed_dependency(problem)),
             *plan.intruded,
             *(_make_repeated_problem(action) for action in plan.actions
               if not action.is_for_monitoring
-              and not work.has_given_up(action))))),
+              and not work.has_failed_dependency(action))))),
         plan.foreign, plan.unmeasured, plan.overlaps)
 
 
@@ -208,7 +209,7 @@ class _Work:
 
     def apply_actions(self, actions: Iterable[model.Action]) -> None:
         for action in actions:
-            if self.has_given_up(action):
+            if self.has_failed_dependency(action):
                 continue
             try:
                 self._apply_action(action)
@@ -217,10 +218,15 @@ class _Work:
         for group in sorted(self.made - self.inhabited):
             self._remove_incomplete_group(group)
 
-    def has_given_up(self, entry: model.Action | model.Problem) -> bool:
-        """Whether an action or problem depends on an action that failed.
+    def has_failed_dependency(self, entry: model.Action | model.Problem
+                              ) -> bool:
+        """Whether a planned action depends on an action that has failed.
 
-        :param entry: planned action, or reported problem.
+        Such an action is skipped. A reported problem depends on a failed
+        action if it concerns the same group and guest; it is not reported
+        again.
+
+        :param entry: planned action, or problem.
         """
         needed = {'', entry.guest}
         if isinstance(entry, model.Action) and entry.part:
@@ -233,11 +239,15 @@ class _Work:
         return (outer, '') in self.failed or any(
             (entry.group, one) in self.failed for one in needed)
 
-    def can_retry_groups(self, plan: model.Plan) -> bool:
-        """Whether to retry creating control groups that could not be created.
+    def prepare_group_retry(self, plan: model.Plan) -> bool:
+        """Prepare a retry for control groups that could not be created.
 
-        A retry can succeed if other groups have been or will be removed. If
-        the result is True, the problems of these groups are forgotten.
+        A retry can succeed if other groups have been or will be removed. Then
+        the problems of the missing groups are removed from the results. The
+        number of retries is limited.
+
+        :param plan: the latest plan, which may remove groups.
+        :returns: whether to retry.
         """
         freed = (any(action.kind == 'remove group' for action in plan.actions)
                  or any(action.kind == 'remove group'

@@ -401,10 +401,11 @@ def _compute_scale(host: resctrl_host.ResctrlHost, host_node: int) -> float:
 
 def _get_unit_and_domain_count(host: resctrl_host.ResctrlHost,
                                host_node: int) -> tuple[int | Fraction, int]:
-    """Return a NUMA node's cap unit and its number of resctrl domains.
+    """Return the unit of caps and a node's number of resctrl domains.
 
-    :returns: bytes per second that a cap of 1 means, and the number of
-        domains.
+    :param host_node: the host NUMA node.
+    :returns: unit of caps in bytes per second, or 1 if caps are percentages;
+        and the number of domains.
     """
     return (host.dialect.unit.size or 1,
             len(host.domains_by_node[host_node]))

@@ -129,10 +129,10 @@ def make_mpam_percentages(granularity: int,
     bits = FRACTIONS[granularity, minimum]
     found: dict[int, int] = {}
     for percent in (*range(granularity, 101, granularity), 100):
-        shown = _compute_shown_percent(percent, bits)
+        shown = _round_mpam_percent(percent, bits)
         if (
             shown
-            == _compute_shown_percent(
+            == _round_mpam_percent(
                 round_up_to_multiple(percent, granularity), bits)
             and shown <= 100
         ):
@@ -142,11 +142,13 @@ def make_mpam_percentages(granularity: int,
     return SettablePercentages(found)
 
 
-def _compute_shown_percent(percent: int, bits: int) -> int:
-    """Return the percentage that Arm's MPAM makes of a written percentage.
+def _round_mpam_percent(percent: int, bits: int) -> int:
+    """Round a percentage to the next one that Arm's MPAM can represent.
 
-    :param percent: the written percentage.
-    :param bits: width of the control in bits.
+    The kernel shows the rounded percentage after the other one was written.
+
+    :param percent: percentage to write, 0 to 100.
+    :param bits: number of bits with which the hardware stores it.
     """
     bands = 1 << bits
     band = max(_divide_rounded(percent * bands, 100), 1)

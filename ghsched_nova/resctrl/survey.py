@@ -77,7 +77,7 @@ def read_actual_state(files: fs.Files, root: Path, wanted: model.Wanted,
     return model.Actual(
         found, threads,
         _list_running_domains(run_path, proc) if loose else frozenset(),
-        _count_unrelated_monitors(files, root, names) if single_pool else 0,
+        _count_other_monitors(files, root, names) if single_pool else 0,
         (_read_group(files, root).schemata if wanted.cache or wanted.bounded
          else None), others_read, counted)
 
@@ -227,11 +227,12 @@ def _read_monitoring_groups(
     return found
 
 
-def _count_unrelated_monitors(files: fs.Files, root: Path,
-                              names: Iterable[str]) -> int:
-    """Count the monitoring groups that are not for guests in shared groups.
+def _count_other_monitors(files: fs.Files, root: Path,
+                          names: Iterable[str]) -> int:
+    """Count monitoring groups that do not measure guests in shared groups.
 
-    These groups use monitoring ids (RMIDs) that guests then cannot use.
+    They belong, for example, to other software. They use monitoring ids
+    (RMIDs), which guests in shared control groups then cannot use.
 
     :param names: names of the control groups.
     """

@@ -133,7 +133,7 @@ class ControlGroups:
 
     def _make(self, path: Path, policy: NodePolicy, threads: Sequence[int]
               ) -> None:
-        with self._files.locked(self._root, _LOCK_TIMEOUT_S):
+        with self._files.directory_lock(self._root, _LOCK_TIMEOUT_S):
             self._files.make_directory(path)
             for line in self._plan_writes(path, policy):
                 fs.write_line(self._files, self._root, path / 'schemata',
@@ -153,7 +153,7 @@ class ControlGroups:
             schemata.parse_kernel_schemata(
                 self._files.read(path / 'schemata')),
             resolve_lines(self._host, policy, self._node),
-            tolerance=self._host.tolerance, writes=self._host.written_values)
+            tolerance=self._host.tolerance, writes=self._host.values_to_write)
 
     def _remove(self, path: Path) -> None:
         # The kernel moves the threads of a removed group to the root group.

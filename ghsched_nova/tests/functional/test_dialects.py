@@ -75,7 +75,7 @@ class OwnGroupTest(base.TestCase):
             (domain,),
             others=resolve.make_unused_domain_values(host),
             tolerance=host.tolerance,
-            writes=host.written_values,
+            writes=host.values_to_write,
             staged=host.dialect.staged,
         )
         place = reconcile.Place(root, self.top)
