@@ -105,19 +105,20 @@ class NodeCapacity:
                 and all(self.devices.get(device, 0) >= count
                         for device, count in need.devices))
 
-    def subtract_guest_node(self, need: NodeNeed, claimed: bool,
-                            counted: bool) -> 'NodeCapacity':
+    def subtract_guest_node(self, need: NodeNeed, from_nova_report: bool,
+                            from_bandwidth: bool) -> 'NodeCapacity':
         """Return this host node's free resources less those of a guest node.
 
-        A resource that the host's latest report already excludes is not
-        subtracted.
+        The caller says which resources to subtract: the others already lack
+        the guest's part in the host's latest report.
 
         :param need: resources of the guest NUMA node.
-        :param claimed: whether to subtract CPUs, memory and devices.
-        :param counted: whether to subtract bandwidth.
+        :param from_nova_report: whether to subtract from the CPUs, memory and
+            devices, which Nova's record of the host lists.
+        :param from_bandwidth: whether to subtract from the bandwidth.
         """
         room = self
-        if claimed:
+        if from_nova_report:
             wanted = dict(need.devices)
             room = replace(
                 room, pinned=room.pinned - need.pinned,
@@ -126,7 +127,7 @@ class NodeCapacity:
                        for size, left in room.pages.items()},
                 devices={device: left - wanted.get(device, 0)
                          for device, left in room.devices.items()})
-        if counted and room.bandwidth is not None:
+        if from_bandwidth and room.bandwidth is not None:
             room = replace(room, bandwidth=room.bandwidth - need.bandwidth)
         return room
 

@@ -120,8 +120,12 @@ class Host:
             self._bandwidth, self._groups = dict(left.bandwidth), left.groups
 
     @property
-    def is_changed(self) -> bool:
-        """Whether claims or Placement's values replace those of the report."""
+    def has_changes_since_report(self) -> bool:
+        """Whether the free resources differ from the host's last report.
+
+        They differ while this scheduler has claims on the host that the report
+        lacks, or after it has read newer values from Placement.
+        """
         return bool(self._claims) or self._corrected_at != float('inf')
 
     def update_report(self, row: HostReport, now: float) -> bool:
@@ -133,24 +137,27 @@ class Host:
         :returns: whether the host may have more free resources than before.
         """
         was = self.view.row
-        self._mark_claims_counted('claimed', row.guests - was.guests)
+        self._clear_flag_of_oldest_claims('claimed', row.guests - was.guests)
         if row.left is not None and row.left != was.left:
             before = was.left.guests if was.left else 0
-            self._mark_claims_counted('counted', row.left.guests - before)
+            self._clear_flag_of_oldest_claims('counted',
+                                              row.left.guests - before)
             self._read_headroom(row.left)
         elif now - self._corrected_at >= CLAIM_AGE:
             self._read_headroom(row.left)
         return self._recompute(row, now)
 
-    def _mark_claims_counted(self, flag: str, count: int) -> None:
-        """Mark the oldest claims on a host as included in its newest report.
+    def _clear_flag_of_oldest_claims(self, flag: str, count: int) -> None:
+        """Clear a flag of the oldest claims, which a new report includes.
 
-        A claim is a guest that the scheduler has just placed on the host. Once
-        the host's report includes the guest, its resources must not be
-        subtracted again.
+        A claim is a guest that the scheduler has just placed on the host. Its
+        resources are subtracted as long as the flag is set, but not once the
+        host's report includes the guest.
 
-        :param flag: attribute of the claims to clear.
-        :param count: number of guests that are new in the report.
+        :param flag: ``claimed`` for CPUs, memory and devices, ``counted`` for
+            bandwidth and control groups.
+        :param count: number of guests by which the report has grown; the flag
+            of so many claims is cleared.
         """
         for claim in self._claims.values():
             if count > 0 and getattr(claim, flag):
@@ -158,20 +165,22 @@ class Host:
                 count -= 1
 
     def set_free_amounts(self, bandwidth: Mapping[int, int],
-                         groups: int | None, asked: float, now: float) -> bool:
+                         groups: int | None, queried_at: float,
+                         now: float) -> bool:
         """Set a host's free bandwidth and control groups read from Placement.
 
-        :param bandwidth: free percent by host NUMA node.
+        :param bandwidth: percent of bandwidth that is free, by NUMA node.
         :param groups: number of free control groups; None if unknown.
-        :param asked: time when Placement was queried; guests claimed later are
-            subtracted from the values.
+        :param queried_at: time when Placement was queried. Guests claimed
+            later are subtracted from the values.
+        :param now: present time.
         :returns: whether the host may have more free resources than before.
         """
-        self._corrected_at = asked
+        self._corrected_at = queried_at
         self._bandwidth.update(bandwidth)
         self._groups = groups
         for claim in self._claims.values():
-            claim.counted = claim.counted and claim.time >= asked
+            claim.counted = claim.counted and claim.time >= queried_at
         return self._recompute(self.view.row, now)
 
     def add_claim(self, consumer: str, need: Need, now: float) -> None:
@@ -238,8 +247,8 @@ class Index:
 
     They are shared by the threads of a scheduler process.
 
-    :ivar gains: number of times a host had, or may have had, more than
-        before.
+    :ivar gains: number of times that the free resources of a host grew, or
+        may have grown.
     """
 
     def __init__(self, chance: random.Random | None = None) -> None:
@@ -334,12 +343,13 @@ class Index:
     def may_fit_since(self, need: Need, gains: int) -> bool:
         """Return whether a request may fit on hosts that gained resources.
 
-        Only hosts that gained free resources since an earlier search count.
+        Only hosts whose free resources grew after an earlier search count.
         The scheduler repeats a search that found no host only if this is true.
         The result may be True for a request that does not fit, but False is
         reliable.
 
-        :param gains: value of :attr:`gains` at the time of the earlier search.
+        :param gains: value of :attr:`gains` when the earlier search began. The
+            counter grows whenever free resources of a host grow.
         """
         with self._lock:
             count = self.gains - gains
@@ -436,19 +446,22 @@ class Index:
             self._update_class(host)
 
     def set_free_amounts(self, uuid: str, bandwidth: Mapping[int, int],
-                         groups: int | None, asked: float, now: float) -> None:
+                         groups: int | None, queried_at: float,
+                         now: float) -> None:
         """Set a host's free bandwidth and control groups read from Placement.
 
         :param uuid: UUID of the host.
-        :param bandwidth: free percent by host NUMA node.
+        :param bandwidth: percent of bandwidth that is free, by NUMA node.
         :param groups: number of free control groups; None if unknown.
-        :param asked: time when Placement was queried.
+        :param queried_at: time when Placement was queried. Guests claimed
+            later are subtracted from the values.
+        :param now: present time.
         """
         with self._lock:
             host = self._hosts.get(uuid)
             if host is not None:
                 self._record_gain(uuid, host.set_free_amounts(
-                    bandwidth, groups, asked, now))
+                    bandwidth, groups, queried_at, now))
                 self._update_class(host)
 
     def drop_old_changes(self, now: float) -> None:
@@ -457,7 +470,7 @@ class Index:
         A host that repeats its report sends no newer values to replace them.
         """
         for host in self._walk:
-            if not host.is_changed:
+            if not host.has_changes_since_report:
                 continue
             with self._lock:
                 row = host.view.row

@@ -237,13 +237,14 @@ class Feed:
         return scheduler_hosts.call_in_cells(context, cells, query_cell)
 
     def _is_report_changed(self, uuid: str, digest: str | None) -> bool:
-        """Return whether a host's report is to be read.
+        """Return whether a host's report must be read from the database.
 
-        A host that is not in the index had a malformed report, or could not be
-        updated.
+        This is so if its content has changed. It is also so if the host is not
+        in the index, because its report was malformed or updating it failed.
 
-        :param digest: digest of the host's report in the database; None if
-            unknown.
+        :param uuid: UUID of the host.
+        :param digest: checksum of the content of the host's report in the
+            database; None if unknown.
         """
         return (digest is None or digest != self._digests.get(uuid)
                 or not self.index.has_host(uuid))

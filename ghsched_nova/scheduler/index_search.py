@@ -100,7 +100,13 @@ class Search:
         default_factory=dict)
 
     def withdraw_host(self, uuid: str) -> None:
-        """Withdraw a host that was proposed, but not asked for candidates."""
+        """Withdraw a proposed host whose candidates were not looked up.
+
+        They were not, because enough other hosts have candidates. The host
+        does not count as tried, and may be proposed again.
+
+        :param uuid: UUID of the host.
+        """
         self.tried.discard(uuid)
         self.states.pop(uuid, None)
         self.attempts -= 1
@@ -386,7 +392,7 @@ def _query_and_record_candidates(
     if found:
         index.set_free_amounts(
             row.uuid, *parse_free_bandwidth_and_groups(row, summaries),
-            asked=asked, now=time.monotonic())
+            queried_at=asked, now=time.monotonic())
     else:
         index.add_refusals([row.uuid], search.need, time.monotonic())
     return found, summaries

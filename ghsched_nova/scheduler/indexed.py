@@ -270,9 +270,13 @@ class IndexedScheduler:
                       reason: str) -> None:
         """Cache the reason why a search of all hosts refused a request.
 
-        :param gains: number of gains of free resources (:attr:`Index.gains`)
-            when the search began.
-        :param seconds: duration of the search.
+        :param need: resources that the request needs on one host.
+        :param gains: value of :attr:`Index.gains` when the search began. The
+            refusal is dropped when hosts that gained free resources later may
+            fit the request.
+        :param seconds: duration of the search. A refusal by a slow search is
+            cached longer.
+        :param reason: text that explains why no host fits.
         """
         with _logging_errors('cannot cache the refusal', spec):
             self._refusals.add_refusal(spec, need, gains, seconds, reason)

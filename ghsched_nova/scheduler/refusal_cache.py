@@ -84,9 +84,13 @@ class RefusalCache:
         Requests with bandwidth bursts are not cached: a host may offer more
         bursts after a measurement, and the index of hosts does not see that.
 
-        :param gains: number of gains of free resources (:attr:`Index.gains`)
-            when the search began.
-        :param seconds: duration of the search.
+        :param need: resources that the request needs on one host.
+        :param gains: value of :attr:`Index.gains` when the search began. The
+            refusal is dropped when hosts that gained free resources later may
+            fit the request.
+        :param seconds: duration of the search. A refusal by a slow search is
+            cached longer.
+        :param reason: text that explains why no host fits.
         """
         if need.unreported:
             return

@@ -164,13 +164,13 @@ class HostTest(base.TestCase):
 
     def test_correct_replaces_bandwidth_and_groups(self):
         self.host.add_claim('x', need(), now=1)
-        self.host.set_free_amounts({0: 50, 1: 20}, 3, asked=2, now=2)
+        self.host.set_free_amounts({0: 50, 1: 20}, 3, queried_at=2, now=2)
         self.assertEqual([(4, 50), (8, 20)], self.list_free_amounts())
         self.assertEqual(3, self.host.view.groups)
 
     def test_correct_keeps_a_claim_that_is_younger_than_the_question(self):
         self.host.add_claim('x', need(), now=2)
-        self.host.set_free_amounts({0: 100, 1: 100}, 5, asked=1, now=3)
+        self.host.set_free_amounts({0: 100, 1: 100}, 5, queried_at=1, now=3)
         self.assertEqual([(4, 70), (8, 100)], self.list_free_amounts())
 
     def test_refusals_beyond_the_limit_drop_the_oldest(self):
@@ -353,7 +353,8 @@ class OldChangesTest(base.TestCase):
         def remove(host):
             self.index.update_hosts((), 'b', 1000)
             return True
-        self.patch(host_index.Host, 'is_changed', property(remove))
+        self.patch(host_index.Host, 'has_changes_since_report',
+                   property(remove))
         self.index.drop_old_changes(1000)
         self.assertEqual(['a'], [view.row.uuid for view in (
             self.index.propose_hosts(need(), lambda _row: True, (), 1000))])

@@ -90,7 +90,7 @@ class IndexStressTest(base.TestCase):
         if chance.random() < .2:
             self.index.add_refusals([uuid], need, 0)
             return
-        self.index.set_free_amounts(uuid, {0: 100}, 50, asked=0, now=0)
+        self.index.set_free_amounts(uuid, {0: 100}, 50, queried_at=0, now=0)
         consumer = f'{number}-{chance.random()}'
         self.index.add_claim(uuid, consumer, need, 0)
         placed.append(consumer)
