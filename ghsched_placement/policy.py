@@ -309,8 +309,9 @@ def check_flavor(extra_specs: Mapping[str, str],
     memory bandwidth and VFs.
 
     :param given: names of the extra specs that are new or changed.
-    :returns: None if the flavor has no ghsched extra specs, if none that
-        ghsched depends on was changed, or if hw:numa_nodes is not a number.
+    :returns: None if the flavor has no ghsched extra specs, or if neither one
+        of them nor hw:numa_nodes is new or changed. Also None if the flavor's
+        hw:numa_nodes is not a number.
     :raises PolicyError: for the first extra spec that is invalid.
     """
     check_extra_spec_names(given)
@@ -417,8 +418,8 @@ def find_all_flavor_errors(extra_specs: Mapping[str, str],
     others = {key: value for key, value in extra_specs.items()
               if key not in ours}
     found = [error for key, value in ours.items()
-             if (error := _find_own_error(key, value,
-                                          guest_nodes)) is not None]
+             if (error := _find_extra_spec_error(key, value,
+                                                 guest_nodes)) is not None]
     found.extend(find_misspelt_keys(others))
     if found:
         return tuple(found)
@@ -456,8 +457,8 @@ def _group_related_extra_specs(ours: Mapping[str, str],
                for extra_spec, (key, _node) in split.items() if chosen(key)}
 
 
-def _find_own_error(extra_spec: str, text: str,
-                    guest_nodes: int) -> PolicyError | None:
+def _find_extra_spec_error(extra_spec: str, text: str,
+                           guest_nodes: int) -> PolicyError | None:
     """Return the error of a single extra spec, without regard to others.
 
     :param text: value of the extra spec.

@@ -108,13 +108,13 @@ def from_json(text: str) -> tuple[Refused, ...]:
         map(_parse_flavor, found['refused'][:MAX_FLAVORS]))) or ()
 
 
-def _parse_flavor(found: dict[str, Any]) -> Refused:
+def _parse_flavor(mapping: dict[str, Any]) -> Refused:
     """Parse how often and when a flavor was refused, from a record.
 
     :raises ValueError: for a number that is not possible.
     """
-    count, last = int(found['count']), float(found['last'])
+    count, last = int(mapping['count']), float(mapping['last'])
     if not 0 < count < 2 ** 53 or not 0 <= last < 2 ** 53:
-        raise ValueError(found)
-    return Refused(str(found['flavor'])[:_MAX_TEXT],
-                   str(found['name'])[:_MAX_TEXT], count, last)
+        raise ValueError(mapping)
+    return Refused(str(mapping['flavor'])[:_MAX_TEXT],
+                   str(mapping['name'])[:_MAX_TEXT], count, last)

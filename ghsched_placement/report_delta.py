@@ -39,27 +39,30 @@ _EXACT_FIELDS = ('node', 'cpus', 'vcpus', 'memory', 'bottlenecks')
 
 def choose_load_report(last: Load | None, measured: Load,
                        max_age: float) -> Load:
-    """Return the load record that a host reports to nova-scheduler.
+    """Return the load record to report: the newest one, or the last one again.
 
-    A record is repeated for less than half of its maximum age. So one that
-    nova-scheduler would accept if every measurement were reported is never
-    refused because it was repeated: with resource reports at longer intervals
-    than half of the maximum age, every measurement is reported; with shorter
-    intervals, a record is replaced before it reaches the maximum age.
+    The last record is reported again if no load has changed by more than a
+    threshold and the record is younger than half of its maximum age. So it
+    never gets too old for nova-scheduler because it was repeated: if reports
+    come at intervals shorter than half of the maximum age, it is replaced in
+    time, and if they come at longer intervals, no record is repeated.
 
     :param last: record that the host reported last.
     :param measured: newest measurement; the loads of guests are not compared.
     :param max_age: age in seconds at which nova-scheduler ignores a record.
-    :returns: ``last`` if no load has changed by more than a threshold.
     """
     if (last is not None and 0 <= measured.time - last.time < max_age / 2
-            and _are_similar(last, measured)):
+            and _are_loads_similar(last, measured)):
         return last
     return measured
 
 
-def _are_similar(last: Load, measured: Load) -> bool:
-    """Return whether no load differs by more than a threshold."""
+def _are_loads_similar(last: Load, measured: Load) -> bool:
+    """Whether two load records of a host have equal nodes and similar loads.
+
+    Two loads are similar if they differ by at most LOAD_THRESHOLD, or, for
+    waiting I/O requests, QUEUE_THRESHOLD.
+    """
     return len(last.nodes) == len(measured.nodes) and all(
         _are_similar_nodes(old, new) for old, new
         in zip(last.nodes, measured.nodes, strict=True))

@@ -199,24 +199,28 @@ def check_combination_count(policy: GuestPolicy,
             'or set these keys for fewer of them')
 
 
-def _make_node_groups(counted: Collection[int],
+def _make_node_groups(with_bandwidth: Collection[int],
                       traits: Mapping[int, frozenset[str]],
-                      near: Mapping[int, Sequence[str]]
+                      vf_suffixes: Mapping[int, Sequence[str]]
                       ) -> tuple[list[Group], tuple[tuple[str, ...], ...]]:
     """Return request groups that bind a guest node to one host NUMA node.
 
-    The groups request no resources. By Placement's parameter ``same_subtree``,
-    the VFs and the bandwidth of a guest node come from the same host node.
+    The bandwidth and the VFs of a guest node come from the same host node if
+    their request groups are listed together in Placement's parameter
+    ``same_subtree``. A guest node without bandwidth gets a group without
+    resources, which selects its host node, where this is needed.
 
-    :param counted: guest nodes that have a request group for bandwidth.
+    :param with_bandwidth: guest nodes with a request group for bandwidth.
     :param traits: required traits of the host node, by guest node.
-    :param near: suffixes of groups on the same host node, by guest node.
-    :returns: additional groups, and suffixes of groups for ``same_subtree``.
+    :param vf_suffixes: suffixes of the groups for VFs that must come from the
+        host node, by guest node.
+    :returns: groups without resources, and the suffixes of the groups that
+        must be on the same host node, one entry for each guest node.
     """
     groups, subtrees = [], []
-    for node in sorted({*near, *traits}):
-        suffixes = near.get(node, ())
-        if node in counted:
+    for node in sorted({*vf_suffixes, *traits}):
+        suffixes = vf_suffixes.get(node, ())
+        if node in with_bandwidth:
             if suffixes:
                 subtrees.append((names.make_bandwidth_suffix(node), *suffixes))
         elif node in traits or len(suffixes) > 1:

@@ -107,11 +107,12 @@ class Period:
 
 
 def find_shortage_cause(period: Period, moved: bool) -> Cause | None:
-    """Return why a server got too little bandwidth between two measurements.
+    """Return the cause of a server's bandwidth shortage in a measured period.
 
-    :param period: bandwidth of the server between the measurements.
+    :param period: bandwidth of the server between two measurements.
     :param moved: whether the server has just come to the host NUMA node.
-    :returns: None if the server got enough.
+    :returns: None if the server was not short: it got enough, was idle, could
+        have used more, or was not measured.
     """
     got = period.got
     if got is None or (period.busy is not None and period.busy < BUSY):
@@ -189,7 +190,7 @@ class ShortTime(NamedTuple):
     measured: float
 
     @property
-    def percent(self) -> float | None:
+    def short_percent(self) -> float | None:
         """Percent of the measured time in which the server was short.
 
         The server then got less bandwidth than its guarantee. The percent is
@@ -351,41 +352,43 @@ def _parse_levels(found: Mapping[str, Any]) -> dict[Key, Level]:
             for server, node, level in found['levels'][:LEVELS_KEPT]}
 
 
-def _parse_level(found: Mapping[str, Any]) -> Level:
+def _parse_level(mapping: Mapping[str, Any]) -> Level:
     """Parse a server's bandwidth service level from a mapping.
 
     Unknown keys are ignored.
     """
     causes = {str(cause) for cause in Cause}
     return Level(
-        Owner(**_parse_fields(Owner, found['owner'], str)),
-        int(found['month']),
-        float(found['seen']), _parse_period(found['last']),
-        float(found['seconds']), float(found['unmeasured']),
-        int(found['periods']),
+        Owner(**_parse_fields(Owner, mapping['owner'], str)),
+        int(mapping['month']),
+        float(mapping['seen']), _parse_period(mapping['last']),
+        float(mapping['seconds']), float(mapping['unmeasured']),
+        int(mapping['periods']),
         {cause: int(count) for cause, count
-         in found['short_periods'].items() if cause in causes},
-        {cause: float(seconds) for cause, seconds in found['short'].items()
+         in mapping['short_periods'].items() if cause in causes},
+        {cause: float(seconds) for cause, seconds in mapping['short'].items()
          if cause in causes},
         tuple(Hour(int(number), *map(float, values)) for number, *values
-              in found['hours'][-HOURS_KEPT:]))
+              in mapping['hours'][-HOURS_KEPT:]))
 
 
-def _parse_period(found: Mapping[str, Any]) -> Period:
+def _parse_period(mapping: Mapping[str, Any]) -> Period:
     """Parse a server's bandwidth between two measurements from a mapping."""
-    values = _parse_fields(Period, found, lambda value: (
+    values = _parse_fields(Period, mapping, lambda value: (
         value if value is None or isinstance(value, bool) else float(value)))
     return Period(**values)
 
 
-def _parse_fields(kind: type, found: Mapping[str, Any], parse: Any
-                  ) -> dict[str, Any]:
+def _parse_fields(dataclass_type: type, mapping: Mapping[str, Any],
+                  parse_value: Any) -> dict[str, Any]:
     """Parse the values that a mapping has for the fields of a dataclass.
 
-    :param kind: the dataclass.
-    :param found: values by field name.
-    :param parse: function that parses one value.
+    :param dataclass_type: the dataclass.
+    :param mapping: values by field name.
+    :param parse_value: function that parses one value.
     :returns: parsed value by field name; fields without a value are left out.
     """
-    names: Iterable[str] = (one.name for one in dataclasses.fields(kind))
-    return {name: parse(found[name]) for name in names if name in found}
+    names: Iterable[str] = (
+        one.name for one in dataclasses.fields(dataclass_type))
+    return {name: parse_value(mapping[name])
+            for name in names if name in mapping}

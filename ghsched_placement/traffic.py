@@ -54,19 +54,19 @@ class Port:
     address: str
 
 
-def make_traffic_diagnostics(ties: affinity.TrafficAverages,
+def make_traffic_diagnostics(averages: affinity.TrafficAverages,
                              addresses: Iterable[str]) -> dict[str, Any]:
     """Return a guest's network traffic as a field of its diagnostics.
 
     The field lists with which other IP addresses each of the guest's addresses
-    exchanges traffic, the most traffic first.
+    exchanges traffic, and how many bytes per second, the most traffic first.
 
-    :param ties: traffic between pairs of IP addresses.
+    :param averages: traffic between pairs of IP addresses.
     :param addresses: IP addresses of the guest.
     """
     mine = set(addresses)
     found = [AddressTraffic(*_order_pair(pair, mine), tie.strength)
-             for pair, tie in ties.by_pair.items() if mine & set(pair)]
+             for pair, tie in averages.by_pair.items() if mine & set(pair)]
     found.sort(key=lambda talk: (-talk.rate, talk.address, talk.peer))
     return {KEY: [[talk.address, talk.peer, round(talk.rate)]
                   for talk in found[:MOST]]}
@@ -114,26 +114,27 @@ def list_server_ports(server: Mapping[str, Any]) -> tuple[Port, ...]:
     return tuple(found)
 
 
-def compute_guest_traffic(talks: Mapping[str, Iterable[AddressTraffic]],
-                          known: Iterable[Port]) -> affinity.TrafficAverages:
+def compute_guest_traffic(reports: Mapping[str, Iterable[AddressTraffic]],
+                          ports: Iterable[Port]) -> affinity.TrafficAverages:
     """Return the network traffic between each pair of guests of a cloud.
 
     Hosts report traffic between IP addresses; these identify the guests. If
     both hosts report the traffic of a pair, the larger amount counts.
 
-    :param talks: reported traffic, by guest UUID.
-    :param known: all fixed IP addresses in the cloud.
+    :param reports: traffic of each guest's addresses, by guest UUID.
+    :param ports: all fixed IP addresses in the cloud.
+    :returns: bytes per second by pair of guests, as decayed on the hosts.
     """
     by_address: dict[str, list[Port]] = {}
     networks: dict[tuple[str, str], set[str]] = {}
-    for port in known:
+    for port in ports:
         by_address.setdefault(port.address, []).append(port)
         networks.setdefault((port.guest, port.address),
                             set()).add(port.network)
     found: dict[affinity.Pair, float] = {}
-    for guest, guest_talks in talks.items():
+    for guest, guest_reports in reports.items():
         rates: dict[str, float] = {}
-        for talk in guest_talks:
+        for talk in guest_reports:
             peer = _find_guest_by_address(by_address.get(talk.peer, ()),
                                           networks.get((guest, talk.address),
                                                        set()))

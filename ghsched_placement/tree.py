@@ -124,7 +124,7 @@ class Provider:
 def build_providers(root_uuid: str, root_name: str, host: HostDescription,
                     config: Config,
                     current: Mapping[str, Current] | None = None,
-                    fewer: Mapping[tuple[str, str], Current] | None = None,
+                    shrinking: Mapping[tuple[str, str], Current] | None = None,
                     ) -> tuple[Provider, ...]:
     """Return the resource providers that a host should have in Placement.
 
@@ -135,8 +135,8 @@ def build_providers(root_uuid: str, root_name: str, host: HostDescription,
     :param host: properties of the host.
     :param config: options of the host.
     :param current: inventories and usages in Placement, by provider UUID.
-    :param fewer: usages of inventories whose total shrinks, by provider UUID
-        and resource class.
+    :param shrinking: inventories and usages in Placement of which the host
+        offers less than before, by provider UUID and resource class.
     """
     current = current or {}
     capabilities = frozenset(
@@ -148,7 +148,7 @@ def build_providers(root_uuid: str, root_name: str, host: HostDescription,
                                           current.get(root_uuid, Current())),
         traits=capabilities)
     offered = [
-        _make_numa_provider(root, node, host, config, current, fewer or {})
+        _make_numa_provider(root, node, host, config, current, shrinking or {})
         for node in sorted({*host.nodes, *host.numa_nodes})]
     # Providers without CPUs are below others, which must exist before.
     return (root, *sorted(
@@ -186,13 +186,14 @@ def make_inventory(total: int, reserved: int = 0,
     }
 
 
-def list_group_units(provider: Provider) -> frozenset[str]:
+def list_control_group_names(provider: Provider) -> frozenset[str]:
     """Return the name of each resctrl control group that a host offers.
 
     Placement only counts control groups. Each unit of this inventory stands
     for one group with a name.
 
     :param provider: compute node's resource provider.
+    :returns: empty if the provider has no inventory of control groups.
     """
     record = provider.inventories.get(names.RESCTRL_GROUP)
     if record is None:
@@ -214,16 +215,17 @@ def compute_free_amount(record: Inventory, used: int) -> int:
 
 def _make_numa_provider(root: Provider, node: int, host: HostDescription,
                         config: Config, current: Mapping[str, Current],
-                        fewer: Mapping[tuple[str, str], Current]) -> Provider:
+                        shrinking: Mapping[tuple[str, str], Current]
+                        ) -> Provider:
     uuid = names.make_numa_provider_uuid(root.uuid, node)
     offered = {
         names.MEM_BW_PCT: make_bandwidth_inventory(
             node, host, config, current.get(uuid, Current())),
         names.MEM_BW_BURST_PCT: _make_burst_inventory(
             node, host, config,
-            fewer.get((uuid, names.MEM_BW_BURST_PCT), Current())),
-        **{name: _make_l3_or_rt_inventory(amount, least,
-                                          fewer.get((uuid, name), Current()))
+            shrinking.get((uuid, names.MEM_BW_BURST_PCT), Current())),
+        **{name: _make_l3_or_rt_inventory(
+            amount, least, shrinking.get((uuid, name), Current()))
            for name, (amount, least) in get_offered_amounts(
                host, node).items()}}
     return Provider(

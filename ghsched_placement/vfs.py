@@ -102,8 +102,8 @@ def _find_node_provider(summaries: Mapping[str, Any],
                         summary: Mapping[str, Any], root: str) -> str:
     """Return the UUID of the provider of a PF's host NUMA node.
 
-    If the PF's node has no CPUs, the nearest node with CPUs is returned, below
-    which Placement has the node without CPUs.
+    In Placement, the provider of a node without CPUs is below the provider of
+    the nearest node with CPUs. The latter is returned for PFs of such nodes.
 
     :param summaries: provider summaries of Placement, by UUID.
     :param summary: provider summary of the PF.
@@ -176,16 +176,17 @@ def is_search_feasible(needs: Sequence[Vfs], pfs: Mapping[str, Sequence[Pf]],
 
 
 def list_vf_divisions(needs: Sequence[Vfs], pfs: Mapping[str, Sequence[Pf]],
-                      locality: str, most: int) -> list[Sizes]:
+                      locality: str, max_count: int) -> list[Sizes]:
     """Return ways to take a guest's VFs from several PFs of one host.
 
-    Each way fits on at least one host. Ways with the fewest PFs come first,
-    then ways that fit on most hosts.
+    Each way is possible on at least one host. Ways with the fewest PFs come
+    first, then ways that are possible on most hosts.
 
     :param needs: VFs that the guest requests.
     :param pfs: PFs by PCI alias.
     :param locality: how near the VFs must be to their guest NUMA nodes.
-    :param most: maximum number of ways to return.
+    :param max_count: maximum number of ways to return.
+    :returns: numbers of VFs from each PF, by guest NUMA node and PCI alias.
     """
     found: Counter[tuple[tuple[int, ...], ...]] = Counter()
     for root in {pf.root for of_alias in pfs.values() for pf in of_alias}:
@@ -197,7 +198,7 @@ def list_vf_divisions(needs: Sequence[Vfs], pfs: Mapping[str, Sequence[Pf]],
         key=lambda way: (sum(map(len, way)), -found[way], way))
     return [{(need.guest_node, need.alias): sizes
              for need, sizes in zip(needs, way, strict=True)}
-            for way in ready[:most]]
+            for way in ready[:max_count]]
 
 
 def _yield_host_divisions(needs: Sequence[Vfs],

@@ -493,7 +493,7 @@ def _format_time_below_guarantee(found: service_level.ShortTime | None) -> str:
     The time is the measured part of this month. The guarantee is the bandwidth
     that the guest's flavor promises.
     """
-    percent = None if found is None else found.percent
+    percent = None if found is None else found.short_percent
     return '-' if percent is None else f'{percent:.2f}'
 
 

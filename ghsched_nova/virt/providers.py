@@ -236,7 +236,7 @@ def _put_group_resources(provider_tree: Any, root: tree.Provider) -> None:
     does for virtual persistent memory.
     """
     resources = dict(provider_tree.data(root.uuid).resources)
-    slots = tree.list_group_units(root)
+    slots = tree.list_control_group_names(root)
     resources.pop(names.RESCTRL_GROUP, None)
     if slots:
         resources[names.RESCTRL_GROUP] = {

@@ -110,8 +110,8 @@ class DesiredTreeTest(TreeTestCase):
         used = tree.Current(total=12, used=11)
         _root, node0, node1 = tree.build_providers(
             ROOT, 'node1', host, tree.Config(),
-            fewer={(node.uuid, names.L3_WAYS): used
-                   for node in (node0, node1)})
+            shrinking={(node.uuid, names.L3_WAYS): used
+                       for node in (node0, node1)})
         record = node0.inventories[names.L3_WAYS]
         self.assertEqual((11, 2), (record['total'], record['reserved']))
         self.assertEqual(
@@ -127,7 +127,7 @@ class DesiredTreeTest(TreeTestCase):
         used = tree.Current(total=1800, used=1200)
         _root, node0, _node1 = tree.build_providers(
             ROOT, 'node1', host, tree.Config(),
-            fewer={(node0.uuid, names.RT_CPU_PERMILLE): used})
+            shrinking={(node0.uuid, names.RT_CPU_PERMILLE): used})
         record = node0.inventories[names.RT_CPU_PERMILLE]
         self.assertEqual((1200, 300), (record['total'], record['reserved']))
 
@@ -139,7 +139,7 @@ class DesiredTreeTest(TreeTestCase):
         _root, node0, node1 = self.desired(host, config)
         _root, node0, _node1 = tree.build_providers(
             ROOT, 'node1', host, config,
-            fewer={(node0.uuid, names.MEM_BW_BURST_PCT): tree.Current(
+            shrinking={(node0.uuid, names.MEM_BW_BURST_PCT): tree.Current(
                 total=pool, used=used)})
         record = node0.inventories[names.MEM_BW_BURST_PCT]
         self.assertEqual((pool, pool), (record['total'], record['max_unit']))
@@ -167,7 +167,7 @@ class DesiredTreeTest(TreeTestCase):
         self.assertEqual(0, node0.inventories[names.MEM_BW_PCT]['reserved'])
         _root, node0, _node1 = tree.build_providers(
             ROOT, 'node1', host, tree.Config(bursts={0: 40}),
-            fewer={(node0.uuid, names.MEM_BW_BURST_PCT): tree.Current(
+            shrinking={(node0.uuid, names.MEM_BW_BURST_PCT): tree.Current(
                 total=40, used=60)})
         self.assertEqual(0, tree.compute_free_amount(
             node0.inventories[names.MEM_BW_BURST_PCT], 0))
@@ -252,8 +252,8 @@ class DesiredTreeTest(TreeTestCase):
     def test_every_control_group_has_a_name(self):
         root = self.desired()[0]
         self.assertEqual(31, root.inventories[names.RESCTRL_GROUP]['total'])
-        self.assertEqual(31, len(tree.list_group_units(root)))
-        self.assertIn('ghsched-group-31', tree.list_group_units(root))
+        self.assertEqual(31, len(tree.list_control_group_names(root)))
+        self.assertIn('ghsched-group-31', tree.list_control_group_names(root))
 
     def test_a_host_without_control_has_no_inventory_of_it(self):
         (root,) = self.desired(HostDescription())
@@ -261,7 +261,7 @@ class DesiredTreeTest(TreeTestCase):
         self.assertEqual({'CUSTOM_GHSCHED_DEVICE_NUMA',
                           'CUSTOM_GHSCHED_GUEST_TOPOLOGY',
                           'CUSTOM_GHSCHED_NUMA_AUTO'}, root.traits)
-        self.assertEqual(frozenset(), tree.list_group_units(root))
+        self.assertEqual(frozenset(), tree.list_control_group_names(root))
 
     def test_slots_that_are_held_stay_and_the_lost_ones_are_reserved(self):
         root, *_ = self.desired(
@@ -269,7 +269,7 @@ class DesiredTreeTest(TreeTestCase):
             current={ROOT: tree.Current(total=31, used=2)})
         record = root.inventories[names.RESCTRL_GROUP]
         self.assertEqual((31, 24), (record['total'], record['reserved']))
-        self.assertEqual(31, len(tree.list_group_units(root)))
+        self.assertEqual(31, len(tree.list_control_group_names(root)))
 
     def test_slots_that_nobody_holds_go(self):
         root, *_ = self.desired(
