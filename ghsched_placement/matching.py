@@ -37,8 +37,9 @@ Place = TypeVar('Place', bound=Hashable)
 #: Cost of each place that an item may have, by item.
 Costs: TypeAlias = Sequence[Mapping[int, int]]
 
-#: Returns the rest of the key of a way, see :func:`yield_assignments_by_cost`.
-Rest: TypeAlias = Callable[[Sequence[int]], tuple[Any, ...]]
+#: Returns the part of an assignment's sort key after the cost, see
+#: :func:`yield_assignments_by_cost`.
+TieBreak: TypeAlias = Callable[[Sequence[int]], tuple[Any, ...]]
 
 
 #: Number of steps that are as long as noting one longer prefix of a way.
@@ -136,7 +137,7 @@ class CheapestAssignment:
         places, too.
 
         :param item: index of the item.
-        :param place: place that the item shall have.
+        :param place: place that the item gets.
         :param cost: cost of the item in that place.
         """
         return cost - self.of_item[item] - self.of_place[place]
@@ -202,27 +203,28 @@ def _find_augmenting_path(costs: Costs, item: int, known: CheapestAssignment,
         item = known.item_at[last]
 
 
-def yield_assignments_by_cost(costs: Costs, rest: Rest, steps: Steps
+def yield_assignments_by_cost(costs: Costs, tie_break: TieBreak, steps: Steps
                               ) -> Iterator[tuple[tuple[Any, ...],
                                                   tuple[int, ...]]]:
     """Yield assignments of items to different places, the cheapest first.
 
     :param costs: for each item, the cost of each place that it may have.
-    :param rest: returns a second sort key, for assignments of equal cost. If
-        it is called with the places of only the first items, it returns a
-        lower bound.
-    :param steps: limit of the search, which may be exceeded for the first
-        result.
+    :param tie_break: returns the key by which assignments of equal cost are
+        sorted, from the places of all items. From the places of only the first
+        items, it returns a lower bound of this key.
+    :param steps: limit of the search. If it is reached before the first
+        result, only one of the cheapest assignments is yielded.
+    :returns: cost and key, and place of each item.
     """
     best = find_cheapest_assignment(costs, steps)
     if best is None:
         return
     least = _sum_costs(costs, best.list_places())
-    ways: list[Any] = [((least, *rest(())), (), best.item_at)]
+    ways: list[Any] = [((least, *tie_break(())), (), best.item_at)]
     is_first = True
     while ways and (steps.has_steps_left or is_first):
         if not steps.has_steps_left:
-            yield (least, *rest(best.list_places())), best.list_places()
+            yield (least, *tie_break(best.list_places())), best.list_places()
             return
         key, places, item_at = heapq.heappop(ways)
         moved = _complete_assignment(costs, places, item_at, steps)
@@ -240,7 +242,7 @@ def yield_assignments_by_cost(costs: Costs, rest: Rest, steps: Steps
             longer = (*places, place)
             bound = (key[0] + best.get_excess_cost(item, place, cost)
                      if item + 1 < len(costs) else _sum_costs(costs, longer))
-            heapq.heappush(ways, ((bound, *rest(longer)), longer, moved))
+            heapq.heappush(ways, ((bound, *tie_break(longer)), longer, moved))
 
 
 def _sum_costs(costs: Costs, places: Sequence[int]) -> int:
@@ -251,14 +253,14 @@ def _sum_costs(costs: Costs, places: Sequence[int]) -> int:
 def _complete_assignment(costs: Costs, places: Sequence[int],
                          item_at: Mapping[int, int],
                          steps: Steps) -> Mapping[int, int] | None:
-    """Assign all items places, with given places for the first items.
+    """Return an assignment of all items, with the first ones in given places.
 
     :param costs: for each item, the cost of each place that it may have.
     :param places: places of the first items.
-    :param item_at: item by place, in an assignment that has all but the last
-        of these places.
+    :param item_at: assignment of all items, as item by place, in which all of
+        the first items but the last have these places.
     :param steps: counts the steps of the search.
-    :returns: None if there is no such assignment.
+    :returns: item by place; None if there is no such assignment.
     """
     if not places:
         return item_at

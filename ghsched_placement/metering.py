@@ -31,13 +31,15 @@ ALLOCATED, USED = f'{EVENT}.allocated', f'{EVENT}.used'
 UNIT = '%'
 
 
-def make_notification(host: str, seconds: float,
-                      periods: Mapping[Key, tuple[Owner, Period]]
-                      ) -> dict[str, Any]:
-    """Return the payload of a notification with a host's measurements.
+def make_bandwidth_notification(host: str, seconds: float,
+                                periods: Mapping[Key, tuple[Owner, Period]]
+                                ) -> dict[str, Any]:
+    """Return the payload of a bandwidth notification on a host's servers.
 
-    :param seconds: length of the periods.
-    :param periods: owner and bandwidth by server and host NUMA node.
+    :param host: name of the host.
+    :param seconds: time between the two measurements of the bandwidth.
+    :param periods: each server's owner and bandwidth, by server and host NUMA
+        node.
     """
     return {'host': host, 'seconds': round(seconds, 1),
             'measurements': list(_yield_measurements(periods))}

@@ -86,9 +86,11 @@ def make_share_trait(fingerprint: str, guest_node: int) -> str:
     """Return the trait of host nodes that have a control group to share.
 
     Guests with the same bandwidth policy can share a resctrl control group.
+    The trait says for which policy and for which of a guest's NUMA nodes.
 
     :param fingerprint: fingerprint of the guest's policy.
-    :param guest_node: guest NUMA node that the host node backs.
+    :param guest_node: number of the guest NUMA node that can be placed on the
+        host node.
     """
     return f'{_SHARES_PREFIX}{fingerprint.upper()}_{guest_node}'
 
@@ -196,21 +198,21 @@ def make_node_physnet(node: int) -> str:
 _DEVICES = re.compile(r'ghsched-devices-of-(\d+)')
 
 
-def make_devices_physnet(node: int) -> str:
-    """Return the physical network that stands for a host node without CPUs.
+def make_cpuless_node_physnet(node: int) -> str:
+    """Return the pseudo physical network that stands for a node without CPUs.
 
-    No network has this name. The nearest node with CPUs is reported with it,
-    because nova-scheduler knows the distance of devices by network only.
+    nova-compute adds it to the networks of the nearest node with CPUs in the
+    host's NUMA topology, so that nova-scheduler knows the nearest node.
 
-    :param node: number of the node without CPUs.
+    :param node: number of the host NUMA node without CPUs.
     """
     return f'ghsched-devices-of-{node}'
 
 
-def parse_devices_physnet(physnet: str) -> int | None:
-    """Parse the number of a host node without CPUs from a physical network.
+def parse_cpuless_node_physnet(physnet: str) -> int | None:
+    """Parse the number of a node without CPUs from a pseudo physical network.
 
-    The name is made by :func:`make_devices_physnet`.
+    The name is made by :func:`make_cpuless_node_physnet`.
 
     :returns: None for any other name.
     """

@@ -69,7 +69,7 @@ def yield_possible_host_nodes(policy: GuestPolicy, accounting: Accounting,
                               allocation: NodeAllocation,
                               node_of_vfs: Mapping[int, int] | None = None
                               ) -> Iterator[tuple[int, ...]]:
-    """Yield the host NUMA nodes that a guest's nodes may be on, by allocation.
+    """Yield the host NUMA nodes that a guest's nodes may be on.
 
     Placement knows how much a guest has of each host NUMA node, but not which
     guest NUMA node is where. Each result is one possibility: the host node of
@@ -105,14 +105,17 @@ def yield_possible_host_nodes(policy: GuestPolicy, accounting: Accounting,
 
 
 def _prefer_node(nodes: Sequence[int], preferred: int | None,
-                 only: bool) -> Sequence[int]:
-    """Return NUMA nodes with a preferred one first, if it is one of them.
+                 only_preferred: bool) -> Sequence[int]:
+    """Return NUMA nodes with a preferred one first, or with it alone.
 
-    :param only: whether to return only the preferred node then.
+    If the preferred node is None or not one of the nodes, they are returned as
+    they are.
+
+    :param only_preferred: whether to leave out the other nodes.
     """
     if preferred is None or preferred not in nodes:
         return nodes
-    return [preferred, *(() if only else (
+    return [preferred, *(() if only_preferred else (
         node for node in nodes if node != preferred))]
 
 

@@ -361,10 +361,10 @@ class _Loads:
     def get_assignment_rank(self, nodes: Sequence[int]) -> tuple[Any, ...]:
         """Return a sort key of an assignment: number of sockets, then load.
 
-        If only the first guest nodes have host nodes yet, the key is a lower
-        bound of the keys of all complete assignments.
+        If host nodes are given only for the first guest nodes, the key is a
+        lower bound of the keys of all assignments that begin with them.
 
-        :param nodes: host nodes of the first guest nodes.
+        :param nodes: host nodes of the first guest nodes, or of all.
         """
         key = frozenset(nodes)
         found = self._known.get(key)
@@ -381,10 +381,9 @@ class _Loads:
     def _count_sockets(self, nodes: frozenset[int], missing: int) -> int:
         """Return the least number of sockets that a guest can be on.
 
-        Only the first of the guest's host nodes are chosen yet.
-
-        :param nodes: host NUMA nodes that are chosen.
-        :param missing: number of further nodes that the guest needs.
+        :param nodes: host NUMA nodes chosen for the first guest nodes.
+        :param missing: number of guest nodes for which any of the other host
+            nodes can be chosen.
         """
         socket_of = self._host.socket_of
         used = {socket_of.get(node) for node in nodes}
@@ -400,12 +399,14 @@ class _Loads:
 
     def _compute_least_load(self, nodes: frozenset[int], missing: int
                             ) -> node_choice.Cost:
-        """Return the least load that a guest's host NUMA nodes can have.
+        """Return the least combined load cost of a guest's host NUMA nodes.
 
-        Only the first of the guest's host nodes are chosen yet.
+        It is a cost of :func:`node_choice.combine_load_costs`. The result is
+        empty if the load of the host is unknown.
 
-        :param nodes: host NUMA nodes that are chosen.
-        :param missing: number of further nodes that the guest needs.
+        :param nodes: host NUMA nodes chosen for the first guest nodes.
+        :param missing: number of guest nodes for which any of the other host
+            nodes can be chosen.
         """
         if not self._least_loaded:
             return ()
@@ -491,10 +492,11 @@ class _Assignments:
         return costs, sorted(first, key=lambda way: (costs[way[1]], way[:2]))
 
     def _get_cost_comparison_limit(self, order: Sequence[int]) -> float:
-        """Return the number of assignments whose cost to others to compare.
+        """Return the largest number of assignments whose costs are compared.
 
-        The cost is that of the assigned host nodes to other guests. The number
-        is such that computing the costs stays within the search's limit.
+        Computing the costs to other guests of so many assignments stays within
+        the limit of the search. If there are more assignments of equal rank,
+        their costs are not compared.
 
         :param order: host nodes of one assignment.
         """
@@ -533,19 +535,19 @@ class _Assignments:
                                 cost: tuple[float, ...],
                                 allowed: Sequence[Rows]
                                 ) -> Iterator[NodeAssignment]:
-        """Yield groups of allocation candidates for one choice of host nodes.
+        """Yield an assignment to given host nodes for each candidate group.
 
         The candidates of a group differ only in the PFs that VFs are taken
         from. The group with the fewest PFs comes first.
 
         :param key: sort key of the choice, which begins with its cost.
         :param order: chosen host node of each guest node.
-        :param cost: how much the choice hinders other guests, for the result.
-        :param allowed: all host nodes that the candidates allow each guest
-            node, for each set of candidates that allows the chosen nodes.
+        :param cost: cost of the choice to other guests, for the result.
+        :param allowed: host nodes that candidates allow each guest node; one
+            entry for each set of candidates that allows the chosen nodes.
         """
         groups = [group for rows in allowed
-                  for group in self._group_candidates_by_pfs(rows)]
+                  for group in self._group_candidates_by_other_providers(rows)]
         far, wasted = self._reader.split_assignment_cost(key[0])
         for _number, pfs, others, found in sorted(
                 groups, key=lambda group: group[:3]):
@@ -556,13 +558,14 @@ class _Assignments:
                 len({self._host.socket_of.get(node) for node in order}), pfs,
                 cost, node_choice.combine_load_costs(order, self._host.busy))
 
-    def _group_candidates_by_pfs(self, rows: Rows) -> list[tuple[Any, ...]]:
+    def _group_candidates_by_other_providers(
+            self, rows: Rows) -> list[tuple[Any, ...]]:
         """Group allocation candidates that differ only in the PFs of VFs.
 
         :param rows: host nodes that the candidates allow each guest node.
-        :returns: groups of candidates, those with the fewest PFs first within
-            a group. Each group also has the number and UUIDs of the PFs of its
-            first candidate, and the providers that all its candidates share.
+        :returns: for each group, the number and the UUIDs of the PFs of its
+            first candidate, the providers that all its candidates have in
+            common, and the candidates, those with the fewest PFs first.
         """
         if rows not in self._groups:
             groups: dict[Any, list[Any]] = {}

@@ -162,9 +162,10 @@ class NodeCapacity:
                            page_size: PageSize = None) -> 'NodeCapacity':
         """Return the host node's capacity after a guest NUMA node is removed.
 
-        :param page_size: page size in KiB, or None for a guest that asks for
-            no size. For any other value, the pages are unknown and stay
-            counted as used.
+        :param page_size: memory page size that the guest asks for. Pages of
+            this size in KiB are freed, and pages of the smallest size if it is
+            None. For other values, such as ``large``, the size of the guest's
+            pages is unknown, and no pages are freed.
         """
         return self._add_or_remove_guest_node(guest, next(
             (one for one in self.pages
@@ -257,22 +258,22 @@ def from_diagnostics(diagnostics: Mapping[str, Any]
                key=lambda room: room.node))) or ()
 
 
-def _parse_node_capacity(found: Mapping[str, Any]) -> NodeCapacity:
+def _parse_node_capacity(mapping: Mapping[str, Any]) -> NodeCapacity:
     """Parse the CPUs and memory of one host NUMA node from a mapping.
 
     :raises ValueError: for a value that is not a finite number.
     """
-    ratios = {name: _parse_finite(found.get(name, 1.0))
+    ratios = {name: _parse_finite(mapping.get(name, 1.0))
               for name in ('cpu_ratio', 'ram_ratio')}
-    counts = {name: int(_parse_finite(found.get(name, 0))) for name in (
+    counts = {name: int(_parse_finite(mapping.get(name, 0))) for name in (
         'node', 'cpus', 'vcpus_used', 'dedicated', 'dedicated_used', 'memory',
         'memory_used')}
-    socket = found.get('socket')
+    socket = mapping.get('socket')
     return NodeCapacity(
         **counts, **ratios,  # type: ignore[arg-type]
         pages=tuple(sorted((Pages(*(int(_parse_finite(one[name])) for name in (
             'size_kb', 'total', 'used', 'reserved')))
-            for one in found.get('pages', ())),
+            for one in mapping.get('pages', ())),
             key=lambda one: one.size_kb)),
         socket=None if socket is None else int(_parse_finite(socket)))
 

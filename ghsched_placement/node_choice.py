@@ -48,21 +48,22 @@ class ClaimedResources:
     cpus: int
 
 
-def compute_relative_load(load: Load, taken: Mapping[int, ClaimedResources],
+def compute_relative_load(load: Load, claimed: Mapping[int, ClaimedResources],
                           limits: Limits,
                           comparable_only: bool = True) -> dict[int, float]:
     """Return each host NUMA node's load relative to its bottleneck threshold.
 
     At 1, a resource of the node reaches its threshold. The resource nearest to
     its threshold counts. vCPUs placed since the measurement count as busy.
+    Nodes of unknown load are left out.
 
     :param load: measured load of the host.
-    :param taken: CPUs and allocated vCPUs of each host NUMA node, by Nova's
-        records.
+    :param claimed: number of CPUs of each host NUMA node, and of vCPUs that
+        Nova has placed on it.
     :param limits: thresholds at which a node becomes a bottleneck.
     :param comparable_only: compare only resources measured on all nodes.
     """
-    nodes = [_add_expected_load(node, taken.get(node.node))
+    nodes = [_add_expected_load(node, claimed.get(node.node))
              for node in load.nodes]
     names = [name for name in RESOURCES if name in limits.begin]
     if comparable_only:
@@ -81,16 +82,16 @@ def compute_relative_load(load: Load, taken: Mapping[int, ClaimedResources],
 
 
 def _add_expected_load(node: HostNode,
-                       taken: ClaimedResources | None) -> HostNode:
-    if (taken is None or node.cpu_load is None or node.vcpus is None
-            or not taken.cpus):
+                       claimed: ClaimedResources | None) -> HostNode:
+    if (claimed is None or node.cpu_load is None or node.vcpus is None
+            or not claimed.cpus):
         return node
-    fresh = max(0, taken.vcpus - node.vcpus)
+    fresh = max(0, claimed.vcpus - node.vcpus)
     return HostNode(**{**vars(node), 'cpu_load': min(
-        1.0, node.cpu_load + fresh / taken.cpus)})
+        1.0, node.cpu_load + fresh / claimed.cpus)})
 
 
-def compute_load_costs(load: Load, taken: Mapping[int, ClaimedResources],
+def compute_load_costs(load: Load, claimed: Mapping[int, ClaimedResources],
                        limits: Limits,
                        pack: bool = False) -> dict[int, Cost]:
     """Return each host node's load as a cost of placing a guest there.
@@ -99,22 +100,24 @@ def compute_load_costs(load: Load, taken: Mapping[int, ClaimedResources],
     a node is unknown.
 
     :param load: measured load of the host.
-    :param taken: CPUs and allocated vCPUs of each host NUMA node, by Nova's
-        records.
+    :param claimed: number of CPUs of each host NUMA node, and of vCPUs that
+        Nova has placed on it.
     :param limits: thresholds at which a node becomes a bottleneck.
-    :param pack: whether to fill equally loaded nodes one after the other.
+    :param pack: whether equally loaded nodes have equal costs, so that they
+        are filled one after the other. Otherwise, the cost is lower for nodes
+        with fewer vCPUs for each CPU.
     """
-    near = compute_relative_load(load, taken, limits)
-    if not near or near.keys() != taken.keys():
+    near = compute_relative_load(load, claimed, limits)
+    if not near or near.keys() != claimed.keys():
         return {}
     return {node: (float(value >= 1),
                    float(min(STEPS, math.floor(value * STEPS + 1e-9))),
-                   0.0 if pack else _get_allocated_vcpu_ratio(taken[node]))
+                   0.0 if pack else _get_allocated_vcpu_ratio(claimed[node]))
             for node, value in near.items()}
 
 
-def _get_allocated_vcpu_ratio(taken: ClaimedResources) -> float:
-    return taken.vcpus / taken.cpus if taken.cpus else 0.0
+def _get_allocated_vcpu_ratio(claimed: ClaimedResources) -> float:
+    return claimed.vcpus / claimed.cpus if claimed.cpus else 0.0
 
 
 def combine_load_costs(nodes: Iterable[int],

@@ -280,7 +280,7 @@ def _describe_host(view: HostStateView) -> candidates.Host:
         socket_of=scheduler.get_node_sockets(view.numa_topology),
         nearest={node: cell.id for cell in view.numa_topology.cells
                  for physnet in numa.get_physnets(cell)
-                 if (node := names.parse_devices_physnet(physnet))
+                 if (node := names.parse_cpuless_node_physnet(physnet))
                  is not None},
         busy=by_load.compute_node_costs(view))
 

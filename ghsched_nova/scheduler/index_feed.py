@@ -445,7 +445,7 @@ def _add_devices_to_nearest_nodes(devices: dict[int | None, Counter[Device]],
         network = cell.get('network_metadata')
         physnets = _get_object_fields(network)['physnets'] if network else ()
         for physnet in physnets:
-            node = names.parse_devices_physnet(physnet)
+            node = names.parse_cpuless_node_physnet(physnet)
             if node is not None:
                 found[cell['id']] = (found.get(cell['id'], Counter())
                                      + devices.get(node, Counter()))

@@ -204,7 +204,7 @@ class ReportingDriver(base.DriverBase):
         for node, nearest in self._ghsched.find_nearest_nodes().items():
             if node in by_number and nearest in by_number:
                 compute.add_physnet(by_number[nearest],
-                                    names.make_devices_physnet(node))
+                                    names.make_cpuless_node_physnet(node))
                 found[node] = nearest
         return found
 
@@ -237,8 +237,9 @@ class ReportingDriver(base.DriverBase):
         periods: Mapping[service_level.Key, tuple[service_level.Owner,
                                                   service_level.Period]]
     ) -> None:
-        messaging.send_notification(metering.EVENT, metering.make_notification(
-            shared.config().host, seconds, periods))
+        messaging.send_notification(
+            metering.EVENT, metering.make_bandwidth_notification(
+                shared.config().host, seconds, periods))
 
     def _add_free_bandwidth_and_groups(self, resources: Any,
                                        nodename: str) -> Any:

@@ -68,7 +68,8 @@ class NotificationTest(base.TestCase):
 
     def setUp(self):
         super().setUp()
-        self.payload = metering.make_notification('host', 60.04, PERIODS)
+        self.payload = metering.make_bandwidth_notification(
+            'host', 60.04, PERIODS)
 
     def test_nodes_of_a_server_are_added(self):
         self.assertEqual(('host', 60.0), (self.payload['host'],

@@ -325,7 +325,8 @@ endpoint = http://127.0.0.1:{self.api}
     def _send_notification(self):
         self._run(sys.executable, '-W', 'ignore', '-c', SEND,
                   str(self.top / 'nova.conf'), input=json.dumps(
-                      metering.make_notification('host', 60.0, PERIODS)))
+                      metering.make_bandwidth_notification(
+                          'host', 60.0, PERIODS)))
 
     def _read_gnocchi(self):
         """Return the last measure by meter, server and project."""
