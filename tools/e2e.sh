@@ -56,6 +56,9 @@ if [ "${1:-}" = --vfs ]; then
     tests=$GHSCHED_TOP/tools/cloud.d/e2e_vfs.py
     check_names "${tests%.py}*.py" "${@:2}"
     need_root "$@"
+    # Without names, all of them are run.
+    [[ $# -gt 1 && " $* " != *' bond '* ]] ||
+        "$GHSCHED_TOP/tools/vnode" build-bond
     "$GHSCHED_TOP/tools/vnode" up
     exec "$VENV/bin/python" "$tests" "${@:2}"
 fi

@@ -200,6 +200,8 @@ part_vnode() {
             bash tools/e2e.sh --vfs move_node numa_locality
         stage 'busy guests that are given a node each' 30 \
             bash tools/e2e.sh --vfs two_busy
+        stage 'traffic of a guest whose VF comes and goes' 40 \
+            bash tools/e2e.sh --vfs bond
     fi
 }
 

@@ -25,6 +25,7 @@ from typing import Any
 from aio.settings import read
 from e2e_guest_room import BANDWIDTH
 from e2e_room import main
+from e2e_vfs_bond import VfsBond
 from e2e_vfs_busy import VfsBusy
 from e2e_vfs_race import VfsRace
 from e2e_vfs_room import VfsRoom
@@ -238,5 +239,5 @@ class Vfs(VfsRoom):
 
 
 if __name__ == '__main__':
-    sys.exit(main((Vfs, VfsBusy, VfsRace), VirtualLab(read(), 'e2e-vfs'),
-                  sys.argv[1:]))
+    sys.exit(main((Vfs, VfsBond, VfsBusy, VfsRace),
+                  VirtualLab(read(), 'e2e-vfs'), sys.argv[1:]))

@@ -114,8 +114,9 @@ class Lab(PlacementReader):
         if image is None:
             raise CloudError(f'there is no image {self.image_name}')
         return self.cloud.compute.create_server(
-            name=f'{self.prefix}-{name}', image_id=image.id, networks='none',
-            flavor_id=self.cloud.compute.find_flavor(flavor).id, **more)
+            name=f'{self.prefix}-{name}',
+            flavor_id=self.cloud.compute.find_flavor(flavor).id,
+            **{'image_id': image.id, 'networks': 'none', **more})
 
     def create_many(self, name: str, flavor: str, count: int) -> None:
         """Ask for several servers in one request."""

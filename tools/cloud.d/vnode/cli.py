@@ -43,6 +43,12 @@ IMAGE = 'ghsched-nested'
 _COMMAND_LINE = ('console=ttyS0 quiet nokaslr mitigations=off tsc=reliable '
                  'no_timer_check maxcpus=1')
 
+#: The image of a nested guest whose kernel has a bond, and options of it: one
+#: card works, the bond has its MAC address, and says so to others twice.
+BOND_IMAGE = 'ghsched-nested-bond'
+_BOND = ('bonding.mode=active-backup bonding.miimon=100 '
+         'bonding.fail_over_mac=active bonding.num_grat_arp=2')
+
 #: Seconds that a busy machine may need for a step.
 _PATIENCE = 600
 
@@ -199,16 +205,22 @@ def _map_host(settings: Settings) -> None:
                       'discover_hosts'])
 
 
-def upload_image(settings: Settings, cloud: Any) -> None:
-    """Put the nested guest's kernel and ramdisk into Glance."""
+def upload_image(settings: Settings, cloud: Any, name: str = IMAGE) -> None:
+    """Put the nested guest's kernel and ramdisk into Glance.
+
+    :param name: :data:`IMAGE` or :data:`BOND_IMAGE`.
+    """
     cache = settings.cache / 'vnode'
     kernel, ramdisk = cache / 'guest-kernel', cache / 'guest-ramdisk'
+    line = _COMMAND_LINE
+    if name == BOND_IMAGE:
+        kernel = cache / 'guest-kernel-network'
+        line = f'{line} {_BOND}'
     catalog.upload_guest(
-        cloud, IMAGE, catalog.GuestFiles(
+        cloud, name, catalog.GuestFiles(
             kernel / 'image', ramdisk / 'image', ramdisk / 'disk'),
-        _COMMAND_LINE, ' '.join([*((path / 'revision').read_text().strip()
-                                   for path in (kernel, ramdisk)),
-                                 _COMMAND_LINE]))
+        line, ' '.join([*((path / 'revision').read_text().strip()
+                          for path in (kernel, ramdisk)), line]))
 
 
 # -- the other commands -------------------------------------------------------
@@ -328,6 +340,7 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(dest='command', required=True)
     for name, text in (
             ('build', 'make what the node and its guests boot from'),
+            ('build-bond', 'make also a kernel of guests that has a bond'),
             ('up', 'build what is missing and start the node'),
             ('down', 'end the node and let Nova forget it'),
             ('status', 'say how far the node is'),

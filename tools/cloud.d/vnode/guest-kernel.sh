@@ -14,10 +14,12 @@
 
 # Build the nested guest's kernel from Debian's source package.
 #
-# usage: guest-kernel.sh DIRECTORY    makes image
+# usage: guest-kernel.sh DIRECTORY [CONFIG]    makes image
+#   CONFIG  file with options in addition to kernel.config
 
 set -euo pipefail
 target=$1
+more=${2:-/dev/null}
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 . "$here/debian.sh"
 
@@ -32,6 +34,7 @@ dpkg-deb --fsys-tarfile "$work"/linux-source-*.deb |
         --exclude='*/Documentation/*/*' --exclude='*/boot/dts'
 cd "$work/linux"
 export KBUILD_BUILD_USER=ghsched KBUILD_BUILD_HOST=ghsched
-make -s KCONFIG_ALLCONFIG="$here/kernel.config" allnoconfig
+cat "$here/kernel.config" "$more" > "$work/config"
+make -s KCONFIG_ALLCONFIG="$work/config" allnoconfig
 nice make -s -j"$(nproc)" vmlinux
 strip --strip-all -o "$target/image" vmlinux

@@ -15,7 +15,9 @@
 /*
  * The nested guest's only process: says what the guest sees, and from then on
  * which PCI devices come and go. Told "count" on the console it computes, and
- * says how often it went round, until it is told something else.
+ * says how often it went round, until it is told something else. With a kernel
+ * that has a bond, it puts each network card into it and sends packets to a
+ * peer that returns them.
  *
  * The lines are those of tools/cloud.d/guest-init, which is a shell script. A
  * guest that is emulated twice takes seconds for each process that
@@ -26,11 +28,30 @@
 #include <stddef.h>
 
 #define O_RDONLY 0
+#define O_WRONLY 1
 #define O_DIRECTORY 0200000
 #define POLLIN 1
 #define CLOCK_MONOTONIC 1
 #define NODES "/sys/devices/system/node"
 #define DEVICES "/sys/bus/pci/devices"
+#define NICS "/sys/class/net"
+#define BOND "bond0"
+/* The card with this vendor sends and receives while it is there. */
+#define PREFERRED "0x8086"
+
+/* The address of the bond, its mask, and that of the peer: 192.0.2.200/24,
+ * 192.0.2.1. */
+#define ADDRESS "\300\000\002\310"
+#define MASK "\377\377\377\000"
+#define PEER "\300\000\002\001"
+#define PORT "\000\007"
+#define AF_INET 2
+#define SOCK_DGRAM 2
+#define SOCK_NONBLOCK 04000
+#define SIOCSIFFLAGS 0x8914
+#define SIOCSIFADDR 0x8916
+#define SIOCSIFNETMASK 0x891c
+#define IFF_UP 1
 
 static long
 call(long number, long a, long b, long c, long d, long e)
@@ -65,21 +86,28 @@ end_line(void)
     used = 0;
 }
 
-/* The content of DIRECTORY/NAME/FILE, without the newline at its end. */
-static const char *
-content(const char *directory, const char *name, const char *file)
+static long
+open_file(const char *directory, const char *name, const char *file, int flags)
 {
-    static char text[512];
     char path[256];
     const char *parts[] = {directory, "/", name, "/", file};
     size_t size = 0;
-    long fd, got;
 
     for (size_t i = 0; i < sizeof(parts) / sizeof(*parts); i++)
         for (const char *c = parts[i]; *c && size < sizeof(path) - 1; c++)
             path[size++] = *c;
     path[size] = 0;
-    fd = call(__NR_open, (long)path, O_RDONLY, 0, 0, 0);
+    return call(__NR_open, (long)path, flags, 0, 0, 0);
+}
+
+/* The content of DIRECTORY/NAME/FILE, without the newline at its end. */
+static const char *
+content(const char *directory, const char *name, const char *file)
+{
+    static char text[512];
+    long fd, got;
+
+    fd = open_file(directory, name, file, O_RDONLY);
     if (fd < 0)
         return "?";
     got = call(__NR_read, fd, (long)text, sizeof(text) - 1, 0, 0);
@@ -244,6 +272,8 @@ show_changes(void)
 }
 
 static int counting;
+/* The socket of what is sent through the bond; negative without a bond. */
+static long echo = -1;
 
 /* What is typed within a second. sysfs tells nobody without a network stack, so
  * that is how often it is asked. */
@@ -257,7 +287,8 @@ typed(void)
     } console = {0, POLLIN, 0};
     long got;
 
-    if (call(__NR_poll, (long)&console, 1, counting ? 0 : 1000, 0, 0) < 1)
+    if (call(__NR_poll, (long)&console, 1,
+             counting ? 0 : echo < 0 ? 1000 : 100, 0, 0) < 1)
         return "";
     got = call(__NR_read, 0, (long)text, sizeof(text) - 1, 0, 0);
     if (got > 0 && text[got - 1] == '\n')
@@ -308,9 +339,121 @@ count_rounds(void)
     end_line();
 }
 
+static void
+configure(long request, const char *value, size_t size)
+{
+    char data[40] = BOND;
+
+    for (size_t i = 0; i < size; i++)
+        data[16 + i] = value[i];
+    call(__NR_ioctl, echo, request, (long)data, 0, 0);
+}
+
+/* Give the bond, if there is one, its address and a socket. */
+static void
+open_echo(void)
+{
+    static const char flags[] = {IFF_UP, 0};
+    static const char peer[16] = {AF_INET, 0, PORT[0], PORT[1],
+                                  PEER[0], PEER[1], PEER[2], PEER[3]};
+    static const char own[] = {AF_INET, 0, 0, 0, ADDRESS[0], ADDRESS[1],
+                               ADDRESS[2], ADDRESS[3]};
+    static const char mask[] = {AF_INET, 0, 0, 0, MASK[0], MASK[1], MASK[2],
+                                MASK[3]};
+
+    if (*content(NICS, BOND, "bonding/mode") == '?')
+        return;
+    echo = call(__NR_socket, AF_INET, SOCK_DGRAM | SOCK_NONBLOCK, 0, 0, 0);
+    configure(SIOCSIFADDR, own, sizeof(own));
+    configure(SIOCSIFNETMASK, mask, sizeof(mask));
+    configure(SIOCSIFFLAGS, flags, sizeof(flags));
+    call(__NR_connect, echo, (long)peer, sizeof(peer), 0, 0);
+}
+
+static void
+put(const char *file, const char *sign, const char *name)
+{
+    char text[32];
+    size_t size = 0;
+    long fd = open_file(NICS, BOND, file, O_WRONLY);
+
+    for (; *sign; sign++)
+        text[size++] = *sign;
+    for (; *name && size < sizeof(text); name++)
+        text[size++] = *name;
+    call(__NR_write, fd, (long)text, size, 0, 0);
+    call(__NR_close, fd, 0, 0, 0, 0);
+}
+
+/* A card that is new goes into the bond. */
+static void
+look_at_nic(const char *name)
+{
+    if (*content(NICS, name, "device/vendor") == '?'
+        || *content(NICS, name, "bonding_slave/state") != '?')
+        return;
+    put("bonding/slaves", "+", name);
+    if (same(content(NICS, name, "device/vendor"), PREFERRED))
+        put("bonding/primary", "", name);
+}
+
+/* Say which card sends and receives, when that has changed. */
+static void
+show_active(void)
+{
+    static char before[16];
+    const char *active = content(NICS, BOND, "bonding/active_slave");
+    size_t i = 0;
+
+    if (same(active, before))
+        return;
+    for (; active[i] && i < sizeof(before) - 1; i++)
+        before[i] = active[i];
+    before[i] = 0;
+    add("GUEST-BOND ");
+    add_number(now());
+    add(" ");
+    add(*before ? content(NICS, before, "device/vendor") : "none");
+    end_line();
+}
+
+/* Send a packet, count those that have come back. */
+static void
+exchange(void)
+{
+    static unsigned long sent, received, rounds, last, gap;
+    char data[16];
+
+    if (rounds++ % 10 == 0) {
+        each(NICS, look_at_nic);
+        show_active();
+    }
+    sent++;
+    call(__NR_write, echo, (long)&sent, sizeof(sent), 0, 0);
+    while (call(__NR_read, echo, (long)data, sizeof(data), 0, 0) > 0) {
+        if (received++ && now() - last > gap)
+            gap = now() - last;
+        last = now();
+    }
+    if (rounds % 20)
+        return;
+    add("GUEST-ECHO ");
+    add_number(now());
+    add(" ");
+    add_number(sent);
+    add(" ");
+    add_number(received);
+    add(" ");
+    add_number(gap);
+    end_line();
+    gap = 0;
+}
+
 void
 _start(void)
 {
+    unsigned long looked = 0;
+
     call(__NR_mkdir, (long)"/sys", 0755, 0, 0, 0);
     call(__NR_mount, (long)"sysfs", (long)"/sys", (long)"sysfs", 0, 0);
     add("GUEST-NUMA online=");
@@ -318,6 +461,7 @@ _start(void)
     end_line();
     each(NODES, show_node);
     each(DEVICES, show_device);
+    open_echo();
     add("GUEST-READY");
     end_line();
     for (;;) {
@@ -331,6 +475,12 @@ _start(void)
         }
         if (counting)
             count_rounds();
+        if (echo >= 0) {
+            exchange();
+            if (now() - looked < 100)
+                continue;
+            looked = now();
+        }
         show_changes();
     }
 }

@@ -139,7 +139,8 @@ class VirtualLab(Lab):
         nodes = {address: node
                  for address, _name, node in self.host_devices()}
         found = []
-        for device in xml.findall("devices/hostdev[@type='pci']"):
+        for device in (*xml.findall("devices/hostdev[@type='pci']"),
+                       *xml.findall("devices/interface[@type='hostdev']")):
             host = _address(device.find('source/address'))
             node, buses = _expander(xml, device)
             found.append(Passed(host, nodes[host], node, buses))

@@ -51,6 +51,10 @@ def nova_compute(settings: Settings) -> Config:
         'ghsched': {'node_bandwidth': host.node_bandwidth(len(cpus)),
                     # A figure is of its own period alone.
                     'load_smoothing': 0},
+        # Nova asks again after 20 seconds, which QEMU refuses while the guest,
+        # emulated twice, is busy with the first request; the detach then
+        # fails ("guest is busy (power indicator blinking)").
+        'libvirt': {'device_detach_timeout': 180},
         'pci': {
             'device_spec': _device_spec(),
             'alias': config.PCI_ALIAS, 'report_in_placement': True},
