@@ -27,6 +27,7 @@ from typing import Any
 
 from aio import database
 from aio import network
+from aio.settings import CloudError
 from e2e_vfs_room import VfsRoom
 from vnode import cli
 from vnode.lab import SLOW
@@ -109,7 +110,7 @@ class VfsBond(VfsRoom):
             self._show_loss(server, 'while the VF is attached', before)
             self._measure(server, 'by the VF again', _CALM)
             self._check_device(server)
-            self.checks.equal('audit', self.lab.openstack('audit'), [])
+            self._audit()
             self.lab.delete(server)
         self.nothing_left()
 
@@ -225,6 +226,17 @@ class VfsBond(VfsRoom):
                 and ':'.join(f'0x{one}' for one in machine.VF_ID) in line]
         self.checks.equal('node of the VF in the guest', seen[-1],
                           'numa_node=0')
+
+    def _audit(self) -> None:
+        """Check that the audit finds nothing, once nova-compute answers it."""
+        def answered() -> list[Any] | None:
+            try:
+                return [self.lab.openstack('audit')]
+            except CloudError as error:
+                print(f'        {error}')
+                return None
+        found, = self.lab.until(answered, _PATIENCE, 'the audit fails')
+        self.checks.equal('audit', found, [])
 
     def _claimed(self, server: Any) -> list[str]:
         """Return the PCI addresses that Nova has recorded for a server."""
