@@ -105,12 +105,13 @@ class Claims:
 
 def _has_only_claimed_allocations(context: Any, consumer: str,
                                   claim: _Claim) -> bool:
-    """Return whether all allocations of a server stem from one claim.
+    """Return whether a server has allocations, all from providers of a claim.
 
     If Placement's response to the claim was lost, this shows that the claim
-    succeeded.
+    succeeded. Allocations of other providers are from another claim.
 
     :param consumer: UUID of the server.
+    :param claim: the claim, with the resource providers that it names.
     """
     held = claim.client.get_allocs_for_consumer(
         context, consumer)['allocations']

@@ -42,7 +42,7 @@ _SUPPORTED = frozenset({'limit', 'group_policy', 'member_of', 'resources'})
 
 @dataclass(frozen=True)
 class Template:
-    """Form of the allocation candidates of one host.
+    """Content that the allocation candidates of similar hosts share.
 
     :param shape: digest of the traits and resource classes of its compute
         node, see :func:`ghsched_placement.headroom.hash_provider`.
@@ -61,12 +61,15 @@ def make_template(parameters: Sequence[tuple[str, str]],
                   candidates: Sequence[Mapping[str, Any]],
                   summaries: Mapping[str, Any],
                   row: HostReport) -> Template | None:
-    """Return the form of a host's allocation candidates for a query.
+    """Return a template for the allocation candidates of similar hosts.
+
+    Placement's candidates on one host show what candidates on hosts with equal
+    traits and resource classes contain, except for the NUMA nodes.
 
     :param parameters: parameters of the query, without traits and the host.
     :param candidates: Placement's candidates on the host.
     :param summaries: provider summaries of Placement's answer.
-    :param row: report of the host.
+    :param row: resource report of the host.
     :returns: None if candidates on other hosts cannot be derived, because they
         may have providers whose UUIDs are not known, such as PFs.
     """
@@ -105,11 +108,13 @@ def _get_bandwidth(parameters: Sequence[tuple[str, str]], suffix: str) -> int:
 
 def derive_candidates(template: Template,
                       view: HostView) -> list[dict[str, Any]]:
-    """Return allocation candidates of a host by the form of another host's.
+    """Return a host's allocation candidates, derived from another host's.
 
-    The list is empty if the host has reported another form or none, or if it
-    has too many combinations of NUMA nodes.
+    The list is empty if the traits and resource classes of the two compute
+    nodes differ or are unknown. It is also empty if the host has too many
+    combinations of NUMA nodes.
 
+    :param template: template made from the candidates of the other host.
     :param view: free resources of the host.
     """
     left = view.row.left
@@ -124,9 +129,13 @@ def derive_candidates(template: Template,
 
 def _iterate_fitting_nodes(template: Template, rooms: Sequence[NodeCapacity]
                            ) -> Iterator[tuple[int, ...]]:
-    """Iterate over host NUMA nodes for the request groups of a query.
+    """Iterate over choices of a host NUMA node for each request group.
 
-    Only nodes with enough free bandwidth are used.
+    Each choice has the numbers of the nodes in the order of the groups. Only
+    choices for which all nodes have enough free bandwidth are returned.
+
+    :param template: names the groups and the bandwidth that each one needs.
+    :param rooms: free resources of the host's NUMA nodes.
     """
     free = {room.number: room.bandwidth or 0 for room in rooms}
     for chosen in itertools.product(free, repeat=len(template.groups)):

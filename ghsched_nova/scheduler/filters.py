@@ -105,31 +105,31 @@ class GhschedNUMATopologyFilter(numa_topology_filter.NUMATopologyFilter):
             yield from super().filter_all(filter_obj_list, spec_obj)
             return
         hosts = list(filter_obj_list)
-        wanted, may_be_far = self._get_candidate_requirements(spec_obj)
-        if not wanted.near or not may_be_far:
-            yield from self._filter_hosts(hosts, spec_obj, wanted)
+        required, may_be_far = self._get_candidate_requirements(spec_obj)
+        if not required.near or not may_be_far:
+            yield from self._filter_hosts(hosts, spec_obj, required)
             return
         found = False
-        for host_state in self._filter_hosts(hosts, spec_obj, wanted, FAR):
+        for host_state in self._filter_hosts(hosts, spec_obj, required, FAR):
             found = True
             yield host_state
         if not found:
             yield from self._filter_hosts(
-                hosts, spec_obj, dataclasses.replace(wanted, near=False))
+                hosts, spec_obj, dataclasses.replace(required, near=False))
 
     def _filter_hosts(self, hosts: Sequence[Any], spec: shared.RequestSpec,
-                      wanted: NodeRequestGroups,
+                      required: NodeRequestGroups,
                       verb: str = 'refused') -> Iterator[Any]:
         """Yield the hosts that fit a request.
 
         Each host is yielded with the one allocation candidate that was chosen
         for it.
 
-        :param wanted: properties that the allocation candidate must have.
+        :param required: properties that the allocation candidate must have.
         :param verb: verb of the log lines about refused hosts, such as
             ``refused``.
         """
-        if not wanted.suffixes and not wanted.near:
+        if not required.suffixes and not required.near:
             kept = by_load.copy_request_with_topology(spec)
             for host_state in super().filter_all(
                     map(by_load.copy_state_for_next_instance, hosts), spec):
@@ -143,7 +143,7 @@ class GhschedNUMATopologyFilter(numa_topology_filter.NUMATopologyFilter):
         refused = GroupedReasons()
         for host_state in hosts:
             view = HostStateView(host_state)
-            refusal = self._choose_candidate(view, spec, wanted)
+            refusal = self._choose_candidate(view, spec, required)
             if refusal is None:
                 yield view
             else:
@@ -164,7 +164,7 @@ class GhschedNUMATopologyFilter(numa_topology_filter.NUMATopologyFilter):
         section = shared.config().ghsched
         option = request_filter.get_vf_query_option(spec, policy)
         requests = spec.pci_requests and spec.pci_requests.requests
-        wanted = NodeRequestGroups(
+        required = NodeRequestGroups(
             request.list_node_suffixes(policy, section.bandwidth_accounting,
                                        option.joins),
             host_view.list_vf_requests(spec), option.locality,
@@ -173,51 +173,51 @@ class GhschedNUMATopologyFilter(numa_topology_filter.NUMATopologyFilter):
             near=bool(spec.numa_topology
                       and policy.device_numa != keys.NONE
                       and near.list_requests_without_vf_policy(requests)))
-        return wanted, policy.device_numa == keys.PREFERRED
+        return required, policy.device_numa == keys.PREFERRED
 
     def _choose_candidate(self, view: HostStateView, spec: shared.RequestSpec,
-                          wanted: NodeRequestGroups) -> Lack | None:
+                          required: NodeRequestGroups) -> Lack | None:
         """Choose a host's allocation candidate for a request.
 
         The host's NUMA limits are set to the NUMA nodes of the candidate, so
         that nova-compute claims the guest on these nodes.
 
         :param view: state of the host.
-        :param wanted: properties that the allocation candidate must have.
+        :param required: properties that the allocation candidate must have.
         :returns: None if a candidate was chosen, otherwise the reason why none
             fits.
         """
         if not view.numa_topology:
             return NO_TOPOLOGY
-        if wanted.near and not scheduler.offers_pseudo_networks(
+        if required.near and not scheduler.offers_pseudo_networks(
                 view.numa_topology, names.make_node_physnet):
             return NOT_STEERED
         if not scheduler.satisfies_cpu_thread_policy(view.numa_topology, spec):
             return CPU_POLICY
-        candidates.map_vfs_to_pfs(view.allocation_candidates, wanted.vfs)
+        candidates.map_vfs_to_pfs(view.allocation_candidates, required.vfs)
         room = _NodeCapacity(view, spec)
         placed, refusal = node_assignment.assign_host_nodes(
-            view.allocation_candidates, wanted, _describe_host(view),
+            view.allocation_candidates, required, _describe_host(view),
             room.has_capacity,
             fragments.make_fragmentation_cost_function(view, spec))
         if refusal is candidates.UNKNOWN_DEVICES and view.claimed:
             return TAKEN    # the host state forgets PFs without a free VF
         if refusal is not None:
             return refusal
-        return self._keep_first_fitting_candidate(view, spec, wanted, placed)
+        return self._keep_first_fitting_candidate(view, spec, required, placed)
 
     def _keep_first_fitting_candidate(self, view: HostStateView,
                                       spec: shared.RequestSpec,
-                                      wanted: NodeRequestGroups,
+                                      required: NodeRequestGroups,
                                       placed: Iterable[NodeAssignment]
                                       ) -> Lack | None:
         """Remove a host's allocation candidates except the first that fits.
 
-        Candidates on the same host NUMA nodes in equal order are tried once.
+        Of candidates with equal host NUMA nodes and devices, one is tried.
 
-        :param view: state of the host.
-        :param wanted: properties that the allocation candidate must have.
-        :param placed: the candidates, each with its host NUMA nodes.
+        :param view: state of the host; its candidates are replaced.
+        :param required: properties that the allocation candidate must have.
+        :param placed: candidates and their host NUMA nodes, best first.
         :returns: None if a candidate fits, otherwise the reason why none fits.
         """
         refusal: Lack | None = None
@@ -238,7 +238,7 @@ class GhschedNUMATopologyFilter(numa_topology_filter.NUMATopologyFilter):
                     continue
                 way = dataclasses.replace(way, candidates=found)
             tried.add(key)
-            kept = _check_candidate_fits(view, spec, way, wanted.near)
+            kept = _check_candidate_fits(view, spec, way, required.near)
             if isinstance(kept, NodeAssignment):
                 view.allocation_candidates = [kept.candidate]
                 return None
@@ -351,8 +351,8 @@ class _FreeAmounts:
     def has_capacity_for(self, candidate: Mapping[str, Any]) -> bool:
         """Return whether an allocation candidate's resources are still free.
 
-        Only bandwidth and VFs are compared, because Nova itself checks the
-        resources of the compute node.
+        Only bandwidth and VFs are compared. The resources of the compute node,
+        such as memory, are skipped: Nova checks them itself.
         """
         for provider, allocation in candidate['allocations'].items():
             if provider == self._root:

@@ -55,7 +55,7 @@ class MostDevices:
         self._most: OrderedDict[tuple[str, int], int] = OrderedDict()
 
     def record_free_devices(self, host: str, node: int, count: int) -> int:
-        """Record the number of free devices on a host NUMA node.
+        """Record the number of free devices on a node; return the maximum.
 
         Nova reports only the devices that are free. The largest number
         recorded so far therefore stands for the number of all devices of the

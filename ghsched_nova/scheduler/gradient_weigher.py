@@ -47,8 +47,12 @@ class GhschedGradientWeigher(weighers.PackingWeigher):
     option = 'gradient_weight_multiplier'
     unreadable = -float(_MOST)
 
-    def has_measure(self, spec: shared.RequestSpec) -> bool:
-        """Whether the guest has NUMA nodes; records its kind if so."""
+    def can_measure(self, spec: shared.RequestSpec) -> bool:
+        """Return whether the guest of a request has a NUMA topology.
+
+        If so, the resources that it needs are recorded. The weigher computes
+        the fragmentation of hosts for the recently requested kinds of guests.
+        """
         try:
             kind = fragments.get_guest_demand(spec)
         except PolicyError:     # whoever refuses the request says why
@@ -65,7 +69,8 @@ class GhschedGradientWeigher(weighers.PackingWeigher):
 def _compute_score(state: Any, spec: shared.RequestSpec) -> float:
     kind = fragments.get_guest_demand(spec)
     assert kind is not None  # noqa: S101
-    nodes, _guest, _needs, taken = weighers.read_packing(state, spec)
+    nodes, _guest, _needs, taken = weighers.read_host_and_guest_nodes(
+        state, spec)
     if not taken:
         return -float(_MOST)
     grows = gradient.Growth(

@@ -71,7 +71,9 @@ class GhschedLoadWeigher(option_weigher.OptionWeigher):
         return score
 
     def _compute_bottleneck_nearness(self, state: Any) -> float | None:
-        """Return how near a host's load is to a bottleneck; 1 is a bottleneck.
+        """Return a host's load as a fraction of the load of a bottleneck.
+
+        The fraction is 1 for a load at which a NUMA node counts as overloaded.
 
         The load is that of the busiest host NUMA node among those chosen for
         the guest, or the mean of all nodes if none were chosen. Returns None

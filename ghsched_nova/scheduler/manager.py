@@ -380,7 +380,7 @@ class GhschedSchedulerManager(manager.SchedulerManager):
         return hosts
 
     def _select_hosts(self, *args: Any, **kwargs: Any) -> Any:
-        """Select hosts by Nova's method; raise errors without a wrapper."""
+        """Select hosts by Nova's method; unwrap the errors that it raises."""
         try:
             return super().select_destinations(*args, **kwargs)
         except messaging.ExpectedException as expected:

@@ -207,12 +207,12 @@ def list_group_prefixes(spec: shared.RequestSpec) -> tuple[str, ...]:
 
 
 def _replace_requested_resources(
-        spec: shared.RequestSpec, wanted: request.Request) -> None:
+        spec: shared.RequestSpec, new: request.Request) -> None:
     """Replace the request groups that ghsched has added to a request.
 
     A rescheduled request has groups from its first scheduling.
 
-    :param wanted: the new request groups and traits.
+    :param new: the new request groups and traits.
     """
     ours = list_group_prefixes(spec)
     others = [group for group in (
@@ -221,14 +221,14 @@ def _replace_requested_resources(
         if not (group.requester_id or '').startswith(ours)]
     spec.requested_resources = others + [
         scheduler.make_request_group(group.suffix, group.resources,
-                                     group.required) for group in wanted.groups
+                                     group.required) for group in new.groups
     ]
     # Of the unnumbered group Nova takes no more than the flavor has, and the
     # group policy from the flavor alone; the scheduler's copy of the request
     # is not saved.
     more = {f'resources:{name}': str(amount)
-            for name, amount in wanted.resources.items()}
-    if wanted.is_isolated and not others and not any(
+            for name, amount in new.resources.items()}
+    if new.is_isolated and not others and not any(
             map(_NUMBERED.match, spec.flavor.extra_specs)):
         more[_GROUP_POLICY] = 'isolate'
     if more:
@@ -237,11 +237,11 @@ def _replace_requested_resources(
                 name: text for name, text in spec.flavor.extra_specs.items()
                 if name == _GROUP_POLICY}}
     params = spec.request_level_params
-    params.root_required = params.root_required | wanted.root_required
+    params.root_required = params.root_required | new.root_required
     params.same_subtree = [
         suffixes for suffixes in params.same_subtree
         if not any(suffix.startswith(ours) for suffix in suffixes)] + [
-        list(suffixes) for suffixes in wanted.same_subtree]
+        list(suffixes) for suffixes in new.same_subtree]
 
 
 def register_request_filter() -> None:

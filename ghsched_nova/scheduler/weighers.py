@@ -54,24 +54,32 @@ class PackingWeigher(option_weigher.OptionWeigher):
         All weights are 0 if the weigher's multiplier is 0 for all hosts.
         """
         if not any(self.weight_multiplier(one.obj) for one in weighed_obj_list
-                   ) or not self.has_measure(weight_properties):
+                   ) or not self.can_measure(weight_properties):
             return [0.0] * len(weighed_obj_list)
         return list(super().weigh_objects(weighed_obj_list,
                                           weight_properties))
 
-    def has_measure(self, spec: shared.RequestSpec) -> bool:
-        """Whether this weigher can measure the fragmentation by a request."""
+    def can_measure(self, spec: shared.RequestSpec) -> bool:
+        """Return whether this weigher can score hosts for a request.
+
+        If not, all hosts get the weight 0.
+        """
         return True
 
 
-def read_packing(state: Any, spec: shared.RequestSpec) -> tuple[
+def read_host_and_guest_nodes(state: Any, spec: shared.RequestSpec) -> tuple[
         list[HostNode], list[GuestNode], list[DeviceNeed],
         tuple[HostNode, ...]]:
-    """Return the nodes of a host and of a guest with a NUMA topology.
+    """Return the NUMA nodes of a host and of a guest that is placed there.
 
-    :returns: the host's nodes; what each guest node needs; the devices that
-        the guest needs; the host nodes that the guest takes, by the limits of
-        its claim or else the likely ones, none if the guest does not fit.
+    The guest must have a NUMA topology. If the filter of ghsched has not
+    chosen the host nodes of the guest, those that nova-compute will probably
+    claim are returned.
+
+    :param state: Nova's host state of the host.
+    :returns: resources of the host's nodes; resources that each guest node
+        needs; devices that the guest needs; host node of each guest node,
+        empty if the guest does not fit.
     """
     topology, pools = spec.numa_topology, read.get_pci_pools(state)
     nodes = read.list_host_nodes(state, pools, topology.cells[0].pagesize)
@@ -100,7 +108,8 @@ class GhschedFragmentationWeigher(PackingWeigher):
 
 def _compute_placement_score(state: Any, spec: shared.RequestSpec) -> Score:
     if 'numa_topology' in spec and spec.numa_topology:
-        nodes, guest, needs, taken = read_packing(state, spec)
+        nodes, guest, needs, taken = read_host_and_guest_nodes(
+            state, spec)
         parts = [Part(*pair) for pair in zip(taken, guest, strict=False)]
         size = len(guest)
     else:
