@@ -50,12 +50,12 @@ class Comparison:
 
     @property
     def error(self) -> float:
-        """Relative error of the memory latency predicted for a machine."""
+        """Error of the predicted latency, as a fraction of the measured."""
         return self.predicted / self.measured - 1
 
     @property
     def is_in_range_of_others(self) -> bool:
-        """Whether the latency is within the range of those of other machines.
+        """Whether the measured latency is in the range of the other machines.
         """
         return self.low <= self.measured <= self.high
 

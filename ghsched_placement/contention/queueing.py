@@ -98,8 +98,9 @@ def get_equivalent_queue_utilisation(
         utilisation: float, curve: LatencyCurve | None) -> float:
     """Return the queue utilisation that gives a memory's measured latency.
 
-    The model treats a memory as a queue. A real memory is slower or faster
-    than a queue of equal utilisation, which the result compensates.
+    The model treats a memory as a queue, but a measured memory is slower or
+    faster than a queue of the same utilisation. A queue with the returned
+    utilisation has the latency of the memory.
 
     :param utilisation: utilisation of the memory, 0 to 1.
     :param curve: measured latency curve; None to return the given utilisation.

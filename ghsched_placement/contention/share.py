@@ -111,17 +111,19 @@ def share_bandwidth(
 
 
 def _divide_free_bandwidth(capacity: float, received: list[float],
-                           wanted: Sequence[tuple[int, float, float]]) -> None:
+                           shares: Sequence[tuple[int, float, float]]) -> None:
     """Divide the free bandwidth of a node among some of its control groups.
 
-    Each group receives at most its maximum, in proportion to its weight.
+    The total bandwidth of each group becomes proportional to its weight, but
+    neither smaller than before nor larger than its maximum.
 
     :param capacity: bandwidth of the node, in MB/s.
     :param received: bandwidth of each control group in MB/s, changed in place.
-    :param wanted: index, maximum and weight of each group to share among.
+    :param shares: for each group that takes part, its index in ``received``,
+        its maximum in MB/s, and its weight.
     """
     needs = [_Need(index, received[index], top, weight)
-             for index, top, weight in wanted if top > received[index]]
+             for index, top, weight in shares if top > received[index]]
     left = max(0.0, capacity - math.fsum(received))
     if math.fsum(need.top - need.floor for need in needs) <= left:
         for need in needs:

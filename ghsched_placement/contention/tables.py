@@ -142,9 +142,10 @@ def _render_fitted_shifts(ours: Machine, other: Machine) -> str:
 
 
 def _render_unfitted_parameter_shifts(ours: Machine, other: Machine) -> str:
-    """Render how the comparison changes with parameters that were not fitted.
+    """Render how a density comparison depends on uncertain model parameters.
 
-    The comparison is of densities: how many containers run well on a machine.
+    A density is how many containers run well on a machine. Each parameter that
+    was not fitted to the published density is made 20 % smaller and larger.
 
     :param ours: machine with bandwidth control.
     :param other: machine without bandwidth control to compare with.

@@ -257,13 +257,14 @@ def _yield_container_memory_traffic(
         machine: Machine, scenario: str, nodes: Sequence[int],
         buffers: Mapping[int, Sequence[int]], group: str,
         device_mb: float) -> Iterator[Path]:
-    """Yield the parts of a container's memory traffic, by pair of nodes.
+    """Yield the parts of a container's memory traffic.
 
-    A pair is the NUMA node of the CPUs and the NUMA node of the memory.
+    A part is the fraction of the traffic from the CPUs of one host NUMA node
+    to the memory of another or the same node.
 
     :param nodes: host NUMA nodes of the guest.
-    :param buffers: nodes with the buffers of the container's VF, by container
-        node.
+    :param buffers: host nodes with the network buffers of the container's VF,
+        by the host node on which the container runs.
     :param group: control group of the guest.
     :param device_mb: bandwidth of the VF, in MB/s.
     """
