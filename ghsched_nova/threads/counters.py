@@ -104,13 +104,16 @@ def scale_count(value: int, enabled: int, running: int) -> float | None:
 def count_events(groups: Sequence[Group], seconds: float,
                  sleep: Callable[[float], None] = time.sleep
                  ) -> list[dict[str, float]]:
-    """Count events of groups of threads for the same seconds.
+    """Count events of several groups of threads during the same period.
 
-    Threads that have ended count nothing.
+    A thread that has ended adds nothing to the counts.
 
-    :returns: for each group the sum over its threads by name of the event. An
-        event that the CPU does not have, or that could not be counted, is left
-        out.
+    :param groups: thread IDs of each group, and the events to count of them.
+    :param seconds: length of the period.
+    :param sleep: function that waits for the seconds.
+    :returns: for each group, the number of events of all its threads together,
+        by name of the event. An event that the CPU does not have, or that
+        could not be counted, is left out.
     :raises OSError: if the kernel refuses to count events of a thread.
     """
     with contextlib.ExitStack() as closing:
@@ -122,11 +125,13 @@ def count_events(groups: Sequence[Group], seconds: float,
 def _open_counters(tids: Iterable[int], events: Mapping[str, Event],
                    closing: contextlib.ExitStack
                    ) -> dict[str, list[int] | None]:
-    """Open a counter of each event of each thread.
+    """Open one counter per thread for each of some events.
 
+    :param tids: thread IDs.
+    :param events: events by name.
     :param closing: stack that closes the counters when it ends.
-    :returns: file descriptors by name of the event; None if the CPU does not
-        have the event.
+    :returns: by name of the event, the file descriptors of the counters of all
+        threads; None if the CPU does not have the event.
     """
     opened: dict[str, list[int] | None] = {name: [] for name in events}
     for tid in tids:

@@ -43,7 +43,7 @@ def plan_thread_changes(
     for guest in guests:
         process = qemu.find_qemu_process(run_path, guest.name)
         actual = {} if process is None else survey.read_qemu_threads(process)
-        to_set, missing = model.plan_thread_actions(guest, actual)
+        to_set, missing = model.plan_guest_thread_changes(guest, actual)
         actions += to_set
         problems += missing
     return Report(tuple(actions), tuple(problems))

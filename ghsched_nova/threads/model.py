@@ -108,7 +108,7 @@ class Action:
 
     @property
     def line(self) -> str:
-        """New scheduling of the thread, or its new CPUs, as text."""
+        """Text of the value to set: the CPUs or the scheduling class."""
         return (cpulist.render_cpu_list(self.cpus) if self.cpus
                 else str(self.scheduling))
 
@@ -118,16 +118,16 @@ class Action:
         return f'{self.role} (thread {self.thread.tid}): {of}{self.line}'
 
 
-def plan_thread_actions(
+def plan_guest_thread_changes(
     guest: Guest, threads: Mapping[Role, Thread]
 ) -> tuple[tuple[Action, ...], tuple[Problem, ...]]:
-    """Plan changes that make a guest's threads comply with its policy.
+    """Return the changes that make a guest's threads comply with its policy.
 
     These are changes of scheduling class and of CPUs. Changes of CPUs come
     first, because the kernel does not move a thread under deadline scheduling.
 
-    :param threads: threads as they are scheduled now.
-    :returns: the changes, and the problems that prevent others.
+    :param threads: the guest's threads, with their present scheduling.
+    :returns: the changes, and a problem if threads of the policy are missing.
     """
     actions = tuple(
         Action(guest.uuid, guest.name, role, threads[role],
