@@ -101,8 +101,11 @@ class Checked:
                                 f'bounded: {error}') from error
 
     def __call__(self, *args: object) -> Any:
-        """Call the function if its arguments are within their bounds.
+        """Call the wrapped function if all arguments are within their bounds.
 
+        The annotations of the function's parameters give the bounds.
+
+        :returns: result of the function.
         :raises Refused: if an argument is out of its bounds.
         """
         if len(args) != len(self.checks):
@@ -222,9 +225,13 @@ def _make_mapping_check(key: _Check, value_check: _Check) -> _Check:
 
 
 def _check_sequence(value: object, budget: _Budget) -> Sequence[object]:
-    """Return an argument that is a tuple or a list; refuse any other type.
+    """Return a value if it is a list or a tuple; refuse any other type.
 
-    msgpack turns lists into tuples.
+    An annotation ``list`` permits tuples, too, because msgpack turns lists
+    into tuples.
+
+    :param budget: counter of the values that may still be checked.
+    :raises Refused: if the type is wrong, or too many values were checked.
     """
     _spend_budget(budget)
     if not isinstance(value, list | tuple):

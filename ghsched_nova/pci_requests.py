@@ -75,8 +75,8 @@ def get_guest_node(pci_request: Any, node_count: int = 1) -> int | None:
 
     Returns None for a PCI request that was not made from ``ghsched:vfs``.
 
-    :param node_count: number of guest NUMA nodes; it matters only for a flavor
-        with ``ghsched:numa=auto``.
+    :param node_count: number of guest NUMA nodes. It is used only for requests
+        of a flavor with ``ghsched:numa=auto``.
     """
     requester = pci_request.requester_id or ''
     match = _REQUESTER.fullmatch(requester)
@@ -112,7 +112,7 @@ def join_vf_requests(requests: Sequence[Any], node_count: int) -> list[Any]:
                      if get_guest_node(request) is not None), 0)
     joined[position:position] = [
         _join_parts(parts, node) for (node, _alias), parts
-        in _group_parts(requests, node_count).items()]
+        in _group_vf_requests(requests, node_count).items()]
     return joined
 
 
@@ -123,11 +123,15 @@ def _join_parts(parts: Sequence[Any], guest_node: int) -> Any:
     return joined
 
 
-def _group_parts(requests: Iterable[Any], node_count: int
-                 ) -> dict[tuple[int, str], list[Any]]:
-    """Return a server's VF requests by guest NUMA node and PCI alias.
+def _group_vf_requests(requests: Iterable[Any], node_count: int
+                       ) -> dict[tuple[int, str], list[Any]]:
+    """Return a server's PCI requests for VFs by guest NUMA node and alias.
 
-    The nodes are in ascending order, the aliases in that of the flavor.
+    The nodes are in ascending order, the aliases in that of the flavor. Other
+    PCI requests are left out.
+
+    :param requests: PCI requests of the server.
+    :param node_count: number of guest NUMA nodes.
     """
     found: dict[tuple[int, str], list[Any]] = {}
     for request in requests:
@@ -139,19 +143,19 @@ def _group_parts(requests: Iterable[Any], node_count: int
 
 def map_joined_suffixes(requests: Iterable[Any],
                         node_count: int) -> dict[str, str]:
-    """Return the suffix that nova-conductor expects for each joined VF.
+    """Return the original suffix of the request group of each joined VF.
 
-    nova-conductor has the PCI requests from before :func:`join_vf_requests`,
-    with a request group for each VF.
+    Each VF has a request group in Placement's query, and its suffix holds the
+    ID of the PCI request. :func:`join_vf_requests` changes the suffixes, but
+    nova-conductor expects the original ones in the answer.
 
     :param requests: PCI requests before they were joined.
     :param node_count: number of guest NUMA nodes that the scheduler chose.
-    :returns: suffixes of the request groups of all VFs, by the suffixes that
-        the joined requests have.
+    :returns: original suffixes by the suffixes after joining.
     """
     return {
         names.make_vf_suffix(parts[0].request_id, number): suffix
-        for parts in _group_parts(requests, node_count).values()
+        for parts in _group_vf_requests(requests, node_count).values()
         for number, suffix in enumerate(
             names.make_vf_suffix(part.request_id, index)
             for part in parts for index in range(part.count))}
@@ -258,7 +262,9 @@ def parse_requested_vfs(
 
 def store_allocated_pfs(requests: Sequence[Any],
                         mapping: Mapping[str, Sequence[str]]) -> None:
-    """Store the allocated PFs of a moving instance until its claim.
+    """Store the PFs that Placement allocated to a moving instance.
+
+    The claim on the destination takes VFs of these PFs.
 
     The resource tracker of the destination makes new PCI requests, with other
     IDs (``ResourceTracker._move_claim``), and does not know the PFs that
@@ -266,7 +272,8 @@ def store_allocated_pfs(requests: Sequence[Any],
     thread, which runs the claim, too.
 
     :param requests: PCI requests of the instance.
-    :param mapping: provider UUIDs by suffix of the request group.
+    :param mapping: UUIDs of the PFs' resource providers, by suffix of the
+        request group.
     """
     _claims.given = requests, mapping
 
@@ -315,14 +322,17 @@ def _pop_allocated_pfs(instance: Any) -> Mapping[str, Sequence[str]] | None:
 
 def set_allocated_pfs(requests: Sequence[Any],
                       mapping: Mapping[str, Sequence[str]] | None,
-                      aliases: bool) -> None:
+                      also_aliases: bool) -> None:
     """Write the PFs that Placement chose into a server's PCI requests.
 
-    Nova's claim then takes devices of these PFs.
+    Nova's claim then takes devices of these PFs. Nothing is changed if the
+    numbers of requested and allocated devices differ.
 
-    :param mapping: provider UUIDs by suffix of the request group.
-    :param aliases: whether requests of ``pci_passthrough:alias`` are changed,
-        too, not only those of ``ghsched:vfs``.
+    :param requests: PCI requests of the server; changed in place.
+    :param mapping: UUIDs of the PFs' resource providers, by suffix of the
+        request group.
+    :param also_aliases: whether requests of ``pci_passthrough:alias`` are
+        changed, too, not only those of ``ghsched:vfs``.
     """
     providers: dict[str, list[str]] = {}
     for suffix, uuids in (mapping or {}).items():
@@ -335,7 +345,7 @@ def set_allocated_pfs(requests: Sequence[Any],
             request.count for request in asked]:
         return      # the mapping is for another flavor
     for request, uuids in zip(asked, given, strict=True):
-        if aliases or get_guest_node(request) is not None:
+        if also_aliases or get_guest_node(request) is not None:
             for spec in request.spec:
                 spec['rp_uuids'] = ','.join(uuids)
 

@@ -163,13 +163,14 @@ def entrypoint(owner: priv_context.PrivContext, timeout: float
 
 
 def _close_if_unusable(owner: priv_context.PrivContext, force: bool) -> None:
-    """Close the channel to a privileged helper that no longer answers.
+    """Close the channel to a privileged helper if it cannot be used again.
 
     The next call starts a new helper. Without this, oslo.privsep keeps using a
     channel whose reader thread has ended by an exception, such as an answer
     that msgpack cannot decode.
 
-    :param force: whether to close the channel even if the reader is alive.
+    :param force: whether to close the channel even if the thread is alive,
+        because a call was only partly sent.
     """
     channel = owner.channel
     if channel is not None and (

@@ -129,7 +129,8 @@ class HostClient:
 
         :param token: ID of the call of :meth:`set_policy` that the host shall
             refuse.
-        :returns: the bandwidth policy of the running guest.
+        :returns: the bandwidth policy that the running guest has now, in the
+            format of RPC messages; None if it has none.
         """
         policy: change.Packed | None = self._call(
             guest, 'policy_of', void=token)['policy']

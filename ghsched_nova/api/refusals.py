@@ -48,7 +48,7 @@ _BUS_RETRIES = 1
 
 
 def collect_refusals(context: Any) -> dict[str, Any]:
-    """Return the refused scheduling requests recorded by all nova-schedulers.
+    """Query all nova-schedulers for the refused requests they have recorded.
 
     :param context: request context of nova-api.
     :returns: the refusals, and the hosts whose nova-scheduler did not answer.

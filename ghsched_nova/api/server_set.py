@@ -108,7 +108,8 @@ def make_version_headers(
         request_headers: MutableMapping[str, str]) -> dict[str, str]:
     """Return response headers that repeat a request's compute microversion.
 
-    The response itself is the same in all microversions.
+    Clients expect them. The body of the response does not depend on the
+    microversion. The result is empty if the request names none or ``latest``.
     """
     version = microversion_parse.get_version(
         request_headers, 'compute', legacy_headers=[_LEGACY_VERSION])
@@ -263,20 +264,20 @@ def _run_server_action(context: Any, uuid: str, action: Any) -> dict[str, Any]:
 
 
 def _report_slowing_guests(context: Any, uuid: str,
-                           asked: Mapping[str, Any]) -> dict[str, Any]:
+                           action: Mapping[str, Any]) -> dict[str, Any]:
     """Return a report of which guests slow down a server.
 
     Guests slow each other down by their use of memory bandwidth. The compute
     host of the server makes the report.
 
-    :param asked: argument of the ``ghsched`` server action.
+    :param action: argument of the ``ghsched`` server action.
     :raises nova.exception.Forbidden: if the policy rules do not allow the
         action.
     """
     server = records.get_visible_server(uuid, context)
     rules.authorize(context, rules.BLAME, {
         'project_id': server.project_id, 'user_id': server.user_id})
-    prove = blame_report.parse_prove_flag(asked)
+    prove = blame_report.parse_prove_flag(action)
     with records.open_cell_context(uuid, context) as cell:
         report = servers.blame_server(cell, uuid, prove)
     return report if context.is_admin else blame_report.hide_other_guests(
