@@ -279,7 +279,7 @@ def _report_slowing_guests(context: Any, uuid: str,
         'project_id': server.project_id, 'user_id': server.user_id})
     prove = blame_report.parse_prove_flag(action)
     with records.open_cell_context(uuid, context) as cell:
-        report = servers.blame_server(cell, uuid, prove)
+        report = servers.get_blame_report(cell, uuid, prove)
     return report if context.is_admin else blame_report.hide_other_guests(
         report, server.project_id)
 

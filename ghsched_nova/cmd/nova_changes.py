@@ -50,7 +50,7 @@ def list_nova_functions() -> list[tuple[str, ...]]:
     known = sorted(
         registry.get_expected_parameters(signatures.get_nova_release()))
     differ = {one.name: str(one) for one in signatures.list_mismatches(known)}
-    own = table.list_fix_only_names()
+    own = table.list_fix_only_functions()
     return [(name, ', '.join(sorted(registry.SEAMS[name].processes)),
              differ.get(name, 'matches') + (' (fix)' if name in own else ''))
             for name in known]

@@ -43,9 +43,10 @@ class Cell:
 
     @property
     def host_node(self) -> int | None:
-        """Host NUMA node on which this guest NUMA node is.
+        """Host NUMA node that provides the memory of this guest NUMA node.
 
-        The value is None if several host nodes are possible.
+        The value is None if the XML allows several host nodes, or does not
+        restrict them.
         """
         return self.host_nodes[0] if len(self.host_nodes) == 1 else None
 

@@ -97,7 +97,7 @@ class Decision:
     problems: tuple[Problem, ...] = ()
 
 
-def _check_mode(mode: str) -> None:
+def _check_device_numa_mode(mode: str) -> None:
     """Refuse an invalid value of the extra spec ``ghsched:device_numa``."""
     if mode not in MODES:
         raise DeviceNumaError('device_numa must be one of '
@@ -110,19 +110,19 @@ def assign_devices(
         nearest: bool = False) -> Decision:
     """Assign each passthrough device to a guest NUMA node.
 
-    The device gets the (lowest) guest node whose memory is on the device's
-    host node. A device without such a node gets no guest node, so that the
-    guest never sees a wrong one.
+    The device gets the lowest guest node whose memory is on the device's host
+    node, or none if there is no such node.
 
     :param host_nodes: host node of each guest node.
-    :param mode: ``required``, ``preferred`` or ``none``.
-    :param distances: ACPI SLIT of the host, by node and node.
+    :param mode: ``required``, ``preferred``, or ``none`` to assign no device.
+    :param distances: NUMA distances between host nodes (ACPI SLIT).
     :param nearest: with ``preferred``, assign a device on a host node without
         memory of the guest to the nearest guest node.
+    :returns: guest node of each device, and the problems to log.
     :raises DeviceNumaError: with ``required``, if a device has no guest node;
         the message lists each device and its host node.
     """
-    _check_mode(mode)
+    _check_device_numa_mode(mode)
     if mode == NONE:
         return Decision({})
     nodes: dict[str, int | None] = {}
@@ -186,19 +186,19 @@ def render_expander_buses(xml: str, guest_node_of: Mapping[str, int | None],
     """Return a domain XML with devices on PCI buses of their guest NUMA node.
 
     Such a bus is an expander bus: a PCI bus that belongs to a NUMA node. Every
-    device gets a root port of its own behind the bus, and none of these ports
-    stays free: libvirt places a device without an address on the free port
-    with the lowest index, whatever bus is above that port. Spare ports for
-    hot-plug are therefore added only if every device that libvirt will place
-    finds a free root port of the first host bridge with a lower index.
+    device gets a root port of its own behind the bus.
+
+    libvirt places a device without an address on the free port with the lowest
+    index, on any bus. Spare ports are therefore added only if the first host
+    bridge has enough free ports with lower indexes for all such devices.
 
     A domain without root ports of its own (Nova's ``num_pcie_ports=0``) gets
     as many as its other devices may need and one more for hot-plug.
 
     :param guest_node_of: guest node by host PCI address; other devices are
         left unchanged.
-    :param spare_ports: free ports behind the expander bus of *each* guest
-        node, for hot-plug.
+    :param spare_ports: number of spare ports, for hot-plug, to add behind the
+        expander bus of *each* guest node.
     :raises DeviceNumaError: if the machine type does not support it, if a
         device is not in the domain or has an address, or if the PCI bus
         numbers do not suffice.
@@ -322,22 +322,22 @@ def _measure_free_ports(devices: etree._Element,
     topology = pci.read_pci_controllers(devices)
     needed = pci.count_needed_ports(devices) - sum(map(len, wanted.values()))
     new: tuple[int, ...] = ()
-    if not topology.normal_ports:
+    if not topology.ports_outside_expanders:
         new = tuple(itertools.islice(
             pci.iterate_unused_numbers(topology.used_indexes), needed + 1))
     return _Ports(frozenset(topology.used_indexes.union(new)),
-                  (*topology.free_normal_ports, *new), new, needed)
+                  (*topology.free_ports_outside_expanders, *new), new, needed)
 
 
-def _assign_ports(wanted: Mapping[int, Sequence[etree._Element]],
+def _assign_ports(devices_by_node: Mapping[int, Sequence[etree._Element]],
                   layout: Sequence[pci.Expander]) -> None:
-    """Assign each device a root port on the PCI bus of its guest NUMA node.
+    """Write the address of a root port of its node's bus into each device.
 
-    :param wanted: devices by guest NUMA node.
+    :param devices_by_node: devices by guest NUMA node; changed in place.
     :param layout: bus and root ports of each guest NUMA node.
     """
     for expander in layout:
-        for device, port in zip(wanted.get(expander.node, ()),
+        for device, port in zip(devices_by_node.get(expander.node, ()),
                                 expander.ports, strict=False):
             _append_element(device, _get_device_address(port.index))
 
@@ -406,13 +406,13 @@ def render_numa_element(xml: str, guest_node_of: Mapping[str, int | None]
 
 def make_numa_probe_xml(virt_type: str = 'kvm', name: str = PROBE_NAME,
                         uuid: str = PROBE_UUID) -> str:
-    """Return the XML of a domain that shows whether libvirt keeps a setting.
+    """Return the XML of a domain with a device on a guest NUMA node.
 
-    The setting is the guest NUMA node of a device. The caller defines the
-    domain, reads its XML, undefines it and passes the XML to
-    :func:`keeps_numa_element`. The domain is never started, and libvirt does
-    not check that its device exists. Name and UUID are fixed, so that a domain
-    left behind by a crash is simply defined again.
+    The domain shows whether libvirt keeps the guest NUMA node of a device. The
+    caller defines the domain, reads its XML, undefines it and passes the XML
+    to :func:`keeps_numa_element`. The domain is never started, and libvirt
+    does not check that its device exists. Name and UUID are fixed, so that a
+    domain left behind by a crash is simply defined again.
     """
     root = etree.Element('domain', type=virt_type)
     for tag, value in (('name', name), ('uuid', uuid), ('memory', '2048'),
@@ -477,10 +477,11 @@ def find_free_address_without_node(xml: str) -> str | None:
         pci.get_devices(pci.parse_document(xml)))
     if all(index in topology.used for index in topology.behind):
         return None
-    if not topology.free_normal_ports:
+    if not topology.free_ports_outside_expanders:
         raise DeviceNumaError('the only free ports of the guest are behind '
                               'the expander bus of a guest NUMA node')
-    return etree.tostring(_get_device_address(topology.free_normal_ports[0]),
+    first = topology.free_ports_outside_expanders[0]
+    return etree.tostring(_get_device_address(first),
                           encoding='unicode')
 
 

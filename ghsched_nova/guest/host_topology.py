@@ -106,7 +106,7 @@ def render_topology(xml: str, policy: GuestPolicy, host_nodes: Sequence[int],
     cpu = root.find('cpu')
     if cpu is not None:
         _set_cpu_topology(root, cpu, host)
-        _set_cache(root, cpu)
+        _add_cache_element(root, cpu)
         _set_numa(cpu, policy, host_nodes, host)
     _set_oem_string(root, policy)
     return document.render_document(root)
@@ -127,8 +127,8 @@ def render_host_topology_elements(policy: GuestPolicy,
         return ()
     found = [
         one
-        for place in range(len(host_nodes))
-        if (one := _make_distances_element(place, host_nodes, host)
+        for node in range(len(host_nodes))
+        if (one := _make_distances_element(node, host_nodes, host)
             ) is not None
     ]
     connects = _make_interconnects(policy, host_nodes, host)
@@ -149,8 +149,8 @@ def _set_numa(cpu: etree._Element, policy: GuestPolicy,
     cells = [] if numa is None else numa.findall('cell')
     if numa is None or len(cells) != len(host_nodes):
         return
-    for place, cell in enumerate(cells):
-        found = _make_distances_element(place, host_nodes, host)
+    for node, cell in enumerate(cells):
+        found = _make_distances_element(node, host_nodes, host)
         if found is not None and cell.find('distances') is None:
             document.insert_children(cell, [found], 0)
     found = _make_interconnects(policy, host_nodes, host)
@@ -176,11 +176,11 @@ def compute_guest_distance(
     return None if found is None else min(max(found, _LOCAL + 1), _FARTHEST)
 
 
-def _make_distances_element(place: int, host_nodes: Sequence[int],
+def _make_distances_element(guest_node: int, host_nodes: Sequence[int],
                             host: HostTopology) -> etree._Element | None:
     """Return XML with the distances from a guest NUMA node to all others.
 
-    :param place: index of the guest NUMA node.
+    :param guest_node: index of the guest NUMA node.
     :param host_nodes: host NUMA node of each guest NUMA node.
     :returns: ``<distances>``; None unless all distances of the guest are
         known.
@@ -190,7 +190,7 @@ def _make_distances_element(place: int, host_nodes: Sequence[int],
     if len(known) < 2 or any(value is None for row in known for value in row):
         return None
     found = etree.Element('distances')
-    for sibling, value in enumerate(known[place]):
+    for sibling, value in enumerate(known[guest_node]):
         etree.SubElement(found, 'sibling', id=str(sibling), value=str(value))
     return found
 
@@ -249,33 +249,37 @@ def compute_guest_bandwidths(policy: GuestPolicy, host_nodes: Sequence[int],
 # -- CPUs ---------------------------------------------------------------------
 
 
-def compute_cpu_topology(places: Sequence[Place]) -> Shape:
-    """Return how many sockets, dies, cores and threads some host CPUs form.
+def compute_cpu_topology(cpus: Sequence[Place]) -> Shape:
+    """Return the sockets, dies, clusters, cores and threads of host CPUs.
 
-    A level whose parts differ in size, or are not contiguous, is left out. The
-    level above then counts as one part.
+    For example, 8 CPUs may form 1 socket with 2 dies of 4 cores each. If the
+    dies have different numbers of CPUs, or the CPUs of a die do not follow
+    each other, the result has one die per socket. The other levels are treated
+    in the same way.
 
-    :param places: socket, die, cluster and core of each CPU.
+    :param cpus: socket, die, cluster and core of each host CPU.
+    :returns: number of parts of each level in one part of the level above.
     """
-    wholes = [_compute_part_size(places, level) for level in range(1, 5)]
-    sizes, above = [], len(places)
+    wholes = [_count_cpus_per_part(cpus, level) for level in range(1, 5)]
+    sizes, above = [], len(cpus)
     for size in wholes[:3]:
         above = size if size and above % size == 0 else above
         sizes.append(above)
     threads = wholes[3] or 1
     socket, die, cluster = sizes
-    return Shape(len(places) // socket, socket // die, die // cluster,
+    return Shape(len(cpus) // socket, socket // die, die // cluster,
                  cluster // threads, threads)
 
 
-def _compute_part_size(places: Sequence[Place], level: int) -> int:
-    """Return how many CPUs each part of a topology level has.
+def _count_cpus_per_part(cpus: Sequence[Place], level: int) -> int:
+    """Return how many of the CPUs each socket, die, cluster or core has.
 
-    :param level: index of the level, such as sockets or dies.
-    :returns: 0 if the parts differ in size.
+    :param level: 1 for sockets, 2 for dies, 3 for clusters, 4 for cores.
+    :returns: 0 if these have different numbers of CPUs, or if the CPUs of one
+        do not follow each other.
     """
-    keys = [(place.socket, place.die, place.cluster, place.core)[:level]
-            for place in places]
+    keys = [(cpu.socket, cpu.die, cpu.cluster, cpu.core)[:level]
+            for cpu in cpus]
     runs = [(key, len(list(run))) for key, run in itertools.groupby(keys)]
     sizes = {size for _key, size in runs}
     return sizes.pop() if len(sizes) == 1 and len(runs) == len(
@@ -333,10 +337,12 @@ def _list_pinned_cpus(root: etree._Element) -> list[int]:
         range(len(found))) else []
 
 
-def _set_cache(root: etree._Element, cpu: etree._Element) -> None:
-    """Set whether a domain's CPU shows the host's L3 cache or an emulated one.
+def _add_cache_element(root: etree._Element, cpu: etree._Element) -> None:
+    """Add the element ``<cache>`` to a domain's CPU unless it has one.
 
-    QEMU supports both only on x86.
+    A CPU of mode ``host-passthrough`` then shows the host's caches, any other
+    an emulated L3 cache. Only x86 domains are changed, because QEMU supports
+    the element only there.
     """
     mode = cpu.get('mode')
     if (mode is None or _read_arch(root) not in ('x86_64', 'i686')

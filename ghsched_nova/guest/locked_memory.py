@@ -51,19 +51,20 @@ _BEFORE = frozenset((
     'memory', 'currentMemory', 'blkiotune'))
 
 
-def compute_locked_memory(ram_kib: int, vfs: int,
+def compute_locked_memory(ram_kib: int, device_count: int,
                           has_viommu: bool = False) -> int:
-    """Return the KiB of memory that a guest with VFs must be able to lock.
+    """Return the KiB of memory that a guest's devices must be able to lock.
 
     VFIO locks the memory that a device may access.
 
     :param ram_kib: total memory of the guest.
-    :param vfs: number of VFIO devices; 0 gives 0.
+    :param device_count: number of the guest's VFIO devices. Without any, the
+        result is 0.
     :param has_viommu: whether the guest has a virtual IOMMU.
     """
-    if not vfs:
+    if not device_count:
         return 0
-    return ram_kib * (vfs if has_viommu else 1) + EXTRA_KIB
+    return ram_kib * (device_count if has_viommu else 1) + EXTRA_KIB
 
 
 def render_locked_memory(xml: str, libvirt_version: tuple[int, ...]

@@ -192,7 +192,7 @@ class Topology:
     used: frozenset[int]
 
     @property
-    def normal_ports(self) -> list[int]:
+    def ports_outside_expanders(self) -> list[int]:
         """Indexes of the PCI root ports outside all expander buses, ascending.
         """
         return sorted(
@@ -200,9 +200,9 @@ class Topology:
             if element.get('model') == PORT and index not in self.behind)
 
     @property
-    def free_normal_ports(self) -> list[int]:
+    def free_ports_outside_expanders(self) -> list[int]:
         """Indexes of the free PCI root ports outside all expander buses."""
-        return [index for index in self.normal_ports
+        return [index for index in self.ports_outside_expanders
                 if index not in self.used]
 
     @property

@@ -96,7 +96,7 @@ def render_scheduling(xml: str, policy: ThreadPolicy) -> str:
             root, _make_deadline_element(policy, _read_count(root, 'vcpu', 1))
         )
     if _sets_irq_affinity(policy):
-        _set_metadata(root, _render_affinity(policy))
+        _set_metadata(root, _render_irq_affinity(policy))
     if elements:
         cputune = _get_or_insert_child(root, 'cputune', 'vcpu')
         document.insert_children(cputune, elements, len(cputune))
@@ -117,7 +117,7 @@ def render_thread_elements(policy: ThreadPolicy, vcpus: int) -> str:
     if policy.vcpus is not None and policy.vcpus.runtime_us:
         found.append(_make_deadline_element(policy, vcpus))
     if _sets_irq_affinity(policy):
-        found.append(_render_affinity(policy))
+        found.append(_render_irq_affinity(policy))
     if policy.lock_memory:
         backing = etree.Element('memoryBacking')
         found.append(backing)
@@ -206,8 +206,11 @@ def _make_deadline_element(policy: ThreadPolicy, vcpus: int) -> etree._Element:
     return element
 
 
-def _render_affinity(policy: ThreadPolicy) -> etree._Element:
-    """Return the metadata element that names the CPUs for device interrupts.
+def _render_irq_affinity(policy: ThreadPolicy) -> etree._Element:
+    """Return the metadata element that says which CPUs handle interrupts.
+
+    The element has the value of ``ghsched:irq_affinity``, for the interrupts
+    of the guest's devices.
     """
     return etree.Element(_INTERRUPTS, {'affinity': policy.irq_affinity},
                          nsmap={IRQ_PREFIX: IRQ_NAMESPACE})
@@ -234,8 +237,11 @@ def _exclude_vcpu_cpus(root: etree._Element, required: bool) -> None:
     If a vCPU shares its CPU with another thread, the vCPU gets its interrupts
     late and through the hypervisor.
 
-    :param required: whether to refuse the domain if a thread would have no CPU
-        left.
+    A thread that would have no CPU left keeps its CPUs.
+
+    :param required: whether to raise an error instead if this is so for the
+        emulator or an I/O thread, or if no vCPU is pinned.
+    :raises PolicyError: with ``required``, see there.
     """
     pins: dict[tuple[str, int], frozenset[int]] = {}
     cputune = root.find('cputune')

@@ -312,7 +312,12 @@ class LiveChange:
         normally if the host has set the new policy.
 
         :param timeout: error of the call.
+        :param undo: undo steps of the change. Those that the result makes
+            unnecessary are removed.
         :raises Refused: if the host has kept the old policy.
+        :raises HostSilent: the given error, if the result stays unknown. The
+            only undo step is then to allocate the larger amounts of both
+            policies.
         """
         try:
             now = self.host.cancel_call(plan.guest, call_id)
@@ -338,6 +343,8 @@ class LiveChange:
 
         :param call_id: ID of the call that set the new policy, by which it can
             be cancelled.
+        :param undo: undo steps of the change that have not run yet. If the
+            policy cannot be restored, they are replaced by that allocation.
         :returns: steps left to do by hand; empty if the policy was restored.
         """
         try:
@@ -365,7 +372,7 @@ class LiveChange:
         """Restore a guest's allocation after a failed change of its policy.
 
         :param amounts: amounts to allocate; None for those before the change.
-        :returns: steps left to do by hand; empty if nothing is.
+        :returns: steps left to do by hand; empty if there are none.
         """
         return rollback.restore_allocated_amounts(
             self.shares_of(plan.guest).write_amounts,

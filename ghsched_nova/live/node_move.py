@@ -213,10 +213,15 @@ class NodeMove:
         """Find out whether a host that did not answer has moved the guest.
 
         The call is cancelled if the host has not begun it. The method returns
-        normally if Nova's record has the new NUMA nodes, and raises an error
-        otherwise.
+        normally if Nova's record of the guest has the new NUMA nodes.
 
         :param timeout: error of the call.
+        :param undo: undo steps of the move. They are all removed if the result
+            stays unknown.
+        :raises Refused: if the guest is on its old NUMA nodes.
+        :raises RollbackIncomplete: if the host does not answer the
+            cancellation either, or refuses it; with the steps left to do by
+            hand.
         """
         try:
             self.host.cancel_call(plan.guest, call_id)

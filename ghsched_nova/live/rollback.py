@@ -41,7 +41,7 @@ class ServerLock(Protocol):
     def unlock_server(self) -> str:
         """Unlock the server; never raises.
 
-        :returns: steps left to do by hand; empty if nothing is.
+        :returns: steps left to do by hand; empty if there are none.
         """
 
 
@@ -59,12 +59,14 @@ class Rollback:
 
 @contextlib.contextmanager
 def lock_and_roll_back_on_error(server: ServerLock) -> Iterator[Rollback]:
-    """Lock a server, and undo the steps of the context if the context fails.
+    """Within this context, lock a server; roll back if an error is raised.
 
-    The server is unlocked after the last undo step. Without an error, the
-    server stays locked. The context adds an undo step for each step before it
-    carries the step out. An undo step may replace those that are left.
+    The context yields a list of undo steps. Before each step of a change, the
+    caller appends the undo step for it. After an error the undo steps run, the
+    last one first, and the server is unlocked. An undo step may replace those
+    that have not run yet. Without an error, the server stays locked.
 
+    :param server: lock of the server.
     :raises Refused: if the change has been undone completely.
     :raises RollbackIncomplete: if something is left to do by hand.
     """
@@ -82,7 +84,7 @@ def lock_and_roll_back_on_error(server: ServerLock) -> Iterator[Rollback]:
 def _run_undo_step(step: UndoStep) -> str:
     """Run one undo step of a failed change; never raises.
 
-    :returns: steps left to do by hand; empty if nothing is.
+    :returns: steps left to do by hand; empty if there are none.
     """
     try:
         return step()
@@ -117,7 +119,7 @@ def restore_allocated_amounts(
 
     :param write_amounts: function that writes the guest's allocation.
     :param amounts: former amount by provider and resource class.
-    :returns: steps left to do by hand; empty if nothing is.
+    :returns: steps left to do by hand; empty if there are none.
     """
     try:
         write_amounts(amounts)

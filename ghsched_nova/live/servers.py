@@ -104,17 +104,19 @@ def move_server(context: Any, server: str, new_nodes: Mapping[int, int],
         return mover.move_guest(new_nodes)
 
 
-def blame_server(context: Any, server: str, prove: bool) -> dict[str, Any]:
+def get_blame_report(context: Any, server: str, prove: bool) -> dict[str, Any]:
     """Ask a server's host which other guests slow down the server.
 
-    A guest slows down a server if it uses memory bandwidth or L3 cache that
-    the server needs.
+    Another guest slows down a server if it uses memory bandwidth or L3 cache
+    that the server needs.
 
     :param context: context of the guest's cell.
     :param server: UUID of the server.
-    :param prove: whether the host may cap other guests for a moment, to see
-        whether the server gets faster.
-    :returns: report, see :mod:`ghsched_placement.blame_report`.
+    :param prove: whether the host may test its result: it caps the memory
+        bandwidth of another guest for a moment, and measures whether the
+        server gets faster.
+    :returns: report on the other guests, see
+        :mod:`ghsched_placement.blame_report`.
     :raises Refused: if the host cannot investigate the server.
     """
     guest = records.NovaRecords(context, server).read_guest()

@@ -212,9 +212,11 @@ def live_migrate_and_verify(
         if copied is None:
             raise
         LOG.warning('ghsched: live migration to %(host)s: cannot monitor the '
-                    'libvirt job: %(error)s; continuing with %(step)s',
+                    'libvirt job: %(error)s; libvirt %(result)s',
                     {'host': dest, 'error': error,
-                     'step': 'post-migration' if copied else 'rollback'},
+                     'result': 'has copied the guest, completing the migration'
+                               if copied else
+                               'has not copied the guest, rolling back'},
                     instance=instance)
         if copied:
             post_method(context, instance, dest, block_migration, migrate_data)

@@ -84,13 +84,16 @@ def revert_allocation(original: Callable[..., Any], manager: Any, context: Any,
       ('self', 'revert'))
 @contextlib.contextmanager
 def saving_without_destination(instance: Any) -> Iterator[None]:
-    """Within this context, saving an instance omits the destination's claim.
+    """Within this context, do not save what an instance claims on this host.
 
-    This is used when a destination rolls back a live migration. There
+    ``instance.save()`` then leaves NUMA topology, devices and migration
+    context in Nova's database unchanged.
+
+    This is used when the destination rolls back a live migration. There
     nova-compute gives the driver an instance with the NUMA topology and
-    devices of the destination (``Instance.mutated_migration_context``), which
-    LibvirtDriver saves when it cleans up. LibvirtDriver would also save a
-    migration context that the source has dropped by then, and the next rebuild
+    devices of the destination (``Instance.mutated_migration_context``), and
+    LibvirtDriver saves the instance when it cleans up. It would also save a
+    migration context that the source has deleted by then, and the next rebuild
     would use that context.
     """
     def saved(save: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:

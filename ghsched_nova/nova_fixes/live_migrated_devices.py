@@ -153,7 +153,7 @@ def _release_devices(tracker: Any, context: Any, instance: Any) -> None:
 
 
 def find_failed_live_migrations(migrations: Iterable[Any]) -> set[str]:
-    """Return the servers of which only failed live migrations are left.
+    """Return the servers that have failed live migrations and no others.
 
     :param migrations: migrations in progress or in ``error``.
     :returns: UUIDs of the servers.
@@ -179,14 +179,15 @@ def _keep_pci_requests(instance: Any) -> None:
 
 def order_address_replacements(
         new_by_old: Mapping[str, str]) -> dict[str, str]:
-    """Return the order in which to replace device addresses in a guest's XML.
+    """Return the replacements of device addresses in a guest's XML, in order.
 
-    An address that is both old and new would be replaced twice. Therefore all
-    old addresses are first replaced by addresses of no device.
+    If an address is both old and new, it would be replaced twice. In this case
+    each old address is first replaced by a temporary address that no device
+    has, and each temporary address then by the new address.
 
     :param new_by_old: address on the destination by address on the source.
-    :returns: for each address to replace, in order, the address that replaces
-        it.
+    :returns: new address by old address. The replacements are to be made one
+        after the other, in the order of the dictionary.
     """
     if new_by_old.keys().isdisjoint(new_by_old.values()):
         return dict(new_by_old)

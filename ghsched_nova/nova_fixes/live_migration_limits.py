@@ -110,7 +110,7 @@ def _claim_with_limits(original: Callable[..., Any], tracker: Any,
     refused: Exception | None = None
     node = tracker.compute_nodes[nodename]
     if limits is None and instance.numa_topology:
-        ways = iterate_node_orders(
+        ways = yield_claimable_nodes(
             instance, _describe_destination(tracker, node, allocs),
             tracker.driver._ghsched.can_join_shared_group)
         most = shared.config().ghsched.max_candidates_per_host
@@ -137,32 +137,33 @@ def _describe_destination(tracker: Any, node: Any, allocs: Any) -> Destination:
         allocs or {}, tracker.driver._ghsched.find_nearest_nodes())
 
 
-def _make_limits(node: Any, order: Sequence[int]) -> Any:
+def _make_limits(node: Any, host_nodes: Sequence[int]) -> Any:
     """Return NUMA limits that name the host node of each guest NUMA node.
 
     Nova then claims these nodes.
 
     :param node: Nova's ComputeNode, which has the allocation ratios.
-    :param order: host NUMA node of each guest NUMA node.
+    :param host_nodes: host NUMA node of each guest NUMA node.
     """
     return {'numa_topology': numa.make_limits(
-        node, {*map(names.make_node_physnet, order),
-               names.make_host_nodes_physnet(order)},
+        node, {*map(names.make_node_physnet, host_nodes),
+               names.make_host_nodes_physnet(host_nodes)},
         tunneled=False)}
 
 
-def iterate_node_orders(instance: Any, host: Destination,
-                        can_join: CanJoin) -> Iterator[tuple[int, ...]]:
-    """Iterate over the NUMA nodes that a live-migrated guest may claim.
+def yield_claimable_nodes(instance: Any, host: Destination,
+                          can_join: CanJoin) -> Iterator[tuple[int, ...]]:
+    """Yield the sets of host nodes that a live-migrated guest may claim.
 
-    These are the host NUMA nodes that match the guest's allocation in
-    Placement. Nothing is yielded for a guest without a NUMA restriction, or
+    Each of them matches the guest's allocation in Placement. Nothing is
+    yielded for a guest without a NUMA restriction, or
     with a flavor that cannot be parsed, which nova-compute refuses later.
 
     :param host: the destination, with the allocation.
     :param can_join: function that returns whether the guest can share a
         control group of the destination.
-    :returns: for each possibility, the host node of each guest NUMA node.
+    :returns: iterator of tuples; each has the host NUMA node of each guest
+        NUMA node, in the order of the guest nodes.
     """
     guest_nodes = len(numa.list_host_nodes(instance.numa_topology))
     try:

@@ -46,11 +46,12 @@ class Fix:
         name = self.name.replace('-', '_')
         return importlib.import_module(f'ghsched_nova.nova_fixes.{name}')
 
-    def list_seam_names(self, process: str | None = None) -> frozenset[str]:
+    def list_nova_functions(self, process: str | None = None
+                            ) -> frozenset[str]:
         """Return the Nova functions that this fix of a Nova bug relies on.
 
         :param process: only those used in this service; None for all services.
-        :returns: dotted names.
+        :returns: dotted names of the functions.
         """
         user = self.import_module().__name__
         return frozenset(

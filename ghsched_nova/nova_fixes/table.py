@@ -41,7 +41,7 @@ _BY_NAME = {fix.name: fix for fix in FIXES}
 
 @dataclass(frozen=True)
 class State:
-    """Whether a repair is applied, and why not.
+    """Whether a fix of a Nova bug is applied, and if not, why.
 
     :param text: ``applied``, ``not needed``, ``off`` or what differs.
     """
@@ -50,8 +50,11 @@ class State:
     text: str
 
 
-def list_fix_only_names() -> frozenset[str]:
-    """Return the Nova functions that only ghsched's fixes of Nova bugs use."""
+def list_fix_only_functions() -> frozenset[str]:
+    """Return the Nova functions that only ghsched's fixes of Nova bugs use.
+
+    :returns: dotted names of the functions.
+    """
     return frozenset(seam.name for seam in registry.SEAMS.values() if all(
         user.startswith('ghsched_nova.nova_fixes.') for user in seam.users))
 
@@ -70,6 +73,8 @@ def describe_fix_state(fix: Fix, configured: Collection[str], release: int,
     :param release: major version number of Nova.
     :param mismatches: functions that the fix relies on, and that differ in the
         installed Nova.
+    :returns: whether the fix is applied, and a text: ``applied``, or the
+        reason why it is not.
     """
     if fix.name not in configured and AUTO not in configured:
         return State(False, 'off')
@@ -87,11 +92,13 @@ def describe_local_fix_state(fix: Fix, process: str | None = None) -> State:
     The installed Nova and the configuration decide.
 
     :param process: the service to check; None for all services of the fix.
+    :returns: whether the fix is applied, and a text: ``applied``, or the
+        reason why it is not.
     """
     return describe_fix_state(
         fix,
         shared.config().ghsched.nova_fixes, signatures.get_nova_release(),
-        signatures.list_mismatches(sorted(fix.list_seam_names(process))))
+        signatures.list_mismatches(sorted(fix.list_nova_functions(process))))
 
 
 def is_fix_applied(name: str, process: str) -> bool:
@@ -150,4 +157,4 @@ def require_compatible_fixes(process: str) -> None:
         raise registry.SeamsDiffer(
             f'[ghsched]nova_fixes names no repair of Nova: '
             f'{", ".join(wrong)}; known: {", ".join(sorted(_BY_NAME))}')
-    signatures.require_seams(process, list_fix_only_names())
+    signatures.require_seams(process, list_fix_only_functions())

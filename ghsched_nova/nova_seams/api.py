@@ -72,15 +72,16 @@ def add_flavor_check(
       ('flavor', 'is_bfv', 'count'), releases=range(31, 34))
 def extend_usage_deltas(
         function: Callable[..., dict[str, int]]) -> None:
-    """Count further resources of a request against its project's limits.
+    """Make Nova count further resources against a project's unified limits.
 
     Nova checks the unified limits for a new server, a resize, a restore and an
     unshelving. ``nova.limit.placement.enforce_num_instances_and_resources``
     looks ``_get_deltas`` up in its module. Nova 31 to 33 have
     ``_get_deltas_by_flavor``, which takes only the flavor of a request.
 
-    :param function: returns the resources of a request; takes Nova's function,
-        the request and the number of servers.
+    :param function: function that returns the amount of each resource to
+        count. Its arguments are Nova's function, the RequestSpec and the
+        number of requested servers.
     """
     def by_flavor(original: Callable[..., Any], flavor: Any, is_bfv: bool,
                   count: int) -> dict[str, int]:

@@ -83,7 +83,7 @@ def claiming_new_nodes(
     tracker: Any = virtapi._compute.rt
     before, node = instance.numa_topology, instance.node
     wanted = _copy_topology_to_nodes(before, after)
-    gained, key = _list_moved_nodes(before, wanted), (node, instance.uuid)
+    gained, key = _make_claim_topology(before, wanted), (node, instance.uuid)
 
     def commit() -> None:
         with _make_tracker_lock():
@@ -135,14 +135,16 @@ def _copy_topology_to_nodes(topology: Any,
     return wanted
 
 
-def _list_moved_nodes(before: Any, wanted: Any) -> Any:
-    """Return the guest NUMA nodes that change their host NUMA node.
+def _make_claim_topology(before: Any, after: Any) -> Any:
+    """Return the NUMA topology that a move between host nodes has to claim.
+
+    It has only those guest NUMA nodes that move to another host node, and none
+    of the host CPUs that the guest uses already.
 
     :param before: NUMA topology of the instance before the move.
-    :param wanted: NUMA topology after the move.
-    :returns: a topology without CPUs that the guest already uses.
+    :param after: NUMA topology of the instance after the move.
     """
-    gained = wanted.obj_clone()
+    gained = after.obj_clone()
     had = frozenset().union(*(cell.dedicated_cpus
                               for cell in numa.list_guest_cells(before)))
     gained.cells = [new for old, new in zip(before.cells, gained.cells,

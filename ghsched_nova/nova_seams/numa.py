@@ -120,18 +120,22 @@ def patch_numa_fit() -> None:
 
 def _fit_on_limited_nodes(original: Callable[..., Any], host_topology: Any,
                           instance_topology: Any, provider_mapping: Any,
-                          limits: Any, **of_devices: Any) -> Any:
+                          limits: Any, **pci_arguments: Any) -> Any:
     """Fit a guest on the host NUMA nodes that its claim's limits name.
 
-    :param original: Nova's ``numa_fit_instance_to_host``.
+    :param original: Nova's ``numa_fit_instance_to_host``, to which the other
+        arguments are passed on.
+    :param provider_mapping: resource providers of each request group.
+    :param pci_arguments: PCI requests and free devices, by Nova's argument
+        names.
     :returns: the fitted guest NUMA topology; None if the guest does not fit on
         these nodes in their order.
     """
-    order = parse_node_order(limits)
+    order = parse_chosen_host_nodes(limits)
     if order is not None and host_topology and instance_topology:
         host_topology = copy_with_nodes_in_order(host_topology, order)
     fitted = original(host_topology, instance_topology, provider_mapping,
-                      limits=_remove_pseudo_networks(limits), **of_devices)
+                      limits=_remove_pseudo_networks(limits), **pci_arguments)
     # With the first order failing Nova tries the others.
     follows = order is None or tuple(list_host_nodes(fitted)) == order
     return fitted if follows else None
@@ -202,7 +206,7 @@ def _get_guest_node_count_of_limits(limits: Any) -> int | None:
     nova-scheduler has chosen the number for a flavor with
     ``ghsched:numa=auto``. Returns None if the limits require no number.
     """
-    order = parse_node_order(limits)
+    order = parse_chosen_host_nodes(limits)
     if order is not None:
         return len(order)
     counts = map(names.parse_node_count_physnet, get_physnets(limits))
@@ -223,10 +227,12 @@ def copy_limits_with_numa_count(limits: Any, count: int) -> Any:
     return limits
 
 
-def parse_node_order(limits: Any) -> tuple[int, ...] | None:
-    """Return the host NUMA node of each guest NUMA node in a claim's limits.
+def parse_chosen_host_nodes(limits: Any) -> tuple[int, ...] | None:
+    """Return the host NUMA node that NUMA limits name for each guest node.
 
-    Returns None if the limits are not ghsched's.
+    :param limits: Nova's NUMA limits of a claim.
+    :returns: None if the limits do not name any, because ghsched did not make
+        them, or chose no nodes.
     """
     for physnet in get_physnets(limits):
         order = names.parse_host_nodes_physnet(physnet)

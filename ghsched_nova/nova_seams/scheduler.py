@@ -135,12 +135,13 @@ def copy_with_request_group_providers(
 def make_counting_filters(
         filters: Iterable[Any],
         record_filter: Callable[[str, int, int], None]) -> list[Any]:
-    """Return copies of scheduler filters that count the hosts they pass.
+    """Return copies of scheduler filters that record how many hosts pass.
 
     Nova reads a filter's class name and calls its ``filter_all``.
 
-    :param record_filter: takes the name of a filter that ran, and the number
-        of hosts before and after the filter.
+    :param record_filter: function that is called after each filter that ran;
+        takes the name of the filter, and the number of hosts before and after
+        the filter.
     """
     return [_make_counting_filter(one, record_filter) for one in filters]
 
@@ -278,7 +279,8 @@ def get_chosen_nodes(state: Any) -> tuple[int, ...] | None:
 
     Returns None if ghsched's filter chose none.
     """
-    return numa.parse_node_order((state.limits or {}).get('numa_topology'))
+    limits = state.limits or {}
+    return numa.parse_chosen_host_nodes(limits.get('numa_topology'))
 
 
 def make_numa_limits(host_state: Any, spec: RequestSpec, nodes: Sequence[int],

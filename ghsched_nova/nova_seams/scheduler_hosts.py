@@ -134,11 +134,15 @@ def read_compute_node_reports(context: Any,
 
 def read_compute_node_digests(context: Any, uuids: Sequence[str],
                               keys: Iterable[str]) -> dict[str, str]:
-    """Read digests of a cell's compute node reports from the database.
+    """Read a digest of each compute node's report from a cell's database.
 
-    The database computes them, because a report is a hundred times as long.
+    A report whose digest is unchanged need not be read again. The digest
+    covers NUMA topology, PCI devices, allocation ratios and some stats. The
+    database computes it, because a report is a hundred times as long.
 
-    :param keys: keys of the stats that a digest covers.
+    :param uuids: UUIDs of the compute nodes.
+    :param keys: keys of the stats (``ComputeNode.stats``) that the digest
+        covers.
     :returns: digest by UUID; a host without a digest has no readable report,
         or is in a database that is neither MySQL, MariaDB nor SQLite.
     """

@@ -239,8 +239,8 @@ class DefineTest(LibvirtTestCase):
         stock = self.topology(
             self.define(nova_guest.config(
                 nova_guest.Shape(vfs=2), 'stock').to_xml()))
-        self.assertEqual(1, len(stock.free_normal_ports))
-        self.assertGreaterEqual(len(found.free_normal_ports), 1)
+        self.assertEqual(1, len(stock.free_ports_outside_expanders))
+        self.assertGreaterEqual(len(found.free_ports_outside_expanders), 1)
 
     def test_stock_rendering_names_no_node(self):
         xml = nova_guest.config(nova_guest.Shape(vfs=2, ports=8)).to_xml()

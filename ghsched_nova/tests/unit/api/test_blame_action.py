@@ -50,7 +50,7 @@ class BlameActionTest(base.TestCase):
                 f'ghsched_nova.live.records.{name}',
                 **({'return_value': value} if value else {})))
         self.servers = self.enterContext(mock.patch.object(
-            servers, 'blame_server', return_value=REPORT))
+            servers, 'get_blame_report', return_value=REPORT))
 
     def ask(self, action, role='admin'):
         context = nova_context.RequestContext(

@@ -327,7 +327,7 @@ class ExpanderTest(base.TestCase):
         # Balloon, and the USB controller that libvirt adds.
         found = topology(dn.render_expander_buses(
             domain([hostdev(1), BALLOON]), {address(1): 0}))
-        self.assertEqual([1, 2, 3], found.normal_ports)
+        self.assertEqual([1, 2, 3], found.ports_outside_expanders)
         self.assertEqual({4: 0}, found.expanders)
 
     def test_unrenderable_input_is_refused_with_the_reason(self):
@@ -383,7 +383,7 @@ class ExpanderTest(base.TestCase):
     @given(guests(), st.integers(0, 3))
     def test_no_bus_number_is_used_twice(self, guest, spares):
         after = topology(dn.render_expander_buses(*guest, spares))
-        used = list(range(len(after.normal_ports) + 1))
+        used = list(range(len(after.ports_outside_expanders) + 1))
         for index in after.expanders:
             first = int(after.controllers[index].find('target').get('busNr'))
             ports = list(after.behind.values()).count(index)

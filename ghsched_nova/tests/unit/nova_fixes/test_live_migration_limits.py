@@ -48,7 +48,7 @@ class NodeOrderTest(base.TestCase):
         allocations = {pf: {'resources': {'CUSTOM_PCI_VF': 1}}
                        for pf in PFS.values()}
         allocations[root] = {'resources': {names.RESCTRL_GROUP: 1}}
-        return list(live_migration_limits.iterate_node_orders(
+        return list(live_migration_limits.yield_claimable_nodes(
             instance, live_migration_limits.Destination(
                 root, (0, 1), {pf: node for node, pf in PFS.items()},
                 allocations), lambda _policy, _nodes: False))

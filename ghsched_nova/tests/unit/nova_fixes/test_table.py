@@ -152,7 +152,7 @@ class FixesTest(base.TestCase):
                          / f'{fix.name}.rst').exists())
         registry.load_all_seams()
         for process in fix.processes:
-            self.assertNotEqual(set(), fix.list_seam_names(process))
+            self.assertNotEqual(set(), fix.list_nova_functions(process))
         self.assertIn(fix.servers, ('ours', 'none'))
 
     @ddt.data(*rows.FIXES)
@@ -170,7 +170,8 @@ class FixesTest(base.TestCase):
         self.choose('auto')
         log = self.useFixture(fixtures.FakeLogger())
         for name in registry.get_expected_parameters(
-                signatures.get_nova_release(), fix.list_seam_names(process)):
+                signatures.get_nova_release(),
+                fix.list_nova_functions(process)):
             with mock.patch.object(
                     signatures, 'get_installed_parameters',
                     lambda one, name=name: None if one == name

@@ -74,7 +74,7 @@ class SteeredTest(base.TestCase):
         return list(self.filter.filter_all(hosts, spec))
 
     def order(self, state):
-        return numa.parse_node_order(state.limits.get('numa_topology'))
+        return numa.parse_chosen_host_nodes(state.limits.get('numa_topology'))
 
     def test_only_hosts_whose_limits_are_read_cost_another_fit(self):
         hosts = [host(number, .9, .1) for number in range(20)]
