@@ -200,7 +200,7 @@ def _read_first_counters(display: top_screen.Top, source: top_source.Source,
 
     :param delay: seconds between two updates.
     """
-    if display.loaded:
+    if display.with_load:
         display.update_measurements()
         time.sleep(top_source.LOAD_PERIOD)
     elif source.reader.get_monitored_host().monitor.unit == 'counter_bytes':

@@ -55,7 +55,7 @@ def render_device_numa_xml(
     if not devices:
         return (UNKNOWN,)
     distances = {node: {nearest: host.distances[node][nearest]}
-                 for node, nearest in host.nearest.items()}
+                 for node, nearest in host.nearest_nodes_with_cpus.items()}
     decision = device_numa.assign_devices(
         devices, host_nodes, policy.device_numa, distances, True)
     xml = _make_domain_xml(guest, devices)
@@ -79,9 +79,10 @@ def _yield_likely_vfs(
     for need in policy.vfs:
         near = (host_nodes[need.guest_node]
                 if need.guest_node < len(host_nodes) else None)
+        nearest = host.nearest_nodes_with_cpus
         pfs = sorted((pf for pf in host.pfs if pf.alias == need.alias),
                      key=lambda pf: (cpuless_nodes.get_device_node(
-                         pf.node, host.nearest, policy.device_numa) != near,
+                         pf.node, nearest, policy.device_numa) != near,
                          pf.address))
         count = need.count
         for pf in pfs:

@@ -157,7 +157,7 @@ def _parse_topology_and_policy(explanation: Explanation) -> dict[str, Any]:
 
     :param explanation: explanation of what a guest of the flavor gets on a
         host; only the flavor and the host are known so far.
-    :returns: the topology and the policy as fields of the explanation.
+    :returns: values of the explanation's fields ``guest`` and ``policy``.
     """
     question = explanation.question
     policies.check_extra_spec_names(question.flavor_specs)
@@ -177,7 +177,8 @@ def _make_needs_and_placement_query(explanation: Explanation
 
     :param explanation: explanation of what a guest gets on a host, with the
         bandwidth policy of the guest.
-    :returns: the needs and the query as fields of the explanation.
+    :returns: values of the explanation's fields ``need``, ``query`` and
+        ``locality``.
     :raises PolicyError: if the host has no PF for a requested VF alias.
     """
     question, guest, policy = _get_question_topology_and_policy(explanation)
@@ -197,7 +198,9 @@ def _make_needs_and_placement_query(explanation: Explanation
 
 def _make_query_fields(
         need: Need, locality: str, sizes: Sizes) -> dict[str, Any]:
-    """Return the Placement query of a guest as fields of an explanation.
+    """Return the Placement query of a guest as values of explanation fields.
+
+    The fields are ``query`` and ``locality``.
 
     :param need: resources that the guest needs.
     :param locality: how near the VFs must be to the guest's NUMA nodes.
@@ -208,14 +211,14 @@ def _make_query_fields(
 
 
 def _choose_host_nodes_and_limits(explanation: Explanation) -> dict[str, Any]:
-    """Choose a guest's host NUMA nodes; return them with limits and XML.
+    """Choose the host NUMA nodes of a guest, and compute its limits there.
 
-    The limits are those of the guest's memory bandwidth. The XML is what
-    nova-compute would add to the domain.
+    The limits are those of the guest's memory bandwidth. The XML elements that
+    nova-compute would add to the domain are computed, too.
 
     :param explanation: explanation of what a guest gets on a host, with the
         needs of the guest.
-    :returns: nodes, limits and XML as fields of the explanation.
+    :returns: values of the explanation's fields, by name of the field.
     :raises Refused: if the guest does not fit on the host.
     """
     question, guest, policy = _get_question_topology_and_policy(explanation)
@@ -293,10 +296,10 @@ def _make_memorytune(guest: topology.Guest, policy: policies.GuestPolicy,
 def _get_question_topology_and_policy(
         explanation: Explanation
 ) -> tuple[Question, topology.Guest, policies.GuestPolicy]:
-    """Return flavor and host, NUMA topology and policy of an explanation.
+    """Return the question, the guest NUMA topology and the bandwidth policy.
 
-    The topology is that of the guest, and the policy is its bandwidth policy.
-    All must be known already.
+    All three are in the explanation and must be known already. The question is
+    the flavor and the host.
 
     :param explanation: explanation of what a guest of a flavor gets on a host.
     """

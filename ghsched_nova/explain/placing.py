@@ -100,17 +100,18 @@ def _find_nodes_and_vfs(request: PlacementRequest) -> Place | None:
     need = request.need
     for locality, sizes in need.yield_vf_request_variants(
             lambda: offer.list_pfs_by_alias(request.state, need)):
-        for nodes in _iterate_host_nodes(request, locality, sizes):
+        for nodes in _yield_host_node_choices(request, locality, sizes):
             return Place(nodes, locality, sizes)
     return None
 
 
-def _iterate_host_nodes(request: PlacementRequest, locality: str,
-                        sizes: vfs.Sizes) -> Iterator[tuple[int, ...]]:
-    """Yield the host NUMA nodes on which a guest's NUMA nodes fit, best first.
+def _yield_host_node_choices(request: PlacementRequest, locality: str,
+                             sizes: vfs.Sizes) -> Iterator[tuple[int, ...]]:
+    """Yield the choices of host NUMA nodes on which a guest fits, best first.
 
-    If Placement leaves the choice of NUMA nodes open, the nodes that Nova
-    would choose are yielded.
+    A choice is a tuple with the host NUMA node of each guest NUMA node. If
+    Placement leaves the choice open, the one of Nova is yielded. If the user
+    has requested host NUMA nodes, other choices are left out.
 
     :param locality: how near the VFs must be to the guest's NUMA nodes.
     :param sizes: how the VFs are divided among PFs.
@@ -240,7 +241,8 @@ def _explain_unenforceable_limits(
 def _explain_host_misfit(request: PlacementRequest) -> str:
     """Return why a guest does not fit on a host as a whole.
 
-    Each guest NUMA node alone fits on some host NUMA node.
+    The caller has checked that each guest NUMA node alone fits on some host
+    NUMA node.
     """
     need = request.need
     required = need.make_ghsched_query_part(need.policy.vfs_locality,

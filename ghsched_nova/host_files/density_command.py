@@ -78,7 +78,8 @@ class PlanDensity(base.Lister):
     SHORT = ('Flavor', 'Hosts', 'Guests per Host', 'Guests', 'Whole Nodes',
              'Binds', PREDICTED)
 
-    def targets(self, parsed_args: argparse.Namespace) -> tuple[Target, ...]:
+    def load_target_machines(self, parsed_args: argparse.Namespace
+                             ) -> tuple[Target, ...]:
         """Load the machines for which to predict container densities.
 
         A density is how many containers run well on a machine.
@@ -114,7 +115,7 @@ class PlanDensity(base.Lister):
                     ) -> tuple[tuple[str, ...], list[tuple[Any, ...]]]:
         bar = Bar(sys.stderr, sys.stderr.isatty())
         try:
-            targets = self.targets(parsed_args)
+            targets = self.load_target_machines(parsed_args)
             found, predictions = _make_plan_with_densities(
                 clients.get_client(self.app), parsed_args, targets, bar)
         except PlannerError as error:
@@ -187,16 +188,17 @@ def convert_flavor_for_planner(flavor: Any) -> planned.Flavor:
 
 
 def map_flavor_aliases_to_vf_classes(
-        client: clients.Client, wanted: Sequence[planned.Flavor]
+        client: clients.Client, requested: Sequence[planned.Flavor]
 ) -> dict[str, str]:
-    """Return the resource class of each PCI alias in the VFs of flavors.
+    """Return the resource class of VFs by PCI alias that flavors request.
 
-    Placement is read only if a flavor has VFs.
+    Placement is read only if a flavor requests VFs.
 
+    :param requested: the flavors.
     :raises CommandError: if a flavor is invalid, or the cloud has no VFs at
         all.
     """
-    vfs = [vfs for flavor in wanted
+    vfs = [vfs for flavor in requested
            for vfs in flavors.parse_flavor_specs(
                flavors.Size(flavor.vcpus, flavor.ram),
                flavor.extra_specs)[0].vfs]
@@ -211,19 +213,19 @@ def map_flavor_aliases_to_vf_classes(
                                     found)
 
 
-def yield_plan_rows(found: planner.Plan) -> Iterator[tuple[Any, ...]]:
+def yield_plan_rows(plan: planner.Plan) -> Iterator[tuple[Any, ...]]:
     """Yield the table rows of a capacity plan.
 
     There is a row for each flavor on each group of equal hosts, and one for
     the mix of flavors on each group.
     """
-    for flavor in found.flavors:
+    for flavor in plan.flavors:
         for host in flavor.hosts:
             yield _make_plan_row(flavor.flavor.name, host)
-    if found.mix is not None:
-        for host in found.mix.hosts:
+    if plan.mix is not None:
+        for host in plan.mix.hosts:
             yield _make_plan_row(MIX, host)
-        for name, guests in sorted(found.mix.guests.items()):
+        for name, guests in sorted(plan.mix.guests.items()):
             unknown = columns.mark_unknown(None)
             yield (f'{MIX} {name}', columns.Words([]), unknown, guests,
                    unknown, unknown, columns.Lines([]), columns.Lines([]))

@@ -145,8 +145,8 @@ class HostFile:
                 for node in self.nodes if node.distances}
 
     @property
-    def nearest(self) -> dict[int, int]:
-        """Nearest NUMA node with CPUs of each NUMA node without CPUs."""
+    def nearest_nodes_with_cpus(self) -> dict[int, int]:
+        """Nearest NUMA node that has CPUs, by NUMA node that has none."""
         return cpuless_nodes.find_nearest_nodes(
             self.distances, {node.id for node in self.nodes if node.cpus})
 
@@ -356,7 +356,7 @@ def _build_resctrl_host(
         granularity=section['bandwidth_gran'],
         no_cap=cap.default or 100,
         node_bandwidth=_convert_node_bandwidths(dialect, domains, speeds),
-        domains_by_node=_map_nodes_to_resctrl_domains(dialect, domains),
+        domains_by_node=_complete_resctrl_domains(dialect, domains),
         monitored=num_rmids > 0 and dialect.monitor is not None,
         priority_default=_parse_default_priority(section, dialect),
         left_out={number: 'its CPUs have no domain in the MB line'
@@ -420,13 +420,19 @@ def _convert_node_bandwidths(
     return {number: speed * 10 ** 6 for number, speed in speeds.items()}
 
 
-def _map_nodes_to_resctrl_domains(
+def _complete_resctrl_domains(
     dialect: dialects.Dialect, domains: Mapping[int, tuple[int, ...]]
 ) -> dict[int, tuple[int, ...]]:
-    """Return the resctrl domain numbers of each host NUMA node.
+    """Check and complete the resctrl domain numbers in a host file.
+
+    If the variant of resctrl numbers domains like NUMA nodes, the host file
+    may leave the numbers out. For other variants, it must give some, and NUMA
+    nodes without domains are not in the result.
 
     :param dialect: the host's variant of resctrl.
     :param domains: domain numbers from the host file, by NUMA node.
+    :returns: domain numbers by NUMA node.
+    :raises Mistake: if the numbers do not suit the variant of resctrl.
     """
     if dialect.domain_kind != 'numa':
         if not any(domains.values()):

@@ -44,7 +44,7 @@ def make_providers(host: HostFile, name: str) -> tuple[tree.Provider, ...]:
     found = tree.build_providers(
         str(uuid.uuid5(_NAMESPACE, name)), name,
         replace(resctrl, numa_nodes=tuple(node.id for node in host.nodes),
-                nearest=host.nearest,
+                nearest=host.nearest_nodes_with_cpus,
                 bursts={
                     node.id: math.floor(
                         host.burst_ratio * tree.get_burst_reserve(

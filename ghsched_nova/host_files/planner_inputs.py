@@ -87,15 +87,16 @@ def load_hosts(texts: Iterable[str]) -> tuple[Described, ...]:
 
 def load_density_machines(
         paths: Iterable[str],
-        hosts: Iterable[Described] = ()) -> tuple[Target, ...]:
+        plan_hosts: Iterable[Described] = ()) -> tuple[Target, ...]:
     """Load the machines for which to predict how many containers run well.
 
     :param paths: host files of the machines.
-    :param hosts: hosts of the capacity plan.
+    :param plan_hosts: hosts of the capacity plan. The computed number of
+        guests is used for machines that have the host file of one of them.
     :raises PlannerError: if a file is invalid or two machines have the same
         name.
     """
-    known = tuple(hosts)
+    known = tuple(plan_hosts)
     found = {}
     for path in paths:
         one = load_density_machine(path, known)
@@ -106,12 +107,14 @@ def load_density_machines(
     return tuple(found.values())
 
 
-def load_density_machine(path: str, hosts: Iterable[Described] = ()) -> Target:
+def load_density_machine(
+    path: str, plan_hosts: Iterable[Described] = ()
+) -> Target:
     """Load a machine for which to predict how many containers run well.
 
     :param path: host file of the machine.
-    :param hosts: hosts of the capacity plan. How many guests fit on them is
-        computed already.
+    :param plan_hosts: hosts of the capacity plan. If one of them has the same
+        host file, its computed number of guests is used for the machine.
     :raises PlannerError: if the file is invalid or has no section
         ``contention``.
     """
@@ -119,7 +122,8 @@ def load_density_machine(path: str, hosts: Iterable[Described] = ()) -> Target:
         raise PlannerError(f'{path}: densities are of one host; leave out '
                            'what begins with the last *')
     (one,) = load_hosts([path])
-    same = next((other for other in hosts if other.file == one.file), None)
+    same = next((other for other in plan_hosts
+                 if other.file == one.file), None)
     if one.file.contention is None:
         raise PlannerError(f'{path}: it has no section "contention"')
     return make_density_machine(same or one, bool(same))
@@ -131,7 +135,8 @@ def make_density_machine(host: Described, counted: bool = True) -> Target:
     The density is how many containers run well on the machine.
 
     :param host: host whose host file has the section ``contention``.
-    :param counted: whether the capacity plan includes the host.
+    :param counted: whether the host is in the capacity plan, so that the
+        number of guests that fit on it is computed already.
     """
     assert host.file.contention is not None  # noqa: S101
     return Target(
@@ -141,25 +146,27 @@ def make_density_machine(host: Described, counted: bool = True) -> Target:
 
 
 def map_pci_aliases_to_classes(
-        hosts: Iterable[Described], given: Iterable[tuple[str, str]] = (),
-        wanted: Iterable[Flavor] = ()) -> dict[str, str]:
+        hosts: Iterable[Described],
+        alias_pairs: Iterable[tuple[str, str]] = (),
+        flavors: Iterable[Flavor] = ()) -> dict[str, str]:
     """Return the resource class of VFs in Placement, by PCI alias.
 
     Classes from the command line take precedence over those of host files. If
     no flavor requests VFs, an alias that has two classes is left out.
 
-    :param given: pairs of alias and class from the command line.
-    :param wanted: the requested flavors.
+    :param hosts: hosts with the PFs of their host files.
+    :param alias_pairs: pairs of alias and class from the command line.
+    :param flavors: the requested flavors.
     :raises PlannerError: if a flavor requests VFs and an alias has two
         classes.
     """
     known = [(pf.alias, pf.resource_class)
              for host in hosts for pf in host.file.pfs]
-    found = _map_unambiguous_aliases(given)
+    found = _map_unambiguous_aliases(alias_pairs)
     ours = {alias: {name for other, name in known if other == alias}
             for alias, _name in known if alias not in found}
     asked = any(key.startswith(keys.VFS.extra_spec)
-                for flavor in wanted for key in flavor.extra_specs)
+                for flavor in flavors for key in flavor.extra_specs)
     return {**found, **_map_unambiguous_aliases(
         (alias, name) for alias, names in ours.items()
         if asked or len(names) == 1 for name in sorted(names))}
@@ -250,7 +257,8 @@ def _convert_service_errors(
     """Within this context, convert errors of a cloud service to PlannerError.
 
     :param service: name of the service.
-    :param subject: start of the error message if the service has answered.
+    :param subject: text before the error, such as ``flavor NAME``. It is left
+        out if the service does not answer at all.
     :raises PlannerError: if the service does not answer or refuses a request.
     """
     from ghsched_placement.osc import http

@@ -138,7 +138,7 @@ class Action:
 
     @property
     def line(self) -> str:
-        """New CPUs of the interrupt, as text."""
+        """CPUs that the interrupt moves to, as a list such as ``0-3,8``."""
         return cpulist.render_cpu_list(self.cpus)
 
     @property

@@ -56,11 +56,13 @@ _Area = tuple[int, int, int, int, list[tuple[int, int]]]
 
 
 def _check_address_range(value: tuple[int, int, int]) -> None:
-    """Refuse an address range that is not whole pages, or is too large.
+    """Check that an address range is whole pages, and not too large.
 
-    The privileged helper checks its arguments, as it runs as root.
+    The privileged helper checks its arguments, as it runs as root. A range has
+    at most PIECE bytes, or one page if that is larger.
 
     :param value: start address, end address, page size in bytes.
+    :raises Refused: if the range is invalid.
     """
     first, last, size = value
     if (size & (size - 1) or first % size or last % size
@@ -95,19 +97,19 @@ def restrict_memory_to_nodes(guest: Guest, nodes: Iterable[int]) -> str:
 
 
 def move_guest_pages(
-        guest: Guest, first: int, last: int, page_size: int, node: int) -> int:
-    """Move a guest's memory pages to a host NUMA node.
+        guest: Guest, start: int, end: int, page_size: int, node: int) -> int:
+    """Move a guest's memory pages in an address range to a host NUMA node.
 
-    The pages are those in an address range of QEMU. The privileged helper
-    moves them as root.
+    The range is one of QEMU's addresses. The privileged helper moves the pages
+    as root.
 
-    :param first: first address of the range.
-    :param last: end of the range.
+    :param start: first address of the range.
+    :param end: end of the range, exclusive.
     :param page_size: page size in bytes.
     :param node: the host NUMA node.
     :returns: number of pages that are on the node afterwards.
     """
-    return _move(guest, (first, last, page_size), node)
+    return _move(guest, (start, end, page_size), node)
 
 
 @privsep.entrypoint(privsep.memory, timeout=60.0)
@@ -166,17 +168,19 @@ def write_cpuset_mems(
     return ''
 
 
-def move_process_pages(pid: int, first: int, last: int, page_size: int,
+def move_process_pages(pid: int, start: int, end: int, page_size: int,
                        node: int) -> int:
     """Move a process's memory pages in an address range to a NUMA node.
 
     This is a function of the privileged helper.
 
+    :param start: first address of the range.
+    :param end: end of the range, exclusive.
     :param page_size: page size in bytes.
     :returns: number of pages that are on the node afterwards.
     """
     return sum(_call_move_pages(pid, addresses, node)
-               for addresses in _addresses(first, last, page_size))
+               for addresses in _addresses(start, end, page_size))
 
 
 def _addresses(first: int, last: int, size: int) -> Iterator['array[int]']:

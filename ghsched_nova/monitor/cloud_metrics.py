@@ -160,7 +160,8 @@ def _make_host_metrics(cloud: cloud_figures.Cloud) -> Iterator[core.Metric]:
     """Yield metrics of each host's fragmentation and availability.
 
     Fragmentation is the percentage of free bandwidth that is on partly
-    allocated NUMA nodes.
+    allocated NUMA nodes. A host is available if its nova-compute is up and
+    enabled.
     """
     broken = ((host.name, capacity.compute_fragmentation(host))
               for host in cloud.hosts)

@@ -191,10 +191,11 @@ class Libvirt:
 
 
 def _wrap_metadata_in_domain(metadata_xml: str) -> str:
-    """Wrap a domain's metadata element in a libvirt domain XML.
+    """Wrap a domain's metadata element in an XML document like the domain's.
 
-    The parser of policies needs the XML namespace of the element, which
-    libvirt has removed (virXMLExtractNamespaceXML).
+    libvirt returns the element without its XML namespace
+    (virXMLExtractNamespaceXML). The parser of policies needs the namespace, so
+    it is added again.
     """
     root = etree.Element('domain')
     policy = document.parse_element(metadata_xml)

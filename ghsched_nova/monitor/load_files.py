@@ -116,10 +116,11 @@ def parse_vmstat(text: str) -> dict[str, int]:
 def count_refaults(vmstat: Mapping[str, int]) -> int | None:
     """Return how many evicted memory pages a NUMA node has read in again.
 
-    Many such pages mean that memory is short. Until Linux 5.9 the kernel has
-    one counter for anonymous memory and files, and two counters since then.
+    Many such pages mean that memory is short. Since Linux 5.9, the kernel
+    counts anonymous memory and files separately. The result is their sum.
 
     :param vmstat: counters of the node by name.
+    :returns: None if the kernel does not count such pages by node.
     """
     return _sum(vmstat, ('workingset_refault_anon',
                          'workingset_refault_file', 'workingset_refault'))
@@ -173,11 +174,11 @@ def parse_node_meminfo(text: str) -> tuple[int, int] | None:
 def parse_memory_numa_stat(text: str) -> dict[int, int] | None:
     """Return a control group's memory in bytes, by NUMA node.
 
-    The control group is of version 2. hugetlbfs pages are not counted;
-    ``shmem`` is part of ``file``.
+    The control group is of version 2. The memory is the sum of ``anon`` and
+    ``file``, which includes ``shmem``. hugetlbfs pages are not counted.
 
     :param text: content of ``memory.numa_stat``.
-    :returns: None if the text has no such counter.
+    :returns: None if the text has neither ``anon`` nor ``file``.
     """
     found: dict[int, int] = {}
     known = False

@@ -184,10 +184,13 @@ def compute_load(before: Sample, now: Sample, measured_at: float,
 
 
 def extract_known_bandwidth(snapshot: view.Snapshot | None) -> Bandwidth:
-    """Return the bandwidth of a resctrl measurement that is fully known.
+    """Return the fully known bandwidths of a resctrl measurement.
 
     A bandwidth is left out if it was measured for several host NUMA nodes
     together, or if it is a sum of which a part is unknown.
+
+    :param snapshot: the measurement; None for none.
+    :returns: bandwidths of host NUMA nodes and of guests on each node.
     """
     if snapshot is None:
         return Bandwidth()
@@ -356,8 +359,9 @@ def _find_largest_stall_ratio(
 ) -> float | None:
     """Return the largest fraction of the time that a guest waited for memory.
 
-    If the wait of no guest is known, that of the whole host is used if it is 0
-    or the host has one NUMA node. The kernel does not count it by node.
+    If the fraction is unknown for all guests, that of the whole host is used.
+    The kernel does not measure it by NUMA node, so on a host with several
+    nodes only a fraction of 0 can be used.
 
     :param guests_on_node: guests on one host NUMA node.
     :returns: None if the fraction is unknown.
@@ -373,11 +377,13 @@ def _find_largest_stall_ratio(
 def _compute_disk_load(
     node_number: int, before: Sample, now: Sample
 ) -> tuple[float | None, float | None]:
-    """Return the highest load and queue length of a NUMA node's disks.
+    """Return the highest busy fraction and queue length of a node's disks.
 
-    Both are means over the time between two samples. They are None if unknown.
+    Both are means over the time between two samples. The queue length is the
+    number of waiting requests. The two may be from different disks. They are
+    None if unknown.
 
-    :param node_number: number of the node.
+    :param node_number: number of the host NUMA node.
     """
     period = (now.when - before.when) * 1e3
     found = []

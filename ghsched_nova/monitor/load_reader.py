@@ -214,11 +214,13 @@ class LoadReader:
 
     def _read_guest_memory(
             self, process: _Process, now: float) -> Mapping[int, int] | None:
-        """Read the bytes of a guest's memory on each host NUMA node.
+        """Return the bytes of a guest's memory on each host NUMA node.
 
-        ``numa_maps`` is preferred, because the statistics of control groups
-        lack huge pages.
+        A result is cached for MEMORY_FRESH seconds, or longer if the memory of
+        MEMORY_MOST guests has been read in this sample. ``numa_maps`` is
+        preferred, because the statistics of control groups lack huge pages.
 
+        :param now: time of this sample in seconds (monotonic clock).
         :returns: None if unknown.
         """
         if now - process.looked >= MEMORY_FRESH and self._memory_reads:

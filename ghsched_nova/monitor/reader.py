@@ -118,9 +118,10 @@ class Reader:
         return self._last
 
     def get_monitored_host(self) -> topology.Host:
-        """Return what resctrl on this host can measure, and its NUMA nodes.
+        """Return the host's NUMA nodes, and what resctrl can measure on them.
 
-        They are read again after each mount of resctrl.
+        The result is cached for FRESH seconds, or until resctrl is mounted
+        again.
 
         :raises MonitorUnavailable: if the host reports no bandwidth.
         """
@@ -245,6 +246,7 @@ def _sum_bandwidth_by_nodes(
 
     The bandwidth is summed over the resctrl domains of the nodes.
 
+    :param places: resctrl domains, each with its host NUMA nodes.
     :param figures: bandwidth by group and domain.
     """
     found: dict[topology.Nodes, list[rates.Figure]] = {}

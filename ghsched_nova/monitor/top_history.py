@@ -51,9 +51,10 @@ def list_bandwidth_uses_since(
 
     The guest that used the most comes first.
 
-    :param minutes: number of minutes, with the current one.
+    :param minutes: number of minutes, including the current one.
     :param now: seconds since 1970.
-    :param name_filter: text that names or UUIDs of returned guests contain.
+    :param name_filter: text; guests are left out if neither their name nor
+        their UUID contains it.
     """
     first = usage_history.to_minute_number(now) - minutes + 1
     return [use for use in usage_history.list_bandwidth_uses(history, first)

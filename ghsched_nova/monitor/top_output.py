@@ -195,9 +195,11 @@ def sort_guests(guests: Sequence[view.GuestUsage], order: str = 'used',
                 reverse: bool = False) -> list[view.GuestUsage]:
     """Return guests sorted by a column of ghsched-top.
 
-    Guests with equal values are sorted by name.
+    Names and NUMA nodes are sorted in ascending order, and bandwidths in
+    descending order. Guests with equal values are sorted by name.
 
     :param order: name of the column.
+    :param reverse: whether to reverse the order of the column.
     """
     key, most_first = ORDERS[order]
     by_name = sorted(guests, key=lambda usage: (usage.guest.title,
@@ -253,7 +255,7 @@ class Page:
 
     :param head: lines above the rows of guests.
     :param cached: whether the table has a column for the L3 caches.
-    :param loaded: whether the table has columns for CPU load and wait time.
+    :param with_load: whether the table has columns for CPU load and wait time.
     :param shorted: whether the table has a column for the time in which
         guests got less than their guarantees.
     """
@@ -262,7 +264,7 @@ class Page:
     entries: tuple[_Entry, ...]
     capacity: dict[topology.Nodes, int | None]
     cached: bool = False
-    loaded: bool = False
+    with_load: bool = False
     shorted: bool = False
 
     def __len__(self) -> int:
@@ -285,7 +287,7 @@ class Page:
             columns.insert(_CACHED, _CACHED_TITLE)
             for row, entry in zip(cells, shown, strict=True):
                 row.insert(_CACHED, _megabytes(entry.cached))
-        if self.loaded:
+        if self.with_load:
             columns[_CACHED:_CACHED] = top_load.GUEST_TITLES
             for row, entry in zip(cells, shown, strict=True):
                 row[_CACHED:_CACHED] = entry.load
@@ -303,13 +305,13 @@ class Page:
 def make_top_page(
         snapshot: view.Snapshot, when: str, problem: str = '',
         order: str = 'used', reverse: bool = False, name_filter: str = '',
-        loaded: bool = False, measured: load.Load | None = None) -> Page:
+        with_load: bool = False, measured: load.Load | None = None) -> Page:
     """Return a ghsched-top page of host NUMA nodes, guests and groups.
 
     :param when: time of the snapshot, as it is shown.
     :param problem: reason why libvirt did not answer.
-    :param name_filter: text that names of shown guests and groups contain.
-    :param loaded: whether load and wait time are shown.
+    :param order: column by which guests are sorted.
+    :param name_filter: text that must be in the name of a guest or group.
     :param measured: load and wait time; None if unknown.
     """
     lines = [f'ghsched-top {when}  {snapshot.title}, '
@@ -323,7 +325,7 @@ def make_top_page(
         replace_unprintable(f'{usage.guest.title}: {usage.guest.problem}')
         for usage in snapshot.guests if usage.guest.problem]
     lines += ['', *_format_node_lines(snapshot), '']
-    if loaded and measured:
+    if with_load and measured:
         lines += align_table_columns(
             top_load.NODE_TITLES, top_load.format_node_load_rows(measured), 1)
         lines.append('')
@@ -339,7 +341,7 @@ def make_top_page(
     entries += _make_group_rows(snapshot, name_filter)
     return Page(tuple(lines), tuple(entries),
                 {node.nodes: node.capacity for node in snapshot.nodes},
-                snapshot.cached, loaded, snapshot.short_times is not None)
+                snapshot.cached, with_load, snapshot.short_times is not None)
 
 
 def _matches(usage: view.GuestUsage, match: str) -> bool:
@@ -351,8 +353,11 @@ def _matches(usage: view.GuestUsage, match: str) -> bool:
 def _is_limited_below_policy(row: view.GuestNode | None) -> bool:
     """Whether a guest's enforced bandwidth limit is lower than its policy's.
 
-    A difference of two percent is ignored, because openEuler's 6.6 kernel may
-    show that much less than was written.
+    A difference of up to two percent is ignored: openEuler's 6.6 kernel may
+    show a limit that is so much lower than the written one.
+
+    :param row: limits of the guest on a NUMA node. If a limit is unknown, the
+        result is False.
     """
     if row is None or row.asked is None or row.effective is None:
         return False
@@ -418,7 +423,8 @@ def _make_group_rows(snapshot: view.Snapshot,
                      name_filter: str) -> list[_Entry]:
     """Return table rows of the resctrl groups that belong to no guest.
 
-    :param name_filter: text that names of shown groups contain.
+    :param name_filter: text; groups are left out if their name does not
+        contain it.
     """
     return [_Entry(f'({one.group.name})', nodes, figure,
                    cached=one.cached.get(nodes))
@@ -487,13 +493,18 @@ def _format_bandwidth(figure: rates.Figure) -> str:
     return f'{figure.rate / _MB:.1f}{more}'
 
 
-def _format_time_below_guarantee(found: service_level.ShortTime | None) -> str:
-    """Format the percent of time in which a guest got less than its guarantee.
+def _format_time_below_guarantee(
+    time_below: service_level.ShortTime | None,
+) -> str:
+    """Return the percent of time in which a guest got less than its guarantee.
 
-    The time is the measured part of this month. The guarantee is the bandwidth
-    that the guest's flavor promises.
+    The guarantee is the bandwidth that the guest's flavor promises. The result
+    is ``-`` if the percent is unknown.
+
+    :param time_below: measured time of this month, and its part below the
+        guarantee.
     """
-    percent = None if found is None else found.short_percent
+    percent = None if time_below is None else time_below.short_percent
     return '-' if percent is None else f'{percent:.2f}'
 
 

@@ -58,18 +58,18 @@ class Top:
     :param order: a key of top_output.ORDERS.
     :param as_json: whether a frame is a line of JSON.
     :param match: text that names of shown guests contain.
-    :param loaded: whether load and wait time are measured and shown.
+    :param with_load: whether load and wait time are measured and shown.
     """
 
     def __init__(self, source: top_source.Source, order: str = 'used',
                  reverse: bool = False, as_json: bool = False,
-                 match: str = '', loaded: bool = False) -> None:
+                 match: str = '', with_load: bool = False) -> None:
         self._source = source
         self.order = order
         self.reverse = reverse
         self.as_json = as_json
         self.match = match
-        self.loaded = loaded
+        self.with_load = with_load
         self.skip = self.shift = 0
         self._room = 1
         self._asking: str | None = None
@@ -83,7 +83,7 @@ class Top:
         :raises MonitorUnavailable: if the host reports no bandwidth.
         """
         self._snapshot = self._source.measure_bandwidth()
-        if self.loaded:
+        if self.with_load:
             self._load = self._source.measure_load(
                 [usage.guest for usage in self._snapshot.guests],
                 self._snapshot)
@@ -137,7 +137,7 @@ class Top:
             self._snapshot,
             time.strftime('%H:%M:%S', time.localtime(self._when)),
             self._source.libvirt_error, self.order, self.reverse, self.match,
-            self.loaded, self._load)
+            self.with_load, self._load)
 
     def handle_key(self, key: str) -> bool:
         """Carry out the ghsched-top command of a pressed key.

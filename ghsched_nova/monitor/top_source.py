@@ -73,9 +73,10 @@ class Source:
             short_times=self._read_times_below_guarantee())
 
     def _read_times_below_guarantee(self) -> view.ShortTimes | None:
-        """Read how long servers got less than their guarantees this month.
+        """Read how long each server got less than its guarantee.
 
-        Returns None if the file of service levels does not exist.
+        :returns: times in the month of the last measurement, by server and
+            host NUMA node; None if no file of service levels is given.
         """
         if self.service_levels is None:
             return None
@@ -107,7 +108,8 @@ class Source:
     def count_vfio_interrupts(self) -> Mapping[str, int]:
         """Return interrupt counts of passthrough devices, by PCI address.
 
-        The host has counted the interrupts since its start.
+        The counts begin when the host boots. The result is empty if they
+        cannot be read.
         """
         try:
             text = (self.proc / 'interrupts').read_text(errors='replace')

@@ -233,7 +233,8 @@ class Snapshot:
         The guarantee is the bandwidth that the guest's flavor promises. If
         there are several host NUMA nodes, the longest time is returned.
 
-        :returns: None if the time is unknown.
+        :returns: seconds below the guarantee, and seconds in which bandwidth
+            was measured; None if unknown.
         """
         found = [self.short_times[key] for key in (
             service_level.Key(uuid, node) for node in nodes)
@@ -404,11 +405,12 @@ def list_shared_groups(
 ) -> tuple[str, ...]:
     """Return the control groups that a guest shares with other guests.
 
-    The result is empty for most guests. The first group is the one that the
-    guest's policy requires, even if that group does not exist.
+    Most guests share no group. The group that the guest's policy requires
+    comes first, even if it does not exist.
 
-    :param groups: groups of this guest alone.
-    :returns: names of the groups.
+    :param groups: resctrl groups that belong to this guest only. Their parents
+        may be shared groups.
+    :returns: names of the shared groups.
     """
     found = []
     if guest.policy is not None and guest.policy.shared:
@@ -589,11 +591,14 @@ def _convert_cap_to_percent_and_bytes(
 def _compute_cap_share(
     host: topology.Host, domain: int, node: int, guest_nodes: Collection[int]
 ) -> Fraction:
-    """Return the part of a resctrl domain's cap that applies to a NUMA node.
+    """Return the fraction of a resctrl domain's cap that a NUMA node gets.
 
-    Several NUMA nodes may share a domain and its cap.
+    The fraction is less than 1 if several NUMA nodes of the guest share the
+    domain. They get fractions in proportion to their bandwidth, or equal ones
+    if a bandwidth is unknown.
 
-    :param guest_nodes: host NUMA nodes of the guest; empty if unknown.
+    :param guest_nodes: host NUMA nodes of the guest; empty if unknown, which
+        means all nodes of the domain.
     """
     every = [other for other, domains in host.control.items()
              if domain in domains]

@@ -125,10 +125,10 @@ class InputTest(base.TestCase):
         vfs = Flavor('b', 1, 1, extra_specs={'ghsched:vfs.0': 'nic:1'})
         self.assertEqual(
             {}, planner_inputs.map_pci_aliases_to_classes(
-                hosts, wanted=[plain]))
+                hosts, flavors=[plain]))
         with self.assertRaisesRegex(PlannerError, '--alias nic=CLASS'):
             planner_inputs.map_pci_aliases_to_classes(
-                hosts, wanted=[plain, vfs])
+                hosts, flavors=[plain, vfs])
         self.assertEqual(
             {'nic': 'CUSTOM_X'}, planner_inputs.map_pci_aliases_to_classes(
                 hosts, [('nic', 'CUSTOM_X')], [vfs]))

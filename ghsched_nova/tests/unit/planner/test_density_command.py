@@ -191,12 +191,12 @@ class PlanDensityTest(base.TestCase):
     def test_a_machine_is_read_with_its_vfs(self):
         asked = self.asked(HOSTS / 'kunpeng920.yaml',
                            HOSTS / 'amd-epyc9755.yaml')
-        ours, theirs = self.command.targets(asked)
+        ours, theirs = self.command.load_target_machines(asked)
         self.assertEqual(('kunpeng920', 'amd-epyc9755'),
                          (ours.machine.name, theirs.machine.name))
         self.assertEqual({'nic': 'CUSTOM_PCI_19E5_375E'}, ours.aliases)
         self.assertEqual((), ours.counted)
-        self.assertEqual((), self.command.targets(self.asked()))
+        self.assertEqual((), self.command.load_target_machines(self.asked()))
 
     def test_a_bad_file_is_an_error_before_the_cloud_is_asked(self):
         for name, words in (('absent.yaml', 'No such file'),
