@@ -189,9 +189,9 @@ class Suspect:
     def score(self) -> float:
         """Score by which suspected guests are sorted, the highest first.
 
-        It is the guest's share of the bandwidth that all guests but the slow
-        server use. It is increased by up to half if the server is slower while
-        this guest uses more bandwidth.
+        The score is this guest's share of the bandwidth of all guests, without
+        the slowed-down server. It is up to 1.5 times that share if the server
+        has been slow whenever this guest used much bandwidth.
         """
         return self.share * (1 + self.strength / 2)
 
@@ -335,11 +335,11 @@ def find_usual_bandwidth(record: Sequence[Sample],
 
 
 def compute_miss_shares(samples: Sequence[Sample]) -> dict[str, float]:
-    """Return each guest's share of the cache misses of all but a slow server.
+    """Return each guest's share of the cache misses of several guests.
 
-    :param samples: samples of the last seconds; they have the cache misses of
-        all guests but the server.
-    :returns: share by guest UUID; empty if no misses were counted.
+    :param samples: samples of the last seconds, with the cache misses of all
+        guests except the one that is investigated.
+    :returns: share from 0 to 1 by guest UUID; empty if no misses were counted.
     """
     counts: dict[str, float] = {}
     for sample in samples:

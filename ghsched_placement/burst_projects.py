@@ -137,7 +137,7 @@ class BurstUseByProject:
 
     @property
     def total_promised(self) -> int:
-        """Percent of a host NUMA node promised as bursts to all projects.
+        """Percent of a host NUMA node's bandwidth promised as bursts.
 
         A burst is bandwidth above a guest's guarantee.
         """
@@ -145,9 +145,10 @@ class BurstUseByProject:
 
     @property
     def largest_promised(self) -> int:
-        """Percent of a host node promised as bursts to the largest project.
+        """Largest percent of a host node's bandwidth promised to one project.
 
-        A burst is bandwidth above a guest's guarantee.
+        Only promised bursts count. A burst is bandwidth above a guest's
+        guarantee.
         """
         return max((use.promised for use in self.projects), default=0)
 

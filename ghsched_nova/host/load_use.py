@@ -112,14 +112,17 @@ class LoadUse:
             list(list_measurable_guests(running)),
             load_rates.extract_known_bandwidth(snapshot))
         for change in changes:
-            LOG.info('ghsched: bottleneck %(what)s on host NUMA node '
-                     '%(node)s: %(resource)s is measured as %(value).2f',
-                     {'node': change.node, 'resource': change.resource,
-                      'what': 'began' if change.begins else 'ended',
-                      'value': change.value})
-            self._notify(change, {
-                'node': change.node, 'resource': change.resource,
-                'value': change.value})
+            values = {'node': change.node, 'resource': change.resource,
+                      'value': change.value}
+            if change.begins:
+                LOG.info('ghsched: host NUMA node %(node)s has become a '
+                         'bottleneck: measured %(resource)s is %(value).2f',
+                         values)
+            else:
+                LOG.info('ghsched: host NUMA node %(node)s is no bottleneck '
+                         'any more: measured %(resource)s is %(value).2f',
+                         values)
+            self._notify(change, values)
 
 
 def list_measurable_guests(running: Iterable[desired.Running]

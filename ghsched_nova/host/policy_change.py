@@ -124,10 +124,10 @@ def compute_effective_values(host: engine.HostEngine,
 
 def count_group_guests(host: engine.HostEngine, uuid: str, live: str | None,
                        policy: Sequence[messages.Node]) -> int:
-    """Count the guests of a guest's control group after a policy change.
+    """Count the guests that will share a control group after a policy change.
 
-    A running guest stays in the kind of group in which it was started: one of
-    its own or a shared one.
+    The group is the one that a guest will be in with its new policy. A guest
+    that runs in a group of its own stays in a group of its own.
 
     :param uuid: UUID of the guest, which is counted, too.
     :param live: live XML of the guest; None if it is stopped.

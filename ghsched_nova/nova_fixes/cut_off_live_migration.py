@@ -212,11 +212,10 @@ def live_migrate_and_verify(
         if copied is None:
             raise
         LOG.warning('ghsched: live migration to %(host)s: cannot monitor the '
-                    'libvirt job: %(error)s; libvirt %(result)s',
-                    {'host': dest, 'error': error,
-                     'result': 'has copied the guest, completing the migration'
-                               if copied else
-                               'has not copied the guest, rolling back'},
+                    'libvirt job: %(error)s; completing the migration if the '
+                    'guest has been copied, otherwise rolling back '
+                    '(copied: %(copied)s)',
+                    {'host': dest, 'error': error, 'copied': copied},
                     instance=instance)
         if copied:
             post_method(context, instance, dest, block_migration, migrate_data)

@@ -228,11 +228,13 @@ def copy_limits_with_numa_count(limits: Any, count: int) -> Any:
 
 
 def parse_chosen_host_nodes(limits: Any) -> tuple[int, ...] | None:
-    """Return the host NUMA node that NUMA limits name for each guest node.
+    """Return the host NUMA nodes that ghsched chose for a claim.
+
+    ghsched's scheduler filter names them in the NUMA limits of the claim.
 
     :param limits: Nova's NUMA limits of a claim.
-    :returns: None if the limits do not name any, because ghsched did not make
-        them, or chose no nodes.
+    :returns: host NUMA node of each guest NUMA node, in the order of the guest
+        nodes; None if the limits name no nodes.
     """
     for physnet in get_physnets(limits):
         order = names.parse_host_nodes_physnet(physnet)

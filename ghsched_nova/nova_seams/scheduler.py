@@ -385,8 +385,9 @@ def offers_pseudo_networks(topology: NUMATopology,
 def map_pfs_to_nodes(host_state: Any) -> dict[str, int | None]:
     """Return the host NUMA node of each PF that has free devices.
 
-    :returns: host NUMA nodes by UUID of the PF's resource provider, which the
-        PCI tracker stores in the pools from which the claim takes the devices.
+    :param host_state: Nova's host state, with the PCI pools of the host.
+    :returns: host NUMA node by UUID of the PF's resource provider; None for a
+        PF without a NUMA node.
     """
     stats = host_state.pci_stats
     return pci.map_pools_to_nodes(stats.pools if stats else ())

@@ -345,10 +345,11 @@ class _CandidateCollector:
         self._hosts = 0
 
     def add_host(self, view: HostView) -> None:
-        """Add the allocation candidates of a host.
+        """Add the allocation candidates of a host to those of the search.
 
         They are derived from those of an earlier host if possible. Otherwise
-        Placement is asked, unless as many hosts as are wanted have candidates.
+        Placement is queried for them. Once enough hosts have candidates,
+        Placement is not queried any more, and the host is withdrawn.
 
         :param view: free resources of the host.
         """

@@ -138,9 +138,10 @@ def _copy_with_count(spec: shared.RequestSpec,
 
 
 def _join_vf_requests(spec: shared.RequestSpec, count: int) -> None:
-    """Make one PCI request for the VFs of each guest NUMA node and alias.
+    """Join PCI requests for VFs of the same guest NUMA node and PCI alias.
 
-    Request groups of PCI requests that were joined to another are removed.
+    One PCI request remains for each guest NUMA node and alias. The request
+    groups of the PCI requests that are gone are removed.
 
     :param spec: copy of a request; it is changed.
     :param count: number of guest NUMA nodes.

@@ -86,9 +86,11 @@ def _report_temporary_cap(event: str, uuid: str) -> None:
     :param event: ``start`` or ``end``.
     :param uuid: UUID of the capped guest.
     """
-    LOG.info('ghsched: guest %(uuid)s: temporary bandwidth cap (%(event)s) to '
-             'test whether the guest slows down others',
-             {'event': event, 'uuid': uuid})
+    LOG.info('ghsched: the temporary bandwidth cap of guest %(uuid)s '
+             '%(state)s; the cap tests whether the guest slows down '
+             'another one',
+             {'uuid': uuid,
+              'state': 'begins' if event == 'start' else 'has ended'})
     messaging.send_notification(blame.EVENT + event, {
         'host': shared.config().host, 'server': uuid,
         'percent': blame_cap.CAP_PERCENT,

@@ -108,9 +108,11 @@ class MigratingDriver(base.DriverBase):
                 reason=f'ghsched: {error}') from error
 
     def _check_arriving_ports(self, instance: Any, migrate_data: Any) -> None:
-        """Refuse a live migration whose claim has a far device for a port.
+        """Refuse a live migration if a port's device is on another NUMA node.
 
-        This applies to ``ghsched:device_numa=required`` only.
+        Each device that this host has claimed for a port must be on a host
+        NUMA node of the guest, if the flavor has
+        ``ghsched:device_numa=required``.
 
         :raises nova.exception.MigrationPreCheckError: with the reason.
         """

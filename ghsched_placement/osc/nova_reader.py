@@ -232,7 +232,7 @@ class NovaReader:
                           host: str = '') -> diagnostics.Report | None:
         """Return the bandwidth limits and traffic of a server from its host.
 
-        :param host: the server's host, to skip a host that did not answer.
+        :param host: host of the server; skipped if it was silent before.
         :returns: None if the host reports nothing.
         """
         response = self._request_diagnostics(uuid, host)

@@ -287,11 +287,12 @@ def _yield_density_sections(plan: DensityPlan,
 def _render_fitted_parameters(plan: DensityPlan, first: DensityPlan) -> str:
     """Render the fitted parameters of the model that predicts a density.
 
-    A list of parameters that several predictions share is shown only once.
+    Several predictions may have the same parameters. Only the first of them
+    shows the list; the others refer to it.
 
-    :param plan: the prediction.
-    :param first: the first prediction in the output with the same parameters;
-        if it is another one, the text refers to its list.
+    :param plan: prediction to render.
+    :param first: first prediction in the output with the same parameters; may
+        be ``plan`` itself.
     """
     if plan is not first:
         names = ', '.join(f'{one.name} of {machine}'

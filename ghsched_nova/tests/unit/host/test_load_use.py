@@ -97,8 +97,8 @@ class LoadUseTest(base.TestCase):
         self.assertFalse(change.begins)
         self.assertEqual((0, 'cpu_load'),
                          (payload['node'], payload['resource']))
-        self.assertIn('bottleneck ended on host NUMA node 0: cpu_load',
-                      self.log.output)
+        self.assertIn('host NUMA node 0 is no bottleneck any more: '
+                      'measured cpu_load', self.log.output)
 
     def test_an_error_keeps_no_host_from_reporting(self):
         self.section.bottleneck_thresholds = {'nothing': 1}
