@@ -70,8 +70,9 @@ class DensityTest(base.TestCase):
                                return_value=client), \
                 mock.patch.object(osc, 'PrivatePlacement'), \
                 mock.patch.object(osc.planner, 'plan_cloud_capacity', plan), \
-                mock.patch.object(command, 'targets', return_value=(
-                    ('machine',) if prediction else ())), \
+                mock.patch.object(
+                    command, 'load_target_machines',
+                    return_value=('machine',) if prediction else ()), \
                 mock.patch.object(
                     osc, 'predict_container_densities',
                     return_value=prediction or predict.Predicted()), \
