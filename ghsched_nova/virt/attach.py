@@ -97,12 +97,12 @@ def wrap_port_attachment(
 def add_guest_address(device_xml: str, guest_xml: str,
                       host_node_of: Mapping[str, int | None], mode: str,
                       numa_element: bool, distances: Distances) -> str:
-    """Add a guest PCI address on the right NUMA node to a device's XML.
+    """Add a PCI address on the device's guest NUMA node to a device's XML.
 
     :param device_xml: hot-plugged device as Nova made it, without address.
     :param guest_xml: live XML of the domain.
     :param host_node_of: host NUMA node by PCI address on the host.
-    :param mode: ``required`` or ``preferred``.
+    :param mode: ``required``, or ``preferred``: any other address will do.
     :param numa_element: whether libvirt accepts openEuler's ``<numa>``.
     :param distances: distances of the host's NUMA nodes, if a device of
         another node may be shown on the nearest one; else empty.
@@ -168,6 +168,8 @@ def _add_address_on_node(device_xml: str, guest_xml: str, guest_node: int,
                          numa_element: bool) -> str | None:
     """Add a PCI address on a given guest NUMA node to a device's XML.
 
+    :param numa_element: whether libvirt accepts openEuler's ``<numa>``. The
+        XML then gets this element instead of an address.
     :returns: the XML; None if no PCI port of that node is free.
     """
     if numa_element:
@@ -202,15 +204,15 @@ class PlacedGuest:
         return getattr(self._guest, name)
 
     def attach_device(self, config: Any, *args: Any, **kwargs: Any) -> Any:
-        _make_to_xml_add_address(config, self._where)
+        _wrap_to_xml(config, self._where)
         return self._guest.attach_device(config, *args, **kwargs)
 
 
-def _make_to_xml_add_address(config: Any, add_address: AddressAdder) -> None:
-    """Make a device's configuration add a guest PCI address to its XML.
+def _wrap_to_xml(config: Any, add_address: AddressAdder) -> None:
+    """Replace a device's ``to_xml`` so that the XML has a guest PCI address.
 
     :param config: device configuration of nova.virt.libvirt.config; its method
-        ``to_xml`` is replaced.
+        ``to_xml`` is replaced by one that calls ``add_address``.
     :param add_address: function that adds the guest PCI address to a device's
         XML.
     """
@@ -246,5 +248,5 @@ class PlacingVIFDriver(vif.LibvirtGenericVIFDriver):
         config = super().get_config(*args, **kwargs)
         where: AddressAdder | None = getattr(self._local, 'where', None)
         if where is not None:
-            _make_to_xml_add_address(config, where)
+            _wrap_to_xml(config, where)
         return config

@@ -67,8 +67,10 @@ class BlameEndpoint:
 
         Guests slow each other down by their use of memory bandwidth.
 
-        :param prove: whether other guests may be capped for a moment, to see
-            whether the guest gets faster.
+        :param prove: whether to test the result: the memory bandwidth of
+            another guest is capped for a moment, to see whether the guest
+            gets faster.
+        :returns: the report, or the reason why there is none.
         """
         try:
             return {'report': self._investigator.investigate_server(

@@ -91,8 +91,8 @@ class AttachingDriver(base.DriverBase):
         """
         LOG.error('ghsched: live migration: attaching the passthrough device '
                   'of a port without a guest NUMA node, although the flavor '
-                  'requires one: %s; hard-reboot the server to place the '
-                  'device', error, instance=instance)
+                  'requires one: %s; hard-reboot the server to attach the '
+                  'device to its node', error, instance=instance)
 
         def where(device_xml: str) -> str:
             return attach.add_address_without_node(device_xml,
@@ -102,10 +102,12 @@ class AttachingDriver(base.DriverBase):
                                             vif)
 
     @contextlib.contextmanager
-    def _attaching_always(self) -> Iterator[None]:
-        """Within this context, no port of this thread is refused.
+    def _never_refusing_ports(self) -> Iterator[None]:
+        """Within this context, do not refuse ports for their NUMA node.
 
-        A device without a place on its guest NUMA node is attached elsewhere.
+        If a port's device cannot be attached to its guest NUMA node, it is
+        attached without a node. This applies to the current thread only, and
+        is used in live migrations.
         """
         self._attaching.must_not_fail = True
         try:
@@ -115,12 +117,12 @@ class AttachingDriver(base.DriverBase):
 
     def post_live_migration_at_destination(self, *args: Any,
                                            **kwargs: Any) -> Any:
-        with self._attaching_always():
+        with self._never_refusing_ports():
             return super().post_live_migration_at_destination(*args, **kwargs)
 
     def rollback_live_migration_at_source(self, *args: Any,
                                           **kwargs: Any) -> Any:
-        with self._attaching_always():
+        with self._never_refusing_ports():
             return super().rollback_live_migration_at_source(*args, **kwargs)
 
     @seam('nova.virt.libvirt.driver.LibvirtDriver.vif_driver')
@@ -133,7 +135,7 @@ class AttachingDriver(base.DriverBase):
         the devices as before if its policy asks for that.
         """
         return super()._attach_pci_devices(
-            self._make_placed_guest(guest, pci_devs), pci_devs)
+            self._wrap_guest(guest, pci_devs), pci_devs)
 
     @seam('nova.virt.libvirt.driver.LibvirtDriver.'
           '_attach_direct_passthrough_ports',
@@ -143,15 +145,16 @@ class AttachingDriver(base.DriverBase):
             network_info: Any = None) -> Any:
         return super()._attach_direct_passthrough_ports(
             context, instance,
-            self._make_placed_guest(guest,
-                                    base.list_claimed_devices(instance)),
+            self._wrap_guest(guest,
+                             base.list_claimed_devices(instance)),
             network_info)
 
-    def _make_placed_guest(self, guest: Any,
-                           pci_devices: Iterable[Any]) -> Any:
-        """Wrap a guest so that it sees the NUMA nodes of attached devices.
+    def _wrap_guest(self, guest: Any,
+                    pci_devices: Iterable[Any]) -> Any:
+        """Wrap a guest so that attached devices get an address on their node.
 
-        The guest itself is returned if its policy does not ask for that.
+        The address shows the guest the NUMA node of the device. The guest
+        itself is returned if its policy does not ask for that.
 
         :param pci_devices: devices that the instance has claimed.
         """

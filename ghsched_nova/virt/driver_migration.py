@@ -128,7 +128,7 @@ class MigratingDriver(base.DriverBase):
                 moving_ports.list_moving_ports(migrate_data), nodes,
                 numa.list_host_nodes(topology))
         except pci_topology.DeviceNumaError as error:
-            raise _log_port_refusal(error, instance) from error
+            raise _make_port_refusal(error, instance) from error
 
     def check_can_live_migrate_source(self, context: Any, instance: Any,
                                       *args: Any, **kwargs: Any) -> Any:
@@ -174,10 +174,12 @@ class MigratingDriver(base.DriverBase):
 
     def _check_leaving_ports(self, context: Any, instance: Any, dest: str,
                              xml: str, migrate_data: Any) -> None:
-        """Refuse a live migration that would leave a port without its place.
+        """Refuse a live migration if a device has no PCI port on its node.
 
-        This applies to ``ghsched:device_numa=required`` only. Only the source
-        knows the PCI ports of the guest.
+        The PCI buses of the guest's NUMA nodes must have enough free PCI ports
+        for the devices of its passthrough ports. This is checked on the
+        source, because only the source knows the PCI ports of the guest. It
+        applies to ``ghsched:device_numa=required`` only.
 
         :param xml: live XML of the domain.
         :raises nova.exception.MigrationPreCheckError: with the reason. Nova
@@ -192,9 +194,9 @@ class MigratingDriver(base.DriverBase):
             guest_node_of = moving_ports.assign_ports(
                 ports, moving_ports.read_device_nodes(context, dest),
                 migration_xml.list_destination_nodes(migrate_data))
-            moving_ports.check_free_places(xml, ports, guest_node_of)
+            moving_ports.check_free_pci_ports(xml, ports, guest_node_of)
         except pci_topology.DeviceNumaError as error:
-            raise _log_port_refusal(error, instance) from error
+            raise _make_port_refusal(error, instance) from error
 
     def _update_memorytune(self, xml: str) -> str:
         """Update the bandwidth limits in a domain XML to the current policy.
@@ -247,10 +249,12 @@ class MigratingDriver(base.DriverBase):
 
     @contextlib.contextmanager
     def _continuing_after_copy(self, instance: Any) -> Iterator[None]:
-        """Within this context, an error of the source is logged, not raised.
+        """Within this context, log errors of the source's cleanup.
 
-        The guest runs on the destination. If the source raised, Nova would not
-        release the devices here nor allocate those of the destination.
+        They are still raised if the fix ``live-migrated-devices`` is not
+        applied to the server. The guest runs on the destination. If the source
+        raised, Nova would not release the devices here nor allocate those of
+        the destination.
         """
         try:
             yield
@@ -293,9 +297,9 @@ class MigratingDriver(base.DriverBase):
             self._notify_protection_changes()
 
 
-def _log_port_refusal(error: pci_topology.DeviceNumaError,
-                      instance: Any) -> exception.MigrationPreCheckError:
-    """Log why a live migration is refused for a passthrough port.
+def _make_port_refusal(error: pci_topology.DeviceNumaError,
+                       instance: Any) -> exception.MigrationPreCheckError:
+    """Log and return the refusal of a live migration for a passthrough port.
 
     :returns: the exception to raise.
     """

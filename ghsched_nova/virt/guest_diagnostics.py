@@ -90,8 +90,8 @@ class GuestDiagnostics:
 
         :param diagnostics_of_nova: diagnostics of Nova's driver.
         :param guest: guest of nova.virt.libvirt.guest.
-        :param missing_devices: function that describes the PCI requests that
-            got too few devices.
+        :param missing_devices: function that returns a text for each PCI
+            request of the guest that got too few devices.
         :returns: the extended diagnostics.
         """
         measured = self._measured()

@@ -66,7 +66,7 @@ class HostMoves:
         :param domain: the guest's domain.
         :param move: the old and new NUMA nodes, in the wire format of RPC
             calls.
-        :raises NotChanged: if the guest cannot move; with all reasons.
+        :raises NotChanged: if the guest cannot move; the text has all reasons.
         """
         found = move_checks.list_node_move_refusals(
             domain.live, move_messages.unpack_move(move), self._memory,

@@ -87,15 +87,17 @@ def assign_ports(ports: Iterable[MovingPort],
         device_numa.REQUIRED).guest_node_of
 
 
-def check_free_places(guest_xml: str, ports: Sequence[MovingPort],
-                      guest_node_of: Mapping[str, int | None]) -> None:
-    """Refuse a live migration after which a port would have no PCI port.
+def check_free_pci_ports(guest_xml: str, ports: Sequence[MovingPort],
+                         guest_node_of: Mapping[str, int | None]) -> None:
+    """Refuse a live migration if a guest NUMA node has too few PCI ports.
 
-    The PCI ports of the guest's passthrough ports become free before the copy.
+    Each device of a passthrough port needs a free PCI port behind the expander
+    bus of its guest node. The PCI ports of the devices on the source count as
+    free, because Nova detaches these devices before the copy.
 
     :param guest_xml: live XML on the source.
     :param guest_node_of: guest NUMA node by PCI address on the destination.
-    :raises DeviceNumaError: with the guest NUMA node.
+    :raises DeviceNumaError: naming the guest NUMA node.
     """
     root = pci_topology.parse_document(guest_xml)
     present = pci_topology.map_passthrough_devices(root)

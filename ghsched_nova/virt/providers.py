@@ -109,9 +109,10 @@ def update_inventories(provider_tree: Any, nodename: str,
 def _find_uncontrolled_bandwidth(provider_tree: Any, root_uuid: str,
                                  host: HostDescription,
                                  usages: Usages) -> Mapping[str, tree.Current]:
-    """Return the bandwidth of NUMA nodes that can no longer be controlled.
+    """Return the bandwidth inventory of NUMA nodes without bandwidth control.
 
-    The host could limit the bandwidth of guests on these nodes before.
+    The host can no longer limit the bandwidth of guests on these nodes, but
+    Placement still has an inventory of it.
 
     :param usages: function that returns the used amounts of a provider.
     :returns: total and used bandwidth in Placement, by UUID of the NUMA
@@ -165,8 +166,9 @@ def _find_shrinking_bandwidth(
     """Return the NUMA nodes that will offer less bandwidth than now.
 
     :param usages: function that returns the used amounts of a provider.
-    :param current: bandwidth that can no longer be controlled.
-    :returns: used bandwidth, by UUID of the NUMA provider.
+    :param current: amounts that are already known of some providers, by UUID.
+    :returns: used bandwidth together with these amounts, by UUID of the NUMA
+        provider.
     """
     found = {}
     for node in host.nodes:
@@ -230,10 +232,13 @@ def _put_provider(provider_tree: Any, provider: tree.Provider) -> None:
 @seam('nova.compute.provider_tree.ProviderTree.update_resources',
       ('self', 'name_or_uuid', 'resources'))
 def _put_group_resources(provider_tree: Any, root: tree.Provider) -> None:
-    """Write a named resource for each control group to the provider tree.
+    """Write the name of each control group to the provider tree.
 
-    Nova's resource tracker then assigns a control group to each guest, as it
-    does for virtual persistent memory.
+    The names are those of Nova's ``Resource`` objects. Nova's resource tracker
+    then assigns a control group to each guest, as it does for virtual
+    persistent memory.
+
+    :param root: provider of the compute node, with the number of groups.
     """
     resources = dict(provider_tree.data(root.uuid).resources)
     slots = tree.list_control_group_names(root)
@@ -247,18 +252,19 @@ def _put_group_resources(provider_tree: Any, root: tree.Provider) -> None:
 
 
 def _remove_providers_of_lost_nodes(
-        provider_tree: Any, wanted: Sequence[tree.Provider],
+        provider_tree: Any, current: Sequence[tree.Provider],
         usages: Usages) -> None:
     """Remove the providers of NUMA nodes that a host no longer has.
 
     A provider that guests still use is kept, but its whole inventory is
     reserved.
 
-    :param wanted: providers of the host's current NUMA nodes.
+    :param current: providers of the compute node and of its current NUMA
+        nodes, the compute node first.
     :param usages: function that returns the used amounts of a provider.
     """
-    kept = {provider.uuid for provider in wanted}
-    for uuid in provider_tree.get_provider_uuids(wanted[0].uuid):
+    kept = {provider.uuid for provider in current}
+    for uuid in provider_tree.get_provider_uuids(current[0].uuid):
         if uuid in kept:
             continue
         data = provider_tree.data(uuid)

@@ -100,12 +100,15 @@ class PolicyEndpoint:
     def check_policy(self, context: Any, instance_uuid: str,
                      policy: Sequence[messages.Node],
                      running: bool) -> Answer:
-        """Return the bandwidth limits that a policy would have on this host.
+        """Return the limits that this host would enforce for a new policy.
 
         Nothing is changed.
 
-        :param policy: bandwidth of each guest NUMA node.
+        :param policy: new bandwidth policy of each guest NUMA node.
         :param running: whether Nova records the guest as running.
+        :returns: ``policy``: current policy of a running guest; ``same``:
+            whether that is the new policy; ``effective``: the limits;
+            ``guests``: number of guests that share them.
         """
         if not running:
             return {'policy': None, 'same': False,
@@ -138,10 +141,11 @@ class PolicyEndpoint:
     @_return_refusals
     def policy_of(self, context: Any, instance_uuid: str,
                   void: str) -> Answer:
-        """Return the bandwidth policy of a running guest.
+        """Cancel a set_policy() call, and return the guest's current policy.
 
-        :param void: ID of an earlier set_policy() call. If that call arrives
-            after this one, it is refused.
+        :param void: ID of the set_policy() call. If that call arrives after
+            this one, it is refused; if it has ended, nothing is cancelled.
+        :returns: bandwidth policy of the running guest.
         """
         with compute.instance_lock(instance_uuid):
             self._void.append(void)

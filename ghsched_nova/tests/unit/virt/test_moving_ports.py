@@ -119,7 +119,7 @@ class AssignTest(base.TestCase):
 class FreePlacesTest(base.TestCase):
 
     def check(self, first, second, ports=(FIRST, SECOND)):
-        moving_ports.check_free_places(
+        moving_ports.check_free_pci_ports(
             GUEST, ports, {FIRST.dest: first, SECOND.dest: second})
 
     def refusal(self, *args):
