@@ -270,13 +270,8 @@ class IndexedScheduler:
                       reason: str) -> None:
         """Cache the reason why a search of all hosts refused a request.
 
-        :param need: resources that the request needs on one host.
-        :param gains: value of :attr:`Index.gains` when the search began. The
-            refusal is dropped when hosts that gained free resources later may
-            fit the request.
-        :param seconds: duration of the search. A refusal by a slow search is
-            cached longer.
-        :param reason: text that explains why no host fits.
+        Errors are logged. The parameters are those of
+        :meth:`ghsched_nova.scheduler.refusal_cache.RefusalCache.add_refusal`.
         """
         with _logging_errors('cannot cache the refusal', spec):
             self._refusals.add_refusal(spec, need, gains, seconds, reason)
