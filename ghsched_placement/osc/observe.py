@@ -292,7 +292,7 @@ def _add_report(server: Server,
                 report: diagnostics.Report | None) -> Server:
     if report is None:
         return dataclasses.replace(
-            server, silent='it runs, and its host tells nothing of it')
+            server, silent='it runs, but its host reports nothing about it')
     if not report.runs:
         return dataclasses.replace(server, absent=server.active)
     server = dataclasses.replace(server, not_held=report.not_held,
