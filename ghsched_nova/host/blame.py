@@ -99,27 +99,13 @@ class Investigator:
             raise NotInvestigated(f'{MOST} servers of this host are being '
                                   'investigated; try again in a minute')
         try:
-            with self._optional_cap_lock(prove):
+            with (blame_cap.guest_cap_lock(self.capper.engine.root) if prove
+                  else contextlib.nullcontext()):
                 return self._investigate(server, prove)
         except (topology.MonitorUnavailable, blame_cap.NotCapped) as error:
             raise NotInvestigated(str(error)) from error
         finally:
             self._free.release()
-
-    @contextlib.contextmanager
-    def _optional_cap_lock(self, prove: bool) -> Iterator[None]:
-        """Hold the lock for capping guests, if an investigation needs it.
-
-        While the lock is held, no other process caps guests of this host.
-
-        :param prove: whether the investigation caps the bandwidth of guests
-            to prove its result. If False, the lock is not taken.
-        """
-        if not prove:
-            yield
-            return
-        with blame_cap.guest_cap_lock(self.capper.engine.root):
-            yield
 
     def _investigate(self, server: str, prove: bool) -> dict[str, Any]:
         section = self.capper.engine.section
