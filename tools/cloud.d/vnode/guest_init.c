@@ -15,9 +15,9 @@
 /*
  * The nested guest's only process: says what the guest sees, and from then on
  * which PCI devices come and go. Told "count" on the console it computes, and
- * says how often it went round, until it is told something else. With a kernel
- * that has a bond, it puts each network card into it and sends packets to a
- * peer that returns them.
+ * says how often it went round, until it is told something else. If the kernel
+ * has a network bond, the program adds each network card to the bond, and sends
+ * packets through it to a peer that returns them.
  *
  * The lines are those of tools/cloud.d/guest-init, which is a shell script. A
  * guest that is emulated twice takes seconds for each process that

@@ -28,10 +28,9 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 debian_lists "$work/apt" bookworm-backports
 debian_download "$work" qemu-system-x86 qemu-system-data
-# QEMU 10.0 takes the memory of VFs for 32-bit memory, and maps it by the low
-# half of its address ("pcie_sriov: Fix broken MMIO accesses from SR-IOV VFs" of
-# its history): above 4 GiB a VF reads as zeros, and its driver does not work.
-# The SeaBIOS of the backports (1.16.3) has the devices' memory there.
+# Not the SeaBIOS of the backports: 1.16.3 maps the registers of VFs above
+# 4 GiB, where they were seen to read as zeros with QEMU 10.0.2, so that the
+# driver igbvf does not work. 1.16.2 maps them below.
 debian_lists "$work/bios" bookworm
 debian_download "$work" seabios
 for package in "$work"/*.deb; do
