@@ -494,9 +494,9 @@ class _Assignments:
     def _get_cost_comparison_limit(self, order: Sequence[int]) -> float:
         """Return the largest number of assignments whose costs are compared.
 
-        Computing the costs to other guests of so many assignments stays within
-        the limit of the search. If there are more assignments of equal rank,
-        their costs are not compared.
+        A cost is that of the assigned host nodes to other guests. Computing it
+        takes steps, of which the search has a limited number. If more
+        assignments than this have equal rank, their costs are not compared.
 
         :param order: host nodes of one assignment.
         """

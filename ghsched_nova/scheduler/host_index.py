@@ -156,8 +156,8 @@ class Host:
 
         :param flag: ``claimed`` for CPUs, memory and devices, ``counted`` for
             bandwidth and control groups.
-        :param count: number of guests by which the report has grown; the flag
-            of so many claims is cleared.
+        :param count: number of guests that are new in the report. The flag is
+            cleared for this many claims.
         """
         for claim in self._claims.values():
             if count > 0 and getattr(claim, flag):
