@@ -17,7 +17,6 @@ from collections.abc import Collection
 from collections.abc import Iterable
 from collections.abc import Mapping
 from collections.abc import Sequence
-import copy
 import datetime
 import functools
 import hashlib
@@ -237,8 +236,14 @@ class _HostTopology(numa_object.NUMATopology):
         setattr(self, attrname, getattr(self._read(), attrname))
         self.obj_reset_changes([attrname])
 
-    def __deepcopy__(self, memo: Any) -> Any:
-        return copy.deepcopy(self._read(), memo)
+    def __deepcopy__(self, memo: Any) -> '_HostTopology':
+        """Return a topology with the same nodes, which nobody changes.
+
+        Nova copies the free devices of a host, and the host's topology with
+        them, for each allocation candidate that its filters look at
+        (``nova.pci.stats.PciDeviceStats.support_requests``).
+        """
+        return _HostTopology(self._read)
 
 
 @seam('nova.objects.numa.NUMATopology.obj_from_db_obj', ('db_obj',))

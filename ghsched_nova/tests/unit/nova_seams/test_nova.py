@@ -17,6 +17,7 @@ from unittest import mock
 
 from nova import context
 from nova import objects
+from nova.pci import stats
 from nova.scheduler.client import report
 
 from ghsched_nova.nova_seams import numa
@@ -292,10 +293,17 @@ class HostTopologyTest(base.TestCase):
         self.assertEqual(self.whole.obj_to_primitive(),
                          self.late.obj_to_primitive())
 
-    def test_a_copy_is_one_that_was(self):
+    def test_deep_copy_parses_nothing_and_shares_the_nodes(self):
         found = copy.deepcopy(self.late)
+        self.assertEqual(0, self.parsed)
+        self.assertIsNot(self.late, found)
         self.assertEqual(self.whole, found)
-        self.assertIsNot(self.whole.cells[0], found.cells[0])
+        self.assertIs(self.whole.cells[0], found.cells[0])
+
+    def test_support_of_devices_does_not_copy_the_nodes_of_the_host(self):
+        free = stats.PciDeviceStats(self.late)
+        self.assertTrue(free.support_requests([], {}))
+        self.assertEqual(0, self.parsed)
 
     def test_missing_features(self):
         self.assertNotIn('sockets', self.late)
