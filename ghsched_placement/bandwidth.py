@@ -29,12 +29,16 @@ Accounting = Literal['min', 'max']
 
 @dataclass(frozen=True)
 class Bandwidth:
-    """Memory bandwidth of a guest on one NUMA node; None: unknown or not set.
+    """Memory bandwidth policy of a guest on one NUMA node.
 
-    :param minimum: guarantee, percent.
-    :param maximum: cap, percent; 100 is no cap.
-    :param hardlimit: whether the cap holds while bandwidth is idle.
-    :param priority: the higher wins.
+    A value is None if it is unknown or not set.
+
+    :param minimum: guaranteed percent of the node's bandwidth.
+    :param maximum: largest percent of the node's bandwidth that the guest may
+        use; 100 is no cap.
+    :param hardlimit: whether the cap holds even if bandwidth is idle.
+    :param priority: priority for bandwidth above the guarantee; the highest
+        number is served first.
     """
 
     minimum: int | None = None
@@ -51,19 +55,20 @@ class Bandwidth:
 
 @dataclass(frozen=True)
 class NodePolicy(Bandwidth):
-    """Memory bandwidth and L3 that a flavor asks for one guest NUMA node.
+    """Memory bandwidth and L3 cache that a flavor requests for a guest node.
 
-    Shares are percent of the theoretical bandwidth of the one host NUMA node
-    that backs the guest node.
+    Percentages are of the theoretical bandwidth of the host NUMA node on which
+    the guest NUMA node is placed.
 
-    :param minimum: guaranteed share, 0..100.
-    :param maximum: cap, 1..100; 100 is no cap.
-    :param hardlimit: whether the cap holds while bandwidth is idle.
-    :param priority: 0..7, the higher wins; None: the host's default.
-    :param l3_ways: exclusive ways in each L3 cache of the host node; 0
-        shares the ways that no guest has exclusively.
-    :param burst: share on top of the guaranteed one that the guest gets
-        most of the time, 0..100.
+    :param minimum: guaranteed percent, 0 to 100.
+    :param maximum: cap in percent, 1 to 100; 100 is no cap.
+    :param hardlimit: whether the cap holds even if bandwidth is idle.
+    :param priority: 0 to 7; the highest number is served first. None is the
+        host's default.
+    :param l3_ways: number of exclusive ways in each L3 cache of the host node;
+        0 if the guest uses the ways that are shared by all such guests.
+    :param burst: percent, 0 to 100, that the guest can use most of the time in
+        addition to its guarantee.
     """
 
     minimum: int = 0

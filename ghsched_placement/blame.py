@@ -38,90 +38,108 @@ from ghsched_placement import blame_trials as trials
 from ghsched_placement import bottleneck
 from ghsched_placement import service_level
 
-#: Busy time of vCPUs below which a server needs nothing.
+#: Busy fraction of its vCPUs below which a server counts as idle.
 IDLE = 0.03
-#: Waiting for CPUs, and for memory to be reclaimed, from which on that
-#: explains a slow server.
+#: Fractions of the time: a server that waits at least this long for CPUs, or
+#: for memory reclaim, is slow because of that.
 CPU_WAIT = bottleneck.DEFAULTS['cpu_wait'] / 100
 STALLED = bottleneck.DEFAULTS['memory_wait'] / 100
-#: Share of the time in which some thread of a server waited for I/O.
+#: The same for a server of which at least one thread waits for I/O.
 IO_WAIT = 0.2
-#: Share of the memory bandwidth of a host NUMA node below which a node is
-#: quiet: nothing waits for memory there.
+#: Fraction of a host NUMA node's memory bandwidth. If less is in use, no
+#: access waits for memory on the node.
 QUIET = 0.5
-#: Share of what a host NUMA node delivers below which a guest alone disturbs
-#: nobody.
+#: Fraction of a host NUMA node's memory bandwidth. A guest that uses less
+#: slows no other guest down.
 SMALL = 0.1
-#: Strength of a correlation from which on it counts by itself.
+#: Strength of a correlation that is sufficient evidence against a guest even
+#: if its host NUMA node has little load.
 SURE = 0.5
-#: Share of what others use below which a guest is not tried with a cap.
+#: Fraction of the bandwidth of all guests but the slow server. A guest that
+#: uses less is not capped for a trial.
 WORTH_A_TRIAL = 0.03
-#: Guests that are tried with a cap, at most.
+#: Maximum number of guests that are capped for trials.
 CANDIDATES = 4
-#: Points from which on a correlation is computed.
+#: Minimum number of samples to compute a correlation.
 POINTS = 6
 #: Standard normal quantile of the one-sided confidence of a correlation.
 _ONE_SIDED = 1.282
 
-#: Key in place of a guest's UUID: all that no guest moves.
+#: Key in place of a guest's UUID, for memory traffic that belongs to no guest.
 HOST = ''
 
 
-class Kind(enum.StrEnum):
-    """Kind of result of the search for guests that slow down a server."""
+class VerdictKind(enum.StrEnum):
+    """Result of the search for guests that slow down a server."""
 
-    #: A guest disturbs the server.
+    #: A guest slows the server down.
     GUEST = 'guest'
-    #: Processes or devices of the host do.
+    #: Processes or devices of the host slow the server down.
     HOST = 'host'
-    #: Memory does not slow the server down; the cause says what does.
+    #: Something else than memory slows the server down, see the cause.
     NOT_MEMORY = 'not memory'
-    #: Nobody disturbs the server.
+    #: Neither a guest nor the host slows the server down.
     NOBODY = 'nobody'
-    #: The figures do not suffice.
+    #: There are too few measurements to decide.
     UNKNOWN = 'unknown'
 
 
-class Cause(enum.StrEnum):
-    """Cause other than another guest, the first that applies."""
+class NonMemoryCause(enum.StrEnum):
+    """Cause, other than memory traffic of others, that slows a server down.
 
+    If several causes apply, the first one in this order is reported.
+    """
+
+    #: The server has reached its own bandwidth cap.
     OWN_CAP = 'own cap'
+    #: Its vCPUs wait for host CPUs.
     CPU_WAIT = 'CPUs'
+    #: The server waits for memory reclaim.
     RECLAIM = 'memory reclaim'
+    #: The server waits for I/O.
     IO = 'I/O'
+    #: Its vCPUs are idle.
     IDLE = 'idle'
 
 
-class NotCounted(enum.StrEnum):
-    """Reason why no instructions and cache misses are among the evidence."""
+class UncountedReason(enum.StrEnum):
+    """Reason why a host counts no instructions and no cache misses of guests.
+    """
 
-    #: The CPUs of the host, or of the virtual machine that it is, have none.
+    #: The host, which may itself be a virtual machine, has no counters.
     NO_COUNTERS = 'no counters'
-    #: The kernel does not permit them.
+    #: The kernel does not permit nova-compute to use the counters.
     REFUSED = 'refused'
-    #: They could not be read otherwise.
+    #: The counters could not be read for another reason.
     FAILED = 'failed'
 
 
 @dataclass(frozen=True)
 class Sample:
-    """Figures on a server's host NUMA nodes in one period; None if unknown.
+    """Measurements on a server's host NUMA nodes in one period.
 
-    :param time: seconds since 1970 at its end.
-    :param seconds: length.
-    :param rates: bytes per second by guest UUID, and of HOST.
-    :param load: bandwidth of the busiest of the nodes by its capacity.
-    :param busy: busy time of the server's vCPUs, 0 to 1.
-    :param cpu_wait: time in which they were ready and did not run.
-    :param stalled: time in which the server waited for memory reclaim.
-    :param io_wait: time in which the server waited for I/O.
+    A value is None if it is unknown.
+
+    :param time: end of the period, in seconds since 1970.
+    :param seconds: length of the period.
+    :param rates: memory traffic in bytes per second, by guest UUID; the key
+        HOST is for traffic that belongs to no guest.
+    :param load: used fraction of the memory bandwidth of the busiest node.
+    :param busy: busy fraction of the server's vCPUs, 0 to 1.
+    :param cpu_wait: fraction of the time in which the vCPUs were ready to run
+        but waited for a host CPU.
+    :param stalled: fraction of the time in which the server waited for memory
+        reclaim.
+    :param io_wait: fraction of the time in which the server waited for I/O.
     :param cap: bytes per second that the server's control group allows.
-    :param cached: bytes of the server in the L3 caches.
-    :param work: instructions in a second of CPU time.
-    :param per_cycle: instructions in a cycle of the CPUs.
-    :param misses: cache misses in 1000 instructions.
-    :param stalled_cycles: share of the cycles in which CPUs waited for data.
-    :param misses_by_guest: cache misses per second of other guests by UUID.
+    :param cached: bytes of the server's data in the L3 caches.
+    :param work: instructions of the server per second of CPU time.
+    :param per_cycle: instructions of the server per CPU cycle.
+    :param misses: cache misses of the server per 1000 instructions.
+    :param stalled_cycles: fraction of the server's CPU cycles spent waiting
+        for data.
+    :param misses_by_guest: cache misses per second of each other guest, by
+        UUID.
     """
 
     time: float
@@ -158,21 +176,24 @@ class Sample:
 
 @dataclass(frozen=True)
 class Suspect:
-    """Evidence against one guest, or the host.
+    """Evidence against a guest, or the host, that may slow a server down.
 
-    :param share: share of what all but the server usually use on the nodes.
-    :param node_share: share of what the nodes deliver at present; None if
-        unknown.
-    :param correlation: rank correlation of its bandwidth with the server's
-        figure; None if there are too few points, or one of both is constant.
-    :param points: points of the correlation.
-    :param strength: strength of the correlation, 0 to 1: its distance below 0
-        with a confidence of nine tenths.
-    :param effect: effect of a cap on it; None without a trial.
-    :param untried: reason why it was not capped; empty if it was, or if
-        nobody asked for it.
-    :param miss_share: share of the cache misses of all other guests that are
-        counted; None if its own are not.
+    :param uuid: UUID of the guest; HOST for the host itself.
+    :param share: usual bandwidth of the guest as a fraction of the bandwidth
+        of all guests and the host, without the server.
+    :param node_share: bandwidth that the guest uses now, as a fraction of what
+        the server's host NUMA nodes can deliver; None if unknown.
+    :param correlation: rank correlation of the guest's bandwidth with the
+        server's speed; None if there are too few samples, or if one of the two
+        did not vary.
+    :param points: number of samples from which the correlation was computed.
+    :param strength: strength of a negative correlation, 0 to 1. The true
+        correlation is at least this far below 0, with 90 percent confidence.
+    :param effect: effect of capping the guest; None if it was not capped.
+    :param untried: reason why the guest was not capped; empty if it was
+        capped, or if the user did not ask for trials.
+    :param miss_share: cache misses of the guest as a fraction of those of all
+        other guests whose misses are counted; None if its own are not counted.
     """
 
     uuid: str
@@ -200,28 +221,32 @@ class Suspect:
 class Verdict:
     """Result of the search for the guest that slows down a server.
 
-    :param suspect: UUID of the guest; empty for any kind but GUEST.
-    :param cause: other cause; only of kind NOT_MEMORY.
-    :param proven: whether a trial has shown it.
-    :param value: figure of the cause, or load of the nodes; None if unknown.
+    :param suspect: UUID of the guest; empty unless the kind is GUEST.
+    :param cause: other cause; None unless the kind is NOT_MEMORY.
+    :param proven: whether trials have proven the result.
+    :param value: measured value that shows the cause, or the effect of a
+        proven guest, or else the load of the busiest host NUMA node; None if
+        unknown.
     """
 
-    kind: Kind
+    kind: VerdictKind
     suspect: str = ''
-    cause: Cause | None = None
+    cause: NonMemoryCause | None = None
     proven: bool = False
     value: float | None = None
 
 
 @dataclass(frozen=True)
 class Evidence:
-    """All evidence about one server.
+    """Evidence on which guest slows a server down, with the verdict.
 
-    :param suspects: the worst first.
-    :param load: load of the busiest of the nodes; None if unknown.
-    :param tried: trials by guest.
-    :param samples: samples of the last seconds before the trials.
-    :param uncounted: reason why instructions and cache misses are missing.
+    :param suspects: suspected guests, the most suspicious first.
+    :param load: used fraction of the memory bandwidth of the server's busiest
+        host NUMA node; None if unknown.
+    :param tried: trials by UUID of the capped guest.
+    :param samples: measurements of the last seconds before the trials.
+    :param uncounted: reason why instructions and cache misses are missing;
+        None if they were counted.
     """
 
     verdict: Verdict
@@ -229,14 +254,14 @@ class Evidence:
     load: float | None = None
     tried: Mapping[str, Sequence[trials.Trial]] = field(default_factory=dict)
     samples: tuple[Sample, ...] = ()
-    uncounted: NotCounted | None = None
+    uncounted: UncountedReason | None = None
 
 
 # -- other causes -------------------------------------------------------------
 
 
 def find_non_memory_cause(server: str, samples: Sequence[Sample]
-                          ) -> tuple[Cause, float] | None:
+                          ) -> tuple[NonMemoryCause, float] | None:
     """Return a cause other than memory that may slow a server down.
 
     Such causes are the server's own bandwidth cap, waiting for CPUs, memory
@@ -249,18 +274,18 @@ def find_non_memory_cause(server: str, samples: Sequence[Sample]
     used = _median(sample.rates.get(server) for sample in samples)
     cap = _median(sample.cap for sample in samples)
     if used is not None and cap and used >= service_level.CAP_REACHED * cap:
-        return Cause.OWN_CAP, used / cap
+        return NonMemoryCause.OWN_CAP, used / cap
     found = (
-        (Cause.CPU_WAIT, CPU_WAIT, [one.cpu_wait for one in samples]),
-        (Cause.RECLAIM, STALLED, [one.stalled for one in samples]),
-        (Cause.IO, IO_WAIT, [one.io_wait for one in samples]))
+        (NonMemoryCause.CPU_WAIT, CPU_WAIT, [one.cpu_wait for one in samples]),
+        (NonMemoryCause.RECLAIM, STALLED, [one.stalled for one in samples]),
+        (NonMemoryCause.IO, IO_WAIT, [one.io_wait for one in samples]))
     for cause, limit, values in found:
         value = _median(values)
         if value is not None and value >= limit:
             return cause, value
     busy = _median(sample.busy for sample in samples)
     if busy is not None and busy < IDLE:
-        return Cause.IDLE, busy
+        return NonMemoryCause.IDLE, busy
     return None
 
 
@@ -271,9 +296,10 @@ def _median(values: Iterable[float | None]) -> float | None:
 
 
 def compute_median_load(samples: Sequence[Sample]) -> float | None:
-    """Return the median load of the busiest host NUMA node of a server.
+    """Return the median of the loads in samples of a server's host NUMA nodes.
 
-    The load of a node is the fraction of its memory bandwidth that is in use.
+    The load is the used fraction of a node's memory bandwidth. Each sample has
+    the load of the busiest node.
 
     :param samples: samples of the last seconds.
     :returns: None if the load is unknown in all samples.
@@ -436,10 +462,11 @@ def _compute_least_strength(correlation: float | None, points: int) -> float:
 
 
 def choose_guests_to_cap(suspects: Sequence[Suspect]) -> dict[str, float]:
-    """Return the scores of the guests that should be capped, by UUID.
+    """Choose which suspected guests to cap; return their scores by UUID.
 
     A trial caps the bandwidth of a suspected guest for a short time, to see
-    whether the slow server gets faster.
+    whether the slow server gets faster. The score is that of
+    :attr:`Suspect.score`. At most :data:`CANDIDATES` guests are chosen.
 
     :param suspects: suspected guests, the most suspicious first.
     """
@@ -462,19 +489,21 @@ def judge_by_measurements(server: str, suspects: Sequence[Suspect],
     """
     other = find_non_memory_cause(server, samples)
     if other is not None:
-        return Verdict(Kind.NOT_MEMORY, cause=other[0], value=other[1])
+        return Verdict(VerdictKind.NOT_MEMORY, cause=other[0], value=other[1])
     load = compute_median_load(samples)
     if not suspects:
-        return Verdict(Kind.NOBODY if samples else Kind.UNKNOWN, value=load)
+        return Verdict(VerdictKind.NOBODY if samples else VerdictKind.UNKNOWN,
+                       value=load)
     first = suspects[0]
     # A correlated guest may just rest, and so leave the node quiet.
     likely = first.strength >= SURE and first.share >= SMALL
     if load is not None and load < QUIET and not likely:
-        return Verdict(Kind.NOBODY, value=load)
+        return Verdict(VerdictKind.NOBODY, value=load)
     part = first.share if first.node_share is None else first.node_share
     if part < SMALL and not likely:
-        return Verdict(Kind.NOBODY, value=load)
-    return Verdict(Kind.HOST if first.uuid == HOST else Kind.GUEST,
+        return Verdict(VerdictKind.NOBODY, value=load)
+    return Verdict(VerdictKind.HOST if first.uuid == HOST
+                   else VerdictKind.GUEST,
                    first.uuid, value=load)
 
 
@@ -488,7 +517,7 @@ def judge_by_trials(before: Verdict,
     :param before: verdict from measurements alone.
     :param tried: trials by UUID of the capped guest.
     """
-    if before.kind is Kind.NOT_MEMORY or not any(tried.values()):
+    if before.kind is VerdictKind.NOT_MEMORY or not any(tried.values()):
         return before
     drifts = trials.list_drifts(tried)
     proven = {uuid: effect for uuid, done in tried.items()
@@ -496,10 +525,10 @@ def judge_by_trials(before: Verdict,
               and effect.is_proven}
     if proven:
         worst = max(proven, key=lambda uuid: proven[uuid].mean)
-        return Verdict(Kind.GUEST, worst, proven=True,
+        return Verdict(VerdictKind.GUEST, worst, proven=True,
                        value=proven[worst].mean)
-    if before.kind is Kind.HOST:
+    if before.kind is VerdictKind.HOST:
         return before
-    return Verdict(Kind.NOBODY, proven=all(
+    return Verdict(VerdictKind.NOBODY, proven=all(
         trials.is_suspect_cleared(done, drifts) for done in tried.values()),
         value=before.value)

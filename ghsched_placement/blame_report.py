@@ -79,18 +79,21 @@ SUSPECTS_SHOWN = 10
 
 
 @dataclass(frozen=True)
-class Named:
-    """Name and project of a guest; empty if unknown."""
+class GuestName:
+    """Name and project of a guest; empty if unknown.
+
+    :param project: UUID of the project.
+    """
 
     name: str
     project: str = ''
 
 
-_NOBODY = Named('')
+_NOBODY = GuestName('')
 
 
 def make_report(server: str, host: str, nodes: Sequence[int],
-                found: blame.Evidence, names: Mapping[str, Named],
+                found: blame.Evidence, names: Mapping[str, GuestName],
                 prove: bool) -> dict[str, Any]:
     """Return a report on which guests slow a server down, as a dict.
 
@@ -143,7 +146,7 @@ def _report_server_medians(server: str, samples: Sequence[blame.Sample]
 
 
 def _report_suspect(suspect: blame.Suspect,
-                    names: Mapping[str, Named]) -> dict[str, Any]:
+                    names: Mapping[str, GuestName]) -> dict[str, Any]:
     """Return the evidence against a suspected guest, for the report.
 
     The suspect can also be the host itself, for traffic of no known guest.
@@ -306,15 +309,16 @@ def _of_other(name: str, verdict: Mapping[str, Any], own: Mapping[str, Any],
               _report: Any) -> str:
     figure = f'{_percent(verdict["value"])} %'
     text = {
-        blame.Cause.OWN_CAP:
+        blame.NonMemoryCause.OWN_CAP:
             f'it uses {figure} of the bandwidth that its own cap allows',
-        blame.Cause.CPU_WAIT:
+        blame.NonMemoryCause.CPU_WAIT:
             f'its vCPUs wait for host CPUs {figure} of the time',
-        blame.Cause.RECLAIM:
+        blame.NonMemoryCause.RECLAIM:
             f'it waits for memory to be reclaimed {figure} of the time',
-        blame.Cause.IO: f'it waits for I/O {figure} of the time',
-        blame.Cause.IDLE: f'its vCPUs are idle (busy {figure} of the time)',
-    }[blame.Cause(verdict['cause'])]
+        blame.NonMemoryCause.IO: f'it waits for I/O {figure} of the time',
+        blame.NonMemoryCause.IDLE:
+            f'its vCPUs are idle (busy {figure} of the time)',
+    }[blame.NonMemoryCause(verdict['cause'])]
     return (f'The memory traffic of other guests is not what limits {name}: '
             f'{text}. No guest was capped.')
 
@@ -340,18 +344,19 @@ def _of_unknown(name: str, *_rest: Any) -> str:
 
 
 #: Verdicts that counters do not change.
-_WITHOUT_COUNTERS = (blame.Kind.NOT_MEMORY, blame.Kind.UNKNOWN)
+_WITHOUT_COUNTERS = (blame.VerdictKind.NOT_MEMORY, blame.VerdictKind.UNKNOWN)
 
 _UNCOUNTED = {
-    blame.NotCounted.NO_COUNTERS:
+    blame.UncountedReason.NO_COUNTERS:
         'the host has no performance counters',
-    blame.NotCounted.REFUSED:
+    blame.UncountedReason.REFUSED:
         'the kernel of the host refuses to count them, which needs '
         'CAP_PERFMON and Linux 5.13',
-    blame.NotCounted.FAILED:
+    blame.UncountedReason.FAILED:
         'they could not be counted, see the log of the host'}
 
 _SENTENCES = {
-    blame.Kind.GUEST: _of_guest, blame.Kind.HOST: _of_host,
-    blame.Kind.NOT_MEMORY: _of_other, blame.Kind.NOBODY: _of_nobody,
-    blame.Kind.UNKNOWN: _of_unknown}
+    blame.VerdictKind.GUEST: _of_guest, blame.VerdictKind.HOST: _of_host,
+    blame.VerdictKind.NOT_MEMORY: _of_other,
+    blame.VerdictKind.NOBODY: _of_nobody,
+    blame.VerdictKind.UNKNOWN: _of_unknown}

@@ -30,22 +30,24 @@ from dataclasses import dataclass
 import math
 import statistics
 
-#: Effect (relative) below which a suspect disturbs nobody.
+#: Smallest relative effect: a guest with a smaller one does not slow the
+#: server down.
 LEAST_EFFECT = 0.05
-#: Trials from which on an interval may prove a suspect, and may clear one;
-#: trials of one suspect at most.
+#: Minimum number of trials to prove that a guest slows a server down, minimum
+#: number to prove that it does not, and maximum number with one guest.
 PROVING_TRIALS = 2
 CLEARING_TRIALS = 3
 MOST_TRIALS = 20
-#: Ratio of a figure before a cap and after it, or of a suspect's bandwidth,
-#: from which on something else has changed meanwhile.
+#: Largest ratio of the server's speeds, or of the guest's bandwidths, before
+#: and after a cap. At a larger ratio something else has changed meanwhile, and
+#: the trial is no evidence.
 CHANGED = 1.3
-#: Relative growth of a server's part of the L3 cache that counts as one.
+#: Smallest relative growth of a server's part of the L3 cache that counts.
 CACHE_GROWTH = 0.1
-#: Standard deviation of a trial that is assumed at least.
+#: Smallest standard deviation that is assumed for a trial.
 LEAST_DEVIATION = 0.02
-#: Part of a suspect's score above which a guest is tried before the suspect is
-#: capped again.
+#: A guest whose score is at least this fraction of another suspect's score is
+#: capped before the other suspect is capped again.
 RIVAL = 0.25
 #: Ratio of the variances of a trial and of the difference of its two figures
 #: without a cap, if all three figures differ as much.
@@ -64,10 +66,12 @@ _T_CLEAR = (6.314, 2.920, 2.353, 2.132, 2.015, 1.943, 1.895, 1.860, 1.833,
 
 @dataclass(frozen=True)
 class Trial:
-    """Figures of a server before, while and after a suspect was capped.
+    """Speeds of a server before, during and after a cap on a suspected guest.
+
+    The speed is that of :meth:`ghsched_placement.blame.Sample.compute_speed`.
 
     :param cached: relative growth of the server's part of the L3 cache while
-        the suspect was capped; None if unknown.
+        the guest was capped; None if unknown.
     """
 
     before: float
@@ -98,14 +102,18 @@ class Trial:
 
 @dataclass(frozen=True)
 class Effect:
-    """Effect of a cap of a suspect on a server, relative to its figure.
+    """Relative change of a server's speed when a suspected guest is capped.
 
-    :param mean: mean of the trials.
-    :param low: lower end of the interval of 99 %.
-    :param high: upper end of the interval of 99 %.
-    :param by_cache: whether the server moved less while capped because more
-        of it was in the L3 cache; the effect is then what it moved less.
-    :param likely_low: lower end of the interval of 90 %.
+    A value of 0.2 means that the server is 20 percent faster.
+
+    :param mean: mean over the trials.
+    :param low: lower end of the 99 percent confidence interval.
+    :param high: upper end of the 99 percent confidence interval.
+    :param trials: number of trials.
+    :param by_cache: whether the server moved fewer bytes during the cap
+        because more of its data was in the L3 cache. The other values are then
+        the relative decrease of these bytes.
+    :param likely_low: lower end of the 90 percent confidence interval.
     """
 
     mean: float
@@ -253,7 +261,8 @@ def choose_next_guest(candidates: Mapping[str, float],
     :param candidates: scores of suspected guests by UUID, the most suspicious
         first.
     :param done: trials so far, by guest UUID.
-    :param resting: UUIDs of guests on which a cap shows nothing at present.
+    :param resting: UUIDs of guests that use so little bandwidth at present
+        that a cap would show nothing.
     :returns: None if no trial shows anything new at present.
     """
     drifts = list_drifts(done)

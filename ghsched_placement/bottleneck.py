@@ -30,19 +30,19 @@ from ghsched_placement.load import HostNode
 from ghsched_placement.load import Load
 from ghsched_placement.load import RESOURCES
 
-#: Percent, in order of RESOURCES. What asks for a resource at random waits
-#: nine times as long as it is served where that is busy for nine tenths of
-#: the time, and four times at eight tenths (M/M/1). A vCPU that waits for a
-#: tenth of the time loses what no guest should notice. A memory controller
-#: delivers about four fifths of its theoretical bandwidth (STREAM). The
-#: kernel's stalls are nought on a healthy host. A disk that serves many
-#: requests at a time is busy long before it is full, so of I/O a queue says
-#: more: eight requests that wait, on average.
+#: Default thresholds in percent, by resource. In a queue with random arrivals
+#: (M/M/1), the mean wait is 9 times the service time at 90 percent load, and 4
+#: times at 80 percent. A vCPU that waits for 10 percent of the time has become
+#: noticeably slower. A memory controller delivers about 80 percent of its
+#: theoretical bandwidth (STREAM). A healthy host has no memory reclaim stalls.
+#: A disk that serves many requests at a time is busy long before it is
+#: saturated, so the threshold for io_wait is a queue of 8 waiting requests.
 DEFAULTS: Mapping[str, int] = MappingProxyType({
     'cpu_load': 90, 'cpu_wait': 10, 'memory_load': 80, 'memory_wait': 5,
     'io_load': 95, 'io_wait': 800})
 
-#: Percent of a threshold by which a figure has to fall below it.
+#: Percent of a threshold by which the load must fall below the threshold
+#: before a bottleneck ends.
 HYSTERESIS = 20
 
 
@@ -50,10 +50,10 @@ HYSTERESIS = 20
 class Limits:
     """Thresholds of load at which a host NUMA node becomes a bottleneck.
 
-    :param begin: threshold by resource, in the units of the load record; a
-        resource without a threshold is not judged.
-    :param hysteresis: part of the threshold by which a figure has to fall
-        below it.
+    :param begin: threshold by resource, in the units of the load record. A
+        resource without a threshold is never a bottleneck.
+    :param hysteresis: fraction of the threshold by which the load must fall
+        below the threshold before the bottleneck ends.
     """
 
     begin: Mapping[str, float]
@@ -61,10 +61,13 @@ class Limits:
 
 
 @dataclass(frozen=True)
-class Change:
+class BottleneckChange:
     """Begin or end of a bottleneck on a host NUMA node.
 
-    :param value: the figure that crossed its threshold.
+    :param node: number of the host NUMA node.
+    :param resource: one of :data:`ghsched_placement.load.RESOURCES`.
+    :param begins: whether the bottleneck begins; else it ends.
+    :param value: measured load or waiting time of the resource.
     """
 
     node: int
@@ -138,7 +141,7 @@ def _find_bottlenecks(node: HostNode, previous: Iterable[str],
 
 
 def find_bottleneck_changes(previous: Load | None,
-                            now: Load) -> tuple[Change, ...]:
+                            now: Load) -> tuple[BottleneckChange, ...]:
     """Return the bottlenecks that began or ended between two load records.
 
     A bottleneck is a resource of a host NUMA node with too high a load.
@@ -152,7 +155,7 @@ def find_bottleneck_changes(previous: Load | None,
         was, is_now = (frozenset(_get_bottlenecks(earlier.get(node.node))),
                        frozenset(_get_bottlenecks(node)))
         figures = node.get_loads_by_resource()
-        found += [Change(node.node, name, name in is_now,
-                         figures.get(name, 0.0))
+        found += [BottleneckChange(node.node, name, name in is_now,
+                                   figures.get(name, 0.0))
                   for name in RESOURCES if name in was ^ is_now]
     return tuple(found)

@@ -68,13 +68,17 @@ _EXACT = 1e-12
 
 @dataclass(frozen=True)
 class Limits:
-    """Limits that the operator sets for bursts.
+    """Limits that the operator sets on overcommitting bursts.
 
-    :param window: hours of measurements that count.
-    :param percentile: percent of the periods in which the pool suffices.
-    :param correlation: correlation of the guests' use at least, 0 to 1.
-    :param safety: factor on the measured mean use.
-    :param ratio: times the pool that may be promised at most.
+    A burst is bandwidth above a guest's guarantee. The pool is the bandwidth
+    that is reserved for the bursts of all guests of a host NUMA node.
+
+    :param window: number of hours whose measurements are used.
+    :param percentile: percent of the periods in which the pool must suffice.
+    :param correlation: smallest correlation, 0 to 1, between the bursts of
+        different guests that is assumed.
+    :param safety: factor by which the measured mean use is multiplied.
+    :param ratio: maximum bandwidth promised as bursts, relative to the pool.
     """
 
     window: int = 24
@@ -105,12 +109,12 @@ def make_limits_for_risk(risk: str, window: int, ratio: float) -> Limits:
 
 
 @dataclass(frozen=True)
-class Share:
-    """Use of a guest's burst in one period.
+class GuestBurst:
+    """Promised and used burst of one guest in one period.
 
-    :param promised: percent of the node.
-    :param used: percent of the node.
-    :param project: UUID of the guest's project; empty where it is unknown.
+    :param promised: percent of the host NUMA node's bandwidth.
+    :param used: percent of the host NUMA node's bandwidth.
+    :param project: UUID of the guest's project; empty if unknown.
     """
 
     promised: int
@@ -120,19 +124,24 @@ class Share:
 
 @dataclass(frozen=True)
 class Hour:
-    """Use of a host NUMA node's bursts, summed over the periods of one hour.
+    """Use of a host NUMA node's bursts in one hour, summed over its periods.
+
+    The used fraction of a period is the bandwidth that all bursts used,
+    divided by the bandwidth that was promised to them.
 
     :param number: hours since 1970.
-    :param periods: number of periods.
-    :param promised: percent, summed.
-    :param mean: shares of the promised percent that are used, summed.
-    :param square: squares of these, summed.
-    :param own: squares of the guests' own shares, weighted by what each is
-        promised, summed.
-    :param guests: effective number of guests, summed.
-    :param over: periods in which bursts used all of the pool, or more.
-    :param short: periods of these in which the node was full, too, and some
-        guest had less than its burst.
+    :param periods: number of measured periods.
+    :param promised: sum of the percent of the node's bandwidth that was
+        promised.
+    :param mean: sum of the used fractions.
+    :param square: sum of the squares of the used fractions.
+    :param own: sum of the mean squares of the used fractions of single guests,
+        weighted by the percent that each guest is promised.
+    :param guests: sum of the effective numbers of guests.
+    :param over: number of periods in which bursts used the whole pool, or
+        more.
+    :param short: number of those periods in which the node could deliver no
+        more bandwidth and a guest got less than its burst.
     """
 
     number: int
@@ -157,15 +166,18 @@ class Hour:
 
 
 @dataclass(frozen=True)
-class Measured:
+class BurstUse:
     """Use of bursts by the guests of a host NUMA node over a window.
 
-    :param promised: percent, on average.
-    :param mean: share of it that is used.
-    :param variance: variance of one guest's share.
-    :param correlation: correlation of the guests with each other.
-    :param guests: effective number of guests (of equal ones).
-    :param over: part of the periods in which they used all of the pool.
+    The used fraction is used bandwidth divided by promised bandwidth.
+
+    :param promised: mean percent of the node's bandwidth that is promised.
+    :param mean: mean of the used fraction of all guests together.
+    :param variance: variance of the used fraction of one guest.
+    :param correlation: correlation between the used fractions of the guests.
+    :param guests: effective number of guests: the number of guests with equal
+        bursts that would have the same variance.
+    :param over: fraction of the periods in which bursts used the whole pool.
     """
 
     promised: float
@@ -176,7 +188,8 @@ class Measured:
     over: float = 0.0
 
 
-def make_hour_from_period(number: int, shares: Sequence[Share], pool: float,
+def make_hour_from_period(number: int, shares: Sequence[GuestBurst],
+                          pool: float,
                           full: bool) -> Hour:
     """Return an hourly record of burst use that contains one measured period.
 
@@ -231,7 +244,7 @@ def to_hour_number(now: float) -> int:
 
 
 def summarize_burst_hours(hours: Sequence[Hour],
-                          limits: Limits) -> Measured | None:
+                          limits: Limits) -> BurstUse | None:
     """Summarize how much of their bursts the guests of a host NUMA node use.
 
     A burst is bandwidth above a guest's guarantee. The hourly records must
@@ -254,20 +267,20 @@ def summarize_burst_hours(hours: Sequence[Hour],
     correlation = 1.0
     if own and guests > 1:
         correlation = (together / own - 1 / guests) / (1 - 1 / guests)
-    return Measured(
+    return BurstUse(
         total.promised / count, mean, own,
         min(1.0, max(limits.correlation, correlation)) if guests > 1
         else limits.correlation, guests, total.over / count)
 
 
-def estimate_shortage_probability(found: Measured, promised: float,
+def estimate_shortage_probability(measured: BurstUse, promised: float,
                                   pool: float, limits: Limits) -> float:
     """Estimate how often bursts exceed the bandwidth reserved for them.
 
     A burst is bandwidth above a guest's guarantee. More bursts may be promised
     than are reserved, because guests rarely use them at the same time.
 
-    :param found: measured burst use of a host NUMA node.
+    :param measured: measured burst use of a host NUMA node.
     :param promised: percent of the host NUMA node that is promised as bursts
         to all guests.
     :param pool: percent of the node that is reserved for bursts.
@@ -275,14 +288,15 @@ def estimate_shortage_probability(found: Measured, promised: float,
     """
     if promised <= pool:
         return 0.0
-    mean = min(1.0, found.mean * limits.safety)
-    spread = found.mean * (1 - found.mean)
+    mean = min(1.0, measured.mean * limits.safety)
+    spread = measured.mean * (1 - measured.mean)
     if not 0 < mean < 1 or not spread:
         return float(mean * promised > pool)
-    # As unsteady as measured, for a mean of its own.
-    one = found.variance * mean * (1 - mean) / spread
-    guests = max(1.0, found.guests * promised / found.promised)
-    variance = one * (found.correlation + (1 - found.correlation) / guests)
+    # Scale the measured variance to the assumed mean.
+    one = measured.variance * mean * (1 - mean) / spread
+    guests = max(1.0, measured.guests * promised / measured.promised)
+    variance = one * (measured.correlation
+                      + (1 - measured.correlation) / guests)
     return _compute_beta_tail(mean, variance, pool / promised)
 
 

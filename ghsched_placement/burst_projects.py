@@ -62,18 +62,20 @@ _FORGOTTEN = 0.01
 
 
 @dataclass(frozen=True)
-class Use:
+class ProjectBurstUse:
     """Use of bursts by the guests of one project on a host NUMA node.
 
-    All sums are over periods, of which older ones count less.
+    A burst is bandwidth above a guest's guarantee. The sums are over all
+    measured periods; older periods have a lower weight.
 
     :param project: UUID of the project; empty for guests whose project is
-        not known.
-    :param promised: percent of the node in the last period.
-    :param promised_sum: percent of the node that was promised.
-    :param used_sum: percent of the node that was used of it.
-    :param square_sum: squares of the part that was used, 0 to 1, each times
-        the percent of the node that was promised.
+        unknown.
+    :param promised: percent of the node's bandwidth promised in the last
+        period.
+    :param promised_sum: sum of the promised percentages.
+    :param used_sum: sum of the used percentages.
+    :param square_sum: sum of promised percentage times the square of the used
+        fraction; the fraction is used divided by promised bandwidth.
     """
 
     project: str
@@ -82,7 +84,8 @@ class Use:
     used_sum: float = 0.0
     square_sum: float = 0.0
 
-    def add_period(self, weight: float, promised: int, used: float) -> 'Use':
+    def add_period(self, weight: float, promised: int,
+                   used: float) -> 'ProjectBurstUse':
         """Return the project's use of bursts with a measured period added.
 
         A burst is bandwidth above a guest's guarantee. A period is the time
@@ -93,11 +96,11 @@ class Use:
             project's guests as bursts in the period.
         :param used: percent of the node that their bursts used.
         """
-        return Use(self.project, promised,
-                   self.promised_sum * weight + promised,
-                   self.used_sum * weight + used,
-                   self.square_sum * weight
-                   + (used ** 2 / promised if promised else 0.0))
+        return ProjectBurstUse(self.project, promised,
+                               self.promised_sum * weight + promised,
+                               self.used_sum * weight + used,
+                               self.square_sum * weight
+                               + (used ** 2 / promised if promised else 0.0))
 
     def compute_mean_and_deviation(self, periods: float) -> tuple[float,
                                                                   float]:
@@ -133,7 +136,7 @@ class BurstUseByProject:
     since: int = 0
     hour: int = 0
     periods: float = 0.0
-    projects: tuple[Use, ...] = ()
+    projects: tuple[ProjectBurstUse, ...] = ()
 
     @property
     def total_promised(self) -> int:
@@ -164,7 +167,7 @@ class BurstUseByProject:
 
 
 def add_period_by_project(before: BurstUseByProject, hour: int,
-                          shares: Iterable[burst.Share],
+                          shares: Iterable[burst.GuestBurst],
                           window: int) -> BurstUseByProject:
     """Add a measured period to the burst use by project of a host NUMA node.
 
@@ -185,7 +188,7 @@ def add_period_by_project(before: BurstUseByProject, hour: int,
         promised[project] += share.promised
         used[project] += min(share.used, share.promised)
     known = {use.project: use for use in before.projects}
-    found = [known.get(project, Use(project)).add_period(
+    found = [known.get(project, ProjectBurstUse(project)).add_period(
         weight, promised[project], used[project])
         for project in known.keys() | promised.keys()]
     kept = heapq.nlargest(
@@ -264,7 +267,8 @@ def from_mapping(mapping: Mapping[str, Any]) -> BurstUseByProject:
     """
     return BurstUseByProject(
         int(mapping['since']), int(mapping['hour']), float(mapping['periods']),
-        tuple(Use(str(use['project']), int(use['promised']),
-                  float(use['promised_sum']), float(use['used_sum']),
+        tuple(ProjectBurstUse(str(use['project']), int(use['promised']),
+                              float(use['promised_sum']),
+                              float(use['used_sum']),
               float(use['square_sum']))
               for use in mapping['projects'][:MAX_PROJECTS]))

@@ -35,17 +35,21 @@ VERSION = 1
 
 @dataclass(frozen=True)
 class Record:
-    """Measured bursts of one host NUMA node.
+    """Promised bursts of a host NUMA node, and how much of them is used.
 
-    :param hours: hours of the window, the oldest first.
-    :param pool: percent that was there for bursts in the last period.
+    A burst is bandwidth above a guest's guarantee. All percentages are of the
+    node's bandwidth.
+
+    :param hours: hourly records of the window, the oldest first.
+    :param pool: percent that was available for bursts in the last period.
     :param promised: percent promised to all guests in the last period.
-    :param offered: percent that may be promised.
-    :param chance: probability that the pool is too small in a period, as long
-        as no more than this is promised; None before a window is measured.
-    :param lowest: least percent that was allowed in each hour of the window.
-        No more than the least of these is offered: guests that come in a
-        few quiet hours stay when they are over.
+    :param offered: percent that Placement may promise to guests in total.
+    :param chance: probability that the pool is too small in a period, if no
+        more than ``promised`` is promised; None until a whole window is
+        measured.
+    :param lowest: pairs of the number of an hour and the lowest percent that
+        was allowed in it. The lowest of the window is offered, because guests
+        that were placed in a quiet hour stay when it is over.
     :param uses: use of bursts by project.
     """
 
@@ -71,12 +75,13 @@ class Record:
 class Period:
     """Use of bursts on a host NUMA node since the previous measurement.
 
-    :param shares: use of each guest with a burst; None if one is unknown.
-    :param pool: percent that is really there for bursts.
-    :param full: whether the node can deliver no more bandwidth.
+    :param shares: burst use of each guest with a burst; None if the use of any
+        of them is unknown.
+    :param pool: percent of the node's bandwidth that was available for bursts.
+    :param full: whether the node could deliver no more bandwidth.
     """
 
-    shares: Sequence[burst.Share] | None
+    shares: Sequence[burst.GuestBurst] | None
     pool: float
     full: bool = False
 

@@ -134,7 +134,7 @@ class Investigator:
                 prove), uncounted=probe.uncounted)
         return blame_report.make_report(
             server, self.host, sorted(nodes), found,
-            {one.uuid: blame_report.Named(one.title, one.project)
+            {one.uuid: blame_report.GuestName(one.title, one.project)
              for one in guests}, prove)
 
     def _make_event_counter(self, guest: view.Guest,

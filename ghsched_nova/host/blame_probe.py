@@ -93,7 +93,7 @@ class HostProbe:
     capper: blame_cap.Capper
     clocks: Clocks = dataclasses.field(default_factory=Clocks)
     count_events: CountEvents | None = None
-    uncounted: blame.NotCounted | None = None
+    uncounted: blame.UncountedReason | None = None
     _snapshot: view.Snapshot | None = None
     _measured_at: float = 0.0
     _counts: Counts = dataclasses.field(default_factory=Counts)
@@ -124,7 +124,7 @@ class HostProbe:
             self.clocks.sleep(left)
 
     def _count_events(self, count: CountEvents, milliseconds: int
-                      ) -> tuple[Counts, blame.NotCounted | None]:
+                      ) -> tuple[Counts, blame.UncountedReason | None]:
         """Count CPU events of guests' vCPUs.
 
         :param count: function that counts for a number of milliseconds.
@@ -139,10 +139,11 @@ class HostProbe:
                      '%(uuid)s, judging it by its bandwidth: %(error)s',
                      {'uuid': self.server, 'error': error})
             return Counts(), (
-                blame.NotCounted.REFUSED if isinstance(error, PermissionError)
-                else blame.NotCounted.FAILED)
+                blame.UncountedReason.REFUSED
+                if isinstance(error, PermissionError)
+                else blame.UncountedReason.FAILED)
         if 'instructions' not in found.server:
-            return found, blame.NotCounted.NO_COUNTERS
+            return found, blame.UncountedReason.NO_COUNTERS
         return found, None
 
     def cap(self, uuid: str) -> None:

@@ -109,7 +109,7 @@ class Session:
         suspects = blame.rank_suspects(self.server, self.record, samples)
         self._usual = blame.find_usual_bandwidth(self.record, samples)
         verdict = blame.judge_by_measurements(self.server, suspects, samples)
-        if prove and verdict.kind is not blame.Kind.NOT_MEMORY:
+        if prove and verdict.kind is not blame.VerdictKind.NOT_MEMORY:
             try:
                 self._cap_suspects_in_turn(
                     blame.choose_guests_to_cap(suspects), deadline)

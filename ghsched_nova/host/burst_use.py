@@ -147,7 +147,7 @@ def map_burst_use_by_node(
 
 
 def list_burst_shares(guests: Iterable[view.GuestUsage], node: int,
-                      capacity: int | None) -> list[burst.Share] | None:
+                      capacity: int | None) -> list[burst.GuestBurst] | None:
     """Return how much each guest may burst and did burst on a NUMA node.
 
     A burst is bandwidth above a guest's guarantee.
@@ -167,6 +167,6 @@ def list_burst_shares(guests: Iterable[view.GuestUsage], node: int,
             if row.used.rate is None or not capacity or row.nodes != (node,):
                 return None
             used = 100 * row.used.rate / capacity - row.asked.minimum
-            found.append(burst.Share(row.asked.burst, max(0.0, used),
-                                     guest.guest.project))
+            found.append(burst.GuestBurst(row.asked.burst, max(0.0, used),
+                                          guest.guest.project))
     return found

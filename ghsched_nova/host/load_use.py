@@ -38,7 +38,7 @@ from ghsched_placement import report_delta
 LOG = logging.getLogger(__name__)
 
 #: Sends a notification of a change, with its payload.
-Notify = Callable[[bottleneck.Change, dict[str, Any]], None]
+Notify = Callable[[bottleneck.BottleneckChange, dict[str, Any]], None]
 
 
 class LoadUse:

@@ -53,7 +53,7 @@ class LoadMeter:
         self,
         guests: Iterable[load_reader.RunningGuest],
         bandwidth: load_rates.Bandwidth | None = None,
-    ) -> tuple[bottleneck.Change, ...]:
+    ) -> tuple[bottleneck.BottleneckChange, ...]:
         """Measure the load of a host; return new and ended bottlenecks.
 
         A host NUMA node is a bottleneck while it is overloaded. The measured

@@ -225,7 +225,7 @@ class ReportingDriver(base.DriverBase):
         self._history.record_guest_bandwidth(bandwidth, time.time())
         return self._add_free_bandwidth_and_groups(resources, nodename)
 
-    def _notify_bottleneck(self, change: bottleneck.Change,
+    def _notify_bottleneck(self, change: bottleneck.BottleneckChange,
                            payload: dict[str, Any]) -> None:
         messaging.send_notification(
             'ghsched.numa_node.bottleneck.' +

@@ -38,13 +38,15 @@ Pair = tuple[str, str]
 
 @dataclass(frozen=True)
 class Settings:
-    """Rate at which the tie of two guests decays.
+    """Settings of how measured traffic between two guests decays over time.
 
-    :param half_life: seconds without traffic after which the strength of a
-        tie has halved.
-    :param least: bytes per second below which a tie has decayed. 1 MB/s is
-        a hundredth of a 1 Gbit/s port: less gains nothing by being near.
-    :param delay: seconds between the decay of a tie and its removal.
+    :param half_life: seconds without traffic after which the mean traffic of
+        two guests has halved.
+    :param least: bytes per second below which the traffic counts as 0. The
+        default of 1 MB/s is about 1 percent of a 1 Gbit/s port; guests with
+        less traffic gain nothing from being near each other.
+    :param delay: seconds after which a pair of guests whose traffic counts as
+        0 is forgotten.
     """
 
     half_life: float = 300.0
@@ -54,11 +56,13 @@ class Settings:
 
 @dataclass(frozen=True)
 class Bounds:
-    """Limits of a group of guests; a single guest may exceed them.
+    """Upper limits on the size of a group of guests.
 
-    :param load: CPUs that its members keep busy.
+    A single guest may exceed them.
+
+    :param load: number of CPUs that the members keep busy together.
     :param members: number of guests.
-    :param memory: MiB.
+    :param memory: memory of all members in MiB.
     """
 
     load: float = math.inf
@@ -77,10 +81,12 @@ class Bounds:
 
 @dataclass(frozen=True)
 class PairTraffic:
-    """Network traffic between two guests.
+    """Mean network traffic between two guests.
 
-    :param strength: bytes per second, see :class:`Settings`.
-    :param alive: time in seconds when the tie last had not decayed.
+    :param strength: bytes per second, decayed as :class:`Settings` says.
+    :param alive: last time at which the traffic was not below
+        ``Settings.least``, in seconds of the clock of
+        :class:`TrafficAverages`.
     """
 
     strength: float
@@ -89,9 +95,10 @@ class PairTraffic:
 
 @dataclass(frozen=True)
 class TrafficAverages:
-    """Network traffic between all pairs of guests at one time.
+    """Mean network traffic of all pairs of guests at one time.
 
-    :param time: seconds, of any clock that only goes forward.
+    :param time: seconds of a monotonic clock.
+    :param by_pair: traffic by the sorted UUIDs of the two guests.
     """
 
     time: float = 0.0
@@ -113,10 +120,10 @@ class TrafficAverages:
 class Member:
     """Guest that can be put into a group of guests.
 
-    :param load: CPUs that the guest keeps busy.
-    :param memory: MiB.
-    :param declared: name of the group that a user put the guest into, with
-        the project; empty for none.
+    :param load: number of CPUs that the guest keeps busy.
+    :param memory: memory of the guest in MiB.
+    :param declared: name, with the project, of the group into which the user
+        has put the guest; empty if the user has not.
     """
 
     uuid: str
@@ -127,10 +134,13 @@ class Member:
 
 @dataclass(frozen=True)
 class Group:
-    """Guests that are to run on the same host NUMA node.
+    """Group of guests that should run on the same host NUMA node.
 
-    :param lead: UUID of the member that the others are moved to. When two
-        groups merge, the lead of the larger one stays.
+    :param lead: UUID of the guest to whose node the others are moved. When two
+        groups are merged, the lead of the larger group is kept.
+    :param members: UUIDs of all guests of the group.
+    :param load: number of CPUs that the members keep busy together.
+    :param memory: memory of all members in MiB.
     """
 
     lead: str
@@ -295,7 +305,7 @@ def _merge_groups(first: Group, second: Group,
 def add_server_group_traffic(members: Iterable[Member],
                              averages: TrafficAverages,
                              minimum: float) -> TrafficAverages:
-    """Return the traffic between guests, with a minimum within server groups.
+    """Raise the traffic between guests of a server group to a minimum.
 
     With a soft-affinity group, a user asks for servers to be near each other.
     The largest member of a group therefore counts as exchanging at least the
@@ -304,6 +314,7 @@ def add_server_group_traffic(members: Iterable[Member],
     :param members: guests, with the group that a user has put them into.
     :param averages: mean traffic of each pair of guests.
     :param minimum: minimum traffic in bytes per second.
+    :returns: a copy of ``averages`` with the raised values.
     """
     found = dict(averages.by_pair)
     for one, other in _pair_declared_members(members):

@@ -31,11 +31,14 @@ from ghsched_placement.rebalance.pair_search import PairSearch
 
 
 class Affinity(Policy):
-    """Policy that relieves bottlenecks and joins guests with mutual traffic.
+    """Rebalance policy that relieves bottlenecks and gathers related guests.
 
-    Guests with the weakest affinity leave a bottleneck first.
+    Related guests exchange much network traffic; they are moved to the same
+    host NUMA node. If a node is a bottleneck, the guests that exchange the
+    least traffic with guests of the same node are moved away first.
 
-    :param pair_steps: see :data:`.pair_search.PAIR_STEPS`; 0 for no pairs.
+    :param pair_steps: number of pairs of guests to compare at most, see
+        :data:`.pair_search.PAIR_STEPS`; 0 to plan no moves in pairs.
     """
 
     def __init__(self, pair_steps: int = PAIR_STEPS) -> None:
@@ -132,7 +135,7 @@ def _yield_gathering_moves(state: State, budget: Budget) -> Iterator[Move]:
                     and budget.is_host_full(spot.host))):
             continue
         move = state.make_profitable_move(
-            guest, spot, f'what it talks to is on {spot}')
+            guest, spot, f'exchanges traffic with guests on {spot}')
         if move:
             found.append(move)
     yield from sorted(found, key=lambda move: (move.cost - move.gain,

@@ -33,13 +33,14 @@ from ghsched_placement.rebalance.move_plan import Move
 from ghsched_placement.rebalance.move_plan import Settings
 from ghsched_placement.rebalance.move_plan import Spot
 
-#: Moves at most to make room for one more guest.
+#: Maximum number of moves to make room for one more guest.
 MOVES_PER_GUEST = 2
 
-#: Looks at a host at most, to make room for one more guest.
+#: Maximum number of search steps to make room for one more guest. In each
+#: step one host is checked.
 STEPS = 20_000
 
-#: Other hosts at most to which a guest is tried to be moved.
+#: Maximum number of other hosts that are tried as destinations of a guest.
 DESTINATIONS = 8
 
 
@@ -48,11 +49,11 @@ class MovableGuest:
     """A running guest with one NUMA node that can be moved.
 
     :param spot: host NUMA node on which it runs.
-    :param demand: amounts that it takes of a host.
-    :param memory: MiB of RAM.
-    :param vcpus: number of its CPUs.
-    :param inside: whether it can go to another NUMA node of its host.
-    :param between: whether it can go to another host.
+    :param demand: resources that it uses on its host.
+    :param memory: RAM in MiB.
+    :param vcpus: number of its vCPUs.
+    :param inside: whether it can be moved to another NUMA node of its host.
+    :param between: whether it can be migrated to another host.
     """
 
     uuid: str
@@ -66,11 +67,12 @@ class MovableGuest:
 
 @dataclass(frozen=True)
 class Plan:
-    """Moves after which guests of a flavor fit.
+    """Planned moves that make room for new guests of a flavor.
 
     :param moves: moves in the order in which they are to be made.
-    :param fits: number of guests of the flavor that fit afterwards.
-    :param is_cut: whether the search ended at its limit of steps.
+    :param fits: number of new guests of the flavor that fit after the moves.
+    :param is_cut: whether the search was stopped by its limit of steps, so
+        that a better plan may exist.
     """
 
     moves: tuple[Move, ...] = ()
@@ -80,7 +82,11 @@ class Plan:
 
 @dataclass(frozen=True)
 class _Cloud:
-    """Free capacity of hosts, and running guests, after some moves."""
+    """Hosts with their free capacity, and running guests, after some moves.
+
+    :param hosts: hosts by name.
+    :param guests: guests by UUID.
+    """
 
     hosts: Mapping[str, capacity.Host]
     guests: Mapping[str, MovableGuest]
@@ -133,7 +139,7 @@ def plan_moves_for_flavor(hosts: Sequence[capacity.Host],
 
 
 class _OutOfSteps(Exception):
-    """The search has reached its limit of steps."""
+    """Raised when the search has reached its limit of steps."""
 
 
 def _list_hosts(moves: Iterable[Move]) -> frozenset[str]:
@@ -142,10 +148,12 @@ def _list_hosts(moves: Iterable[Move]) -> frozenset[str]:
 
 
 class _Search:
-    """A search for the moves that make room for one more guest.
+    """Search for the moves that make room for one more new guest of a flavor.
 
-    :param fits: number of guests of the flavor that fit now, by host.
-    :ivar is_cut: whether it ended at its limit of steps.
+    :param demand: resources that the new guest needs.
+    :param fits: number of guests of the flavor that fit without moves, by
+        host.
+    :ivar is_cut: whether the search was stopped by its limit of steps.
     """
 
     def __init__(self, demand: fitting.GuestDemand, settings: Settings,

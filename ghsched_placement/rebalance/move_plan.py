@@ -41,7 +41,7 @@ from typing import NamedTuple
 
 from ghsched_placement.rebalance import affinity
 
-#: Entry points of policies.
+#: Entry point group of rebalance policies.
 POLICIES = 'ghsched.rebalance_policies'
 
 
@@ -57,22 +57,25 @@ class Spot(NamedTuple):
 
 @dataclass(frozen=True)
 class Node:
-    """Capacity of a host NUMA node, and its use by others than guests.
+    """Capacity of a host NUMA node, and its use by anything but the guests.
 
-    :param cpus: online.
-    :param cpu: CPUs kept busy by what is not among the guests; None where
-        the load of the node is not known.
-    :param capacity: bytes per second; None where it is not known, and then
-        memory bandwidth is no reason for anything.
-    :param bandwidth: bandwidth of everything but the guests.
-    :param memory: MiB that are free.
+    The guests are those of the same :class:`Cloud`.
+
+    :param cpus: number of online CPUs.
+    :param cpu: number of CPUs kept busy by anything but the guests; None if
+        the load of the node is unknown.
+    :param capacity: memory bandwidth in bytes per second; None if it is
+        unknown. The node is then never a bottleneck for bandwidth.
+    :param bandwidth: bytes per second used by anything but the guests.
+    :param memory: free memory in MiB.
     :param guarantee: percent of bandwidth that can still be guaranteed.
-    :param bottleneck: whether the host itself has found it to be one.
-    :param open: whether guests may come: its host is up and enabled.
-    :param left: amounts that one more guest can have of all else that
-        Placement counts on a node, by resource class.
-    :param groups: control groups that are left on its host.
-    :param traits: traits of its host.
+    :param bottleneck: whether the host has reported the node as a bottleneck.
+    :param open: whether guests can be moved to the node, because nova-compute
+        of its host is up and enabled.
+    :param left: largest amount that one more guest can allocate from the node,
+        by resource class, without the guaranteed bandwidth.
+    :param groups: number of free control groups of the host.
+    :param traits: traits of the host.
     """
 
     spot: Spot
@@ -91,19 +94,19 @@ class Node:
 
 @dataclass(frozen=True)
 class Guest:
-    """A guest with one NUMA node.
+    """A guest with one NUMA node, its load, and the resources that it uses.
 
-    :param cpu: CPUs that it wants: those that it keeps busy, and those that
-        it waits for. None where that is not known.
-    :param bandwidth: bytes per second.
-    :param memory: MiB.
-    :param guarantee: percent that Placement counts.
-    :param inside: whether it can go to another node of its host.
-    :param between: whether it can go to another host.
-    :param dirty: MiB per second that it writes to; None where not known.
-    :param counted: all else that Placement counts of its node, by resource
-        class.
-    :param groups: control groups that it needs on another host.
+    :param cpu: number of CPUs that it would keep busy if none of its vCPUs had
+        to wait; None if unknown.
+    :param bandwidth: used memory bandwidth in bytes per second.
+    :param memory: memory in MiB.
+    :param guarantee: percent of bandwidth that it has allocated in Placement.
+    :param inside: whether it can be moved to another NUMA node of its host.
+    :param between: whether it can be migrated to another host.
+    :param dirty: memory that it writes to, in MiB per second; None if unknown.
+    :param counted: amounts that it has allocated from its host NUMA node, by
+        resource class, without the bandwidth of ``guarantee``.
+    :param groups: number of control groups that it needs on another host.
     :param traits: traits that another host must have.
     """
 
@@ -123,7 +126,11 @@ class Guest:
 
 @dataclass(frozen=True)
 class Cloud:
-    """NUMA nodes and guests of a cloud, for which moves are planned."""
+    """NUMA nodes and guests of a cloud, for which moves are planned.
+
+    :param ties: mean network traffic of each pair of guests.
+    :param groups: groups of guests that should run on the same host NUMA node.
+    """
 
     nodes: tuple[Node, ...]
     guests: tuple[Guest, ...]
@@ -134,24 +141,27 @@ class Cloud:
 
 @dataclass(frozen=True)
 class Settings:
-    """Conditions under which a move pays off, and the maximum number of moves.
+    """Conditions under which a move is worth its cost, and limits on moves.
 
-    :param cpu: part of the CPUs of a node beyond which it is a bottleneck.
-    :param memory: likewise of its memory bandwidth.
-    :param hysteresis: part by which a node must stay below that to take a
-        guest, or to be relieved no further.
-    :param horizon: seconds for which a gain is counted.
-    :param margin: times that the gain must exceed the cost.
-    :param inside_rate: MiB per second at which memory moves in a host.
-    :param between_rate: likewise between hosts (10 Gbit/s).
-    :param slowed: part of its work that a guest loses while it is moved.
-    :param far: CPU seconds for a byte that goes to another host, with both
-        ends: one CPU for 10 Gbit/s.
-    :param across: likewise to another node of the same host.
-    :param moves: at most within a period.
-    :param per_host: at most to or from a host within a period.
-    :param period: seconds.
-    :param cool_down: seconds for which a guest that was moved stays.
+    :param cpu: fraction of its CPUs in use at which a node is a bottleneck.
+    :param memory: fraction of its memory bandwidth in use at which a node is a
+        bottleneck.
+    :param hysteresis: fraction by which the load of a node must be below these
+        limits for the node to receive a guest, or to count as relieved.
+    :param horizon: seconds after a move over which its gain is added up.
+    :param margin: smallest ratio of the gain of a move to its cost.
+    :param inside_rate: MiB per second at which memory is moved within a host.
+    :param between_rate: MiB per second at which memory is copied to another
+        host (10 Gbit/s).
+    :param slowed: fraction of its CPU time that a guest loses during a move.
+    :param far: CPU seconds to send a byte to another host, sum of both hosts;
+        the default is one CPU for 10 Gbit/s.
+    :param across: CPU seconds to send a byte to another NUMA node of the host.
+    :param moves: maximum number of moves within a period.
+    :param per_host: maximum number of moves from or to a host within a period.
+    :param period: length of the period in seconds.
+    :param cool_down: seconds after a move in which the same guest is not moved
+        again.
     """
 
     cpu: float = 0.9
@@ -172,9 +182,12 @@ class Settings:
 
 @dataclass(frozen=True)
 class Moved:
-    """A move of a guest that was made.
+    """A past move of a guest.
 
-    :param time: seconds.
+    :param guest: UUID of the guest.
+    :param time: time of the move in seconds, by the clock of the plan's
+        ``now``.
+    :param hosts: names of the source and the destination host.
     """
 
     guest: str
@@ -186,9 +199,12 @@ class Moved:
 class Move:
     """A planned move of a guest to another host NUMA node.
 
-    :param gain: CPU seconds within the horizon.
-    :param cost: CPU seconds.
-    :param partner: UUID of the guest whose move is needed too, if any.
+    :param guest: UUID of the guest.
+    :param reason: reason of the move, for the user.
+    :param gain: CPU seconds that the move saves within the horizon.
+    :param cost: CPU seconds that the move itself takes.
+    :param partner: UUID of the guest whose move is needed as well; empty if
+        the move does not depend on another one.
     """
 
     guest: str
@@ -206,7 +222,9 @@ class Move:
 
 
 class Policy(abc.ABC):
-    """Plug-in that plans moves of guests; entry points: :data:`POLICIES`.
+    """Base class of plug-ins that plan moves of guests.
+
+    Plug-ins are entry points of the group :data:`POLICIES`.
     """
 
     @abc.abstractmethod
@@ -225,7 +243,11 @@ class Policy(abc.ABC):
 
 
 class State:
-    """Load and free resources of a cloud's NUMA nodes after planned moves."""
+    """Load and free resources of a cloud's NUMA nodes while moves are planned.
+
+    Each planned move is applied to the state, so that the next one is planned
+    as if it had been made.
+    """
 
     def __init__(self, cloud: Cloud, settings: Settings) -> None:
         self.settings = settings

@@ -37,7 +37,14 @@ PAIR_NODES = 64
 
 
 class Budget:
-    """Number of moves that a plan may still have, and guests that may move."""
+    """Number of moves that a plan may still contain, and for each host.
+
+    It also knows the guests that were moved recently and therefore must not be
+    moved again.
+
+    :param history: past moves.
+    :param now: current time in seconds, by the clock of the history.
+    """
 
     def __init__(self, settings: Settings, history: tuple[Moved, ...],
                  now: float) -> None:
@@ -88,11 +95,14 @@ def list_overloaded_nodes(state: State) -> list[Spot]:
 
 
 class PairSearch:
-    """Search of two moves that relieve a bottleneck together.
+    """Search for two moves that relieve a bottleneck only together.
 
-    The first search of a plan that finds none is the last of the plan.
+    Once a search finds no such moves, later searches of the same plan end at
+    once.
 
-    :param steps: number of pairs of guests to compare at most.
+    :param state: load and free resources after the moves planned so far.
+    :param budget: number of moves that are still allowed.
+    :param steps: maximum number of pairs of guests to compare in all searches.
     """
 
     def __init__(self, state: State, budget: Budget, steps: int) -> None:
@@ -120,10 +130,10 @@ class PairSearch:
              if node.open and not node.bottleneck
              and not math.isnan(state.get_relative_load(spot))),
             key=lambda spot: (state.get_relative_load(spot), spot))
-        takers = {spot: self._list_movable_guests(spot)
-                  for spot in open_nodes[:PAIR_NODES]}
+        movable = {spot: self._list_movable_guests(spot)
+                   for spot in open_nodes[:PAIR_NODES]}
         for origin in list_overloaded_nodes(state):
-            best = max(self._yield_move_pairs(origin, takers), default=(),
+            best = max(self._yield_move_pairs(origin, movable), default=(),
                        key=lambda pair: (
                            sum(move.gain - move.cost for move in pair),
                            [(move.guest, move.destination)
@@ -141,44 +151,46 @@ class PairSearch:
 
     def _yield_move_pairs(
             self, origin: Spot,
-            takers: Mapping[Spot,
-                            Sequence[Guest]]) -> Iterator[tuple[Move, ...]]:
+            movable: Mapping[Spot,
+                             Sequence[Guest]]) -> Iterator[tuple[Move, ...]]:
         """Yield pairs of moves that together relieve an overloaded host node.
 
         One guest leaves the overloaded node; another guest makes room for it.
 
         :param origin: overloaded host NUMA node.
-        :param takers: movable guests on host NUMA nodes that are not
-            overloaded.
+        :param movable: movable guests by their host NUMA node, for the least
+            loaded nodes that accept guests.
         """
         state = self._state
         for guest in self._list_movable_guests(origin):
-            for taker, others in takers.items():
-                if taker == origin:
+            for destination, others in movable.items():
+                if destination == origin:
                     continue
                 for other in others:
                     self._steps -= 1
                     if self._steps < 0:
                         return
                     if not state.get_relative_load(
-                            taker, (guest.cpu or 0.0) - (other.cpu or 0.0),
+                            destination,
+                            (guest.cpu or 0.0) - (other.cpu or 0.0),
                             guest.bandwidth
                             - other.bandwidth) < state.hysteresis_load:
                         continue
-                    if not state.is_move_possible(guest, taker, other):
+                    if not state.is_move_possible(guest, destination,
+                                                  other):
                         continue
                     for room in (origin, *self._list_cheapest_destinations(
-                            other, takers)):
+                            other, movable)):
                         yield from self._yield_profitable_pair(
-                            guest, taker, other, room)
+                            guest, destination, other, room)
 
     def _list_cheapest_destinations(
             self, guest: Guest, candidates: Collection[Spot]) -> list[Spot]:
-        """Return the host nodes to which a guest can move at the lowest cost.
+        """Return the host nodes to which moving a guest costs the least.
 
         At most four nodes are returned, the cheapest first.
 
-        :param candidates: host NUMA nodes that are not overloaded.
+        :param candidates: host NUMA nodes to choose from.
         """
         if guest.uuid not in self._rooms:
             self._steps -= len(candidates)
@@ -193,7 +205,7 @@ class PairSearch:
     def _yield_profitable_pair(
             self, guest: Guest, destination: Spot, other: Guest,
             other_destination: Spot) -> Iterator[tuple[Move, ...]]:
-        """Yield a pair of moves if it is allowed and saves enough CPU time.
+        """Yield the moves of two guests if allowed and if they save enough.
 
         :param guest: guest to move to the node of the other guest.
         :param destination: NUMA node of the other guest, to which the guest

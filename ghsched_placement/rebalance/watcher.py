@@ -41,14 +41,20 @@ NAME = 'ghsched_numa'
 
 
 class NumaGoal(watcher_base.GhschedGoal):
-    """Goal of Watcher: no bottlenecks, and guests near their peers."""
+    """Goal of OpenStack Watcher: NUMA nodes without bottlenecks.
+
+    Guests that exchange much network traffic should also be near each other.
+    """
 
     NAME = NAME
     TITLE = 'NUMA nodes without bottlenecks'
 
 
 class NumaStrategy(watcher_base.GhschedStrategy):
-    """Strategy of Watcher: live migrations off bottlenecks and to peers.
+    """Strategy of OpenStack Watcher that rebalances NUMA nodes.
+
+    It live-migrates servers away from overloaded NUMA nodes, and to the hosts
+    of servers with which they exchange much network traffic.
     """
 
     NAME = NAME

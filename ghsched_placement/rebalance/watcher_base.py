@@ -24,8 +24,8 @@ from ghsched_placement.osc import client as clients
 from ghsched_placement.rebalance import move_plan
 
 
-class Named:
-    """Names of a goal of Watcher and of its strategy, which are equal.
+class NamedPlugin:
+    """Name and title that a Watcher goal and its strategy have in common.
 
     :cvar NAME: name in Watcher's API.
     :cvar TITLE: name that Watcher displays.
@@ -47,16 +47,19 @@ class Named:
         return cls.TITLE
 
 
-class GhschedGoal(Named, goals.Goal):
-    """Goal of Watcher."""
+class GhschedGoal(NamedPlugin, goals.Goal):
+    """Base class of the goals of OpenStack Watcher that ghsched adds."""
 
     @classmethod
     def get_efficacy_specification(cls) -> Any:
         return specs.Unclassified()
 
 
-class GhschedStrategy(Named, base.BaseStrategy):
-    """Strategy of Watcher that does live migrations."""
+class GhschedStrategy(NamedPlugin, base.BaseStrategy):
+    """Base class of the strategies of OpenStack Watcher that ghsched adds.
+
+    They add live migrations to Watcher's action plan.
+    """
 
     @classmethod
     def get_goal_name(cls) -> str:

@@ -40,7 +40,7 @@ _MAX_FLAVORS = 10
 
 
 class RoomGoal(watcher_base.GhschedGoal):
-    """Goal of Watcher: make room for flavors that were refused."""
+    """Goal of OpenStack Watcher: make room for flavors that found no host."""
 
     NAME = NAME
     TITLE = 'Room for flavors that were refused'

@@ -39,11 +39,11 @@ class OtherCauseTest(base.TestCase):
 
     def test_cause_of_waiting_server_is_what_it_waits_for(self):
         for fields, cause in (
-                ({'cap': 100.0}, blame.Cause.OWN_CAP),
-                ({'cpu_wait': 0.1}, blame.Cause.CPU_WAIT),
-                ({'stalled': 0.05}, blame.Cause.RECLAIM),
-                ({'io_wait': 0.2}, blame.Cause.IO),
-                ({'busy': 0.01}, blame.Cause.IDLE)):
+                ({'cap': 100.0}, blame.NonMemoryCause.OWN_CAP),
+                ({'cpu_wait': 0.1}, blame.NonMemoryCause.CPU_WAIT),
+                ({'stalled': 0.05}, blame.NonMemoryCause.RECLAIM),
+                ({'io_wait': 0.2}, blame.NonMemoryCause.IO),
+                ({'busy': 0.01}, blame.NonMemoryCause.IDLE)):
             self.assertEqual(cause, (self.find(**fields) or [None])[0],
                              fields)
 
@@ -55,8 +55,8 @@ class OtherCauseTest(base.TestCase):
     def test_cause_is_the_usual_one_and_not_that_of_one_sample(self):
         samples = [sample(), sample(), blame.Sample(
             1.0, 1.0, {SERVER: 10.0}, busy=1.0, cpu_wait=0.9)]
-        self.assertEqual(blame.Cause.CPU_WAIT, blame.find_non_memory_cause(
-            SERVER, samples)[0])
+        self.assertEqual(blame.NonMemoryCause.CPU_WAIT,
+                         blame.find_non_memory_cause(SERVER, samples)[0])
         samples += [blame.Sample(1.0, 1.0, {SERVER: 10.0}, busy=1.0,
                                  cpu_wait=0.0)] * 2
         self.assertIsNone(blame.find_non_memory_cause(SERVER, samples))
@@ -157,22 +157,22 @@ class VerdictTest(base.TestCase):
 
     def test_verdict_on_a_full_node_is_the_largest_guest(self):
         found = self.judge(sample(a=40.0, b=20.0))
-        self.assertEqual((blame.Kind.GUEST, 'a', False),
+        self.assertEqual((blame.VerdictKind.GUEST, 'a', False),
                          (found.kind, found.suspect, found.proven))
 
     def test_verdict_on_a_quiet_node_is_nobody(self):
-        self.assertEqual(blame.Kind.NOBODY,
+        self.assertEqual(blame.VerdictKind.NOBODY,
                          self.judge(sample(a=40.0, load=0.4)).kind)
 
     def test_verdict_among_many_small_guests_is_nobody(self):
-        self.assertEqual(blame.Kind.NOBODY, self.judge(sample(
+        self.assertEqual(blame.VerdictKind.NOBODY, self.judge(sample(
             **{f'guest-{number}': 9.0 for number in range(20)})).kind)
 
     def test_verdict_without_figures_is_unknown(self):
-        self.assertEqual(blame.Kind.UNKNOWN, self.judge().kind)
+        self.assertEqual(blame.VerdictKind.UNKNOWN, self.judge().kind)
 
     def test_verdict_on_what_no_guest_moves_is_the_host(self):
-        self.assertEqual(blame.Kind.HOST, self.judge(
+        self.assertEqual(blame.VerdictKind.HOST, self.judge(
             sample(a=10.0, **{blame.HOST: 70.0})).kind)
 
     def test_trials_overrule_the_figures(self):
@@ -180,17 +180,17 @@ class VerdictTest(base.TestCase):
         proven = [trial(0.3), trial(0.31), trial(0.29), trial(0.3)]
         without = [trial(0.001), trial(-0.001), trial(0.0)]
         found = blame.judge_by_trials(before, {'a': without, 'b': proven})
-        self.assertEqual((blame.Kind.GUEST, 'b', True),
+        self.assertEqual((blame.VerdictKind.GUEST, 'b', True),
                          (found.kind, found.suspect, found.proven))
         found = blame.judge_by_trials(before, {'a': without})
-        self.assertEqual((blame.Kind.NOBODY, '', True),
+        self.assertEqual((blame.VerdictKind.NOBODY, '', True),
                          (found.kind, found.suspect, found.proven))
 
     def test_unclear_trials_prove_nothing(self):
         before = self.judge(sample(a=40.0))
         found = blame.judge_by_trials(
             before, {'a': [trial(0.3), trial(-0.2), trial(0.2)]})
-        self.assertEqual((blame.Kind.NOBODY, False),
+        self.assertEqual((blame.VerdictKind.NOBODY, False),
                          (found.kind, found.proven))
         self.assertEqual(before, blame.judge_by_trials(before, {}))
 

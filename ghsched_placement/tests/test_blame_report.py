@@ -19,14 +19,14 @@ from ghsched_placement import blame_trials
 from ghsched_placement import policy as policies
 from ghsched_placement.tests import base
 
-NAMES = {'s': blame_report.Named('web', 'mine'),
-         'a': blame_report.Named('noisy', 'other'),
-         'b': blame_report.Named('calm', 'mine')}
+NAMES = {'s': blame_report.GuestName('web', 'mine'),
+         'a': blame_report.GuestName('noisy', 'other'),
+         'b': blame_report.GuestName('calm', 'mine')}
 EFFECT = blame_trials.Effect(0.42, 0.3, 0.55, 4)
 SAMPLE = blame.Sample(1.0, 1.0, {'s': 5e9, 'a': 4e10}, 0.8, 0.9, 0.01)
 
 
-def report(kind=blame.Kind.GUEST, prove=True, **verdict):
+def report(kind=blame.VerdictKind.GUEST, prove=True, **verdict):
     found = blame.Evidence(
         blame.Verdict(kind, **verdict), (
             blame.Suspect('a', 0.75, 0.5, -0.8, 12, 0.6,
@@ -68,7 +68,7 @@ class ReportTest(base.TestCase):
         self.assertEqual('(the host)', rows[2][0])
 
     def test_effect_of_unbounded_interval_is_null(self):
-        found = blame.Evidence(blame.Verdict(blame.Kind.NOBODY), (
+        found = blame.Evidence(blame.Verdict(blame.VerdictKind.NOBODY), (
             blame.Suspect('a', 1.0, effect=blame_trials.measure_effect(
                 [blame_trials.Trial(1.0, 2.0, 1.0)])),))
         shown = blame_report.make_report('s', 'h', (), found, {}, True)
@@ -82,27 +82,30 @@ class ReportTest(base.TestCase):
                 (report(suspect='a', prove=False),
                  'by its share of the bandwidth (60 % of the cache misses of '
                  'other guests are its); --prove shows'),
-                (report(blame.Kind.HOST), 'processes and devices'),
-                (report(blame.Kind.NOBODY, proven=True),
+                (report(blame.VerdictKind.HOST), 'processes and devices'),
+                (report(blame.VerdictKind.NOBODY, proven=True),
                  'web was as fast while other guests were capped'),
-                (report(blame.Kind.NOBODY), 'none has a clear effect'),
-                (report(blame.Kind.UNKNOWN), 'is not measured'),
-                (report(blame.Kind.NOT_MEMORY, cause=blame.Cause.IDLE,
+                (report(blame.VerdictKind.NOBODY), 'none has a clear effect'),
+                (report(blame.VerdictKind.UNKNOWN), 'is not measured'),
+                (report(blame.VerdictKind.NOT_MEMORY,
+                        cause=blame.NonMemoryCause.IDLE,
                         value=0.0),
                  'its vCPUs are idle (busy 0 % of the time)'),
-                *((report(blame.Kind.NOT_MEMORY, cause=cause, value=0.3),
-                   '30 % of the') for cause in blame.Cause)):
+                *((report(blame.VerdictKind.NOT_MEMORY, cause=cause,
+                          value=0.3),
+                   '30 % of the') for cause in blame.NonMemoryCause)):
             self.assertIn(text, blame_report.summarize_verdict(shown))
 
     def test_evidence_that_is_missing_is_named_with_the_reason(self):
-        for reason in blame.NotCounted:
+        for reason in blame.UncountedReason:
             shown = {**report(suspect='a'), 'uncounted': str(reason)}
             text = blame_report.summarize_verdict(shown)
             self.assertIn('are not among the evidence: the', text)
             self.assertTrue(text.startswith(
                 blame_report.summarize_verdict(report(suspect='a'))))
             # The server waits for something else.
-            shown = {**report(blame.Kind.NOT_MEMORY, cause=blame.Cause.IDLE),
+            shown = {**report(blame.VerdictKind.NOT_MEMORY,
+                              cause=blame.NonMemoryCause.IDLE),
                      'uncounted': str(reason)}
             self.assertNotIn('evidence',
                              blame_report.summarize_verdict(shown))

@@ -24,10 +24,10 @@ WINDOW = 24
 LIMITS = burst.Limits(window=WINDOW, correlation=0.0, safety=1.0)
 
 shares = st.lists(st.builds(
-    burst.Share, st.integers(1, 100), st.floats(0, 150)), max_size=8)
+    burst.GuestBurst, st.integers(1, 100), st.floats(0, 150)), max_size=8)
 
 measurements = st.builds(
-    burst.Measured, st.floats(1, 300), st.floats(0, 1), st.floats(0, .25),
+    burst.BurstUse, st.floats(1, 300), st.floats(0, 1), st.floats(0, .25),
     st.floats(0, 1), st.floats(1, 60))
 
 
@@ -38,7 +38,7 @@ def seen(rows, promised=10, pool=80, per_hour=60):
         hours = burst.add_period_to_burst_hours(
             hours, burst.make_hour_from_period(
                 number // per_hour,
-                [burst.Share(promised, promised * part) for part in row],
+                [burst.GuestBurst(promised, promised * part) for part in row],
                 pool, False), WINDOW)
     return hours
 
@@ -87,7 +87,7 @@ class PeriodTest(base.TestCase):
         self.assertLessEqual(found.short, found.over)
 
     def test_it_is_short_when_the_node_is_full_and_some_have_less(self):
-        some = [burst.Share(30, 30.0), burst.Share(30, 10.0)]
+        some = [burst.GuestBurst(30, 30.0), burst.GuestBurst(30, 10.0)]
         for pool, full, expected in ((40, True, (1, 1)), (40, False, (1, 0)),
                                      (41, True, (0, 0))):
             found = burst.make_hour_from_period(0, some, pool, full)

@@ -28,7 +28,7 @@ POOL = 60
 LIMITS = burst.Limits(window=WINDOW)
 
 shares = st.lists(st.builds(
-    burst.Share, st.integers(1, 60), st.floats(0, 90),
+    burst.GuestBurst, st.integers(1, 60), st.floats(0, 90),
     st.sampled_from(['', 'a', 'b', 'c', 'd'])), max_size=8)
 periods = st.lists(st.tuples(st.integers(0, 3), shares), min_size=1,
                    max_size=12)
@@ -45,7 +45,7 @@ def measured(rows, per_hour=1, window=WINDOW):
 
 def steady(hours=WINDOW, **parts):
     """Uses of projects with one guest of 20 %, each at a steady part."""
-    return measured([[burst.Share(20, 20 * part, project)
+    return measured([[burst.GuestBurst(20, 20 * part, project)
                       for project, part in parts.items()]] * hours)
 
 
@@ -79,7 +79,7 @@ def short(services, limits, seed, filling=8, days=4, per_hour=4):
     guests, lacking = POOL // 6, 0
     for number in range((filling + days) * 24 * per_hour):
         hour, levels = number // per_hour, [load.step() for load in loads]
-        row = [burst.Share(6, 6 * levels[owner], str(owner))
+        row = [burst.GuestBurst(6, 6 * levels[owner], str(owner))
                for owner in order[:guests]]
         if hour < filling * 24:
             uses = burst_projects.add_period_by_project(uses, hour, row,
@@ -133,7 +133,7 @@ class AdvanceTest(base.TestCase):
         uses = steady(a=.5, b=.5)
         for hour in itertools.count(WINDOW):
             uses = burst_projects.add_period_by_project(
-                uses, hour, [burst.Share(20, 10.0, 'a')], WINDOW)
+                uses, hour, [burst.GuestBurst(20, 10.0, 'a')], WINDOW)
             if hour == 2 * WINDOW:
                 self.assertEqual([20, 0], [use.promised
                                            for use in uses.projects])
@@ -145,7 +145,7 @@ class AdvanceTest(base.TestCase):
         uses = burst_projects.BurstUseByProject()
         for hour in range(2):
             uses = burst_projects.add_period_by_project(uses, hour, [
-                burst.Share(5, 1.0, f'{hour}-{number}' + 'x' * 999)
+                burst.GuestBurst(5, 1.0, f'{hour}-{number}' + 'x' * 999)
                 for number in range(burst_projects.MAX_PROJECTS)], WINDOW)
         self.assertEqual(burst_projects.MAX_PROJECTS, len(uses.projects))
         self.assertEqual({5}, {use.promised for use in uses.projects})
@@ -166,14 +166,14 @@ class AllowedTest(base.TestCase):
 
     @given(st.lists(st.floats(0, 1), min_size=1, max_size=9))
     def test_one_project_is_promised_the_pool_alone(self, parts):
-        row = [burst.Share(6, 6 * part, 'a') for part in parts]
+        row = [burst.GuestBurst(6, 6 * part, 'a') for part in parts]
         self.assertEqual(POOL, burst_projects.compute_limit_by_project_use(
             measured([row] * WINDOW), POOL, LIMITS))
 
     def test_unknown_projects_count_as_one(self):
         self.assertEqual(
             POOL, burst_projects.compute_limit_by_project_use(measured(
-                [[burst.Share(6, 0.0)] * 10] * WINDOW), POOL, LIMITS))
+                [[burst.GuestBurst(6, 0.0)] * 10] * WINDOW), POOL, LIMITS))
 
     def test_guests_with_nothing_in_common_have_no_limit_by_project(self):
         self.assertEqual(3 * POOL,
@@ -187,10 +187,10 @@ class AllowedTest(base.TestCase):
                     hours, a=0, b=0), POOL, LIMITS) > POOL)
 
     def test_project_that_has_just_come_counts_as_busy(self):
-        idle = [burst.Share(20, 0.0, project) for project in 'abcd']
+        idle = [burst.GuestBurst(20, 0.0, project) for project in 'abcd']
         old = measured([idle] * WINDOW)
         new = burst_projects.add_period_by_project(old, WINDOW, [
-            *idle[:3], burst.Share(20, 0.0, 'new')], WINDOW)
+            *idle[:3], burst.GuestBurst(20, 0.0, 'new')], WINDOW)
         self.assertLess(
             burst_projects.compute_limit_by_project_use(new, POOL, LIMITS),
             burst_projects.compute_limit_by_project_use(
@@ -219,7 +219,7 @@ class AllowedTest(base.TestCase):
 
     def test_unsteady_projects_are_promised_less(self):
         def row(number):
-            return [burst.Share(20, 20.0 * (number % 5 == place), name)
+            return [burst.GuestBurst(20, 20.0 * (number % 5 == place), name)
                     for place, name in enumerate('ab')]
         unsteady = measured([row(number) for number in range(WINDOW)])
         self.assertLess(

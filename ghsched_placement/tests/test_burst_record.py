@@ -28,7 +28,8 @@ hours = st.builds(
 uses = st.builds(
     burst_projects.BurstUseByProject, *[st.integers(0, 10 ** 6)] * 2,
     st.floats(0, 10 ** 6), st.lists(st.builds(
-        burst_projects.Use, st.text(max_size=5), st.integers(0, 100),
+        burst_projects.ProjectBurstUse, st.text(max_size=5),
+        st.integers(0, 100),
         *[st.floats(0, 10 ** 6)] * 3), max_size=3).map(tuple))
 records = st.builds(
     burst_record.Record, st.lists(hours, max_size=3).map(tuple),
@@ -45,7 +46,7 @@ BEFORE = """{"version": 1, "nodes": {"1": {"hours": [{"number": 7,
 
 
 def quiet(promised=40, used=4.0, pool=40):
-    return burst_record.Period([burst.Share(promised, used)], pool)
+    return burst_record.Period([burst.GuestBurst(promised, used)], pool)
 
 
 class RecordTest(base.TestCase):
@@ -118,7 +119,8 @@ class RecordTest(base.TestCase):
             for number in range(6):
                 record = burst_record.add_period_to_record(
                     record, number, burst_record.Period(
-                        [burst.Share(20, 0.0, one) for one in projects], 40),
+                        [burst.GuestBurst(20, 0.0, one) for one in projects],
+                        40),
                     burst.Limits(window=2))
             self.assertEqual(offered, record.offered, projects)
 

@@ -116,7 +116,7 @@ def run(kind: Kind, limits: burst.Limits, days: int, seed: int) -> Outcome:
 
 def _period(wants: list[float], projects: list[str]) -> burst_record.Period:
     return burst_record.Period(
-        [burst.Share(PEAK, PEAK * want, project) for want, project
+        [burst.GuestBurst(PEAK, PEAK * want, project) for want, project
          in zip(wants, projects, strict=True)], POOL)
 
 

@@ -156,7 +156,7 @@ class HostTest(base.TestCase):
         records = {1: burst_record.Record(
             pool=40.0, promised=10, offered=55,
             uses=burst_projects.BurstUseByProject(
-                489990, 490000, 1200.5, (burst_projects.Use(
+                489990, 490000, 1200.5, (burst_projects.ProjectBurstUse(
                     'f1e2d3c4', 10, 12005.0, 600.25, 40.5),)))}
         self.assertEqual(records, burst_record.from_json(BURSTS_BY_PROJECT))
         self.assertEqual(BURSTS_BY_PROJECT, burst_record.to_json(records))

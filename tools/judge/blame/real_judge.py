@@ -250,7 +250,7 @@ def make_record(probe):
 def describe(gains, found, more):
     verdict = found.verdict
     truth = find_truth(gains)
-    named = verdict.suspect if verdict.kind is blame.Kind.GUEST else ''
+    named = verdict.suspect if verdict.kind is blame.VerdictKind.GUEST else ''
     return {
         **more, 'truth': truth,
         'gains': {name: [round(value, 4) for value in one.interval()]

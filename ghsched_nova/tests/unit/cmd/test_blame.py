@@ -58,9 +58,9 @@ class OutputTest(base.TestCase):
     def test_text_has_the_table_and_the_verdict(self):
         shown = blame_report.make_report(
             's', 'host_a', (0,), evidence.Evidence(
-                evidence.Verdict(evidence.Kind.GUEST, 'x'),
+                evidence.Verdict(evidence.VerdictKind.GUEST, 'x'),
                 (evidence.Suspect('x', 1.0),)),
-            {'x': blame_report.Named('noisy')}, False)
+            {'x': blame_report.GuestName('noisy')}, False)
         text = blame.format_blame_report(shown)
         self.assertIn('| noisy', text)
         self.assertIn('noisy probably disturbs s', text)

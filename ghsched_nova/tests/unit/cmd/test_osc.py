@@ -117,7 +117,7 @@ class BlameServerTest(base.TestCase):
         find = client.find_guests_slowing_server
         find.return_value = blame_report.make_report(
             UUID, 'host_a', (0,), blame.Evidence(
-                blame.Verdict(blame.Kind.NOBODY), (
+                blame.Verdict(blame.VerdictKind.NOBODY), (
                     blame.Suspect('x', 1.0),)), {}, True)
         command = server_blame.BlameServer(app, None)
         parser = command.get_parser('openstack ghsched server blame')

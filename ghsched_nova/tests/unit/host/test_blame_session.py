@@ -76,7 +76,7 @@ class SessionTest(base.TestCase):
         probe = Probe()
         found = self.run_session(probe)
         self.assertEqual(
-            (blame.Kind.GUEST, 'bully', True),
+            (blame.VerdictKind.GUEST, 'bully', True),
             (found.verdict.kind, found.verdict.suspect,
              found.verdict.proven))
         self.assertEqual('', probe.capped)
@@ -85,7 +85,7 @@ class SessionTest(base.TestCase):
     def test_nobody_is_capped_without_prove(self):
         probe = Probe()
         found = self.run_session(probe, prove=False)
-        self.assertEqual((blame.Kind.GUEST, False),
+        self.assertEqual((blame.VerdictKind.GUEST, False),
                          (found.verdict.kind, found.verdict.proven))
         self.assertEqual([], probe.calls)
 
@@ -95,7 +95,8 @@ class SessionTest(base.TestCase):
             probe.now, 1.0, {'me': 1.0, 'bully': 9.0}, 0.9, 1.0,
             cpu_wait=0.5)
         found = self.run_session(probe)
-        self.assertEqual((blame.Kind.NOT_MEMORY, blame.Cause.CPU_WAIT),
+        self.assertEqual((blame.VerdictKind.NOT_MEMORY,
+                          blame.NonMemoryCause.CPU_WAIT),
                          (found.verdict.kind, found.verdict.cause))
         self.assertEqual([], probe.calls)
 
@@ -165,7 +166,7 @@ class SessionTest(base.TestCase):
         probe.measure = lambda: blame.Sample(
             probe.now, 1.0, {'me': chance.uniform(80.0, 120.0),
                              'bully': 300.0}, 0.9, 1.0)
-        self.assertNotEqual(blame.Kind.GUEST,
+        self.assertNotEqual(blame.VerdictKind.GUEST,
                             self.run_session(probe).verdict.kind)
         self.assertLessEqual(probe.now, blame_session.BUDGET_S)
 
@@ -208,11 +209,12 @@ class StagedTest(base.TestCase):
 
     def test_host_that_cannot_count_is_asked_once_and_waits_as_long(self):
         for answer, reason in (
-                (blame_probe.Counts(), blame.NotCounted.NO_COUNTERS),
+                (blame_probe.Counts(), blame.UncountedReason.NO_COUNTERS),
                 (blame_probe.Counts({'cpu_ns': 1e9}),
-                 blame.NotCounted.NO_COUNTERS),
-                (PermissionError('refused'), blame.NotCounted.REFUSED),
-                (OSError('too many open files'), blame.NotCounted.FAILED)):
+                 blame.UncountedReason.NO_COUNTERS),
+                (PermissionError('refused'), blame.UncountedReason.REFUSED),
+                (OSError('too many open files'),
+                 blame.UncountedReason.FAILED)):
             count = mock.Mock(side_effect=[answer])
             case = blame_cases.make_case(SEED, 5)
             with contextlib.ExitStack() as stack:

@@ -54,7 +54,8 @@ class PeriodsTest(base.TestCase):
     def test_a_guarantee_is_used_before_the_burst(self):
         found = burst_use.map_burst_use_by_node(
             snapshot(guest(50), guest(250, project='a')), self.config)
-        self.assertEqual([burst.Share(20, 0.0), burst.Share(20, 15.0, 'a')],
+        self.assertEqual([burst.GuestBurst(20, 0.0),
+                          burst.GuestBurst(20, 15.0, 'a')],
                          found[0].shares)
 
     def test_unmeasured_load_is_not_idle(self):

@@ -36,8 +36,8 @@ class BurstMetricsTest(base.TestCase):
         path.write_text(burst_record.to_json({
             1: burst_record.Record(
                 hours, 40, 60, 80, 0.005, (), burst_projects.BurstUseByProject(
-                    1, 8, 120.0, (burst_projects.Use('a', 50),
-                                  burst_projects.Use('b', 10)))),
+                    1, 8, 120.0, (burst_projects.ProjectBurstUse('a', 50),
+                                  burst_projects.ProjectBurstUse('b', 10)))),
             0: burst_record.Record()}))
         found = self.scrape(path)
         for name, value in (
