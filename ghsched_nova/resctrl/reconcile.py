@@ -15,50 +15,25 @@
 
 Under the lock of libvirt: look, plan, carry out, and look again. What a plan
 leaves undone is told, never passed over: each guest whose policy does not hold
-afterwards has a :class:`model.Problem`. A group that was made here and could
-not be completed is removed, so that nothing is left half-done but by a
-process that was killed; the next run completes what that one has begun.
+afterwards has a :class:`model.Problem`.
 """
 
-from collections.abc import Iterable
-import contextlib
 from dataclasses import dataclass
-from dataclasses import field
 from dataclasses import replace
-import errno
 from pathlib import Path
 
-from ghsched_nova.resctrl import bounded
-from ghsched_nova.resctrl import cache_plan
-from ghsched_nova.resctrl import counters
-from ghsched_nova.resctrl import devices
+from ghsched_nova.resctrl import apply
 from ghsched_nova.resctrl import fs
 from ghsched_nova.resctrl import model
-from ghsched_nova.resctrl import naming
-from ghsched_nova.resctrl import plan
-from ghsched_nova.resctrl import staged
+from ghsched_nova.resctrl import plan as planning
 from ghsched_nova.resctrl import survey
 
 #: How often a state is put right before it is reported as one that cannot be.
 #: The second time is for threads that a thread has made just before it was
 #: moved, and for a new group that does not hold the defaults.
 _ROUNDS = 2
-#: Further times, each after groups were removed that others could not be made
-#: for.
-_MORE_ROUNDS = 2
-
-#: Seconds to wait, in one run, for monitoring ids that caches still have
-#: lines of, and how often to look. The kernel looks once in a second
-#: (CQM_LIMBOCHECK_INTERVAL in include/linux/resctrl.h).
-_BUSY_TIMEOUT = 4.0
-_BUSY_POLL = 0.25
 
 _PROC = Path('/proc')
-
-_RELEASE: model.Kind = 'release devices'
-#: What a device that does not leave a group keeps from being done. The number
-#: of a group that is removed goes to another one.
-_EMPTYING: tuple[model.Kind, ...] = (_RELEASE, 'remove group')
 
 
 @dataclass(frozen=True)
@@ -108,7 +83,9 @@ def preview_reconciliation(place: Place, wanted: model.Wanted,
     """
     files = files or fs.Files()
     with fs.resctrl_lock(files, place.root, place.lock_timeout):
-        plan = _make_full_plan(files, place, wanted)
+        actual = survey.read_actual_state(
+            files, place.root, wanted, place.run_path, place.proc)
+    plan = planning.make_plan(actual, wanted)
     return Report(plan.actions, plan.problems, plan.foreign, plan.unmeasured,
                   plan.overlaps)
 
@@ -123,284 +100,34 @@ def reconcile(place: Place, wanted: model.Wanted,
     :raises GroupError: if resctrl is not mounted, or its lock is not free.
     """
     files = files or fs.Files()
-    work = _Work(files, place.root)
+    work = apply.Executor(files, place.root)
     rounds = _ROUNDS
     with fs.resctrl_lock(files, place.root, place.lock_timeout):
-        plan = _make_full_plan(files, place, wanted)
-        while rounds:
-            rounds -= 1
-            left = [action for action in plan.actions
-                    if not work.has_failed_dependency(action)]
-            if not left:
-                break
-            work.apply_actions(left)
-            wanted = replace(wanted, scarce=bool(work.lacking))
-            plan = _make_full_plan(files, place, wanted)
+        while True:
+            actual = survey.read_actual_state(
+                files, place.root, wanted, place.run_path, place.proc)
+            plan = planning.make_plan(actual, wanted)
             if work.lacking and work.prepare_group_retry(plan):
                 rounds = _ROUNDS
+            left = [action for action in plan.actions
+                    if not work.has_failed_dependency(action)]
+            if not (rounds and left):
+                break
+            rounds -= 1
+            work.apply_actions(left)
+            wanted = replace(wanted, scarce=bool(work.lacking))
     return Report(tuple(work.done), tuple(model.expand_shared_problems(
         wanted.guests, (
             *work.problems,
             *(problem for problem in plan.problems
               if not work.has_failed_dependency(problem)),
             *plan.intruded,
-            *(_make_repeated_problem(action) for action in plan.actions
-              if not action.is_for_monitoring
-              and not work.has_failed_dependency(action))))),
+            *(_make_repeated_problem(action) for action in left
+              if not action.is_for_monitoring)))),
         plan.foreign, plan.unmeasured, plan.overlaps)
-
-
-def _make_full_plan(files: fs.Files, place: Place,
-                    wanted: model.Wanted) -> model.Plan:
-    actual = survey.read_actual_state(files, place.root, wanted,
-                                      place.run_path,
-                                      place.proc)
-    made = plan.make_plan(actual, wanted)
-    made = cache_plan.add_mask_writes(made, actual, wanted)
-    made = staged.add_writes_of_unchanged_lines(made, actual, wanted)
-    made = bounded.order_guarantee_writes(made, actual, wanted)
-    made = counters.add_counter_assignments(made, actual, wanted)
-    return devices.add_device_moves(made, actual, wanted)
 
 
 def _make_repeated_problem(action: model.Action) -> model.Problem:
     return model.Problem(
         action.guest, action.group,
         f'{action.kind} was done, and is still needed: {action.reason}')
-
-
-def _strip_group_name(group: Path, error: fs.GroupError) -> str:
-    """Return an error's text with paths relative to the control group.
-
-    This keeps the text short: Nova shows at most 255 characters of a fault.
-    """
-    path = Path(error.path)
-    if error.path and path.is_relative_to(group):
-        inside = path.relative_to(group).as_posix()
-        error = fs.GroupError(
-            error.reason, '' if inside == '.' else inside, error.line,
-            error.errno, error.status)
-    return str(error)
-
-
-@dataclass
-class _Work:
-    """Executor of planned changes of resctrl, and what it has done so far.
-
-    :ivar failed: changes that have failed, so that no change that depends on
-        them is tried. Each is a group, and the guest, kind of change or part
-        of the group concerned; an empty text means the whole group.
-    :ivar inhabited: groups into which threads were moved.
-    :ivar lacking: groups that could not be made because the host has no free
-        control group, with the resulting problems.
-    :ivar patience: seconds that may still be waited in total.
-    """
-
-    files: fs.Files
-    root: Path
-    done: list[model.Action] = field(default_factory=list)
-    problems: list[model.Problem] = field(default_factory=list)
-    failed: set[tuple[str, str]] = field(default_factory=set)
-    made: set[str] = field(default_factory=set)
-    inhabited: set[str] = field(default_factory=set)
-    lacking: dict[str, list[model.Problem]] = field(default_factory=dict)
-    patience: float = _BUSY_TIMEOUT
-    more: int = _MORE_ROUNDS
-
-    def apply_actions(self, actions: Iterable[model.Action]) -> None:
-        for action in actions:
-            if self.has_failed_dependency(action):
-                continue
-            try:
-                self._apply_action(action)
-            except fs.GroupError as error:
-                self._record_failure(action, error)
-        for group in sorted(self.made - self.inhabited):
-            self._remove_incomplete_group(group)
-
-    def has_failed_dependency(self, entry: model.Action | model.Problem
-                              ) -> bool:
-        """Whether a planned action depends on an action that has failed.
-
-        Such an action is skipped. A reported problem depends on a failed
-        action if it concerns the same group and guest; it is not reported
-        again.
-
-        :param entry: planned action, or problem.
-        """
-        needed = {'', entry.guest}
-        if isinstance(entry, model.Action) and entry.part:
-            needed.add(entry.part)
-        if isinstance(entry, model.Action) and entry.kind in _EMPTYING:
-            needed.add(_RELEASE)
-        if isinstance(entry, model.Action) and entry.kind in model.COUNTING:
-            needed.add(entry.kind)
-        outer = entry.group.partition(f'/{naming.MONITORS}')[0]
-        return (outer, '') in self.failed or any(
-            (entry.group, one) in self.failed for one in needed)
-
-    def prepare_group_retry(self, plan: model.Plan) -> bool:
-        """Prepare a retry for control groups that could not be created.
-
-        A retry can succeed if other groups have been or will be removed. Then
-        the problems of the missing groups are removed from the results. The
-        number of retries is limited.
-
-        :param plan: the latest plan, which may remove groups.
-        :returns: whether to retry.
-        """
-        freed = (any(action.kind == 'remove group' for action in plan.actions)
-                 or any(action.kind == 'remove group'
-                        for action in self.done))
-        if not freed or not self.more:
-            return False
-        self.more -= 1
-        for group, problems in self.lacking.items():
-            self.failed.discard((group, ''))
-            for problem in problems:
-                self.problems.remove(problem)
-        self.lacking.clear()
-        return True
-
-    def _apply_action(self, action: model.Action) -> None:
-        path = self.root / action.group
-        if action.kind == 'make group':
-            self._make_group(path)
-            self.made.add(action.group)
-        elif action.kind == 'remove group':
-            self._remove_group(path)
-        elif action.line:
-            fs.write_line(
-                self.files, self.root, path / action.file, action.line
-            )
-        elif action.devices:
-            # Those that are released go to the default group.
-            target = path if action.kind == 'move devices' else self.root
-            fs.move_devices(self.files, self.root, target, action.devices)
-        else:
-            action = replace(action, threads=self._move_threads(path, action))
-            if not action.threads:
-                return
-            self.inhabited.add(action.group)
-        self.done.append(action)
-
-    def _make_group(self, path: Path) -> None:
-        while True:
-            try:
-                self.files.make_directory(path)
-            except FileExistsError:
-                pass
-            except OSError as exc:
-                # First of all: later reads may empty it.
-                status = fs.read_last_status(self.files, self.root)
-                if self._is_rmid_busy(path, exc) and self.patience > 0:
-                    self.patience -= _BUSY_POLL
-                    self.files.wait(_BUSY_POLL)
-                    continue
-                raise self._make_creation_error(path, exc, status) from exc
-            return
-
-    def _is_rmid_busy(self, path: Path, error: OSError) -> bool:
-        """Whether a group was refused only because free ids are still busy.
-
-        A monitoring id (RMID) is busy while caches hold data of its old group.
-        If each control group has its own monitoring ids (MPAM), the kernel
-        returns ENOSPC in this case, too.
-        """
-        if error.errno == errno.EBUSY:
-            return True
-        if error.errno != errno.ENOSPC or path.parent != self.root:
-            return False
-        try:
-            limit = min(
-                int(self.files.read(self.root / 'info' / name / 'num_closids'))
-                for name in self.files.directories(self.root / 'info')
-                if not name.endswith('_MON'))
-            there = [name for name in self.files.directories(self.root)
-                     if name not in naming.NOT_GROUPS]
-        except (OSError, ValueError):
-            return False
-        return len(there) + 1 < limit
-
-    def _make_creation_error(self, path: Path, error: OSError,
-                             status: str) -> fs.GroupError:
-        kind = 'monitoring' if path.parent != self.root else 'control'
-        reason = (f'there is no {kind} group left'
-                  if error.errno == errno.ENOSPC else 'cannot be made')
-        if self._is_rmid_busy(path, error):
-            reason += (': caches still hold lines of the monitoring ids that '
-                       'are free')
-        return fs.GroupError(
-            reason, str(path), errno=error.errno or 0, status=status)
-
-    def _remove_group(self, path: Path) -> None:
-        try:
-            self.files.remove_directory(path)
-        except FileNotFoundError:
-            pass
-        except OSError as exc:
-            raise fs.make_group_error('cannot be removed', path, exc) from exc
-
-    def _move_threads(
-        self, path: Path, action: model.Action
-    ) -> tuple[int, ...]:
-        """Move threads to a resctrl group; skip threads that have ended.
-
-        :returns: ids of the moved threads.
-        """
-        moved = []
-        for tid in action.threads:
-            try:
-                for group in self._list_groups_to_join(path, action):
-                    fs.write_line(self.files, self.root, group / 'tasks',
-                                  f'{tid}\n')
-            except fs.GroupError as error:
-                if error.errno != errno.ESRCH:
-                    raise
-                continue
-            moved.append(tid)
-        if not moved and action.group in self.made - self.inhabited:
-            raise fs.GroupError(
-                'the threads of the guest have ended meanwhile', str(path),
-                errno=errno.ESRCH)
-        return tuple(moved)
-
-    def _list_groups_to_join(
-        self, path: Path, action: model.Action
-    ) -> tuple[Path, ...]:
-        """Return the groups that a thread must join, one after the other.
-
-        A thread must be in the parent control group before it can join a
-        monitoring group (``__rdtgroup_move_task()`` in fs/resctrl/rdtgroup.c).
-        """
-        in_default = action.group.startswith(naming.MONITORS)
-        return (self.root, path) if in_default else (path,)
-
-    def _record_failure(self, action: model.Action,
-                        error: fs.GroupError) -> None:
-        if action.kind in model.COUNTING:
-            self.failed.add((action.group, action.kind))
-            return
-        moving = action.kind in ('move threads', 'move devices')
-        self.failed.add((action.group, (
-            _RELEASE if action.kind == _RELEASE
-            else action.guest if moving
-            else '' if action.group in self.made else action.part)))
-        problems = [] if action.is_for_monitoring else [model.Problem(
-            action.guest, action.group,
-            _strip_group_name(self.root / action.group, error))]
-        self.problems += problems
-        if action.kind == 'make group' and error.errno == errno.ENOSPC:
-            self.lacking.setdefault(action.group, []).extend(problems)
-        if action.group in self.made and not moving:
-            self._remove_incomplete_group(action.group)
-
-    def _remove_incomplete_group(self, group: str) -> None:
-        """Remove a new resctrl group whose settings could not all be written.
-        """
-        self.made.discard(group)
-        # It may have gone with the whole file system.
-        with contextlib.suppress(fs.GroupError):
-            self._remove_group(self.root / group)
-            self.done.append(model.Action(
-                'remove group', group, 'it could not be completed'))

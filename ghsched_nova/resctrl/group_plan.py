@@ -1,0 +1,421 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+
+"""Plan of groups, bandwidth values and threads, for all guests (pure)."""
+
+from collections.abc import Iterable
+from collections.abc import Iterator
+from collections.abc import Mapping
+from collections.abc import Sequence
+from collections.abc import Set
+from dataclasses import replace
+
+from ghsched_nova import qemu
+from ghsched_nova.resctrl import model
+from ghsched_nova.resctrl.model import Action
+from ghsched_nova.resctrl.model import Domain
+from ghsched_nova.resctrl.model import Group
+from ghsched_nova.resctrl.model import Guest
+from ghsched_nova.resctrl.model import Problem
+from ghsched_nova.resctrl import naming
+from ghsched_nova.resctrl import resolve
+from ghsched_placement import cpulist
+
+
+def plan_groups(actual: model.Actual, wanted: model.Wanted) -> model.Plan:
+    """Plan changes of groups, of their bandwidth values and their threads."""
+    members = model.map_guests_by_group(wanted.guests, actual.groups)
+    guest_tids = frozenset(tid for threads in actual.threads.values()
+                           for tid in threads)
+    actions = [
+        Action('remove group', name, reason)
+        for name, reason in sorted(
+            _find_leaked_groups(
+                actual, wanted, members.keys(), guest_tids
+            ).items()
+        )
+    ]
+    taken = members.keys() | {action.group for action in actions}
+    problems: list[Problem] = []
+    # Those that were promised something first: there may not be a group for
+    # each.
+    for name, guests in sorted(members.items(), key=_rank_group):
+        problems += _separate_problems(
+            _plan_group(name, guests, actual, wanted), actions
+        )
+        problems += _find_foreign_vcpus(guests, name, actual, guest_tids)
+    there = actual.groups.keys() | {action.group for action in actions}
+    actions += _plan_monitoring(
+        {
+            name: guests
+            for name, guests in members.items()
+            if guests[0].shared and name in there
+        },
+        actual,
+        wanted,
+    )
+    running = _index_domains_by_id(wanted.domains)
+    return model.Plan(tuple(actions), tuple(problems), tuple(sorted(
+        name for name in actual.groups if name not in taken
+        and _is_foreign(name, running))))
+
+
+def _rank_group(item: tuple[str, Sequence[Guest]]) -> int:
+    name, guests = item
+    return 2 if name == naming.DEFAULT else int(guests[0].is_only_measured)
+
+
+def _separate_problems(steps: Iterable[Action | Problem],
+                       actions: list[Action]) -> Iterator[Problem]:
+    """Separate the planned changes of resctrl from the problems.
+
+    Changes are appended to a list. Problems are yielded: reasons why a guest's
+    policy cannot be enforced.
+
+    :param steps: planned changes and problems, mixed.
+    :param actions: list to which the changes are appended.
+    """
+    for step in steps:
+        if isinstance(step, Action):
+            actions.append(step)
+        else:
+            yield step
+
+
+def _index_domains_by_id(domains: Iterable[Domain]) -> dict[int, Domain]:
+    return {domain.id: domain for domain in domains}
+
+
+def _is_foreign(name: str, running: Mapping[int, Domain]) -> bool:
+    """Whether a resctrl group belongs to other software than nova-compute.
+
+    A group of a running libvirt domain counts as foreign, too: nova-compute
+    may not change it.
+
+    :param name: name of the group.
+    :param running: running libvirt domains by id.
+    """
+    if naming.is_nova_group(name):
+        return False
+    machine = naming.parse_machine_name(name)
+    if machine is None:
+        return True
+    return machine[0] in running and model.is_libvirt_group(
+        machine, running[machine[0]]
+    )
+
+
+# -- groups that nobody needs -------------------------------------------------
+
+
+def _find_leaked_groups(actual: model.Actual, wanted: model.Wanted,
+                        needed: Set[str], guest_tids: Set[int]) -> dict[str,
+                                                                        str]:
+    """Return the resctrl groups to remove, each with the reason.
+
+    A group of nova-compute or libvirt is removed if no guest needs it and no
+    guest's threads are left in it.
+
+    :param needed: names of groups that guests need.
+    :param guest_tids: ids of threads that the plan moves to the groups of
+        their guests. If the host has no free group, such threads in a group
+        do not prevent its removal.
+    """
+    uuids = {domain.uuid for domain in wanted.domains}
+    # It is known which group these need; the others may need theirs.
+    placed = {guest.domain.uuid for guest in wanted.guests}
+    running = _index_domains_by_id(wanted.domains)
+    # A process whose domain is not known is that of a guest that starts.
+    unknown = actual.processes - {domain.name for domain in wanted.domains}
+    found = {}
+    for name in (wanted.removable & actual.groups.keys()) - needed:
+        group = actual.groups[name]
+        if wanted.scarce:
+            group = replace(group, tasks=group.tasks - guest_tids,
+                            vcpu_threads=group.vcpu_threads - guest_tids)
+        reason = (_explain_leaked_nova_group(name, group, uuids, placed)
+                  or _explain_leaked_libvirt_group(name, group, running,
+                                                   unknown))
+        if reason:
+            found[name] = reason
+    return found
+
+
+def _explain_leaked_nova_group(name: str, group: Group, uuids: Set[str],
+                               placed: Set[str]) -> str:
+    if name == naming.DEFAULT:
+        # What is in it belongs to the kernel's own group then.
+        return 'no guest is held by it'
+    if group.vcpu_threads or group.error:
+        return ''
+    if name == naming.PROBE:
+        return 'a measurement was interrupted'
+    if naming.is_shared_group(name):
+        return 'no guest shares it'
+    uuid = naming.parse_own_group_uuid(name)
+    if uuid in placed or uuid in uuids and name.startswith(naming.MONITORS):
+        return f'guest {uuid} is in another group'
+    return '' if uuid is None or uuid in uuids else f'no guest {uuid} runs'
+
+
+def _explain_leaked_libvirt_group(name: str, group: Group,
+                                  running: Mapping[int, Domain],
+                                  unknown: Set[str]) -> str:
+    machine = naming.parse_machine_name(name)
+    if machine is None or group.tasks or group.error:
+        return ''
+    number, part = machine
+    if number in running and model.is_libvirt_group(machine, running[number]):
+        return ''
+    if any(naming.is_derived_from_domain_name(part, name) for name in unknown):
+        return ''
+    return f'libvirt left it: no domain {number} of this name runs'
+
+
+# -- one group ----------------------------------------------------------------
+
+
+class _CanNot(Exception):  # noqa: N818
+    """A resctrl group cannot be repaired, with the reason."""
+
+
+def _plan_group(name: str, guests: Sequence[Guest], actual: model.Actual,
+                wanted: model.Wanted) -> Iterator[Action | Problem]:
+    """Yield the changes that create or correct a guest's resctrl group.
+
+    A problem is yielded for each guest whose policy cannot be enforced.
+
+    :param name: name of the group.
+    :param guests: guests of the group; several if they share it.
+    """
+    uuids = [guest.domain.uuid for guest in guests]
+    missing = [_describe_missing_vcpus(guest, actual) for guest in guests]
+    group = actual.groups.get(name)
+    try:
+        if group is not None:
+            if not guests[0].is_only_measured:
+                yield from _repair_group(guests[0], name, group, wanted)
+            elif group.error:
+                raise _CanNot(group.error)
+        elif not all(missing):
+            yield from _make_group(guests[0], name, wanted)
+    except _CanNot as error:
+        yield from (Problem(uuid, name, str(error)) for uuid in uuids)
+        return
+    if group is None and all(missing):
+        yield from (Problem(uuid, name, 'the control group is not there, and '
+                                        + text)
+                    for uuid, text in zip(uuids, missing, strict=True))
+        return
+    for guest, text in zip(guests, missing, strict=True):
+        yield from _move_threads(guest, name, (group or Group()).tasks, actual,
+                                 wanted.all_threads)
+        if text:
+            yield Problem(guest.domain.uuid, name, text)
+
+
+def _find_vcpu_threads(guest: Guest, actual: model.Actual) -> dict[int, int]:
+    """Return the thread ids of the vCPUs that a guest's policy limits.
+
+    :returns: thread id by vCPU number.
+    """
+    found = {}
+    for tid, name in actual.threads.get(guest.domain.uuid, {}).items():
+        vcpu = qemu.parse_vcpu_number(name)
+        if vcpu is not None and vcpu in guest.vcpus:
+            found[vcpu] = tid
+    return found
+
+
+def _describe_missing_vcpus(guest: Guest, actual: model.Actual) -> str:
+    """Describe the vCPUs of a guest that have no thread.
+
+    The text is empty if all vCPUs have a thread.
+    """
+    vcpus = _find_vcpu_threads(guest, actual)
+    if len(vcpus) >= guest.online:
+        return ''
+    if not vcpus:
+        return 'no thread of a vCPU of the guest can be found'
+    return (f'the guest has threads of {len(vcpus)} vCPUs, '
+            f'{guest.online} are expected')
+
+
+def _make_group(
+    guest: Guest, name: str, wanted: model.Wanted
+) -> Iterator[Action]:
+    """Yield the changes that create a guest's resctrl group.
+
+    Values that the kernel gives to every new group are not written.
+    """
+    uuid = '' if guest.shared else guest.domain.uuid
+    yield Action('make group', name,
+                 'guests are to share it' if guest.shared
+                 else 'the guest is to be measured' if guest.is_only_measured
+                 else 'the guest has no control group', uuid)
+    for line, values in guest.desired.items():
+        text = ';'.join(
+            f'{domain}='
+            f'{resolve.get_value_to_write(wanted.writes, line, value)}'
+            for domain, value in sorted(values.items())
+            if value != wanted.others.get(line))
+        if text:
+            yield Action('write line', name, 'the group is new', uuid,
+                         line=f'{line}:{text}\n')
+
+
+def _repair_group(guest: Guest, name: str, group: Group,
+                  wanted: model.Wanted) -> Iterator[Action]:
+    if group.schemata is None:
+        raise _CanNot(group.error or 'its schemata was not read')
+    wrong = resolve.find_schemata_differences(
+        group.schemata, guest.desired, wanted.others, wanted.tolerance
+    )
+    if not wrong:
+        return
+    try:
+        lines = resolve.plan_schemata_writes(group.schemata, guest.desired,
+                                             wanted.others, wanted.tolerance,
+                                             wanted.writes)
+    except resolve.PolicyNotHeld as error:
+        raise _CanNot(error.reason) from error
+    for line in lines:
+        reason = '; '.join(str(difference) for difference in wrong
+                           if difference.line == line.partition(':')[0])
+        yield Action('write line', name, reason,
+                     '' if guest.shared else guest.domain.uuid, line=line)
+
+
+def _select_threads(guest: Guest, actual: model.Actual,
+                    all_threads: bool) -> dict[int, str]:
+    """Return the threads of a guest that belong in its resctrl group.
+
+    These are the vCPU threads, and all other threads if requested.
+
+    :param all_threads: whether threads other than vCPUs belong in the group.
+    :returns: vCPU number as text, by thread id. The text is empty for threads
+        other than vCPUs.
+    """
+    found = {
+        tid: f'{vcpu}'
+        for vcpu, tid in _find_vcpu_threads(guest, actual).items()
+    }
+    if all_threads or guest.maker == 'libvirt-process':
+        others = actual.threads.get(guest.domain.uuid, {})
+        found = {**dict.fromkeys(others, ''), **found}
+    return found
+
+
+def _move_threads(guest: Guest, name: str, inside: Set[int],
+                  actual: model.Actual,
+                  all_threads: bool) -> Iterator[Action]:
+    belong = _select_threads(guest, actual, all_threads)
+    moved = sorted(belong.keys() - inside)
+    if not moved:
+        return
+    vcpus = [int(belong[tid]) for tid in moved if belong[tid]]
+    reasons = []
+    if vcpus:
+        reasons.append(f'vCPUs {cpulist.render_cpu_list(vcpus)}')
+    if len(moved) > len(vcpus):
+        reasons.append(f'{len(moved) - len(vcpus)} other threads')
+    yield Action('move threads', name,
+                 ' and '.join(reasons) + ' of the guest are not in it',
+                 guest.domain.uuid, threads=tuple(moved))
+
+
+def _find_foreign_vcpus(guests: Sequence[Guest], name: str,
+                        actual: model.Actual,
+                        guest_tids: Set[int]) -> Iterator[Problem]:
+    """Yield problems if a control group contains vCPUs of foreign guests.
+
+    One problem is yielded for each guest to which the group belongs.
+
+    :param guests: guests to which the group belongs.
+    :param name: name of the group.
+    :param guest_tids: ids of threads that the plan moves to the groups of
+        their guests. These threads are no problem.
+    """
+    group = actual.groups.get(name)
+    strange = group.vcpu_threads - guest_tids if group else None
+    if strange:
+        for guest in guests:
+            yield Problem(guest.domain.uuid, name,
+                          'threads of vCPUs of another guest are in it: '
+                          + ', '.join(map(str, sorted(strange))))
+
+
+# -- measuring guests that share ----------------------------------------------
+
+
+def _plan_monitoring(
+    shared: Mapping[str, Sequence[Guest]],
+    actual: model.Actual,
+    wanted: model.Wanted,
+) -> Iterator[Action]:
+    """Yield the changes of monitoring groups within shared control groups.
+
+    Each guest of a shared control group is measured in a monitoring group.
+    Groups of guests that have left are removed first. The number of monitoring
+    ids (RMIDs) limits how many guests get one. Guests without a policy come
+    last.
+
+    :param shared: guests by shared control group.
+    """
+    spare = wanted.monitors - actual.monitors_of_others - sum(
+        guest.is_only_measured and guest.group not in actual.groups
+        for guest in wanted.guests)
+    for name, guests in shared.items():
+        here = {guest.domain.uuid for guest in guests}
+        for uuid in sorted(_get_monitoring_groups(actual, name).keys() - here):
+            yield Action(
+                'remove group', model.get_monitoring_group_path(name, uuid),
+                f'guest {uuid} does not share the group')
+        spare -= len(_get_monitoring_groups(actual, name).keys() & here)
+    for name, guests in sorted(shared.items(),
+                               key=lambda item: item[0] == naming.DEFAULT):
+        there = _get_monitoring_groups(actual, name)
+        room = min(spare, wanted.monitors_per_group - len(there))
+        for guest in _choose_guests_to_monitor(guests, there.keys(), room):
+            uuid = guest.domain.uuid
+            path = model.get_monitoring_group_path(name, uuid)
+            if not _find_vcpu_threads(guest, actual):
+                continue
+            if uuid not in there:
+                spare -= 1
+                yield Action('make group', path,
+                             'the guest is to be measured', uuid)
+            yield from _move_threads(guest, path, there.get(uuid, frozenset()),
+                                     actual, wanted.all_threads)
+
+
+def _choose_guests_to_monitor(guests: Iterable[Guest], monitored: Set[str],
+                              spare: int) -> list[Guest]:
+    """Choose which guests of a shared control group get a monitoring group.
+
+    The bandwidth of a guest is measured in its monitoring group.
+
+    :param monitored: UUIDs of guests that have a monitoring group already.
+    :param spare: number of further monitoring groups that can be created.
+    """
+    have = [guest for guest in guests if guest.domain.uuid in monitored]
+    new = sorted((guest for guest in guests
+                  if guest.domain.uuid not in monitored),
+                 key=lambda guest: not guest.monitor)
+    return have + new[:max(0, spare)]
+
+
+def _get_monitoring_groups(actual: model.Actual,
+                           name: str) -> Mapping[str, frozenset[int]]:
+    group = actual.groups.get(name)
+    return group.monitors if group else {}
