@@ -13,7 +13,7 @@
 // Order the queues of a memory controller by service class.
 //
 // memory_build.py includes this file in DRAMsim3's controller and command queue and
-// calls these functions there. The class of an access is in the upper bits of
+// calls these functions there; ramulator2.cc has a scheduler of its own. The class of an access is in the upper bits of
 // its address, which no memory decodes.
 
 #ifndef JUDGE_CLASSES_H

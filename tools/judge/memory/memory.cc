@@ -10,8 +10,8 @@
 // License for the specific language governing permissions and limitations
 // under the License.
 
-// Simulate servers beside streams on one memory of DRAMsim3 and print what
-// each group got, as JSON.
+// Simulate servers beside streams on one memory and print what each group got,
+// as JSON.
 //
 // A server computes, waits for one access to memory, and so on: a number of
 // accesses is a request. A stream has several accesses under way and never
@@ -32,7 +32,7 @@
 #include <vector>
 
 #include "classes.h"
-#include "memory_system.h"
+#include "simulator.h"
 
 bool judge::by_class = false;
 
@@ -130,7 +130,7 @@ class Simulation {
     std::vector<uint32_t> free_;
     uint64_t lines_done_[2] = {0, 0}, count_ = 0;
     double latency_sum_ = 0;
-    dramsim3::MemorySystem* memory_;
+    std::unique_ptr<judge::Simulator> memory_;
 };
 
 Simulation::Simulation(const char* configuration, const Options& options)
@@ -151,12 +151,11 @@ Simulation::Simulation(const char* configuration, const Options& options)
       servers_(size_t(option("servers", 8))),
       streams_(size_t(option("streams", 8))),
       under_way_(1 << 16) {
-    memory_ = dramsim3::GetMemorySystem(
-        configuration, ".", [this](uint64_t tagged) { done(tagged); },
-        [this](uint64_t tagged) { done(tagged); });
-    cycle_ns_ = memory_->GetTCK();
+    memory_ = judge::open_simulator(configuration,
+                                    [this](uint64_t tagged) { done(tagged); });
+    cycle_ns_ = memory_->cycle_ns();
     fixed_ = option("fixed_ns", 55) / cycle_ns_;
-    peak_ = channels_ / (memory_->GetBurstLength() / 2.0);
+    peak_ = channels_ / memory_->line_cycles();
     judge::by_class = option("inside", 0) > 0;
     groups_ = {group("server_"), group("stream_")};
     for (uint32_t i = 0; i < under_way_.size(); i++) free_.push_back(i);
@@ -243,13 +242,12 @@ void Simulation::arbitrate(int channel) {
         Access access = waiting.front();
         uint32_t slot = free_.back();
         uint64_t tagged = judge::tag(access.address, slot, its);
-        if (!memory_->WillAcceptTransaction(tagged, access.write)) continue;
+        if (!memory_->add(tagged, access.write)) continue;
         free_.pop_back();
         waiting.pop_front();
         under_way_[slot] = access;
         group.tokens -= 1;
         group.used += group.averaging;
-        memory_->AddTransaction(tagged, access.write);
         return;
     }
 }
@@ -283,7 +281,7 @@ void Simulation::run() {
             group.used -= group.used * group.averaging;
         }
         for (int channel = 0; channel < channels_; channel++) arbitrate(channel);
-        memory_->ClockTick();
+        memory_->tick();
     }
 }
 

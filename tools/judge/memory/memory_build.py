@@ -104,7 +104,7 @@ def compile_program(directory, jobs):
              f'-I{directory}/src', f'-I{directory}/ext/headers',
              f'-I{directory}/ext/fmt/include']
     sources = [directory / 'src' / f'{name}.cc' for name in SOURCES]
-    sources.append(HERE / 'memory.cc')
+    sources += [HERE / 'memory.cc', HERE / 'dramsim3.cc']
     objects = [str(directory / f'{source.stem}.o') for source in sources]
     with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
         list(pool.map(

@@ -27,6 +27,7 @@ import re
 import sys
 
 import memory_judge as judge
+import simulators
 
 TOP = Path(__file__).resolve().parents[3]
 sys.path.insert(0, str(TOP))
@@ -159,7 +160,8 @@ def rows(recorded):
     found = recorded['cells']
     machines = measured()
     error = largest_error(machines)
-    own = {memory: simulated(memory, recorded) for memory in judge.MEMORIES}
+    own = {memory: simulated(memory, recorded)
+           for memory in simulators.MEMORIES}
     for cell in judge.CELLS:
         if cell.name not in found or not cell.option('streams', 1):
             continue
@@ -168,47 +170,67 @@ def rows(recorded):
         model = ranges(cell, alone, [
             *machines.values(), *filter(None, [own[cell.memory]])], error)
         # Runs with few requests have no p99 of a closed loop.
-        known = found[cell.name][0]
-        for figure in (name for name in FIGURES if name in known):
+        for figure in (name for name in FIGURES if all(
+                name in run for run in found[cell.name])):
             middle, *ends = judge.interval(
                 [run[figure] for run in found[cell.name]])
             yield Row(cell.name, figure, middle, tuple(ends), model[figure])
 
 
-def render(recorded):
-    """Render the comparison as a table in reStructuredText."""
+def render(simulator, recorded, reference=None):
+    """Render the comparison as a table in reStructuredText.
+
+    :param reference: recording of DRAMsim3 whose means are given too.
+    """
     lines = ['.. Written by tools/contention-tables.', '',
-             '.. list-table:: Simulated memory and the range of the model '
-             '(both simulated)', '   :header-rows: 1', '', '   * - Cell']
+             f'.. list-table:: Memory of {simulator.title} and the range of '
+             'the model (both simulated)',
+             '   :header-rows: 1', '', '   * - Cell']
     lines += [f'     - {title.capitalize()}' for title in FIGURES.values()]
     for name, group in itertools.groupby(rows(recorded),
                                          key=lambda row: row.cell):
         lines.append(f'   * - {name}')
-        of_cell = {row.figure: _cell(row) for row in group}
+        of_cell = {row.figure: _cell(row, reference) for row in group}
         lines += [f'     - {of_cell.get(figure, "")}'.rstrip()
                   for figure in FIGURES]
     return '\n'.join(lines) + '\n'
 
 
-def _cell(row):
+def _cell(row, reference):
     """Return a figure of a cell with the model's range, as text."""
+    other = get_reference(row, reference)
     low, high = (f'{end:.2f}' if math.isfinite(end) else 'no limit'
                  for end in row.model)
     spread = (row.interval[1] - row.interval[0]) / 2
-    return (f'{row.mean:.2f} ± {spread:.2f} ({low} to {high})'
+    return (f'{row.mean:.2f} ± {spread:.2f} ({low} to {high}'
+            + ('' if other is None else f'; DRAMsim3 {other:.2f}') + ')'
             + ('' if row.holds else ' \\*'))
 
 
-def show(recorded):
-    """Print the comparison as a table, and return an error or None."""
+def get_reference(row, reference):
+    """Return the mean of a row's figure in another recording, or None."""
+    runs = (reference or {'cells': {}})['cells'].get(row.cell)
+    if not runs or any(row.figure not in run for run in runs):
+        return None
+    return mean(runs, row.figure)
+
+
+def show(recorded, reference=None):
+    """Print the comparison as a table, and return an error or None.
+
+    :param reference: recording of DRAMsim3 whose means are printed too.
+    """
     compared = list(rows(recorded))
-    print(f'{"cell":45} {"figure":12} {"simulated":>22} {"model":>16}')
+    print(f'{"cell":45} {"figure":12} {"simulated":>22} {"model":>16}'
+          + ('  DRAMsim3' if reference else ''))
     for row in compared:
         low, high = row.interval
         mark = '' if row.holds else '  outside'
+        other = get_reference(row, reference)
+        beside = '' if other is None else f'  {other:8.2f}'
         print(f'{row.cell:45} {FIGURES[row.figure]:12} '
               f'{row.mean:6.2f} ({low:5.2f} to {high:5.2f}) '
-              f'{row.model[0]:6.2f} to {row.model[1]:6.2f}{mark}')
+              f'{row.model[0]:6.2f} to {row.model[1]:6.2f}{beside}{mark}')
     missed = [row for row in compared if not row.agrees]
     if all(row.interval == (row.mean, row.mean) for row in compared):
         # One run alone has no interval: its percentiles are noise.

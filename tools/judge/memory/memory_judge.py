@@ -13,7 +13,7 @@
 """Simulate memory cycle by cycle and compare the contention model with it.
 
 Servers of latency-critical requests run beside streams that take bandwidth,
-on one memory of DRAMsim3, with the bandwidth controls of MPAM. Each cell is
+on one memory of a simulator, with the bandwidth controls of MPAM. Each cell is
 one combination of memory, traffic and controls.
 
 usage: memory_judge.py all TREE DIRECTORY [OPTION]...
@@ -21,13 +21,16 @@ usage: memory_judge.py all TREE DIRECTORY [OPTION]...
        memory_judge.py table [FILE]
 
 "all" builds the simulation in DIRECTORY from TREE, a checkout of DRAMsim3 (see
-memory_build.py), simulates every cell and compares the model with the result.
-"run" simulates with what was built before, and "table" compares a recording.
+memory_build.py) or a tree in which Ramulator2 is built (see ramulator2.py),
+simulates every cell and compares the model with the result. "run" simulates
+with what was built before, and "table" compares a recording.
 
-  --cells REGEX   only the cells whose names match; default: all of them
-  --seeds NUMBER  runs of each cell; default: 3
-  --out FILE      recording to write; default: that of the contention model
-  --short         one seed and a third of the cycles
+  --simulator NAME  dramsim3 (default) or ramulator2
+  --cells REGEX     only the cells whose names match; default: all of them
+  --seeds NUMBER    runs of each cell; default: 3
+  --out FILE        recording to write; default: that of the simulator, beside
+                    the contention model
+  --short           one seed and a third of the cycles
 """
 
 import argparse
@@ -47,12 +50,9 @@ import subprocess  # noqa: S404
 import sys
 import tempfile
 
-import memory_build
+import simulators
 
-HERE = Path(__file__).resolve().parent
-RECORDED = (HERE.parents[2] / 'ghsched_placement' / 'contention'
-            / 'simulated_memory.json')
-DDR4 = 'DDR4_8Gb_x8_3200.ini'
+RECORDED = simulators.SIMULATORS['dramsim3'].recording
 _DDR4_CYCLE_NS = 0.63
 
 CYCLES = 1_500_000
@@ -61,32 +61,19 @@ TIMEOUT_S = 1800
 
 #: Requests that one server has at hand in a closed loop.
 CLIENTS = 20
+#: Fewest requests of each server in a run for a p99 of a closed loop.
+CLOSED_REQUESTS = 2 * CLIENTS
 #: Part of a server's time that is busy when alone, with random arrivals.
 BUSY = 0.58
 #: Drawn sequences of random arrivals for each run.
 ARRIVALS = 20
-
-#: Settings of DRAMsim3 that differ from DDR4, by memory.
-_DDR5 = {
-    'bankgroups': 8, 'BL': 16, 'bus_width': 32, 'channels': 2,
-    'address_mapping': 'rorababgcoch', 'tCK': 0.416, 'CL': 40, 'CWL': 38,
-    'tRCD': 39, 'tRP': 39, 'tRAS': 77, 'tRFC': 710, 'tREFI': 9375,
-    'tRRD_S': 8, 'tRRD_L': 12, 'tWTR_S': 6, 'tWTR_L': 24, 'tFAW': 32,
-    'tWR': 72, 'tRTP': 18, 'tCCD_S': 8, 'tCCD_L': 12,
-}
-MEMORIES: Mapping[str, Mapping[str, object]] = {
-    'ddr4': {},
-    'ddr4-closed': {'row_buf_policy': 'CLOSE_PAGE'},
-    'ddr4-4ch': {'channels': 4, 'address_mapping': 'rorababgcoch'},
-    'ddr5': _DDR5,
-}
 
 
 @dataclass(frozen=True)
 class Cell:
     """Combination of memory, traffic and bandwidth controls.
 
-    :param memory: of :data:`MEMORIES`.
+    :param memory: of :data:`simulators.MEMORIES`.
     :param options: of the simulation, by name; shares of the bandwidth in
         theory.
     :param cycles: of a run, as a multiple of :data:`CYCLES`.
@@ -167,38 +154,25 @@ def _kinds(inside):
 CELLS = tuple(_cells())
 
 
-def configuration(base, settings):
-    """Return a configuration of DRAMsim3 with other settings."""
-    lines = []
-    for line in base.splitlines():
-        name = line.partition('=')[0].strip()
-        lines.append(f'{name} = {settings[name]}' if name in settings
-                     else line)
-    return '\n'.join(lines) + '\n'
-
-
 def command(cell, program, path, seed, cycles):
     """Return the arguments that simulate a cell once."""
-    channels = MEMORIES[cell.memory].get('channels', 1)
+    settings = simulators.MEMORIES[cell.memory]
+    channels = settings.get('channels', 1)
     # A server or a stream takes the same part of any memory.
     counts = {name: cell.option(name, 8) * channels
               for name in ('servers', 'streams')}
     # Every memory is simulated for the same time.
-    cycles *= _DDR4_CYCLE_NS / MEMORIES[cell.memory].get(
-        'tCK', _DDR4_CYCLE_NS)
+    cycles *= _DDR4_CYCLE_NS / settings.get('tCK', _DDR4_CYCLE_NS)
     options = {**cell.options, **counts, 'channels': channels,
                'seed': seed, 'cycles': round(cycles * cell.cycles)}
     return [str(program), str(path),
             *(f'{name}={value:g}' for name, value in options.items())]
 
 
-def simulate(cell, directory, seed, cycles=CYCLES):
+def simulate(simulator, cell, directory, seed, cycles=CYCLES):
     """Simulate a cell once and return what it printed, as a mapping."""
     with tempfile.TemporaryDirectory() as work:
-        path = Path(work, 'memory.ini')
-        path.write_text(configuration(
-            (directory / 'configs' / DDR4).read_text(),
-            MEMORIES[cell.memory]))
+        path = simulator.write_configuration(cell, directory, work)
         done = subprocess.run(
             command(cell, directory / 'memory', path, seed, cycles),
             cwd=work, check=True, capture_output=True, text=True,
@@ -241,15 +215,22 @@ def figures(printed, alone, seed):
     """Return a run's figures, over those of the same memory without streams.
     """
     gap = mean_service(alone) / BUSY
-    return {
+    found = {
         'latency': printed['latency_ns'] / alone['latency_ns'],
         'servers': printed['servers'], 'streams': printed['streams'],
         'service': mean_service(printed) / mean_service(alone),
-        'p99_closed': (closed_p99(printed['services_ns'])
-                       / closed_p99(alone['services_ns'])),
         'p99_open': (open_p99(printed['services_ns'], gap, seed)
                      / open_p99(alone['services_ns'], gap, seed)),
     }
+    if all(has_closed_p99(one['services_ns']) for one in (printed, alone)):
+        found['p99_closed'] = (closed_p99(printed['services_ns'])
+                               / closed_p99(alone['services_ns']))
+    return found
+
+
+def has_closed_p99(services):
+    """Whether each server had enough requests for a p99 of a closed loop."""
+    return min(map(len, services)) >= CLOSED_REQUESTS
 
 
 def mean_service(printed):
@@ -257,22 +238,25 @@ def mean_service(printed):
     return statistics.fmean(itertools.chain(*printed['services_ns']))
 
 
-def choose_cells(chosen):
-    """Return the cells whose names match, and the unloaded ones of their
-    memories.
+def choose_cells(simulator, chosen):
+    """Return the cells of a simulator's memories whose names match, and the
+    unloaded cells of these memories.
     """
-    memories = {cell.memory for cell in CELLS if chosen.search(cell.name)}
-    return [cell for cell in CELLS if chosen.search(cell.name)
+    cells = [cell for cell in CELLS if cell.memory in simulator.memories]
+    memories = {cell.memory for cell in cells if chosen.search(cell.name)}
+    return [cell for cell in cells if chosen.search(cell.name)
             or cell.name.endswith(' alone') and cell.memory in memories]
 
 
-def run(directory, chosen, seeds, cycles, out):
+def run(simulator, directory, chosen, seeds, cycles, out):
     """Simulate cells, one on each CPU, and write their figures after each one.
     """
     recorded = {'busy': BUSY, 'cycles': cycles, 'cells': {}}
-    runs = list(itertools.product(range(1, seeds + 1), choose_cells(chosen)))
+    runs = list(itertools.product(range(1, seeds + 1),
+                                  choose_cells(simulator, chosen)))
     with futures.ThreadPoolExecutor(os.cpu_count()) as pool:
-        printing = [pool.submit(simulate, cell, directory, seed, cycles)
+        printing = [pool.submit(simulate, simulator, cell, directory, seed,
+                                cycles)
                     for seed, cell in runs]
         alone = {}
         for (seed, cell), future in zip(runs, printing, strict=True):
@@ -315,26 +299,32 @@ def arguments(given):
     parser.add_argument('paths', nargs='*', type=Path)
     parser.add_argument('--cells', default='', type=re.compile)
     parser.add_argument('--seeds', default=SEEDS, type=int)
-    parser.add_argument('--out', default=RECORDED, type=Path)
+    parser.add_argument('--simulator', default='dramsim3',
+                        choices=simulators.SIMULATORS)
+    parser.add_argument('--out', type=Path)
     parser.add_argument('--short', action='store_true')
     return parser.parse_args(given)
 
 
 def main(given=None):
     options = arguments(given)
+    simulator = simulators.SIMULATORS[options.simulator]
+    path = options.out or simulator.recording
     if options.action == 'table':
-        path = options.paths[0] if options.paths else RECORDED
+        path = options.paths[0] if options.paths else path
     else:
         directory = options.paths[-1].resolve()
         if options.action == 'all':
-            memory_build.build(options.paths[0], directory)
-        run(directory, re.compile(options.cells),
+            simulator.build(options.paths[0], directory)
+        run(simulator, directory, options.cells,
             1 if options.short else options.seeds,
-            CYCLES // 3 if options.short else CYCLES, options.out)
-        path = options.out
+            CYCLES // 3 if options.short else CYCLES, path)
     if options.action != 'run':
         import memory_compare
-        sys.exit(memory_compare.show(json.loads(path.read_text())))
+        sys.exit(memory_compare.show(
+            json.loads(path.read_text()),
+            None if options.simulator == 'dramsim3'
+            else json.loads(RECORDED.read_text())))
 
 
 if __name__ == '__main__':

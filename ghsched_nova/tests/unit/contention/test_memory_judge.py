@@ -15,8 +15,11 @@
 import importlib
 import json
 from pathlib import Path
+import re
 import sys
 from unittest import mock
+
+import fixtures
 
 from ghsched_placement.contention import server
 from ghsched_placement.tests import base
@@ -26,6 +29,11 @@ with mock.patch('sys.path', [str(TOP / 'tools/judge/memory'), *sys.path]):
     memory_build = importlib.import_module('memory_build')
     memory_compare = importlib.import_module('memory_compare')
     memory_judge = importlib.import_module('memory_judge')
+    ramulator2 = importlib.import_module('ramulator2')
+    simulators = importlib.import_module('simulators')
+
+DRAMSIM3, RAMULATOR2 = (simulators.SIMULATORS[name]
+                        for name in ('dramsim3', 'ramulator2'))
 
 RECORDED = json.loads(memory_judge.RECORDED.read_text(encoding='utf-8'))
 
@@ -50,7 +58,7 @@ class RecordedTest(base.TestCase):
         self.assertGreaterEqual(sum(row.holds for row in rows), 192)
 
     def test_priority_helps_more_inside_the_controller(self):
-        for memory in memory_judge.MEMORIES:
+        for memory in simulators.MEMORIES:
             alike, entrance, inside = (
                 get_latency(f'{memory} want all{keys}') for keys in (
                     '', ', priority entrance', ', priority controller'))
@@ -78,7 +86,7 @@ class RecordedTest(base.TestCase):
         """tools/contention-tables writes it."""
         self.assertEqual(
             (TOP / 'doc/source/admin/contention-judge.inc').read_text(
-                encoding='utf-8'), memory_compare.render(RECORDED))
+                encoding='utf-8'), memory_compare.render(DRAMSIM3, RECORDED))
 
 
 class FiguresTest(base.TestCase):
@@ -104,6 +112,23 @@ class FiguresTest(base.TestCase):
         self.assertAlmostEqual(4.3 / 3 ** 0.5, high - mean, 2)
         self.assertAlmostEqual(mean - low, high - mean)
 
+    def test_runs_with_few_requests_have_no_closed_p99(self):
+        alone = {'latency_ns': 100.0, 'servers': 0.1, 'streams': 0.0,
+                 'services_ns': [[100.0] * 40] * 2}
+        self.assertEqual(1.0, memory_judge.figures(
+            alone, alone, 1)['p99_closed'])
+        few = dict(alone, services_ns=[[100.0] * 40, [100.0] * 39])
+        self.assertNotIn('p99_closed', memory_judge.figures(few, alone, 1))
+        self.assertNotIn('p99_closed', memory_judge.figures(alone, few, 1))
+
+    def test_figure_that_one_run_lacks_has_no_row(self):
+        cells = {name: [dict(run) for run in runs]
+                 for name, runs in RECORDED['cells'].items()}
+        del cells['ddr4 want 25%'][1]['p99_closed']
+        found = {row.figure for row in memory_compare.rows({'cells': cells})
+                 if row.cell == 'ddr4 want 25%'}
+        self.assertEqual({'latency', 'streams', 'p99_open'}, found)
+
 
 class BuildTest(base.TestCase):
 
@@ -115,7 +140,7 @@ class BuildTest(base.TestCase):
 
     def test_configuration_replaces_the_settings_of_a_memory(self):
         self.assertEqual(
-            '[timing]\ntCK = 0.4\nCL = 22\n', memory_judge.configuration(
+            '[timing]\ntCK = 0.4\nCL = 22\n', simulators.configuration(
                 '[timing]\ntCK = 0.63\nCL = 22\n', {'tCK': 0.4}))
 
     def test_command_scales_the_requesters_with_the_channels(self):
@@ -126,3 +151,75 @@ class BuildTest(base.TestCase):
         self.assertLessEqual({'servers=32', 'streams=32', 'channels=4',
                               'seed=2', 'cycles=100', 'demand=0.5'},
                              set(found[2:]))
+
+
+class Ramulator2Test(base.TestCase):
+
+    def test_link_needs_a_built_library(self):
+        tree = self.useFixture(fixtures.TempDir()).path
+        self.assertRaises(ramulator2.NotBuiltError, ramulator2.link, tree,
+                          tree)
+
+    def test_link_compiles_only_files_of_the_judge(self):
+        tree = self.useFixture(fixtures.TempDir()).path
+        Path(tree, ramulator2.LIBRARY).touch()
+        with mock.patch('subprocess.run') as run:
+            ramulator2.link(tree, tree)
+        (command,) = run.call_args.args
+        self.assertEqual(
+            {'memory.cc', 'ramulator2.cc'},
+            {Path(word).name for word in command if word.endswith('.cc')})
+        self.assertIn(f'{tree}/{ramulator2.LIBRARY}', command)
+
+    def test_configuration_has_a_controller_for_each_channel(self):
+        package = mock.MagicMock()
+        package.dram.DDR5.return_value.resolve.return_value = (
+            {}, {'nBL': 8})
+        with mock.patch.object(importlib, 'import_module',
+                               return_value=package):
+            found = ramulator2.get_configuration('tree', 'ddr5', 2)
+        package.dram.DDR5.assert_called_once_with(
+            org_preset='DDR5_16Gb_x8', timing_preset='DDR5_4800C', rank=1)
+        (call,) = package.memory_system.GenericDRAM.call_args_list
+        self.assertEqual(2, len(call.kwargs['controllers']))
+        self.assertEqual({'line_cycles', 'frontend', 'memory_system'},
+                         set(found))
+        self.assertEqual(8, found['line_cycles'])
+
+    def test_scheduler_follows_the_classes_inside_the_controller(self):
+        directory = Path(self.useFixture(fixtures.TempDir()).path)
+        (directory / 'ddr4.json').write_text(json.dumps(
+            {'memory_system': {'controllers': [
+                {'scheduler': {'impl': 'FRFCFS'}}]}}), encoding='utf-8')
+        for options, expected in (
+                ({'server_priority': 5}, 'FRFCFS'),
+                ({'server_priority': 5, 'inside': 1},
+                 ramulator2.SERVICE_CLASS_SCHEDULER)):
+            path = RAMULATOR2.write_configuration(memory_judge.Cell(
+                'ddr4 x', options=options), directory, directory)
+            (controller,) = json.loads(path.read_text(encoding='utf-8'))[
+                'memory_system']['controllers']
+            self.assertEqual({'impl': expected}, controller['scheduler'])
+
+    def test_cells_are_those_of_the_memories_of_ramulator2(self):
+        def choose(pattern):
+            return [cell.name for cell in memory_judge.choose_cells(
+                RAMULATOR2, re.compile(pattern))]
+        self.assertEqual(['ddr5 alone', 'ddr5 want 25%'],
+                         choose('^ddr(5|4-closed) want 25%'))
+        self.assertEqual(set(ramulator2.PRESETS), {
+            cell.memory for cell in memory_judge.CELLS
+            if cell.name in choose('')})
+
+    def test_table_gives_the_mean_of_dramsim3(self):
+        single = {'cells': {name: runs[:1] for name, runs
+                            in RECORDED['cells'].items()}}
+        reference = {'cells': {'ddr4 want 25%': [{'latency': 71.0},
+                                                 {'latency': 72.0}]}}
+        text = memory_compare.render(RAMULATOR2, single, reference)
+        self.assertIn('Memory of Ramulator2', text)
+        self.assertEqual(1, text.count('; DRAMsim3 71.50)'))
+        with mock.patch('builtins.print') as printed:
+            memory_compare.show(single, reference)
+        self.assertEqual(1, sum('  71.50' in call.args[0]
+                                for call in printed.call_args_list))
