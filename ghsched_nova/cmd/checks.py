@@ -99,7 +99,7 @@ class Facts:
     mode: int | None = None
     dialect: str = ''
     unavailable: str = ''
-    missing: tuple[preconditions.Missing, ...] = ()
+    missing: tuple[preconditions.UnmetPrecondition, ...] = ()
     notes: tuple[str, ...] = ()
     overlaps: tuple[str, ...] = ()
     bandwidth: Mapping[int, int] = field(default_factory=dict)

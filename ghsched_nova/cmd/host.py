@@ -243,7 +243,7 @@ def _apply_policies_and_print_changes(
         foreign=tuple(sorted(naming.list_foreign_groups(before)))
     )
     if wanted.guests or wanted.removable:
-        report = change_groups(reconcile.Place(Path(
+        report = change_groups(reconcile.HostPaths(Path(
             section.resctrl_path), Path(section.libvirt_run_path)), wanted)
     report = reconcile.Report(
         report.actions, (*refused, *report.problems), report.foreign,
@@ -389,9 +389,9 @@ def _make_action_rows(
     :param changed: changes of guests' threads and interrupts.
     """
     rows: list[tuple[str, ...]] = [
-        (action.kind, action.group, action.what, action.reason)
+        (action.kind, action.group, action.details, action.reason)
         for action in report.actions]
-    rows += [(action.kind, '-', action.what, action.reason)
+    rows += [(action.kind, '-', action.details, action.reason)
              for action in changed.actions]
     return rows
 

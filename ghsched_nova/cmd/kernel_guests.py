@@ -80,7 +80,7 @@ def make_kernel_checks(
     defined: Sequence[desired.Running],
     host: resctrl_host.ResctrlHost | str,
     section: Any,
-    missing: Sequence[preconditions.Missing] = (),
+    missing: Sequence[preconditions.UnmetPrecondition] = (),
 ) -> Iterator[checks.Check]:
     """Yield the result of a check of resctrl, and of each guest with a policy.
 

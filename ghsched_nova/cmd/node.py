@@ -86,7 +86,7 @@ def read_node_facts(
 
 def list_unmet_preconditions(
     resctrl_path: Path, sysfs: Path, proc: Path = Path('/proc')
-) -> tuple[preconditions.Missing, ...]:
+) -> tuple[preconditions.UnmetPrecondition, ...]:
     """Return the preconditions of resctrl that this host does not meet."""
     return preconditions.list_unmet_preconditions(
         _read_kernel_properties(resctrl_path, sysfs, proc)

@@ -147,7 +147,7 @@ def _explain_flavor_with_fixed_nodes(question: Question) -> Explanation:
                      _choose_host_nodes_and_limits):
             known.update(step(Explanation(**known)))
     except (topology.TopologyError, policies.PolicyError, placing.Refused,
-            resolve.PolicyNotHeld, DeviceNumaError) as error:
+            resolve.PolicyRefused, DeviceNumaError) as error:
         known['refusal'] = str(error)
     return Explanation(**known)
 

@@ -233,7 +233,7 @@ def _explain_unenforceable_limits(
     alone = GuestPolicy((policy.nodes[guest_node],))
     try:
         resolve.resolve_settings(request.host.resctrl, alone, (host_node,))
-    except resolve.PolicyNotHeld as error:
+    except resolve.PolicyRefused as error:
         return error.reason
     return None
 

@@ -36,7 +36,7 @@ def check_arrival(host: engine.HostEngine, policy: GuestPolicy,
 
     :param host_nodes: host NUMA node of each guest NUMA node.
     :raises ResctrlUnavailable: if resctrl is no longer available on the host.
-    :raises PolicyNotHeld: if the host cannot enforce the policy.
+    :raises PolicyRefused: if the host cannot enforce the policy.
     :raises GroupError: if no control group is free, or resctrl cannot be
         written.
     """

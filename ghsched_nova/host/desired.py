@@ -43,7 +43,7 @@ class DomainError(ValueError):
 
 #: Exceptions that leave a guest without a desired state.
 NOT_DESIRED = (metadata.MetadataError, resctrl_host.ResctrlUnavailable,
-               resolve.PolicyNotHeld, pci_topology.DeviceNumaError,
+               resolve.PolicyRefused, pci_topology.DeviceNumaError,
                DomainError)
 
 

@@ -69,7 +69,7 @@ class DomainXml:
         :param xml: domain XML as Nova made it.
         :param host_nodes: host NUMA node of each guest NUMA node.
         :raises ResctrlUnavailable: if the host has no bandwidth control.
-        :raises PolicyNotHeld: if the host cannot enforce the policy.
+        :raises PolicyRefused: if the host cannot enforce the policy.
         """
         if not policy.needs_control_group and not policy.monitor:
             return self.render_policy_without_limits(xml, policy, host_nodes)

@@ -188,7 +188,7 @@ class HostEngine(host_facts.HostFacts):
         :param running: the domain; its XML has the policy in the metadata.
         :returns: whether resctrl was changed.
         :raises ResctrlUnavailable: if resctrl is not available any more.
-        :raises PolicyNotHeld: if the host cannot enforce the policy.
+        :raises PolicyRefused: if the host cannot enforce the policy.
         :raises GroupError: if the kernel refused, with its reason.
         """
         if not self.needs_group(running) and not self.has_default_cap:
@@ -211,8 +211,8 @@ class HostEngine(host_facts.HostFacts):
                 self.root, run_path, model.Wanted(
                     (guest,), (running.domain,), others=others,
                     all_threads=all_threads, tolerance=host.tolerance,
-                    staged=host.dialect.staged, bounded=host.sum_limited_lines,
-                    writes=host.values_to_write))
+                    staged=host.dialect.staged, writes=host.values_to_write,
+                    bounded=host.initial_guarantees))
         _log_actions(report)
         for problem in report.problems:
             raise fs.GroupError(problem.reason, str(self.root / problem.group))
@@ -257,7 +257,7 @@ class HostEngine(host_facts.HostFacts):
             host.tolerance if host else {},
             host.values_to_write if host else {},
             bool(host and host.dialect.staged),
-            host.sum_limited_lines if host else {},
+            host.initial_guarantees if host else {},
             cache=self._get_cache(host, guests)), list(dict.fromkeys(problems))
 
     def _get_cache(self, host: resctrl_host.ResctrlHost | None,

@@ -97,7 +97,7 @@ class InterruptKeeper:
             LOG.info('ghsched: guest %(uuid)s: moved a passthrough device '
                      'interrupt to housekeeping CPUs (%(what)s) because '
                      '%(reason)s',
-                     {'uuid': action.uuid, 'what': action.what,
+                     {'uuid': action.uuid, 'what': action.details,
                       'reason': action.reason})
         problems = frozenset(map(str, report.problems))
         for problem in sorted(problems - self._logged):

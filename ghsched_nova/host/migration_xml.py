@@ -36,11 +36,11 @@ def check_domain_numbering(host: resctrl_host.ResctrlHost) -> None:
     ``<memorytune>``, because it does not know the resctrl domains of the
     destination.
 
-    :raises PolicyNotHeld: with the NUMA node and its resctrl domains.
+    :raises PolicyRefused: with the NUMA node and its resctrl domains.
     """
     for node, domains in host.domains_by_node.items():
         if tuple(domains) != (node,):
-            raise resolve.PolicyNotHeld(
+            raise resolve.PolicyRefused(
                 'guests with memory bandwidth limits cannot be live '
                 f'migrated from or to this host: the resctrl domains of '
                 f'NUMA node {node} are numbered {list(domains)}')

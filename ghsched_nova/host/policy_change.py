@@ -107,7 +107,7 @@ def compute_effective_values(host: engine.HostEngine,
         apply to the whole group.
     :returns: one entry per resctrl domain.
     :raises ResctrlUnavailable: if the host has no bandwidth control.
-    :raises PolicyNotHeld: if the host cannot enforce the policy.
+    :raises PolicyRefused: if the host cannot enforce the policy.
     :raises MessageError: if the policy is malformed.
     """
     nodes, host_nodes = messages.unpack_policy(policy)

@@ -195,7 +195,7 @@ class ThreadKeeper:
             LOG.warning('ghsched: guest %(uuid)s: restored the scheduling '
                         'class or CPU affinity of a thread (%(what)s) because '
                         '%(reason)s', {'uuid': action.uuid,
-                                       'what': action.what,
+                                       'what': action.details,
                                        'reason': action.reason})
         for problem in report.problems:
             LOG.error('ghsched: cannot restore the scheduling class or CPU '

@@ -74,7 +74,7 @@ def reconcile_interrupts(guests: Iterable[model.Guest], host: model.Host,
     return Report(
         tuple(one for one in found.actions if one not in failed),
         (*found.problems, *(
-            guest_changes.Problem(action.uuid, f'{action.what}: {why}')
+            guest_changes.Problem(action.uuid, f'{action.details}: {why}')
             for action, why in failed.items())))
 
 

@@ -146,7 +146,7 @@ class Action:
         return f'interrupt {self.interrupt.number} of {self.interrupt.device}'
 
     @property
-    def what(self) -> str:
+    def details(self) -> str:
         return f'{self.subject}: CPUs {self.line}'
 
 

@@ -141,8 +141,8 @@ def read_monitored_host(
         dialect=dialect, monitor=monitor, l3=l3,
         capacity={node: rate for node, rate in capacity.items() if rate},
         control=control, no_cap=no_cap,
-        occupancy=_OCCUPANCY if _OCCUPANCY.is_announced(info) else None,
-        energy=_ENERGY if _ENERGY.is_announced(info) else None)
+        occupancy=_OCCUPANCY if _OCCUPANCY.is_available(info) else None,
+        energy=_ENERGY if _ENERGY.is_available(info) else None)
 
 
 def find_monitor_files(
@@ -220,7 +220,7 @@ def _select_bandwidth_monitor(
     choice = ((dialect.monitor, dialect.other_monitor) if dialect
               else (dialects.INTEL.monitor,))
     return next((monitor for monitor in choice
-                 if monitor is not None and monitor.is_announced(info)), None)
+                 if monitor is not None and monitor.is_available(info)), None)
 
 
 def _read_control_domains(

@@ -12,9 +12,9 @@
 
 """Execution of planned changes of resctrl, one after the other.
 
-A change that depends on a failed one is not tried. A group that was made here
-and could not be completed is removed, so that nothing is left half-done but by
-a process that was killed; the next run completes what that one has begun.
+A change that depends on a failed one is skipped. A new group whose settings
+cannot all be written is removed. If the process is killed, the next
+reconciliation completes the changes.
 """
 
 from collections.abc import Iterable
@@ -29,19 +29,20 @@ from ghsched_nova.resctrl import fs
 from ghsched_nova.resctrl import model
 from ghsched_nova.resctrl import naming
 
-#: How often a state is put right again after groups were removed that others
-#: could not be made for.
-_MORE_ROUNDS = 2
+#: Further attempts to correct the state after the removal of groups, which
+#: lets groups be created that the host had no room for.
+_RETRIES = 2
 
-#: Seconds to wait, in one run, for monitoring ids that caches still have
-#: lines of, and how often to look. The kernel looks once in a second
-#: (CQM_LIMBOCHECK_INTERVAL in include/linux/resctrl.h).
+#: Maximum time in one reconciliation, and polling interval, of waiting for
+#: monitoring ids of which caches still have data, in seconds. The kernel
+#: checks them every second (CQM_LIMBOCHECK_INTERVAL in
+#: include/linux/resctrl.h).
 _BUSY_TIMEOUT = 4.0
 _BUSY_POLL = 0.25
 
 _RELEASE: model.Kind = 'release devices'
-#: What a device that does not leave a group keeps from being done. The number
-#: of a group that is removed goes to another one.
+#: Changes of a group that depend on the release of its devices. The CLOSID of
+#: a removed group is reused, so the devices would then be in another group.
 _EMPTYING: tuple[model.Kind, ...] = (_RELEASE, 'remove group')
 
 
@@ -61,15 +62,19 @@ def _strip_group_name(group: Path, error: fs.GroupError) -> str:
 
 @dataclass
 class Executor:
-    """Executor of planned changes of resctrl, and what it has done so far.
+    """Executor of planned changes of resctrl, with the results so far.
 
-    :ivar failed: changes that have failed, so that no change that depends on
-        them is tried. Each is a group, and the guest, kind of change or part
-        of the group concerned; an empty text means the whole group.
-    :ivar inhabited: groups into which threads were moved.
-    :ivar lacking: groups that could not be made because the host has no free
-        control group, with the resulting problems.
-    :ivar patience: seconds that may still be waited in total.
+    :ivar done: changes that were made.
+    :ivar problems: reasons why guests' policies are not enforced.
+    :ivar failed: failed changes, so that changes which depend on them are
+        skipped. Each is a group, and the guest, kind or part of the change; an
+        empty text stands for all changes of the group.
+    :ivar created: groups that were created.
+    :ivar populated: groups into which threads were moved.
+    :ivar unavailable: problems by group that could not be created because the
+        host has no free control group.
+    :ivar wait_budget: seconds that may still be spent waiting.
+    :ivar retries: number of retries that are left for unavailable groups.
     """
 
     files: fs.Files
@@ -77,11 +82,11 @@ class Executor:
     done: list[model.Action] = field(default_factory=list)
     problems: list[model.Problem] = field(default_factory=list)
     failed: set[tuple[str, str]] = field(default_factory=set)
-    made: set[str] = field(default_factory=set)
-    inhabited: set[str] = field(default_factory=set)
-    lacking: dict[str, list[model.Problem]] = field(default_factory=dict)
-    patience: float = _BUSY_TIMEOUT
-    more: int = _MORE_ROUNDS
+    created: set[str] = field(default_factory=set)
+    populated: set[str] = field(default_factory=set)
+    unavailable: dict[str, list[model.Problem]] = field(default_factory=dict)
+    wait_budget: float = _BUSY_TIMEOUT
+    retries: int = _RETRIES
 
     def apply_actions(self, actions: Iterable[model.Action]) -> None:
         for action in actions:
@@ -91,7 +96,7 @@ class Executor:
                 self._apply_action(action)
             except fs.GroupError as error:
                 self._record_failure(action, error)
-        for group in sorted(self.made - self.inhabited):
+        for group in sorted(self.created - self.populated):
             self._remove_incomplete_group(group)
 
     def has_failed_dependency(self, entry: model.Action | model.Problem
@@ -128,21 +133,21 @@ class Executor:
         freed = (any(action.kind == 'remove group' for action in plan.actions)
                  or any(action.kind == 'remove group'
                         for action in self.done))
-        if not freed or not self.more:
+        if not freed or not self.retries:
             return False
-        self.more -= 1
-        for group, problems in self.lacking.items():
+        self.retries -= 1
+        for group, problems in self.unavailable.items():
             self.failed.discard((group, ''))
             for problem in problems:
                 self.problems.remove(problem)
-        self.lacking.clear()
+        self.unavailable.clear()
         return True
 
     def _apply_action(self, action: model.Action) -> None:
         path = self.root / action.group
         if action.kind == 'make group':
             self._make_group(path)
-            self.made.add(action.group)
+            self.created.add(action.group)
         elif action.kind == 'remove group':
             self._remove_group(path)
         elif action.line:
@@ -157,7 +162,7 @@ class Executor:
             action = replace(action, threads=self._move_threads(path, action))
             if not action.threads:
                 return
-            self.inhabited.add(action.group)
+            self.populated.add(action.group)
         self.done.append(action)
 
     def _make_group(self, path: Path) -> None:
@@ -169,8 +174,8 @@ class Executor:
             except OSError as exc:
                 # First of all: later reads may empty it.
                 status = fs.read_last_status(self.files, self.root)
-                if self._is_rmid_busy(path, exc) and self.patience > 0:
-                    self.patience -= _BUSY_POLL
+                if self._is_rmid_busy(path, exc) and self.wait_budget > 0:
+                    self.wait_budget -= _BUSY_POLL
                     self.files.wait(_BUSY_POLL)
                     continue
                 raise self._make_creation_error(path, exc, status) from exc
@@ -235,7 +240,7 @@ class Executor:
                     raise
                 continue
             moved.append(tid)
-        if not moved and action.group in self.made - self.inhabited:
+        if not moved and action.group in self.created - self.populated:
             raise fs.GroupError(
                 'the threads of the guest have ended meanwhile', str(path),
                 errno=errno.ESRCH)
@@ -261,20 +266,20 @@ class Executor:
         self.failed.add((action.group, (
             _RELEASE if action.kind == _RELEASE
             else action.guest if moving
-            else '' if action.group in self.made else action.part)))
+            else '' if action.group in self.created else action.part)))
         problems = [] if action.is_for_monitoring else [model.Problem(
             action.guest, action.group,
             _strip_group_name(self.root / action.group, error))]
         self.problems += problems
         if action.kind == 'make group' and error.errno == errno.ENOSPC:
-            self.lacking.setdefault(action.group, []).extend(problems)
-        if action.group in self.made and not moving:
+            self.unavailable.setdefault(action.group, []).extend(problems)
+        if action.group in self.created and not moving:
             self._remove_incomplete_group(action.group)
 
     def _remove_incomplete_group(self, group: str) -> None:
         """Remove a new resctrl group whose settings could not all be written.
         """
-        self.made.discard(group)
+        self.created.discard(group)
         # It may have gone with the whole file system.
         with contextlib.suppress(fs.GroupError):
             self._remove_group(self.root / group)

@@ -33,13 +33,15 @@ from ghsched_placement import decimals
 def order_guarantee_writes(
     plan: model.Plan, actual: model.Actual, wanted: model.Wanted
 ) -> model.Plan:
-    """Order a plan so that guarantees are lowered before others are raised.
+    """Order a plan so that some guarantees are lowered before others rise.
 
     Some kernels refuse a guarantee that makes the sum of all control groups
-    exceed the bandwidth. Groups are therefore removed first, and the kernel's
-    default group gets a lower guarantee where guests have one.
+    exceed the bandwidth. The plan therefore removes groups first, then lowers
+    the guarantee of the kernel's default group in the resctrl domains in which
+    guests have guarantees, then lowers the guarantees of other groups.
 
     :param plan: planned changes of resctrl.
+    :returns: the reordered plan. On other kernels it is unchanged.
     """
     if not wanted.bounded:
         return plan

@@ -52,14 +52,17 @@ _INFO = {'L3': 'L3', 'L3CODE': 'L3CODE', 'L3PBM': 'L3'}
 class Cache:
     """Ways of a host's L3 caches, and those that guests can reserve.
 
-    :param lines: lines of schemata, all with the same values.
-    :param mask: all ways.
-    :param region: ways that guests can have to themselves.
-    :param least: the fewest ways of a mask.
-    :param domains_by_node: caches of each host NUMA node that shares none of
-        them with another node.
-    :param exclusive: ways by cache that a control group of other software has
-        in mode exclusive, and that no other group can have.
+    All sets of ways are bit masks, which apply to each L3 cache of the host.
+
+    :param lines: names of the schemata lines for L3 ways. With CDP there are
+        two, which always get the same values.
+    :param mask: all ways of a cache.
+    :param region: ways that guests can reserve for themselves.
+    :param least: minimum number of ways of a control group.
+    :param domains_by_node: ids of the caches of each host NUMA node. Nodes
+        that share a cache are left out.
+    :param exclusive: ways, by id of the cache, that other software uses in a
+        control group of mode ``exclusive``. No other group can get them.
     """
 
     lines: tuple[str, ...]
@@ -95,6 +98,7 @@ class Cache:
 
     @property
     def domains(self) -> frozenset[int]:
+        """Ids of the L3 caches in which guests can reserve ways."""
         return frozenset(domain for domains in self.domains_by_node.values()
                          for domain in domains)
 

@@ -44,7 +44,10 @@ def add_mask_writes(plan: model.Plan, actual: model.Actual,
                     wanted: model.Wanted) -> model.Plan:
     """Add writes of the guests' L3 cache ways to a plan for resctrl.
 
-    Other control groups lose ways before a guest gets them exclusively.
+    Ways that a guest reserves are first taken from all other control groups.
+
+    :param plan: planned changes of resctrl.
+    :returns: the extended plan.
     """
     cache = wanted.cache
     if cache is None or actual.root is None:
@@ -60,13 +63,10 @@ def add_mask_writes(plan: model.Plan, actual: model.Actual,
                       else there.get(name) or schemata.Schemata())
                for name in groups}
     masks, problems = _assign_masks(cache, groups, current)
-    shared = {name: guest for name, guest in groups.items() if not guest.ways}
     owners = {name: guest for name, guest in groups.items() if guest.ways}
     actions = [
         *_write_shared_mask(cache, ROOT, '', actual.root, masks),
-        *(action for name, guest in shared.items()
-          for action in _write_shared_mask(
-              cache, name, _get_unshared_uuid(guest), current[name], masks)),
+        *_write_shared_masks(cache, groups, current, masks),
         *_write_masks(cache, owners, current, masks)]
     first = cache.lines[0]
     settled = {name: guest for name, guest in owners.items() if all(
@@ -75,7 +75,7 @@ def add_mask_writes(plan: model.Plan, actual: model.Actual,
     return replace(
         plan, actions=tuple(_insert_mask_writes(plan.actions, actions)),
         problems=(*plan.problems, *problems),
-        intruded=tuple(_find_mask_overlaps(
+        internal_overlaps=tuple(_find_mask_overlaps(
             cache, settled, current, {**current, ROOT: actual.root})),
         overlaps=tuple(_find_mask_overlaps(
             cache, settled, current,
@@ -195,6 +195,19 @@ def _write_masks(cache: caches.Cache, groups: Mapping[str, model.Guest],
                                               {domain: mine.get(name, rest)})
 
 
+def _write_shared_masks(cache: caches.Cache, groups: Mapping[str, model.Guest],
+                        current: Mapping[str, schemata.Schemata],
+                        masks: _Masks) -> Iterator[model.Action]:
+    """Yield writes of the L3 ways of control groups that reserve none.
+
+    :param masks: the bit masks of reserved ways.
+    """
+    for name, guest in groups.items():
+        if not guest.ways:
+            yield from _write_shared_mask(
+                cache, name, _get_unshared_uuid(guest), current[name], masks)
+
+
 def _write_shared_mask(cache: caches.Cache, name: str, uuid: str,
                        current: schemata.Schemata,
                        masks: _Masks) -> Iterator[model.Action]:
@@ -202,7 +215,7 @@ def _write_shared_mask(cache: caches.Cache, name: str, uuid: str,
     for domain, mine in masks.items():
         left = caches.compute_unreserved_ways(cache, mine, domain)
         now = caches.get_group_mask(current, cache.lines[0], domain)
-        # A mask that was written here follows what is left.
+        # A mask that ghsched has written is changed to the unreserved ways.
         ours = now == 0 or now & ~cache.region == (
             cache.mask & ~cache.exclusive.get(domain, 0) & ~cache.region)
         wanted[domain] = left if ours or now & ~left else now

@@ -10,14 +10,15 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""Counters of bandwidth that groups must be assigned to be measured.
+"""Assignment of hardware bandwidth counters to resctrl groups.
 
 Where ``info/<resource>_MON/mbm_assign_mode`` says ``[mbm_event]``, hardware
 has fewer counters than groups (Documentation/filesystems/resctrl.rst). The
-kernel gives a new group one for each event in each domain, as long as there
-are any. A guest that asks to be measured is given what it lacks: counters
-that are free, then those that count local traffic in groups of guests, which
-nothing here reads, then those of guests that did not ask.
+kernel assigns counters to new groups while some are free: one for each event
+in each domain. A guest whose policy requests measurement gets its missing
+counters in this order: free counters; counters of local traffic, which
+ghsched does not read; counters of guests whose policy does not request
+measurement.
 """
 
 from collections.abc import Iterable
@@ -32,7 +33,7 @@ from ghsched_nova.resctrl import naming
 from ghsched_nova.resctrl import schemata
 from ghsched_placement import decimals
 
-#: What is measured, and what else takes counters.
+#: Event that ghsched reads, and events that also occupy counters.
 EVENT = 'mbm_total_bytes'
 _OTHER_EVENTS = ('mbm_local_bytes',)
 
@@ -66,7 +67,7 @@ def read_counter_assignments(files: fs.Files, root: Path,
                 assigned |= _parse_assignments(
                     group, files.read(root / group / file)
                 )
-            except OSError:  # one that has just gone
+            except OSError:  # the group has just been removed
                 continue
         return model.Counters(file, free, assigned)
     return None
@@ -110,18 +111,18 @@ def add_counter_assignments(
     counters = actual.counters
     if counters is None:
         return plan
-    asking = {group: guest for group, guest in map_measuring_groups(
+    measured = {group: guest for group, guest in map_measuring_groups(
         wanted.guests, actual.groups).items()
         if guest.monitor and (group, EVENT) in counters.assigned}
-    ledger = _Ledger(counters, asking.keys())
+    assigner = _CounterAssigner(counters, measured.keys())
     lacking = {group: [domain for domain in sorted(counters.free)
                        if domain not in counters.assigned[group, EVENT]
-                       and not ledger.assign_counter(group, domain)]
-               for group in sorted(asking)}
+                       and not assigner.assign_counter(group, domain)]
+               for group in sorted(measured)}
     return replace(
-        plan, actions=(*plan.actions, *ledger.actions(asking)),
+        plan, actions=(*plan.actions, *assigner.yield_actions(measured)),
         unmeasured=tuple(model.Problem(
-            asking[group].domain.uuid, group,
+            measured[group].domain.uuid, group,
             'no counter of bandwidth is left in domain '
             + ', '.join(map(str, domains)))
             for group, domains in lacking.items() if domains))
@@ -144,21 +145,24 @@ def map_measuring_groups(
     }
 
 
-class _Ledger:
-    """Assignment of hardware counters of bandwidth to resctrl groups.
+class _CounterAssigner:
+    """Planner of the assignment of hardware bandwidth counters to groups.
 
-    :param asking: groups that keep their counter of :data:`EVENT`.
+    :param counters: present assignment of the counters.
+    :param measured_groups: resctrl groups whose bandwidth must be measured.
+        Their counters of :data:`EVENT` are not taken away.
     """
 
-    def __init__(self, counters: model.Counters, asking: Iterable[str]):
+    def __init__(self, counters: model.Counters,
+                 measured_groups: Iterable[str]):
         self._file = counters.file
         self._free = dict(counters.free)
-        self._held = dict(counters.assigned)
-        keep = {(group, EVENT) for group in asking}
+        self._assigned = dict(counters.assigned)
+        keep = {(group, EVENT) for group in measured_groups}
         self._donors = sorted(
-            self._held.keys() - keep, key=lambda one: (
+            self._assigned.keys() - keep, key=lambda one: (
                 one[1] not in _OTHER_EVENTS, one))
-        self._given: dict[model.Counted, list[int]] = {}
+        self._added: dict[model.Counted, list[int]] = {}
         self._released: dict[model.Counted, list[int]] = {}
 
     def assign_counter(self, group: str, domain: int) -> bool:
@@ -173,29 +177,33 @@ class _Ledger:
             self._free[domain] -= 1
         elif not self._release_counter(domain):
             return False
-        self._given.setdefault((group, EVENT), []).append(domain)
+        self._added.setdefault((group, EVENT), []).append(domain)
         return True
 
     def _release_counter(self, domain: int) -> bool:
         for donor in self._donors:
-            if domain in self._held[donor]:
-                self._held[donor] -= {domain}
+            if domain in self._assigned[donor]:
+                self._assigned[donor] -= {domain}
                 self._released.setdefault(donor, []).append(domain)
                 return True
         return False
 
-    def actions(self, asking: Mapping[str, model.Guest]
-                ) -> Iterator[model.Action]:
+    def yield_actions(self, guests: Mapping[str, model.Guest]
+                      ) -> Iterator[model.Action]:
+        """Yield the changes that assign and release the counters.
+
+        :param guests: guest that each resctrl group measures.
+        """
         for (group, event), domains in self._released.items():
             yield model.Action(
                 'release counters', group, 'a guest is to be measured',
                 line=_render_assignment(event, domains, '_'), file=self._file)
-        for (group, event), domains in self._given.items():
+        for (group, event), domains in self._added.items():
             yield model.Action(
                 'assign counters',
                 group,
                 'the guest is to be measured',
-                asking[group].domain.uuid,
+                guests[group].domain.uuid,
                 line=_render_assignment(event, domains, 'e'),
                 file=self._file,
             )

@@ -64,22 +64,26 @@ _DOMAIN_KINDS: Mapping[str, knobs.DomainKind] = {'L3': 'l3', 'NODE': 'numa'}
 class Control:
     """Schemata line as the kernel describes it below info/.
 
-    :param resource: the directory in info/ that it belongs to.
-    :param name: name of the line and of the directory of the description.
-    :param kind: whether a value is a number or a mask of bits.
-    :param flags: further words of the type: ``linear``, ``sparse``.
+    :param resource: resctrl resource of the line, a directory in info/, e.g.
+        ``MB``.
+    :param name: name of the line, and of the directory with its description.
+    :param kind: whether a value is a number or a bit mask.
+    :param flags: properties of the values: ``linear``, ``sparse``.
     :param minimum: lowest value that can be written.
     :param maximum: highest value that can be written.
-    :param unit: ``all`` where a value is a share of the resource.
-    :param scale: the unit times this, divided by ``resolution``, is the
-        amount that the value 1 stands for.
-    :param resolution: see ``scale``.
-    :param tolerance: by how much the value in effect can differ from the one
-        that was written; None where the kernel does not know.
-    :param scope: kind of the domains: ``L3``, ``NODE``; empty where the
-        kernel does not say.
-    :param reset: value of a new group; None where the kernel does not say.
-    :param parent: the control that changes this one when it is written.
+    :param unit: unit such as ``MBps``; ``all`` if a value is a share of the
+        resource.
+    :param scale: factor from values to units; a value stands for value *
+        ``scale`` / ``resolution`` units.
+    :param resolution: divisor from values to units, see ``scale``.
+    :param tolerance: maximum difference between the written value and the one
+        in effect; None if the kernel does not describe it.
+    :param scope: kind of the resctrl domains: ``L3`` or ``NODE``; empty if the
+        kernel does not describe it.
+    :param reset: value of a new control group; None if the kernel does not
+        describe it.
+    :param parent: name of the line that changes this one when it is written;
+        empty for none.
     """
 
     resource: str
@@ -269,7 +273,8 @@ def _has_same_domains(control: Control, used: Sequence[knobs.Knob],
     """Whether a schemata line has the same resctrl domains as lines in use.
 
     :param control: the kernel's description of the line.
-    :param used: controls in use. Only the line of the first is compared.
+    :param used: controls in use. Their lines have the same domains, so only
+        the first is compared.
     :param root: schemata of the root group.
     """
     lines = [root.line(name) for name in
@@ -329,11 +334,12 @@ def get_domain_kind(controls: Sequence[Control], line: str
 
 def apply_described_maximum(knob: knobs.Knob, controls: Sequence[Control]
                             ) -> knobs.Knob:
-    """Return a schemata line with the maximum value that the kernel describes.
+    """Set the maximum of a bandwidth control to the one below info/.
 
-    :param knob: the line. The line is returned unchanged if its maximum is
-        fixed, or if the kernel does not describe it.
-    :param controls: the kernel's descriptions below info/.
+    :param knob: the control. It is returned unchanged if its maximum is the
+        same on all machines, or if the kernel does not describe its line.
+    :param controls: the kernel's descriptions of schemata lines.
+    :returns: the control with the maximum that the kernel describes.
     """
     control = next((one for one in controls if one.name == knob.line), None)
     if control is None or not knob.power:

@@ -10,10 +10,10 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""Detection of the dialect of resctrl that a host speaks.
+"""Detection of a host's dialect (variant of resctrl).
 
-It is read off what the kernel shows; a command line or a mount option says
-what somebody wanted, not what came of it.
+The dialect is detected from the files of resctrl. Boot parameters and mount
+options are not used, because the kernel may have ignored them.
 """
 
 from collections.abc import Iterator
@@ -119,9 +119,9 @@ def list_fitting_dialects(
 ) -> list[Dialect]:
     """Return the dialects (variants of resctrl) that fit a host best.
 
-    They know the largest number of bandwidth lines of the host. A new kernel
-    may have lines that no dialect knows, so an unknown line does not exclude a
-    dialect.
+    These are the matching dialects that lack the fewest of the host's
+    bandwidth lines. A new kernel may have lines that no dialect has, so a
+    missing line does not exclude a dialect.
 
     :param info: text of the files below resctrl's info/, by path.
     :param root: schemata of the root group.
@@ -165,11 +165,13 @@ def describe_unused_controls(
 
 
 def describe_reduced_caps(group: schemata.Schemata) -> Iterator[str]:
-    """Yield a text on each schemata line that lowers a group's cap.
+    """Describe schemata lines that limit a group to less than its cap.
 
-    A group then gets less bandwidth than its cap in the line MB allows.
+    A line such as GMB limits the bandwidth of a group in addition to the cap
+    in the line MB.
 
     :param group: schemata of the control group.
+    :returns: one text per line that is below its highest value.
     """
     for name in dialects.LIMITING:
         values = _get_values(group, name)

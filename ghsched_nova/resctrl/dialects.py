@@ -61,13 +61,15 @@ LIMITING = ('GMB',)
 
 @dataclass(frozen=True)
 class Monitor:
-    """File and unit in which the memory bandwidth of a group is reported.
+    """Files and unit in which the kernel reports bandwidth of a group.
 
-    :param info: directory in info/ that announces it.
-    :param prefix: entries of mon_data/ begin so; the rest is the domain.
-    :param file: the file in them; empty where the entry itself is the file.
-    :param unit: ``counter_bytes`` grows and is differentiated by the reader;
-        ``rate_mb`` is MB/s at this moment, whatever the file's name says.
+    :param info: name of the directory in info/ that describes the monitor.
+    :param prefix: prefix of the names in mon_data/. The rest of a name is the
+        id of the resctrl domain.
+    :param file: name of the file in each directory of mon_data/; empty if
+        mon_data/ has files instead of directories.
+    :param unit: ``counter_bytes`` for a growing number of bytes, ``rate_mb``
+        for the present rate in MB/s.
     """
 
     info: str
@@ -75,8 +77,8 @@ class Monitor:
     file: str
     unit: Literal['rate_mb', 'counter_bytes']
 
-    def is_announced(self, info: Info) -> bool:
-        """Whether a host has the files of this kind of bandwidth monitor.
+    def is_available(self, info: Info) -> bool:
+        """Whether a host has this kind of bandwidth monitor.
 
         :param info: text of the files below resctrl's info/, by path.
         """
@@ -88,20 +90,23 @@ class Monitor:
 
 @dataclass(frozen=True)
 class Evidence:
-    """Files below info/ and lines of the root's schemata that identify a
-    dialect.
+    """Files and schemata lines of the kernel that identify a dialect.
 
-    :param files: all of these must be in info/.
-    :param no_files: none of these may be.
-    :param content: required content of some of them, if they exist.
-    :param any_line: at least one of these lines must be in the root's
-        schemata, or one of ``any_file`` in info/; both empty ask for nothing.
-    :param any_file: see ``any_line``.
-    :param group_file: the root group must have this file, or a cap above
-        100.
-    :param no_group_file: the root group must not have this file.
-    :param throttled: whether info/MB/thread_throttle_mode, or steps that only
-        Intel has, are required.
+    A host must meet all of the conditions.
+
+    :param files: files that info/ must have.
+    :param no_files: files that info/ must not have.
+    :param content: required text of files of info/; a missing file is no
+        contradiction.
+    :param any_line: schemata lines of which the root group must have one,
+        unless info/ has a file of ``any_file``. If both are empty, nothing is
+        required.
+    :param any_file: files of info/ that serve in place of ``any_line``.
+    :param group_file: file that the root group must have, unless one of its
+        caps exceeds 100.
+    :param no_group_file: file that the root group must not have.
+    :param throttled: whether the host must have
+        info/MB/thread_throttle_mode, or the steps of caps that only Intel has.
     """
 
     files: tuple[str, ...] = ()
@@ -118,32 +123,33 @@ class Evidence:
 class Dialect:
     """A variant of resctrl: its lines, values, domains and monitors.
 
-    :param name: short name, as in files that describe a host.
-    :param title: name for people.
-    :param knobs: the lines, in the order in which they are written. Two may
-        have one role; a host then has but one of them.
+    :param name: short name, used in host files.
+    :param title: display name.
+    :param knobs: the bandwidth controls, each a schemata line, in the order
+        in which their lines are written. If two have the same role, a host
+        has only one of them.
     :param domain_kind: kind of the domains of the MB line.
-    :param monitor: None when memory bandwidth is not reported.
-    :param hardlimit_fixed: whether a cap is always (True) or never (False)
-        hard; None when the hardlimit knob decides, or nobody knows.
-    :param evidence: how to recognise it.
-    :param unit: unit of a cap.
-    :param passive: further lines of bandwidth, which leave the others as they
-        are when nobody writes to them.
-    :param libvirt: whether libvirt can be left to make control groups, as
-        far as the lines are those that it knows.
-    :param libvirt_monitors: whether libvirt can be left to make the monitoring
-        group of a guest without a control group. It reads no line for that.
-    :param other_monitor: where the bandwidth is reported on machines that
-        have not ``monitor``.
-    :param devices: whether the traffic of devices can be controlled, see
+    :param monitor: files that report memory bandwidth; None if none do.
+    :param hardlimit_fixed: whether caps are always hard (True) or always soft
+        (False); None if a schemata line sets it, or if it is unknown.
+    :param evidence: conditions that identify a host of this dialect.
+    :param unit: unit of caps.
+    :param passive: further bandwidth lines, which restrict nothing unless
+        somebody writes to them.
+    :param libvirt: whether libvirt can create control groups, provided that
+        it can parse the lines of the host.
+    :param libvirt_monitors: whether libvirt can create the monitoring group
+        of a guest without a control group, for which it parses no line.
+    :param other_monitor: files that report memory bandwidth on machines
+        without those of ``monitor``.
+    :param devices: whether control groups can contain devices, see
         :mod:`ghsched_nova.resctrl.devices`.
-    :param per_core: whether a cap holds for each core that runs a thread of
-        the group by itself, and not for all of them together.
-    :param staged: whether a line that is written to a group gives it other
-        lines, too, see :mod:`ghsched_nova.resctrl.staged`.
-    :param own_rmids: whether each control group has monitoring ids of its
-        own (the PMG of MPAM), and not all of them together.
+    :param per_core: whether a cap applies to each CPU core separately, and
+        not to all threads of the group together.
+    :param own_rmids: whether each control group has its own monitoring ids
+        (PMG of MPAM). Otherwise all control groups share them.
+    :param staged: whether a write to one line of a group also changes its
+        other lines, see :mod:`ghsched_nova.resctrl.staged`.
     """
 
     name: str

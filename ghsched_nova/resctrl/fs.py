@@ -45,13 +45,13 @@ _PROC = Path('/proc')
 class GroupError(Exception):
     """Error of a change of resctrl, such as a refusal of the kernel.
 
-    All of the arguments are plain, so that the error can be made again from
-    them on the other side of oslo.privsep.
+    All arguments are numbers or texts, because oslo.privsep sends them from
+    the privileged helper to nova-compute, which creates the error again.
 
     :param reason: description of the error.
     :param path: file or directory of the error.
-    :param line: the schemata line that was being written, if one was.
-    :param errno: the error number of the operating system, 0 without one.
+    :param line: schemata line that was being written; empty for none.
+    :param errno: error number of the operating system; 0 for none.
     :param status: content of info/last_cmd_status.
     """
 

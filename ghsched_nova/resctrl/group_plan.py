@@ -124,12 +124,11 @@ def _find_leaked_groups(actual: model.Actual, wanted: model.Wanted,
     """Return the resctrl groups to remove, each with the reason.
 
     A group of nova-compute or libvirt is removed if no guest needs it and no
-    guest's threads are left in it.
+    guest's threads are in it. If the host has no free group, it is also
+    removed if the plan moves the threads to other groups.
 
     :param needed: names of groups that guests need.
-    :param guest_tids: ids of threads that the plan moves to the groups of
-        their guests. If the host has no free group, such threads in a group
-        do not prevent its removal.
+    :param guest_tids: ids of the threads that the plan moves.
     """
     uuids = {domain.uuid for domain in wanted.domains}
     # It is known which group these need; the others may need theirs.
@@ -185,8 +184,8 @@ def _explain_leaked_libvirt_group(name: str, group: Group,
 # -- one group ----------------------------------------------------------------
 
 
-class _CanNot(Exception):  # noqa: N818
-    """A resctrl group cannot be repaired, with the reason."""
+class _RepairError(Exception):
+    """Reason why a guest's existing resctrl group cannot be corrected."""
 
 
 def _plan_group(name: str, guests: Sequence[Guest], actual: model.Actual,
@@ -206,10 +205,10 @@ def _plan_group(name: str, guests: Sequence[Guest], actual: model.Actual,
             if not guests[0].is_only_measured:
                 yield from _repair_group(guests[0], name, group, wanted)
             elif group.error:
-                raise _CanNot(group.error)
+                raise _RepairError(group.error)
         elif not all(missing):
             yield from _make_group(guests[0], name, wanted)
-    except _CanNot as error:
+    except _RepairError as error:
         yield from (Problem(uuid, name, str(error)) for uuid in uuids)
         return
     if group is None and all(missing):
@@ -277,7 +276,7 @@ def _make_group(
 def _repair_group(guest: Guest, name: str, group: Group,
                   wanted: model.Wanted) -> Iterator[Action]:
     if group.schemata is None:
-        raise _CanNot(group.error or 'its schemata was not read')
+        raise _RepairError(group.error or 'its schemata was not read')
     wrong = resolve.find_schemata_differences(
         group.schemata, guest.desired, wanted.others, wanted.tolerance
     )
@@ -287,8 +286,8 @@ def _repair_group(guest: Guest, name: str, group: Group,
         lines = resolve.plan_schemata_writes(group.schemata, guest.desired,
                                              wanted.others, wanted.tolerance,
                                              wanted.writes)
-    except resolve.PolicyNotHeld as error:
-        raise _CanNot(error.reason) from error
+    except resolve.PolicyRefused as error:
+        raise _RepairError(error.reason) from error
     for line in lines:
         reason = '; '.join(str(difference) for difference in wrong
                            if difference.line == line.partition(':')[0])
@@ -337,14 +336,14 @@ def _move_threads(guest: Guest, name: str, inside: Set[int],
 def _find_foreign_vcpus(guests: Sequence[Guest], name: str,
                         actual: model.Actual,
                         guest_tids: Set[int]) -> Iterator[Problem]:
-    """Yield problems if a control group contains vCPUs of foreign guests.
+    """Yield problems if a guest's control group has vCPUs of other guests.
 
-    One problem is yielded for each guest to which the group belongs.
+    One problem is yielded for each guest of the group.
 
-    :param guests: guests to which the group belongs.
+    :param guests: guests that share the group, or the only guest.
     :param name: name of the group.
     :param guest_tids: ids of threads that the plan moves to the groups of
-        their guests. These threads are no problem.
+        their own guests. These threads are no problem.
     """
     group = actual.groups.get(name)
     strange = group.vcpu_threads - guest_tids if group else None

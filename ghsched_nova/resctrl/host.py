@@ -58,17 +58,16 @@ NODE_BANDWIDTH_UNIT = 10 ** 6
 
 @dataclass(frozen=True)
 class HostSettings:
-    """Properties of a host that its kernel does not show, from the
-    configuration.
+    """Configured properties of a host that its kernel does not report.
 
     :param node_bandwidth: theoretical memory bandwidth by host NUMA node, in
-        MB/s (10^6 bytes per second); takes precedence over what sysfs says.
-    :param cap: whether a cap holds while bandwidth is idle (``hard``) or not
-        (``soft``); heard only where the dialect leaves it open.
-    :param l3_ways_shared: how many ways of each L3 no guest has to itself, at
-        least.
-    :param burst_ratio: how many times over what is kept for bursts is
-        promised at most.
+        MB/s (10^6 bytes per second); overrides the value in sysfs.
+    :param cap: whether a cap also limits guests while bandwidth is idle
+        (``hard``) or not (``soft``); ignored if the dialect determines it.
+    :param l3_ways_shared: minimum number of ways of each L3 cache that guests
+        cannot reserve.
+    :param burst_ratio: maximum ratio of the sum of all guests' bursts to the
+        bandwidth that is reserved for bursts.
     """
 
     node_bandwidth: Mapping[int, int] = field(default_factory=dict)
@@ -84,37 +83,41 @@ _NO_READINGS: Mapping[str, rounding.Readings] = MappingProxyType({})
 
 @dataclass(frozen=True)
 class ResctrlHost:
-    """Memory bandwidth control of one host.
+    """Memory bandwidth and L3 cache control of one host.
 
-    :param dialect: with the knobs that this host has.
-    :param num_closids: control groups, the kernel's default group counted;
-        the least of all control resources, as the kernel does, and one less
-        where the traffic of devices has one (``io_alloc``).
-    :param num_rmids: monitoring groups, 0 when there is no monitor.
+    :param dialect: variant of resctrl, with the controls that this host has.
+    :param num_closids: number of control groups (CLOSIDs), including the
+        kernel's default group. A group needs an id in each resource, so the
+        resource with the fewest ids determines the number. A CLOSID that the
+        kernel uses for device traffic (``io_alloc``) does not count.
+    :param num_rmids: number of monitoring ids (RMIDs); 0 if bandwidth cannot
+        be measured.
     :param min_bandwidth: lowest cap, in the unit of the dialect.
-    :param granularity: caps are multiples of it, or near to that.
-    :param domains_by_node: domains of the MB line by host NUMA node; only
-        nodes on which a limit can be held.
-    :param monitored: whether memory bandwidth is reported.
-    :param priority_default: priority of the root group, which a guest that
-        asks for none is given; None without such a knob.
-    :param left_out: the other host NUMA nodes, and why.
-    :param libvirt_reads: whether an upstream libvirt can use the lines that
-        there are, see :mod:`ghsched_nova.resctrl.naming`.
-    :param openeuler_libvirt_reads: the same of openEuler's libvirt, which
-        knows the lines of openEuler's 6.6 kernel.
-    :param no_cap: the cap that is none.
+    :param granularity: step of caps; MPAM rounds caps further.
+    :param domains_by_node: domains of the MB line by host NUMA node. Only
+        nodes whose bandwidth can be limited are included.
+    :param monitored: whether memory bandwidth can be measured.
+    :param priority_default: priority of the root group, and of guests that
+        request none; None if the host has no priorities.
+    :param left_out: reason why bandwidth cannot be limited, by host NUMA node.
+    :param libvirt_reads: whether upstream libvirt can parse the schemata of
+        this host and write its caps.
+    :param openeuler_libvirt_reads: whether openEuler's libvirt can do so. It
+        also parses the lines of openEuler's 6.6 kernel.
+    :param no_cap: value of a cap line that means no cap.
     :param node_bandwidth: theoretical bandwidth by host NUMA node, in bytes
-        per second; only where the dialect needs it.
-    :param cache: the L3 caches; None where guests cannot have ways of them.
-    :param counters: how many counters of bandwidth a domain has, by domain,
-        where a group must be assigned one to be measured; empty where each
-        group is measured.
+        per second; empty if caps are percentages.
+    :param counters: number of bandwidth counters by resctrl domain, if
+        counters must be assigned to groups; empty if the kernel counts the
+        bandwidth of every group.
+    :param cache: the L3 caches; None if guests cannot reserve ways.
     :param burst_ratio: see :class:`HostSettings`.
-    :param scales: percentages that a line can show, by line; a line without
-        one shows multiples of ``granularity``, or what was written.
-    :param unmeasured: lines whose scale can be measured, and has not been.
-    :param notes: sentences on controls that ghsched leaves alone, see
+    :param scales: percentages that a schemata line can be set to, by line. A
+        line that is not listed can be set to multiples of ``granularity`` if
+        it has steps, otherwise to any percentage.
+    :param unmeasured: schemata lines whose rounding can be measured, but was
+        not yet.
+    :param notes: sentences on controls that ghsched does not use, see
         :func:`detection.describe_unused_controls`.
     """
 
@@ -150,11 +153,11 @@ class ResctrlHost:
 
     @property
     def values_to_write(self) -> dict[str, dict[int, int]]:
-        """Value to write in order to set a schemata line to a given value.
+        """Values to write, by schemata line and value that the line must show.
 
-        The kernel rounds a written value, so another value may have to be
-        written. The values to write are listed by line and by the value that
-        the line then has, and only where the two differ.
+        The kernel rounds a written value, so another value than the wanted
+        one may have to be written. Values that the kernel does not change are
+        left out.
         """
         return {
             line: scale.values_to_write
@@ -174,11 +177,12 @@ class ResctrlHost:
                 or knob.measured and knob.line not in self.scales}
 
     @property
-    def sum_limited_lines(self) -> dict[str, int]:
-        """Initial value of each schemata line with a limited sum of values.
+    def initial_guarantees(self) -> dict[str, int]:
+        """Guarantee of a new control group, by name of the schemata line.
 
-        On such a line, all control groups together cannot guarantee more than
-        the bandwidth. The initial value is that of a new control group.
+        Only lines whose kernel gives new groups a guarantee are included. On
+        such a line, the kernel refuses guarantees whose sum over all control
+        groups exceeds the bandwidth.
         """
         return {knob.line: knob.default for knob in self.dialect.knobs
                 if knob.role == 'minimum' and knob.default}
@@ -347,7 +351,7 @@ def _detect_dialect(
             + detection.explain_unknown_dialect(info, root, files.names))
     monitor = next(
         (monitor for monitor in (dialect.monitor, dialect.other_monitor)
-         if monitor is not None and monitor.is_announced(info)), None)
+         if monitor is not None and monitor.is_available(info)), None)
     fixed = dialect.hardlimit_fixed
     if fixed is None and settings.cap and dialect.find_knob(
             'hardlimit') is None:

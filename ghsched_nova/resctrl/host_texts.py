@@ -22,28 +22,31 @@ from ghsched_nova.resctrl.errors import ResctrlUnavailable
 from ghsched_nova.resctrl import fs
 from ghsched_nova.resctrl import sysfs as sysfs_files
 
-#: Files of info/ that are known to be there, and not read: the kernel clears
-#: info/last_cmd_status when they are (the functions *_show() in fs/resctrl
-#: that call rdt_last_cmd_clear()), and somebody may be about to read that.
+#: Files of info/ of which only the presence matters. They are not read,
+#: because a read of them clears info/last_cmd_status (the functions *_show()
+#: in fs/resctrl that call rdt_last_cmd_clear()), which another process may be
+#: about to read.
 _NOT_READ = frozenset({'available_mbm_cntrs', 'io_alloc_cbm',
                        'mbm_assign_on_mkdir'})
 
-#: How deep controls are described in info/MB/resource_schemata, at most.
+#: Maximum depth of the directories in info/MB/resource_schemata.
 _DEPTH = 4
 
 
 @dataclass(frozen=True)
 class HostFiles:
-    """Texts of the kernel that tell the controls of a host.
+    """Contents of the kernel's files that describe a host's controls.
 
-    With equal texts a host has equal controls, until the next boot.
+    The controls of a host cannot change while the contents stay the same and
+    the host is not rebooted.
 
     :param resctrl: mount point of resctrl.
     :param sysfs: mount point of sysfs.
-    :param info: texts of the files below info/, by path.
+    :param info: text of the files below resctrl's info/, by path.
     :param schemata: text of the root group's schemata.
     :param names: names of the files in the root group.
-    :param cpus: text of the CPU list of each host NUMA node.
+    :param cpus: text of ``cpulist`` by host NUMA node; None if it cannot be
+        read.
     """
 
     resctrl: Path

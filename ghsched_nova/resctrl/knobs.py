@@ -22,15 +22,15 @@ from fractions import Fraction
 import math
 from typing import Literal
 
-#: ``kept`` is a control that no policy asks for: it has the value of a new
-#: group in all groups of guests.
+#: Part of a policy. ``kept`` is a control that no policy sets: all groups of
+#: guests have the value of a new group.
 Role = Literal['maximum', 'minimum', 'hardlimit', 'priority', 'kept']
 
-#: What the domain ids of the MB line number. ``either`` is the one of the two
-#: that fits the machine, where kernels of one kind differ.
+#: Meaning of the domain ids of the MB line: NUMA nodes or L3 caches. Kernels
+#: of the kind ``either`` differ; the files of the machine show which it is.
 DomainKind = Literal['numa', 'l3', 'either']
 
-#: Value that stands for all of the bandwidth, where it is a percentage.
+#: Value that stands for the whole bandwidth if values are percentages.
 PERCENT_WHOLE = Fraction(100)
 
 
@@ -38,9 +38,9 @@ PERCENT_WHOLE = Fraction(100)
 class Unit:
     """Unit of a bandwidth cap.
 
-    :param name: for people.
-    :param size: bytes per second; None where the cap is a share of what the
-        domain can deliver.
+    :param name: display name.
+    :param size: bytes per second; None if caps are percentages of the
+        bandwidth of a resctrl domain.
     """
 
     name: str
@@ -58,27 +58,28 @@ MIB = Unit('MiB/s', 2 ** 20)
 class Knob:
     """Bandwidth control: a schemata line for one part of a guest's policy.
 
-    :param role: the part of the policy.
-    :param line: name of the line, exactly.
-    :param minimum: lowest value that is written.
-    :param maximum: highest value the kernel takes.
-    :param default: value of a new group; None where no document says so.
-    :param stepped: whether the value is a multiple of
-        info/MB/bandwidth_gran.
-    :param fraction: whether the hardware holds a binary fraction whose width
-        follows from info/, see :mod:`ghsched_nova.resctrl.rounding`.
-    :param lowest: lowest value that the kernel may show, where that is not
+    :param role: part of the policy, e.g. ``maximum`` for a cap.
+    :param line: name of the schemata line.
+    :param minimum: lowest value that ghsched writes.
+    :param maximum: highest value that the kernel accepts.
+    :param default: value of a new control group; None if it is undocumented.
+    :param stepped: whether values are multiples of info/MB/bandwidth_gran.
+    :param fraction: whether the hardware stores the value as a binary
+        fraction, whose number of bits can be derived from files of info/, see
+        :mod:`ghsched_nova.resctrl.rounding`.
+    :param lowest: lowest value that the kernel may show; None if it is
         ``minimum``.
-    :param measured: whether what the kernel shows of a written value has to
-        be measured, see :mod:`ghsched_nova.resctrl.measure`.
-    :param power: whether the default is the highest value, and a power of
-        two that can be higher on a machine.
-    :param feature: the word in info/MB/features after which the highest value
-        stands (``mbPrio@7``).
-    :param whole: value that stands for all of the bandwidth of a domain,
-        where the line holds a share of it; need not be whole.
-    :param tolerance: by how much the kernel may show another value than was
-        written.
+    :param measured: whether the kernel's rounding of written values is
+        unknown and must be measured, see
+        :mod:`ghsched_nova.resctrl.measure`.
+    :param power: whether the default is the highest value, a power of two
+        that is higher on some machines.
+    :param feature: word in info/MB/features that the highest value follows,
+        such as ``mbPrio`` in ``mbPrio@7``.
+    :param whole: value, not necessarily an integer, that stands for the whole
+        bandwidth of a resctrl domain; only for relative values.
+    :param tolerance: maximum difference between a written value and the one
+        that the kernel then shows.
     """
 
     role: Role

@@ -11,24 +11,24 @@
 # under the License.
 
 
-"""The guests that run, and what resctrl holds (pure).
+"""Desired and actual state of a host's resctrl, and plans to change it (pure).
 
-The desired state is made of libvirt's running domains and the policies in
-their metadata (:class:`Wanted`), the actual one of directories, ``schemata``
-and ``tasks`` (:class:`Actual`, read by :mod:`ghsched_nova.resctrl.survey`).
-:mod:`ghsched_nova.resctrl.plan` compares them, and
-:mod:`ghsched_nova.resctrl.reconcile` carries out what is to be done.
+The desired state is derived from libvirt's running domains and the policies
+in their metadata (:class:`Wanted`). The actual state is read from
+directories, ``schemata`` and ``tasks`` by :mod:`ghsched_nova.resctrl.survey`
+(:class:`Actual`). :mod:`ghsched_nova.resctrl.plan` compares the two states,
+and :mod:`ghsched_nova.resctrl.reconcile` applies the planned changes.
 
-Groups are told apart by their names (:mod:`ghsched_nova.resctrl.naming`).
-Those of another program are not read, not written and not removed.
+The name of a group says which software created it, see
+:mod:`ghsched_nova.resctrl.naming`. Groups of other software are not changed.
 
-Several guests can share a group that nova-compute makes. Each of them then
-brings the values that the group is to hold for all of them. Inside, each has
-a monitoring group as far as the host has some, which nothing depends on.
+Several guests can share a control group of nova-compute. Each of these guests
+then has the schemata values of the group for all of them. While the host has
+monitoring groups left, each guest is measured in one of its own within the
+control group.
 
-A guest that is to be measured and not to be held has a monitoring group in
-the kernel's default group, which is treated like a control group without
-values.
+A guest without limits that is only measured has a monitoring group in the
+kernel's default group. It is treated like a control group without values.
 """
 
 from collections.abc import Collection
@@ -51,14 +51,14 @@ Kind = Literal['make group', 'write line', 'move threads', 'remove group',
                'move devices', 'release devices',
                'assign counters', 'release counters']
 
-#: Steps that no policy needs: a guest runs on as it is without them.
+#: Kinds of changes that no limit depends on. They only concern measurements.
 COUNTING: tuple[Kind, ...] = ('assign counters', 'release counters')
 
-#: A group, an event.
+#: Path of a group, and name of an event that is counted in it.
 Counted = tuple[str, str]
 
-#: Who made a guest's group: nova-compute, libvirt for the vCPUs, or libvirt
-#: for the whole process.
+#: Creator of a guest's group: nova-compute, libvirt for the vCPUs, or libvirt
+#: for the whole QEMU process.
 Maker = Literal['ghsched', 'libvirt', 'libvirt-process']
 
 _LINE = re.compile(r'[A-Z][A-Z0-9_]{0,31}')
@@ -68,7 +68,8 @@ _LINE = re.compile(r'[A-Z][A-Z0-9_]{0,31}')
 class Domain:
     """Running libvirt domain, with or without a bandwidth policy.
 
-    :param id: libvirt's number; a new one with each start.
+    :param id: libvirt's id of the running domain, which changes with each
+        start.
     """
 
     uuid: str
@@ -80,18 +81,18 @@ class Domain:
 class Guest:
     """Running domain with a policy that needs a resctrl group.
 
-    :param vcpus: the vCPUs that belong into the group.
-    :param online: how many of them have a thread at least; the others may be
-        plugged in later.
-    :param desired: values by line and domain, in the order of writing; empty
-        for a guest that is only measured.
-    :param maker: component that makes its group.
-    :param devices: IOMMU groups of its passthrough devices, where they belong
-        into the group.
-    :param shared: name of the group that it has together with others; all of
-        them have the same ``desired``.
-    :param monitor: whether somebody asked for it to be measured.
-    :param ways: how many ways of the L3 it has to itself, by domain.
+    :param vcpus: numbers of the vCPUs whose threads belong in the group.
+    :param online: minimum number of these vCPUs that have a thread; others
+        may be hot-plugged later.
+    :param desired: schemata values by line and resctrl domain, in the order in
+        which they are written; empty for a guest that is only measured.
+    :param maker: component that creates the group.
+    :param devices: IOMMU groups of the guest's passthrough devices that belong
+        in the group.
+    :param shared: name of the control group that the guest shares with other
+        guests, which have the same ``desired``; empty if it shares none.
+    :param monitor: whether the policy requests bandwidth measurement.
+    :param ways: number of reserved L3 ways by id of the cache.
     """
 
     domain: Domain
@@ -133,31 +134,33 @@ class Guest:
 class Wanted:
     """Resctrl groups that a host should have, and its running domains.
 
-    :param guests: guests with a policy.
-    :param domains: all running domains, those of ``guests`` among them.
-    :param removable: names of groups that were there *before* libvirt was
-        asked for its domains. A domain gets its number before its group, so
-        one of these whose domain is not in ``domains`` has lost it, and is
-        not that of a guest which starts at this moment.
-    :param others: value of the domains that a guest does not use, by line.
+    :param guests: guests that need a resctrl group.
+    :param domains: all running domains, including those of ``guests``.
+    :param removable: names of the groups that existed *before* libvirt's
+        domains were listed. A domain is listed before its group is created,
+        so a group of this set belongs to a stopped guest if its domain is not
+        in ``domains``. Newer groups may belong to guests that start now.
+    :param others: schemata value, by line, in resctrl domains that a guest
+        does not use.
     :param all_threads: whether the emulator, I/O and vhost threads of a guest
-        belong into its group, too.
-    :param devices: whether devices of no guest leave the groups of guests,
-        see :mod:`ghsched_nova.resctrl.devices`.
-    :param monitors: how many monitoring groups there may be in shared groups.
-    :param monitors_per_group: how many in one of them.
-    :param tolerance: percent by which a line may differ from what it should
-        show, by line, see :attr:`host.ResctrlHost.tolerance`.
-    :param writes: values to write for values that the kernel shows otherwise,
-        see :attr:`host.ResctrlHost.values_to_write`.
+        also belong in its group.
+    :param devices: whether devices that no guest uses are moved out of the
+        groups of guests, see :mod:`ghsched_nova.resctrl.devices`.
+    :param monitors: maximum number of monitoring groups in all shared groups.
+    :param monitors_per_group: maximum number of monitoring groups in one
+        shared group.
+    :param tolerance: accepted difference between shown and desired value, by
+        line, see :attr:`host.ResctrlHost.tolerance`.
+    :param writes: value to write, by line and value that the kernel then
+        shows, see :attr:`host.ResctrlHost.values_to_write`.
     :param staged: see :attr:`dialects.Dialect.staged`.
-    :param bounded: value of a new group by line, where the values of all
-        groups may add up to no more than there is, see
+    :param bounded: guarantee of a new group, by line on which the sum of all
+        groups' guarantees is limited, see
         :mod:`ghsched_nova.resctrl.bounded`.
-    :param scarce: whether a group could not be made because there are no
-        more.
-    :param cache: the L3 caches, where guests have ways of them to themselves
-        or had until now; ``guests`` are then all that have a group.
+    :param scarce: whether a group could not be created because the host has
+        no free one.
+    :param cache: the L3 caches; None if no guest reserves or has just
+        reserved L3 ways. If set, ``guests`` has all guests with a group.
     """
 
     guests: tuple[Guest, ...] = ()
@@ -188,17 +191,17 @@ class Wanted:
 
 @dataclass(frozen=True)
 class Group:
-    """Resctrl control group as it was found.
+    """Actual state of a resctrl group.
 
-    :param tasks: ids of the threads in it.
-    :param schemata: None when it was not read, could not be, or when it is a
-        monitoring group.
-    :param error: reason why it could not be read.
-    :param vcpu_threads: threads in it that are vCPUs, but not of a guest
-        whose group it is; of any guest when it is nobody's.
-    :param devices: IOMMU groups in it.
-    :param monitors: threads in the monitoring group of each guest, by UUID;
-        only of a shared group.
+    :param tasks: ids of the threads in the group.
+    :param schemata: schemata of a control group; None if they were not read or
+        cannot be read.
+    :param error: reason why the group cannot be read; empty if it can.
+    :param vcpu_threads: ids of threads in the group that are vCPUs of guests
+        to which the group does not belong.
+    :param devices: IOMMU groups in the group.
+    :param monitors: ids of the threads in each guest's monitoring group
+        within a shared control group, by UUID of the guest.
     """
 
     tasks: frozenset[int] = frozenset()
@@ -211,12 +214,13 @@ class Group:
 
 @dataclass(frozen=True)
 class Counters:
-    """Assignable bandwidth counters of a host as they were found.
+    """Actual assignment of a host's bandwidth counters to resctrl groups.
 
-    :param file: file of a group that has its counters.
-    :param free: number of counters that no group has, by domain.
-    :param assigned: domains in which there is one, by group and event; with
-        ``counters.EVENT`` for each group that was looked at.
+    :param file: name of the file in a group that lists its counters.
+    :param free: number of unassigned counters by resctrl domain.
+    :param assigned: resctrl domains in which a group has a counter, by group
+        and event. Each group that was read has an entry for
+        ``counters.EVENT``.
     """
 
     file: str
@@ -226,23 +230,22 @@ class Counters:
 
 @dataclass(frozen=True)
 class Actual:
-    """Resctrl groups and guests' threads as they were found on a host.
+    """Actual resctrl groups and guests' threads of a host.
 
-    :param groups: all control groups by name, and the monitoring groups that
-        guests without a control group have or are to lose.
-    :param threads: threads of the guests' processes: names by thread id, by
-        UUID. Empty for a guest whose process is not known or has ended.
-    :param processes: names of the domains whose process lives, whatever
-        libvirt says of them.
-    :param monitors_of_others: monitoring groups that are not made here for
-        guests that share, where :attr:`Wanted.has_single_rmid_pool` asks for
-        them.
-    :param root: schemata of the kernel's default group; read only where
-        :attr:`Wanted.cache` needs it.
-    :param others: schemata of control groups that belong to no guest, read
-        only where a guest has ways of the L3.
-    :param counters: counters of bandwidth, if a guest asks to be measured and
-        counters must be assigned.
+    :param groups: all control groups by name, and the monitoring groups of
+        guests without a control group.
+    :param threads: thread names by thread id, for each guest by UUID; empty
+        for a guest whose QEMU process is unknown or has ended.
+    :param processes: names of the domains whose QEMU process runs, even if
+        libvirt does not list the domain.
+    :param monitors_of_others: number of monitoring groups that do not measure
+        guests of shared groups; 0 unless :attr:`Wanted.has_single_rmid_pool`.
+    :param root: schemata of the kernel's default group; None unless
+        :attr:`Wanted.cache` or :attr:`Wanted.bounded` is set.
+    :param others: schemata, by name, of control groups that no guest uses;
+        empty if no guest reserves L3 ways.
+    :param counters: assignment of bandwidth counters; None if no guest must be
+        measured, or if the kernel counts the bandwidth of every group.
     """
 
     groups: Mapping[str, Group]
@@ -258,18 +261,20 @@ class Actual:
 class Action:
     """Change of a host's resctrl, and the reason for it.
 
-    :param group: its directory below the root.
-    :param guest: UUID of the guest it is for; empty for a removal, and for
-        what is done for all guests of a shared group.
-    :param line: line to write, with its line feed; for ``write line`` and
-        counters.
-    :param threads: thread IDs to move; for ``move threads``.
-    :param devices: IOMMU groups of ``move devices``, and of ``release
-        devices``, which go from the group to the default group.
-    :param file: file of the group to which the line is written.
-    :param part: line and domain that the step sets. When the step fails,
-        further steps of this part are skipped; without a part, all further
-        steps of the group are.
+    :param group: path of the resctrl group below the mount point; empty for
+        the kernel's default group.
+    :param reason: present state that makes the change necessary.
+    :param guest: UUID of the guest whose policy requires the change; empty
+        for a removal, and for a change for all guests of a shared group.
+    :param line: line to write, with its newline; empty unless the kind is
+        ``write line`` or one of counters.
+    :param threads: ids of the threads that ``move threads`` moves.
+    :param devices: IOMMU groups that ``move devices`` moves into the group, or
+        that ``release devices`` moves from the group to the default group.
+    :param file: name of the file in the group to which the line is written.
+    :param part: schemata line and resctrl domain that the change sets. If the
+        change fails, further changes of this part are skipped. If the text is
+        empty, all further changes of the group are skipped.
     """
 
     kind: Kind
@@ -283,8 +288,8 @@ class Action:
     part: str = ''
 
     @property
-    def what(self) -> str:
-        """Schemata line, thread ids or IOMMU groups to write, as text."""
+    def details(self) -> str:
+        """Line to write, or ids of the threads or IOMMU groups to move."""
         return (self.line.strip()
                 or ', '.join(map(str, self.threads or self.devices)))
 
@@ -295,14 +300,17 @@ class Action:
 
     def __str__(self) -> str:
         group = self.group or 'default group'
-        return f'{group}: {self.kind}{" " * bool(self.what)}{self.what}'
+        return f'{group}: {self.kind} {self.details}'.rstrip()
 
 
 @dataclass(frozen=True)
 class Problem:
-    """Reason why a guest's policy is not enforced, as text for people.
+    """Reason why a guest's policy is not enforced.
 
-    :param guest: UUID of the guest; empty when it is nobody's.
+    :param guest: UUID of the guest; empty if the problem concerns no guest or
+        all guests of the group.
+    :param group: path of the resctrl group; empty for none.
+    :param reason: text for users.
     """
 
     guest: str
@@ -319,19 +327,21 @@ class Plan:
 
     Removals come first, to free groups for guests that need one.
 
-    :param foreign: control groups that belong to nobody here.
-    :param unmeasured: guests that asked to be measured, and why they are not.
-    :param intruded: guests whose own ways of the L3 another guest's group or
-        the default group has, too, as the groups are now.
-    :param overlaps: guests whose own ways of the L3 a control group of other
-        software has, too.
+    :param problems: reasons why guests' policies cannot be enforced.
+    :param foreign: names of the control groups of other software.
+    :param unmeasured: reasons why guests cannot be measured, although their
+        policies request it.
+    :param internal_overlaps: guests whose reserved L3 ways are now also used
+        by the group of another guest or by the default group.
+    :param overlaps: guests whose reserved L3 ways are also used by a control
+        group of other software.
     """
 
     actions: tuple[Action, ...] = ()
     problems: tuple[Problem, ...] = ()
     foreign: tuple[str, ...] = ()
     unmeasured: tuple[Problem, ...] = ()
-    intruded: tuple[Problem, ...] = ()
+    internal_overlaps: tuple[Problem, ...] = ()
     overlaps: tuple[Problem, ...] = ()
 
 

@@ -11,11 +11,10 @@
 # under the License.
 
 
-"""Plan of all changes that make resctrl hold the guests' policies (pure).
+"""Plan of all changes that make resctrl enforce guests' policies (pure).
 
-:func:`make_plan` compares the two states of
-:mod:`ghsched_nova.resctrl.model`. A state that is right gives a plan without
-an action.
+:func:`make_plan` compares the actual and the desired state of
+:mod:`ghsched_nova.resctrl.model`. If they are equal, the plan is empty.
 """
 
 from ghsched_nova.resctrl import bounded

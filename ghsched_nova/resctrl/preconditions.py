@@ -11,10 +11,10 @@
 # under the License.
 
 
-"""Preconditions of resctrl with control of memory bandwidth (pure).
+"""Preconditions of memory bandwidth control by resctrl (pure).
 
-Between a processor that has the control and a mounted resctrl that offers it
-there are eight things, and the kernel reports none that is missing. Names are
+A host needs eight properties before resctrl controls memory bandwidth, and
+the kernel does not report which of them is missing. The names of options are
 those of fs/Kconfig, arch/x86/Kconfig, drivers/resctrl/Kconfig and
 Documentation/admin-guide/kernel-parameters.txt of Linux 7.2; the boot options
 of openEuler are those of its MPAM manuals.
@@ -30,7 +30,7 @@ _X86 = ('x86_64', 'i686')
 _ARM = ('aarch64', 'arm64')
 _DRIVERS = {**dict.fromkeys(_X86, ('X86_CPU_RESCTRL',)),
             **dict.fromkeys(_ARM, ('ARM64_MPAM', 'ARM64_MPAM_DRIVER'))}
-#: What the processor lists in /proc/cpuinfo.
+#: Flags in /proc/cpuinfo that the processor must have.
 _FLAGS = ('rdt_a', 'mba')
 #: Boot options without which openEuler's kernels leave MPAM off.
 _OPENEULER = (('.oe22', 'mpam=acpi'), ('.oe24', 'arm64.mpam'))
@@ -38,20 +38,19 @@ _OPENEULER = (('.oe22', 'mpam=acpi'), ('.oe24', 'arm64.mpam'))
 
 @dataclass(frozen=True)
 class Kernel:
-    """Properties of a host's kernel, firmware and processor that resctrl
-    depends on.
+    """Properties of a kernel and its host that resctrl depends on.
 
-    :param machine: as uname(1) gives it with ``-m``.
-    :param release: as with ``-r``.
+    :param machine: hardware name (``uname -m``).
+    :param release: kernel release (``uname -r``).
     :param filesystems: text of /proc/filesystems.
-    :param config: text of the kernel's configuration; None where it cannot be
+    :param config: text of the kernel's configuration; None if it cannot be
         read.
-    :param tables: names of ACPI tables; None where there are none to see.
+    :param tables: names of the ACPI tables; None if they cannot be listed.
     :param cpuinfo: text of /proc/cpuinfo.
     :param cmdline: text of /proc/cmdline.
-    :param mounted: whether resctrl is mounted where it should be.
-    :param path: path of the place.
-    :param info: names of the directories in its info/.
+    :param mounted: whether resctrl is mounted at ``path``.
+    :param path: required mount point of resctrl.
+    :param info: names of the directories in resctrl's info/.
     """
 
     machine: str = ''
@@ -67,12 +66,12 @@ class Kernel:
 
 
 @dataclass(frozen=True)
-class Missing:
+class UnmetPrecondition:
     """Precondition of bandwidth control that a host does not meet.
 
-    :param name: name of the precondition, which never changes.
-    :param text: state of the host.
-    :param remedy: action that makes the host meet the precondition.
+    :param name: short fixed name of the precondition, e.g. ``mount``.
+    :param text: description of the host's present state.
+    :param remedy: action by which an admin meets the precondition.
     """
 
     name: str
@@ -80,7 +79,7 @@ class Missing:
     remedy: str
 
 
-def list_unmet_preconditions(kernel: Kernel) -> tuple[Missing, ...]:
+def list_unmet_preconditions(kernel: Kernel) -> tuple[UnmetPrecondition, ...]:
     """Return what prevents bandwidth control on a host.
 
     The host needs certain properties of the kernel and the firmware, and a
@@ -89,7 +88,7 @@ def list_unmet_preconditions(kernel: Kernel) -> tuple[Missing, ...]:
     if 'MB' in kernel.info:
         return ()
     registered = 'resctrl' in kernel.filesystems.split()
-    causes: list[Missing] = []
+    causes: list[UnmetPrecondition] = []
     if not registered and not kernel.mounted:
         causes += [
             *_check_kernel_option(kernel),
@@ -100,17 +99,17 @@ def list_unmet_preconditions(kernel: Kernel) -> tuple[Missing, ...]:
     if kernel.mounted:
         return tuple(causes) or (_describe_missing_control(),)
     if registered:
-        return (*causes, Missing(
+        return (*causes, UnmetPrecondition(
             'mount', f'resctrl is not mounted at {kernel.path}',
             f'mount -t resctrl resctrl {kernel.path}'))
-    return tuple(causes) or (Missing(
+    return tuple(causes) or (UnmetPrecondition(
         'file system', 'the kernel has not registered resctrl, though '
         'nothing else is missing', 'look for "resctrl", "rdt" or "mpam" in '
         'the log of the kernel (dmesg)'),)
 
 
-def _describe_missing_control() -> Missing:
-    return Missing(
+def _describe_missing_control() -> UnmetPrecondition:
+    return UnmetPrecondition(
         'control', 'resctrl is mounted and has no info/MB: it controls no '
         'memory bandwidth', 'see whether the firmware setup of the machine '
         'switches the control off, and how resctrl is mounted')
@@ -132,41 +131,41 @@ def _is_openeuler(kernel: Kernel) -> bool:
     return '.oe2' in kernel.release
 
 
-def _check_kernel_option(kernel: Kernel) -> Iterator[Missing]:
+def _check_kernel_option(kernel: Kernel) -> Iterator[UnmetPrecondition]:
     if kernel.config is None or _is_openeuler(kernel):
         return
     built = _is_option_built(kernel.config, 'RESCTRL_FS')
     # Before Linux 6.16 the file system was a part of the driver for x86.
     old = built is None and _is_option_built(kernel.config, 'X86_CPU_RESCTRL')
     if not built and not old and kernel.machine not in _X86 or built is False:
-        yield Missing(
+        yield UnmetPrecondition(
             'kernel option', f'the kernel {kernel.release} is built without '
             'CONFIG_RESCTRL_FS', 'boot a kernel that is built with '
             'CONFIG_RESCTRL_FS=y')
 
 
-def _check_kernel_driver(kernel: Kernel) -> Iterator[Missing]:
+def _check_kernel_driver(kernel: Kernel) -> Iterator[UnmetPrecondition]:
     if kernel.config is None or _is_openeuler(kernel):
         return
     lacking = [f'CONFIG_{option}' for option
                in _DRIVERS.get(kernel.machine, ())
                if not _is_option_built(kernel.config, option)]
     if lacking:
-        yield Missing(
+        yield UnmetPrecondition(
             'kernel driver', f'the kernel {kernel.release} is built without '
             + ' and '.join(lacking), 'boot a kernel that is built with '
             + ' and '.join(f'{option}=y' for option in lacking))
 
 
-def _check_firmware(kernel: Kernel) -> Iterator[Missing]:
+def _check_firmware(kernel: Kernel) -> Iterator[UnmetPrecondition]:
     if (kernel.machine in _ARM and kernel.tables is not None
             and 'MPAM' not in kernel.tables):
-        yield Missing(
+        yield UnmetPrecondition(
             'firmware', 'the firmware has no ACPI table MPAM',
             'switch MPAM on in the firmware setup, or update the firmware')
 
 
-def _check_command_line(kernel: Kernel) -> Iterator[Missing]:
+def _check_command_line(kernel: Kernel) -> Iterator[UnmetPrecondition]:
     words = kernel.cmdline.split()
     off = (
         'arm64.nompam'
@@ -174,14 +173,14 @@ def _check_command_line(kernel: Kernel) -> Iterator[Missing]:
         else _find_disabling_parameter(words)
     )
     if off:
-        yield Missing(
+        yield UnmetPrecondition(
             'command line', f'the kernel was booted with {off}, which '
             'switches the control off', f'remove {off} from the command line '
             'of the kernel, and boot')
     for part, word in _OPENEULER:
         if (part in kernel.release and kernel.machine in _ARM
                 and word not in words):
-            yield Missing(
+            yield UnmetPrecondition(
                 'command line', f'the kernel was booted without {word}',
                 f'add {word} to the command line of the kernel, and boot')
 
@@ -203,13 +202,13 @@ def _find_disabling_parameter(words: Iterable[str]) -> str:
     return found
 
 
-def _check_processor(kernel: Kernel) -> Iterator[Missing]:
+def _check_processor(kernel: Kernel) -> Iterator[UnmetPrecondition]:
     lines = re.findall(r'^flags\s*:(.*)$', kernel.cpuinfo, re.M)
     if kernel.machine not in _X86 or not lines:
         return
     lacking = [flag for flag in _FLAGS if flag not in lines[0].split()]
     if lacking:
-        yield Missing(
+        yield UnmetPrecondition(
             'processor', 'the processor, or the virtual machine that this '
             f'is, has not {" and ".join(lacking)} in /proc/cpuinfo',
             'switch RDT or QoS on in the firmware setup, if the processor '

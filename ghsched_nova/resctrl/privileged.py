@@ -157,7 +157,7 @@ def _reconcile(root: _Root, run_path: _RunPath, packed: _Wanted) -> _Report:
     wanted = _unpack_wanted(packed)
     model.check_desired_state(wanted)
     report = reconciling.reconcile(
-        reconciling.Place(Path(root), Path(run_path)), wanted)
+        reconciling.HostPaths(Path(root), Path(run_path)), wanted)
     return ([(one.kind, one.group, one.reason, one.guest, one.line,
               list(one.threads), list(one.devices))
              for one in report.actions],

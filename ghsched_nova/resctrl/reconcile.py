@@ -11,11 +11,11 @@
 # under the License.
 
 
-"""Bring all control groups of guests to what they should be, in one go.
+"""Reconciliation of a host's resctrl groups with the guests' policies.
 
-Under the lock of libvirt: look, plan, carry out, and look again. What a plan
-leaves undone is told, never passed over: each guest whose policy does not hold
-afterwards has a :class:`model.Problem`.
+While it holds the lock that libvirt takes, too, a reconciliation reads the
+actual state, plans the changes, applies them, and checks the state again. Each
+guest whose policy is not enforced afterwards has a :class:`model.Problem`.
 """
 
 from dataclasses import dataclass
@@ -28,9 +28,9 @@ from ghsched_nova.resctrl import model
 from ghsched_nova.resctrl import plan as planning
 from ghsched_nova.resctrl import survey
 
-#: How often a state is put right before it is reported as one that cannot be.
-#: The second time is for threads that a thread has made just before it was
-#: moved, and for a new group that does not hold the defaults.
+#: Attempts to correct the state before the differences are reported as
+#: problems. The second attempt is for threads that were created just before
+#: their creator was moved, and for new groups without the default values.
 _ROUNDS = 2
 
 _PROC = Path('/proc')
@@ -38,15 +38,15 @@ _PROC = Path('/proc')
 
 @dataclass(frozen=True)
 class Report:
-    """Changes that were made, or would be, and the problems that remain.
+    """Result of a reconciliation of resctrl, or of its preview.
 
-    :param actions: in order.
-    :param problems: problems of guests whose policy is not enforced.
-    :param foreign: control groups that are nobody's here.
-    :param unmeasured: guests that asked to be measured, and why they are not;
-        they run all the same.
-    :param overlaps: guests whose own ways of the L3 a control group of other
-        software has, too; they run all the same.
+    :param actions: changes that were made, or would be made, in order.
+    :param problems: reasons why guests' policies are not enforced.
+    :param foreign: names of the control groups of other software.
+    :param unmeasured: reasons why guests are not measured, although their
+        policies request it.
+    :param overlaps: guests whose reserved L3 ways are also used by a control
+        group of other software.
     """
 
     actions: tuple[model.Action, ...] = ()
@@ -57,13 +57,14 @@ class Report:
 
 
 @dataclass(frozen=True)
-class Place:
+class HostPaths:
     """Paths of resctrl, of libvirt's run directory and of procfs.
 
-    :param root: where resctrl is mounted.
-    :param run_path: where libvirt keeps the numbers of QEMU's processes.
-    :param proc: where procfs is mounted.
-    :param lock_timeout: seconds to wait for libvirt or somebody like us.
+    :param root: mount point of resctrl.
+    :param run_path: directory with libvirt's ``<domain name>.pid`` files.
+    :param proc: mount point of procfs.
+    :param lock_timeout: maximum time to wait for the lock of resctrl, in
+        seconds.
     """
 
     root: Path
@@ -72,25 +73,25 @@ class Place:
     lock_timeout: float = fs.LOCK_TIMEOUT
 
 
-def preview_reconciliation(place: Place, wanted: model.Wanted,
+def preview_reconciliation(paths: HostPaths, wanted: model.Wanted,
                            files: fs.Files | None = None) -> Report:
     """Return what a reconciliation of resctrl would change; change nothing.
 
-    :param place: paths of resctrl, of libvirt's run directory and of procfs.
+    :param paths: paths of resctrl, of libvirt's run directory and of procfs.
     :param wanted: desired state of the host's resctrl groups.
     :param files: access to the files; replaced in tests.
     :raises GroupError: if resctrl is not mounted, or its lock is not free.
     """
     files = files or fs.Files()
-    with fs.resctrl_lock(files, place.root, place.lock_timeout):
+    with fs.resctrl_lock(files, paths.root, paths.lock_timeout):
         actual = survey.read_actual_state(
-            files, place.root, wanted, place.run_path, place.proc)
+            files, paths.root, wanted, paths.run_path, paths.proc)
     plan = planning.make_plan(actual, wanted)
     return Report(plan.actions, plan.problems, plan.foreign, plan.unmeasured,
                   plan.overlaps)
 
 
-def reconcile(place: Place, wanted: model.Wanted,
+def reconcile(paths: HostPaths, wanted: model.Wanted,
               files: fs.Files | None = None) -> Report:
     """Bring the guests' resctrl groups to the desired state.
 
@@ -100,14 +101,14 @@ def reconcile(place: Place, wanted: model.Wanted,
     :raises GroupError: if resctrl is not mounted, or its lock is not free.
     """
     files = files or fs.Files()
-    work = apply.Executor(files, place.root)
+    work = apply.Executor(files, paths.root)
     rounds = _ROUNDS
-    with fs.resctrl_lock(files, place.root, place.lock_timeout):
+    with fs.resctrl_lock(files, paths.root, paths.lock_timeout):
         while True:
             actual = survey.read_actual_state(
-                files, place.root, wanted, place.run_path, place.proc)
+                files, paths.root, wanted, paths.run_path, paths.proc)
             plan = planning.make_plan(actual, wanted)
-            if work.lacking and work.prepare_group_retry(plan):
+            if work.unavailable and work.prepare_group_retry(plan):
                 rounds = _ROUNDS
             left = [action for action in plan.actions
                     if not work.has_failed_dependency(action)]
@@ -115,13 +116,13 @@ def reconcile(place: Place, wanted: model.Wanted,
                 break
             rounds -= 1
             work.apply_actions(left)
-            wanted = replace(wanted, scarce=bool(work.lacking))
+            wanted = replace(wanted, scarce=bool(work.unavailable))
     return Report(tuple(work.done), tuple(model.expand_shared_problems(
         wanted.guests, (
             *work.problems,
             *(problem for problem in plan.problems
               if not work.has_failed_dependency(problem)),
-            *plan.intruded,
+            *plan.internal_overlaps,
             *(_make_repeated_problem(action) for action in left
               if not action.is_for_monitoring)))),
         plan.foreign, plan.unmeasured, plan.overlaps)

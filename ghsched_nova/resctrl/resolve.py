@@ -60,8 +60,12 @@ Tolerance = Mapping[str, int]
 _EXACT: Tolerance = MappingProxyType({})
 
 
-class PolicyNotHeld(Exception):  # noqa: N818
-    """This host cannot enforce a policy; names the key and the reason."""
+class PolicyRefused(Exception):  # noqa: N818
+    """Reason why this host cannot enforce a guest's bandwidth policy.
+
+    :param reason: text for users, which names the flavor's extra spec if one
+        is the cause.
+    """
 
     def __init__(self, reason: str) -> None:
         super().__init__(reason)
@@ -70,21 +74,20 @@ class PolicyNotHeld(Exception):  # noqa: N818
 
 @dataclass(frozen=True)
 class DomainSetting:
-    """Bandwidth values of a guest on one resctrl domain.
+    """Requested and enforced bandwidth limits of a guest on a resctrl domain.
 
-    None for a control that the host does not have.
+    A limit is None if the host does not have the control.
 
-    :param domain: id in the schemata lines.
-    :param host_node: host NUMA node of the domain.
-    :param guest_node: guest NUMA node that the host node backs.
-    :param requested: values that the flavor asks for.
-    :param maximum: effective cap, in the unit of the dialect.
-    :param minimum: effective guarantee, percent.
-    :param hardlimit: whether the cap holds while bandwidth is idle.
-    :param priority: the higher wins.
-    :param scale: how many percent of what the host node can deliver one unit
-        of the cap on this domain stands for, with the caps of the node's
-        other domains.
+    :param domain: id of the resctrl domain.
+    :param host_node: host NUMA node of the resctrl domain.
+    :param guest_node: guest NUMA node whose memory is on the host node.
+    :param requested: limits that the flavor requests.
+    :param maximum: enforced cap, in the unit of the dialect.
+    :param minimum: enforced guarantee in percent.
+    :param hardlimit: whether the cap also applies while bandwidth is idle.
+    :param priority: enforced priority; guests with higher ones come first.
+    :param scale: factor from ``maximum`` to percent of the host node's
+        bandwidth. All resctrl domains of the node have the same cap.
     """
 
     domain: int
@@ -109,8 +112,7 @@ class DomainSetting:
 
     @property
     def effective_bandwidth(self) -> bandwidth.Bandwidth:
-        """Bandwidth settings that the host enforces, with the cap in percent.
-        """
+        """Enforced limits; the cap is in percent of the node's bandwidth."""
         return bandwidth.Bandwidth(self.minimum, self.maximum_percent,
                                    self.hardlimit, self.priority)
 
@@ -133,13 +135,13 @@ class DomainSetting:
 
 @dataclass(frozen=True)
 class Difference:
-    """A value of a group that differs from the wanted one.
+    """Schemata value of a control group that differs from the wanted one.
 
     :param line: name of the schemata line.
-    :param domain: id of the domain.
-    :param wanted: the value it should have.
-    :param found: the value as it stands in the file, None when the line or
-        the domain is not there.
+    :param domain: id of the resctrl domain.
+    :param wanted: value that the group should have.
+    :param found: text of the present value; None if the group does not have
+        the line or the domain.
     """
 
     line: str
@@ -168,12 +170,12 @@ def resolve_settings(host: resctrl_host.ResctrlHost,
     :param host_nodes: host NUMA node of each guest NUMA node.
     :returns: one setting per domain, ascending; empty if the guest has no
         bandwidth policy.
-    :raises PolicyNotHeld: if the host cannot enforce the policy.
+    :raises PolicyRefused: if the host cannot enforce the policy.
     """
     if not policy.nodes:
         return ()
     if len(host_nodes) != len(policy.nodes):
-        raise PolicyNotHeld(
+        raise PolicyRefused(
             f'the guest has {len(policy.nodes)} NUMA nodes, and host NUMA '
             f'nodes are given for {len(host_nodes)}')
     resolve_l3_ways(host, policy, host_nodes)
@@ -198,7 +200,7 @@ def resolve_l3_ways(
     """Return the number of L3 cache ways that a guest reserves, by L3 cache.
 
     :param host_nodes: host NUMA node of each guest NUMA node.
-    :raises PolicyNotHeld: if the host has too few ways to reserve.
+    :raises PolicyRefused: if the host has too few ways to reserve.
     """
     found: dict[int, int] = {}
     for guest_node, (requested, host_node) in enumerate(zip(
@@ -209,14 +211,14 @@ def resolve_l3_ways(
                  f'NUMA node {guest_node} cannot be enforced')
         cache = host.cache
         if cache is None:
-            raise PolicyNotHeld(f'{where}: the L3 of this host cannot be '
+            raise PolicyRefused(f'{where}: the L3 of this host cannot be '
                                 'divided')
         domains = cache.domains_by_node.get(host_node)
         if not domains:
-            raise PolicyNotHeld(f'{where} on host NUMA node {host_node}: it '
+            raise PolicyRefused(f'{where} on host NUMA node {host_node}: it '
                                 'has no L3 of its own')
         if not cache.least <= requested.l3_ways <= cache.way_count:
-            raise PolicyNotHeld(f'{where}: guests of this host can have '
+            raise PolicyRefused(f'{where}: guests of this host can have '
                                 f'{cache.least} to {cache.way_count} ways')
         found.update(dict.fromkeys(domains, requested.l3_ways))
     return found
@@ -254,11 +256,11 @@ def make_common_cap_policy(
 
     :param maximum: cap in percent of a NUMA node's bandwidth.
     :returns: the policy, and the host NUMA nodes to which it applies.
-    :raises PolicyNotHeld: if it is unknown whether caps are hard or soft.
+    :raises PolicyRefused: if it is unknown whether caps are hard or soft.
     """
     held = host.capabilities()
     if not held & {'MEM_BW_HARDLIMIT', 'MEM_BW_SOFTLIMIT'}:
-        raise PolicyNotHeld(
+        raise PolicyRefused(
             'a cap for guests without a policy cannot be enforced: '
             f'[ghsched]bandwidth_cap must say how the {host.dialect.title} '
             'of this host holds one')
@@ -277,7 +279,7 @@ def _make_node_settings(host: resctrl_host.ResctrlHost,
     if not domains:
         reason = host.left_out.get(host_node, 'it has no domain in the MB '
                                               'line')
-        raise PolicyNotHeld(
+        raise PolicyRefused(
             f'ghsched:mem_bw_* of guest NUMA node {guest_node} cannot be '
             f'enforced on host NUMA node {host_node}: {reason}')
     scale = _compute_scale(host, host_node)
@@ -317,7 +319,7 @@ def _check_capabilities(dialect: dialects.Dialect,
     )
     for needed, capability, key, value, why in needs:
         if needed and capability not in capabilities:
-            raise PolicyNotHeld(
+            raise PolicyRefused(
                 f'{key.extra_spec}={value} cannot be enforced: the '
                 f'{dialect.title} of this host {why}')
 
@@ -328,17 +330,17 @@ def _join_settings(host: resctrl_host.ResctrlHost, first: DomainSetting,
 
     A cap in bytes per second is the sum of both caps.
 
-    :raises PolicyNotHeld: if both guest nodes are on one host node, or if
+    :raises PolicyRefused: if both guest nodes are on one host node, or if
         their policies differ.
     """
     where = (f'guest NUMA nodes {first.guest_node} and {second.guest_node} '
              f'are both in domain {second.domain} of the host')
     if first.host_node == second.host_node:
-        raise PolicyNotHeld(f'{where}, on host NUMA node {first.host_node}; '
+        raise PolicyRefused(f'{where}, on host NUMA node {first.host_node}; '
                             'ghsched:mem_bw_* needs a host NUMA node for '
                             'each')
     if first.requested != second.requested:
-        raise PolicyNotHeld(f'{where}, which has one set of limits; '
+        raise PolicyRefused(f'{where}, which has one set of limits; '
                             'ghsched:mem_bw_* must be the same for both')
     if not host.dialect.has_absolute_caps:
         return first
@@ -353,15 +355,17 @@ def _round_up_value(host: resctrl_host.ResctrlHost, knob: knobs.Knob,
     """Round a requested schemata value up to one that the kernel supports.
 
     :param key: flavor key of the requested value, for the error message.
-    :param floor: lowest value to return.
-    :raises PolicyNotHeld: if the schemata line supports no such value.
+    :param value: requested value, in the unit of the schemata line.
+    :param floor: minimum of the result, e.g. the value of the guarantee if a
+        cap must not be lower.
+    :raises PolicyRefused: if the schemata line supports no such value.
     """
     value = max(value, floor, knob.minimum if knob.is_percent else 0)
     if knob.line in host.scales:
         scale = host.scales[knob.line]
         found = scale.find_percent_at_least(value)
         if found is None:
-            raise PolicyNotHeld(
+            raise PolicyRefused(
                 f'{key.extra_spec}={value} cannot be enforced: {knob.line} of '
                 f'this host shows {scale.highest_percent} at most')
         return found
@@ -450,7 +454,7 @@ def _choose_priority(host: resctrl_host.ResctrlHost,
     if requested.priority is None:
         return _get_default_value(host, knob)
     if not knob.minimum <= requested.priority <= knob.maximum:
-        raise PolicyNotHeld(
+        raise PolicyRefused(
             f'{keys.MEM_BW_PRIORITY.extra_spec}={requested.priority} cannot '
             f'be held: the {host.dialect.title} of this host has priorities '
             f'{knob.minimum}..{knob.maximum}')
@@ -543,21 +547,23 @@ def plan_schemata_writes(current: schemata.Schemata, desired: Desired,
 
     :param current: schemata of the group.
     :param desired: wanted values in the domains that the guest uses.
-    :param others: wanted value, by line, in all other domains.
+    :param others: wanted value, by line, in domains that the guest does not
+        use.
     :param tolerance: accepted difference by line.
-    :param writes: value to write, by line and value that the kernel shows.
-    :raises PolicyNotHeld: if the group does not have a line or domain, or if
+    :param writes: value to write, by line and value that the kernel then
+        shows, for values that the kernel rounds.
+    :raises PolicyRefused: if the group does not have a line or domain, or if
         its value is not a number.
     """
     by_line: dict[str, list[tuple[int, str]]] = {}
     for difference in find_schemata_differences(
             current, desired, others, tolerance):
         if difference.found is None:
-            raise PolicyNotHeld(
+            raise PolicyRefused(
                 f'the group has no {difference.line} of domain '
                 f'{difference.domain} to hold {difference.wanted}')
         if _parse_number(difference.found) is None:
-            raise PolicyNotHeld(
+            raise PolicyRefused(
                 f'the group shows {difference.found!r} as {difference.line} '
                 f'of domain {difference.domain}, which is not a number')
         by_line.setdefault(difference.line, []).append(
@@ -568,14 +574,14 @@ def plan_schemata_writes(current: schemata.Schemata, desired: Desired,
 
 
 def get_value_to_write(writes: Writes, line: str, value: int) -> int:
-    """Return the value to write so that a schemata line shows a given value.
+    """Return the value to write so that a schemata line gets a wanted value.
 
-    The kernel rounds written values.
+    The kernel rounds written values, so the two may differ.
 
-    :param writes: value to write, by line and value that the kernel shows;
-        only where the two differ.
+    :param writes: value to write, by line and wanted value; equal ones are
+        left out.
     :param line: name of the schemata line.
-    :param value: value that the line must show.
+    :param value: wanted value, which the line must show after the write.
     """
     return writes.get(line, {}).get(value, value)
 

@@ -11,28 +11,29 @@
 # under the License.
 
 
-"""Percentages that a schemata line can hold, and what to write for each.
+"""Percentages that schemata lines can be set to, and the values to write.
 
-A cap or a guarantee that a host cannot hold exactly goes up to the next
-value that it can, so that no promise to the guest is broken. What counts is
-the value that the kernel shows after the write:
+The kernel rounds the percentages that are written to a schemata line. A
+requested cap or guarantee is therefore rounded up to a percentage that the
+line can be set to, so that the guest gets at least what it requested. The
+percentage in effect is the one that the line shows after the write:
 
-* Intel and AMD show a multiple of info/MB/bandwidth_gran, to which a written
-  value is rounded up (``bw_validate()`` in fs/resctrl/ctrlmondata.c).
-* MPAM of the mainline kernel holds a binary fraction of the maximum and shows
-  it in percent. info/MB/bandwidth_gran and min_bandwidth give the width of
-  the fraction up to 8 bits (
-      :func:`make_mpam_percentages`). A written value is first
-  rounded up to a multiple of bandwidth_gran and then goes to the *nearest*
-  fraction (``percent_to_mbw_max()`` and ``mbw_max_to_percent()`` in
-  drivers/resctrl/mpam_resctrl.c, up to Linux 7.3); a series of July 2026
-  (``resctrl_arch_preconvert_bw()``) takes the first step away.
-* openEuler's MPAM drivers convert in ways of their own, and nothing in info/
-  gives the width of the control.
+* Intel and AMD round up to a multiple of info/MB/bandwidth_gran
+  (``bw_validate()`` in fs/resctrl/ctrlmondata.c).
+* MPAM of the mainline kernel stores a binary fraction of the maximum and shows
+  it in percent. The number of bits, up to 8, can be derived from
+  info/MB/bandwidth_gran and min_bandwidth (:func:`make_mpam_percentages`). A
+  written value is first rounded up to a multiple of bandwidth_gran and then to
+  the *nearest* fraction (``percent_to_mbw_max()`` and
+  ``mbw_max_to_percent()`` in drivers/resctrl/mpam_resctrl.c, up to Linux 7.3);
+  a series of July 2026 (``resctrl_arch_preconvert_bw()``) removes the first
+  step.
+* openEuler's MPAM drivers round in other ways, and no file of info/ has the
+  number of bits.
 
-So where a line can show something else than was written, the kernel is asked
-(:mod:`ghsched_nova.resctrl.measure`), and the answers make the
-:class:`SettablePercentages`.
+Where the rounding is not known in advance, it is measured
+(:mod:`ghsched_nova.resctrl.measure`), and the :class:`SettablePercentages` are
+made from the measurements.
 """
 
 from collections.abc import Mapping
@@ -42,7 +43,7 @@ import functools
 
 #: info/MB/bandwidth_gran and min_bandwidth of an MPAM control, by the number
 #: of bits in its fraction (``get_mba_granularity()``, ``get_mba_min()``).
-#: With 7 bits and more every whole percent can be held.
+#: With 7 bits and more, every whole percentage can be set.
 FRACTIONS = {
     (50, 50): 1, (25, 25): 2, (13, 13): 3, (7, 6): 4, (4, 3): 5, (2, 2): 6,
     (1, 1): 7, (1, 0): 8,
@@ -57,7 +58,8 @@ Readings = Sequence[int | None]
 class SettablePercentages:
     """Percentages that a schemata line can be set to.
 
-    :param written: the value to write for each shown one, ascending.
+    :param written: value to write, by percentage that the line then shows, in
+        ascending order.
     """
 
     written: Mapping[int, int]
@@ -85,9 +87,9 @@ class SettablePercentages:
 
     @property
     def values_to_write(self) -> dict[int, int]:
-        """Value to write, by the percentage that the kernel then shows.
+        """Value to write, by percentage that the line then shows.
 
-        Percentages that equal the value to write are left out.
+        Entries with equal values are left out.
         """
         return {shown: value for shown, value in self.written.items()
                 if shown != value}

@@ -42,16 +42,16 @@ class SchemataError(ValueError):
 
 @dataclass(frozen=True)
 class Line:
-    """A line of schemata: a resource and its value by domain.
+    """Line of a schemata file: values of a control by resctrl domain.
 
-    :param name: exactly what stands before the colon, e.g. ``MB``; empty for
-        a line that begins with ``#``.
-    :param values: (domain id, value as written) in the order of the file.
-    :param body: the text after the colon where the kernel wrote words in
-        place of values: ``L3:uninitialized`` of a group that is about to be
-        pseudo-locked, or ``L2:S;2=fc;S`` of OLK-5.10, where S stands for
-        caches that are shared in full. The whole of a line that begins with
-        ``#``.
+    :param name: text before the colon, e.g. ``MB``; empty for a line that
+        begins with ``#``.
+    :param values: pairs of domain id and text of the value, in the order of
+        the file.
+    :param body: text after the colon if it has words instead of values, such
+        as ``L3:uninitialized`` of a group that will be pseudo-locked, or
+        ``L2:S;2=fc;S`` of OLK-5.10, where S stands for fully shared caches;
+        the whole text of a line that begins with ``#``.
     """
 
     name: str

@@ -65,7 +65,7 @@ def reconcile_threads(guests: Iterable[model.Guest], run_path: Path,
 
         apply_thread_change = privileged.apply_thread_change
     found = plan_thread_changes(guests, run_path)
-    failed = [guest_changes.Problem(action.uuid, f'{action.what}: {why}')
+    failed = [guest_changes.Problem(action.uuid, f'{action.details}: {why}')
               for action in found.actions
               if (why := apply_thread_change(action))]
     return Report(found.actions, (*found.problems, *failed))

@@ -113,7 +113,7 @@ class Action:
                 else str(self.scheduling))
 
     @property
-    def what(self) -> str:
+    def details(self) -> str:
         of = 'CPUs ' if self.cpus else ''
         return f'{self.role} (thread {self.thread.tid}): {of}{self.line}'
 

@@ -230,7 +230,7 @@ def compare_schemata_with_policy(
     :param usage: measured bandwidth of the guest, with its control groups.
     :returns: by host NUMA node, whether the schemata are those of the policy;
         empty if the guest has no group.
-    :raises PolicyNotHeld: if the host cannot enforce the policy.
+    :raises PolicyRefused: if the host cannot enforce the policy.
     """
     wanted = resolve.make_desired_lines(
         host, resolve.resolve_settings(host, policy, host_nodes))

@@ -34,7 +34,7 @@ from ghsched_placement import policy as policies
 LOG = logging.getLogger(__name__)
 
 #: Exceptions that mean that this host cannot enforce a policy.
-NOT_HELD = (resctrl_host.ResctrlUnavailable, resolve.PolicyNotHeld,
+NOT_HELD = (resctrl_host.ResctrlUnavailable, resolve.PolicyRefused,
             fs.GroupError, metadata.MetadataError,
             memorytune.MemoryTuneError, pci_topology.DeviceNumaError,
             desired.DomainError, policies.PolicyError)
@@ -51,7 +51,7 @@ _REASONS: tuple[tuple[type[Exception], str], ...] = (
      'the guest cannot see the NUMA node of each device '
      '(ghsched:device_numa=required)'),
     (resctrl_host.ResctrlUnavailable, _BANDWIDTH),
-    (resolve.PolicyNotHeld, _BANDWIDTH),
+    (resolve.PolicyRefused, _BANDWIDTH),
     (fs.GroupError, _BANDWIDTH),
 )
 

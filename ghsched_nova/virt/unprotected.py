@@ -38,7 +38,7 @@ START = 'start'
 
 #: Exceptions that mean that the kernel or libvirt of this host cannot enforce
 #: a bandwidth policy.
-CAUSES = (resctrl_host.ResctrlUnavailable, resolve.PolicyNotHeld,
+CAUSES = (resctrl_host.ResctrlUnavailable, resolve.PolicyRefused,
           fs.GroupError, desired.DomainError, memorytune.MemoryTuneError)
 
 #: Whether the guest that this thread starts is new on this host.

@@ -118,8 +118,8 @@ class Host:
     """
 
     def __init__(self, top: Path, guests: int, domains: int) -> None:
-        self.place = reconcile.Place(top / 'resctrl', top / 'run',
-                                     top / 'proc')
+        self.place = reconcile.HostPaths(top / 'resctrl', top / 'run',
+                                         top / 'proc')
         self.files = Files(domains)
         (top / 'resctrl' / 'info').mkdir(parents=True)
         (top / 'run').mkdir()

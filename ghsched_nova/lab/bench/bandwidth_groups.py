@@ -81,7 +81,7 @@ def resolve_lines(host: resctrl_host.ResctrlHost, policy: NodePolicy,
                   host_node: int) -> resolve.Desired:
     """Return the schemata values of a control group with this policy.
 
-    :raises PolicyNotHeld: if the host cannot enforce the policy.
+    :raises PolicyRefused: if the host cannot enforce the policy.
     """
     return resolve.make_desired_lines(host, resolve.resolve_settings(
         host, GuestPolicy(nodes=(policy,)), (host_node,)))
@@ -93,7 +93,7 @@ def find_reason_against(host: resctrl_host.ResctrlHost, setting: Setting,
     try:
         for policy in setting.policies.values():
             resolve_lines(host, policy, host_node)
-    except resolve.PolicyNotHeld as error:
+    except resolve.PolicyRefused as error:
         return str(error)
     return ''
 

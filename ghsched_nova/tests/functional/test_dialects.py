@@ -78,7 +78,7 @@ class OwnGroupTest(base.TestCase):
             writes=host.values_to_write,
             staged=host.dialect.staged,
         )
-        place = reconcile.Place(root, self.top)
+        place = reconcile.HostPaths(root, self.top)
         first = reconcile.reconcile(place, wanted)
         self.assertEqual((), first.problems)
         # A line that a new group has by itself is not written.

@@ -146,8 +146,8 @@ class EmulatedTestCase(base.TestCase):
     def reconcile_one(self, desired, files=None,
                       lock_timeout=fs.LOCK_TIMEOUT):
         return reconcile.reconcile(
-            reconcile.Place(self.root, self.sysfs,
-                            lock_timeout=lock_timeout),
+            reconcile.HostPaths(self.root, self.sysfs,
+                                lock_timeout=lock_timeout),
             self.wanted(desired), files)
 
     def enforce(self, desired, **kwargs):
@@ -321,7 +321,7 @@ class ReconcileTest(EmulatedTestCase):
 
     def reconcile(self, guests=None):
         return reconcile.reconcile(
-            reconcile.Place(self.root, self.sysfs), self.wanted(guests))
+            reconcile.HostPaths(self.root, self.sysfs), self.wanted(guests))
 
     def assert_in_order(self):
         before = len(self.resctrl.operations())
@@ -380,7 +380,8 @@ class ReconcileTest(EmulatedTestCase):
 
         self.assertRaises(
             KeyboardInterrupt, reconcile.reconcile,
-            reconcile.Place(self.root, self.sysfs), self.wanted(), Killed())
+            reconcile.HostPaths(self.root, self.sysfs), self.wanted(),
+            Killed())
         self.repaired()
 
     def test_sigkill_between_two_writes_leaves_neither_lock_nor_half_a_group(
@@ -397,7 +398,7 @@ class ReconcileTest(EmulatedTestCase):
 
             try:
                 reconcile.reconcile(
-                    reconcile.Place(self.root, self.sysfs), self.wanted(),
+                    reconcile.HostPaths(self.root, self.sysfs), self.wanted(),
                     Slow())
             finally:
                 os._exit(1)
@@ -406,7 +407,7 @@ class ReconcileTest(EmulatedTestCase):
         self.assertEqual(b'here', os.read(read, 4))
         exc = self.assertRaises(
             fs.GroupError, reconcile.reconcile,
-            reconcile.Place(self.root, self.sysfs, lock_timeout=0.1),
+            reconcile.HostPaths(self.root, self.sysfs, lock_timeout=0.1),
             self.wanted())
         self.assertIn('another process has held the lock', exc.reason)
         os.kill(child, signal.SIGKILL)

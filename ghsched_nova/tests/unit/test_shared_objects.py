@@ -164,7 +164,7 @@ NOT_SHARED = {
     'ghsched_nova.monitor.top_screen.Top': 'a command of one thread',
     'ghsched_nova.monitor.view._LimitCache': _CALL,
     'ghsched_nova.resctrl.apply.Executor': _CALL,
-    'ghsched_nova.resctrl.counters._Ledger': _CALL,
+    'ghsched_nova.resctrl.counters._CounterAssigner': _CALL,
     'ghsched_nova.scheduler.by_load.LeastLoadedView': _REQUEST,
     'ghsched_nova.scheduler.filters._FreeAmounts': _REQUEST,
     'ghsched_nova.scheduler.filters._NodeCapacity': _REQUEST,

@@ -188,7 +188,7 @@ def steer(address: str, cpus: list[int]) -> None:
     with open_vf(address):
         found = own.report_misplaced(running)
         for action in found.actions:
-            say('plan:', action.kind, '|', action.what, '|', action.reason)
+            say('plan:', action.kind, '|', action.details, '|', action.reason)
         numbers = [one.interrupt.number for one in found.actions]
         expect('interrupts to steer', len(numbers), _VECTORS)
         own.reconcile_interrupts(running)

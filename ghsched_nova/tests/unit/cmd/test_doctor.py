@@ -175,8 +175,10 @@ class ChecksTest(base.TestCase):
         )
 
     def test_preconditions_that_are_missing_come_before_the_mount(self):
-        lack = preconditions.Missing('firmware', 'no table', 'switch it on')
-        mount = preconditions.Missing('mount', 'not mounted', 'mount it')
+        lack = preconditions.UnmetPrecondition(
+            'firmware', 'no table', 'switch it on')
+        mount = preconditions.UnmetPrecondition(
+            'mount', 'not mounted', 'mount it')
         found = [one for one in checks.run_node_checks(dataclasses.replace(
             GOOD, mounted=False, missing=(lack, mount)))
             if one.status != 'ok']

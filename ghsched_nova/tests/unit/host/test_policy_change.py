@@ -250,7 +250,7 @@ class LiveTest(base.TestCase):
 
     def test_unenforceable_changes_are_not_begun(self):
         self.use('intel')
-        self.assertRaises(resolve.PolicyNotHeld, self.change, minimum=20)
+        self.assertRaises(resolve.PolicyRefused, self.change, minimum=20)
         self.assertEqual([], self.guest.calls)
 
     def test_a_guest_that_has_moved_or_has_no_policy(self):
@@ -288,7 +288,7 @@ class LiveTest(base.TestCase):
         """Together they may have no cap, which any host can hold."""
         self.use('intel')
         self.assertRaises(
-            resolve.PolicyNotHeld,
+            resolve.PolicyRefused,
             policy_change.compute_effective_values,
             self.engine,
             self.packed(maximum=60, hardlimit=False),

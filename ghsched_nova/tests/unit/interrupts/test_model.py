@@ -106,7 +106,7 @@ class PlanTest(base.TestCase):
         self.assertEqual(('4', 'it may go to CPUs 0-7, and goes to 2', ()),
                          (action.line, action.reason, problems))
         self.assertEqual('interrupt 152 of 0000:18:00.2: CPUs 4',
-                         action.what)
+                         action.details)
 
     def test_a_device_without_a_node_has_those_of_all(self):
         (action,), _problems = self.plan(

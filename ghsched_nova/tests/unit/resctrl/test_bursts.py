@@ -80,6 +80,6 @@ class HeldBurstsTest(base.TestCase):
 
     def test_a_kernel_without_guarantees_refuses(self):
         error = self.assertRaises(
-            resolve.PolicyNotHeld, self.resolve_minimum,
+            resolve.PolicyRefused, self.resolve_minimum,
             test_emulated.read('intel'), 0, 20)
         self.assertIn('ghsched:mem_bw_burst=20 cannot be enforced', str(error))

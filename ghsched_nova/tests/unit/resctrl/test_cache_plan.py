@@ -147,7 +147,7 @@ class ChangesTest(CacheTestCase):
                          report.problems[0].guest)
 
     def test_a_host_that_has_too_few_ways_refuses(self):
-        self.assertRaises(resolve.PolicyNotHeld, self.give, 0, 19)
+        self.assertRaises(resolve.PolicyRefused, self.give, 0, 19)
 
 
 class MomentTest(CacheTestCase):

@@ -138,6 +138,6 @@ class DefaultClassTest(base.TestCase):
     def test_how_a_cap_is_held_must_be_known(self):
         host = captured.openeuler(dialect=dialects.MPAM)
         error = self.assertRaises(
-            resolve.PolicyNotHeld, resolve.make_common_cap_policy, host, 30
+            resolve.PolicyRefused, resolve.make_common_cap_policy, host, 30
         )
         self.assertIn('[ghsched]bandwidth_cap', error.reason)

@@ -161,11 +161,11 @@ class RolesTest(base.TestCase):
         host = self._build_host('riscv')
         self.assertEqual({'MEM_BW_MIN', 'MEM_BW_MONITOR'}, {
             name for name in host.capabilities() if name.startswith('MEM')})
-        self.assertEqual({'MB_MIN': 1}, host.sum_limited_lines)
+        self.assertEqual({'MB_MIN': 1}, host.initial_guarantees)
         # 64 of 819 blocks are those that each group has.
         self.assertEqual(8, host.unguaranteed_percent)
         error = self.assertRaises(
-            resolve.PolicyNotHeld, resolve.resolve_settings, host, GuestPolicy(
+            resolve.PolicyRefused, resolve.resolve_settings, host, GuestPolicy(
                 nodes=(NodePolicy(maximum=50),)), (0,))
         self.assertIn('knows no cap', error.reason)
 

@@ -42,7 +42,7 @@ class ResolveTest(base.TestCase):
 
     def _refused(self, host, policy, *host_nodes):
         return self.assertRaises(
-            resolve.PolicyNotHeld, resolve.resolve_settings, host,
+            resolve.PolicyRefused, resolve.resolve_settings, host,
             GuestPolicy(nodes=policy), host_nodes).reason
 
     def test_all_four_on_openeuler(self):
@@ -238,7 +238,7 @@ class FractionTest(base.TestCase):
         host = captured.read_machine('arm-mainline')
         for hardlimit in (True, False):
             asked = NodePolicy(maximum=50, hardlimit=hardlimit)
-            self.assertRaises(resolve.PolicyNotHeld, resolve.resolve_settings,
+            self.assertRaises(resolve.PolicyRefused, resolve.resolve_settings,
                               host, GuestPolicy(nodes=(asked,)), (0,))
 
     def test_nvidia_says_which(self):
@@ -267,7 +267,7 @@ class OpenEuler510Test(base.TestCase):
             if knob.role == 'priority' else knob
             for knob in host.dialect.knobs))
         exc = self.assertRaises(
-            resolve.PolicyNotHeld, resolve.resolve_settings,
+            resolve.PolicyRefused, resolve.resolve_settings,
             dataclasses.replace(host, dialect=narrow),
             GuestPolicy(nodes=(NodePolicy(priority=4),)), (0,))
         self.assertIn('has priorities 0..3', exc.reason)
@@ -304,7 +304,7 @@ class WritesTest(base.TestCase):
         for desired in ({'MBHDL': {0: 1}}, {'MB': {4: 1}}):
             line, = desired
             exc = self.assertRaises(
-                resolve.PolicyNotHeld, resolve.plan_schemata_writes,
+                resolve.PolicyRefused, resolve.plan_schemata_writes,
                 self.CURRENT, desired)
             self.assertIn(f'no {line} of domain', exc.reason)
 
@@ -314,7 +314,7 @@ class WritesTest(base.TestCase):
             wrong, = resolve.find_schemata_differences(current, {'MB': {0: 1}})
             self.assertEqual(text, wrong.found)
             exc = self.assertRaises(
-                resolve.PolicyNotHeld, resolve.plan_schemata_writes, current,
+                resolve.PolicyRefused, resolve.plan_schemata_writes, current,
                 {'MB': {0: 1}})
             self.assertIn('is not a number', exc.reason)
 
