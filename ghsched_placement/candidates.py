@@ -59,9 +59,11 @@ TOO_FAR = Lack(
 
 @dataclass(frozen=True)
 class VfRequest:
-    """PCI request of Nova for VFs of one guest NUMA node.
+    """Nova's PCI request for VFs of one guest NUMA node.
 
+    :param guest_node: number of the guest NUMA node.
     :param request_id: ID of Nova's InstancePCIRequest.
+    :param count: number of VFs.
     """
 
     guest_node: int
@@ -80,20 +82,21 @@ class VfRequest:
 
 @dataclass(frozen=True)
 class NodeRequestGroups:
-    """Request groups that decide the host NUMA nodes of a guest.
+    """Request groups of a query that decide the host NUMA nodes of a guest.
 
-    :param suffixes: suffix of the group whose provider is the host node, by
-        guest NUMA node; see
+    :param suffixes: by guest NUMA node, suffix of the request group whose
+        provider is the host NUMA node; see
         :func:`ghsched_placement.request.list_node_suffixes`.
-    :param vfs: the VFs, see :func:`map_vfs_to_pfs`.
-    :param locality: how far a VF may be, of
+    :param vfs: VFs that the guest requests, see :func:`map_vfs_to_pfs`.
+    :param locality: how far a VF may be from its guest node, one of
         :data:`ghsched_placement.request.LOCALITIES`.
-    :param guest_nodes: number of guest NUMA nodes. Those without a group are
-        assigned host nodes as well, to keep off nodes that others need.
+    :param guest_nodes: number of guest NUMA nodes. Those without a request
+        group are assigned host nodes as well, so that they do not use host
+        nodes that other guest nodes need.
+    :param near: whether devices for which Placement chooses no NUMA node must
+        be on host nodes of the guest.
     :param counts_for_nearest: whether VFs of a host node without CPUs count as
         VFs of the nearest node with CPUs.
-    :param near: whether the other devices, which no candidate puts on a NUMA
-        node, have to be on host nodes of the guest.
     """
 
     suffixes: Mapping[int, str]
@@ -115,14 +118,14 @@ class NodeRequestGroups:
 
 @dataclass(frozen=True)
 class Host:
-    """NUMA node and socket of the providers of one host.
+    """NUMA node and socket of each resource provider of one host.
 
-    :param node_of_numa: host NUMA node by UUID of its own provider.
+    :param node_of_numa: host NUMA node by UUID of the node's own provider.
     :param node_of_pf: host NUMA node by UUID of a PF's provider; None if the
         host does not report it.
-    :param socket_of: socket by host NUMA node, None when unknown.
-    :param busy: cost of host NUMA nodes by their load; without a cost all
-        nodes are equal.
+    :param socket_of: socket by host NUMA node; None if unknown.
+    :param busy: cost of placing a guest on a host NUMA node, computed from the
+        load of the node. If empty, all nodes have the same cost.
     :param nearest: nearest node with CPUs, by host NUMA node without CPUs.
     """
 
@@ -158,22 +161,23 @@ class Host:
 
 @dataclass(frozen=True)
 class NodeAssignment:
-    """Assignment of guest NUMA nodes to host NUMA nodes.
+    """Assignment of a guest's NUMA nodes to host NUMA nodes.
 
-    :param nodes: host NUMA node by guest NUMA node; empty when nothing is
-        requested that is on a node.
-    :param candidates: Placement's allocation candidates that allow it, those
-        with the fewest PFs first. They differ in the PFs of VFs only.
-    :param others: providers of the other request groups by suffix, such as
-        those of ``pci_passthrough:alias``.
-    :param far: number of VFs on another host node than their guest node, and
-        on another socket.
-    :param wasted: number of guest nodes without VFs on a host node with PFs.
-    :param sockets: number of sockets that the guest is on.
+    :param nodes: host NUMA node by guest NUMA node; empty if the guest
+        requests nothing of a host NUMA node.
+    :param candidates: Placement's allocation candidates that allow the
+        assignment, those with the fewest PFs first. They differ only in the
+        PFs of VFs.
+    :param others: providers of request groups that ghsched has not added, by
+        suffix, such as those of ``pci_passthrough:alias``.
+    :param far: number of VFs that are on another host node than their guest
+        node, and number of those that are on another socket.
+    :param wasted: number of guest nodes without VFs on host nodes with PFs.
+    :param sockets: number of sockets of the host nodes.
     :param pfs: UUIDs of the PFs of the first candidate.
-    :param cost: cost of using these host nodes to other guests, see
+    :param cost: cost to other guests of using these host nodes, see
         :data:`Cost`.
-    :param busy: load of the nodes, see
+    :param busy: load of the host nodes, see
         :func:`ghsched_placement.node_choice.combine_load_costs`.
     """
 

@@ -110,9 +110,12 @@ class InventoryUsage:
 
 @dataclass(frozen=True)
 class Pf:
-    """Provider of PCI devices: a PF with its VFs.
+    """Resource provider of a PF with its VFs, or of other PCI devices.
 
-    :param address: PCI address.
+    :param address: PCI address of the PF.
+    :param uuid: UUID of the resource provider.
+    :param resource_class: resource class of the VFs.
+    :param stock: inventory and usage of the VFs.
     """
 
     address: str
@@ -123,16 +126,18 @@ class Pf:
 
 @dataclass(frozen=True)
 class Node:
-    """Host NUMA node with the capacity that Placement has of it.
+    """Host NUMA node with its inventories and usages in Placement.
 
-    :param number: None where the provider is not one that nova-compute of
-        this release makes.
-    :param bandwidth: percent of the node's theoretical bandwidth; None where
+    :param number: number of the node; None if its provider was not created by
+        nova-compute of this release.
+    :param uuid: UUID of the resource provider.
+    :param name: name of the resource provider.
+    :param bandwidth: percent of the node's theoretical bandwidth; None if its
         bandwidth cannot be controlled.
-    :param bursts: percent that may be promised as bursts; None where the host
+    :param bursts: percent that may be promised as bursts; None if the host
         reserves no bandwidth for bursts.
-    :param room: CPUs and memory, which Placement does not know; None where
-        the host was not asked for them or does not report them.
+    :param room: CPUs and memory of the node. Placement does not have them;
+        None if the host was not asked or does not report them.
     :param stocks: inventory and usage by resource class of
         :data:`names.NODE_CLASSES`.
     :param nearest: for a node without CPUs, UUID of the provider of the
@@ -158,11 +163,13 @@ class Node:
 
 @dataclass(frozen=True)
 class Host:
-    """Compute host with ghsched's driver.
+    """Compute host that runs ghsched, with its inventories in Placement.
 
-    :param groups: its control groups for guests; None without any.
-    :param elsewhere: PFs that are below no NUMA node.
-    :param root: provider of the compute node.
+    :param root: resource provider of the compute node.
+    :param groups: inventory of resctrl control groups for guests; None if the
+        host has none.
+    :param nodes: NUMA nodes of the host.
+    :param elsewhere: PFs that belong to no NUMA node.
     """
 
     root: Provider

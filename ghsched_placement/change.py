@@ -42,10 +42,12 @@ _BY_NAME = {key.name: key for key in CHANGEABLE}
 
 
 @dataclass(frozen=True)
-class Change:
-    """Accepted change of a guest's bandwidth policy.
+class PolicyChange:
+    """Validated change of a guest's bandwidth policy.
 
-    :param extra_specs: all extra specs of the flavor afterwards.
+    :param before: policy before the change.
+    :param after: policy after the change.
+    :param extra_specs: all extra specs of the flavor after the change.
     """
 
     before: GuestPolicy
@@ -95,7 +97,7 @@ def merge_requested_changes(extra_specs: Mapping[str, str],
 
 def check_policy_change(extra_specs: Mapping[str, str],
                         requested: RequestedChanges,
-                        guest_nodes: int) -> Change:
+                        guest_nodes: int) -> PolicyChange:
     """Validate a change of a server's bandwidth policy; return the new policy.
 
     :param extra_specs: extra specs of the server's flavor now.
@@ -117,7 +119,7 @@ def check_policy_change(extra_specs: Mapping[str, str],
             'this would leave the guest without any ghsched:mem_bw_*, and '
             'its control group without a use; resize it to a flavor without '
             'them, or set ghsched:mem_bw_max to 100')
-    return Change(before, after, merged)
+    return PolicyChange(before, after, merged)
 
 
 # -- what Placement holds -----------------------------------------------------

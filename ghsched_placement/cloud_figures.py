@@ -27,9 +27,11 @@ from ghsched_placement import fitting
 class Amount:
     """Inventory of one resource class on a host, or on one of its NUMA nodes.
 
+    :param host: name of the host.
     :param node: number of the host NUMA node; None for the host as a whole.
     :param capacity: amount that can be allocated in total.
-    :param allocated: amount that Placement has promised to guests.
+    :param allocated: amount that is allocated in Placement.
+    :param free: amount that can still be allocated.
     """
 
     host: str
@@ -42,13 +44,15 @@ class Amount:
 
 @dataclass(frozen=True)
 class FlavorCapacity:
-    """Number of guests of one flavor that a cloud can still take.
+    """Number of further guests of a flavor that fit into a cloud.
 
-    :param least: number of guests that should fit.
-    :param guests: number of guests that fit now, over all hosts.
-    :param hosts: number of hosts on which at least one fits.
-    :param lacking: number of hosts on which none fits, by the resource that
-        the host lacks; a host that lacks several counts for each.
+    :param flavor: name of the flavor.
+    :param least: number of further guests for which there should be room.
+    :param guests: number of further guests that fit now, over all hosts.
+    :param hosts: number of hosts on which at least one guest fits.
+    :param lacking: number of hosts on which no guest fits, by missing
+        resource; a host that lacks several resources is counted for each of
+        them.
     """
 
     flavor: str
@@ -60,12 +64,15 @@ class FlavorCapacity:
 
 @dataclass(frozen=True)
 class Cloud:
-    """State of a cloud at one time.
+    """Hosts of a cloud at one time, and how many guests fit.
 
-    :param unavailable: names of hosts that take no servers now.
-    :param unread: number of hosts that have changed and were not read yet.
-    :param read_at: when the cloud was asked for changes, in seconds of the
-        monotonic clock.
+    :param hosts: hosts with their inventories and usages.
+    :param unavailable: names of hosts that accept no servers now.
+    :param flavors: number of further guests that fit, for each watched flavor.
+    :param unread: number of hosts that have changed and have not been read
+        again yet.
+    :param read_at: time of the last refresh, in seconds of the monotonic
+        clock; None before the first refresh.
     """
 
     hosts: tuple[capacity.Host, ...] = ()
@@ -125,10 +132,12 @@ def _sum_inventories(host: capacity.Host, node: int | None, name: str,
 def count_fitting_guests(flavor: str, wanted_guests: int,
                          verdicts: Iterable[fitting.Verdict]
                          ) -> FlavorCapacity:
-    """Count how many guests of a flavor fit in a cloud, over all its hosts.
+    """Return how many further guests of a flavor fit into a cloud.
+
+    The result also counts the hosts that lack a resource, by resource.
 
     :param flavor: name of the flavor.
-    :param wanted_guests: number of guests that should fit.
+    :param wanted_guests: number of guests for which there should be room.
     :param verdicts: for each host, how many guests fit, or why none does.
     """
     found = list(verdicts)

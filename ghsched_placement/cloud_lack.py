@@ -39,23 +39,27 @@ from ghsched_placement.policy import GuestPolicy
 from ghsched_placement.policy import Vfs
 from ghsched_placement import vfs
 
-#: Query parameters of GET /allocation_candidates -> whether any host fits.
+#: Function that returns whether any host satisfies the given query parameters
+#: of GET /allocation_candidates.
 Ask: TypeAlias = Callable[[list[tuple[str, str]]], bool]
 
-#: A query must ask for a resource; every compute node has memory.
+#: Smallest possible query: a query must request a resource, and every compute
+#: node has memory.
 _ANYTHING = ('resources', 'MEMORY_MB:1')
 
 
 @dataclass(frozen=True)
-class Cloud:
-    """Functions that ask Placement about the providers of a cloud.
+class CloudQueries:
+    """Queries to Placement that explain why no host can take a guest.
 
-    :param ask: whether any host satisfies a query.
-    :param pfs: the PFs of each alias in the policy's VFs.
-    :param joins: whether some host has a control group that the guest could
-        share, if all else that it needs were there.
-    :param nodes: gives the host NUMA nodes with memory bandwidth left; called
-        only for a guest with bandwidth on several nodes.
+    :param ask: function that returns whether any host satisfies a query for
+        allocation candidates.
+    :param pfs: PFs of the cloud by PCI alias, for all aliases of the guest.
+    :param joins: whether a host has a control group that the guest could
+        share, if the host had all other resources that the guest needs.
+    :param nodes: function that returns the host NUMA nodes with free memory
+        bandwidth. It is called only for a guest that needs bandwidth on
+        several nodes.
     """
 
     ask: Ask
@@ -64,14 +68,14 @@ class Cloud:
     nodes: Callable[[], Sequence[vfs.Pf]] = tuple
 
 
-#: Steps of guaranteed shares that there are, percent.
+#: Steps, in percent, of the bandwidth guarantees that hosts can enforce.
 _STEPS = (2, 4, 5, 7, 10)
 
 _NO_GROUP = 'no host has a resctrl control group left'
 
 
 def find_refusal_reasons(policy: GuestPolicy, accounting: Accounting,
-                         cloud: Cloud,
+                         cloud: CloudQueries,
                          rest: Sequence[tuple[str, str]] = ()) -> list[Lack]:
     """Return the reasons why no host of a cloud can take a guest.
 
@@ -102,11 +106,17 @@ def find_refusal_reasons(policy: GuestPolicy, accounting: Accounting,
 
 
 def _find_unmet_needs(policy: GuestPolicy, accounting: Accounting,
-                      cloud: Cloud,
+                      cloud: CloudQueries,
                       rest: Sequence[tuple[str, str]]) -> list[Lack]:
-    """Return the resources and traits of a guest that no host has free.
+    """Return a reason for each resource or trait that no host has for a guest.
+
+    If every one of them is free on some host, the only reason is that no host
+    has all of them together.
 
     :param policy: policy of ghsched's extra specs in the guest's flavor.
+    :param accounting: whether Placement counts the guarantee (``min``) or the
+        cap (``max``) of bandwidth.
+    :param cloud: queries to Placement.
     :param rest: parameters of the allocation candidates query that ghsched has
         not added.
     """

@@ -24,7 +24,7 @@ _RULE = re.compile(r'(?P<no>\^?)(?P<first>[0-9]{1,5})'
 
 
 class CpuListError(ValueError):
-    """Malformed list of CPUs."""
+    """Raised for a malformed list of CPUs."""
 
 
 def parse_cpu_list(text: str) -> frozenset[int]:

@@ -33,20 +33,26 @@ T = TypeVar('T', 'GuestNode', 'HostNode')
 
 @dataclass(frozen=True)
 class GuestNode:
-    """Limits and traffic of a guest on a host NUMA node; None: unknown.
+    """Bandwidth limits and traffic of a guest on a host NUMA node.
 
-    :param minimum: percent that its control group guarantees, to all of its
-        guests together.
+    A value is None if it is unknown.
+
+    :param host_node: number of the host NUMA node.
+    :param minimum: percent that the guest's control group is guaranteed; if
+        several guests share the group, for all of them together.
     :param maximum: cap in percent of the node's bandwidth; 100 is no cap.
-    :param hardlimit: whether the cap holds while bandwidth is idle.
-    :param priority: the higher wins.
+    :param hardlimit: whether the cap holds even if bandwidth is idle.
+    :param priority: priority of the control group; the highest number is
+        served first.
     :param used: bytes per second since the previous request.
-    :param group: control group that the guest shares with others; empty
-        when it has its own.
-    :param asked_minimum: percent that the policy on the host guarantees.
-    :param asked_maximum: cap of the policy on the host, percent.
-    :param as_wanted: whether the control group has all values that follow
-        from the policy, by the host's rounding.
+    :param group: name of the control group if the guest shares it with others;
+        empty if the guest has its own group.
+    :param asked_minimum: guarantee in percent, in the guest's policy as
+        nova-compute has it.
+    :param asked_maximum: cap in percent, in the guest's policy as nova-compute
+        has it.
+    :param as_wanted: whether the control group has exactly the limits that
+        follow from the policy, apart from the host's rounding.
     """
 
     host_node: int
@@ -96,21 +102,26 @@ class GuestNode:
 
 @dataclass(frozen=True)
 class HostNode:
-    """Bandwidth and bursts of a whole host NUMA node; None: unknown.
+    """Bandwidth and bursts of a host NUMA node; a value is None if unknown.
 
+    A burst is bandwidth above a guest's guarantee. The values on bursts are
+    None on a node that reserves no bandwidth for bursts. All percentages are
+    of the node's bandwidth.
+
+    :param host_node: number of the host NUMA node.
     :param used: bytes per second of all guests and of the host itself.
-    :param capacity: bytes per second that it can deliver.
-    :param bursts_pool: percent reserved for bursts; this and the others are
-        None on a node that reserves nothing for bursts.
-    :param bursts_promised: percent that guests are promised as bursts.
-    :param bursts_offered: percent that may be promised.
-    :param bursts_chance: probability, 0 to 1, that the pool is too small in
-        a period; None, too, before enough has been measured.
-    :param bursts_periods: measured over the window.
-    :param bursts_over: periods in which bursts used all of the pool.
-    :param bursts_short: periods of these in which the node was full, too.
-    :param bursts_largest_project: percent that the guests of one project are
-        promised as bursts at most.
+    :param capacity: bytes per second that the node can deliver.
+    :param bursts_pool: percent that is reserved for bursts.
+    :param bursts_promised: percent that is promised to guests as bursts.
+    :param bursts_offered: percent that may be promised in total.
+    :param bursts_chance: probability, 0 to 1, that the pool is too small in a
+        period; None until enough has been measured.
+    :param bursts_periods: number of measured periods in the window.
+    :param bursts_over: number of periods in which bursts used the whole pool.
+    :param bursts_short: number of those periods in which the node could
+        deliver no more bandwidth.
+    :param bursts_largest_project: percent that is promised as bursts to the
+        project that is promised most.
     """
 
     host_node: int
@@ -128,22 +139,25 @@ class HostNode:
 
 @dataclass(frozen=True)
 class Report:
-    """Report of a host about one of its guests.
+    """Report of nova-compute about one guest, with the state of its host.
 
-    :param problem: reason why the host cannot report about the guest.
-    :param not_held: reason why the guest's policy was not enforced at the
-        last check of nova-compute; empty if it was.
-    :param domains: UUIDs of all domains of the host with a policy; None if
-        the host does not report them.
-    :param left: names of control groups of the host whose guest does not run.
-    :param uncounted: reason why Placement did not have the guest's amounts at
-        the last report; empty if it had.
-    :param accounting: ``min`` or ``max``, what nova-compute counts in
-        Placement; empty if it does not report it.
-    :param missing_devices: for each PCI request of the guest that has fewer
-        devices than it asks for, how many of which it has.
-    :param runs: whether the guest runs on the host; nova-compute reports
-        nothing else about one that does not.
+    :param guest: limits and traffic of the guest by host NUMA node.
+    :param host: bandwidth of the host's NUMA nodes.
+    :param problem: reason why the host cannot report about the guest; empty if
+        it can.
+    :param not_held: reason why the guest's policy was not enforced at the last
+        check of nova-compute; empty if it was.
+    :param domains: UUIDs of all libvirt domains with a policy on the host;
+        None if the host does not report them.
+    :param left: names of control groups on the host whose guest does not run.
+    :param uncounted: reason why the guest's amounts were missing in Placement
+        at the last report of nova-compute; empty if they were not.
+    :param accounting: bandwidth that nova-compute counts in Placement, ``min``
+        or ``max``; empty if it does not report it.
+    :param missing_devices: a text for each PCI request of the guest for which
+        it has fewer devices than requested.
+    :param runs: whether the guest runs on the host. If it does not,
+        nova-compute reports nothing else.
     """
 
     guest: tuple[GuestNode, ...] = ()

@@ -23,17 +23,19 @@ from typing import Any
 
 import yaml
 
-#: In characters; the largest of our own files has some thousand.
+#: Maximum length of a file in characters. The largest file of this project has
+#: some thousands.
 MAX_LENGTH = 1_000_000
-#: Nodes, each counted as often as an alias names it.
+#: Maximum number of YAML nodes; a node counts once for each alias that refers
+#: to it.
 MAX_NODES = 100_000
 MAX_DEPTH = 50
-#: Of a number.
+#: Maximum number of digits of a number.
 MAX_DIGITS = 30
 
 
 class DocumentError(ValueError):
-    """A file cannot be read, or is no YAML within the bounds; says why."""
+    """Raised if a file cannot be read, or is not YAML within the limits."""
 
 
 def load_yaml(path: str) -> Any:
@@ -53,14 +55,17 @@ def load_yaml(path: str) -> Any:
     if len(text) > MAX_LENGTH:
         raise DocumentError(f'has more than {MAX_LENGTH} characters')
     try:
-        return yaml.load(text, Loader=Loader)  # noqa: S506
+        return yaml.load(text, Loader=BoundedLoader)  # noqa: S506
     except (yaml.YAMLError, ValueError) as error:
         # Of a date that is none, for example.
         raise DocumentError(f'not YAML: {error}') from None
 
 
-class Loader(yaml.SafeLoader):
-    """The safe loader within bounds, which takes no key twice."""
+class BoundedLoader(yaml.SafeLoader):
+    """YAML loader for safe types that enforces the limits of this module.
+
+    It also refuses a mapping that contains the same key twice.
+    """
 
     def __init__(self, stream: Any) -> None:
         super().__init__(stream)
@@ -97,7 +102,8 @@ class Loader(yaml.SafeLoader):
         return super().construct_yaml_int(node)
 
 
-Loader.add_constructor('tag:yaml.org,2002:int', Loader.construct_yaml_int)
+BoundedLoader.add_constructor('tag:yaml.org,2002:int',
+                              BoundedLoader.construct_yaml_int)
 
 
 def _list_child_nodes(node: yaml.Node) -> list[yaml.Node]:

@@ -15,7 +15,11 @@
 
 
 class PolicyError(ValueError):
-    """Extra spec that cannot be honoured, with the key and the reason."""
+    """Raised for an extra spec that is invalid or cannot be enforced.
+
+    :param key: name of the extra spec.
+    :param reason: reason why it is refused.
+    """
 
     def __init__(self, key: str, reason: str) -> None:
         super().__init__(f'{key}: {reason}')

@@ -44,27 +44,28 @@ class Finding:
 
 @dataclass(frozen=True)
 class Server:
-    """Server of a host as Nova and its host report it.
+    """Server as Nova and the server's host report it, for an audit.
 
-    :param host: name of its compute node's provider.
-    :param policy: bandwidth policy of its flavor; None without one.
-    :param problem: reason that the flavor's policy is invalid.
-    :param nodes: host NUMA node of each guest NUMA node; empty where that is
-        not known.
-    :param moving: whether the server is being migrated or resized, so that
-        its allocation may be of either host or flavor.
-    :param effective: limits that the host has set for it, by host NUMA node;
-        None where the host was not asked or did not report them.
-    :param running: whether its power state in Nova is running.
-    :param active: whether it is ACTIVE in Nova, without a task.
+    :param host: name of the server's compute node.
+    :param policy: bandwidth policy of the server's flavor; None if it has
+        none.
+    :param problem: reason why the flavor's policy is invalid; empty if it is
+        valid.
+    :param nodes: host NUMA node of each guest NUMA node; empty if unknown.
+    :param moving: whether the server is being migrated or resized. Its
+        allocation may then be that of the old or the new host or flavor.
+    :param effective: limits that the host has set for the server, by host NUMA
+        node; None if the host was not asked or did not report them.
+    :param running: whether the server's power state in Nova is running.
+    :param active: whether the server is ACTIVE in Nova and has no task state.
     :param locked: whether the server is locked in Nova (``server lock``).
-    :param absent: whether it is active, and its host, which was asked, runs
-        no domain of it.
-    :param not_held: reason why the host could not enforce its policy, see
+    :param absent: whether the server is ACTIVE, but its host reported that it
+        has no running libvirt domain.
+    :param not_held: reason why the host could not enforce the policy, see
         :class:`diagnostics.Report`.
     :param missing_devices: see :class:`diagnostics.Report`.
-    :param silent: reason why its host, which was asked, reported nothing
-        about it.
+    :param silent: reason why the host was asked but reported nothing about the
+        server; empty otherwise.
     """
 
     uuid: str
@@ -86,14 +87,14 @@ class Server:
 
 @dataclass(frozen=True)
 class OtherConsumers:
-    """Consumers of a host's providers that are not servers of the host.
+    """Consumers of a host's providers that are not servers of this host.
 
-    :param known: UUIDs of consumers that are in order, such as migrations in
-        progress.
+    :param known: UUIDs of consumers that an audit does not report, such as
+        migrations in progress.
     :param servers: name of the compute node of each server that is not being
-        migrated, by UUID; empty for one that is on no host.
-    :param owners: UUIDs of servers without an allocation, by UUID of the
-        ended migration that still has it.
+        migrated, by server UUID; empty if the server is on no host.
+    :param owners: UUID of the server by UUID of an ended migration, if the
+        migration still has the allocation and the server has none.
     """
 
     known: frozenset[str] = frozenset()

@@ -53,18 +53,23 @@ MOST = 1000
 
 @dataclass(frozen=True)
 class GuestDemand:
-    """Resources and traits that one guest asks for.
+    """Resources and traits that one guest needs of a host.
 
-    :param guest_nodes: 0 for a guest without a NUMA topology.
-    :param amounts: amounts of the compute node's own provider, by resource
+    :param policy: bandwidth, VFs and other things that the flavor's ghsched
+        extra specs request.
+    :param guest_nodes: number of guest NUMA nodes; 0 for a guest without a
+        NUMA topology.
+    :param amounts: amounts from the compute node's own provider, by resource
         class.
     :param required: traits that the compute node must have.
-    :param forbidden: traits that it must not have.
-    :param classes: resource class of the VFs of each alias; VFs of other
-        aliases are not counted.
-    :param needs: CPUs and memory of each guest NUMA node; empty: not counted
-        by NUMA node.
-    :param page_size: size of the memory pages that the guest asks for.
+    :param forbidden: traits that the compute node must not have.
+    :param classes: resource class of the VFs by PCI alias. VFs of aliases that
+        are missing here are not counted.
+    :param accounting: whether Placement counts the guarantee (``min``) or the
+        cap (``max``) of bandwidth.
+    :param needs: CPUs and memory of each guest NUMA node; if empty, they are
+        not checked for each NUMA node.
+    :param page_size: size of the memory pages that the guest requests.
     """
 
     policy: GuestPolicy
@@ -78,7 +83,7 @@ class GuestDemand:
     page_size: PageSize = None
 
     def count_vfs(self, guest_node: int | None = None) -> dict[str, int]:
-        """Return the number of VFs that the guest requests, by resource class.
+        """Return the number of requested VFs by resource class.
 
         :param guest_node: guest NUMA node whose VFs are counted; None for all.
         """
@@ -115,14 +120,15 @@ class GuestDemand:
 class Verdict:
     """Result of checking how many guests of one kind fit on a host.
 
-    :param nodes: host NUMA node of each guest NUMA node, as an example; empty
-        when the guest is refused.
-    :param guests: number of such guests that fit, one after the other; a
-        lower bound where the guest NUMA nodes differ or some guests share a
-        control group.
-    :param sharing: number of them, the last ones, that would share a control
-        group of other guests, because none is free.
-    :param lacks: reasons of the refusal.
+    :param host: name of the host.
+    :param nodes: example of the host NUMA node of each guest NUMA node; empty
+        if no guest fits.
+    :param guests: number of guests that fit, placed one after the other. It is
+        a lower bound if the guest NUMA nodes differ or guests share a control
+        group.
+    :param lacks: reasons why no guest fits; empty if one fits.
+    :param sharing: number of these guests that would share a control group of
+        other guests because none is free.
     """
 
     host: str
@@ -338,9 +344,10 @@ def _find_inventory_obstacles(name: str, stock: capacity.InventoryUsage | None,
 
 
 class _FreeCapacity:
-    """Free resources of a host while guests are put on it.
+    """Free resources of a host while guests are placed on it one by one.
 
-    :ivar sharing: guests that share a control group of other guests.
+    :ivar sharing: number of guests placed so far that share a control group of
+        other guests.
     """
 
     def __init__(self, host: capacity.Host, demand: GuestDemand) -> None:

@@ -28,16 +28,17 @@ from dataclasses import dataclass
 from dataclasses import field
 from typing import NamedTuple
 
-#: What the parts of a cost weigh that is less than that of a whole node; the
-#: sum is 1, so that together they never outweigh one.
+#: Weights of the parts of a cost that count less than breaking into a whole
+#: host NUMA node. Their sum is 1, so that together they never outweigh one
+#: whole node.
 HOST_WEIGHT, DEVICE_WEIGHT, ROOM_WEIGHT = 1 / 2, 1 / 3, 1 / 6
 
 
 @dataclass(frozen=True)
-class Share:
-    """CPUs, or MiB of memory, of one host NUMA node.
+class NodeAmount:
+    """Total and free amount of CPUs, or of memory in MiB, of a host NUMA node.
 
-    :param free: may be negative where a host is overcommitted.
+    :param free: free amount; negative if the node is overcommitted.
     """
 
     total: int = 0
@@ -59,11 +60,12 @@ class Share:
 
 @dataclass(frozen=True)
 class GuestNode:
-    """Amounts that one NUMA node of a guest takes.
+    """CPUs and memory that one NUMA node of a guest needs.
 
-    :param pinned: dedicated host CPUs.
-    :param shared: vCPUs that float over the shared CPUs of the host node.
-    :param memory: MiB.
+    :param pinned: number of dedicated host CPUs.
+    :param shared: number of vCPUs that run on the shared CPUs of the host
+        node.
+    :param memory: memory in MiB.
     """
 
     pinned: int = 0
@@ -73,10 +75,11 @@ class GuestNode:
 
 @dataclass(frozen=True)
 class DeviceNeed:
-    """Passthrough devices that a guest takes, on whichever of its nodes.
+    """Passthrough devices that a guest takes from any of its host NUMA nodes.
 
-    :param pools: the PCI pools of the host that have such devices.
-    :param anywhere: whether devices of other nodes are good enough.
+    :param count: number of devices.
+    :param pools: names of the host's PCI pools that have suitable devices.
+    :param anywhere: whether devices of other host NUMA nodes are allowed, too.
     """
 
     count: int
@@ -86,25 +89,26 @@ class DeviceNeed:
 
 @dataclass(frozen=True)
 class HostNode:
-    """A host NUMA node before the guest is placed.
+    """Free and total resources of a host NUMA node before a guest is placed.
 
     :param number: number of the host NUMA node.
     :param pinned: CPUs for guests with dedicated CPUs.
-    :param shared: vCPUs that may float, with the allocation ratio in.
-    :param memory: memory of the page size that the guest asks for.
-    :param devices: free passthrough devices by PCI pool. Those of a pool
-        that no node is known of are counted on each node.
-    :param guarded: whether the guest, placed here, would take a node from
-        big guests that have it for themselves. Not so on a host that reports
-        no nodes, and not for CPUs that only float beside dedicated ones.
-    :param memory_free: MiB of any page size.
-    :param physnets: physical networks near to the node.
+    :param shared: vCPUs that may share the host CPUs, allocation ratio
+        included.
+    :param memory: memory in pages of the size that the guest requests.
+    :param devices: number of free passthrough devices by PCI pool. Devices of
+        a pool whose NUMA node is unknown are counted on each node.
+    :param guarded: whether the node can be kept free for a guest that needs a
+        whole node. It is False if the host reports no NUMA nodes, or if the
+        guest would only use shared CPUs of a node with dedicated CPUs.
+    :param memory_free: free memory in MiB, in pages of any size.
+    :param physnets: physical networks that are near to the node.
     """
 
     number: int
-    pinned: Share = Share()
-    shared: Share = Share()
-    memory: Share = Share()
+    pinned: NodeAmount = NodeAmount()
+    shared: NodeAmount = NodeAmount()
+    memory: NodeAmount = NodeAmount()
     devices: Mapping[str, int] = field(default_factory=dict)
     guarded: bool = True
     memory_free: int = 0
@@ -126,8 +130,8 @@ class HostNode:
                 and guest.memory <= max(0, self.memory.free))
 
 
-class Part(NamedTuple):
-    """A guest NUMA node and the host NUMA node that it is placed on."""
+class PlacedGuestNode(NamedTuple):
+    """A guest NUMA node and the host NUMA node on which it is placed."""
 
     node: HostNode
     guest: GuestNode
@@ -153,22 +157,28 @@ class Part(NamedTuple):
         memory = self.node.memory.get_free_fraction(self.guest.memory)
         return (self.get_free_cpu_fraction(True) + memory) / 2
 
-    def _pair_cpus(self) -> tuple[tuple[Share, int], ...]:
+    def _pair_cpus(self) -> tuple[tuple[NodeAmount, int], ...]:
         return ((self.node.pinned, self.guest.pinned),
                 (self.node.shared, self.guest.shared))
 
 
 @dataclass(frozen=True)
 class Score:
-    """Costs of a host for a guest, by kind of fragmentation.
+    """Score of a placement of a guest on a host, with the parts of its cost.
 
-    :param value: 0 (worst) to 1.
-    :param lost: share of the nodes that the guest takes that were whole.
-    :param whole: share of the host's nodes that were whole before.
-    :param devices: cost, 0 to 1, of taking CPUs from devices that stay.
-    :param stranded: free devices that lose their CPUs; a fraction where the
-        guest takes a fraction of the CPUs.
-    :param room: share of CPUs and memory that is left on the guest's nodes.
+    A host NUMA node is whole if no guest uses any of its CPUs. A free device
+    is stranded if its host node has no CPUs left for a guest that would use
+    it.
+
+    :param value: score from 0 (worst) to 1.
+    :param lost: fraction of the guest's host nodes that were whole before.
+    :param whole: fraction of all nodes of the host that were whole before.
+    :param devices: cost, 0 to 1, of taking CPUs near devices that stay free.
+    :param stranded: number of devices that the guest strands. If the guest
+        takes a part of a node's CPUs, that part of the node's devices is
+        counted.
+    :param room: fraction of CPUs and memory that stays free on the guest's
+        host nodes.
     """
 
     value: float
@@ -179,11 +189,12 @@ class Score:
     room: float = 0.0
 
 
-#: For a host that cannot hold the guest as far as is known.
+#: Score of a host on which the guest probably does not fit.
 WORST = Score(0.0)
 
 
-def score_placement(nodes: Collection[HostNode], placed: Sequence[Part],
+def score_placement(nodes: Collection[HostNode],
+                    placed: Sequence[PlacedGuestNode],
                     needs: Sequence[DeviceNeed], guest_nodes: int) -> Score:
     """Score how little a new guest would fragment a host, from 0 (worst) to 1.
 
@@ -217,7 +228,8 @@ def _get_untouched_fraction(nodes: Collection[HostNode]) -> float:
     return sum(node.is_entirely_free for node in nodes) / len(nodes)
 
 
-def _compute_device_cost(nodes: Collection[HostNode], placed: Sequence[Part],
+def _compute_device_cost(nodes: Collection[HostNode],
+                         placed: Sequence[PlacedGuestNode],
                          needs: Sequence[DeviceNeed]) -> tuple[float, float]:
     """Return the cost of taking CPUs near devices, and the stranded devices.
 
@@ -252,7 +264,7 @@ def _compute_device_cost(nodes: Collection[HostNode], placed: Sequence[Part],
     return cost / len(placed), stranded
 
 
-def _count_remaining_devices(placed: Sequence[Part],
+def _count_remaining_devices(placed: Sequence[PlacedGuestNode],
                              needs: Sequence[DeviceNeed]) -> list[int]:
     """Return how many devices stay free on each host node that a guest uses.
 

@@ -34,25 +34,25 @@ from dataclasses import dataclass
 from dataclasses import field
 import threading
 
-#: What a host node has, or a guest node takes: dedicated CPUs, shared CPUs,
-#: MiB of memory, percent of memory bandwidth, devices.
+#: Amounts of a host node or a guest node: dedicated CPUs, shared CPUs, MiB of
+#: memory, percent of memory bandwidth, devices.
 Amounts = tuple[int, int, int, int, int]
 
 #: Number of requests that are remembered.
 REMEMBERED = 512
 
-#: Number of the most frequent kinds that are looked at, which bounds the cost
-#: of a request. With fewer, what is forgotten of a cloud with many flavors is
-#: lost in guests that it holds.
+#: Number of the most frequent kinds of guests for which fragmentation is
+#: computed. It bounds the time for a request. In a cloud with many flavors, a
+#: smaller number lets fewer guests fit.
 KINDS = 16
 
 
 @dataclass(frozen=True)
-class Kind:
-    """Amounts that guests of one kind take.
+class GuestKind:
+    """Amounts of resources that guests of one kind take.
 
     :param nodes: amounts of each guest NUMA node.
-    :param group: whether the guests take a control group.
+    :param group: whether such a guest needs a control group.
     """
 
     nodes: tuple[Amounts, ...]
@@ -61,19 +61,19 @@ class Kind:
 
 @dataclass(frozen=True)
 class FreeCapacity:
-    """Free amounts of a host and of its NUMA nodes.
+    """Free and total amounts of a host's NUMA nodes.
 
     :param free: free amounts by host NUMA node.
-    :param total: sum over the nodes; resources that a node lacks do not
-        count.
-    :param groups: free control groups; None where nobody knows.
+    :param total: total amounts by host NUMA node; a resource of which a node
+        has a total of 0 does not count.
+    :param groups: number of free control groups; None if unknown.
     """
 
     free: Mapping[int, Amounts]
     total: Mapping[int, Amounts]
     groups: int | None = None
 
-    def subtract_guest(self, kind: Kind,
+    def subtract_guest(self, kind: GuestKind,
                        host_nodes: Sequence[int]) -> 'FreeCapacity':
         """Return the free capacity of a host after placing a guest on it.
 
@@ -93,14 +93,18 @@ class FreeCapacity:
         return FreeCapacity(free, self.total, groups)
 
 
-class Growth:
-    """Growth of the unusable free capacity of a host by one more guest.
+class FragmentationGrowth:
+    """Computes by how much one more guest would fragment a host.
 
-    :param mix: fraction of the requests for each kind of guest.
+    Fragmentation is the free capacity that guests like those of recent
+    requests could not use.
+
+    :param capacity: free and total amounts of the host's NUMA nodes.
+    :param mix: fraction of the recent requests by kind of guest.
     """
 
     def __init__(self, capacity: FreeCapacity,
-                 mix: Mapping[Kind, float]) -> None:
+                 mix: Mapping[GuestKind, float]) -> None:
         self._room, self._mix = capacity, mix
         self._parts = _sum_free_fractions_by_node(capacity)
         self._fitting = _find_fitting_nodes(capacity, dict.fromkeys(
@@ -110,7 +114,7 @@ class Growth:
                                                         capacity.groups)
         self._known: dict[frozenset[tuple[int, Amounts]], float] = {}
 
-    def compute_fragmentation_growth(self, kind: Kind,
+    def compute_fragmentation_growth(self, kind: GuestKind,
                                      host_nodes: Sequence[int]) -> float:
         """Return by how much one more guest increases a host's fragmentation.
 
@@ -125,7 +129,7 @@ class Growth:
             self._known[key] = self._compute_growth(kind, host_nodes)
         return self._known[key]
 
-    def _compute_growth(self, kind: Kind, order: Sequence[int]) -> float:
+    def _compute_growth(self, kind: GuestKind, order: Sequence[int]) -> float:
         after = self._room.subtract_guest(kind, order)
         changed = FreeCapacity({node: after.free[node] for node in order
                                 if node in after.free}, after.total)
@@ -147,7 +151,7 @@ class Growth:
 
 def _sum_unusable_capacity(free_fractions: Mapping[int, float],
                            fitting: Mapping[Amounts, frozenset[int]],
-                           groups: int | None, kind: Kind) -> float:
+                           groups: int | None, kind: GuestKind) -> float:
     """Return how much free capacity of a host a kind of guest cannot use.
 
     It is the free capacity of the host NUMA nodes that are too full for a NUMA
@@ -201,17 +205,17 @@ def _has_enough(free: Amounts, taken: Amounts) -> bool:
 
 @dataclass
 class Mix:
-    """Kinds of guests of the last requests, including refused requests.
+    """Kinds of the guests of the most recent requests.
 
-    Refused requests count, because hosts shall keep free capacity for the
-    guests that users request, and not only for those that fit.
+    Requests that found no host count, too, because hosts should keep capacity
+    free for all guests that users request.
     """
 
-    _last: deque[Kind] = field(default_factory=deque)
-    _count: Counter[Kind] = field(default_factory=Counter)
+    _last: deque[GuestKind] = field(default_factory=deque)
+    _count: Counter[GuestKind] = field(default_factory=Counter)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def add_request(self, kind: Kind) -> None:
+    def add_request(self, kind: GuestKind) -> None:
         with self._lock:
             self._last.append(kind)
             self._count[kind] += 1
@@ -221,7 +225,7 @@ class Mix:
                 if not self._count[oldest]:
                     del self._count[oldest]
 
-    def get_kind_shares(self) -> dict[Kind, float]:
+    def get_kind_shares(self) -> dict[GuestKind, float]:
         """Return the fraction of recent requests for each kind of guest.
 
         Guests that take the same amounts are of the same kind. Only the most
@@ -231,7 +235,8 @@ class Mix:
             return dict(_yield_kind_shares(self._count))
 
 
-def _yield_kind_shares(count: Counter[Kind]) -> Iterator[tuple[Kind, float]]:
+def _yield_kind_shares(count: Counter[GuestKind]) -> Iterator[tuple[GuestKind,
+                                                                    float]]:
     frequent = count.most_common(KINDS)
     total = sum(number for _kind, number in frequent)
     for kind, number in frequent:

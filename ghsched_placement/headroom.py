@@ -37,13 +37,13 @@ VERSION = 1
 
 @dataclass(frozen=True)
 class Headroom:
-    """Bandwidth and control groups of a host that no guest has allocated.
+    """Free bandwidth and control groups that nova-compute reports for a host.
 
-    :param time: seconds since 1970, of the host's clock, when these values
-        were first counted.
-    :param guests: how many have been counted.
-    :param groups: resctrl control groups.
-    :param bandwidth: percent by host NUMA node.
+    :param time: time when these values were first computed, in seconds since
+        1970 by the host's clock.
+    :param guests: number of guests with a policy whose use was subtracted.
+    :param groups: number of free resctrl control groups.
+    :param bandwidth: free percent of bandwidth by host NUMA node.
     :param shape: digest of the traits and resource classes of the compute
         node, see :func:`hash_provider`; None if the host does not report it.
     """

@@ -32,7 +32,7 @@ _OPEN_PAGES = ('any', 'large')
 
 
 class ImageError(ValueError):
-    """An image that Nova refuses with a flavor; names the property."""
+    """Raised for an image property that Nova does not allow with a flavor."""
 
 
 def merge_image_properties(extra_specs: Mapping[str, str],

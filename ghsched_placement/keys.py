@@ -30,15 +30,15 @@ NUMA_NODES = 'hw:numa_nodes'
 
 @dataclass(frozen=True)
 class Key:
-    """Description of one extra spec: name, type, range, default and help text.
+    """Definition of a ghsched extra spec: name, type, range, default and help.
 
-    :param name: the word after ``ghsched:``.
-    :param title: a few words for people, as Horizon shows them.
+    :param name: name without the prefix ``ghsched:``.
+    :param title: short title, shown by Horizon.
     :param kind: ``int``, ``bool``, ``enum``, ``name``, ``vcpus`` (a list of
-        vCPUs, as ``2-3`` or ``^0-1``) or ``devices`` (how many devices of
-        which PCI alias, as ``ALIAS:COUNT,ALIAS:COUNT``).
-    :param per_node: whether ``ghsched:<name>.N`` sets it for guest NUMA node N
-        alone.
+        vCPUs, such as ``2-3`` or ``^0-1``) or ``devices`` (numbers of devices
+        by PCI alias, such as ``ALIAS:COUNT,ALIAS:COUNT``).
+    :param per_node: whether ``ghsched:<name>.N`` can set it for guest NUMA
+        node N alone.
     :param summary: one sentence, shown by the API and in the reference.
     :param default_text: description of the default, if the key is absent.
     :param minimum: lowest value of an ``int`` key, inclusive.

@@ -36,27 +36,28 @@ import os_traits
 from ghsched_placement import keys
 from ghsched_placement import names
 
-#: What is lacking, where it has no resource class.
+#: Names of missing resources that have no resource class of their own.
 BANDWIDTH = '% of memory bandwidth'
 GROUPS = 'control groups'
 BURSTS = '% of memory bandwidth as bursts'
 WAYS = 'ways of an L3'
 REALTIME = 'thousandths of a CPU in real time'
 
-#: Each thing can be had, but not all of them on the same host NUMA nodes.
+#: Name of the resource if each one is free somewhere, but not all of them on
+#: the same host NUMA nodes.
 COMBINATION = 'all on the same NUMA nodes'
 
-#: Names of what is counted by host.
+#: Name of a missing resource in messages, by resource class.
 WORDS = {names.RESCTRL_GROUP: GROUPS, names.MEM_BW_PCT: BANDWIDTH,
          names.MEM_BW_BURST_PCT: BURSTS, names.L3_WAYS: WAYS,
          names.RT_CPU_PERMILLE: REALTIME,
          'MEMORY_MB': 'memory', 'DISK_GB': 'disk'}
 
-#: Units of what does not name its own.
+#: Units in messages, for resources whose name does not include the unit.
 _UNITS = {'memory': 'MB of memory', 'disk': 'GB of disk', 'VCPU': 'vCPUs',
           'PCPU': 'dedicated CPUs'}
 
-#: The key that asks for a capability, by its name.
+#: Extra spec that requests a capability, by name of the capability.
 HELD_BY_KEY = {
     'MEM_BW_MIN': keys.MEM_BW_MIN, 'MEM_BW_MAX': keys.MEM_BW_MAX,
     'MEM_BW_HARDLIMIT': keys.MEM_BW_HARDLIMIT,
@@ -73,8 +74,9 @@ HELD_BY_KEY = {
     'IRQ_BYPASS': keys.IRQ_BYPASS,
 }
 
-#: What is counted beside bandwidth: how it is called of a node, the key, and
-#: what would help where no node has any.
+#: Resources of a NUMA node other than bandwidth, by resource class: name of
+#: the resource in a message about one node, extra spec that requests it, and
+#: remedy if no node has any.
 BESIDE = {
     names.MEM_BW_BURST_PCT: (
         '% of its memory bandwidth for bursts', keys.MEM_BW_BURST,
@@ -85,31 +87,33 @@ BESIDE = {
         keys.VCPU_RUNTIME_US, 'hosts give some with '
         '[ghsched]realtime_shared_percent')}
 
-#: What is counted of a NUMA node, as a line about one node names it.
+#: Name of a resource in a message about one NUMA node, by resource class.
 ON_NODE = {names.MEM_BW_PCT: '% of its memory bandwidth',
            **{name: what for name, (what, _key, _cure) in BESIDE.items()}}
 
-#: The key that asks for a capability, by its trait.
+#: Extra spec that requests a capability, by the capability's trait.
 KEY_OF_TRAIT = {names.CAPABILITY_TRAITS[name]: key
                 for name, key in HELD_BY_KEY.items()}
 
-#: How many host names a log line carries.
+#: Maximum number of host names in a log line.
 NAMED_HOSTS = 5
 
 
 @dataclass(frozen=True)
 class Lack:
-    """A resource or trait that a guest needs and a host or cloud lacks.
+    """Reason for a refusal: a resource or trait that a host or a cloud lacks.
 
-    :param node: host NUMA node; None for a host as a whole, or all hosts.
-    :param resource: name of the resource that is short.
-    :param free: the most of it that one guest can have; 0 where it is not
-        counted or not known.
-    :param needed: by one guest, on this node.
-    :param reason: a clause that names no host and no figure of the cloud;
-        made of the figures when left out.
-    :param detail: further facts for an operator.
-    :param cure: remedy, for an operator.
+    :param node: number of the host NUMA node; None for a host as a whole, or
+        for all hosts.
+    :param resource: name of the missing resource.
+    :param free: largest amount that one guest can get; 0 if unknown or not
+        counted.
+    :param needed: amount that one guest needs, on this node.
+    :param reason: reason as a clause, without names of hosts and numbers of
+        the cloud. If empty, the text is made of the free and the needed
+        amount.
+    :param detail: further facts for the operator.
+    :param cure: remedy for the operator.
     """
 
     node: int | None
@@ -288,15 +292,18 @@ _CURES = {
 
 
 @dataclass(frozen=True)
-class Filtered:
-    """Number of hosts before and after one filter of nova-scheduler."""
+class FilterResult:
+    """Number of hosts before and after a filter of nova-scheduler.
+
+    :param name: name of the filter.
+    """
 
     name: str
     before: int
     after: int
 
 
-def explain_filtered_hosts(filtered: Sequence[Filtered], hosts: int,
+def explain_filtered_hosts(filtered: Sequence[FilterResult], hosts: int,
                            ghsched_reasons: Mapping[str, Sequence[Lack]]
                            ) -> list[Lack]:
     """Return the reasons why scheduler filters left no host for a guest.

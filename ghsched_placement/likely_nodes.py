@@ -101,7 +101,11 @@ def _can_place_guest(chosen: Sequence[HostNode], guest: Sequence[GuestNode],
 
 
 def _has_devices(nodes: Sequence[HostNode], request: DeviceNeed) -> bool:
-    """Whether some host NUMA nodes together have enough devices for a request.
+    """Whether host NUMA nodes together have enough free devices for a request.
+
+    This is always so if devices of other nodes are allowed.
+
+    :param nodes: host NUMA nodes that the guest would use.
     """
     counts = {pool: count for node in nodes
               for pool, count in node.devices.items() if pool in request.pools}

@@ -34,10 +34,11 @@ from typing import TypeVar
 from ghsched_placement import wire
 
 KEY = 'ghsched_load'
-#: Raised when a field changes its meaning; a new field does not raise it.
+#: Version of the record's format. A new field does not change it, a new
+#: meaning of a field does.
 VERSION = 1
 
-#: What a host NUMA node is judged by: fields of :class:`HostNode`.
+#: Fields of :class:`HostNode` that can make a host NUMA node a bottleneck.
 RESOURCES = ('cpu_load', 'cpu_wait', 'memory_load', 'memory_wait',
              'io_load', 'io_wait')
 
@@ -46,29 +47,32 @@ _Node = TypeVar('_Node', 'HostNode', 'GuestNode')
 
 @dataclass(frozen=True)
 class HostNode:
-    """A NUMA node of the host.
+    """Load of a host NUMA node in one period; a value is None if unknown.
 
-    :param node: its number.
-    :param cpus: how many it has online.
-    :param vcpus: how many of guests that are bound to it.
-    :param memory: MiB.
-    :param memory_free: MiB that nobody uses.
-    :param cpu_load: busy time of its CPUs.
-    :param cpu_wait: time that vCPUs of guests there were ready and did not
-        run; the mean of vCPUs, each counted by how long it wanted to run.
-    :param bandwidth: bytes per second that were used.
-    :param capacity: bytes per second that the node can deliver.
-    :param memory_load: bandwidth by capacity.
-    :param memory_wait: time that some thread of the guests there waited for
-        memory to be reclaimed, read back or swapped in (PSI).
-    :param reclaim: pages per second that the kernel took back.
-    :param refaults: pages per second that were read again after that.
-    :param remote: part of the memory of guests on its CPUs that is on other
-        nodes.
-    :param io_load: time that the busiest of its block devices was busy.
-    :param io_wait: requests that waited at it, the mean over the period.
-    :param bottlenecks: names of RESOURCES at which it is one; None when
-        nobody has judged it.
+    Loads and waits are fractions of the period, unless another unit is given.
+
+    :param node: number of the node.
+    :param cpus: number of online CPUs.
+    :param vcpus: number of vCPUs of guests that are bound to the node.
+    :param memory: memory in MiB.
+    :param memory_free: unused memory in MiB.
+    :param cpu_load: busy time of the CPUs.
+    :param cpu_wait: time in which vCPUs of the node's guests were ready to run
+        but waited for a CPU; mean over the vCPUs, weighted by the time that
+        each wanted to run.
+    :param bandwidth: used memory bandwidth in bytes per second.
+    :param capacity: bytes per second that the memory can deliver.
+    :param memory_load: used bandwidth divided by the capacity.
+    :param memory_wait: time in which at least one thread of the node's guests
+        waited for memory to be reclaimed, read back or swapped in (PSI).
+    :param reclaim: pages per second that the kernel reclaimed.
+    :param refaults: reclaimed pages per second that were read again.
+    :param remote: fraction of the memory of guests on the node's CPUs that is
+        on other nodes.
+    :param io_load: busy time of the busiest block device of the node.
+    :param io_wait: mean number of requests that waited for this device.
+    :param bottlenecks: names of :data:`RESOURCES` for which the node is a
+        bottleneck; None if this was not determined.
     """
 
     node: int
@@ -102,22 +106,25 @@ class HostNode:
 
 @dataclass(frozen=True)
 class GuestNode:
-    """A NUMA node of a running guest; one without a topology has node 0.
+    """Load of a NUMA node of a running guest; a value is None if unknown.
 
-    :param guest: UUID.
-    :param node: its number in the guest.
-    :param host_node: host NUMA node that it is on; None for a guest that
-        floats over several.
-    :param vcpus: how many it has.
-    :param memory: MiB.
-    :param cpu_load: busy time of its vCPUs, the mean of them.
-    :param cpu_wait: as of a host node.
-    :param bandwidth: bytes per second that were used.
-    :param memory_wait: as of a host node; one figure for all of the guest.
-    :param remote: part of its memory that is on no node that its vCPUs ran
-        on.
-    :param io_wait: time that some thread of it waited for I/O (PSI); one
-        figure for all of the guest.
+    A guest without a NUMA topology counts as one node with the number 0.
+
+    :param guest: UUID of the guest.
+    :param node: number of the guest NUMA node.
+    :param host_node: number of the host NUMA node on which it runs; None if
+        the guest may run on several.
+    :param vcpus: number of vCPUs.
+    :param memory: memory in MiB.
+    :param cpu_load: mean busy time of the vCPUs, as a fraction of the period.
+    :param cpu_wait: like :attr:`HostNode.cpu_wait`, for the vCPUs of this
+        node.
+    :param bandwidth: used memory bandwidth in bytes per second.
+    :param memory_wait: like :attr:`HostNode.memory_wait`, for the whole guest.
+    :param remote: fraction of the guest node's memory that is on host nodes on
+        which its vCPUs did not run.
+    :param io_wait: fraction of the period in which at least one thread of the
+        guest waited for I/O (PSI), for the whole guest.
     """
 
     guest: str

@@ -42,12 +42,17 @@ Costs: TypeAlias = Sequence[Mapping[int, int]]
 TieBreak: TypeAlias = Callable[[Sequence[int]], tuple[Any, ...]]
 
 
-#: Number of steps that are as long as noting one longer prefix of a way.
+#: Number of steps that take as long as storing one longer prefix of an
+#: assignment.
 PREFIX_STEPS = 5
 
 
 class Steps:
-    """Elementary steps of a search, with a limit that ends the search."""
+    """Counter of the steps of a search, with a limit that ends the search.
+
+    :param limit: number of steps after which the search should end.
+    :ivar taken: number of steps taken so far.
+    """
 
     def __init__(self, limit: float = math.inf) -> None:
         self.taken = 0
@@ -113,11 +118,16 @@ _Path: TypeAlias = tuple[int, dict[int, int], dict[int, int | None]]
 
 @dataclass(frozen=True)
 class CheapestAssignment:
-    """Assignment of items to places with the least total cost.
+    """Assignment of items to places with the lowest total cost.
 
-    The cost of each choice less the potentials of its item and its place is
-    never negative, and 0 for the choices of this assignment; this proves that
-    no other one costs less.
+    The potentials are a proof that no other assignment costs less: the cost of
+    any choice minus the potentials of its item and its place is never
+    negative, and it is 0 for each choice of this assignment (Hungarian
+    method).
+
+    :param item_at: item by place.
+    :param of_item: potential of each item.
+    :param of_place: potential by place.
     """
 
     item_at: Mapping[int, int]
@@ -130,14 +140,13 @@ class CheapestAssignment:
         return tuple(place_of[item] for item in range(len(place_of)))
 
     def get_excess_cost(self, item: int, place: int, cost: int) -> int:
-        """Return the least extra cost of giving an item a certain place.
+        """Return by how much the total cost rises at least if an item moves.
 
-        The cost is compared with this assignment, which is the cheapest. The
-        result is a lower bound, because other items may have to change their
+        The rise may be larger, because other items may have to change their
         places, too.
 
         :param item: index of the item.
-        :param place: place that the item gets.
+        :param place: place to which the item moves.
         :param cost: cost of the item in that place.
         """
         return cost - self.of_item[item] - self.of_place[place]

@@ -27,10 +27,10 @@ from ghsched_placement.policy import GuestPolicy
 
 @dataclass(frozen=True)
 class NodeAllocation:
-    """Bandwidth and devices that a guest has allocated, by host NUMA node.
+    """Bandwidth and PCI devices in a guest's allocation, by host NUMA node.
 
-    :param bandwidth: percent, by host NUMA node.
-    :param devices: how many PCI devices, by host NUMA node; those whose node
+    :param bandwidth: percent of bandwidth by host NUMA node.
+    :param devices: number of PCI devices by host NUMA node. Devices whose node
         is unknown are left out.
     """
 

@@ -69,7 +69,7 @@ def _allow_any_node(_guest_node: int, _node: int) -> bool:
 
 
 def assign_host_nodes(candidates: Sequence[Mapping[str, Any]],
-                      wanted: NodeRequestGroups,
+                      groups: NodeRequestGroups,
                       host: Host, has_capacity: HasCapacity | None = None,
                       cost: Cost | None = None,
                       steps: matching.Steps | None = None,
@@ -80,7 +80,7 @@ def assign_host_nodes(candidates: Sequence[Mapping[str, Any]],
     result is the refusal reason.
 
     :param candidates: Placement's allocation candidates of the host.
-    :param wanted: request groups that decide the host NUMA nodes.
+    :param groups: request groups that decide the host NUMA nodes.
     :param host: NUMA node and socket of the host's providers.
     :param has_capacity: returns whether a host node has the CPUs and memory
         for a guest node; None if all have.
@@ -89,13 +89,13 @@ def assign_host_nodes(candidates: Sequence[Mapping[str, Any]],
     :param steps: limit of the search; None for :data:`MAX_STEPS`.
     """
     steps = steps or matching.Steps(MAX_STEPS)
-    reader = _Reader(wanted, host, has_capacity or _allow_any_node)
+    reader = _Reader(groups, host, has_capacity or _allow_any_node)
     alike, refusals = _separate_usable_candidates(candidates, reader, steps)
     steps.limit = max(steps.limit, steps.taken + MIN_SEARCH_STEPS)
     for rows in [rows for rows in alike if not reader.has_assignment(rows)]:
         refusals[ONE_NODE_FOR_TWO] += len(alike.pop(rows))
     if alike:
-        return _Assignments(wanted, host, reader, alike,
+        return _Assignments(groups, host, reader, alike,
                             steps).yield_assignments_by_rank(cost), None
     if not refusals:
         return iter(()), UNKNOWN_NODES
@@ -131,20 +131,21 @@ def _separate_usable_candidates(candidates: Sequence[Mapping[str, Any]],
     return alike, refusals
 
 
-#: Reasons that say much about a request come before those that say little;
-#: one that is not in here (nodes that are full) comes first.
+#: Refusal reasons, the most informative first. A reason that is not listed,
+#: such as full host nodes, comes before all of them.
 _MEANING = (TOO_FAR, ONE_NODE_FOR_TWO, UNKNOWN_DEVICES, UNKNOWN_NODES)
 
 
 class _Row:
-    """Host nodes that one guest node may have, with their costs.
+    """Host nodes that are possible for one guest node, with their costs.
 
-    :ivar costs: cost of each host node, by the distance of the guest node's
-        VFs, as one number; see :meth:`_Reader.split_assignment_cost`.
-    :ivar nodes: all these host nodes.
-    :ivar best: node of least cost.
-    :ivar least: its cost.
-    :ivar more: by how much any other node is dearer; 0 without another.
+    :ivar costs: cost of each host node; it combines the distances of the guest
+        node's VFs into one number, see :meth:`_Reader.split_assignment_cost`.
+    :ivar nodes: numbers of these host nodes.
+    :ivar best: host node with the lowest cost.
+    :ivar least: lowest cost.
+    :ivar more: difference between the second lowest and the lowest cost; 0 if
+        only one host node is possible.
     """
 
     def __init__(self, costs: Mapping[int, int]) -> None:
@@ -155,22 +156,23 @@ class _Row:
         self.more = costs[others[0]] - self.least if others else 0
 
 
-#: Providers of a guest node on which nothing is requested.
+#: Providers of a guest node for which nothing is requested.
 _NO_GROUP: tuple[Any, tuple[str, ...]] = None, ()
 
-#: A row of each guest node, in their order.
+#: Possible host nodes of each guest node, in the order of the guest nodes.
 Rows: TypeAlias = tuple[_Row, ...]
 
 
 @dataclass(frozen=True)
 class _Guest:
-    """Request groups of a guest NUMA node.
+    """Request groups of one guest NUMA node.
 
-    :param suffix: suffix of the group that gives the host node; empty if
-        nothing is requested on the guest node.
-    :param may_lack: whether a candidate may lack that group.
-    :param vfs: suffixes, one per VF.
-    :param rows: rows that are known, by providers and by host nodes.
+    :param number: number of the guest NUMA node.
+    :param suffix: suffix of the request group whose provider is the host node;
+        empty if nothing is requested for the guest node.
+    :param may_lack: whether the group may be missing in a candidate.
+    :param vfs: suffix of the request group of each VF.
+    :param rows: cache of possible host nodes, by the candidate's providers.
     """
 
     number: int
@@ -181,22 +183,29 @@ class _Guest:
 
 
 class _Reader:
-    """Reader of the host nodes that candidates allow for guest nodes."""
+    """Finds, for each guest node, the host nodes that a candidate allows.
 
-    def __init__(self, wanted: NodeRequestGroups, host: Host,
+    :param groups: request groups that decide the host NUMA nodes.
+    :param host: NUMA node and socket of the host's providers.
+    :param has_capacity: returns whether a host node has the CPUs and memory
+        for a guest node.
+    """
+
+    def __init__(self, groups: NodeRequestGroups, host: Host,
                  has_capacity: HasCapacity) -> None:
         self._host, self._has_capacity = host, has_capacity
-        self._most_far = LOCALITIES.index(wanted.locality)
-        self._node_of_pf = host.map_pfs_to_nodes(wanted.counts_for_nearest)
+        self._most_far = LOCALITIES.index(groups.locality)
+        self._node_of_pf = host.map_pfs_to_nodes(groups.counts_for_nearest)
         self._with_pfs = set(self._node_of_pf.values())
         self._ways: dict[Any, bool] = {}
-        self.guests = tuple(_yield_nodes_to_assign(wanted))
-        #: Steps that are as long as reading a candidate.
+        self.guests = tuple(_yield_nodes_to_assign(groups))
+        #: Number of steps that take as long as reading one candidate.
         self._size = 1 + sum(1 + len(guest.vfs) // 8
                              for guest in self.guests if guest.suffix)
-        #: More than VFs and guest nodes, so that sums of costs keep apart.
+        #: Factor that is larger than any number of VFs or guest nodes, so that
+        #: several of these numbers can be combined into one.
         self._unit = 1 + len(self.guests) + sum(
-            vf.count for vf in wanted.vfs)
+            vf.count for vf in groups.vfs)
 
     def find_allowed_nodes(self, mappings: Mapping[str, Sequence[str]],
                            steps: matching.Steps) -> Rows | Lack:
@@ -305,19 +314,19 @@ class _Reader:
         return self._ways[key]
 
 
-def _yield_nodes_to_assign(wanted: NodeRequestGroups) -> Iterator[_Guest]:
+def _yield_nodes_to_assign(groups: NodeRequestGroups) -> Iterator[_Guest]:
     """Yield the guest NUMA nodes to be assigned, with their request groups.
 
     Nothing is yielded if the guest requests nothing of a host NUMA node.
     """
-    if not wanted.suffixes:
+    if not groups.suffixes:
         return
-    for number in sorted({*range(wanted.guest_nodes), *wanted.suffixes}):
-        suffix = wanted.suffixes.get(number, '')
+    for number in sorted({*range(groups.guest_nodes), *groups.suffixes}):
+        suffix = groups.suffixes.get(number, '')
         yield _Guest(number, suffix, suffix in (
             '', names.make_node_suffix(number)), tuple(
             itertools.chain.from_iterable(
-                vf.list_vf_group_suffixes() for vf in wanted.vfs
+                vf.list_vf_group_suffixes() for vf in groups.vfs
                 if vf.guest_node == number)))
 
 
@@ -340,17 +349,22 @@ def _compute_least_cost(rows: Rows) -> int:
 
 
 class _Loads:
-    """The part of a rank that depends on the set of host nodes alone.
+    """Ranks sets of host nodes by their number of sockets and their load.
 
+    For an incomplete set, the rank is a lower bound of the ranks of all
+    complete sets that contain it.
+
+    :param host: socket and load of each host node.
     :param count: number of guest nodes.
+    :param steps: counts the steps of the search.
     """
 
     def __init__(self, host: Host, count: int,
                  steps: matching.Steps) -> None:
         self._host, self._count, self._steps = host, count, steps
         self._nodes = frozenset(host.node_of_numa.values())
-        #: Nodes with their loads, by figure, the least loaded first; empty
-        #: if the load of one is unknown.
+        #: For each part of the load cost, pairs of cost and node, the least
+        #: loaded first. Empty if the load of a node is unknown.
         self._least_loaded: list[list[tuple[float, int]]] = []
         if self._nodes <= host.busy.keys():
             self._least_loaded = [
@@ -379,7 +393,7 @@ class _Loads:
         return found
 
     def _count_sockets(self, nodes: frozenset[int], missing: int) -> int:
-        """Return the least number of sockets that a guest can be on.
+        """Return on how many sockets the guest's host nodes are at least.
 
         :param nodes: host NUMA nodes chosen for the first guest nodes.
         :param missing: number of guest nodes for which any of the other host
@@ -399,14 +413,15 @@ class _Loads:
 
     def _compute_least_load(self, nodes: frozenset[int], missing: int
                             ) -> node_choice.Cost:
-        """Return the least combined load cost of a guest's host NUMA nodes.
+        """Return a lower bound of the load cost of the guest's host nodes.
 
-        It is a cost of :func:`node_choice.combine_load_costs`. The result is
-        empty if the load of the host is unknown.
+        The cost is that of :func:`node_choice.combine_load_costs`, for all
+        nodes together.
 
         :param nodes: host NUMA nodes chosen for the first guest nodes.
         :param missing: number of guest nodes for which any of the other host
             nodes can be chosen.
+        :returns: empty if the load of a host node is unknown.
         """
         if not self._least_loaded:
             return ()
@@ -420,30 +435,32 @@ class _Loads:
         return (*worst[:-1], *whole[:-1], worst[-1], whole[-1])
 
 
-#: A way of some rows: cost, sockets, load and turn; nodes; rows.
+#: One choice of host nodes: sort key (cost, sockets, load and sequence
+#: number), host node of each guest node, and the rows that allow it.
 _Way: TypeAlias = tuple[tuple[Any, ...], tuple[int, ...], Rows]
 
 
-#: Ways, and their cost to others by order of nodes if it was compared.
+#: Cost to other guests by the chosen host nodes, as far as it was computed,
+#: and the choices themselves.
 _Costed: TypeAlias = tuple[Mapping[tuple[int, ...], tuple[float, ...]],
                            Iterable[_Way]]
 
 
 class _Assignments:
-    """All assignments of a guest to host NUMA nodes, from a host's candidates.
+    """Possible assignments of a guest's NUMA nodes to a host's NUMA nodes.
 
-    :param alike: candidates by the host nodes that they allow for each guest
-        node.
+    :param alike: Placement's candidates, grouped by the host nodes that they
+        allow for each guest node.
     """
 
-    def __init__(self, wanted: NodeRequestGroups, host: Host, reader: _Reader,
+    def __init__(self, groups: NodeRequestGroups, host: Host, reader: _Reader,
                  alike: Mapping[Rows, Sequence[Mapping[str, Any]]],
                  steps: matching.Steps) -> None:
         self._host, self._reader = host, reader
         self._alike, self._steps = alike, steps
-        self._ours = wanted.list_all_group_suffixes()
+        self._ours = groups.list_all_group_suffixes()
         self._vfs = tuple(itertools.chain.from_iterable(
-            vf.list_vf_group_suffixes() for vf in wanted.vfs))
+            vf.list_vf_group_suffixes() for vf in groups.vfs))
         self._loads = _Loads(host, len(reader.guests), steps)
         self._groups: dict[Rows, list[tuple[Any, ...]]] = {}
         self._found = False
@@ -535,16 +552,17 @@ class _Assignments:
                                 cost: tuple[float, ...],
                                 allowed: Sequence[Rows]
                                 ) -> Iterator[NodeAssignment]:
-        """Yield an assignment to given host nodes for each candidate group.
+        """Yield an assignment to the chosen nodes for each candidate group.
 
         The candidates of a group differ only in the PFs that VFs are taken
         from. The group with the fewest PFs comes first.
 
-        :param key: sort key of the choice, which begins with its cost.
+        :param key: sort key of the choice, which begins with the cost of the
+            distances of VFs.
         :param order: chosen host node of each guest node.
-        :param cost: cost of the choice to other guests, for the result.
-        :param allowed: host nodes that candidates allow each guest node; one
-            entry for each set of candidates that allows the chosen nodes.
+        :param cost: cost of these host nodes to other guests.
+        :param allowed: each set of possible host nodes, as some candidates
+            allow it, that contains the chosen ones.
         """
         groups = [group for rows in allowed
                   for group in self._group_candidates_by_other_providers(rows)]

@@ -35,10 +35,11 @@ from ghsched_placement.topology import PageSize
 from ghsched_placement import wire
 
 KEY = 'ghsched_node_rooms'
-#: Raised when a field changes its meaning; a new field does not raise it.
+#: Version of the record's format. A new field does not change it, a new
+#: meaning of a field does.
 VERSION = 1
 
-#: Names of resources, as :mod:`ghsched_placement.lack` has them.
+#: Names of resources, as in :mod:`ghsched_placement.lack`.
 CPUS, DEDICATED, MEMORY = 'CPUs', 'dedicated CPUs', 'memory'
 
 
@@ -46,9 +47,10 @@ CPUS, DEDICATED, MEMORY = 'CPUs', 'dedicated CPUs', 'memory'
 class Pages:
     """Memory pages of one size on a host NUMA node.
 
+    :param size_kb: size of a page in KiB.
     :param total: number of pages.
-    :param used: pages of guests with a NUMA topology.
-    :param reserved: pages that no guest gets.
+    :param used: number of pages used by guests with a NUMA topology.
+    :param reserved: number of pages that guests cannot use.
     """
 
     size_kb: int
@@ -68,9 +70,12 @@ class Pages:
 
 
 class Shortage(NamedTuple):
-    """A resource of which a host NUMA node has too little for a guest node.
+    """CPUs or memory of which a host node has too little for a guest node.
 
-    :param at_once: the most that one guest node may have.
+    :param resource: name of the resource.
+    :param needed: amount that the guest node needs.
+    :param free: free amount on the host node.
+    :param at_once: largest amount that a single guest node may have there.
     """
 
     resource: str
@@ -81,19 +86,20 @@ class Shortage(NamedTuple):
 
 @dataclass(frozen=True)
 class NodeCapacity:
-    """CPUs and memory of one host NUMA node.
+    """CPUs and memory of one host NUMA node, and their use by guests.
 
     :param node: number of the host NUMA node.
-    :param cpus: host CPUs for guests that share them.
-    :param vcpus_used: vCPUs of guests that are bound to these CPUs.
-    :param cpu_ratio: vCPUs per shared host CPU.
-    :param dedicated: host CPUs for guests with dedicated CPUs.
-    :param memory: MiB, huge pages included.
-    :param memory_used: MiB of guests with a NUMA topology.
-    :param ram_ratio: MiB that guests may be given per MiB of the node.
-    :param pages: pages by size, the smallest first; empty where the host
+    :param cpus: number of host CPUs that guests share.
+    :param vcpus_used: number of vCPUs of guests that are bound to these CPUs.
+    :param cpu_ratio: maximum number of vCPUs per shared host CPU.
+    :param dedicated: number of host CPUs for guests with dedicated CPUs.
+    :param dedicated_used: number of these CPUs that guests use.
+    :param memory: memory in MiB, with huge pages.
+    :param memory_used: memory in MiB used by guests with a NUMA topology.
+    :param ram_ratio: maximum MiB of guest memory per MiB of the node.
+    :param pages: memory pages by size, the smallest first; empty if the host
         does not report them.
-    :param socket: number of the CPU socket.
+    :param socket: number of the CPU socket; None if unknown.
     """
 
     node: int
@@ -154,7 +160,10 @@ class NodeCapacity:
 
     def subtract_guest_node(self, guest: GuestNode,
                             page_size: PageSize = None) -> 'NodeCapacity':
-        """Return the host node's capacity after a guest node is placed."""
+        """Return the host node's capacity after a guest node is placed.
+
+        :param page_size: memory page size that the guest asks for.
+        """
         return self._add_or_remove_guest_node(
             guest, self._choose_pages(guest, page_size), 1)
 
@@ -236,9 +245,10 @@ class NodeCapacity:
 
 
 def to_diagnostics(capacities: Iterable[NodeCapacity]) -> dict[str, str]:
-    """Convert CPUs and memory of host NUMA nodes to a field of diagnostics.
+    """Return CPUs and memory of a host's NUMA nodes as a field of diagnostics.
 
-    nova-compute reports them in Nova's diagnostics of each guest of the host.
+    nova-compute adds the field, a JSON text under :data:`KEY`, to Nova's
+    diagnostics of each guest of the host.
     """
     return {KEY: json.dumps(
         {'version': VERSION,

@@ -39,9 +39,10 @@ STEPS = 10
 
 @dataclass(frozen=True)
 class ClaimedResources:
-    """CPUs and memory of a host NUMA node that Nova has given to guests.
+    """CPUs of a host NUMA node, and vCPUs that Nova has placed on them.
 
-    :param vcpus: vCPUs of guests that are bound to the host NUMA node.
+    :param vcpus: number of vCPUs of guests that are bound to the host node.
+    :param cpus: number of CPUs of the host node.
     """
 
     vcpus: int
@@ -58,10 +59,12 @@ def compute_relative_load(load: Load, claimed: Mapping[int, ClaimedResources],
     Nodes of unknown load are left out.
 
     :param load: measured load of the host.
-    :param claimed: number of CPUs of each host NUMA node, and of vCPUs that
-        Nova has placed on it.
+    :param claimed: CPUs of each host NUMA node, and vCPUs that Nova has placed
+        on them.
     :param limits: thresholds at which a node becomes a bottleneck.
-    :param comparable_only: compare only resources measured on all nodes.
+    :param comparable_only: whether to leave out a resource that was not
+        measured on all nodes, so that the loads can be compared with each
+        other.
     """
     nodes = [_add_expected_load(node, claimed.get(node.node))
              for node in load.nodes]
@@ -94,18 +97,19 @@ def _add_expected_load(node: HostNode,
 def compute_load_costs(load: Load, claimed: Mapping[int, ClaimedResources],
                        limits: Limits,
                        pack: bool = False) -> dict[int, Cost]:
-    """Return each host node's load as a cost of placing a guest there.
+    """Return the cost of placing a guest on each host node, from its load.
 
-    The scheduler prefers nodes of low cost. The result is empty if the load of
-    a node is unknown.
+    The cost of a node has three parts, compared in this order: whether the
+    node is a bottleneck, its load in steps, and its number of placed vCPUs per
+    CPU. The scheduler prefers nodes of low cost. The result is empty if the
+    load of a node is unknown.
 
     :param load: measured load of the host.
-    :param claimed: number of CPUs of each host NUMA node, and of vCPUs that
-        Nova has placed on it.
+    :param claimed: CPUs of each host NUMA node, and vCPUs that Nova has placed
+        on them.
     :param limits: thresholds at which a node becomes a bottleneck.
-    :param pack: whether equally loaded nodes have equal costs, so that they
-        are filled one after the other. Otherwise, the cost is lower for nodes
-        with fewer vCPUs for each CPU.
+    :param pack: whether to leave out the last part, so that equally loaded
+        nodes are filled one after the other.
     """
     near = compute_relative_load(load, claimed, limits)
     if not near or near.keys() != claimed.keys():

@@ -42,11 +42,11 @@ class NotMovable(Exception):  # noqa: N818
 class HostCell:
     """Free CPUs and memory of a host NUMA node.
 
-    :param free: dedicated CPUs that nobody has.
-    :param cores: its dedicated CPUs by core; each CPU is in one of them.
-    :param shared: CPUs for guests without dedicated ones.
-    :param memory_free: MiB of small pages.
-    :param pages_free: huge pages by size in KiB.
+    :param free: dedicated CPUs that no guest uses.
+    :param cores: dedicated CPUs grouped by core.
+    :param shared: CPUs that guests without dedicated CPUs share.
+    :param memory_free: free memory in MiB, in pages of the smallest size.
+    :param pages_free: number of free huge pages by size in KiB.
     """
 
     free: frozenset[int] = frozenset()
@@ -58,13 +58,15 @@ class HostCell:
 
 @dataclass(frozen=True)
 class GuestCell:
-    """A NUMA node of the guest, as Nova has placed it.
+    """NUMA node of a guest, with the host CPUs that Nova has assigned to it.
 
+    :param host_node: number of the host NUMA node.
     :param vcpus: vCPUs without a dedicated CPU.
-    :param pins: dedicated CPU by vCPU.
-    :param reserved: dedicated CPUs of its emulator threads.
-    :param memory: MiB.
-    :param page_size: KiB; None for small pages.
+    :param pins: dedicated host CPU by vCPU.
+    :param reserved: dedicated host CPUs of the emulator threads.
+    :param memory: memory in MiB.
+    :param page_size: page size in KiB; None for pages of the smallest size.
+    :param threads: Nova's CPU thread policy.
     """
 
     host_node: int
@@ -82,11 +84,12 @@ class GuestCell:
 
 
 @dataclass(frozen=True)
-class Move:
-    """A move of a guest.
+class NodeMove:
+    """Planned move of a guest to other NUMA nodes of its host.
 
-    :param before: its nodes as they are.
-    :param after: its nodes as they are to be; those that stay are the same.
+    :param before: NUMA nodes of the guest before the move.
+    :param after: NUMA nodes of the guest after the move. A node that does not
+        move is the same object in both.
     """
 
     before: tuple[GuestCell, ...]
@@ -105,15 +108,15 @@ class Move:
         """Whether any guest NUMA node moves to another host NUMA node."""
         return bool(self.nodes_moved)
 
-    def make_reverse_plan(self) -> 'Move':
+    def make_reverse_plan(self) -> 'NodeMove':
         """Return the plan of moving the guest back to its old NUMA nodes."""
-        return Move(self.after, self.before)
+        return NodeMove(self.after, self.before)
 
 
 def plan_node_move(guest: Sequence[GuestCell],
                    host_nodes: Mapping[int, HostCell],
                    targets: Mapping[int, int],
-                   devices: Iterable[str] = ()) -> Move:
+                   devices: Iterable[str] = ()) -> NodeMove:
     """Plan how a guest moves to other NUMA nodes and CPUs of the same host.
 
     :param guest: all NUMA nodes of the guest.
@@ -128,14 +131,14 @@ def plan_node_move(guest: Sequence[GuestCell],
     moving = {number: node for number, node in targets.items()
               if guest[number].host_node != node}
     if not moving:
-        return Move(tuple(guest), tuple(guest))
+        return NodeMove(tuple(guest), tuple(guest))
     _check_devices(devices)
     for number, node in sorted(moving.items()):
         room = _add_freed_cpus(host_nodes[node], node, guest, moving)
         _check_memory(guest[number], room, node)
         after[number] = _move_cell(guest[number], room, node,
                                    host_nodes[guest[number].host_node].cores)
-    return Move(tuple(guest), tuple(after))
+    return NodeMove(tuple(guest), tuple(after))
 
 
 def _check_targets(guest: Sequence[GuestCell],

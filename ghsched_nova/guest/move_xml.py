@@ -27,7 +27,7 @@ from ghsched_nova.guest import document
 from ghsched_nova.guest import metadata
 from ghsched_placement import cpulist
 from ghsched_placement.node_move import GuestCell
-from ghsched_placement.node_move import Move
+from ghsched_placement.node_move import NodeMove
 
 
 def map_vcpu_cpus(cells: Iterable[GuestCell],
@@ -65,7 +65,7 @@ def find_helper_cpus(cells: Iterable[GuestCell],
 
 
 def make_policy_after_move(xml: str,
-                           move: Move) -> metadata.DomainPolicy | None:
+                           move: NodeMove) -> metadata.DomainPolicy | None:
     """Return a domain's bandwidth policy after a move to other NUMA nodes.
 
     Only the host NUMA nodes of the policy change.
@@ -94,7 +94,7 @@ def parse_pins(xml: str) -> dict[tuple[str, int], frozenset[int]]:
     return found
 
 
-def render_move(xml: str, move: Move,
+def render_move(xml: str, move: NodeMove,
                 shared: Mapping[int, frozenset[int]]) -> str:
     """Return a domain XML after a move to other host NUMA nodes.
 
@@ -118,7 +118,7 @@ def render_move(xml: str, move: Move,
     return etree.tostring(root, encoding='unicode')
 
 
-def _pin_helper_threads(root: etree._Element, move: Move,
+def _pin_helper_threads(root: etree._Element, move: NodeMove,
                         shared: Mapping[int, frozenset[int]]) -> None:
     """Pin emulator and I/O threads to CPUs of a guest's new NUMA nodes.
 
@@ -133,7 +133,7 @@ def _pin_helper_threads(root: etree._Element, move: Move,
                 pin.set('cpuset', cpulist.render_cpu_list(sorted(after)))
 
 
-def _move_memory(root: etree._Element, move: Move) -> None:
+def _move_memory(root: etree._Element, move: NodeMove) -> None:
     for memory in root.findall('numatune/memory'):
         if memory.get('nodeset') is not None:
             memory.set('nodeset', cpulist.render_cpu_list(sorted(

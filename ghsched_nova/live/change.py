@@ -166,7 +166,7 @@ class Plan:
     """
 
     guest: Guest
-    change: changes.Change
+    change: changes.PolicyChange
     held: changes.Amounts
     wanted: changes.Amounts
     running: Packed | None
@@ -265,7 +265,7 @@ class LiveChange:
             guests=answer.get('guests', 1))
 
     def _check_host(self, guest: Guest,
-                    change: changes.Change) -> dict[str, Any]:
+                    change: changes.PolicyChange) -> dict[str, Any]:
         try:
             return self.host.check_policy(
                 guest,

@@ -25,7 +25,7 @@ from typing import Any
 from ghsched_nova.live import messages
 from ghsched_placement import cpulist
 from ghsched_placement.node_move import GuestCell
-from ghsched_placement.node_move import Move
+from ghsched_placement.node_move import NodeMove
 
 #: Limit of host NUMA node numbers (MAX_NUMNODES of include/linux/numa.h is
 #: 1024 at most).
@@ -43,7 +43,7 @@ class Request:
     :param shared: shared CPUs by host NUMA node.
     """
 
-    move: Move
+    move: NodeMove
     shared: Mapping[int, frozenset[int]]
 
 
@@ -77,7 +77,7 @@ def unpack_move(packed: Packed) -> Request:
                   for one in packed for side in one.values()}
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise messages.MessageError(f'malformed move: {error!r}') from error
-    return Request(Move(before, after), shared)
+    return Request(NodeMove(before, after), shared)
 
 
 def _cell(one: Mapping[str, Any]) -> GuestCell:

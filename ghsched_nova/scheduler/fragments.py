@@ -77,7 +77,7 @@ class MostDevices:
 MOST_DEVICES = MostDevices()
 
 
-def get_guest_demand(spec: shared.RequestSpec) -> gradient.Kind | None:
+def get_guest_demand(spec: shared.RequestSpec) -> gradient.GuestKind | None:
     """Return the resources that each NUMA node of a guest needs.
 
     The resources are CPUs, memory, memory bandwidth and passthrough devices.
@@ -94,7 +94,7 @@ def get_guest_demand(spec: shared.RequestSpec) -> gradient.Kind | None:
     for one in wanted.requests if wanted else ():
         node = pci_requests.get_guest_node(one) or 0
         devices[node] = devices.get(node, 0) + one.count
-    return gradient.Kind(tuple(
+    return gradient.GuestKind(tuple(
         (node.pinned, node.shared, node.memory, demand.get(number, 0),
          devices.get(number, 0))
         for number, node in enumerate(
@@ -147,7 +147,7 @@ def make_fragmentation_cost_function(
         read.list_host_nodes(state, read.get_pci_pools(state),
                              spec.numa_topology.cells[0].pagesize))
 
-    growth = gradient.Growth(room, mix)
+    growth = gradient.FragmentationGrowth(room, mix)
 
     def of_order(order: Sequence[int]) -> tuple[float, ...]:
         # Rounded, so that equal nodes stay in the order of their numbers.

@@ -73,7 +73,7 @@ def _compute_score(state: Any, spec: shared.RequestSpec) -> float:
         state, spec)
     if not taken:
         return -float(_MOST)
-    grows = gradient.Growth(
+    grows = gradient.FragmentationGrowth(
         fragments.get_free_capacity(state, nodes),
         fragments.MIX.get_kind_shares()).compute_fragmentation_growth(
             kind, [node.number for node in taken])

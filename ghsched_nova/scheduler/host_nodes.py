@@ -31,8 +31,8 @@ from ghsched_nova.nova_seams import shared
 from ghsched_placement.fragmentation import DeviceNeed
 from ghsched_placement.fragmentation import GuestNode
 from ghsched_placement.fragmentation import HostNode
-from ghsched_placement.fragmentation import Part
-from ghsched_placement.fragmentation import Share
+from ghsched_placement.fragmentation import NodeAmount
+from ghsched_placement.fragmentation import PlacedGuestNode
 
 #: Nova's PCI pools, by a name for each.
 Pools: TypeAlias = Mapping[str, Mapping[str, Any]]
@@ -159,7 +159,7 @@ def _make_host_node(state: Any, pools: Pools, page_size: int | None,
                     floating: int, cell: Any) -> HostNode:
     return HostNode(
         number=cell.id,
-        pinned=Share(len(cell.pcpuset), cell.avail_pcpus),
+        pinned=NodeAmount(len(cell.pcpuset), cell.avail_pcpus),
         shared=_count_shared_cpus(state, cell, floating),
         memory=_compute_node_memory(state, cell, page_size),
         devices=_count_near_devices(pools, cell.id),
@@ -181,7 +181,7 @@ def _has_only_pinned_cpus(cell: Any) -> bool:
     return bool(cell.pcpuset - cell.cpuset)
 
 
-def _count_shared_cpus(state: Any, cell: Any, floating: int) -> Share:
+def _count_shared_cpus(state: Any, cell: Any, floating: int) -> NodeAmount:
     """Return total and free shared CPUs of a host NUMA node.
 
     :param floating: number of vCPUs to subtract for guests without a NUMA
@@ -190,7 +190,7 @@ def _count_shared_cpus(state: Any, cell: Any, floating: int) -> Share:
     """
     total = int(len(cell.cpuset) * (state.cpu_allocation_ratio or 1.0))
     used = cell.cpu_usage + (0 if _has_only_pinned_cpus(cell) else floating)
-    return Share(total, total - used)
+    return NodeAmount(total, total - used)
 
 
 def _compute_floating_vcpus_per_node(state: Any,
@@ -206,7 +206,7 @@ def _compute_floating_vcpus_per_node(state: Any,
 
 
 def _compute_node_memory(state: Any, cell: Any,
-                         page_size: int | None) -> Share:
+                         page_size: int | None) -> NodeAmount:
     """Return total and free memory (MiB) of a host NUMA node for a page size.
 
     :param page_size: page size in KiB; or None or a negative value, which have
@@ -220,11 +220,11 @@ def _compute_node_memory(state: Any, cell: Any,
     else:
         return _compute_small_page_memory(state, cell, pages)
     shares = [_compute_pages_memory(one) for one in pages]
-    return max(shares, key=lambda share: share.free, default=Share())
+    return max(shares, key=lambda share: share.free, default=NodeAmount())
 
 
 def _compute_small_page_memory(state: Any, cell: Any,
-                               pages: Sequence[Any]) -> Share:
+                               pages: Sequence[Any]) -> NodeAmount:
     """Return total and free memory (MiB) of a host NUMA node in small pages.
 
     Nova counts small pages as used only for guests that ask for a page size.
@@ -234,12 +234,12 @@ def _compute_small_page_memory(state: Any, cell: Any,
     total = _compute_pages_memory(pages[0]).total if pages else cell.memory
     total = int(total * (state.ram_allocation_ratio or 1.0))
     in_huge_pages = sum(one.used * one.size_kb // 1024 for one in pages[1:])
-    return Share(total, total - max(0, cell.memory_usage - in_huge_pages))
+    return NodeAmount(total, total - max(0, cell.memory_usage - in_huge_pages))
 
 
-def _compute_pages_memory(pages: Any) -> Share:
+def _compute_pages_memory(pages: Any) -> NodeAmount:
     usable = max(0, pages.free + pages.used)
-    return Share(usable * pages.size_kb // 1024, pages.free_kb // 1024)
+    return NodeAmount(usable * pages.size_kb // 1024, pages.free_kb // 1024)
 
 
 # -- guests without a NUMA topology -------------------------------------------
@@ -271,24 +271,24 @@ def list_nodes_of_floating_guests(state: Any, pools: Pools) -> list[HostNode]:
     ]
 
 
-def _compute_host_cpus(state: Any) -> Share:
+def _compute_host_cpus(state: Any) -> NodeAmount:
     total = int((state.vcpus_total or 0) * (state.cpu_allocation_ratio or 1.0))
-    return Share(total, total - (state.vcpus_used or 0))
+    return NodeAmount(total, total - (state.vcpus_used or 0))
 
 
-def _compute_host_memory(state: Any, parts: int) -> Share:
+def _compute_host_memory(state: Any, parts: int) -> NodeAmount:
     usable = state.total_usable_ram_mb or 0
     total = int(usable * (state.ram_allocation_ratio or 1.0))
     used = usable - (state.free_ram_mb or 0)
-    return Share(total // parts, (total - used) // parts)
+    return NodeAmount(total // parts, (total - used) // parts)
 
 
 def split_floating_guest(nodes: Sequence[HostNode],
-                         spec: shared.RequestSpec) -> list[Part]:
+                         spec: shared.RequestSpec) -> list[PlacedGuestNode]:
     """Divide a guest without a NUMA topology among a host's NUMA nodes.
 
     Each host NUMA node gets an equal part of the guest's resources.
     """
     each = GuestNode(shared=-(-spec.vcpus // len(nodes)),
                      memory=-(-spec.memory_mb // len(nodes)))
-    return [Part(node, each) for node in nodes]
+    return [PlacedGuestNode(node, each) for node in nodes]

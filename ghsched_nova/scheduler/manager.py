@@ -91,13 +91,13 @@ class _RequestState(threading.local):
         self.lost = False
         self.query: list[tuple[str, str]] = []
         self.hosts: frozenset[str] = frozenset()
-        self.filtered: list[lack.Filtered] = []
+        self.filtered: list[lack.FilterResult] = []
 
     def reset_filters(self) -> None:
         self.filtered = []
 
     def record_filter(self, name: str, before: int, after: int) -> None:
-        self.filtered.append(lack.Filtered(name, before, after))
+        self.filtered.append(lack.FilterResult(name, before, after))
 
     @property
     def removing_filters(self) -> set[str]:
@@ -416,7 +416,7 @@ class GhschedSchedulerManager(manager.SchedulerManager):
     def _find_shortages(self, spec: shared.RequestSpec,
                         policy: policies.GuestPolicy) -> list[lack.Lack]:
         """Return the requested resources of which no host has enough free."""
-        cloud = cloud_lack.Cloud(
+        cloud = cloud_lack.CloudQueries(
             self._has_candidates, self._list_free_pfs(spec, policy),
             policy.needs_control_group and self._has_shared_group(policy),
             lambda: self._list_free_providers(

@@ -35,7 +35,7 @@ from ghsched_placement import fragmentation
 from ghsched_placement.fragmentation import DeviceNeed
 from ghsched_placement.fragmentation import GuestNode
 from ghsched_placement.fragmentation import HostNode
-from ghsched_placement.fragmentation import Part
+from ghsched_placement.fragmentation import PlacedGuestNode
 from ghsched_placement.fragmentation import Score
 from ghsched_placement.likely_nodes import guess_host_nodes
 
@@ -110,7 +110,8 @@ def _compute_placement_score(state: Any, spec: shared.RequestSpec) -> Score:
     if 'numa_topology' in spec and spec.numa_topology:
         nodes, guest, needs, taken = read_host_and_guest_nodes(
             state, spec)
-        parts = [Part(*pair) for pair in zip(taken, guest, strict=False)]
+        parts = [PlacedGuestNode(*pair)
+                 for pair in zip(taken, guest, strict=False)]
         size = len(guest)
     else:
         pools = read.get_pci_pools(state)
@@ -122,7 +123,8 @@ def _compute_placement_score(state: Any, spec: shared.RequestSpec) -> Score:
     return score
 
 
-def _log_score(state: Any, parts: Sequence[Part], score: Score) -> None:
+def _log_score(state: Any, parts: Sequence[PlacedGuestNode],
+               score: Score) -> None:
     LOG.debug(
         'ghsched: host %(host)s: fragmentation score %(value).3f on host NUMA '
         'nodes %(nodes)s: %(lost).0f %% of them empty (whole host: '

@@ -87,15 +87,15 @@ def make_gradient_placement_chooser(
     :param needs: resources that a guest of each flavor needs, by flavor name.
     """
     total = sum(mix.values())
-    shares: dict[gradient.Kind, float] = {}
+    shares: dict[gradient.GuestKind, float] = {}
     for name, weight in mix.items():
         kind = convert_need_to_gradient_input(needs[name])
         shares[kind] = shares.get(kind, 0.0) + weight / total
 
     def choose(state: State, need: Need,
                ways: Sequence[GuestPlacement]) -> Option | None:
-        growth = gradient.Growth(convert_state_to_gradient_input(state),
-                                 shares)
+        growth = gradient.FragmentationGrowth(
+            convert_state_to_gradient_input(state), shares)
         kind = convert_need_to_gradient_input(need)
         options = [
             # Rounded, so that equal ways stay in their order.
@@ -108,12 +108,12 @@ def make_gradient_placement_chooser(
     return choose
 
 
-def convert_need_to_gradient_input(need: Need) -> gradient.Kind:
+def convert_need_to_gradient_input(need: Need) -> gradient.GuestKind:
     """Convert the needs of a guest to the input of GhschedGradientWeigher."""
     devices: dict[int, int] = {}
     for (node, _name), count in need.vf_counts.items():
         devices[node] = devices.get(node, 0) + count
-    return gradient.Kind(tuple(
+    return gradient.GuestKind(tuple(
         (cell.pinned, cell.shared, cell.memory,
          need.bandwidth.get(number, 0), devices.get(number, 0))
         for number, cell in enumerate(need.guest.needs)),

@@ -21,8 +21,8 @@ import os_resource_classes as orc
 from ghsched_placement import fragmentation
 from ghsched_placement.fragmentation import GuestNode
 from ghsched_placement.fragmentation import HostNode
-from ghsched_placement.fragmentation import Part
-from ghsched_placement.fragmentation import Share
+from ghsched_placement.fragmentation import NodeAmount
+from ghsched_placement.fragmentation import PlacedGuestNode
 from ghsched_placement.likely_nodes import guess_host_nodes
 from ghsched_placement import names
 from ghsched_placement.node_capacity import Shortage
@@ -201,9 +201,9 @@ class State:
         for node, room in self._rooms.items():
             found.append(HostNode(
                 number=node, memory_free=room.memory_free,
-                memory=Share(room.memory_capacity, room.memory_free),
-                pinned=Share(room.dedicated, room.dedicated_free),
-                shared=Share(room.vcpus, room.vcpus_free - floating),
+                memory=NodeAmount(room.memory_capacity, room.memory_free),
+                pinned=NodeAmount(room.dedicated, room.dedicated_free),
+                shared=NodeAmount(room.vcpus, room.vcpus_free - floating),
                 devices=devices.get(node, {})))
         return found
 
@@ -222,7 +222,7 @@ class State:
                              devices: Mapping[str, int]) -> HostNode:
         slot = place, names.MEM_BW_PCT
         stock = self.host.providers[place].get_inventory(names.MEM_BW_PCT)
-        return HostNode(number=node, devices=devices, shared=Share(
+        return HostNode(number=node, devices=devices, shared=NodeAmount(
             stock.capacity if stock else 0, self.get_free_amount(slot)))
 
     def _count_free_devices_by_node(self) -> dict[int, dict[str, int]]:
@@ -251,7 +251,7 @@ class State:
         every = self.list_nodes_for_scoring()
         known = {node.number: node for node in every}
         if need.guest.cells:
-            parts = [Part(known[number], part) for number, part
+            parts = [PlacedGuestNode(known[number], part) for number, part
                      in zip(nodes, self._list_guest_nodes(need), strict=False)
                      if number in known]
         else:
@@ -259,7 +259,7 @@ class State:
             every = [node for node in every if node.shared.total]
             each = GuestNode(shared=-(-need.flavor.vcpus // (len(every) or 1)),
                              memory=-(-need.flavor.ram // (len(every) or 1)))
-            parts = [Part(node, each) for node in every]
+            parts = [PlacedGuestNode(node, each) for node in every]
         pools = frozenset(name for node in every for name in node.devices)
         return fragmentation.score_placement(
             every, parts, need.list_vf_needs_for_scoring(pools),

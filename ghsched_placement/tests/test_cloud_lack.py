@@ -51,9 +51,10 @@ class FindTest(base.TestCase):
     def find(self, cloud, nodes=(), joins=False, **keys):
         policy = parse_policy({f'ghsched:{key}': str(value)
                                for key, value in keys.items()}, 2)
-        return cloud_lack.find_refusal_reasons(policy, 'min', cloud_lack.Cloud(
+        queries = cloud_lack.CloudQueries(
             cloud, joins=joins,
-            nodes=lambda: nodes or [Pf('a', 'a', cloud.most)] * 2))
+            nodes=lambda: nodes or [Pf('a', 'a', cloud.most)] * 2)
+        return cloud_lack.find_refusal_reasons(policy, 'min', queries)
 
     def test_a_full_cloud_is_reported_with_the_share_and_the_most_left(self):
         (found,) = self.find(Cloud(traits={MIN}), mem_bw_min=60)
@@ -75,7 +76,7 @@ class FindTest(base.TestCase):
             'ghsched:vcpu_period_us': '1000'}, 1, 2)
         for most, cure in ((99, ''), (0, '[ghsched]realtime_shared_percent')):
             (found,) = cloud_lack.find_refusal_reasons(
-                policy, 'min', cloud_lack.Cloud(Cloud(
+                policy, 'min', cloud_lack.CloudQueries(Cloud(
                     most=most, traits={'CUSTOM_GHSCHED_VCPU_REALTIME'})))
             self.assertEqual(
                 'no host NUMA node has 1000 thousandths of a shared CPU for '
@@ -176,7 +177,7 @@ class VfsTest(base.TestCase):
         policy = parse_policy({f'ghsched:{key}': value
                                for key, value in keys.items()}, nodes)
         return [str(item) for item in cloud_lack.find_refusal_reasons(
-            policy, 'min', cloud_lack.Cloud(
+            policy, 'min', cloud_lack.CloudQueries(
                 Cloud(traits=self.traits), {'nic': pfs}))]
 
     def test_no_node_has_as_many(self):
@@ -243,7 +244,7 @@ class NotOursTest(base.TestCase):
             return not any(word in text for word in refused)
         found = cloud_lack.find_refusal_reasons(
             parse_policy({'ghsched:mem_bw_min': '60'}, 1), 'min',
-            cloud_lack.Cloud(ask),
+            cloud_lack.CloudQueries(ask),
             cloud_lack.strip_ghsched_requests(ASKED, ('ghsched_',)))
         where = ' where the request may go'
         self.assertTrue(all(where in one.reason for one in found))

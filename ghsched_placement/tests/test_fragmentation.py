@@ -19,8 +19,8 @@ from hypothesis import strategies as st
 from ghsched_placement import fragmentation
 from ghsched_placement.fragmentation import DeviceNeed
 from ghsched_placement.fragmentation import GuestNode
-from ghsched_placement.fragmentation import Part
-from ghsched_placement.fragmentation import Share
+from ghsched_placement.fragmentation import NodeAmount
+from ghsched_placement.fragmentation import PlacedGuestNode
 from ghsched_placement.tests import base
 from ghsched_placement.tests.fixtures import machines
 
@@ -32,7 +32,7 @@ VF = DeviceNeed(1, frozenset({'pf0'}))
 
 def value(nodes, *taken, guest=SMALL, needs=()):
     """Score of a guest of equal nodes on the numbered host nodes."""
-    parts = [Part(nodes[number], guest) for number in taken]
+    parts = [PlacedGuestNode(nodes[number], guest) for number in taken]
     return fragmentation.score_placement(nodes, parts, needs, len(taken)).value
 
 
@@ -81,11 +81,11 @@ class DevicesTest(base.TestCase):
 
     def test_devices_are_stranded_as_far_as_cpus_are_gone(self):
         score = fragmentation.score_placement(
-            self.nodes, [Part(self.nodes[0], SMALL)], (), 1)
+            self.nodes, [PlacedGuestNode(self.nodes[0], SMALL)], (), 1)
         self.assertAlmostEqual(8 * 2 / 8, score.stranded)
 
     def test_a_guest_that_takes_devices_strands_fewer(self):
-        part = [Part(self.nodes[0], SMALL)]
+        part = [PlacedGuestNode(self.nodes[0], SMALL)]
         one, four = (fragmentation.score_placement(
             self.nodes, part, [DeviceNeed(count, frozenset({'pf0'}))], 1)
             for count in (1, 4))
@@ -101,12 +101,12 @@ class DevicesTest(base.TestCase):
     def test_devices_are_taken_from_the_nodes_in_turns(self):
         nodes = [node(0, devices={'pf0': 4}),
                  node(1, devices={'pf0': 1, 'pf1': 4})]
-        parts = [Part(one, SMALL) for one in nodes]
+        parts = [PlacedGuestNode(one, SMALL) for one in nodes]
         self.assertEqual([1, 4], fragmentation._count_remaining_devices(
             parts, [DeviceNeed(4, frozenset({'pf0'}))]))
 
     def test_more_devices_than_there_are_is_no_error(self):
-        parts = [Part(self.nodes[0], SMALL)]
+        parts = [PlacedGuestNode(self.nodes[0], SMALL)]
         self.assertEqual([0], fragmentation._count_remaining_devices(
             parts, [DeviceNeed(99, frozenset({'pf0'}))]))
 
@@ -116,7 +116,7 @@ def placed(draw):
     """A host, a guest on some of its nodes, and what devices it asks for."""
     nodes = draw(machines.hosts())
     taken = draw(st.lists(st.sampled_from(nodes), min_size=1, unique_by=id))
-    parts = [Part(one, draw(machines.guest_nodes)) for one in taken]
+    parts = [PlacedGuestNode(one, draw(machines.guest_nodes)) for one in taken]
     return nodes, parts, draw(machines.device_needs)
 
 
@@ -151,9 +151,11 @@ class PropertyTest(base.TestCase):
            machines.guest_nodes, machines.device_needs)
     def test_breaking_a_fresh_node_is_never_better_than_filling_a_used_one(
             self, one, two, guest, needs):
-        filled = fragmentation.score_placement(one, [Part(one[0], guest)],
+        filled = fragmentation.score_placement(one, [PlacedGuestNode(one[0],
+                                                                     guest)],
                                                needs, 1)
-        broken = fragmentation.score_placement(two, [Part(two[0], guest)],
+        broken = fragmentation.score_placement(two, [PlacedGuestNode(two[0],
+                                                                     guest)],
                                                needs, 1)
         self.assertGreaterEqual(filled.value, broken.value)
 
@@ -164,7 +166,8 @@ class PropertyTest(base.TestCase):
     def test_fewer_whole_nodes_lost_is_never_worse(self, one, two, guest,
                                                    needs):
         fewer, more = (fragmentation.score_placement(
-            nodes, [Part(*pair) for pair in zip(nodes, guest, strict=False)],
+            nodes, [PlacedGuestNode(*pair)
+                    for pair in zip(nodes, guest, strict=False)],
             needs, 2) for nodes in (one, two))
         self.assertGreaterEqual(fewer.value, more.value)
 
@@ -172,12 +175,12 @@ class PropertyTest(base.TestCase):
            st.integers(1, 8))
     def test_a_fuller_node_is_never_worse_where_no_devices_are(
             self, used, guest, gone):
-        fuller = dataclasses.replace(used, devices={}, pinned=Share(
+        fuller = dataclasses.replace(used, devices={}, pinned=NodeAmount(
             used.pinned.total, used.pinned.free - gone))
         used = dataclasses.replace(used, devices={})
-        scores = [fragmentation.score_placement([one], [Part(one, guest)], (),
-                                                1).value
-                  for one in (fuller, used)]
+        scores = [fragmentation.score_placement(
+            [one], [PlacedGuestNode(one, guest)], (), 1).value
+            for one in (fuller, used)]
         self.assertGreaterEqual(scores[0], scores[1])
 
     @given(placed())
@@ -187,7 +190,8 @@ class PropertyTest(base.TestCase):
                 for one in nodes}
         without = fragmentation.score_placement(
             list(bare.values()),
-            [Part(bare[id(part.node)], part.guest) for part in parts], (),
+            [PlacedGuestNode(bare[id(part.node)], part.guest)
+             for part in parts], (),
             len(parts))
         self.assertLessEqual(
             fragmentation.score_placement(nodes, parts, (), len(parts)).value,

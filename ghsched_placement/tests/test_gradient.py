@@ -17,16 +17,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ghsched_placement import gradient
-from ghsched_placement.gradient import Kind
+from ghsched_placement.gradient import GuestKind
 from ghsched_placement.tests import base
 
 TOTAL = (16, 0, 32768, 100, 8)
-SMALL = Kind(((2, 0, 4096, 10, 0),), True)
-WIDE = Kind(((2, 0, 4096, 0, 0),) * 2)
+SMALL = GuestKind(((2, 0, 4096, 10, 0),), True)
+WIDE = GuestKind(((2, 0, 4096, 0, 0),) * 2)
 
 amounts = st.tuples(st.integers(0, 16), st.just(0), st.integers(0, 32768),
                     st.integers(0, 100), st.integers(0, 8))
-kinds = st.builds(Kind, st.lists(amounts, min_size=1, max_size=3).map(tuple),
+kinds = st.builds(GuestKind,
+                  st.lists(amounts, min_size=1, max_size=3).map(tuple),
                   st.booleans())
 
 
@@ -88,8 +89,8 @@ class FragmentedTest(base.TestCase):
 class GradientTest(base.TestCase):
 
     def cost(self, before, order, mix, kind=SMALL):
-        return gradient.Growth(before, mix).compute_fragmentation_growth(kind,
-                                                                         order)
+        growth = gradient.FragmentationGrowth(before, mix)
+        return growth.compute_fragmentation_growth(kind, order)
 
     @given(rooms, kinds, st.lists(kinds, min_size=1, max_size=3),
            st.randoms())
@@ -103,14 +104,14 @@ class GradientTest(base.TestCase):
                                - measure_unusable_capacity(before,
                                                            other))
                        for other, part in mix.items())
-        growth = gradient.Growth(before, mix)
+        growth = gradient.FragmentationGrowth(before, mix)
         for _time in range(2):
             self.assertAlmostEqual(expected,
                                    growth.compute_fragmentation_growth(kind,
                                                                        order))
 
     def test_growth_is_least_on_a_node_of_no_use_to_others(self):
-        mix = {Kind(((8, 0, 16384, 60, 0),), True): 1.0}
+        mix = {GuestKind(((8, 0, 16384, 60, 0),), True): 1.0}
         before = room(TOTAL, (6, 0, 8192, 30, 0))
         self.assertLess(self.cost(before, [1], mix),
                         self.cost(before, [0], mix))
@@ -141,5 +142,5 @@ class MixTest(base.TestCase):
     def test_shares_have_the_16_most_frequent_kinds(self):
         mix = gradient.Mix()
         for number in range(20):
-            mix.add_request(Kind(((number, 0, 1, 0, 0),)))
+            mix.add_request(GuestKind(((number, 0, 1, 0, 0),)))
         self.assertEqual(16, len(mix.get_kind_shares()))

@@ -19,7 +19,7 @@ class FiltersTest(base.TestCase):
 
     def find(self, *filtered, hosts=3, ours=()):
         return str(*lack.explain_filtered_hosts(
-            [lack.Filtered(*one) for one in filtered], hosts,
+            [lack.FilterResult(*one) for one in filtered], hosts,
             {'Ours': ours}))
 
     def test_each_that_removed_hosts_is_named_with_the_count(self):

@@ -127,10 +127,11 @@ class Case:
         def amounts() -> gradient.Amounts:
             return (chance.randint(1, 8), 0, chance.choice([1024, 8192]),
                     chance.choice([0, 10, 30]), chance.choice([0, 1]))
-        kind = gradient.Kind(tuple(amounts() for _node in range(self.guest)))
-        mix = {gradient.Kind(tuple(amounts() for _node in range(
+        kind = gradient.GuestKind(tuple(amounts()
+                                        for _node in range(self.guest)))
+        mix = {gradient.GuestKind(tuple(amounts() for _node in range(
             chance.choice([1, 2, 4])))): 1 / 16 for _number in range(16)}
-        growth = gradient.Growth(gradient.FreeCapacity(
+        growth = gradient.FragmentationGrowth(gradient.FreeCapacity(
             {node: (chance.randint(0, 32), 0, 65536, 90, 8)
              for node in range(self.nodes)},
             dict.fromkeys(range(self.nodes), (32, 0, 65536, 100, 8)),

@@ -41,12 +41,12 @@ LOAD = 1.15
 
 #: Host and NUMA nodes.
 Way: TypeAlias = tuple[int, tuple[int, ...]]
-Expected: TypeAlias = Mapping[gradient.Kind, float]
+Expected: TypeAlias = Mapping[gradient.GuestKind, float]
 
 
-def kind_of(guest: Flavor) -> gradient.Kind:
+def kind_of(guest: Flavor) -> gradient.GuestKind:
     node = guest.node
-    return gradient.Kind(
+    return gradient.GuestKind(
         ((node.cpus, 0, node.memory_mb, node.bandwidth, node.vfs),)
         * guest.nodes, bool(node.bandwidth))
 
@@ -90,7 +90,7 @@ class Table:
     def give(self, guest: Flavor, way: Way) -> None:
         """The reverse of :meth:`take`."""
         kind, (host, nodes) = kind_of(guest), way
-        back = gradient.Kind(tuple(
+        back = gradient.GuestKind(tuple(
             (-a, -b, -c, -d, -e) for a, b, c, d, e in kind.nodes))
         room = self.rooms[host].subtract_guest(back, nodes)
         self.rooms[host] = gradient.FreeCapacity(
@@ -129,8 +129,9 @@ def score(table: Table, guest: Flavor, _mix: Expected) -> Way | None:
     def value(way: Way) -> float:
         nodes = {number: fragmentation.HostNode(
             number,
-            pinned=fragmentation.Share(table.shape.node.cpus, free[0]),
-            memory=fragmentation.Share(table.shape.node.memory_mb, free[2]),
+            pinned=fragmentation.NodeAmount(table.shape.node.cpus, free[0]),
+            memory=fragmentation.NodeAmount(table.shape.node.memory_mb,
+                                            free[2]),
             devices={f'{number}': free[4]})
             for number, free in table.rooms[way[0]].free.items()}
         of_guest = fragmentation.GuestNode(guest.node.cpus, 0,
@@ -140,7 +141,8 @@ def score(table: Table, guest: Flavor, _mix: Expected) -> Way | None:
             frozenset(map(str, nodes)))] if guest.node.vfs else []
         return fragmentation.score_placement(
             list(nodes.values()),
-            [fragmentation.Part(nodes[node], of_guest) for node in way[1]],
+            [fragmentation.PlacedGuestNode(nodes[node], of_guest)
+             for node in way[1]],
             needs, guest.nodes).value
     return max(first.values(), key=value, default=None)
 
@@ -150,9 +152,8 @@ def descent(table: Table, guest: Flavor, mix: Expected) -> Way | None:
     kind = kind_of(guest)
 
     def grows(way: Way) -> float:
-        return round(gradient.Growth(table.rooms[way[0]],
-                                     mix).compute_fragmentation_growth(
-            kind, way[1]), 9)
+        growth = gradient.FragmentationGrowth(table.rooms[way[0]], mix)
+        return round(growth.compute_fragmentation_growth(kind, way[1]), 9)
     return min(table.ways(guest), key=grows, default=None)
 
 
@@ -167,7 +168,7 @@ CHOOSERS: Mapping[str, tuple[Chooser, bool]] = {
 TODAY = 'score (today)'
 
 
-def expected(guests: Sequence[Flavor]) -> dict[gradient.Kind, float]:
+def expected(guests: Sequence[Flavor]) -> dict[gradient.GuestKind, float]:
     return {kind: count / len(guests) for kind, count
             in Counter(map(kind_of, guests)).items()}
 

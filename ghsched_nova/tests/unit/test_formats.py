@@ -167,6 +167,6 @@ class HostTest(base.TestCase):
                 node, frozenset({0}), {0: cpu}, frozenset({cpu + 1}), 64, 4)
         self.assertEqual(
             move_messages.Request(
-                node_move.Move((cell(0, 2),), (cell(1, 6),)),
+                node_move.NodeMove((cell(0, 2),), (cell(1, 6),)),
                 {0: frozenset({1}), 1: frozenset({5})}),
             move_messages.unpack_move(move_record.read_move_record(MOVE)))

@@ -178,7 +178,7 @@ NOT_SHARED = {
     'ghsched_nova.host.interrupts.InterruptKeeper': _REPLACED,
     'ghsched_nova.host.pci_providers.Placer': _LOCKED,
     'ghsched_placement.fitting._FreeCapacity': _CALL,
-    'ghsched_placement.gradient.Growth': _REQUEST,
+    'ghsched_placement.gradient.FragmentationGrowth': _REQUEST,
     'ghsched_placement.lack.GroupedReasons': _REQUEST,
     'ghsched_placement.node_assignment._Loads': _CALL,
     'ghsched_placement.node_assignment._Reader': _CALL,

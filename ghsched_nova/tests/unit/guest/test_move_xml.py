@@ -18,7 +18,7 @@ from lxml import etree
 from ghsched_nova.guest import metadata
 from ghsched_nova.guest import move_xml
 from ghsched_placement.node_move import GuestCell
-from ghsched_placement.node_move import Move
+from ghsched_placement.node_move import NodeMove
 from ghsched_placement.policy import GuestPolicy
 from ghsched_placement.policy import NodePolicy
 from ghsched_placement.tests import base
@@ -35,8 +35,8 @@ BEFORE = (GuestCell(0, pins={0: 0}), GuestCell(1, pins={1: 8}))
 
 
 def _after(first, second):
-    return Move(BEFORE, (GuestCell(first, pins={0: 8 * first}),
-                         GuestCell(second, pins={1: 8 * second})))
+    return NodeMove(BEFORE, (GuestCell(first, pins={0: 8 * first}),
+                             GuestCell(second, pins={1: 8 * second})))
 
 
 def _canonical(xml):
@@ -60,8 +60,9 @@ class DomainTest(base.TestCase):
         self.assertEqual(POLICY.policy, metadata.read_policy(xml).policy)
 
     def test_reserved_cpus_are_for_the_emulator(self):
-        move = Move(BEFORE, (GuestCell(2, pins={0: 16},
-                                       reserved=frozenset({17})), BEFORE[1]))
+        move = NodeMove(BEFORE, (GuestCell(2, pins={0: 16},
+                                           reserved=frozenset({17})),
+                                 BEFORE[1]))
         root = etree.fromstring(move_xml.render_move(XML, move, {}))
         self.assertEqual('17', root.find('cputune/emulatorpin').get('cpuset'))
 
@@ -75,7 +76,7 @@ class DomainTest(base.TestCase):
 
     def test_shared_vcpus_float_over_the_node(self):
         before = (GuestCell(0, vcpus=frozenset({0, 1})),)
-        move = Move(before, (GuestCell(1, vcpus=frozenset({0, 1})),))
+        move = NodeMove(before, (GuestCell(1, vcpus=frozenset({0, 1})),))
         root = etree.fromstring(move_xml.render_move(
             XML, move, {1: frozenset({8, 9, 10})}))
         self.assertEqual(['8-10'] * 2, [
@@ -94,7 +95,8 @@ class DomainTest(base.TestCase):
             move_xml.render_move(there, _after(1, 0), {})))
 
     def test_unchanged_parts_keep_their_text(self):
-        self.assertIs(XML, move_xml.render_move(XML, Move(BEFORE, BEFORE), {}))
+        self.assertIs(XML,
+                      move_xml.render_move(XML, NodeMove(BEFORE, BEFORE), {}))
 
     @given(st.tuples(st.integers(0, 7), st.integers(0, 7)).filter(
         lambda pair: pair[0] != pair[1]))

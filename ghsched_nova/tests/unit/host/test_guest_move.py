@@ -24,14 +24,14 @@ from ghsched_nova.host import policy_change
 from ghsched_nova.live import move_messages
 from ghsched_nova.tests.fixtures import moving_host
 from ghsched_placement.node_move import GuestCell
-from ghsched_placement.node_move import Move
+from ghsched_placement.node_move import NodeMove
 from ghsched_placement.policy import GuestPolicy
 from ghsched_placement.policy import NodePolicy
 from ghsched_placement.tests import base
 
 OLD = GuestCell(0, pins={0: 0, 1: 1}, memory=512)
 NEW = GuestCell(1, pins={0: 4, 1: 5}, memory=512)
-REQUEST = move_messages.Request(Move((OLD,), (NEW,)),
+REQUEST = move_messages.Request(NodeMove((OLD,), (NEW,)),
                                 {0: frozenset(), 1: frozenset()})
 XML = metadata.write_policy(
     '''<domain><name>i-1</name><uuid>u</uuid><vcpu>2</vcpu>

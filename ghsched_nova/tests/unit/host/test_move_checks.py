@@ -18,7 +18,7 @@ from unittest import mock
 from ghsched_nova.host import move_checks
 from ghsched_nova.live.move_messages import Request
 from ghsched_placement.node_move import GuestCell
-from ghsched_placement.node_move import Move
+from ghsched_placement.node_move import NodeMove
 from ghsched_placement.tests import base
 
 XML = """<domain><vcpu>2</vcpu>
@@ -39,7 +39,8 @@ def _cell(node, cpu, page_size=None):
 
 
 def _request(page_size=None):
-    return Request(Move((_cell(0, 4, page_size),), (_cell(1, 8, page_size),)),
+    return Request(NodeMove((_cell(0, 4, page_size),),
+                            (_cell(1, 8, page_size),)),
                    {0: frozenset({1, 2}), 1: frozenset({5, 6})})
 
 
@@ -106,7 +107,7 @@ class RefusalsTest(base.TestCase):
         self.refusal = ''
         one, other = _cell(0, 4), _cell(1, 8)
         found = self.refusals(request=Request(
-            Move((one, other), (other, one)), {}))
+            NodeMove((one, other), (other, one)), {}))
         self.assertIn('in their order only', found[0])
 
     def test_there_must_be_memory_as_the_kernel_counts_it(self):

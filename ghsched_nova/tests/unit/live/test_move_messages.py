@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from ghsched_nova.live import messages
 from ghsched_nova.live import move_messages
 from ghsched_placement.node_move import GuestCell
-from ghsched_placement.node_move import Move
+from ghsched_placement.node_move import NodeMove
 from ghsched_placement.tests import base
 
 NUMBERS = st.integers(0, 64)
@@ -34,7 +34,7 @@ class MoveMessageTest(base.TestCase):
         before, after = zip(*cells, strict=True)
         nodes = {cell.host_node for cell in before + after}
         request = move_messages.Request(
-            Move(before, after),
+            NodeMove(before, after),
             {node: shared.get(node, frozenset()) for node in nodes})
         self.assertEqual(request, move_messages.unpack_move(
             move_messages.pack_move(request)))

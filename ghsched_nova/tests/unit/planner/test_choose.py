@@ -82,6 +82,6 @@ class RoomTest(base.TestCase):
         self.assertEqual({(0, 0, 0, 100, 0)}, set(room.total.values()))
 
     def test_a_kind_is_what_a_guest_takes(self):
-        self.assertEqual(gradient.Kind(((0, 1, 512, 20, 2),), True),
+        self.assertEqual(gradient.GuestKind(((0, 1, 512, 20, 2),), True),
                          choose.convert_need_to_gradient_input(
                              need(20, vfs=2)))

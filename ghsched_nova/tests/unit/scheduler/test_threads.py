@@ -297,7 +297,8 @@ class OthersStressTest(base.TestCase):
 
     def test_mix_under_native_threads_counts_the_last_requests(self):
         mix = gradient.Mix()
-        kinds = [gradient.Kind(((number, 0, 0, 0, 0),)) for number in range(9)]
+        kinds = [gradient.GuestKind(((number, 0, 0, 0, 0),))
+                 for number in range(9)]
 
         def step(chance):
             mix.add_request(chance.choice(kinds))

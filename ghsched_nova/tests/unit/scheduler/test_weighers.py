@@ -20,7 +20,7 @@ from ghsched_nova.scheduler import host_nodes as read
 from ghsched_nova.scheduler import weighers
 from ghsched_nova.tests.unit.scheduler import states
 from ghsched_placement.fragmentation import GuestNode
-from ghsched_placement.fragmentation import Share
+from ghsched_placement.fragmentation import NodeAmount
 from ghsched_placement.tests import base
 
 cell, host, pool, spec = (states.cell, states.host, states.pool, states.spec)
@@ -175,21 +175,21 @@ class NeedsTest(base.TestCase):
         return node.memory
 
     def test_pages_of_the_size_asked_for(self):
-        self.assertEqual(Share(512, 312), self.memory(2048, of_2048=100))
-        self.assertEqual(Share(2048, 1024),
+        self.assertEqual(NodeAmount(512, 312), self.memory(2048, of_2048=100))
+        self.assertEqual(NodeAmount(2048, 1024),
                          self.memory(1048576, of_1048576=1))
 
     def test_large_pages_are_those_with_most_left(self):
-        self.assertEqual(Share(2048, 2048), self.memory(-2))
-        self.assertEqual(Share(512, 512), self.memory(-2, of_1048576=2))
+        self.assertEqual(NodeAmount(2048, 2048), self.memory(-2))
+        self.assertEqual(NodeAmount(512, 512), self.memory(-2, of_1048576=2))
 
     def test_small_pages_are_what_is_not_huge(self):
         for page_size in (None, -1, -3):
-            self.assertEqual(Share(256, 156), self.memory(
+            self.assertEqual(NodeAmount(256, 156), self.memory(
                 page_size, memory=300, of_2048=100))
 
     def test_a_size_that_the_host_has_not(self):
-        self.assertEqual(Share(0, 0), self.memory(16384))
+        self.assertEqual(NodeAmount(0, 0), self.memory(16384))
 
     def test_isolated_threads_take_whole_cores(self):
         topology = spec(thread_policy='isolate').numa_topology
