@@ -18,7 +18,10 @@ from collections.abc import Iterator
 from collections.abc import Mapping
 from collections.abc import Sequence
 import contextlib
+import functools
 from typing import Any
+
+import tenacity
 
 from ghsched_nova.live import errors
 from ghsched_placement import change
@@ -27,10 +30,11 @@ from ghsched_placement import names
 from ghsched_placement.placement_client import PlacementClient
 from ghsched_placement.placement_client import PlacementError
 from ghsched_placement.policy import GuestPolicy
+from ghsched_placement import retries
 from ghsched_placement import tree
 
 #: Attempts to write an allocation that others change at the same time (409).
-_TRIES = 5
+_ATTEMPTS = 5
 
 
 @contextlib.contextmanager
@@ -43,6 +47,10 @@ def _convert_errors_to_refusals() -> Iterator[None]:
         yield
     except PlacementError as error:
         raise errors.Refused(str(error)) from error
+
+
+def _is_conflict(error: BaseException) -> bool:
+    return isinstance(error, PlacementError) and error.concurrent
 
 
 #: More NUMA nodes than a host has.
@@ -107,21 +115,26 @@ class GuestAllocation:
         :raises Refused: if a NUMA node has too little left, or Placement
             cannot be read or written.
         """
-        for _ in range(_TRIES):
-            body = change.make_changed_allocation_body(self._get(), amounts)
-            if body is None:
-                return False
-            try:
-                self._client.put(self._url, body)
-                return True
-            except PlacementError as error:
-                if not error.concurrent:
-                    # Names the NUMA nodes, unlike Placement's error.
-                    self.check_capacity(amounts)
-                    raise
-        raise errors.Refused(
-            f'the allocation of the guest was changed by other requests '
-            f'{_TRIES} times at the same time; try again')
+        try:
+            return retries.call_with_retries(
+                functools.partial(self._try_write, amounts),
+                tenacity.retry_if_exception(_is_conflict),
+                tenacity.stop_after_attempt(_ATTEMPTS))
+        except PlacementError as error:
+            if error.concurrent:
+                raise errors.Refused(
+                    f'the allocation of the guest was changed by other '
+                    f'requests {_ATTEMPTS} times at the same time; try again'
+                ) from error
+            # Names the NUMA nodes, unlike Placement's error.
+            self.check_capacity(amounts)
+            raise
+
+    def _try_write(self, amounts: change.Amounts) -> bool:
+        body = change.make_changed_allocation_body(self._get(), amounts)
+        if body is not None:
+            self._client.put(self._url, body)
+        return body is not None
 
     @_convert_errors_to_refusals()
     def check_capacity(self, amounts: change.Amounts) -> None:

@@ -20,19 +20,20 @@ server is in ``ERROR``. See
 """
 
 from collections.abc import Callable
-import random
-import time
+import functools
 from typing import Any
 
 from nova import exception
+import tenacity
 
 from ghsched_nova.nova_seams import registry
 from ghsched_placement import names
+from ghsched_placement import retries
 
 seam = registry.make_seam_decorator(registry.API, registry.COMPUTE)
 
-#: Number of retries after a conflict.
-_CONFLICTS = 5
+#: Number of attempts to delete an allocation.
+_ATTEMPTS = 6
 
 #: Text of Placement for a conflict on a provider. Another one means that the
 #: consumer has changed, and that is no reason to retry.
@@ -61,15 +62,15 @@ patch_nova_compute = patch_nova_api
 def _delete_with_retries(original: Callable[...,
                                             Any], client: Any, context: Any,
                          uuid: str, *args: Any, **kwargs: Any) -> Any:
-    for _again in range(_CONFLICTS):
-        try:
-            return original(client, context, uuid, *args, **kwargs)
-        except exception.AllocationDeleteFailed as error:
-            if _OF_PROVIDER not in str(error) or not _has_ghsched_allocation(
-                    client, context, uuid):
-                raise
-            time.sleep(random.uniform(0.1, 0.5))  # noqa: S311 - no secret
-    return original(client, context, uuid, *args, **kwargs)
+    def is_retried(error: BaseException) -> bool:
+        return (isinstance(error, exception.AllocationDeleteFailed)
+                and _OF_PROVIDER in str(error)
+                and _has_ghsched_allocation(client, context, uuid))
+
+    return retries.call_with_retries(
+        functools.partial(original, client, context, uuid, *args, **kwargs),
+        tenacity.retry_if_exception(is_retried),
+        tenacity.stop_after_attempt(_ATTEMPTS), tenacity.wait_random(0.1, 0.5))
 
 
 def _has_ghsched_allocation(client: Any, context: Any, consumer: str) -> bool:

@@ -30,11 +30,10 @@ import time
 
 from ghsched_nova.resctrl import naming
 from ghsched_nova.resctrl import tasks
+from ghsched_placement import retries
 
 #: Seconds to wait for the lock. libvirt holds it while it makes one group.
 LOCK_TIMEOUT = 10.0
-
-_LOCK_POLL = 0.05
 
 #: Seconds that a reader waits for a writer.
 READER_PATIENCE = 0.5
@@ -126,24 +125,10 @@ class Files:
             path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
             | os.O_NOFOLLOW)
         try:
-            _acquire_lock(descriptor, timeout)
+            retries.acquire_file_lock(descriptor, timeout)
             yield
         finally:
             os.close(descriptor)
-
-
-def _acquire_lock(
-    descriptor: int, timeout: float, kind: int = fcntl.LOCK_EX
-) -> None:
-    deadline = time.monotonic() + timeout
-    while True:
-        try:
-            fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
-            return
-        except BlockingIOError:
-            if time.monotonic() >= deadline:
-                raise TimeoutError from None
-        time.sleep(_LOCK_POLL)
 
 
 @contextlib.contextmanager
@@ -190,7 +175,7 @@ def wait_for_writer(root: Path, patience: float = READER_PATIENCE) -> None:
     except OSError:     # it is for others than nova-compute and root alone
         return
     try:
-        _acquire_lock(descriptor, patience, fcntl.LOCK_SH)
+        retries.acquire_file_lock(descriptor, patience, fcntl.LOCK_SH)
     except (OSError, TimeoutError):
         return
     finally:

@@ -25,7 +25,6 @@ from collections.abc import Callable
 from collections.abc import Iterable
 from collections.abc import Iterator
 from collections.abc import Mapping
-import itertools
 from pathlib import Path
 import threading
 import time
@@ -36,6 +35,7 @@ from nova import exception
 from nova.scheduler import manager
 from oslo_log import log as logging
 import oslo_messaging as messaging
+import tenacity
 
 from ghsched_nova.nova_seams import scheduler
 from ghsched_nova.nova_seams import shared
@@ -54,6 +54,7 @@ from ghsched_placement import names
 from ghsched_placement.placement_client import PlacementClient
 from ghsched_placement import policy as policies
 from ghsched_placement import request as requests
+from ghsched_placement import retries
 from ghsched_placement import vfs
 
 LOG = logging.getLogger(__name__)
@@ -346,19 +347,14 @@ class GhschedSchedulerManager(manager.SchedulerManager):
         :param refusals: collects the reasons why hosts are refused.
         """
         spec = kwargs['spec_obj']
-        for count in itertools.count(1):
+
+        def select_hosts() -> Any:
             tried = kwargs['spec_obj'] = spec.obj_clone()
             request_filter.set_vf_query_option(tried, option, refusals)
             self._seen.reset()
-            try:
-                return self._select_hosts(context, *args, **kwargs)
-            except exception.NoValidHost:
-                # Nova claims one candidate per host, and so do its rivals:
-                # in Placement's next answer another NUMA node has its turn.
-                if count == ATTEMPTS or not self._seen.lost:
-                    raise
-                LOG.info('ghsched: another request claimed the resources '
-                         'first; scheduling flavor %s again', spec.flavor.name)
+            return self._select_hosts(context, *args, **kwargs)
+
+        return _retry_lost_claims(select_hosts, self._seen, spec.flavor.name)
 
     def _get_sorted_hosts(self, spec_obj: Any, host_states: Any,
                           index: int) -> Any:
@@ -452,6 +448,26 @@ class GhschedSchedulerManager(manager.SchedulerManager):
         """Return whether Placement has an allocation candidate for a query."""
         return bool(self._placement.get_allocation_candidates(query, 1)[
             'allocation_requests'])
+
+
+def _retry_lost_claims(select_hosts: Callable[[], Any],
+                       seen: _RequestState, flavor: str) -> Any:
+    """Select hosts again each time another request has claimed them first.
+
+    Nova claims one candidate per host, and so do its rivals: in Placement's
+    next answer another NUMA node has its turn.
+
+    :param flavor: name of the flavor.
+    """
+    return retries.call_with_retries(
+        select_hosts,
+        tenacity.retry_if_exception(
+            lambda error: (isinstance(error, exception.NoValidHost)
+                           and seen.lost)),
+        tenacity.stop_after_attempt(ATTEMPTS),
+        on_retry=lambda _state: LOG.info(
+            'ghsched: another request claimed the resources first; '
+            'scheduling flavor %s again', flavor))
 
 
 def _count_wanted_hosts(arguments: Mapping[str, Any]) -> int:

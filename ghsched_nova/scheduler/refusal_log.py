@@ -17,7 +17,6 @@ All processes add to one file, so whoever asks one of them learns of all.
 
 from collections.abc import Iterator
 import contextlib
-import fcntl
 from pathlib import Path
 import time
 from typing import Any
@@ -27,6 +26,7 @@ import oslo_messaging
 
 from ghsched_nova import atomic_file
 from ghsched_placement import refusal_record
+from ghsched_placement import retries
 
 LOG = logging.getLogger(__name__)
 
@@ -37,9 +37,8 @@ FILE = 'ghsched-refusals.json'
 NAMESPACE = 'ghsched'
 RPC_VERSION = '1.0'
 
-#: Attempts to lock the file, and seconds between two of them.
-_LOCK_ATTEMPTS = 50
-_LOCK_INTERVAL_S = 0.01
+#: Seconds to wait for the lock of the file.
+_LOCK_TIMEOUT_S = 0.5
 
 
 class RefusalLog:
@@ -94,16 +93,13 @@ class RefusalLog:
 
         The record is the file of refused scheduling requests.
 
-        :raises TimeoutError: if the lock is not free for half a second.
+        :raises TimeoutError: if the lock stays taken for ``_LOCK_TIMEOUT_S``.
         """
         with self._path.with_suffix('.lock').open('a') as file:
-            for _attempt in range(_LOCK_ATTEMPTS):
-                with contextlib.suppress(BlockingIOError):
-                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                    break
-                time.sleep(_LOCK_INTERVAL_S)
-            else:
-                raise TimeoutError(f'{file.name} is locked')
+            try:
+                retries.acquire_file_lock(file.fileno(), _LOCK_TIMEOUT_S)
+            except TimeoutError:
+                raise TimeoutError(f'{file.name} is locked') from None
             yield
 
 

@@ -19,6 +19,7 @@ and of the environment.
 from collections.abc import Iterable
 from collections.abc import Mapping
 from collections.abc import Sequence
+import itertools
 import json
 from typing import Any
 from urllib import parse
@@ -26,6 +27,7 @@ from urllib import parse
 from openstack import exceptions as sdk_exceptions
 import os_traits
 from osc_lib import exceptions
+import tenacity
 
 from ghsched_placement import capacity
 from ghsched_placement import names
@@ -34,14 +36,15 @@ from ghsched_placement.osc import http
 from ghsched_placement.osc import nova_reader
 from ghsched_placement import refusal_record
 from ghsched_placement import repair
+from ghsched_placement import retries
 
 #: Placement: same_subtree and groups without resources.
 _PLACEMENT = '1.36'
 #: Nova: any one that has a server's flavor.
 _COMPUTE = '2.47'
 
-#: How often a change that meets another one is tried in all.
-_TRIES = 5
+#: Attempts to write an allocation that others change at the same time (409).
+_ATTEMPTS = 5
 
 #: Seconds for nova-api to change or move a server; a move takes as long as a
 #: live migration ([DEFAULT]long_rpc_timeout of Nova, 1800 by default).
@@ -218,14 +221,13 @@ class Client(nova_reader.NovaReader):
         :param planned: the repair.
         :returns: reason why Placement refuses the write; empty on success.
         """
-        for number in range(_TRIES):
-            response = self._try_allocation_repair(planned, number)
-            if response is None:
-                return ''
-            if response.status_code == 204:
-                return ''
-            if 'concurrent_update' not in response.text:
-                break
+        attempts = itertools.count()
+        response = retries.call_with_retries(
+            lambda: self._try_allocation_repair(planned, next(attempts)),
+            tenacity.retry_if_result(_is_conflict),
+            tenacity.stop_after_attempt(_ATTEMPTS))
+        if response is None or response.status_code == 204:
+            return ''
         return (f'HTTP {response.status_code} '
                 f'{http.get_error_message(response)}')
 
@@ -347,6 +349,10 @@ class Client(nova_reader.NovaReader):
     def _placement(self, path: str, default: Any = None) -> Any:
         return http.get_json(self._connection, 'placement', path, _PLACEMENT,
                              default)
+
+
+def _is_conflict(response: Any) -> bool:
+    return response is not None and 'concurrent_update' in response.text
 
 
 def get_client(app: Any) -> Client:

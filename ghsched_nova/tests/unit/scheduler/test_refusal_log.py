@@ -54,7 +54,7 @@ class RefusalLogTest(base.TestCase):
             refusal_log.RefusalEndpoint(self.log).list_refusals(None)))
 
     def test_refusals_of_many_threads_are_all_counted(self):
-        self.patch(refusal_log, '_LOCK_ATTEMPTS', 10 ** 6)
+        self.patch(refusal_log, '_LOCK_TIMEOUT_S', base.GIVE_UP_S)
         self.assertEqual([], threads.stress(
             [lambda _chance: self.log.count_refusal(spec())] * 4, 5,
             fine=False))
@@ -72,7 +72,7 @@ class RefusalLogTest(base.TestCase):
                       self.lines.output)
 
     def test_lock_of_another_process_is_awaited_for_a_limited_time(self):
-        self.patch(refusal_log, '_LOCK_ATTEMPTS', 2)
+        self.patch(refusal_log, '_LOCK_TIMEOUT_S', 0.02)
         with (self.directory / 'ghsched-refusals.lock').open('a') as file:
             fcntl.flock(file, fcntl.LOCK_EX)
             self.log.count_refusal(spec())
