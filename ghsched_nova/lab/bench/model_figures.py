@@ -32,11 +32,10 @@ from ghsched_nova.lab.bench import errors
 from ghsched_nova.lab.bench.record import Report
 from ghsched_nova.lab.bench.record import Series
 from ghsched_nova.lab.bench.scenarios import bandwidth_keys
+from ghsched_nova.lab.contention import ranges
+from ghsched_nova.lab.contention import server
 from ghsched_placement.contention.curve import LatencyCurve
-from ghsched_placement.contention.pair import predict_mutual_slowdown
 from ghsched_placement.contention import queueing
-from ghsched_placement.contention import ranges
-from ghsched_placement.contention import server
 from ghsched_placement.contention.share import Claim
 from ghsched_placement.contention import shipped
 
@@ -149,9 +148,9 @@ def predict_effect(key: str, curves: Iterable[LatencyCurve], demand: float
     for curve in curves:
         for scope in queueing.SCOPES:
             enforcement = queueing.Enforcement(scope)
-            latency, moved = predict_mutual_slowdown(
+            latency, moved = server.predict_mutual_slowdown(
                 *make_claims(key, demand), curve, enforcement)
-            _latency, most = predict_mutual_slowdown(
+            _latency, most = server.predict_mutual_slowdown(
                 *make_claims(bandwidth_groups.NO_KEY, demand), curve,
                 enforcement)
             latencies.append(latency)

@@ -32,11 +32,10 @@ import simulators
 TOP = Path(__file__).resolve().parents[3]
 sys.path.insert(0, str(TOP))
 
+from ghsched_nova.lab.contention import leave_one_out  # noqa: E402
+from ghsched_nova.lab.contention import server  # noqa: E402
 from ghsched_placement.contention import curve as curves  # noqa: E402
-from ghsched_placement.contention import leave_one_out  # noqa: E402
-from ghsched_placement.contention import pair  # noqa: E402
 from ghsched_placement.contention import queueing  # noqa: E402
-from ghsched_placement.contention import server  # noqa: E402
 from ghsched_placement.contention.share import Claim  # noqa: E402
 from ghsched_placement.contention import shipped  # noqa: E402
 
@@ -94,7 +93,7 @@ def predict(cell, curve, demand):
     enforcement = queueing.Enforcement(
         queueing.CONTROLLER if cell.option('inside') else queueing.ENTRANCE,
         cell.option('stream_window_us'))
-    return pair.predict_mutual_slowdown(
+    return server.predict_mutual_slowdown(
         *claims(cell, demand), curve, enforcement)
 
 

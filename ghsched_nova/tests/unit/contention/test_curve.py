@@ -22,10 +22,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ghsched_nova.host_files import hostfile
+from ghsched_nova.lab.contention import leave_one_out
+from ghsched_nova.lab.contention import ranges
 from ghsched_placement.contention import curve
-from ghsched_placement.contention import leave_one_out
 from ghsched_placement.contention import queueing
-from ghsched_placement.contention import ranges
 from ghsched_placement.contention import shipped
 from ghsched_placement.tests import base
 

@@ -21,7 +21,7 @@ from unittest import mock
 
 import fixtures
 
-from ghsched_placement.contention import server
+from ghsched_nova.lab.contention import server
 from ghsched_placement.tests import base
 
 TOP = Path(__file__).parents[4]

@@ -10,13 +10,44 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""Latency of a single-threaded server by the latency of its memory (pure).
+"""Slowdown of a server beside memory-intensive streams (pure).
 
-A part of the time of each request waits for memory; the rest is computing and
-stays as it is. All results are relative to those of an idle machine.
+Both share the memory of one NUMA node. A part of the time of each request
+waits for memory; the rest is computing and stays as it is. All figures are
+*simulated*, and relative to those of an idle machine.
 """
 
 import math
+
+from ghsched_placement.contention.curve import LatencyCurve
+from ghsched_placement.contention import queueing
+from ghsched_placement.contention.share import Claim
+from ghsched_placement.contention.share import share_bandwidth
+
+_CONTROLLER = queueing.Enforcement()
+
+
+def predict_mutual_slowdown(server: Claim, streams: Claim, curve: LatencyCurve,
+                            enforcement: queueing.Enforcement = _CONTROLLER
+                            ) -> tuple[float, float]:
+    """Predict how a server and memory-intensive streams slow each other down.
+
+    Both compete for the bandwidth of one memory. All bandwidths are fractions
+    of the memory's theoretical bandwidth.
+
+    :param server: bandwidth that the server needs, whatever the latency.
+    :param streams: bandwidth that all streams together want.
+    :param curve: latency curve of the memory.
+    :param enforcement: how the memory controller applies bandwidth controls.
+    :returns: the server's memory latency, relative to an idle machine, and the
+        bandwidth that the streams get.
+    """
+    claims = server, streams
+    received = share_bandwidth(
+        queueing.get_deliverable_bandwidth(1.0, curve), claims)
+    delays = queueing.get_control_group_delays(
+        1.0, claims, received, curve, enforcement)
+    return (1 + delays[0]) * server.demand / received[0], received[1]
 
 
 def get_relative_service_time(stalled_fraction: float,

@@ -21,16 +21,16 @@ from collections.abc import Mapping
 from collections.abc import Sequence
 from dataclasses import replace
 
+from ghsched_nova.lab.contention import leave_one_out
+from ghsched_nova.lab.contention import ranges
 from ghsched_placement.contention import calibrate
 from ghsched_placement.contention.curve import LatencyCurve
 from ghsched_placement.contention import density
 from ghsched_placement.contention.density import Curve
 from ghsched_placement.contention.density import Report
 from ghsched_placement.contention.density import Shift
-from ghsched_placement.contention import leave_one_out
 from ghsched_placement.contention.machine import BASES
 from ghsched_placement.contention.machine import Machine
-from ghsched_placement.contention import ranges
 from ghsched_placement.contention.workload import REFERENCE
 from ghsched_placement.contention.workload import SCENARIOS
 from ghsched_placement.policy import GuestPolicy
