@@ -33,6 +33,9 @@ PRESETS = {
     'ddr4-4ch': ('DDR4', 'DDR4_8Gb_x8', 'DDR4_3200AA'),
 }
 
+#: Ranks of a channel, as in the memories of DRAMsim3.
+RANKS = 2
+
 #: Name of the scheduler of ramulator2.cc.
 SERVICE_CLASS_SCHEDULER = 'ServiceClass'
 
@@ -71,7 +74,7 @@ def get_configuration(tree, memory, channels):
         package = importlib.import_module('ramulator')
     standard, organization, timing = PRESETS[memory]
     dram = getattr(package.dram, standard)(
-        org_preset=organization, timing_preset=timing, rank=1)
+        org_preset=organization, timing_preset=timing, rank=RANKS)
     controllers = [package.controller.GenericDDR(
         dram=dram, scheduler=package.scheduler.FRFCFS(),
         refresh_manager=package.refresh_manager.AllBank(),

@@ -179,7 +179,7 @@ class Ramulator2Test(base.TestCase):
                                return_value=package):
             found = ramulator2.get_configuration('tree', 'ddr5', 2)
         package.dram.DDR5.assert_called_once_with(
-            org_preset='DDR5_16Gb_x8', timing_preset='DDR5_4800C', rank=1)
+            org_preset='DDR5_16Gb_x8', timing_preset='DDR5_4800C', rank=2)
         (call,) = package.memory_system.GenericDRAM.call_args_list
         self.assertEqual(2, len(call.kwargs['controllers']))
         self.assertEqual({'line_cycles', 'frontend', 'memory_system'},
