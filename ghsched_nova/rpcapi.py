@@ -62,7 +62,10 @@ CHANGE: Mapping[str, int] = MappingProxyType({})
 
 
 class _UnknownCall(errors.Refused):
-    """The nova-compute of the host is of an older release."""
+    """Raised if a host's nova-compute does not know an RPC call.
+
+    It may be of an older release, or run without ghsched's driver.
+    """
 
 
 class HostClient:
@@ -101,12 +104,13 @@ class HostClient:
                           policy=policy, running=guest.running)
 
     def set_policy(
-        self, guest: change.Guest, policy: change.Packed, token: str, lock: str
+        self, guest: change.Guest, policy: change.Packed, call_id: str,
+        lock_id: str
     ) -> None:
         """Ask a compute host to apply a bandwidth policy to a running guest.
 
-        :param token: ID of this call.
-        :param lock: ID of the caller's lock on the server; hosts of older
+        :param call_id: ID of this call, by which it can be cancelled.
+        :param lock_id: ID of the caller's lock on the server; hosts of older
             releases ignore it.
         :raises Refused: with the host's reason; the host has rolled back.
         :raises HostRollbackFailed: with the host's reason; the host could not
@@ -115,25 +119,24 @@ class HostClient:
         """
         try:
             self._call(guest, 'set_policy', _LOCK_VERSION, policy=policy,
-                       token=token, lock=lock)
+                       token=call_id, lock=lock_id)
         except _UnknownCall:
-            self._call(guest, 'set_policy', policy=policy, token=token)
+            self._call(guest, 'set_policy', policy=policy, token=call_id)
 
     def cancel_call(
-        self, guest: change.Guest, token: str
+        self, guest: change.Guest, call_id: str
     ) -> change.Packed | None:
         """Cancel a policy change that a compute host has not begun.
 
         If the host is already changing the policy, it finishes the change
         first. If the cancelled change arrives later, the host refuses it.
 
-        :param token: ID of the call of :meth:`set_policy` that the host shall
-            refuse.
+        :param call_id: ID of the call of :meth:`set_policy` to cancel.
         :returns: the bandwidth policy that the running guest has now, in the
             format of RPC messages; None if it has none.
         """
         policy: change.Packed | None = self._call(
-            guest, 'policy_of', void=token)['policy']
+            guest, 'policy_of', void=call_id)['policy']
         return policy
 
     def check_move(self, guest: change.Guest,
@@ -146,13 +149,13 @@ class HostClient:
         self._call(guest, 'check_move', _CHECK_VERSION, QUESTION, move=move)
 
     def move_nodes(self, guest: change.Guest, move: move_messages.Packed,
-                   token: str, lock: str) -> None:
+                   call_id: str, lock_id: str) -> None:
         """Ask a compute host to move a running guest between NUMA nodes.
 
         The move may take as long as a live migration.
 
-        :param token: ID of this call, by which it can be cancelled.
-        :param lock: ID of the caller's lock on the server.
+        :param call_id: ID of this call, by which it can be cancelled.
+        :param lock_id: ID of the caller's lock on the server.
         :raises Refused: with the host's reason; the host has rolled back.
         :raises HostRollbackFailed: with the host's reason; the host could not
             roll back yet.
@@ -163,8 +166,8 @@ class HostClient:
                    _MOVE_VERSION,
                    messaging.get_long_call_timeouts(),
                    move=move,
-                   token=token,
-                   lock=lock)
+                   token=call_id,
+                   lock=lock_id)
 
     def blame(self, guest: change.Guest, prove: bool) -> dict[str, Any]:
         """Ask a compute host which guests slow down a running guest.
@@ -235,8 +238,8 @@ def _make_unreachable_bus_error(host: str) -> errors.HostSilent:
     :param host: the compute host to call.
     """
     return errors.HostSilent(
-        'the message bus does not answer, by which nova-compute on '
-        f'{host} is reached')
+        f'cannot reach nova-compute on {host} because the message bus does '
+        'not answer')
 
 
 def _make_unknown_call_error(host: str) -> _UnknownCall:

@@ -102,7 +102,7 @@ def make_move_report(plan: Any, dry_run: bool) -> dict[str, Any]:
     guest, request = plan.guest, plan.request
 
     def side(cell: Any) -> dict[str, Any]:
-        shared = sorted(request.shared.get(cell.host_node, ()))
+        shared = sorted(request.shared_cpus.get(cell.host_node, ()))
         return {'host_node': cell.host_node, 'cpus': {
             str(vcpu): [cell.pins[vcpu]] if vcpu in cell.pins else shared
             for vcpu in sorted(cell.vcpus | cell.pins.keys())}}

@@ -117,7 +117,7 @@ class Mover:
             self._roll_back(domain, request, record, error)
 
     def _roll_back(self, domain: policy_change.Domain,
-                   request: move_messages.Request, record: Record,
+                   request: move_messages.MoveRequest, record: Record,
                    error: Exception) -> None:
         """Move a domain back to its old NUMA nodes after a failed move.
 
@@ -133,8 +133,8 @@ class Mover:
             if move_record.read_move_record(domain.live) is not None:
                 if is_same_placement(request.move.after, record()):
                     return
-                self._move_domain(domain, move_messages.Request(
-                    request.move.make_reverse_plan(), request.shared))
+                self._move_domain(domain, move_messages.MoveRequest(
+                    request.move.make_reverse_plan(), request.shared_cpus))
                 self._remove_record(domain)
         except Exception as worse:
             LOG.exception('ghsched: cannot move guest %s back to its old host '
@@ -172,7 +172,8 @@ class Mover:
         for move in (request.move, request.move.make_reverse_plan()):
             if is_same_placement(move.after, cells):
                 self._move_domain(
-                    domain, move_messages.Request(move, request.shared))
+                    domain,
+                    move_messages.MoveRequest(move, request.shared_cpus))
                 break
         LOG.warning('ghsched: resolved an interrupted move of guest %(name)s '
                     'between host NUMA nodes; the guest now runs on host NUMA '
@@ -185,7 +186,7 @@ class Mover:
     # -- the steps ------------------------------------------------------------
 
     def _move_domain(self, domain: policy_change.Domain,
-                     request: move_messages.Request) -> None:
+                     request: move_messages.MoveRequest) -> None:
         """Move a domain's control group, CPUs and memory to new NUMA nodes.
 
         The control group is moved first, so that no vCPU runs without limits
@@ -204,15 +205,15 @@ class Mover:
             domain.guest.name, dict(move.nodes_moved.values()),
             [cell.host_node for cell in move.before])
         stored = self._engine.domain_xml.update_memorytune(domains.render_move(
-            domain.stored, move, request.shared))
+            domain.stored, move, request.shared_cpus))
         if stored != domain.stored:
             domain.define(stored)
 
     def _pin_threads(self, domain: policy_change.Domain,
-                     request: move_messages.Request) -> None:
+                     request: move_messages.MoveRequest) -> None:
         before = domains.parse_pins(domain.live)
         after = domains.parse_pins(
-            domains.render_move(domain.live, request.move, request.shared)
+            domains.render_move(domain.live, request.move, request.shared_cpus)
         )
         most = max((max(cpus) for cpus in after.values() if cpus),
                    default=-1)

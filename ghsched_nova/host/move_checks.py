@@ -41,7 +41,7 @@ _PINNED = {
     'launchSecurity': 'encrypted memory'}
 
 
-def list_node_move_refusals(xml: str, request: move_messages.Request,
+def list_node_move_refusals(xml: str, request: move_messages.MoveRequest,
                             guest_memory: page_move.Memory,
                             sysfs: Path = Path('/sys')) -> list[str]:
     """Return the reasons why a domain cannot move to other NUMA nodes.
@@ -65,7 +65,7 @@ def list_node_move_refusals(xml: str, request: move_messages.Request,
     ]
 
 
-def _check_bound_memory(name: str, request: move_messages.Request,
+def _check_bound_memory(name: str, request: move_messages.MoveRequest,
                         guest_memory: page_move.Memory) -> Iterator[str]:
     refusal = guest_memory.explain_unmovable_memory(name)
     if refusal:
@@ -79,7 +79,7 @@ def _check_bound_memory(name: str, request: move_messages.Request,
 
 
 def _find_policy_errors(xml: str,
-                        request: move_messages.Request) -> Iterator[str]:
+                        request: move_messages.MoveRequest) -> Iterator[str]:
     try:
         domains.make_policy_after_move(xml, request.move)
     except ValueError as error:
@@ -94,7 +94,8 @@ def _get_pinned_memory(root: etree._Element) -> Iterator[str]:
                'of it can be moved while it runs')
 
 
-def _describe_differences(root: etree._Element, request: move_messages.Request,
+def _describe_differences(root: etree._Element,
+                          request: move_messages.MoveRequest,
                           allowed: frozenset[int] | None) -> Iterator[str]:
     """Describe how a domain's CPUs and memory differ from Nova's record.
 
@@ -104,7 +105,7 @@ def _describe_differences(root: etree._Element, request: move_messages.Request,
         unknown. They are read from the process, because after a move the live
         XML still names the nodes that the domain was started on.
     """
-    wanted = domains.map_vcpu_cpus(request.move.before, request.shared)
+    wanted = domains.map_vcpu_cpus(request.move.before, request.shared_cpus)
     pins = {int(pin.get('vcpu', '-1')): frozenset(cpulist.parse_cpu_list(
         pin.get('cpuset', ''))) for pin in root.findall('cputune/vcpupin')}
     wrong = sorted(vcpu for vcpu, cpus in wanted.items()
@@ -129,7 +130,7 @@ def _describe_differences(root: etree._Element, request: move_messages.Request,
                    f'{cell.host_node} on record')
 
 
-def _find_memory_shortages(request: move_messages.Request,
+def _find_memory_shortages(request: move_messages.MoveRequest,
                            sysfs: Path) -> Iterator[str]:
     """Describe target NUMA nodes with too little free memory for a move."""
     for number in request.move.nodes_moved:

@@ -66,7 +66,7 @@ class Guest:
 
 
 class Records(rollback.ServerLock, Protocol):
-    """Nova's records of one guest, read and written."""
+    """Reader and writer of Nova's records of one guest."""
 
     def read_guest(self) -> Guest:
         """Read a guest's flavor, host and NUMA nodes from Nova's records.
@@ -86,18 +86,21 @@ class Records(rollback.ServerLock, Protocol):
 
 
 class Host(Protocol):
-    """The compute host, see :class:`ghsched_nova.rpcapi.HostClient`.
+    """Client of the guest's compute host.
 
-    Each call may raise HostSilent, and Refused with the host's reason.
+    Implemented by :class:`ghsched_nova.rpcapi.HostClient`.
+
+    Each method may raise HostSilent, or Refused with the host's reason.
     """
 
     def check_policy(self, guest: Guest, policy: Packed) -> dict[str, Any]:
         """Ask a compute host whether it can enforce a new bandwidth policy.
 
-        :returns: ``policy``: policy of the running guest; ``same``: whether
-            that is the new policy already; ``effective``: values that the host
-            would enforce; ``guests``: number of guests in the control group,
-            which hosts of an older release omit.
+        :returns: dictionary with the policy of the running guest
+            (``policy``), whether it equals the new policy (``same``), the
+            values that the host would enforce (``effective``), and the number
+            of guests in the control group (``guests``). Hosts of an older
+            release omit ``guests``.
         """
 
     def set_policy(
@@ -122,18 +125,19 @@ class Host(Protocol):
 
 
 class GuestAllocation(Protocol):
-    """A guest's allocation in Placement.
+    """Client that reads and changes a guest's allocation in Placement.
 
-    See :class:`ghsched_nova.live.placement.GuestAllocation`.
+    Implemented by :class:`ghsched_nova.live.placement.GuestAllocation`.
     """
 
     def read_allocated_amounts(self) -> dict[tuple[str, str], int]:
         """Read a guest's allocated amounts by provider and resource class."""
 
     def write_amounts(self, amounts: changes.Amounts) -> bool:
-        """Write amounts into a guest's allocation in Placement.
+        """Change the amounts in a guest's allocation in Placement.
 
-        :param amounts: amount by provider and resource class.
+        :param amounts: new amount by provider and resource class. Other
+            amounts in the allocation are unchanged.
         :returns: whether the allocation was changed.
         """
 
@@ -152,23 +156,24 @@ class GuestAllocation(Protocol):
 
 @dataclass(frozen=True)
 class Plan:
-    """Plan of a change of a guest's policy.
+    """Plan of a change of a guest's bandwidth policy.
 
-    :param held: percent in the guest's allocation before the change.
-    :param wanted: percent in the guest's allocation after the change.
+    :param amounts_before: percent of bandwidth in the guest's allocation
+        before the change, by provider and resource class.
+    :param amounts_after: percent in the allocation after the change.
     :param running: policy of the running guest; None if it is stopped.
-    :param effective: values that the host enforces for the policy in the
-        guest's control group, one entry per resctrl domain: ``guest_node``,
+    :param effective: values that the host would enforce for the new policy,
+        one dictionary per resctrl domain. Its keys are ``guest_node``,
         ``host_node``, ``domain``, ``min``, ``max`` (percent), ``hardlimit``
-        and ``priority``, None for a value that the host cannot set.
-    :param needed: whether the change changes anything.
-    :param guests: number of guests in that control group.
+        and ``priority``. A value that the host cannot set is None.
+    :param needed: whether anything has to be changed.
+    :param guests: number of guests in the guest's control group.
     """
 
     guest: Guest
     change: changes.PolicyChange
-    held: changes.Amounts
-    wanted: changes.Amounts
+    amounts_before: changes.Amounts
+    amounts_after: changes.Amounts
     running: Packed | None
     effective: Sequence[Mapping[str, Any]]
     needed: bool
@@ -184,15 +189,18 @@ class Plan:
 
 
 @dataclass(frozen=True)
-class LiveChange:
-    """A change of one guest's policy.
+class PolicyChanger:
+    """Changes the bandwidth policy of one guest.
 
-    :param shares_of: returns the allocation of a guest.
+    :param records: Nova's records of the guest.
+    :param make_allocation_client: function that returns a client of the
+        guest's allocation in Placement.
+    :param host: client of the guest's compute host.
     :param accounting: ``[ghsched]bandwidth_accounting``.
     """
 
     records: Records
-    shares_of: Callable[[Guest], GuestAllocation]
+    make_allocation_client: Callable[[Guest], GuestAllocation]
     host: Host
     accounting: Accounting
 
@@ -232,7 +240,8 @@ class LiveChange:
         try:
             plan = self._plan(new_values)
             if dry_run and plan.needed:
-                self.shares_of(plan.guest).check_capacity(plan.wanted)
+                self.make_allocation_client(plan.guest).check_capacity(
+                    plan.amounts_after)
         except (errors.Refused, policies.PolicyError):
             raise
         except Exception as error:
@@ -249,18 +258,18 @@ class LiveChange:
                 changes.get_changeable_extra_spec(
                     next(iter(new_values), 'mem_bw_max')),
                 'the guest has no policy that could change')
-        shares = self.shares_of(guest)
-        shares.check_policy_traits(guest.compute_node, change.after)
+        allocation = self.make_allocation_client(guest)
+        allocation.check_policy_traits(guest.compute_node, change.after)
         answer = self._check_host(guest, change)
-        held = shares.read_allocated_amounts()
-        wanted = changes.compute_allocation_amounts(
+        before = allocation.read_allocated_amounts()
+        after = changes.compute_allocation_amounts(
             change.after, self.accounting, guest.host_nodes,
             guest.compute_node, {names.MEM_BW_PCT})
         return Plan(
-            guest, change, held, wanted, answer['policy'],
+            guest, change, before, after, answer['policy'],
             answer['effective'],
             needed=(dict(guest.extra_specs) != dict(change.extra_specs)
-                    or held != wanted
+                    or before != after
                     or (guest.running and not answer['same'])),
             guests=answer.get('guests', 1))
 
@@ -276,14 +285,14 @@ class LiveChange:
     # -- doing ----------------------------------------------------------------
 
     def _carry_out(self, plan: Plan, undo: rollback.Rollback) -> None:
-        shares = self.shares_of(plan.guest)
+        allocation = self.make_allocation_client(plan.guest)
         undo.steps.append(lambda: self._restore_allocation(plan))
         # Nothing is released before the host has agreed: another guest could
         # take it, and it could not be restored.
-        shares.write_amounts(_merge_amounts(plan))
+        allocation.write_amounts(_get_larger_amounts(plan))
         if plan.guest.running:
             self._set(plan, undo)
-        shares.write_amounts(plan.wanted)
+        allocation.write_amounts(plan.amounts_after)
         self.records.save_extra_specs(plan.change.extra_specs)
 
     def _set(self, plan: Plan, undo: rollback.Rollback) -> None:
@@ -357,13 +366,13 @@ class LiveChange:
             return ''
         except Exception as error:
             undo.steps[:] = [lambda: self._restore_allocation(
-                plan, _merge_amounts(plan))]
+                plan, _get_larger_amounts(plan))]
             return (
                 f'the host {plan.guest.host} may still enforce the new '
-                f'policy ({rollback.describe_error(error)}), and Placement '
-                'holds the larger share of both; set the old values of the '
-                'server with this command, or hard reboot the server '
-                'first'
+                f'policy ({rollback.describe_error(error)}). The larger '
+                'amounts of the old and the new policy are allocated in '
+                'Placement. Run this command with the old values; if it '
+                'fails, hard reboot the server before'
             )
         return ''
 
@@ -375,8 +384,8 @@ class LiveChange:
         :returns: steps left to do by hand; empty if there are none.
         """
         return rollback.restore_allocated_amounts(
-            self.shares_of(plan.guest).write_amounts,
-            plan.held if amounts is None else amounts)
+            self.make_allocation_client(plan.guest).write_amounts,
+            plan.amounts_before if amounts is None else amounts)
 
     def _allocate_larger_amounts(self, plan: Plan) -> str:
         """Allocate the larger amounts of a guest's old and new policy.
@@ -386,14 +395,18 @@ class LiveChange:
         :returns: steps left to do by hand.
         """
         return ' '.join(filter(None, [
-            f'whether the host {plan.guest.host} has the new policy is not '
-            'known; Placement holds the larger share of both, and the flavor '
-            'of the server is as before. When the host is back, run this '
-            'command again with the new or the old values.',
-            self._restore_allocation(plan, _merge_amounts(plan))]))
+            f'It is unknown whether the host {plan.guest.host} enforces the '
+            'new policy. The larger amounts of the old and the new policy are '
+            'allocated in Placement; the flavor of the server is unchanged. '
+            'When the host is back, run this command again with the new or '
+            'the old values.',
+            self._restore_allocation(plan, _get_larger_amounts(plan))]))
 
 
-def _merge_amounts(plan: Plan) -> changes.Amounts:
-    """Return the larger amount of a guest's old and new policy, by resource.
+def _get_larger_amounts(plan: Plan) -> changes.Amounts:
+    """Return the larger of the amounts before and after a change of a policy.
+
+    :returns: amount by provider and resource class.
     """
-    return changes.merge_by_larger_amount(plan.held, plan.wanted)
+    return changes.merge_by_larger_amount(plan.amounts_before,
+                                          plan.amounts_after)

@@ -16,11 +16,11 @@ from collections.abc import Sequence
 
 
 class Refused(Exception):  # noqa: N818
-    """A change of a guest was refused, and nothing has been changed.
+    """Raised if a change of a guest is refused; nothing has been changed.
 
     :param reason: reason for an admin; may name hosts and their nodes.
-    :param public: reason for the owner of the server, who must not see hosts
-        or nodes; empty if the owner gets no reason.
+    :param public: reason that the owner of the server may read, without
+        hosts and nodes; empty if the owner gets no reason.
     """
 
     def __init__(self, reason: str = '', public: str = '') -> None:
@@ -29,9 +29,10 @@ class Refused(Exception):  # noqa: N818
 
 
 class RefusedByState(Refused):
-    """A change was refused because of the server's state.
+    """Raised if a change is refused because of the server's state.
 
-    The owner of the server may know the state, so the owner gets the reason.
+    The owner of the server may read the reason, because it names only this
+    state.
     """
 
     def __init__(self, reason: str) -> None:
@@ -39,21 +40,24 @@ class RefusedByState(Refused):
 
 
 class GuestGone(Refused):
-    """A refusal because the guest does not exist any more."""
+    """Raised if a change is refused because the guest no longer exists."""
 
 
 class HostRollbackFailed(Refused):
-    """A host refused a change, and could not restore what it had changed."""
+    """Raised if a host failed to change a guest and to undo the change."""
 
 
 class HostSilent(Exception):  # noqa: N818
-    """A time-out of a compute host; whether it acted is unknown."""
+    """Raised if a compute host does not answer a call in time.
+
+    The host may or may not have carried out the call.
+    """
 
 
 class RollbackIncomplete(Exception):  # noqa: N818
-    """A failed change that could not be rolled back completely.
+    """Raised if a failed change could not be rolled back completely.
 
-    :param reason: reason of the failure.
+    :param reason: reason why the change failed.
     :param manual_steps: sentences that describe what an admin has to do.
     """
 

@@ -49,7 +49,7 @@ Node = Mapping[str, Any]
 
 
 class MessageError(ValueError):
-    """A malformed message, with the reason."""
+    """A malformed RPC message. The text of the error has the reason."""
 
 
 def pack_policy(nodes: Sequence[NodePolicy],

@@ -37,17 +37,18 @@ Packed = Sequence[Mapping[str, Any]]
 
 
 @dataclass(frozen=True)
-class Request:
-    """Request to move a guest, as sent to its host.
+class MoveRequest:
+    """Request that a host move a guest between its NUMA nodes.
 
-    :param shared: shared CPUs by host NUMA node.
+    :param move: NUMA nodes and CPUs of the guest before and after the move.
+    :param shared_cpus: shared CPUs by host NUMA node.
     """
 
     move: NodeMove
-    shared: Mapping[int, frozenset[int]]
+    shared_cpus: Mapping[int, frozenset[int]]
 
 
-def pack_move(request: Request) -> list[dict[str, Any]]:
+def pack_move(request: MoveRequest) -> list[dict[str, Any]]:
     """Encode a guest's move between host NUMA nodes for an RPC call.
 
     :returns: one entry per guest NUMA node.
@@ -58,12 +59,12 @@ def pack_move(request: Request) -> list[dict[str, Any]]:
             'pins': sorted([vcpu, cpu] for vcpu, cpu in one.pins.items()),
             'reserved': sorted(one.reserved), 'memory': one.memory,
             'page_size': one.page_size,
-            'shared': sorted(request.shared.get(one.host_node, ()))}
+            'shared': sorted(request.shared_cpus.get(one.host_node, ()))}
     return [{'before': cell(old), 'after': cell(new)} for old, new in zip(
         request.move.before, request.move.after, strict=True)]
 
 
-def unpack_move(packed: Packed) -> Request:
+def unpack_move(packed: Packed) -> MoveRequest:
     """Decode a guest's move between host NUMA nodes from an RPC call.
 
     The CPU thread policy is not part of the message.
@@ -77,7 +78,7 @@ def unpack_move(packed: Packed) -> Request:
                   for one in packed for side in one.values()}
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise messages.MessageError(f'malformed move: {error!r}') from error
-    return Request(NodeMove(before, after), shared)
+    return MoveRequest(NodeMove(before, after), shared)
 
 
 def _cell(one: Mapping[str, Any]) -> GuestCell:
@@ -103,9 +104,9 @@ def _cpus(numbers: Iterable[object]) -> frozenset[int]:
 
 
 def _require_number_in_range(value: object, limit: int) -> int:
-    """Return a value if it is an integer from 0 to below a limit.
+    """Return a value if it is an integer of at least 0 and below a limit.
 
-    :raises TypeError: if it is no such integer.
+    :raises TypeError: if it is not.
     """
     if isinstance(value, bool) or not isinstance(value, int) or (
             not 0 <= value < limit):

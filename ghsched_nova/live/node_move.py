@@ -37,21 +37,22 @@ from ghsched_placement.policy import Accounting
 
 @dataclass(frozen=True)
 class GuestLocation:
-    """Nova's record of a guest's NUMA nodes and of its host.
+    """Nova's records of a guest's NUMA nodes and of its host's NUMA nodes.
 
-    :param cells: NUMA nodes of the guest.
-    :param host: CPUs and memory of the host by host NUMA node.
+    :param guest_cells: NUMA nodes of the guest, each with its host NUMA node.
+    :param host_cells: free CPUs and memory by host NUMA node.
     :param devices: PCI addresses of the guest's passthrough devices.
     """
 
     guest: change.Guest
-    cells: tuple[node_move.GuestCell, ...]
-    host: Mapping[int, node_move.HostCell]
+    guest_cells: tuple[node_move.GuestCell, ...]
+    host_cells: Mapping[int, node_move.HostCell]
     devices: tuple[str, ...] = ()
 
 
 class Records(rollback.ServerLock, Protocol):
-    """Nova's records of one guest, read and locked."""
+    """Reader of Nova's records of one guest, which can also lock the server.
+    """
 
     def read_guest_nodes(self) -> GuestLocation:
         """Read the NUMA nodes of a guest and its host from Nova's records.
@@ -61,7 +62,10 @@ class Records(rollback.ServerLock, Protocol):
 
 
 class Host(Protocol):
-    """The compute host, see :class:`ghsched_nova.rpcapi.HostClient`."""
+    """Client of the guest's compute host.
+
+    Implemented by :class:`ghsched_nova.rpcapi.HostClient`.
+    """
 
     def check_move(self, guest: change.Guest,
                    move: move_messages.Packed) -> None:
@@ -78,7 +82,7 @@ class Host(Protocol):
         The host also updates Nova's record of the guest. On an error, it moves
         the guest back.
 
-        :param call_id: ID of this call.
+        :param call_id: ID of this call, by which it can be cancelled.
         :param lock_id: ID of the lock that the server must still have.
         """
 
@@ -93,16 +97,17 @@ class Host(Protocol):
 
 @dataclass(frozen=True)
 class Plan:
-    """Plan of a move of a guest.
+    """Plan of a move of a guest between host NUMA nodes.
 
-    :param held: amounts in the guest's allocation before the move.
-    :param wanted: amounts in the guest's allocation after the move.
+    :param amounts_before: amounts in the guest's allocation before the move,
+        by provider and resource class.
+    :param amounts_after: amounts in the allocation after the move.
     """
 
     guest: change.Guest
-    request: move_messages.Request
-    held: changes.Amounts
-    wanted: changes.Amounts
+    request: move_messages.MoveRequest
+    amounts_before: changes.Amounts
+    amounts_after: changes.Amounts
 
     @property
     def is_needed(self) -> bool:
@@ -111,25 +116,29 @@ class Plan:
         The allocation must be corrected after an interrupted move, which
         leaves both the old and the new NUMA nodes allocated in Placement.
         """
-        return self.request.move.is_needed or self.held != self.wanted
+        return (self.request.move.is_needed
+                or self.amounts_before != self.amounts_after)
 
     @property
     def host_nodes(self) -> tuple[int, ...]:
         """Numbers of all NUMA nodes of a guest's host."""
-        return tuple(self.request.shared)
+        return tuple(self.request.shared_cpus)
 
 
 @dataclass(frozen=True)
-class NodeMove:
-    """A move of one guest.
+class NodeMover:
+    """Moves one guest to other NUMA nodes of its host.
 
-    :param shares_of: returns the allocation of a guest on host NUMA nodes.
+    :param records: Nova's records of the guest.
+    :param make_allocation_client: function that returns a client of the
+        guest's allocation in Placement on given host NUMA nodes.
+    :param host: client of the guest's compute host.
     :param accounting: ``[ghsched]bandwidth_accounting``.
     """
 
     records: Records
-    shares_of: Callable[[change.Guest, tuple[int, ...]],
-                        change.GuestAllocation]
+    make_allocation_client: Callable[[change.Guest, tuple[int, ...]],
+                                     change.GuestAllocation]
     host: Host
     accounting: Accounting
 
@@ -145,8 +154,9 @@ class NodeMove:
         try:
             plan = self._plan(new_nodes)
             if plan.request.move.is_needed:
-                if plan.wanted:
-                    self._shares(plan).check_capacity(plan.wanted)
+                if plan.amounts_after:
+                    self._make_allocation_client(plan).check_capacity(
+                        plan.amounts_after)
                 self.host.check_move(plan.guest,
                                      move_messages.pack_move(plan.request))
         except errors.Refused:
@@ -181,13 +191,12 @@ class NodeMove:
         return plan
 
     def _carry_out(self, plan: Plan, undo: rollback.Rollback) -> None:
-        if plan.wanted:
-            shares = self._shares(plan)
+        if plan.amounts_after:
+            allocation = self._make_allocation_client(plan)
             undo.steps.append(lambda: rollback.restore_allocated_amounts(
-                shares.write_amounts, plan.held))
-            shares.write_amounts(
-                changes.merge_by_larger_amount(plan.held, plan.wanted)
-            )
+                allocation.write_amounts, plan.amounts_before))
+            allocation.write_amounts(changes.merge_by_larger_amount(
+                plan.amounts_before, plan.amounts_after))
         if plan.request.move.is_needed:
             self._move(plan, undo)
         # The guest is on its new nodes: from here on nothing is rolled back.
@@ -229,42 +238,45 @@ class NodeMove:
             undo.steps.clear()
             raise errors.RollbackIncomplete(
                 str(timeout), self._describe_manual_steps(plan)) from error
-        cells = self.records.read_guest_nodes().cells
+        cells = self.records.read_guest_nodes().guest_cells
         if [cell.host_node for cell in cells] != [
                 cell.host_node for cell in plan.request.move.after]:
             raise errors.Refused(f'{timeout}; the server has not been moved')
 
     def _release_old_nodes(self, plan: Plan) -> None:
         try:
-            if plan.wanted:
-                self._shares(plan).write_amounts(plan.wanted)
+            if plan.amounts_after:
+                self._make_allocation_client(plan).write_amounts(
+                    plan.amounts_after)
         except errors.GuestGone:
             return
         except Exception as error:
             raise errors.RollbackIncomplete(
                 f'the server was moved: {rollback.describe_error(error)}',
-                [self._describe_both_places(plan)]) from error
+                [self._describe_leftover_allocation(plan)]) from error
 
     @staticmethod
     def _describe_manual_steps(plan: Plan) -> list[str]:
         """Return what an admin must do if the result of a move is unknown."""
-        there = (f'the server is on its old or its new NUMA nodes of the host '
-                 f'{plan.guest.host}, or between them; its nova-compute moves '
-                 'it to one of them when it runs again')
-        if plan.held == plan.wanted:
-            return [there]
-        return [f'{there}. Placement holds both places; "openstack ghsched '
-                'audit --fix", or this command once more, gives up the other '
-                'one after that']
+        state = ('the server is on its old NUMA nodes, on its new NUMA nodes, '
+                 f'or on both, of the host {plan.guest.host}; when '
+                 'nova-compute runs there again, it finishes or undoes the '
+                 'move')
+        if plan.amounts_before == plan.amounts_after:
+            return [state]
+        return [f'{state}. In Placement the server has allocations on the old '
+                'and on the new NUMA nodes; afterwards run "openstack ghsched '
+                'audit --fix", or this command again, to remove the one that '
+                'is not needed']
 
     @staticmethod
-    def _describe_both_places(plan: Plan) -> str:
-        return ('Placement holds both places of the server on the host '
-                f'{plan.guest.host}; "openstack ghsched audit --fix", or this '
-                'command once more, gives up the one that it has left')
+    def _describe_leftover_allocation(plan: Plan) -> str:
+        return ('in Placement the server still has its allocation on the old '
+                f'NUMA nodes of the host {plan.guest.host}; run "openstack '
+                'ghsched audit --fix", or this command again, to remove it')
 
-    def _shares(self, plan: Plan) -> change.GuestAllocation:
-        return self.shares_of(plan.guest, plan.host_nodes)
+    def _make_allocation_client(self, plan: Plan) -> change.GuestAllocation:
+        return self.make_allocation_client(plan.guest, plan.host_nodes)
 
     def _plan(self, new_nodes: Mapping[int, int]) -> Plan:
         place = self.records.read_guest_nodes()
@@ -272,18 +284,19 @@ class NodeMove:
         if not guest.running:
             raise errors.Refused('the server is not running; only a running '
                                  'one can be moved between NUMA nodes')
-        if not place.cells:
+        if not place.guest_cells:
             raise errors.Refused(
                 'the server has no NUMA nodes (hw:numa_nodes), so Nova has '
                 'not placed it on NUMA nodes of its host')
-        move = node_move.plan_node_move(place.cells, place.host, new_nodes,
-                                        place.devices)
-        held, wanted = self._compute_amounts_before_and_after(
+        move = node_move.plan_node_move(place.guest_cells, place.host_cells,
+                                        new_nodes, place.devices)
+        before, after = self._compute_amounts_before_and_after(
             place, [cell.host_node for cell in move.after]
         )
-        return Plan(guest, move_messages.Request(
-            move, {node: cell.shared for node, cell in place.host.items()}),
-            held, wanted)
+        return Plan(guest, move_messages.MoveRequest(
+            move, {node: cell.shared
+                   for node, cell in place.host_cells.items()}),
+            before, after)
 
     def _compute_amounts_before_and_after(
         self, place: GuestLocation, new_nodes: Sequence[int]
@@ -293,21 +306,22 @@ class NodeMove:
         All resources that are allocated on a NUMA node move with the guest.
         Both results are empty if the guest has no such resources.
 
+        :param place: Nova's records of the guest before the move.
         :param new_nodes: new host NUMA node of each guest NUMA node.
         """
         guest = place.guest
-        policy = policies.parse_policy(guest.extra_specs, len(place.cells),
-                                       guest.vcpus)
+        policy = policies.parse_policy(
+            guest.extra_specs, len(place.guest_cells), guest.vcpus)
         if policy is None or not policy.get_resources_by_node(self.accounting):
             return {}, {}
-        wanted = changes.compute_allocation_amounts(
+        after = changes.compute_allocation_amounts(
             policy,
             self.accounting,
             new_nodes,
             guest.compute_node,
             names.NODE_CLASSES,
         )
-        held = self.shares_of(
-            guest, tuple(place.host)
+        before = self.make_allocation_client(
+            guest, tuple(place.host_cells)
         ).read_allocated_amounts()
-        return held, {key: wanted.get(key, 0) for key in held}
+        return before, {key: after.get(key, 0) for key in before}

@@ -58,13 +58,12 @@ _NODES = 256
 
 
 class GuestAllocation:
-    """A guest's allocation in Placement on some host NUMA nodes.
+    """Client of a guest's allocation in Placement on some host NUMA nodes.
 
-    :param client: HTTP client with ``get`` and ``put`` of Nova's report
-        client.
-    :param consumer: UUID of the consumer.
-    :param host: UUID of the compute node's provider, on which each guest of
-        the host has an allocation.
+    :param client: Nova's report client, of which ``get`` and ``put`` are used.
+    :param consumer: UUID of the guest.
+    :param host: UUID of the compute node's root provider. A guest without an
+        allocation on this provider is not on the host.
     :param nodes: host NUMA node of each provider that is read and written.
     :param classes: resource classes that are read and written.
     :param other_providers: other providers on which the consumer may have
@@ -85,7 +84,7 @@ class GuestAllocation:
     def read_allocated_amounts(self) -> dict[tuple[str, str], int]:
         """Read a guest's allocated amounts by provider and resource class.
 
-        :raises Gone: if the consumer has no allocation on the host.
+        :raises GuestGone: if the consumer has no allocation on the host.
         :raises Refused: if Placement cannot be read, or if the consumer has an
             allocation on a NUMA node that it does not run on.
         """
@@ -96,22 +95,22 @@ class GuestAllocation:
             held = ', '.join(sorted({lack.WORDS[name] for provider, name in now
                                      if provider in strange}))
             raise errors.Refused(
-                f'Placement holds {held} for the guest on providers that are '
-                f'none of its host NUMA nodes: {sorted(strange)}; correct its '
-                'allocation first')
+                f'in Placement the guest has {held} allocated on providers '
+                'that are not NUMA nodes on which it runs: '
+                f'{sorted(strange)}; correct its allocation first')
         return {(provider, name): now.get((provider, name), 0)
                 for provider in self._nodes for name in self._classes}
 
     @_convert_errors_to_refusals()
     def write_amounts(self, amounts: change.Amounts) -> bool:
-        """Write amounts into a guest's allocation, in one request.
+        """Change the amounts in a guest's allocation, in one request.
 
         The rest of the allocation is unchanged. After a conflict with another
         change (409) the allocation is read again and the write is retried.
 
-        :param amounts: amount by provider and resource class.
+        :param amounts: new amount by provider and resource class.
         :returns: whether the allocation was changed.
-        :raises Gone: if the consumer has no allocation on the host.
+        :raises GuestGone: if the consumer has no allocation on the host.
         :raises Refused: if a NUMA node has too little left, or Placement
             cannot be read or written.
         """
@@ -162,7 +161,7 @@ class GuestAllocation:
             if trait not in traits:
                 key = lack.HELD_BY_KEY[capability]
                 raise errors.Refused(
-                    f'{key.extra_spec}: the host of the guest cannot hold '
+                    f'{key.extra_spec}: the host of the guest cannot enforce '
                     f'it (its provider lacks the trait {trait})')
 
     @property
@@ -173,8 +172,8 @@ class GuestAllocation:
         answer = self._client.get(self._url)
         if self._host not in answer['allocations']:
             raise errors.GuestGone(
-                'Placement holds nothing of its host for the '
-                'guest; was it deleted, or evacuated?')
+                'the guest has no allocation in Placement on its host; it '
+                'may have been deleted or evacuated')
         return answer
 
     def _read_amounts(self) -> dict[tuple[str, str], int]:
@@ -195,8 +194,8 @@ class GuestAllocation:
                 what = lack.ON_NODE[name]
                 percent = ' %' if what.startswith('%') else ''
                 yield (f'host NUMA node {self._nodes[provider]} has {left} '
-                       f'{what} left for the guest, with what it holds '
-                       f'already, {amount}{percent} are asked for')
+                       f'{what} left for the guest (its present allocation '
+                       f'included), but {amount}{percent} are requested')
 
 
 def map_numa_providers_to_nodes(

@@ -73,7 +73,9 @@ def is_locked(instance: Any, lock_id: str) -> bool:
 
 
 class NovaRecords:
-    """Nova's records of one guest, see :class:`change.Records`.
+    """Reads, changes and locks Nova's records of one guest.
+
+    Implements :class:`change.Records` and :class:`node_move.Records`.
 
     :param context: context of the guest's cell, see :func:`open_cell_context`.
     :param uuid: UUID of the instance.
@@ -248,8 +250,8 @@ class NovaRecords:
                                                       instance.host)
         if not servicegroup.API().service_is_up(service):
             raise errors.RefusedByState(
-                'nova-compute of its host is down; a server cannot be '
-                'changed until the host is back')
+                'nova-compute on the host of the server is down; the server '
+                'cannot be changed until nova-compute is up again')
 
     def _instance(self) -> Any:
         try:

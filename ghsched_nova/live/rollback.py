@@ -29,7 +29,10 @@ UndoStep = Callable[[], str]
 
 
 class ServerLock(Protocol):
-    """The lock in Nova that keeps others from changing a server."""
+    """Lock of a server, which keeps other requests from changing it.
+
+    The lock is a task state in Nova's record of the server.
+    """
 
     def lock_server(self) -> str:
         """Lock the server.
@@ -47,10 +50,11 @@ class ServerLock(Protocol):
 
 @dataclass(frozen=True)
 class Rollback:
-    """Steps that undo a change of a server which has not ended yet.
+    """Undo steps of a change of a server that is in progress.
 
     :ivar lock_id: ID of the server's lock.
-    :ivar steps: undo steps, in the order of the steps that they undo.
+    :ivar steps: one undo step for each finished step of the change, in the
+        order of these steps.
     """
 
     lock_id: str
@@ -126,8 +130,8 @@ def restore_allocated_amounts(
     except errors.GuestGone:
         return ''
     except errors.Refused as error:
-        return (f'Placement holds another share for the server than before '
-                f'({error}); it should be '
+        return ("cannot restore the server's allocation in Placement "
+                f'({error}); set it to '
                 + ', '.join(f'{amount} {name} of {provider}' for
                             (provider, name), amount in amounts.items()))
     return ''

@@ -50,13 +50,14 @@ def change_server_policy(
         return changer.change_policy(new_values, dry_run)
 
 
-def make_policy_changer(context: Any, server: str) -> live_changes.LiveChange:
+def make_policy_changer(context: Any,
+                        server: str) -> live_changes.PolicyChanger:
     """Return an object that changes the bandwidth policy of a server.
 
     :param context: context of the guest's cell.
     :param server: UUID of the server.
     """
-    return live_changes.LiveChange(
+    return live_changes.PolicyChanger(
         records.NovaRecords(context, server),
         lambda guest: _make_allocation_client(
             guest, guest.host_nodes, {names.MEM_BW_PCT}
@@ -130,13 +131,13 @@ def get_blame_report(context: Any, server: str, prove: bool) -> dict[str, Any]:
     return report
 
 
-def make_node_mover(context: Any, server: str) -> node_move.NodeMove:
+def make_node_mover(context: Any, server: str) -> node_move.NodeMover:
     """Return an object that moves a server between NUMA nodes of its host.
 
     :param context: context of the guest's cell.
     :param server: UUID of the server.
     """
-    return node_move.NodeMove(
+    return node_move.NodeMover(
         records.NovaRecords(context, server),
         lambda guest, nodes: _make_allocation_client(
             guest, nodes, names.NODE_CLASSES

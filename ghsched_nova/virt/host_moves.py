@@ -104,7 +104,7 @@ class HostMoves:
         self._report_move(context, instance, request)
 
     def _report_move(self, context: Any, instance: Any,
-                     request: move_messages.Request) -> None:
+                     request: move_messages.MoveRequest) -> None:
         """Report a guest's move between NUMA nodes of this host.
 
         Placement is updated and a notification is sent. Errors are logged and

@@ -184,7 +184,7 @@ class SuccessTest(LiveChangeTestCase):
         self.refused('ghsched:mem_bw_min', dry_run=True, mem_bw_min=70)
         self.reserve(n0=50)
         self.refused('has 50 % of its memory bandwidth left',
-                     '60 % are asked for', dry_run=True, mem_bw_min=60)
+                     '60 % are requested', dry_run=True, mem_bw_min=60)
 
     def test_a_guarantee_where_there_was_none(self):
         self.server = self.boot(self.flavor(mem_bw_max=60))
@@ -443,7 +443,7 @@ class RefusedTest(LiveChangeTestCase):
     def test_placement_has_too_little_left(self):
         self.reserve(n0=50)
         writes = len(self.kernel.enforced)
-        self.refused('host NUMA node 0 has 50 %', '60 % are asked for',
+        self.refused('host NUMA node 0 has 50 %', '60 % are requested',
                      mem_bw_min=60)
         self.assert_as_before()
         self.assertEqual(writes, len(self.kernel.enforced))
@@ -740,8 +740,9 @@ class SilentHostTest(LiveChangeTestCase):
         service, = self.admin_api.get_services(binary='nova-compute')
         self.admin_api.put_service(service['id'], {'forced_down': True})
         with self.silence('check_policy'):
-            error = self.refused('nova-compute of its host is down',
-                                 mem_bw_min=40)
+            error = self.refused(
+                'nova-compute on the host of the server is down',
+                mem_bw_min=40)
             self.refused('is down', mem_bw_min=40, dry_run=True)
         self.assertEqual([], self.calls)
         self.assertNotIn('host_a', str(error))

@@ -166,7 +166,7 @@ class HostTest(base.TestCase):
             return node_move.GuestCell(
                 node, frozenset({0}), {0: cpu}, frozenset({cpu + 1}), 64, 4)
         self.assertEqual(
-            move_messages.Request(
+            move_messages.MoveRequest(
                 node_move.NodeMove((cell(0, 2),), (cell(1, 6),)),
                 {0: frozenset({1}), 1: frozenset({5})}),
             move_messages.unpack_move(move_record.read_move_record(MOVE)))

@@ -31,8 +31,8 @@ from ghsched_placement.tests import base
 
 OLD = GuestCell(0, pins={0: 0, 1: 1}, memory=512)
 NEW = GuestCell(1, pins={0: 4, 1: 5}, memory=512)
-REQUEST = move_messages.Request(NodeMove((OLD,), (NEW,)),
-                                {0: frozenset(), 1: frozenset()})
+REQUEST = move_messages.MoveRequest(NodeMove((OLD,), (NEW,)),
+                                    {0: frozenset(), 1: frozenset()})
 XML = metadata.write_policy(
     '''<domain><name>i-1</name><uuid>u</uuid><vcpu>2</vcpu>
  <cputune><vcpupin vcpu="0" cpuset="0"/><vcpupin vcpu="1" cpuset="1"/>

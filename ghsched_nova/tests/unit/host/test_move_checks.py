@@ -16,7 +16,7 @@ from unittest import mock
 
 
 from ghsched_nova.host import move_checks
-from ghsched_nova.live.move_messages import Request
+from ghsched_nova.live.move_messages import MoveRequest
 from ghsched_placement.node_move import GuestCell
 from ghsched_placement.node_move import NodeMove
 from ghsched_placement.tests import base
@@ -39,9 +39,9 @@ def _cell(node, cpu, page_size=None):
 
 
 def _request(page_size=None):
-    return Request(NodeMove((_cell(0, 4, page_size),),
-                            (_cell(1, 8, page_size),)),
-                   {0: frozenset({1, 2}), 1: frozenset({5, 6})})
+    return MoveRequest(
+        NodeMove((_cell(0, 4, page_size),), (_cell(1, 8, page_size),)),
+        {0: frozenset({1, 2}), 1: frozenset({5, 6})})
 
 
 class RefusalsTest(base.TestCase):
@@ -106,7 +106,7 @@ class RefusalsTest(base.TestCase):
         self.assertEqual(['no cpuset'], self.refusals())
         self.refusal = ''
         one, other = _cell(0, 4), _cell(1, 8)
-        found = self.refusals(request=Request(
+        found = self.refusals(request=MoveRequest(
             NodeMove((one, other), (other, one)), {}))
         self.assertIn('in their order only', found[0])
 

@@ -64,7 +64,7 @@ class World:
             raise error
 
     def change(self, wish=None, dry_run=False):
-        return change.LiveChange(
+        return change.PolicyChanger(
             Records(self), lambda guest: GuestAllocation(self), Host(self),
             'min').change_policy(WISH if wish is None else wish, dry_run)
 

@@ -212,14 +212,15 @@ class Server:
                    if error.incomplete else errors.Refused)(
                 str(error)) from error
 
-    def shares_of(self, classes, _guest, nodes=(0, 1)):
+    def make_allocation_client(self, classes, _guest, nodes=(0, 1)):
         return placement.GuestAllocation(
             self.placement, UUID, ROOT,
             placement.map_numa_providers_to_nodes(ROOT, nodes), classes)
 
     def move(self, node):
-        return node_move.NodeMove(
-            self, functools.partial(self.shares_of, names.NODE_CLASSES),
+        return node_move.NodeMover(
+            self, functools.partial(self.make_allocation_client,
+                                    names.NODE_CLASSES),
             self, self.accounting).move_guest({0: node})
 
     # -- what a live change works with, beside --------------------------------
@@ -242,8 +243,8 @@ class Server:
     def change(self, key, value):
         """Change a key while the server runs, and its copy of the flavor."""
         wish = {f'ghsched:{key}': value}
-        change.LiveChange(self, functools.partial(
-            self.shares_of, {names.MEM_BW_PCT}), self,
+        change.PolicyChanger(self, functools.partial(
+            self.make_allocation_client, {names.MEM_BW_PCT}), self,
             self.accounting).change_policy(wish)
 
     # -- live migration -------------------------------------------------------

@@ -33,7 +33,7 @@ class MoveMessageTest(base.TestCase):
     def test_packed_values_are_read_back(self, cells, shared):
         before, after = zip(*cells, strict=True)
         nodes = {cell.host_node for cell in before + after}
-        request = move_messages.Request(
+        request = move_messages.MoveRequest(
             NodeMove(before, after),
             {node: shared.get(node, frozenset()) for node in nodes})
         self.assertEqual(request, move_messages.unpack_move(

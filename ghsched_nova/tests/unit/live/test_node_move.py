@@ -53,7 +53,7 @@ class NodeMoveTestCase(base.TestCase):
         place = dataclasses.replace(
             self.place, guest=dataclasses.replace(self.place.guest, **guest))
 
-        def shares_of(_guest, nodes):
+        def make_allocation_client(_guest, nodes):
             self.nodes.append(nodes)
             return self.shares
 
@@ -62,7 +62,8 @@ class NodeMoveTestCase(base.TestCase):
         )
         self.records.lock_server.return_value = 'lock'
         self.records.unlock_server.return_value = ''
-        return node_move.NodeMove(self.records, shares_of, self.host, 'min')
+        return node_move.NodeMover(self.records, make_allocation_client,
+                                   self.host, 'min')
 
     def check(self, wish=None, **guest):
         return self.mover(**guest).plan_move(wish or {0: 1})
@@ -97,7 +98,7 @@ class CheckTest(NodeMoveTestCase):
         self.refused('has no NUMA node 7', {0: 7})
         self.place = dataclasses.replace(PLACE, devices=('0000:81:00.1',))
         self.refused('0000:81:00.1')
-        self.place = dataclasses.replace(PLACE, cells=())
+        self.place = dataclasses.replace(PLACE, guest_cells=())
         self.refused('hw:numa_nodes')
         self.host.check_move.assert_not_called()
 
@@ -131,8 +132,8 @@ class RunTest(NodeMoveTestCase):
         after = self.host.move_nodes.call_args[0][1][0]['after']
         place = self.records.read_guest_nodes.return_value
         self.records.read_guest_nodes.return_value = dataclasses.replace(
-            place, cells=(dataclasses.replace(
-                place.cells[0], host_node=after['host_node']),))
+            place, guest_cells=(dataclasses.replace(
+                place.guest_cells[0], host_node=after['host_node']),))
 
     def run_it(self, **guest):
         return self.mover(**guest).move_guest({0: 1})
@@ -182,7 +183,7 @@ class RunTest(NodeMoveTestCase):
             error = self.assertRaises(errors.RollbackIncomplete, self.run_it,
                                       extra_specs=extra_specs)
             self.assertNotIn('Placement', str(error))
-            self.assertIn('its nova-compute moves it', str(error))
+            self.assertIn('finishes or undoes the move', str(error))
             self.assertEqual([], self.puts)
 
     def test_a_silent_host_is_asked_what_it_did(self):
@@ -203,7 +204,7 @@ class RunTest(NodeMoveTestCase):
     def test_a_host_that_stays_silent_keeps_both(self):
         self.host.move_nodes.side_effect = errors.HostSilent('silent')
         self.host.cancel_call.side_effect = errors.HostSilent('silent')
-        self.assertIn('both places', str(self.move_and_get_leftover()))
+        self.assertIn('old and on the new', str(self.move_and_get_leftover()))
         self.assertEqual({FROM: 30, TO: 30}, self.held)
 
     def test_placement_that_fails_after_the_move_takes_nothing_back(self):
