@@ -72,11 +72,12 @@ def _parse_refresh_interval(text: str) -> int:
 
 
 class CloudReader:
-    """Reader of a cloud, refreshed by a thread of its own.
+    """Reads the state of a cloud periodically, in a thread of its own.
 
-    :param cache: state of the cloud.
-    :param connection: connection of the cache, which counts requests.
-    :param interval: seconds between two refreshes.
+    :param cache: cache of the last known state of the cloud.
+    :param connection: connection of the cache to the services, which counts
+        the requests.
+    :param interval: seconds between two reads.
     """
 
     def __init__(self, cache: 'cloud_cache.CloudCache',
@@ -87,11 +88,11 @@ class CloudReader:
         self._interval = interval
         self._errors = 0
 
-    def get_cloud_reading(self) -> cloud_metrics.Reading:
+    def get_cloud_reading(self) -> cloud_metrics.CloudReading:
         """Return the last known state of the cloud, without reading it again.
         """
         cloud = self._cache.cloud
-        return cloud_metrics.Reading(
+        return cloud_metrics.CloudReading(
             cloud, None if cloud.read_at is None
             else time.monotonic() - cloud.read_at,
             self._connection.request_counts, self._errors)

@@ -183,7 +183,7 @@ class _Handler(simple_server.WSGIRequestHandler):
 
 
 def make_host_application(
-    source: top_source.Source,
+    source: top_source.HostReader,
     bursts: Path | None = None,
     repairs: Path | None = None,
     service_levels: Path | None = None,
@@ -232,7 +232,7 @@ def make_registry_application(registry: prometheus_client.CollectorRegistry
 
 
 def make_host_metrics_server(
-    source: top_source.Source,
+    source: top_source.HostReader,
     address: str = ADDRESS,
     port: int = PORT,
     bursts: Path | None = None,

@@ -192,7 +192,8 @@ def _print_largest_bandwidth_users(arguments: argparse.Namespace) -> int:
     return exits.DONE
 
 
-def _read_first_counters(display: top_screen.Top, source: top_source.Source,
+def _read_first_counters(display: top_screen.Top,
+                         source: top_source.HostReader,
                          delay: float) -> None:
     """Read the bandwidth counters for the first time, and wait a short time.
 

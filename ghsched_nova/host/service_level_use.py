@@ -122,7 +122,8 @@ def yield_received_bandwidth(snapshot: view.Snapshot,
                       guest.flavor),
                 _make_service_level_period(
                     row, used.get(node), busy.get((guest.uuid, node)),
-                    bool(usage.held) and guest.uuid not in unprotected,
+                    bool(usage.control_groups)
+                    and guest.uuid not in unprotected,
                     guest.uuid in unallocated))
 
 

@@ -42,12 +42,12 @@ class Period:
 
     Bandwidths are in bytes per second.
 
-    :param time: seconds since 1970 at its end.
-    :param seconds: length.
-    :param used: by host NUMA node.
+    :param time: end of the period, in seconds since 1970.
+    :param seconds: length of the period.
+    :param used: bandwidth used by host NUMA node.
     :param capacity: bandwidth that a host NUMA node can deliver, by node.
-    :param guests: by guest UUID and host NUMA node.
-    :param busy: busy time of the vCPUs, 0 to 1, by guest UUID.
+    :param guests: bandwidth used by guest UUID and host NUMA node.
+    :param busy: mean load of the vCPUs, from 0 to 1, by guest UUID.
     """
 
     time: float
@@ -98,12 +98,13 @@ def compute_mean_vcpu_loads(
 
 def make_server_sample(period: Period, server: str,
                        nodes: Collection[int]) -> blame.Sample:
-    """Return one period's bandwidth and load on a server's host NUMA nodes.
+    """Return the sample of one period for the search for slowing guests.
 
-    The search for guests that slow down the server compares such samples.
+    Samples are compared to find the guests that slow down a server. The
+    sample has the bandwidth of each guest on the server's host NUMA nodes.
     Bandwidth that was not used by a guest is counted as that of the host.
 
-    :param period: measurements of all guests and nodes of the host.
+    :param period: measurements of all guests and NUMA nodes of the host.
     :param server: UUID of the server.
     :param nodes: host NUMA nodes of the server.
     """
@@ -142,10 +143,12 @@ def _pack(amounts: Mapping[int, float]) -> list[list[int]]:
 
 
 def parse_periods(text: str) -> tuple[Period, ...]:
-    """Parse a host's bandwidth and load in the last periods from JSON.
+    """Parse the record of a host's bandwidth and load in the last periods.
 
-    A period is the time between two reports of nova-compute. The result is
-    empty if the text is malformed.
+    A period is the time between two reports of nova-compute.
+
+    :param text: the record as JSON.
+    :returns: the periods, the oldest first; empty if the text is malformed.
     """
     return wire.parse_record(text, VERSION, _parse_periods) or ()
 

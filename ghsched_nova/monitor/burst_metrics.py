@@ -48,10 +48,10 @@ _METRICS: tuple[tuple[str, str, Callable[[burst_record.Record],
 
 
 class Collector(registry.Collector):
-    """Prometheus collector of burst statistics, read from a file at each
-    scrape.
+    """Prometheus collector of statistics of bandwidth bursts.
 
-    Without the file there are no samples.
+    nova-compute records them in a file, which is read at each scrape. Without
+    the file there are no samples.
     """
 
     def __init__(self, path: Path) -> None:

@@ -30,55 +30,55 @@ _AMOUNT = ('host', 'node', 'resource_class')
 
 #: All metrics of a cloud, in the order of the manual.
 METRICS = (
-    metrics.Described(
+    metrics.MetricDescription(
         'ghsched_cloud_capacity',
         'Amount of a resource class that Placement can allocate.', _AMOUNT,
         details='Without a node: of the host as a whole. '
                 '``CUSTOM_MEM_BW_PCT`` is in percent of the bandwidth of a '
                 'host NUMA node.'),
-    metrics.Described(
+    metrics.MetricDescription(
         'ghsched_cloud_allocated',
         'Amount of a resource class that is promised to guests.', _AMOUNT,
         details='The exporters of the hosts measure what is used of it.'),
-    metrics.Described(
+    metrics.MetricDescription(
         'ghsched_cloud_free',
         'Amount of a resource class that is left.', _AMOUNT),
-    metrics.Described(
+    metrics.MetricDescription(
         'ghsched_cloud_fragmentation_percent',
         'Share of a host\'s free bandwidth that is on NUMA nodes in use.',
         ('host',)),
-    metrics.Described(
+    metrics.MetricDescription(
         'ghsched_cloud_host_available',
         'Whether nova-compute of a host is up and enabled.', ('host',)),
-    metrics.Described(
+    metrics.MetricDescription(
         'ghsched_cloud_flavor_guests',
         'Number of guests of a watched flavor that still fit.', ('flavor',),
         details='As ``openstack ghsched flavor check`` counts them, without '
                 'its last question to Placement.'),
-    metrics.Described(
+    metrics.MetricDescription(
         'ghsched_cloud_flavor_least_guests',
         'Number of guests of a watched flavor that should fit.',
         ('flavor',)),
-    metrics.Described(
+    metrics.MetricDescription(
         'ghsched_cloud_flavor_hosts',
         'Number of hosts on which a guest of a watched flavor fits.',
         ('flavor',)),
-    metrics.Described(
+    metrics.MetricDescription(
         'ghsched_cloud_flavor_lacking_hosts',
         'Number of hosts on which no guest of a watched flavor fits, by the '
         'resource that they lack.', ('flavor', 'resource'),
         details='A host that lacks several counts for each.'),
-    metrics.Described(
+    metrics.MetricDescription(
         'ghsched_cloud_requests',
         'Requests to the APIs of the cloud.', ('service',), True),
-    metrics.Described(
+    metrics.MetricDescription(
         'ghsched_cloud_errors',
         'Attempts to read the cloud that failed.', (), True),
-    metrics.Described(
+    metrics.MetricDescription(
         'ghsched_cloud_age_seconds',
         'Time since the cloud was read.',
         details='Without a sample before it was read once.'),
-    metrics.Described(
+    metrics.MetricDescription(
         'ghsched_cloud_unread_hosts',
         'Number of hosts that have changed and are yet to be read.'),
 )
@@ -86,12 +86,13 @@ _BY_NAME = {metric.name: metric for metric in METRICS}
 
 
 @dataclass(frozen=True)
-class Reading:
-    """State of a cloud, with the age of the data and the number of requests.
+class CloudReading:
+    """State of a cloud as last read, with statistics of the reads.
 
-    :param age: seconds since the cloud was read; None before that.
-    :param requests: number of requests, by service.
-    :param errors: number of failed attempts.
+    :param cloud: capacity of the hosts and flavors of the cloud.
+    :param age: seconds since the cloud was read; None before the first read.
+    :param requests: number of requests sent to each service, by service.
+    :param errors: number of failed reads.
     """
 
     cloud: cloud_figures.Cloud
@@ -106,7 +107,7 @@ class Collector(registry.Collector):
     :param read: function that returns the state without asking the cloud.
     """
 
-    def __init__(self, read: Callable[[], Reading]) -> None:
+    def __init__(self, read: Callable[[], CloudReading]) -> None:
         self._read = read
 
     def describe(self) -> list[core.Metric]:

@@ -32,15 +32,16 @@ _MEMORY = re.compile(
 _OF_PROCESS = ('anon', 'file')
 
 
-class Times(NamedTuple):
-    """Busy clock ticks and total clock ticks of a CPU."""
+class CpuTicks(NamedTuple):
+    """Busy and total clock ticks of a CPU since boot."""
 
     busy: int
     total: int
 
 
-class Run(NamedTuple):
-    """Nanoseconds in which a thread ran, and in which it waited for a CPU."""
+class RunTimes(NamedTuple):
+    """Nanoseconds for which a thread ran and for which it waited for a CPU.
+    """
 
     running: int
     waiting: int
@@ -57,7 +58,7 @@ class Device(NamedTuple):
     queued: int
 
 
-def parse_cpu_times(text: str) -> dict[int, Times]:
+def parse_cpu_times(text: str) -> dict[int, CpuTicks]:
     """Return each CPU's busy and total clock ticks from ``/proc/stat``.
 
     I/O wait counts as idle. Guest time is part of user time, see proc_stat(5).
@@ -67,11 +68,11 @@ def parse_cpu_times(text: str) -> dict[int, Times]:
         ticks = [int(one) for one in match[2].split()][:8]
         if len(ticks) >= 5:
             total = sum(ticks)
-            found[int(match[1])] = Times(total - ticks[3] - ticks[4], total)
+            found[int(match[1])] = CpuTicks(total - ticks[3] - ticks[4], total)
     return found
 
 
-def parse_run_times(text: str) -> Run | None:
+def parse_run_times(text: str) -> RunTimes | None:
     """Return how long a thread ran and waited, from its ``schedstat`` file.
 
     The thread waited for a CPU while it was runnable
@@ -82,7 +83,7 @@ def parse_run_times(text: str) -> Run | None:
     words = text.split()
     if len(words) != 3 or not all(map(_is_number, words)):
         return None
-    return Run(int(words[0]), int(words[1]))
+    return RunTimes(int(words[0]), int(words[1]))
 
 
 def parse_last_cpu(text: str) -> int | None:
@@ -144,13 +145,12 @@ def _sum(vmstat: Mapping[str, int], names: tuple[str, ...]) -> int | None:
 
 
 def parse_diskstats(text: str) -> dict[str, Device]:
-    """Return for how many milliseconds each disk was busy.
+    """Return how long each disk was busy, and how long requests were queued.
 
-    The time that requests were queued is returned as well. See
-    Documentation/admin-guide/iostats.rst.
+    See Documentation/admin-guide/iostats.rst.
 
     :param text: content of ``/proc/diskstats``.
-    :returns: times by name of the disk.
+    :returns: times in milliseconds by name of the disk.
     """
     found = {}
     for line in text.splitlines():

@@ -58,7 +58,7 @@ class Thread:
     :param cpu: host CPU on which the thread ran last.
     """
 
-    times: load_files.Run
+    times: load_files.RunTimes
     cpu: int | None
 
 
@@ -96,7 +96,7 @@ class Sample:
 
     when: float
     nodes: Mapping[int, Node]
-    cpus: Mapping[int, load_files.Times] = field(default_factory=dict)
+    cpus: Mapping[int, load_files.CpuTicks] = field(default_factory=dict)
     disks: Mapping[str, load_files.Device] = field(default_factory=dict)
     disk_node: Mapping[str, int] = field(default_factory=dict)
     stalled: int | None = None
@@ -132,18 +132,21 @@ class _Demand:
 
 
 @dataclass(frozen=True)
-class _Between:
+class _GuestLoad:
     """Load of a guest between two samples.
 
+    :param guest: counters of the guest in the later sample.
     :param demands: CPU demand by vCPU.
-    :param on: host NUMA nodes on which the vCPUs ran.
-    :param stalled: share of the time in which some thread waited for memory.
-    :param io_stalled: share of the time in which some thread waited for I/O.
+    :param host_nodes: host NUMA nodes on which the vCPUs ran.
+    :param stalled: fraction of the time in which some thread waited for
+        memory; None if unknown.
+    :param io_stalled: fraction of the time in which some thread waited for
+        I/O; None if unknown.
     """
 
     guest: Guest
     demands: Mapping[int, _Demand]
-    on: frozenset[int]
+    host_nodes: frozenset[int]
     stalled: float | None
     io_stalled: float | None
 
@@ -155,10 +158,11 @@ class _Between:
         node. The value is None if unknown.
         """
         found = self.guest.memory
-        if not found or not self.on:
+        if not found or not self.host_nodes:
             return None
         return sum(found.values()), sum(
-            amount for node, amount in found.items() if node not in self.on)
+            amount for node, amount in found.items()
+            if node not in self.host_nodes)
 
 
 def compute_load(before: Sample, now: Sample, measured_at: float,
@@ -214,7 +218,7 @@ def _is_known(figure: rates.Figure) -> bool:
 
 
 def _between(before: Sample, now: Sample,
-             period: float) -> Iterator[_Between]:
+             period: float) -> Iterator[_GuestLoad]:
     earlier = {(guest.uuid, guest.id): guest for guest in before.guests}
     node_of = {cpu: number for number, node in now.nodes.items()
                for cpu in node.cpus}
@@ -233,7 +237,7 @@ def _between(before: Sample, now: Sample,
                 demand = _demand(old, vcpu, thread, node)
                 if demand is not None:
                     demands[vcpu] = demand
-        yield _Between(guest, demands, frozenset(on), _rate(
+        yield _GuestLoad(guest, demands, frozenset(on), _rate(
             old.stalled if old else None, guest.stalled, period * 1e6),
             _rate(old.io_stalled if old else None, guest.io_stalled,
                   period * 1e6))
@@ -274,7 +278,7 @@ def _compute_mean_wait_ratio(
     return waited / wanted / period if wanted else 0.0
 
 
-def _guest_node(one: _Between, cell: cells.Cell, period: float,
+def _guest_node(one: _GuestLoad, cell: cells.Cell, period: float,
                 bandwidth: Bandwidth) -> GuestNode:
     mine = [one.demands[vcpu] for vcpu in cell.vcpus & one.demands.keys()]
     complete = len(mine) == len(cell.vcpus) > 0
@@ -291,7 +295,7 @@ def _guest_node(one: _Between, cell: cells.Cell, period: float,
         remote=_remote([one]), io_wait=one.io_stalled)
 
 
-def _remote(guests: Iterable[_Between]) -> float | None:
+def _remote(guests: Iterable[_GuestLoad]) -> float | None:
     amounts = [one.total_and_remote_memory for one in guests]
     known = [amount for amount in amounts if amount is not None]
     total = sum(whole for whole, _far in known)
@@ -302,11 +306,11 @@ def _remote(guests: Iterable[_Between]) -> float | None:
 
 
 def _host_node(number: int, before: Sample, now: Sample,
-               guests: Iterable[_Between],
+               guests: Iterable[_GuestLoad],
                bandwidth: Bandwidth) -> HostNode:
     node, old = now.nodes[number], before.nodes.get(number, Node(frozenset()))
     period = now.when - before.when
-    here = [one for one in guests if number in one.on]
+    here = [one for one in guests if number in one.host_nodes]
     used, capacity = (bandwidth.used.get(number),
                       bandwidth.capacity.get(number))
     io_load, io_wait = _compute_disk_load(number, before, now)
@@ -355,7 +359,7 @@ def _busy(cpus: Iterable[int], before: Sample, now: Sample) -> float | None:
 
 
 def _find_largest_stall_ratio(
-    guests_on_node: Iterable[_Between], before: Sample, now: Sample
+    guests_on_node: Iterable[_GuestLoad], before: Sample, now: Sample
 ) -> float | None:
     """Return the largest fraction of the time that a guest waited for memory.
 

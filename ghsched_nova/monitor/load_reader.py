@@ -60,7 +60,10 @@ class RunningGuest:
 
 @dataclass(frozen=True)
 class Paths:
-    """Directories in which the kernel and libvirt keep their files."""
+    """Directories with the files of the kernel and of libvirt.
+
+    :param run: directory with libvirt's files of running domains.
+    """
 
     sysfs: Path = Path('/sys')
     proc: Path = Path('/proc')
@@ -70,28 +73,34 @@ class Paths:
 
 @dataclass
 class _Process:
-    """QEMU process of a guest: facts that are constant while it runs.
+    """QEMU process of a guest, and its last memory reading.
 
+    :param number: process ID.
     :param threads: thread ID by vCPU.
-    :param looked: time at which its memory was last read.
+    :param group: path of the guest's control group (cgroup v2).
+    :param memory_read_at: time of the memory reading, in seconds of the
+        monotonic clock.
+    :param memory: bytes by host NUMA node; None if unknown.
     """
 
     number: int
     threads: Mapping[int, int]
     group: str
-    looked: float = -MEMORY_FRESH
+    memory_read_at: float = -MEMORY_FRESH
     memory: Mapping[int, int] | None = None
 
 
 @dataclass
 class _Host:
-    """NUMA nodes and disks of the host; they change only by hotplug.
+    """NUMA nodes and disks of this host, which change only by hotplug.
 
+    :param read_at: time at which they were read, in seconds of the monotonic
+        clock.
     :param cpus: CPUs by host NUMA node.
     :param disk_node: host NUMA node by name of a block device.
     """
 
-    looked: float = -HOST_FRESH
+    read_at: float = -HOST_FRESH
     cpus: Mapping[int, frozenset[int]] = field(default_factory=dict)
     disk_node: Mapping[str, int] = field(default_factory=dict)
 
@@ -142,7 +151,7 @@ class LoadReader:
     # -- the host -------------------------------------------------------------
 
     def _refresh_host(self, now: float) -> None:
-        if now - self._host.looked < HOST_FRESH:
+        if now - self._host.read_at < HOST_FRESH:
             return
         sysfs = self._paths.sysfs
         self._host = _Host(
@@ -223,9 +232,9 @@ class LoadReader:
         :param now: time of this sample in seconds (monotonic clock).
         :returns: None if unknown.
         """
-        if now - process.looked >= MEMORY_FRESH and self._memory_reads:
+        if now - process.memory_read_at >= MEMORY_FRESH and self._memory_reads:
             self._memory_reads -= 1
-            process.looked = now
+            process.memory_read_at = now
             maps = _read_kernel_file(
                 f'{self._paths.proc}/{process.number}/numa_maps')
             process.memory = load_files.parse_numa_maps(maps) or (

@@ -55,11 +55,12 @@ _ASKED = ('node', *_GUEST)
 
 
 @dataclass(frozen=True)
-class Described:
-    """Name, help and labels of a metric.
+class MetricDescription:
+    """Description of a Prometheus metric: its name, help text and labels.
 
     :param name: name without the ``_total`` suffix of counters.
     :param text: help text, shown by Prometheus.
+    :param counter: whether the metric is a counter; otherwise it is a gauge.
     :param details: more text for the manual.
     """
 
@@ -80,21 +81,21 @@ class Described:
 
 #: All metrics, in the order of the manual.
 METRICS = (
-    Described(
+    MetricDescription(
         'ghsched_memory_bytes',
         'Bytes that a group has moved from and to memory.', _FIGURE, True,
         '``group="/"`` is the default group.'),
-    Described(
+    MetricDescription(
         'ghsched_memory_bytes_per_second',
         'Memory bandwidth of a group at this moment.', _FIGURE,
         details='In place of ``ghsched_memory_bytes_total``, where the '
                 'kernel reports a rate.'),
-    Described(
+    MetricDescription(
         'ghsched_cache_occupancy_bytes',
         'Bytes of an L3 cache that a group fills.', _FIGURE,
         details='With ``--cache-occupancy``, where the kernel tells it. The '
                 'domain is the number of the cache.'),
-    Described(
+    MetricDescription(
         'ghsched_core_energy_joules',
         'Energy that the processor cores have used for a group.',
         ('group', 'kind', 'package', *_GUEST), True,
@@ -102,69 +103,69 @@ METRICS = (
         '7.0), by processor package. L3 caches, memory and devices are not '
         'in it. Take differences (``increase()``): a new group need not '
         'begin with 0.'),
-    Described(
+    MetricDescription(
         'ghsched_asked_min_percent',
         'Guaranteed share of a node\'s bandwidth, as asked for.', _ASKED),
-    Described(
+    MetricDescription(
         'ghsched_asked_max_percent',
         'Cap as a share of a node\'s bandwidth, as asked for.', _ASKED),
-    Described(
+    MetricDescription(
         'ghsched_effective_min_percent',
         'Guaranteed share of a node\'s bandwidth. In force, as the group '
         'has it.', _HELD, details='A group that guests share has a sample '
         'for each of them, or one without a name where none is known. The '
         'same holds for the other two.'),
-    Described(
+    MetricDescription(
         'ghsched_effective_max_percent',
         'Cap as a share of a node\'s bandwidth. In force, as the group has '
         'it.', _HELD),
-    Described(
+    MetricDescription(
         'ghsched_effective_max_bytes_per_second',
         'Cap as a bandwidth. In force, as the group has it.', _HELD),
-    Described(
+    MetricDescription(
         'ghsched_guest_not_protected',
         'Whether a guest with a bandwidth policy has no control group.',
         _GUEST, details='Alert on it: see :ref:`not-protected`.'),
-    Described(
+    MetricDescription(
         'ghsched_repairs',
         'Steps with which nova-compute has made the kernel hold a policy '
         'again, by kind.', ('kind',), True,
         'With ``--repairs``. The kinds are those of ``ghsched-host plan``; '
         'what is done when a guest starts does not count.'),
-    Described(
+    MetricDescription(
         'ghsched_refusals',
         'Requests for which nova-scheduler found no host, by flavor.',
         ('flavor', 'name'), True,
         'With ``--refusals``. The 100 flavors that were refused last have a '
         'sample.'),
-    Described(
+    MetricDescription(
         'ghsched_last_refusal_timestamp_seconds',
         'Time of the last request for which nova-scheduler found no host, by '
         'flavor.', ('flavor', 'name'), details='With ``--refusals``.'),
-    Described(
+    MetricDescription(
         'ghsched_guest_vfio_interrupts',
         'Interrupts of a passthrough device of a guest that the host has '
         'handled.', ('device', *_GUEST), True,
         'Flat while they reach the guest without the hypervisor '
         '(``ghsched:irq_bypass``), however many the guest counts.'),
-    Described(
+    MetricDescription(
         'ghsched_node_capacity_bytes_per_second',
         'Theoretical memory bandwidth of a host NUMA node.', ('node',),
         details='Where it is known.'),
-    Described(
+    MetricDescription(
         'ghsched_unread_figures',
         'Figures of bandwidth without a number now, by state.', ('state',),
         details='They have no sample.'),
-    Described(
+    MetricDescription(
         'ghsched_resctrl_up', 'Whether the host reports memory bandwidth.'),
-    Described('ghsched_libvirt_up', 'Whether libvirt answered.'),
-    Described(
+    MetricDescription('ghsched_libvirt_up', 'Whether libvirt answered.'),
+    MetricDescription(
         'ghsched_scrape_errors',
         'Scrapes at which something could not be read.', ('what',), True),
-    Described(
+    MetricDescription(
         'ghsched_scrape_duration_seconds',
         'Time that it took to read the host.'),
-    Described(
+    MetricDescription(
         'ghsched_host_info', 'Kind of resctrl, and how it reports bandwidth.',
         ('dialect', 'unit'), details='Always 1.'),
 )
@@ -183,7 +184,7 @@ class Collector(registry.Collector):
     :param source: source of the figures.
     """
 
-    def __init__(self, source: top_source.Source) -> None:
+    def __init__(self, source: top_source.HostReader) -> None:
         self._source = source
         self._errors = {'resctrl': 0, 'libvirt': 0}
         # Each scrape runs in a thread of its own.
@@ -242,7 +243,7 @@ class Collector(registry.Collector):
             ), guests)
 
 
-def _resctrl_metrics(found: reader.Round,
+def _resctrl_metrics(found: reader.MonitorReadings,
                      guests: Sequence[view.Guest]) -> Iterator[core.Metric]:
     find = view.index_guests_by_group(guests)
     owned = [(group, find.find_guest_of_group(group) if group.name else None)
@@ -274,13 +275,14 @@ def _drop_nested_monitoring_groups(owned_groups: Owned) -> Owned:
             or of.get(group.parent) != guest]
 
 
-def _figures(found: reader.Round, owned: Owned) -> Iterator[core.Metric]:
+def _figures(found: reader.MonitorReadings,
+             owned: Owned) -> Iterator[core.Metric]:
     unread = collections.Counter[rates.State]()
     samples = []
     scale = rates.MB if found.host.monitor.unit == 'rate_mb' else 1
     for group, guest in owned:
         kind = 'control' if group.control else 'monitor'
-        for place in found.places:
+        for place in found.files:
             reading = found.readings[group.name, group.number, place.domain]
             if reading.state is rates.State.OK:
                 samples.append((
@@ -297,7 +299,7 @@ def _figures(found: reader.Round, owned: Owned) -> Iterator[core.Metric]:
         ((state.label,), unread[state]) for state in _NO_NUMBER])
 
 
-def _occupancy(found: reader.Round, owned: Owned) -> core.Metric:
+def _occupancy(found: reader.MonitorReadings, owned: Owned) -> core.Metric:
     guests = {(group.name, group.number): (group, guest)
               for group, guest in owned}
     samples = []
@@ -311,7 +313,7 @@ def _occupancy(found: reader.Round, owned: Owned) -> core.Metric:
     return make_metric('ghsched_cache_occupancy_bytes', samples)
 
 
-def _energy(found: reader.Round, owned: Owned) -> core.Metric:
+def _energy(found: reader.MonitorReadings, owned: Owned) -> core.Metric:
     guests = {(group.name, group.number): (group, guest)
               for group, guest in owned}
     samples = []
@@ -445,7 +447,8 @@ def make_metric(name: str, samples: Iterable[tuple[Sequence[str], float]]
 
 
 def make_described_metric(
-    description: Described, samples: Iterable[tuple[Sequence[str], float]]
+    description: MetricDescription,
+    samples: Iterable[tuple[Sequence[str], float]]
 ) -> core.Metric:
     """Return a Prometheus metric with a given description and samples.
 

@@ -52,7 +52,7 @@ _DECIMAL = re.compile(rb'[0-9]{1,20}(\.[0-9]{1,20})?')
 
 
 class State(enum.IntEnum):
-    """State of a bandwidth measurement, ordered from the best to the worst.
+    """State of a measured bandwidth; a larger value is a worse state.
 
     OK means that the bandwidth is known. Any other state is the reason why it
     is unknown or incomplete.

@@ -53,27 +53,27 @@ Key = tuple[str, int, str]
 
 
 @dataclass(frozen=True)
-class Round:
+class MonitorReadings:
     """Readings of the monitor files of all resctrl groups at one time.
 
-    :param host: facts of the host with which they were read.
-    :param places: domains that were read.
-    :param groups: root group first; a monitoring group follows its control
-        group.
-    :param readings: readings by group and domain.
+    :param host: NUMA nodes and resctrl features of the host.
+    :param files: monitor files that were read in each group.
+    :param groups: the resctrl groups. The root group is the first, and each
+        monitoring group follows its control group.
+    :param readings: bandwidth readings by group and domain.
     :param occupancy: bytes in an L3 cache by group and cache; empty if not
         requested or not reported by the kernel.
     :param energy: joules of processor cores by group and processor package;
-        empty if not requested or not reported by the kernel. One that cannot
-        be read is left out.
+        empty if not requested or not reported by the kernel. Values that
+        cannot be read are left out.
     """
 
     host: topology.Host
-    places: tuple[topology.Place, ...]
+    files: tuple[topology.MonitorFile, ...]
     groups: tuple[view.Group, ...]
     readings: Mapping[Key, rates.Reading]
-    occupancy: Mapping[tuple[str, int, topology.Place], rates.Reading] = field(
-        default_factory=dict)
+    occupancy: Mapping[tuple[str, int, topology.MonitorFile],
+                       rates.Reading] = field(default_factory=dict)
     energy: Mapping[Key, float] = field(default_factory=dict)
 
 
@@ -81,13 +81,12 @@ class Reader:
     """Reader of the bandwidth of all resctrl groups of this host.
 
     The bandwidth is computed from two readings of the monitor files.
-
-    Safe for use from several threads: rounds are read one at a time.
+    Thread-safe.
 
     :param resctrl: mount point of resctrl.
     :param sysfs: mount point of sysfs.
     :param configured: MB/s that host NUMA nodes can deliver, see
-        topology.read_monitored_host.
+        :func:`topology.read_monitored_host`.
     :param clock: monotonic clock in seconds.
     :param occupancy: whether to read the L3 cache occupancy of groups, too.
     :param energy: whether to read the energy of processor cores, too.
@@ -107,10 +106,10 @@ class Reader:
         self._mount: tuple[int, ...] = ()
         self._looked = 0.0
         self._host: topology.Host | None = None
-        self._last: Round | None = None
+        self._last: MonitorReadings | None = None
 
     @property
-    def last_readings(self) -> Round | None:
+    def last_readings(self) -> MonitorReadings | None:
         """Content of the monitor files at the last bandwidth measurement.
 
         The value is None before the first measurement.
@@ -140,7 +139,7 @@ class Reader:
             self._host, self._mount, self._looked = host, mount, now
             return host
 
-    def read_monitor_files(self) -> Round:
+    def read_monitor_files(self) -> MonitorReadings:
         """Read the files of all resctrl groups that report bandwidth.
 
         :raises MonitorUnavailable: if the host reports no bandwidth (any
@@ -148,17 +147,18 @@ class Reader:
         """
         host = self.get_monitored_host()
         fs.wait_for_writer(self._resctrl)
-        places = topology.find_monitor_files(self._resctrl, host)
+        files = topology.find_monitor_files(self._resctrl, host)
         caches = (
             topology.find_monitor_files(self._resctrl, host, host.occupancy)
             if self._occupancy and host.occupancy else ())
-        occupancy: dict[tuple[str, int, topology.Place], rates.Reading] = {}
+        occupancy: dict[
+            tuple[str, int, topology.MonitorFile], rates.Reading] = {}
         groups = []
         readings: dict[Key, rates.Reading] = {}
         for group, path in _list_resctrl_groups(str(self._resctrl)):
             found = {(group.name, group.number, place.domain):
                      _reading(f'{path}/{place.path}', self._clock)
-                     for place in places}
+                     for place in files}
             if group.name and found and all(
                     reading.state is rates.State.MISSING
                     for reading in found.values()):
@@ -168,8 +168,8 @@ class Reader:
             occupancy |= {(group.name, group.number, cache):
                           _reading(f'{path}/{cache.path}', self._clock)
                           for cache in caches}
-        return Round(host, places, tuple(groups), readings, occupancy,
-                     self._read_core_energy(host, groups))
+        return MonitorReadings(host, files, tuple(groups), readings, occupancy,
+                               self._read_core_energy(host, groups))
 
     def _read_core_energy(
         self, host: topology.Host, groups: Sequence[view.Group]
@@ -209,14 +209,14 @@ class Reader:
             now.host,
             tuple(
                 view.GroupUsage(
-                    group, _sum_bandwidth_by_nodes(group, now.places, figures),
+                    group, _sum_bandwidth_by_nodes(group, now.files, figures),
                     cached.get((group.name, group.number), {}))
                 for group in now.groups),
         )
 
 
 def _sum_cache_bytes_by_nodes(
-    occupancy: Mapping[tuple[str, int, topology.Place], rates.Reading],
+    occupancy: Mapping[tuple[str, int, topology.MonitorFile], rates.Reading],
 ) -> dict[tuple[str, int], dict[topology.Nodes, int]]:
     """Return how many bytes each resctrl group has in L3 caches.
 
@@ -239,18 +239,18 @@ def _sum_cache_bytes_by_nodes(
 
 def _sum_bandwidth_by_nodes(
     group: view.Group,
-    places: Sequence[topology.Place],
+    files: Sequence[topology.MonitorFile],
     figures: Mapping[Key, rates.Figure],
 ) -> dict[topology.Nodes, rates.Figure]:
     """Return the bandwidth of a resctrl group by host NUMA nodes.
 
     The bandwidth is summed over the resctrl domains of the nodes.
 
-    :param places: resctrl domains, each with its host NUMA nodes.
+    :param files: monitor files, one for each resctrl domain.
     :param figures: bandwidth by group and domain.
     """
     found: dict[topology.Nodes, list[rates.Figure]] = {}
-    for place in places:
+    for place in files:
         figure = figures.get((group.name, group.number, place.domain))
         found.setdefault(place.nodes, []).append(figure or rates.NOTHING)
     return {

@@ -27,8 +27,9 @@ from ghsched_placement import refusal_record
 
 
 class Collector(registry.Collector):
-    """Prometheus collector of refusals, read from a file at each scrape.
+    """Prometheus collector of requests that nova-scheduler has refused.
 
+    nova-scheduler records them in a file, which is read at each scrape.
     Without the file there are no samples.
     """
 

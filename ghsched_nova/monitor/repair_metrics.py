@@ -53,8 +53,9 @@ def parse_repair_counts(text: str) -> dict[str, int]:
 
 
 class Collector(registry.Collector):
-    """Prometheus collector of repairs, read from a file at each scrape.
+    """Prometheus collector of repairs of guests' resctrl groups.
 
+    nova-compute records the repairs in a file, which is read at each scrape.
     Without the file there are no samples.
     """
 

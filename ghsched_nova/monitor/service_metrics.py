@@ -29,37 +29,37 @@ _SERVER = ('project', 'server', 'flavor', 'node')
 
 #: All metrics of service levels, in the order of the manual.
 METRICS = (
-    metrics.Described(
+    metrics.MetricDescription(
         'ghsched_server_asked_percent',
         'Share of a node\'s bandwidth that the flavor of a server '
         'guarantees.', _SERVER),
-    metrics.Described(
+    metrics.MetricDescription(
         'ghsched_server_allocated_percent',
         'Share of a node\'s bandwidth that a server has in Placement.',
         _SERVER, details='No sample where Placement lacks it.'),
-    metrics.Described(
+    metrics.MetricDescription(
         'ghsched_server_held_percent',
         'Share of a node\'s bandwidth that the control group of a server '
         'guarantees.', _SERVER,
         details='No sample where the kernel has no guarantees.'),
-    metrics.Described(
+    metrics.MetricDescription(
         'ghsched_server_got_percent',
         'Share of a node\'s bandwidth that a server used in the last period.',
         _SERVER),
-    metrics.Described(
+    metrics.MetricDescription(
         'ghsched_server_minutes',
         'Minutes of this month in which the bandwidth of a server was '
         'measured.', _SERVER, True,
         'It begins again with each month (UTC), as the next three do.'),
-    metrics.Described(
+    metrics.MetricDescription(
         'ghsched_server_short_minutes',
         'Minutes of this month in which a server was short of bandwidth, by '
         'cause.', (*_SERVER, 'cause'), True),
-    metrics.Described(
+    metrics.MetricDescription(
         'ghsched_server_periods',
         'Periods of this month in which the bandwidth of a server was '
         'measured.', _SERVER, True),
-    metrics.Described(
+    metrics.MetricDescription(
         'ghsched_server_short_periods',
         'Periods of this month in which a server was short of bandwidth, by '
         'cause.', (*_SERVER, 'cause'), True),
@@ -75,8 +75,9 @@ _OF_PERIOD: tuple[tuple[str, Callable[[service_level.Period],
 
 
 class Collector(registry.Collector):
-    """Prometheus collector of service levels, read from a file at each scrape.
+    """Prometheus collector of the guaranteed and used bandwidth of servers.
 
+    nova-compute records the values in a file, which is read at each scrape.
     Without the file there are no samples.
     """
 
@@ -91,7 +92,7 @@ class Collector(registry.Collector):
         return []
 
     def collect(self) -> list[core.Metric]:
-        """Return metrics of how well the host's servers got their guarantees.
+        """Return metrics of the guaranteed and used bandwidth of servers.
 
         A guarantee is the bandwidth that a server's flavor promises.
         """

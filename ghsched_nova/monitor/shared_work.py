@@ -29,14 +29,14 @@ class NoAnswer(Exception):  # noqa: N818
 
 
 class SharedWork(Generic[_Result]):
-    """Runs a function in a thread of its own and shares the result of each
-    run.
+    """Runs a function at most once at a time, for all concurrent callers.
 
-    A caller that arrives while the function runs waits for that run.
+    The function runs in a thread of its own. A caller that arrives while the
+    function runs waits for this run and gets its result.
 
     :param work: the function.
-    :param timeout: seconds after the start of a run until callers stop
-        waiting.
+    :param timeout: seconds from the start of a run after which its callers
+        stop waiting.
     """
 
     def __init__(self, work: Callable[[], _Result], timeout: float) -> None:

@@ -237,7 +237,17 @@ class Line(NamedTuple):
 
 
 class _Entry(NamedTuple):
-    """Data of a table row: a guest, or a group that belongs to no guest."""
+    """Table row of ghsched-top: a guest, or a group that belongs to no guest.
+
+    :param name: displayed name.
+    :param figure: bandwidth used on the nodes.
+    :param row: limits and usage of a guest; None for a group.
+    :param word: text shown in place of the bandwidth; empty for none.
+    :param cached: bytes in the L3 caches; None if unknown.
+    :param load: table cells with CPU load and wait time.
+    :param short: time of this month in which the guest got less than its
+        guarantee; None if unknown.
+    """
 
     name: str
     nodes: topology.Nodes
@@ -375,7 +385,7 @@ def _format_node_lines(snapshot: view.Snapshot) -> list[str]:
     rows = [_node_row(node) for node in snapshot.nodes]
     if len(rows) > 1:
         rows.append(_total_row(snapshot))
-    if snapshot.short:
+    if snapshot.burst_shortage:
         titles.append(_SHORT_TITLE)
         chances = [snapshot.get_burst_shortage_probability(node.nodes)
                    for node in snapshot.nodes]
@@ -460,7 +470,7 @@ def _format_policy(policy: NodePolicy | None) -> Row:
     return [*map(_word, (policy or Bandwidth()).as_dict().values())]
 
 
-def _format_limits(limits: view.Effective | None) -> Row:
+def _format_limits(limits: view.EffectiveLimits | None) -> Row:
     """Return the table cells of the limits that resctrl enforces."""
     if limits is None:
         return ['-'] * 5

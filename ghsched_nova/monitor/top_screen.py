@@ -61,7 +61,7 @@ class Top:
     :param with_load: whether load and wait time are measured and shown.
     """
 
-    def __init__(self, source: top_source.Source, order: str = 'used',
+    def __init__(self, source: top_source.HostReader, order: str = 'used',
                  reverse: bool = False, as_json: bool = False,
                  match: str = '', with_load: bool = False) -> None:
         self._source = source

@@ -40,14 +40,16 @@ _BANDWIDTH = re.compile(r'([0-9]{1,5}):([1-9][0-9]{0,9})')
 
 
 @dataclass(frozen=True)
-class Source:
-    """Reader of bandwidth, guests and load of this host.
+class HostReader:
+    """Reads bandwidth, guests and load of this host.
 
+    :param reader: reader of the bandwidth of resctrl groups.
     :param libvirt: reader of guests; None with ``--no-libvirt``.
     :param meter: meter of load and wait time; None if not measured.
     :param proc: mount point of procfs.
-    :param bursts: file with the burst statistics of nova-compute.
-    :param service_levels: file of nova-compute with those of servers.
+    :param bursts: file in which nova-compute records burst statistics.
+    :param service_levels: file in which nova-compute records how long each
+        server got less than its guarantee.
     """
 
     reader: reader.Reader
@@ -66,7 +68,8 @@ class Source:
         """
         usage = self.reader.measure_group_bandwidth()
         return dataclasses.replace(
-            view.make_bandwidth_snapshot(usage, self.read_guests()), short={
+            view.make_bandwidth_snapshot(usage, self.read_guests()),
+            burst_shortage={
                 node: record.chance for node, record in
                 burst_record.from_file(self.bursts).items()
                 if record.chance is not None and record.promised},
@@ -76,7 +79,8 @@ class Source:
         """Read how long each server got less than its guarantee.
 
         :returns: times in the month of the last measurement, by server and
-            host NUMA node; None if no file of service levels is given.
+            host NUMA node; None if the file :attr:`service_levels` is not
+            configured.
         """
         if self.service_levels is None:
             return None
@@ -174,13 +178,13 @@ def parse_node_bandwidth(text: str) -> dict[int, int]:
 
 
 def make_measurement_source(
-        arguments: argparse.Namespace, *, energy: bool = False) -> Source:
+        arguments: argparse.Namespace, *, energy: bool = False) -> HostReader:
     """Return an object that measures bandwidth and load of this host.
 
     :param arguments: command-line options, which select what is measured.
     :param energy: whether to measure the energy of processor cores, too.
     """
-    return Source(
+    return HostReader(
         reader.Reader(arguments.resctrl, arguments.sysfs,
                       arguments.node_bandwidth,
                       occupancy=arguments.cache_occupancy, energy=energy),

@@ -58,11 +58,11 @@ class MonitorUnavailable(Exception):  # noqa: N818
     """
 
 
-class Place(NamedTuple):
-    """File that reports the bandwidth of a resctrl group on one domain.
+class MonitorFile(NamedTuple):
+    """Monitor file of a resctrl group for one resctrl domain.
 
-    :param domain: number in the name of its directory, without leading zeros;
-        followed by the number of the node if the domain is divided (``0/1``).
+    :param domain: number of the domain, without leading zeros. If the domain
+        is divided by NUMA node, the number of the node follows (``0/1``).
     :param path: path of the file below the directory of a group.
     :param nodes: host NUMA nodes of the domain.
     """
@@ -74,23 +74,25 @@ class Place(NamedTuple):
 
 @dataclass(frozen=True)
 class Host:
-    """NUMA nodes and bandwidth monitors of a host.
+    """NUMA nodes of a host, and what resctrl can measure and limit on them.
 
     They are constant while resctrl stays mounted.
 
-    :param title: name of the dialect in output.
-    :param dialect: None if the host does not control bandwidth or its schemata
-        are unknown; bandwidth can be measured all the same.
-    :param monitor: files in which bandwidth is reported.
-    :param l3: L3 caches by host NUMA node.
-    :param capacity: bytes per second that a host NUMA node can deliver, if
-        known.
-    :param control: domains of the MB line by host NUMA node.
-    :param no_cap: value of the MB line that means no cap.
-    :param occupancy: files in which L3 cache occupancy is reported; None if it
-        is not.
-    :param energy: files in which the energy of cores is reported; None if it
-        is not.
+    :param title: displayed name of the host's variant of resctrl.
+    :param dialect: the host's variant of resctrl. None if resctrl cannot limit
+        bandwidth here or its schemata are unknown; bandwidth can still be
+        measured.
+    :param monitor: kind of file that reports bandwidth.
+    :param l3: IDs of the L3 caches by host NUMA node.
+    :param capacity: bytes per second that a host NUMA node can deliver, by
+        node. Nodes whose capacity is unknown are left out.
+    :param control: resctrl domains that limit the bandwidth of each host NUMA
+        node (domains of the schemata line MB).
+    :param no_cap: value of the schemata line MB that means no cap.
+    :param occupancy: kind of file that reports L3 cache occupancy; None if the
+        kernel does not report it.
+    :param energy: kind of file that reports the energy of cores; None if the
+        kernel does not report it.
     """
 
     title: str
@@ -147,7 +149,7 @@ def read_monitored_host(
 
 def find_monitor_files(
     resctrl_path: Path, host: Host, monitor: dialects.Monitor | None = None
-) -> tuple[Place, ...]:
+) -> tuple[MonitorFile, ...]:
     """Return the paths of a resctrl group's files that report measurements.
 
     There is one file for each resctrl domain, unless all CPUs of the domain
@@ -167,23 +169,24 @@ def find_monitor_files(
     return tuple(sorted(found, key=_sort_key))
 
 
-def _sort_key(place: Place) -> tuple[Nodes, list[int]]:
+def _sort_key(place: MonitorFile) -> tuple[Nodes, list[int]]:
     return place.nodes, [int(part) for part in place.domain.split('/')]
 
 
 def _places_of(top: Path, name: str, domain: int, host: Host,
-               monitor: dialects.Monitor) -> Iterator[Place]:
+               monitor: dialects.Monitor) -> Iterator[MonitorFile]:
     prefix = 'mon_sub' + monitor.prefix.removeprefix('mon')
     subs = [sub for sub in (_names(top / name) if monitor.file else [])
             if sub.startswith(prefix)
             and _NUMBER.fullmatch(sub.removeprefix(prefix))]
     for sub in subs:
         node = int(sub.removeprefix(prefix))
-        yield Place(f'{domain}/{node}',
-                    f'mon_data/{name}/{sub}/{monitor.file}', (node,))
+        yield MonitorFile(f'{domain}/{node}',
+                          f'mon_data/{name}/{sub}/{monitor.file}', (node,))
     if not subs:
-        yield Place(str(domain), f'mon_data/{name}/{monitor.file}'.rstrip('/'),
-                    _nodes_of(domain, host, monitor))
+        yield MonitorFile(str(domain),
+                          f'mon_data/{name}/{monitor.file}'.rstrip('/'),
+                          _nodes_of(domain, host, monitor))
 
 
 def _nodes_of(domain: int, host: Host, monitor: dialects.Monitor) -> Nodes:

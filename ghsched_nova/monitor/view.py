@@ -71,11 +71,11 @@ class Group:
 
 @dataclass(frozen=True)
 class GroupUsage:
-    """Bandwidth and cache occupancy of a group by host NUMA nodes.
+    """Bandwidth and cache occupancy of a resctrl group by host NUMA nodes.
 
-    :param used: bandwidth.
-    :param cached: bytes in the L3 caches; nodes with unknown values are left
-        out.
+    :param used: bandwidth of the group.
+    :param cached: bytes of the group in the L3 caches; nodes with unknown
+        values are left out.
     """
 
     group: Group
@@ -85,7 +85,7 @@ class GroupUsage:
 
 @dataclass(frozen=True)
 class Usage:
-    """Bandwidth and cache occupancy of all groups of a host."""
+    """Bandwidth and cache occupancy of all resctrl groups of a host."""
 
     host: topology.Host
     groups: tuple[GroupUsage, ...]
@@ -136,14 +136,15 @@ class Guest:
 
 
 @dataclass(frozen=True)
-class Effective(bandwidth.Bandwidth):
-    """Bandwidth limits in force for a guest on a host NUMA node.
+class EffectiveLimits(bandwidth.Bandwidth):
+    """Bandwidth limits that the kernel enforces for a guest on a NUMA node.
 
-    Guarantee and priority are None without such a schemata line. The cap in
-    percent is None if the cap is a bandwidth and the capacity is unknown.
+    The guarantee or the priority is None if resctrl of this host has no
+    schemata line for it. The cap in percent is None if resctrl has caps in
+    bytes and the bandwidth of the node is unknown.
 
     :param rate: cap in bytes per second; None without a cap, or if the cap is
-        a percentage of an unknown capacity.
+        a percentage of an unknown bandwidth.
     """
 
     rate: int | None = None
@@ -158,7 +159,7 @@ class GuestNode:
 
     nodes: topology.Nodes
     asked: policies.NodePolicy | None
-    effective: Effective | None
+    effective: EffectiveLimits | None
     used: rates.Figure
     cached: int | None = None
 
@@ -167,30 +168,34 @@ class GuestNode:
 class GuestUsage:
     """Bandwidth of a guest.
 
-    :param groups: names of its groups, including a shared one; empty if the
-        guest is in the default group and not measured separately.
-    :param nodes: host NUMA nodes that it uses or has a policy for.
-    :param held: its control groups, whose limits are in force.
+    :param groups: names of the guest's resctrl groups, including a shared one;
+        empty if the guest is in the default group and not measured separately.
+    :param nodes: usage on each host NUMA node that the guest uses or has a
+        policy for.
+    :param control_groups: control groups whose limits the guest has.
     """
 
     guest: Guest
     groups: tuple[str, ...]
     nodes: tuple[GuestNode, ...]
     used: rates.Figure
-    held: tuple[Group, ...] = ()
+    control_groups: tuple[Group, ...] = ()
 
 
 @dataclass(frozen=True)
 class NodeUsage:
     """Bandwidth of a host NUMA node.
 
-    :param used: all groups.
-    :param default: default group without the guests in it.
-    :param guests: all guests that are measured separately.
-    :param others: groups that belong to no guest.
+    :param used: bandwidth used by all resctrl groups.
+    :param default: bandwidth used by the default group, without the guests
+        that are measured in it.
+    :param guests: bandwidth used by all guests that are measured separately.
+    :param others: bandwidth used by control groups that belong to no guest,
+        without the guests that are measured in them.
     :param capacity: bytes per second that the node can deliver; None if
         unknown.
-    :param guaranteed: percent of the node promised to its guests.
+    :param guaranteed: percent of the node's bandwidth that is guaranteed to
+        guests.
     """
 
     nodes: topology.Nodes
@@ -204,13 +209,15 @@ class NodeUsage:
 
 @dataclass(frozen=True)
 class Snapshot:
-    """Bandwidth of a host, its nodes, guests and groups at one time.
+    """Bandwidth of a host, its NUMA nodes, guests and groups at one time.
 
+    :param title: displayed name of the host's variant of resctrl.
     :param unit: unit of the kernel's monitor files.
-    :param others: groups that belong to no guest, without the root group.
+    :param others: resctrl groups that belong to no guest, without the root
+        group.
     :param cached: whether L3 cache occupancy was read.
-    :param short: by host NUMA node, the probability from 0 to 1 that bursts do
-        not get their bandwidth.
+    :param burst_shortage: probability from 0 to 1 that guests do not get
+        their bursts, by host NUMA node.
     :param short_times: time of this month in which servers got less than
         their guarantees; None if it was not read.
     """
@@ -222,7 +229,7 @@ class Snapshot:
     others: tuple[GroupUsage, ...]
     used: rates.Figure
     cached: bool = False
-    short: Mapping[int, float] = field(default_factory=dict)
+    burst_shortage: Mapping[int, float] = field(default_factory=dict)
     short_times: ShortTimes | None = None
 
     def get_time_below_guarantee(
@@ -250,16 +257,20 @@ class Snapshot:
 
         :returns: probability from 0 to 1; None if unknown.
         """
-        return max((self.short[node] for node in nodes if node in self.short),
-                   default=None)
+        return max((self.burst_shortage[node] for node in nodes
+                    if node in self.burst_shortage), default=None)
 
 
 # -- whose group it is --------------------------------------------------------
 
 
 @dataclass(frozen=True)
-class Owners:
-    """Index of the guests, which finds the guest of a resctrl group."""
+class GuestIndex:
+    """Index of running guests, to find the guest of a resctrl group.
+
+    :param by_uuid: guests by UUID.
+    :param by_domain: guests by libvirt's domain ID.
+    """
 
     by_uuid: Mapping[str, Guest] = field(default_factory=dict)
     by_domain: Mapping[int, Guest] = field(default_factory=dict)
@@ -286,8 +297,8 @@ class Owners:
         return Guest(part or f'domain {number}', domain_id=number)
 
 
-def index_guests_by_group(guests: Iterable[Guest]) -> Owners:
-    """Return an index of guests, by which the guest of a group is found.
+def index_guests_by_group(guests: Iterable[Guest]) -> GuestIndex:
+    """Return an index of guests, to find the guest of a resctrl group.
 
     The name of a resctrl group contains the UUID of its guest or libvirt's
     domain id, so the guests are indexed by both.
@@ -295,7 +306,7 @@ def index_guests_by_group(guests: Iterable[Guest]) -> Owners:
     :param guests: running guests.
     """
     guests = tuple(guests)
-    return Owners(
+    return GuestIndex(
         {guest.uuid: guest for guest in guests},
         {guest.domain_id: guest for guest in guests
          if guest.domain_id is not None})
@@ -482,29 +493,30 @@ class _LimitCache:
 
     host: topology.Host
     _found: dict[tuple[int, topology.Nodes, tuple[int, ...]],
-                 Effective | None] = field(default_factory=dict)
+                 EffectiveLimits | None] = field(default_factory=dict)
 
     def find_effective_limits(
             self, lines: schemata.Schemata, nodes: topology.Nodes,
-            guest_nodes: Collection[int]) -> Effective | None:
+            guest_host_nodes: Collection[int]) -> EffectiveLimits | None:
         """Return a control group's bandwidth limits on host NUMA nodes.
 
         The result is cached for equal arguments.
 
         :param lines: schemata of the group.
         :param nodes: host NUMA nodes whose bandwidth is reported together.
-        :param guest_nodes: host NUMA nodes of the guest; empty if unknown.
+        :param guest_host_nodes: host NUMA nodes of the guest; empty if
+            unknown.
         """
-        key = id(lines), nodes, tuple(guest_nodes)
+        key = id(lines), nodes, tuple(guest_host_nodes)
         if key not in self._found:
             self._found[key] = _compute_limits_on_several_nodes(
-                self.host, lines, nodes, guest_nodes)
+                self.host, lines, nodes, guest_host_nodes)
         return self._found[key]
 
 
 def _compute_limits_on_several_nodes(
         host: topology.Host, lines: schemata.Schemata, nodes: topology.Nodes,
-        guest_nodes: Collection[int]) -> Effective | None:
+        guest_host_nodes: Collection[int]) -> EffectiveLimits | None:
     """Return a control group's bandwidth limits on several host NUMA nodes.
 
     The kernel reports only the sum of the bandwidth on these nodes. The
@@ -513,10 +525,11 @@ def _compute_limits_on_several_nodes(
 
     :param lines: schemata (resctrl settings) of the group.
     :param nodes: the host NUMA nodes.
-    :param guest_nodes: host NUMA nodes of the guest; empty if unknown.
+    :param guest_host_nodes: host NUMA nodes of the guest; empty if unknown.
     """
-    held = [compute_effective_limits(host, lines, node, guest_nodes) for node
-            in [node for node in nodes if node in guest_nodes] or nodes]
+    held = [compute_effective_limits(host, lines, node, guest_host_nodes)
+            for node in [node for node in nodes
+                         if node in guest_host_nodes] or nodes]
     parts = [one.rate for one in held if one and one.rate is not None]
     least = _select_strictest_limits(held)
     return least and replace(
@@ -525,14 +538,14 @@ def _compute_limits_on_several_nodes(
 
 def compute_effective_limits(
         host: topology.Host, lines: schemata.Schemata, node: int,
-        guest_nodes: Collection[int] = ()) -> Effective | None:
+        guest_host_nodes: Collection[int] = ()) -> EffectiveLimits | None:
     """Return a control group's bandwidth limits on one host NUMA node.
 
     If the resctrl domains of the node differ, the strictest values are
     returned. If several nodes share a domain, they share its cap in bytes.
 
     :param lines: schemata of the group.
-    :param guest_nodes: host NUMA nodes of the guest; empty if unknown.
+    :param guest_host_nodes: host NUMA nodes of the guest; empty if unknown.
     :returns: None if the node has no domain in the MB line, or if the lines
         are malformed.
     """
@@ -554,8 +567,8 @@ def compute_effective_limits(
     if not found.get('maximum'):
         return None
     maximum, rate = _convert_cap_to_percent_and_bytes(
-        host, found['maximum'], node, guest_nodes)
-    return Effective(
+        host, found['maximum'], node, guest_host_nodes)
+    return EffectiveLimits(
         minimum=min(found.get('minimum', {}).values(), default=None),
         maximum=maximum, rate=rate,
         hardlimit=_hardlimit(host.dialect,
@@ -565,13 +578,13 @@ def compute_effective_limits(
 
 def _convert_cap_to_percent_and_bytes(
         host: topology.Host, caps: Mapping[int, int], node: int,
-        guest_nodes: Collection[int]) -> tuple[float | None, int | None]:
+        guest_host_nodes: Collection[int]) -> tuple[float | None, int | None]:
     """Return a NUMA node's bandwidth cap in percent and bytes per second.
 
     Each of the two is None if it is unknown.
 
     :param caps: values of the MB line by resctrl domain.
-    :param guest_nodes: host NUMA nodes of the guest; empty if unknown.
+    :param guest_host_nodes: host NUMA nodes of the guest; empty if unknown.
     """
     capacity = host.capacity.get(node)
     if all(cap >= host.no_cap for cap in caps.values()):
@@ -582,14 +595,16 @@ def _convert_cap_to_percent_and_bytes(
         return percent, (capacity * percent // 100 if capacity else None)
     rate = round(
         sum(
-            cap * size * _compute_cap_share(host, domain, node, guest_nodes)
+            cap * size * _compute_cap_share(host, domain, node,
+                                            guest_host_nodes)
             for domain, cap in caps.items()))
     return (min(100, round(100 * rate / capacity, 2)) if capacity else None,
             rate)
 
 
 def _compute_cap_share(
-    host: topology.Host, domain: int, node: int, guest_nodes: Collection[int]
+    host: topology.Host, domain: int, node: int,
+    guest_host_nodes: Collection[int]
 ) -> Fraction:
     """Return the fraction of a resctrl domain's cap that a NUMA node gets.
 
@@ -597,12 +612,12 @@ def _compute_cap_share(
     domain. They get fractions in proportion to their bandwidth, or equal ones
     if a bandwidth is unknown.
 
-    :param guest_nodes: host NUMA nodes of the guest; empty if unknown, which
-        means all nodes of the domain.
+    :param guest_host_nodes: host NUMA nodes of the guest. If it is empty
+        (unknown), all nodes of the domain share the cap.
     """
     every = [other for other, domains in host.control.items()
              if domain in domains]
-    nodes = [other for other in every if other in guest_nodes] or every
+    nodes = [other for other in every if other in guest_host_nodes] or every
     if node not in nodes:
         return Fraction(1)      # the limit of its threads on that node
     speeds = [host.capacity.get(other, 0) for other in nodes]
@@ -617,7 +632,7 @@ def _hardlimit(dialect: dialects.Dialect,
 
 
 def _select_strictest_limits(
-        limits: Iterable[Effective | None]) -> Effective | None:
+        limits: Iterable[EffectiveLimits | None]) -> EffectiveLimits | None:
     """Return the bandwidth limits with the lowest cap.
 
     Returns None if there are no limits.

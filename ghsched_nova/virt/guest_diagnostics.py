@@ -234,7 +234,8 @@ def compare_schemata_with_policy(
     """
     wanted = resolve.make_desired_lines(
         host, resolve.resolve_settings(host, policy, host_nodes))
-    lines = [group.lines for group in usage.held if group.lines is not None]
+    lines = [group.lines for group in usage.control_groups
+             if group.lines is not None]
     wrong = {
         difference.domain
         for one in lines
@@ -246,7 +247,7 @@ def compare_schemata_with_policy(
             for node in host_nodes} if lines else {}
 
 
-_NOTHING = view.Effective()
+_NOTHING = view.EffectiveLimits()
 _NOT_KNOWN: Mapping[int, bool] = MappingProxyType({})
 _NO_BURSTS: Mapping[int, burst_record.Record] = MappingProxyType({})
 
@@ -264,7 +265,7 @@ def make_bandwidth_report(
         those of its policy.
     :param bursts: burst records by host NUMA node.
     """
-    shared = next((group.name for group in usage.held
+    shared = next((group.name for group in usage.control_groups
                    if naming.is_shared_group(group.name)), '')
     return diagnostics.Report(
         tuple(

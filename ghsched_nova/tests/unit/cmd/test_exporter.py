@@ -74,7 +74,7 @@ class ExporterTestCase(base.TestCase):
 
     def serve(self, host, element=pylibvirt.ELEMENT):
         self.module = pylibvirt.Module(pylibvirt.Domain(7, element))
-        self.source = top_source.Source(
+        self.source = top_source.HostReader(
             host.reader, guests.Libvirt('test:///', self.module))
         self.server = server = exporter.make_host_metrics_server(
             self.source, port=0
@@ -552,7 +552,7 @@ class DashboardTest(ExporterTestCase):
             # Without a cap there is no figure of it.
             host.model.write(f'/{QEMU}/schemata', 'MB:1=70\n')
             host.sync()
-            source = top_source.Source(host.reader, guests.Libvirt(
+            source = top_source.HostReader(host.reader, guests.Libvirt(
                 'test:///', pylibvirt.Module(pylibvirt.Domain(
                     7, pylibvirt.ELEMENT))))
             for family in metrics.Collector(source).collect():

@@ -156,7 +156,7 @@ class PrometheusTestCase(test_exporter.ExporterTestCase):
             for project in PROJECTS}))
         registry = prometheus_client.CollectorRegistry()
         for collector in (
-                cloud_metrics.Collector(lambda: cloud_metrics.Reading(
+                cloud_metrics.Collector(lambda: cloud_metrics.CloudReading(
                     CLOUD, 12.5, {'placement': 9}, 2)),
                 LoadCollector(), service_metrics.Collector(levels)):
             registry.register(collector)

@@ -532,7 +532,7 @@ class OrderTest(base.TestCase):
         guest = trees.guest(name, name, minimum=minimum, maximum=maximum)
         figure = (rates.NOTHING if rate is None
                   else rates.Figure(rates.State.OK, rate))
-        held = view.Effective(minimum, maximum, True)
+        held = view.EffectiveLimits(minimum, maximum, True)
         return view.GuestUsage(guest, (), (view.GuestNode(
             (len(name),), guest.policy.policy.nodes[0], held, figure),),
             figure)
@@ -564,7 +564,7 @@ class OrderTest(base.TestCase):
         for minimum, maximum, alarm in (
                 (30, 60, False), (28, 58, False), (27, 60, True),
                 (30, 57, True), (40, 100, False), (None, None, False)):
-            held = view.Effective(minimum, maximum, True)
+            held = view.EffectiveLimits(minimum, maximum, True)
             shown = view.Snapshot('x', 'rate_mb', (), (replace(
                 usage, nodes=(replace(row, effective=held),)),), (),
                 rates.ZERO)

@@ -30,7 +30,7 @@ def guest(used, uuid='u', node=0, minimum=30, held=30.0, group=True,
           maximum=100):
     row = view.GuestNode(
         (node,), NodePolicy(minimum, maximum),
-        view.Effective(minimum=held, maximum=maximum) if group else None,
+        view.EffectiveLimits(minimum=held, maximum=maximum) if group else None,
         rates.NOTHING if used is None else rates.Figure(OK, used))
     return view.GuestUsage(
         view.Guest('instance-1', uuid, 1, project='p', flavor='f'), (),

@@ -35,7 +35,8 @@ class CollectorTest(base.TestCase):
         return self.registry.get_sample_value(f'ghsched_cloud_{name}', labels)
 
     def test_figures_of_a_cloud(self):
-        self.scrape(cloud_metrics.Reading(CLOUD, 12.5, {'placement': 9}, 2))
+        self.scrape(cloud_metrics.CloudReading(
+            CLOUD, 12.5, {'placement': 9}, 2))
         node = {'host': 'a', 'node': '0',
                 'resource_class': 'CUSTOM_MEM_BW_PCT'}
         for expected, name, labels in (
@@ -58,7 +59,7 @@ class CollectorTest(base.TestCase):
             self.assertEqual(expected, self.value(name, **labels), name)
 
     def test_cloud_that_was_never_read_has_no_age(self):
-        self.scrape(cloud_metrics.Reading(cloud_figures.Cloud()))
+        self.scrape(cloud_metrics.CloudReading(cloud_figures.Cloud()))
         self.assertIsNone(self.value('age_seconds'))
         self.assertEqual(0, self.value('errors_total'))
 

@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 
 from ghsched_nova.guest.cells import Cell
 from ghsched_nova.monitor.load_files import Device
-from ghsched_nova.monitor.load_files import Run
-from ghsched_nova.monitor.load_files import Times
+from ghsched_nova.monitor.load_files import CpuTicks
+from ghsched_nova.monitor.load_files import RunTimes
 from ghsched_nova.monitor import load_rates
 from ghsched_nova.monitor.load_rates import Guest
 from ghsched_nova.monitor.load_rates import Node
@@ -36,7 +36,7 @@ TWO_NODES = {0: Node(frozenset({0, 1})), 1: Node(frozenset({2, 3}))}
 def _guest(uuid, host_nodes, runs, cpu=None, **more):
     cell = Cell(0, frozenset(range(len(runs))), 1024 ** 2, host_nodes)
     return Guest(uuid, 1, (cell,), {
-        vcpu: Thread(Run(*run), cpu) for vcpu, run in enumerate(runs)},
+        vcpu: Thread(RunTimes(*run), cpu) for vcpu, run in enumerate(runs)},
         **more)
 
 
@@ -54,15 +54,16 @@ class NodeLoadTest(base.TestCase):
 
     def test_busy_time_of_its_cpus(self):
         found = _compute_load(
-            Sample(0.0, TWO_NODES, {cpu: Times(0, 0) for cpu in range(4)}),
-            Sample(1.0, TWO_NODES, {0: Times(100, 100), 1: Times(50, 100),
-                                    2: Times(0, 100), 3: Times(10, 100)}))
+            Sample(0.0, TWO_NODES, {cpu: CpuTicks(0, 0) for cpu in range(4)}),
+            Sample(1.0, TWO_NODES, {
+                0: CpuTicks(100, 100), 1: CpuTicks(50, 100),
+                2: CpuTicks(0, 100), 3: CpuTicks(10, 100)}))
         self.assertEqual([0.75, 0.05],
                          [node.cpu_load for node in found.nodes])
 
     def test_cpus_that_tell_nothing_are_not_idle(self):
-        found = _compute_load(Sample(0.0, TWO_NODES, {0: Times(0, 0)}),
-                              Sample(1.0, TWO_NODES, {0: Times(9, 10)}))
+        found = _compute_load(Sample(0.0, TWO_NODES, {0: CpuTicks(0, 0)}),
+                              Sample(1.0, TWO_NODES, {0: CpuTicks(9, 10)}))
         self.assertEqual([0.9, None], [node.cpu_load for node in found.nodes])
 
     def test_two_that_share_a_cpu_wait_for_one_half(self):
@@ -162,10 +163,10 @@ class NodeLoadTest(base.TestCase):
         later = {0: Node(frozenset({0}), vmstat={'pgsteal_kswapd': three,
                                                  'workingset_refault': four})}
         found = _compute_load(
-            Sample(0.0, nodes, {0: Times(one, one + two)},
+            Sample(0.0, nodes, {0: CpuTicks(one, one + two)},
                    {'a': Device(one, two)}, {'a': 0}, one,
                    (_guest('a', (0,), [(one, two)], stalled=three),)),
-            Sample(1.0, later, {0: Times(three, three + four)},
+            Sample(1.0, later, {0: CpuTicks(three, three + four)},
                    {'a': Device(three, four)}, {'a': 0}, four,
                    (_guest('a', (0,), [(three, four)], stalled=one),)))
         for node in (*found.nodes, *found.guests):

@@ -146,7 +146,8 @@ class MeterTest(base.TestCase):
         def read_load_sample(self, _guests):
             return load_rates.Sample(
                 self.current_time, {0: load_rates.Node(frozenset({0}))},
-                {0: load_files.Times(self.busy, int(self.current_time * 100))})
+                {0: load_files.CpuTicks(self.busy,
+                                        int(self.current_time * 100))})
 
     def setUp(self):
         super().setUp()

@@ -130,7 +130,7 @@ class DialectsTest(ReaderTestCase):
         for path in host.root.glob('**/mon_sub_L3_*'):
             shutil.rmtree(path)
         used = host.reader.read_monitor_files()
-        self.assertEqual({(0, 1)}, {place.nodes for place in used.places})
+        self.assertEqual({(0, 1)}, {place.nodes for place in used.files})
 
     def test_ids_with_leading_zeros(self):
         host = self.host('openeuler66', ';'.join(

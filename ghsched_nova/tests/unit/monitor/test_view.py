@@ -138,7 +138,8 @@ class SnapshotTest(base.TestCase):
         row, = found.guests[0].nodes
         self.assertEqual(NodePolicy(**asked), row.asked)
         self.assertEqual(
-            view.Effective(20, 60, False, 5, 120 * 10 ** 9), row.effective)
+            view.EffectiveLimits(20, 60, False, 5, 120 * 10 ** 9),
+            row.effective)
         self.assertEqual(2e9, row.used.rate)
 
     def test_guests_that_share_are_measured_inside_of_their_group(self):
@@ -234,7 +235,7 @@ class EffectiveTest(base.TestCase):
 
     def test_no_cap(self):
         self.assertEqual(
-            view.Effective(None, 100, True),
+            view.EffectiveLimits(None, 100, True),
             self.effective('MB:0=2048;1=2048;2=2048\n', self.amd()))
 
     def test_bandwidth_of_an_unknown_node(self):
@@ -279,7 +280,7 @@ class EffectiveTest(base.TestCase):
         host = dataclasses.replace(
             HOST, dialect=dialects.INTEL, capacity={}, control={0: (3, 4)})
         self.assertEqual(
-            view.Effective(None, 50, True),
+            view.EffectiveLimits(None, 50, True),
             self.effective('MB:3=70;4=50\n', host))
 
     def test_nothing_is_known(self):
