@@ -63,8 +63,9 @@ class Range:
 
 @dataclass(frozen=True)
 class Text:
-    """Regular expression that a whole text must match.
+    """Bounds of a text: a regular expression and a maximum length.
 
+    :param pattern: regular expression that the whole text must match.
     :param longest: maximum number of characters.
     """
 
@@ -80,10 +81,11 @@ class Text:
 
 
 class Checked:
-    """Function that is called only with arguments within their bounds.
+    """Wrapper that calls a function only if all arguments are within bounds.
 
-    :param function: has positional parameters, each bounded by its annotation.
-    :raises TypeError: if a parameter is not bounded.
+    :param function: function whose parameters are positional and have
+        annotations with bounds.
+    :raises TypeError: if a parameter has no bounds.
     """
 
     def __init__(self, function: Callable[..., Any]) -> None:

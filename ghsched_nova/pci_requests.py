@@ -97,14 +97,16 @@ def select_vf_requests(requests: Iterable[Any] | None) -> list[Any]:
 
 
 def join_vf_requests(requests: Sequence[Any], node_count: int) -> list[Any]:
-    """Return a server's PCI requests with one VF request for each guest node.
+    """Return a server's PCI requests with joined requests for VFs.
 
-    Requests for parts of the VFs (``ghsched:numa=auto``) are joined to one for
-    each guest NUMA node and PCI alias, under the ID of the first part.
-    :func:`map_joined_suffixes` leads back to the parts.
+    For a flavor with ``ghsched:numa=auto`` a server has several PCI requests
+    for VFs of the same alias, because the number of guest NUMA nodes is not
+    known when they are made. The requests whose VFs belong to the same guest
+    NUMA node are joined to one request with the ID of the first of them.
+    :func:`map_joined_suffixes` returns the original request groups.
 
     :param requests: PCI requests; they are not changed.
-    :param node_count: number of guest NUMA nodes that the scheduler tries.
+    :param node_count: number of guest NUMA nodes.
     """
     joined = [request for request in requests
               if get_guest_node(request) is None]
@@ -223,9 +225,11 @@ def make_pci_requests(original: Callable[..., Any], flavor: Any,
 
 def _list_requested_vfs(extra_specs: Mapping[str, str]
                         ) -> Iterator[tuple[str, int, str]]:
-    """Yield alias, number of VFs and requester ID of each PCI request.
+    """Yield the PCI requests for the VFs that a flavor asks for.
 
-    :raises BadFlavor: if the flavor is invalid whatever the image is.
+    A request is a tuple of PCI alias, number of VFs and requester ID.
+
+    :raises BadFlavor: if the flavor is invalid with any image.
     """
     is_auto = auto_nodes.is_node_count_undecided(extra_specs)
     for vfs in parse_requested_vfs(extra_specs):
@@ -244,7 +248,7 @@ def parse_requested_vfs(
 
     With ``ghsched:numa=auto`` they are those of a guest with one NUMA node.
 
-    :raises BadFlavor: if the flavor is invalid whatever the image is.
+    :raises BadFlavor: if the flavor is invalid with any image.
     """
     try:
         policies.refuse_unfixed_node_count(extra_specs)
@@ -293,11 +297,11 @@ def claiming_move(instance: Any) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def claiming_instance(instance: Any) -> Iterator[None]:
-    """Within this context, a claim takes VFs of the PFs that Placement chose.
+def claiming_allocated_pfs(instance: Any) -> Iterator[None]:
+    """Within this context, nova-compute claims VFs of the allocated PFs.
 
-    The PFs are written into the instance's PCI requests. Without them Nova's
-    claim would choose any matching PF.
+    The PFs that Placement allocated are written into the instance's PCI
+    requests. Otherwise Nova's claim would choose any matching PF.
     """
     mapping = _pop_allocated_pfs(instance)
     if mapping and instance.pci_requests:

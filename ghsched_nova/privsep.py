@@ -69,10 +69,10 @@ class HelperTimeout(Exception):  # noqa: N818
 
 
 class Context(priv_context.PrivContext):
-    """Context whose calls time out while they are being sent.
+    """oslo.privsep context with a time-out for sending a call to the helper.
 
-    oslo.privsep sends under a lock that all calls of a context share, and a
-    stopped helper reads nothing.
+    oslo.privsep sends under a lock that all calls of a context share. Without
+    a time-out, a helper that is stopped would block all calls.
     """
 
     def start(self, method: priv_context.Method

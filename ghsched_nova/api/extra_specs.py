@@ -45,10 +45,10 @@ _FAILED = 'Validation failed; '
 
 @dataclass
 class Validator(base.ExtraSpecValidator):
-    """Nova's validator of extra specs, as strict as the scheduler's parser.
+    """Validator of an extra spec that is as strict as the scheduler's parser.
 
-    Nova alone would pass a value such as ``1_0`` or ``60.5``, and the flavor
-    would then be refused every time that a server is scheduled.
+    Nova's validator would accept a value such as ``1_0`` or ``60.5``, and
+    nova-scheduler would then refuse each server of the flavor.
     """
 
     def validate(self, name: str, value: Any) -> None:

@@ -31,8 +31,8 @@ def apply_patches() -> None:
 
     A second call changes nothing.
 
-    :raises ghsched_nova.nova_seams.registry.SeamsDiffer: if the installed Nova
-        is not compatible with ghsched.
+    :raises ghsched_nova.nova_seams.registry.IncompatibleNova: if the installed
+        Nova is not compatible with ghsched.
     """
     fixes.require_compatible_fixes(registry.API)
     pci_requests.patch_nova_pci_requests()

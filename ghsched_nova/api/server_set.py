@@ -77,7 +77,10 @@ def filter_factory(_global: Mapping[str, str], **_local: str
 
 
 class Filter:
-    """The WSGI filter.
+    """WSGI filter of nova-api that serves ghsched's API requests.
+
+    These are the server action ``ghsched`` and ``GET /ghsched/refusals``. All
+    other requests are passed to the next application.
 
     :param application: next WSGI application in the pipeline.
     """

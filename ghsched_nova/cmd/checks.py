@@ -46,10 +46,11 @@ Status = Literal['ok', 'warning', 'error', 'skipped']
 
 @dataclass(frozen=True)
 class Check:
-    """Result of one check of a node: its name, status, text and remedy.
+    """Result of one check of a node.
 
-    :param name: stays.
-    :param remedy: action for the operator; empty where none is needed.
+    :param name: name of the check, the same in each release.
+    :param text: finding of the check.
+    :param remedy: action for the operator; empty if none is needed.
     """
 
     name: str
@@ -116,21 +117,22 @@ class Facts:
     @property
     def is_scheduler_node(self) -> bool:
         """Whether nova-scheduler is configured or running on this node."""
-        return bool(self.enabled or self.available or self.running_schedulers)
+        return bool(self.enabled or self.available
+                    or self.running_scheduler_programs)
 
     @property
-    def running_schedulers(self) -> set[str]:
-        """Names of the running programs of the service nova-scheduler.
+    def running_scheduler_programs(self) -> set[str]:
+        """Names of the nova-scheduler programs that run on this node.
 
-        Such a program is Nova's own or that of ghsched; both may run.
+        These are Nova's program, ghsched's program, or both.
         """
         return {NOVA_SCHEDULER, SCHEDULER} & set(self.programs)
 
     @property
-    def running_computes(self) -> set[str]:
-        """Names of the running programs of the service nova-compute.
+    def running_compute_programs(self) -> set[str]:
+        """Names of the nova-compute programs that run on this node.
 
-        Such a program is Nova's own or that of ghsched; both may run.
+        These are Nova's program, ghsched's program, or both.
         """
         return {NOVA_COMPUTE, COMPUTE} & set(self.programs)
 
@@ -262,17 +264,18 @@ def _check_compute_program(facts: Facts) -> Check:
     ghsched's driver works only in ghsched's own nova-compute program.
     """
     title = 'compute program'
-    if not facts.running_computes:
+    if not facts.running_compute_programs:
         return Check(title, 'skipped', 'no nova-compute runs here')
-    if facts.driver == DRIVER and NOVA_COMPUTE in facts.running_computes:
+    if (facts.driver == DRIVER
+            and NOVA_COMPUTE in facts.running_compute_programs):
         return Check(title, 'error', f'{NOVA_COMPUTE} runs, which cannot load '
                      + DRIVER, f'start {COMPUTE}')
-    if facts.driver != DRIVER and COMPUTE in facts.running_computes:
+    if facts.driver != DRIVER and COMPUTE in facts.running_compute_programs:
         return Check(title, 'error', f'{COMPUTE} runs, which starts with no '
                      f'other driver than {DRIVER}',
                      f'set compute_driver = {DRIVER}, or start '
                      + NOVA_COMPUTE)
-    return Check(title, 'ok', ', '.join(facts.running_computes))
+    return Check(title, 'ok', ', '.join(facts.running_compute_programs))
 
 
 def _check_resctrl_mount(facts: Facts) -> Iterator[Check]:
@@ -314,10 +317,10 @@ def check_scheduler_node(facts: Facts) -> Iterator[Check]:
                     'nova-scheduler runs here')
         return
     yield _check_scheduler_filters(facts)
-    if not facts.running_schedulers:
+    if not facts.running_scheduler_programs:
         yield Check('scheduler program', 'skipped',
                     'no nova-scheduler runs here')
-    elif facts.running_schedulers != {SCHEDULER}:
+    elif facts.running_scheduler_programs != {SCHEDULER}:
         yield Check('scheduler program', 'warning', 'nova-scheduler is that '
                     'of Nova, so refusals have no reasons, and guests '
                     'cannot share control groups', f'start {SCHEDULER}')

@@ -32,9 +32,10 @@ EXIT_STATUS = ('Exit status: 0 all is well or done, 1 something was found or '
 
 
 class _OutputError(Exception):
-    """Standard output cannot be written.
+    """Raised if standard output cannot be written.
 
-    It is no OSError, because commands catch OSErrors of other files.
+    It is not a subclass of OSError, because commands catch the OSErrors of
+    other files.
     """
 
     def __init__(self, cause: OSError) -> None:

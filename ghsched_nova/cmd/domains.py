@@ -20,7 +20,7 @@ from ghsched_nova.resctrl import model
 
 
 class HostError(Exception):
-    """The state of the host cannot be read, with the reason."""
+    """Raised if the state of the host cannot be read; has the reason."""
 
 
 def list_running_domains(uri: str) -> list[desired.Running]:
@@ -93,7 +93,10 @@ def _import_libvirt() -> Any:
 
 
 def _connect_libvirt(libvirt: Any, uri: str) -> Any:
-    """Open a read-only connection to libvirt."""
+    """Open a read-only connection to libvirt.
+
+    :raises HostError: if libvirt does not answer.
+    """
     try:
         return libvirt.openReadOnly(uri)
     except libvirt.libvirtError as error:

@@ -84,8 +84,11 @@ _PROC = Path('/proc')
 _ACTION_HEADER = ('Action', 'Group', 'What', 'Why')
 
 
-class _Changed(NamedTuple):
-    """Actions on threads or interrupts of guests, and problems with them."""
+class _GuestChanges(NamedTuple):
+    """Changes of guests' threads and interrupts, made or planned.
+
+    :param problems: reasons why parts of policies cannot be enforced.
+    """
 
     actions: Sequence[threads_model.Action | interrupts_model.Action]
     problems: Sequence[guest_changes.Problem]
@@ -224,7 +227,7 @@ def _apply_policies_and_print_changes(
     change_threads: Callable[..., threads.Report],
     change_interrupts: Callable[..., interrupts_engine.Report],
     measure_bandwidth: readings.Measure | None,
-) -> tuple[reconcile.Report, _Changed]:
+) -> tuple[reconcile.Report, _GuestChanges]:
     """Apply guests' policies to this host and print the changes.
 
     ``plan`` passes functions that only report changes, and no measurement.
@@ -262,10 +265,10 @@ def _apply_policies_and_print_changes(
 
 def _merge_reports(
     thread_report: threads.Report, interrupt_report: interrupts_engine.Report
-) -> _Changed:
+) -> _GuestChanges:
     """Merge the reports on guests' threads and on guests' interrupts."""
-    return _Changed((*thread_report.actions, *interrupt_report.actions),
-                    (*thread_report.problems, *interrupt_report.problems))
+    return _GuestChanges((*thread_report.actions, *interrupt_report.actions),
+                         (*thread_report.problems, *interrupt_report.problems))
 
 
 def _set_interrupt_cpus_as_root(action: interrupts_model.Action) -> str:
@@ -292,7 +295,7 @@ def _read_resctrl_host(
 def _render_changes_as_json(
     wanted: model.Wanted,
     report: reconcile.Report,
-    changed: _Changed,
+    changed: _GuestChanges,
     host: resctrl_host.ResctrlHost | None,
 ) -> str:
     """Render the changes of a host, planned or made, as JSON.
@@ -339,7 +342,7 @@ def _problems_to_dicts(
 
 
 def _render_changes_as_tables(
-        wanted: model.Wanted, report: reconcile.Report, changed: _Changed,
+        wanted: model.Wanted, report: reconcile.Report, changed: _GuestChanges,
         host: resctrl_host.ResctrlHost | None) -> str:
     """Render the changes of a host, planned or made, as text tables.
 
@@ -381,7 +384,7 @@ def _render_changes_as_tables(
 
 
 def _make_action_rows(
-    report: reconcile.Report, changed: _Changed
+    report: reconcile.Report, changed: _GuestChanges
 ) -> list[tuple[str, ...]]:
     """Return a table row (action, group, what, reason) for each change.
 

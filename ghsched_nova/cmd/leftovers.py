@@ -67,15 +67,16 @@ _REMEDIES = {
 
 
 @dataclass(frozen=True)
-class Traces:
-    """Files, programs and control groups of ghsched on a node.
+class Leftovers:
+    """Files, programs and resctrl groups of ghsched found on a node.
 
     :param files: configuration files that were read.
-    :param lines: file and line of each that needs ghsched.
-    :param programs: names of programs of ghsched that run.
-    :param groups: control groups of ghsched in resctrl.
-    :param units: files of systemd that name a program of ghsched.
-    :param state: other files of ghsched.
+    :param lines: configuration lines that refer to ghsched, each as a pair of
+        file and line.
+    :param programs: names of running programs of ghsched.
+    :param groups: names of resctrl groups that ghsched created.
+    :param units: systemd unit files that start a program of ghsched.
+    :param state: other files that ghsched wrote.
     """
 
     files: tuple[str, ...] = ()
@@ -86,11 +87,11 @@ class Traces:
     state: tuple[str, ...] = ()
 
 
-def make_leftover_checks(leftovers: Traces) -> tuple[checks.Check, ...]:
-    """Return a warning for each trace of ghsched that is left on a node.
+def make_leftover_checks(leftovers: Leftovers) -> tuple[checks.Check, ...]:
+    """Return a warning for each leftover of ghsched on a node.
 
-    The check is used after ghsched was removed. If nothing is left, the result
-    is a single check with the status ``ok``.
+    The check is used after ghsched was removed. If there is no leftover, the
+    result is a single check with the status ``ok``.
     """
     found = [*map(_make_line_warning, leftovers.lines),
              *map(_make_program_warning, leftovers.programs),
@@ -113,7 +114,7 @@ def make_leftover_checks(leftovers: Traces) -> tuple[checks.Check, ...]:
 
 
 def _make_line_warning(leftover: tuple[str, str]) -> checks.Check:
-    """Return a warning about a configuration line that ghsched has left.
+    """Return a warning about a configuration line that refers to ghsched.
 
     :param leftover: configuration file and line.
     """
@@ -139,8 +140,8 @@ def find_leftovers(
     files: Sequence[str] | None,
     proc: Path = Path('/proc'),
     root: Path = Path('/'),
-) -> Traces:
-    """Find ghsched's files, programs and resctrl groups left on a node.
+) -> Leftovers:
+    """Find ghsched's files, programs and resctrl groups on a node.
 
     :param files: configuration files; None for those that nova-compute reads,
         and api-paste.ini.
@@ -151,7 +152,7 @@ def find_leftovers(
     found = [Path(file) for file in options.config_file or ()]
     found += sorted({path.with_name(PASTE) for path in found
                      if path.with_name(PASTE).is_file()} - set(found))
-    return Traces(
+    return Leftovers(
         tuple(map(str, found)),
         tuple(
             (str(path), line)

@@ -46,10 +46,13 @@ from ghsched_placement.planner.progress import Bar
 
 
 @dataclass(frozen=True)
-class Answer:
-    """Plan of a cloud, with the densities that were predicted for it.
+class PlanResult:
+    """Capacity plan of a cloud, with predicted container densities.
 
-    :param densities: one for each machine and kind of guest (simulated).
+    A density is how many containers run well on a machine.
+
+    :param densities: predictions of a simulation, one for each machine and
+        kind of guest.
     """
 
     plan: Plan
@@ -171,7 +174,7 @@ def run_plan_command(arguments: argparse.Namespace) -> int:
     return exits.DONE if fits else exits.FOUND
 
 
-def _render_plan(answer: Answer, file_format: str) -> str:
+def _render_plan(answer: PlanResult, file_format: str) -> str:
     """Render a capacity plan in the selected format.
 
     :raises PlannerError: if pictures cannot be drawn.
@@ -182,7 +185,7 @@ def _render_plan(answer: Answer, file_format: str) -> str:
 
 
 def _make_capacity_plan(arguments: argparse.Namespace,
-                        progress_bar: Bar) -> Answer:
+                        progress_bar: Bar) -> PlanResult:
     """Return the capacity plan that the command line asks for.
 
     If the command line asks for container densities, they are predicted, too.
@@ -219,8 +222,8 @@ def _make_capacity_plan(arguments: argparse.Namespace,
             found, targets, flavors, settings, ours, against,
             arguments.search, make_step_progress(progress_bar, 0.8, 1.0))
     progress_bar(1.0, 'done')
-    return Answer(replace(found, notes=(*found.notes, *prediction.reasons)),
-                  prediction.densities)
+    found = replace(found, notes=(*found.notes, *prediction.reasons))
+    return PlanResult(found, prediction.densities)
 
 
 def _select_target_machines(

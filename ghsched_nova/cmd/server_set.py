@@ -41,7 +41,7 @@ PLACEMENT_TIMEOUT_S = 10
 
 
 class NotHere(Exception):  # noqa: N818
-    """The command cannot run on this node, with the reason."""
+    """Raised if the command cannot run on this node; has the reason."""
 
 
 def add_server_set_command(subparsers: Any) -> None:

@@ -92,7 +92,7 @@ def _get_user_conf_files(options: cfg.ConfigOpts) -> list[str] | None:
 
 
 class Checks(upgradecheck.UpgradeCommands):
-    """Checks of a node before its ghsched is upgraded."""
+    """Checks of ``ghsched-status``, run on a node before an upgrade."""
 
     def __init__(self, options: cfg.ConfigOpts) -> None:
         self.options = options

@@ -55,10 +55,13 @@ from ghsched_placement.vfs import Sizes
 
 @dataclass(frozen=True)
 class Question:
-    """Host and flavor that an explanation is asked for.
+    """Question whether and how a guest of a flavor fits on a host.
 
+    :param host: description of the host.
     :param flavor_specs: the flavor's extra specs.
-    :param nodes: host NUMA node of each guest NUMA node, None for any.
+    :param nodes: host NUMA node that the user has requested for each guest
+        NUMA node; None for any.
+    :param accounting: ``[ghsched]bandwidth_accounting``.
     """
 
     host: hostfile.HostFile
@@ -73,17 +76,30 @@ class Question:
 
 @dataclass(frozen=True)
 class Explanation:
-    """Answer for a flavor on a host; fields that are unknown are empty.
+    """Whether a guest of a flavor fits on a host, and what it gets there.
 
-    After a refusal the later steps are unknown.
+    The fields are filled in step by step. After a refusal the fields of the
+    later steps are empty.
 
-    :param threads: elements of the XML that schedule the guest's threads.
-    :param topology: elements of the XML that show the host to the guest.
-    :param metadata: the policy in the metadata of the domain; empty for a
-        flavor without keys of ghsched.
-    :param devices: elements that show it the NUMA nodes of its devices.
-    :param query: the try that finds the host; the first one when none does.
-    :param locality: how near that asks for the VFs.
+    :param providers: resource providers of the host in Placement.
+    :param refusal: reason why the guest does not fit; None if it fits.
+    :param need: resources that the guest needs.
+    :param query: Placement query of nova-scheduler that finds the host; if
+        none finds it, the first query.
+    :param locality: how near this query requires the VFs to be.
+    :param host_nodes: host NUMA node of each guest NUMA node.
+    :param settings: bandwidth limits that the host would enforce, by resctrl
+        domain.
+    :param tune: bandwidth limits in libvirt's format; None if the guest has
+        none.
+    :param threads: XML elements of the domain that set the scheduling of the
+        guest's threads.
+    :param topology: XML elements of the domain that show the host's topology
+        to the guest.
+    :param metadata: XML with the policy for the metadata of the domain; empty
+        for a flavor without extra specs of ghsched.
+    :param devices: XML elements of the domain that show the NUMA nodes of the
+        devices to the guest.
     """
 
     question: Question

@@ -40,9 +40,10 @@ from ghsched_placement import vfs
 
 
 class Refused(Exception):  # noqa: N818
-    """The host cannot take the guest.
+    """Raised if a guest does not fit on a host; has the reason.
 
-    :param subject: subject of the sentence; the shortages follow it.
+    :param subject: beginning of the reason, or the whole reason.
+    :param lacks: shortages, which are appended to the reason.
     """
 
     def __init__(self, subject: str, *lacks: Lack) -> None:
@@ -54,8 +55,11 @@ class Refused(Exception):  # noqa: N818
 class PlacementRequest:
     """Guest and host for which to choose NUMA nodes and VFs.
 
-    :param state: the host as Placement and Nova would have it, empty.
-    :param nodes: where the caller wants the guest; None is anywhere.
+    :param host: description of the host.
+    :param state: the planner's model of the host without guests.
+    :param need: resources that the guest needs.
+    :param nodes: host NUMA node that the user has requested for each guest
+        NUMA node; None for any.
     """
 
     host: HostFile
@@ -65,12 +69,13 @@ class PlacementRequest:
 
 
 @dataclass(frozen=True)
-class Place:
+class ChosenPlacement:
     """Host NUMA nodes and VFs that a guest gets.
 
     :param nodes: host NUMA node of each guest NUMA node.
-    :param locality: how near its VFs were asked for.
-    :param sizes: how they were shared among PFs.
+    :param locality: how near the VFs are to the guest's NUMA nodes, one of
+        :data:`ghsched_placement.request.LOCALITIES`.
+    :param sizes: how the VFs are divided among PFs.
     """
 
     nodes: tuple[int, ...]
@@ -78,7 +83,7 @@ class Place:
     sizes: vfs.Sizes
 
 
-def choose_placement(request: PlacementRequest) -> Place:
+def choose_placement(request: PlacementRequest) -> ChosenPlacement:
     """Return the host NUMA nodes and VFs that the scheduler would choose.
 
     :raises Refused: if the guest does not fit on the host, or not on the host
@@ -92,7 +97,7 @@ def choose_placement(request: PlacementRequest) -> Place:
     return found
 
 
-def _find_nodes_and_vfs(request: PlacementRequest) -> Place | None:
+def _find_nodes_and_vfs(request: PlacementRequest) -> ChosenPlacement | None:
     """Return the host NUMA nodes and VFs that a guest would get on a host.
 
     :returns: None if the guest does not fit.
@@ -101,7 +106,7 @@ def _find_nodes_and_vfs(request: PlacementRequest) -> Place | None:
     for locality, sizes in need.yield_vf_request_variants(
             lambda: offer.list_pfs_by_alias(request.state, need)):
         for nodes in _yield_host_node_choices(request, locality, sizes):
-            return Place(nodes, locality, sizes)
+            return ChosenPlacement(nodes, locality, sizes)
     return None
 
 
@@ -138,7 +143,7 @@ def _check_host_capacity(request: PlacementRequest) -> None:
     if request.need.policy.monitor and 'MEM_BW_MONITOR' not in held:
         raise Refused('', Lack(
             None, 'MEM_BW_MONITOR', reason='ghsched:monitor=true cannot be '
-            'held: this host does not report memory bandwidth'))
+            'enforced: this host does not report memory bandwidth'))
     lacks = tuple(limits.yield_host_shortages(request.state, request.need))
     if lacks:
         raise Refused('the host: ', *lacks)
@@ -259,8 +264,9 @@ def _explain_host_misfit(request: PlacementRequest) -> str:
             too_many.append):
         pass
     if too_many:
-        return ('the VFs would have to be of so many PFs that Placement would '
-                'take too long, and the scheduler does not ask for that')
+        return ('the VFs would have to come from so many PFs that the query '
+                'would take Placement too long; the scheduler does not send '
+                'such a query')
     return lack.make_too_few_nodes_reason(len(request.need.guest.cells)).text
 
 
@@ -273,7 +279,7 @@ def _yield_relaxed_needs(need: Need) -> Iterable[tuple[Need, str]]:
     specs = dict(need.flavor.extra_specs)
     if specs.pop('group_policy', None) == 'isolate':
         yield (replace(need, flavor=replace(need.flavor, extra_specs=specs)),
-               'group_policy=isolate: every group of the query needs a '
+               'group_policy=isolate: each request group needs a resource '
                'provider of its own, and the host has too few')
     if need.policy.vfs_locality != 'any':
         yield (replace(need, policy=replace(need.policy,

@@ -61,8 +61,11 @@ _JOBS = (1, 2)
 _PAUSED_BY_MIGRATION = ((3, 2), (3, 12), (3, 13))
 
 
-class Unknown(Exception):
-    """Only the destination knows whether a guest runs there."""
+class ResultUnknown(Exception):  # noqa: N818
+    """Raised if libvirt on the source does not know a migration's result.
+
+    Only the destination knows then whether the guest runs there.
+    """
 
 
 def patch_nova_compute() -> None:
@@ -167,19 +170,23 @@ def _try_to_roll_back(roll_back: Callable[..., Any], context: Any,
                   error, instance=instance)
 
 
-class _Follows:
-    """Progress of nova-compute's steps after the copy of a live migration."""
+class _CompletionSteps:
+    """Record whether nova-compute's steps after a live migration have run.
+
+    :ivar begun: whether a step has begun.
+    :ivar done: whether a step has succeeded.
+    """
 
     begun = False
     done = False
 
-    def noting(self, method: Callable[..., Any]) -> Callable[..., Any]:
-        def noted(*args: Any, **kwargs: Any) -> Any:
+    def record_run(self, method: Callable[..., Any]) -> Callable[..., Any]:
+        def recorded(*args: Any, **kwargs: Any) -> Any:
             self.begun = True
             result = method(*args, **kwargs)
             self.done = True
             return result
-        return noted
+        return recorded
 
 
 def live_migrate_and_verify(
@@ -199,27 +206,28 @@ def live_migrate_and_verify(
         :func:`wait_for_migration_result` for an instance.
     :raises Exception: the error of Nova's driver, if the result is unknown.
     """
-    follows = _Follows()
+    steps = _CompletionSteps()
     try:
-        migrate(context, instance, dest, follows.noting(post_method),
-                follows.noting(recover_method), block_migration, migrate_data)
+        migrate(context, instance, dest, steps.record_run(post_method),
+                steps.record_run(recover_method), block_migration,
+                migrate_data)
     except Exception as error:
-        if follows.done:
+        if steps.done:
             LOG.info('ghsched: ignoring a libvirt error after the live '
                      'migration completed: %s', error, instance=instance)
             return
-        copied = None if follows.begun else is_copied(instance)
+        copied = None if steps.begun else is_copied(instance)
         if copied is None:
             raise
-        LOG.warning('ghsched: live migration to %(host)s: cannot monitor the '
-                    'libvirt job: %(error)s; completing the migration if the '
-                    'guest has been copied, otherwise rolling back '
-                    '(copied: %(copied)s)',
-                    {'host': dest, 'error': error, 'copied': copied},
-                    instance=instance)
         if copied:
+            LOG.warning('ghsched: completing the live migration to %s because '
+                        'libvirt has copied the guest in spite of an error: '
+                        '%s', dest, error, instance=instance)
             post_method(context, instance, dest, block_migration, migrate_data)
         else:
+            LOG.warning('ghsched: rolling back the live migration to %s '
+                        'because libvirt has not copied the guest: %s',
+                        dest, error, instance=instance)
             recover_method(context, instance, dest, migrate_data)
 
 
@@ -236,7 +244,7 @@ def wait_for_migration_result(
     while unanswered < _ANSWERS_WITHIN:
         try:
             gone = is_gone()
-        except Unknown:
+        except ResultUnknown:
             return None
         except Exception as error:
             LOG.info('ghsched: cannot query the libvirt job of a live '
@@ -270,7 +278,7 @@ def _has_left_host(host: Any, instance: Any) -> bool | None:
     """Return whether a guest has left this host by a live migration.
 
     :returns: None while libvirt copies the guest.
-    :raises Unknown: if libvirt paused the guest for the last part of its
+    :raises ResultUnknown: if libvirt paused the guest for the last part of its
         memory, and does not know whether the destination has started the
         guest.
     """
@@ -281,7 +289,7 @@ def _has_left_host(host: Any, instance: Any) -> bool | None:
     if is_job_copying_guest(guest):
         return None
     if is_paused_by_migration(guest):
-        raise Unknown
+        raise ResultUnknown
     return not guest.is_active()
 
 

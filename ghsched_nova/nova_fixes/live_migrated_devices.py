@@ -49,10 +49,10 @@ def patch_nova_compute() -> None:
 
     The patch acts on servers whose flavor has ghsched extra specs and asks for
     passthrough devices. It keeps the server's PCI requests. It replaces the
-    device addresses in the guest's XML in an order that mixes up none. A
-    destination that refuses the migration releases the devices that it has
-    claimed, and so does one that was not asked to roll a migration back. A
-    second call changes nothing.
+    device addresses in the guest's XML in an order in which no address is
+    replaced twice. The destination releases the devices that it has claimed if
+    it refuses the migration, and also if the migration failed and the
+    destination was not asked to roll it back. A second call changes nothing.
     """
     registry.replace_function(
         'nova.compute.manager.ComputeManager.'
@@ -138,10 +138,10 @@ def _update_usage_from_migrations(original: Callable[..., Any], tracker: Any,
 
 
 def _release_devices(tracker: Any, context: Any, instance: Any) -> None:
-    """Release the claimed devices of a server that is on another host.
+    """Release the devices that this host claimed for a server elsewhere.
 
-    A guest that libvirt has, or may have because it does not answer, keeps
-    them.
+    Nothing is released if libvirt on this host has the guest, or does not
+    answer.
     """
     if (instance.host == tracker.host
             or not servers.has_ghsched_flavor(instance)
@@ -153,7 +153,7 @@ def _release_devices(tracker: Any, context: Any, instance: Any) -> None:
 
 
 def find_failed_live_migrations(migrations: Iterable[Any]) -> set[str]:
-    """Return the servers that have failed live migrations and no others.
+    """Return the servers all of whose migrations are failed live migrations.
 
     :param migrations: migrations in progress or in ``error``.
     :returns: UUIDs of the servers.

@@ -198,11 +198,12 @@ def _map_guest_nodes_to_vf_nodes(
         node_of_pf: Mapping[str, int | None]) -> dict[int, int]:
     """Return the host NUMA node of the VFs that each guest NUMA node gets.
 
-    Placement holds VFs of several PFs for the guest, and the PCI requests of
-    the instance name the PF that the scheduler has chosen for each guest node.
-    Requests that name PFs of another host are from before the migration.
+    The PCI requests of the instance name the PF that the scheduler has chosen
+    for each guest node. Requests that name a PF of another host are skipped:
+    they were made before the migration.
 
     :param node_of_pf: host NUMA node by UUID of a PF's provider.
+    :returns: host NUMA node by guest NUMA node.
     """
     guest_nodes = len(instance.numa_topology)
     found: dict[int, int] = {}

@@ -21,15 +21,17 @@ from ghsched_nova.nova_seams import registry
 
 @dataclass(frozen=True)
 class Fix:
-    """A fix of one defect of Nova, applied as a patch of Nova's functions.
+    """A fix of one Nova bug, applied as a patch of Nova's functions.
 
     :param name: name of the page in ``doc/source/contributor/upstream`` and
         of the module in this package.
     :param processes: services that apply the fix.
-    :param servers: ``ours``: servers whose flavor has a key of ghsched;
-        ``none``: it acts on no server, but on a connection of the process.
-    :param bug: number at Launchpad.
-    :param until: release of Nova that has the fix; None for none.
+    :param servers: servers on which the fix acts. ``ours`` are those whose
+        flavor has extra specs of ghsched. ``none`` means that it acts on a
+        connection of the process, not on servers.
+    :param bug: number of the bug in Launchpad; None if it is not reported.
+    :param until: first release of Nova that does not need the fix; None if
+        all releases need it.
     """
 
     name: str

@@ -40,10 +40,11 @@ _BY_NAME = {fix.name: fix for fix in FIXES}
 
 
 @dataclass(frozen=True)
-class State:
+class FixState:
     """Whether a fix of a Nova bug is applied, and if not, why.
 
-    :param text: ``applied``, ``not needed``, ``off`` or what differs.
+    :param text: ``applied``, or the reason why the fix is not applied:
+        ``not needed``, ``off``, or the functions of Nova that differ.
     """
 
     applied: bool
@@ -66,7 +67,8 @@ def iterate_unknown_fixes(configured: Collection[str]) -> Iterator[str]:
 
 
 def describe_fix_state(fix: Fix, configured: Collection[str], release: int,
-                       mismatches: Collection[signatures.Mismatch]) -> State:
+                       mismatches: Collection[signatures.Mismatch]
+                       ) -> FixState:
     """Return whether a fix of a Nova bug is applied, and if not, why.
 
     :param configured: values of ``[ghsched]nova_fixes``.
@@ -77,16 +79,17 @@ def describe_fix_state(fix: Fix, configured: Collection[str], release: int,
         reason why it is not.
     """
     if fix.name not in configured and AUTO not in configured:
-        return State(False, 'off')
+        return FixState(False, 'off')
     if fix.until is not None and release >= fix.until and (
             fix.name not in configured):
-        return State(False, 'not needed')
+        return FixState(False, 'not needed')
     if mismatches:
-        return State(False, 'not applied, ' + '; '.join(map(str, mismatches)))
-    return State(True, 'applied')
+        return FixState(False,
+                        'not applied, ' + '; '.join(map(str, mismatches)))
+    return FixState(True, 'applied')
 
 
-def describe_local_fix_state(fix: Fix, process: str | None = None) -> State:
+def describe_local_fix_state(fix: Fix, process: str | None = None) -> FixState:
     """Return whether this host applies a fix of a Nova bug, and if not, why.
 
     The installed Nova and the configuration decide.
@@ -148,13 +151,13 @@ def require_compatible_fixes(process: str) -> None:
     """Refuse to start a service whose configured fixes cannot be applied.
 
     :param process: name of the service.
-    :raises ghsched_nova.nova_seams.registry.SeamsDiffer: with the functions of
-        Nova that differ, or each value of ``[ghsched]nova_fixes`` that names
-        no fix.
+    :raises ghsched_nova.nova_seams.registry.IncompatibleNova: with the
+        functions of Nova that differ, or each value of
+        ``[ghsched]nova_fixes`` that names no fix.
     """
     wrong = sorted(iterate_unknown_fixes(shared.config().ghsched.nova_fixes))
     if wrong:
-        raise registry.SeamsDiffer(
+        raise registry.IncompatibleNova(
             f'[ghsched]nova_fixes names no repair of Nova: '
             f'{", ".join(wrong)}; known: {", ".join(sorted(_BY_NAME))}')
     signatures.require_seams(process, list_fix_only_functions())

@@ -39,7 +39,7 @@ PROCESSES = (API, SCHEDULER, COMPUTE)
 #: Releases of Nova (major numbers) that a seam may be in.
 ALL_RELEASES = range(31, 100)
 
-#: Packages whose modules declare seams, and other modules that do.
+#: Packages whose modules declare seams, and further modules that do so.
 _PACKAGES = ('ghsched_nova.nova_seams', 'ghsched_nova.nova_fixes')
 _MODULES = tuple(f'ghsched_nova.{name}' for name in (
     'api.limits', 'cmd.compute', 'scheduler.claims', 'scheduler.host_view',
@@ -49,21 +49,23 @@ _MODULES = tuple(f'ghsched_nova.{name}' for name in (
 _Used = TypeVar('_Used', bound=Callable[..., Any])
 
 
-class SeamsDiffer(Exception):
-    """This Nova has other functions than ghsched was written for."""
+class IncompatibleNova(Exception):
+    """Raised if functions of the installed Nova differ from the expected ones.
+    """
 
 
 @dataclass(frozen=True)
 class Seam:
     """Function or attribute of Nova that ghsched relies on.
 
+    :param name: dotted name in Nova.
     :param parameters: names of the parameters of a function; None for an
         attribute or a constant.
-    :param since: release that brought a parameter. We hand these on and use
-        none of them.
-    :param releases: releases of Nova that have the name.
-    :param processes: services that use it.
-    :param users: our modules that use it.
+    :param since: release of Nova that added a parameter, by parameter.
+        ghsched passes such parameters on to Nova and does not use them.
+    :param releases: releases of Nova that have the function or attribute.
+    :param processes: services in which ghsched uses it.
+    :param users: modules of ghsched that use it.
     """
 
     name: str
@@ -82,10 +84,11 @@ class Seam:
                      if self.since.get(one, 0) <= release)
 
 
-#: By dotted name: those that the modules loaded so far have declared.
+#: Seams by dotted name, as declared by the modules that are loaded so far.
 SEAMS: dict[str, Seam] = {}
 
-#: By dotted name of Nova: our functions that this process has put there.
+#: Functions of ghsched that replace a function of Nova in this process, by
+#: dotted name of Nova's function.
 REPLACED: dict[str, tuple[str, ...]] = {}
 
 #: Held while a function of Nova is replaced.
@@ -178,27 +181,30 @@ def find_owner(name: str) -> tuple[Any, str]:
 
 def replace_function(name: str,
                      function: Callable[..., Any],
-                     of: Any = None) -> None:
+                     only_of: Any = None) -> None:
     """Replace a Nova function by a function of ghsched.
 
     If the same function is already in place, nothing changes. If another
     function of ghsched is in place, the new function is wrapped around it.
 
-    :param name: dotted name of a declared seam.
+    :param name: dotted name of Nova's function, which must be declared by a
+        seam decorator.
     :param function: takes Nova's function, and then the arguments of that
         function.
-    :param of: the only object whose method is replaced; None for all.
-    :raises SeamsDiffer: if Nova has no such function.
+    :param only_of: object of which the method is replaced; None to replace it
+        for all objects of the class.
+    :raises IncompatibleNova: if Nova has no such function.
     """
     with _replacing:
         try:
             owner, attribute = find_owner(SEAMS[name].name)
-            original = getattr(owner if of is None else of, attribute)
+            if only_of is not None:
+                owner = only_of
+            original = getattr(owner, attribute)
         except AttributeError as error:
-            raise SeamsDiffer(f'Nova has no {name}: {error}') from error
+            raise IncompatibleNova(f'Nova has no {name}: {error}') from error
         if _record_replacement(name, function, original):
-            _set_wrapper(owner if of is None else of, attribute, function,
-                         original)
+            _set_wrapper(owner, attribute, function, original)
 
 
 def _set_wrapper(owner: Any, attribute: str, function: Callable[..., Any],
@@ -215,7 +221,7 @@ def _set_wrapper(owner: Any, attribute: str, function: Callable[..., Any],
     setattr(owner, attribute, staticmethod(wrapper) if static else wrapper)
 
 
-#: Attribute of a wrapper: our functions around the function of Nova.
+#: Attribute of a wrapper with the names of ghsched's functions around Nova's.
 _OURS = '_ghsched_wrapped'
 
 

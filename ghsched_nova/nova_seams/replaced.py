@@ -23,10 +23,10 @@ from ghsched_nova.nova_seams import registry
 
 @dataclass(frozen=True)
 class Replaced:
-    """A function, or a table, of Nova that a feature changes.
+    """Function or table of Nova that a feature of ghsched replaces or extends.
 
     :param name: dotted name in Nova.
-    :param processes: services in which it is changed.
+    :param processes: services in which it is replaced or extended.
     :param reason: the feature, and why Nova has no other way for it.
     """
 

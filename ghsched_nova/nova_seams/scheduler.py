@@ -86,8 +86,11 @@ def set_host_state_class(
     manager.host_state_cls = host_state_cls
 
 
-class _MappedSpec(request_spec.RequestSpec):
-    """Copy of a request with given resource providers of its request groups.
+class _SpecWithProviders(request_spec.RequestSpec):
+    """Copy of a request whose request groups have other resource providers.
+
+    :param mapping: UUIDs of the resource providers by suffix of the request
+        group, returned in place of those of the request.
     """
 
     # pylint: disable=super-init-not-called
@@ -120,7 +123,7 @@ def copy_with_request_group_providers(
 
     :param mapping: resource providers by suffix of the request group.
     """
-    return _MappedSpec(spec, mapping)
+    return _SpecWithProviders(spec, mapping)
 
 
 @seam('nova.scheduler.host_manager.HostManager.enabled_filters')
@@ -188,8 +191,8 @@ def is_host_forced(spec: RequestSpec) -> bool:
 
 
 @seam('nova.objects.request_spec.RequestGroup.to_queryparams', ('self',))
-class _NamingGroup(request_spec.RequestGroup):
-    """A request group without resources, which only names a provider.
+class _GroupWithoutResources(request_spec.RequestGroup):
+    """Request group that names a resource provider but asks for no resources.
 
     Placement accepts such groups since microversion 1.36. Nova's query would
     contain an empty list of resources, which Placement refuses.
@@ -212,7 +215,7 @@ def make_request_group(suffix: str, resources: Mapping[str, int],
     :param resources: amounts by resource class.
     :param required: required traits.
     """
-    kind = request_spec.RequestGroup if resources else _NamingGroup
+    kind = request_spec.RequestGroup if resources else _GroupWithoutResources
     return kind(requester_id=suffix, use_same_provider=True,
                 resources=dict(resources), required_traits=set(required))
 
@@ -223,8 +226,11 @@ def get_node_sockets(topology: NUMATopology) -> dict[int, int | None]:
             for cell in topology.cells}
 
 
-class _WithoutAllocations:
-    """A Placement client for which consumers have no allocations yet."""
+class _ClientWithoutAllocations:
+    """Placement client that answers each GET as if it found nothing (404).
+
+    With it Nova's claim assumes that a consumer has no allocation yet.
+    """
 
     def __init__(self, client: Any) -> None:
         self._client = client
@@ -264,8 +270,8 @@ def claim_resources(client: Any, context: Any, consumer: str,
         return wanted if claimed else frozenset()
     try:
         claimed = report.SchedulerReportClient.claim_resources(
-            _WithoutAllocations(client), context, consumer, request, *args,
-            **kwargs)
+            _ClientWithoutAllocations(client), context, consumer, request,
+            *args, **kwargs)
     except exception.AllocationUpdateFailed:
         held = client.get_allocs_for_consumer(context, consumer)
         wanted -= frozenset(held['allocations'])

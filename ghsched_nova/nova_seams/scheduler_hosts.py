@@ -124,7 +124,8 @@ def read_compute_node_reports(context: Any,
                               uuids: Sequence[str]) -> list[Mapping[str, Any]]:
     """Read the resource reports of a cell's compute nodes from the database.
 
-    Only the columns that the scheduler's index of hosts uses are read.
+    :returns: for each compute node the columns that the scheduler's index of
+        hosts uses, by name.
     """
     node = main_models.ComputeNode
     return [row._mapping for row in _read_compute_nodes(
@@ -159,10 +160,15 @@ def read_compute_node_digests(context: Any, uuids: Sequence[str],
 
 @functools.cache
 def _make_digest_expression(dialect: str, keys: tuple[str, ...]) -> Any:
-    """Return the expression of a digest of a compute node's report.
+    """Return an SQL expression that computes the digest of a host's report.
 
-    SQLite has no digests, so the expression is the text itself. It is NULL if
-    the stats are malformed: one such host must not fail the query.
+    SQLite has no digest function, so there the expression is the text of the
+    report. The digest is NULL if the stats of the host are malformed, because
+    one such host must not make the query fail.
+
+    :param dialect: SQLAlchemy's name of the database, such as ``mysql``.
+    :param keys: keys of the stats (``ComputeNode.stats``) that the digest
+        covers.
     """
     node = main_models.ComputeNode
     parts: list[Any] = [getattr(node, name) for name in _DIGESTED]
@@ -214,9 +220,11 @@ def _run_database_query(context: Any, query: Any) -> list[Any]:
 
 
 class _HostTopology(numa_object.NUMATopology):
-    """Topology of a host, parsed when its nodes are asked for.
+    """NUMA topology of a host that is parsed when its nodes are first read.
 
-    Most hosts are weighed by what needs no nodes, and then not taken.
+    For most hosts of a request the nodes are never read.
+
+    :param read: function that returns the parsed topology.
     """
 
     def __init__(self, read: Callable[[], Any]) -> None:

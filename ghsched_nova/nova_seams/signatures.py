@@ -37,10 +37,13 @@ _HIDDEN = ('args', 'kwargs')
 
 @dataclass(frozen=True)
 class Mismatch:
-    """Function of Nova that differs from what ghsched expects.
+    """Function of Nova whose parameters differ from the expected ones.
 
-    :param expected: parameters; none of an attribute or a constant.
-    :param found: its parameters; None if Nova has no such name.
+    :param name: dotted name of the function.
+    :param expected: names of the expected parameters; empty for an attribute
+        or a constant.
+    :param found: names of the parameters in the installed Nova; None if Nova
+        has no such function.
     """
 
     name: str
@@ -85,17 +88,17 @@ def require_seams(process: str, ignored: Iterable[str] = ()) -> None:
     :param process: name of the service.
     :param ignored: functions that are not checked, because only fixes of Nova
         bugs rely on them.
-    :raises ghsched_nova.nova_seams.registry.SeamsDiffer: naming each function,
-        its expected and its actual parameters.
+    :raises ghsched_nova.nova_seams.registry.IncompatibleNova: naming each
+        function, its expected and its actual parameters.
     """
     differ = list_mismatches(
         sorted(set(iterate_seam_names(process)) - set(ignored)))
     if differ:
-        raise registry.SeamsDiffer(
-            f'ghsched does not fit Nova {version.version_string()}, '
+        raise registry.IncompatibleNova(
+            f'ghsched is not compatible with Nova {version.version_string()}, '
             f'{process} does not start: {"; ".join(map(str, differ))}. '
-            f'Install the ghsched that supports this Nova, or remove it from '
-            f'the configuration of {process}')
+            'Install a release of ghsched that supports this Nova, or remove '
+            f'ghsched from the configuration of {process}')
 
 
 @functools.cache

@@ -33,7 +33,7 @@ def claiming_instance(instance: Any) -> Iterator[None]:
     The claim is the one of nova-compute for a new instance. It takes the host
     NUMA nodes and the passthrough devices of the instance's allocation.
     """
-    with (pci_requests.claiming_instance(instance),
+    with (pci_requests.claiming_allocated_pfs(instance),
           numa.claiming_first_fit(_list_possible_topologies(
               instance.flavor, instance.image_meta, instance, False))):
         yield

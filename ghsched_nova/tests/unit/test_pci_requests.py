@@ -286,7 +286,7 @@ class GivenPfsTest(base.TestCase):
         pci_requests.store_allocated_pfs(
             self.instance.pci_requests.requests if requests is None
             else requests, self.groups)
-        with pci_requests.claiming_instance(self.instance):
+        with pci_requests.claiming_allocated_pfs(self.instance):
             return self.given()
 
     def test_all_requests_of_a_server_with_a_key_name_their_pfs(self):
@@ -306,5 +306,5 @@ class GivenPfsTest(base.TestCase):
     def test_pfs_of_another_instance_are_not_taken(self):
         nothing = [[None], [None, None], [None]]
         self.assertEqual(nothing, self.claim([self.alias, self.vfs]))
-        with pci_requests.claiming_instance(self.instance):
+        with pci_requests.claiming_allocated_pfs(self.instance):
             self.assertEqual(nothing, self.given())

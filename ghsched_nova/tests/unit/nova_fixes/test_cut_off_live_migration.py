@@ -174,5 +174,5 @@ class OutcomeTest(base.TestCase):
         self.assertIsNone(self.outcome(*[RuntimeError()] * 60))
 
     def test_unknowable_values_are_not_requested_again(self):
-        self.assertIsNone(self.outcome(cut_off.Unknown()))
+        self.assertIsNone(self.outcome(cut_off.ResultUnknown()))
         self.sleep.assert_not_called()

@@ -56,7 +56,7 @@ class StateTest(base.TestCase):
     def test_fix_with_an_option_and_a_release_has_a_state(
             self, chosen, release, differ, applied, text):
         self.assertEqual(
-            table.State(applied, text),
+            table.FixState(applied, text),
             table.describe_fix_state(FIX, chosen, release, differ))
 
 
@@ -181,7 +181,7 @@ class FixesTest(base.TestCase):
 
     def test_unknown_fix_refuses_the_start(self):
         self.choose('auto', 'colour')
-        error = self.assertRaises(registry.SeamsDiffer,
+        error = self.assertRaises(registry.IncompatibleNova,
                                   table.require_compatible_fixes, registry.API)
         self.assertIn('colour; known: cut-off', str(error))
 

@@ -90,7 +90,7 @@ class ReplaceTest(base.TestCase):
         self.assertEqual(('Nova', 1), plain.method(1))
 
     def test_function_that_is_gone_is_named(self):
-        error = self.assertRaises(registry.SeamsDiffer,
+        error = self.assertRaises(registry.IncompatibleNova,
                                   registry.replace_function,
                                   'nova.utils.Plain.gone', ours)
         self.assertIn('nova.utils.Plain.gone', str(error))

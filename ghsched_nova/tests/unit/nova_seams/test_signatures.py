@@ -61,7 +61,7 @@ class RequireTest(base.TestCase):
         self.enterContext(mock.patch.object(
             hardware, 'numa_fit_instance_to_host',
             lambda topology, fast: None))
-        error = self.assertRaises(registry.SeamsDiffer,
+        error = self.assertRaises(registry.IncompatibleNova,
                                   signatures.require_seams, registry.COMPUTE)
         for part in (NAME, 'provider_mapping', 'found (topology, fast)',
                      'nova-compute does not start'):
@@ -73,7 +73,7 @@ class RequireTest(base.TestCase):
         with mock.patch.object(hardware, 'numa_fit_instance_to_host'):
             del hardware.numa_fit_instance_to_host
             try:
-                self.assertRaises(registry.SeamsDiffer,
+                self.assertRaises(registry.IncompatibleNova,
                                   signatures.require_seams, registry.SCHEDULER)
             finally:
                 hardware.numa_fit_instance_to_host = None
