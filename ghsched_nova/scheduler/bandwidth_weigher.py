@@ -20,9 +20,13 @@ from ghsched_nova.scheduler import load_weigher
 
 
 class GhschedBandwidthWeigher(load_weigher.GhschedLoadWeigher):
-    """0 for a host with idle memory, down to -1 for a memory bottleneck."""
+    """Weigher that prefers hosts with little use of memory bandwidth.
+
+    The score is 0 if no bandwidth is used, and -1 for a host whose memory is a
+    bottleneck.
+    """
 
     option = 'bandwidth_weight_multiplier'
     resources = ('memory_load',)
-    failure = 'cannot read the memory bandwidth in use'
+    measure = 'memory bandwidth in use'
     unreadable = 0.0

@@ -116,12 +116,11 @@ def copy_state_for_next_instance(state: Any) -> Any:
 
 
 class LeastLoadedView(HostStateView):
-    """A host state whose limits restrict the claim to the least loaded nodes.
+    """Host state whose NUMA limits allow only the least loaded host nodes.
 
-    The host state is as Nova has it if all its nodes are equally loaded, or if
-    their load is unknown. The nodes are chosen only when the limits are read,
-    because most hosts that pass the filters are neither selected nor
-    alternates.
+    The limits are unchanged if all nodes have the same load, or if the load is
+    unknown. The nodes are chosen only when the limits are first read, because
+    most hosts that pass the filters are neither selected nor alternates.
     """
 
     def __init__(self, state: Any, spec: shared.RequestSpec) -> None:

@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""Classes of hosts by the free CPUs and bandwidth of their nodes (pure).
+"""HostClasses of hosts by the free CPUs and bandwidth of their nodes (pure).
 
 A full cloud has few classes and many hosts. A request that needs more than any
 host of a class has is refused for the whole class at once. Amounts are rounded
@@ -41,7 +41,7 @@ _UNKNOWN = 1000
 
 
 class Level(NamedTuple):
-    """Rounded free amounts of a host NUMA node.
+    """Rounded amounts that a host NUMA node has free or a guest node needs.
 
     :param pinned: level of the dedicated CPUs.
     :param bandwidth: level of the percent of bandwidth.
@@ -55,40 +55,47 @@ class Level(NamedTuple):
 class CapacityClass:
     """Class of hosts whose NUMA nodes have equal (rounded) free capacity.
 
-    Only the highest amounts of the nodes count.
-
-    :param one: levels that some node reaches; none is below another one.
-    :param two: levels that some two nodes reach, likewise.
+    :param node_levels: levels of the host NUMA nodes, without those that are
+        lower than the level of another node.
+    :param pair_levels: levels that both nodes of a pair of host NUMA nodes
+        have, without those that are lower than the level of another pair.
     """
 
-    one: tuple[Level, ...]
-    two: tuple[Level, ...]
+    node_levels: tuple[Level, ...]
+    pair_levels: tuple[Level, ...]
 
-    def may_fit(self, needs: 'Needs') -> bool:
+    def may_fit(self, needs: 'GuestLevels') -> bool:
         """Return whether a guest may fit on the hosts of this class.
 
-        A class is a set of hosts with equal (rounded) free capacity. False is
-        reliable.
+        A class is a set of hosts with equal (rounded) free capacity. If the
+        result is False, the guest certainly fits on none of them.
+
+        :param needs: levels that the NUMA nodes of the guest need.
         """
-        return (all(_has_level(self.one, need) for need in needs.each)
-                and (needs.both is None or _has_level(self.two, needs.both)))
+        return (all(_has_level(self.node_levels, need)
+                    for need in needs.node_levels)
+                and (needs.pair_level is None
+                     or _has_level(self.pair_levels, needs.pair_level)))
 
 
 @dataclass(frozen=True)
-class Needs:
-    """Levels of free amounts that a guest's NUMA nodes need.
+class GuestLevels:
+    """Levels that host NUMA nodes must have for a guest to fit.
 
-    :param each: level by guest NUMA node.
-    :param both: level that at least two host NUMA nodes must have; None for a
-        guest with one node.
+    :param node_levels: levels that the guest NUMA nodes need.
+    :param pair_level: level that at least two host NUMA nodes must have; None
+        for a guest with one NUMA node.
     """
 
-    each: tuple[Level, ...]
-    both: Level | None
+    node_levels: tuple[Level, ...]
+    pair_level: Level | None
 
 
-class Classes(Generic[_Member]):
-    """Hosts, grouped by equal (rounded) free capacity; not thread-safe."""
+class HostClasses(Generic[_Member]):
+    """Hosts grouped into classes of equal (rounded) free capacity.
+
+    Not thread-safe.
+    """
 
     def __init__(self) -> None:
         self._members: dict[CapacityClass, dict[str, _Member]] = {}
@@ -188,11 +195,13 @@ def round_to_level(pinned: int, bandwidth: int | None) -> Level:
 
 def classify_host(
         node_amounts: Iterable[tuple[int, int | None]]) -> CapacityClass:
-    """Return the class of a host by the free resources of its NUMA nodes.
+    """Return the capacity class of a host.
 
-    Hosts with equal (rounded) free resources have the same class.
+    Hosts whose NUMA nodes have equal (rounded) free resources have the same
+    class.
 
-    :param node_amounts: free dedicated CPUs and percent of bandwidth by node.
+    :param node_amounts: number of free dedicated CPUs and percent of free
+        bandwidth of each NUMA node.
     """
     levels = list(itertools.starmap(round_to_level, node_amounts))
     return CapacityClass(_list_maximal_levels(levels), _list_maximal_levels(
@@ -200,18 +209,19 @@ def classify_host(
             levels, 2)))
 
 
-def round_guest_needs(node_amounts: Iterable[tuple[int, int]]) -> Needs:
+def round_guest_needs(node_amounts: Iterable[tuple[int, int]]) -> GuestLevels:
     """Return the rounded resources that the NUMA nodes of a guest need.
 
     They are compared with classes of hosts to skip hosts without enough free
     resources.
 
-    :param node_amounts: dedicated CPUs and percent of bandwidth by node.
+    :param node_amounts: number of dedicated CPUs and percent of bandwidth of
+        each guest NUMA node.
     """
     each = tuple(itertools.starmap(round_to_level, node_amounts))
     if len(each) < 2:
-        return Needs(each, None)
-    return Needs(tuple(set(each)), Level(
+        return GuestLevels(each, None)
+    return GuestLevels(tuple(set(each)), Level(
         min(level.pinned for level in each),
         min(level.bandwidth for level in each)))
 

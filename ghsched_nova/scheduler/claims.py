@@ -46,7 +46,7 @@ class _Claim:
 
 
 class Claims:
-    """Claims of the request that one thread schedules."""
+    """Claims in Placement of the request that this thread schedules."""
 
     def __init__(self) -> None:
         self._claims: dict[str, _Claim] = {}    # the last, by consumer

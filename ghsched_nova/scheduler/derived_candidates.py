@@ -44,11 +44,15 @@ _SUPPORTED = frozenset({'limit', 'group_policy', 'member_of', 'resources'})
 class Template:
     """Content that the allocation candidates of similar hosts share.
 
-    :param shape: digest of the traits and resource classes of its compute
-        node, see :func:`ghsched_placement.headroom.hash_provider`.
-    :param root: amounts by resource class of the compute node.
-    :param groups: percent of bandwidth by suffix of the request group.
-    :param isolated: whether each group needs a host NUMA node of its own.
+    :param shape: digest of the traits and resource classes of the compute
+        node; hosts with an equal digest are similar. See
+        :func:`ghsched_placement.headroom.hash_provider`.
+    :param root: amounts that a candidate takes from the compute node, by
+        resource class.
+    :param groups: percent of bandwidth that a request group takes from a host
+        NUMA node, by suffix of the request group.
+    :param isolated: whether each request group needs a host NUMA node of its
+        own.
     """
 
     shape: str

@@ -80,23 +80,25 @@ NO_ROOM = Lack(None, 'CPUs, memory, networks or devices', reason='no NUMA '
                'the guest needs')
 FAR = 'would not have its devices near'
 NOT_STEERED = Lack(None, 'driver', reason='its nova-compute does not use the '
-                   'driver of ghsched, so its claim cannot be held to a NUMA '
-                   'node')
+                   'driver of ghsched, so the claim cannot be restricted to '
+                   'NUMA nodes')
 
 
 class GhschedNUMATopologyFilter(numa_topology_filter.NUMATopologyFilter):
-    """Keep one allocation candidate that the claim on the host will follow.
+    """Filter that chooses one allocation candidate for each host that fits.
 
-    Guests whose bandwidth is not counted, that have no VFs of ours and no
-    devices that they are to see the NUMA node of get Nova's own
-    NUMATopologyFilter. For the others each candidate of Placement's names the
-    host NUMA node of each guest NUMA node and the PF of each VF; the first
-    that Nova's own fit can use is kept, and its nodes go to the claim in the
-    limits.
+    A candidate of Placement names the host NUMA node of each guest NUMA node
+    and the PF of each VF. For each host the filter keeps the first candidate
+    on whose nodes Nova's own fit can place the guest. The NUMA limits of the
+    host state make nova-compute claim these nodes.
 
-    With ``ghsched:device_numa`` the other devices (SR-IOV ports, aliases)
-    have to be near as well. Under ``preferred`` they are not when no host has
-    them so.
+    Nova's own NUMATopologyFilter is used for guests whose bandwidth is not
+    allocated in Placement, that have no VFs of ``ghsched:vfs``, and that do
+    not ask for ``ghsched:device_numa``.
+
+    With ``ghsched:device_numa`` the other devices of the guest (SR-IOV ports,
+    PCI aliases) must be on its NUMA nodes. With the value ``preferred``, hosts
+    without such devices are accepted if no other host fits.
     """
 
     def filter_all(self, filter_obj_list: Any,
@@ -195,7 +197,7 @@ class GhschedNUMATopologyFilter(numa_topology_filter.NUMATopologyFilter):
         if not scheduler.satisfies_cpu_thread_policy(view.numa_topology, spec):
             return CPU_POLICY
         candidates.map_vfs_to_pfs(view.allocation_candidates, required.vfs)
-        room = _NodeCapacity(view, spec)
+        room = _NodeCapacityCache(view, spec)
         placed, refusal = node_assignment.assign_host_nodes(
             view.allocation_candidates, required, _describe_host(view),
             room.has_capacity,
@@ -213,15 +215,15 @@ class GhschedNUMATopologyFilter(numa_topology_filter.NUMATopologyFilter):
                                       ) -> Lack | None:
         """Remove a host's allocation candidates except the first that fits.
 
-        Of candidates with equal host NUMA nodes and devices, one is tried.
+        Of candidates with equal nodes and devices, only one is tried.
 
         :param view: state of the host; its candidates are replaced.
-        :param required: properties that the allocation candidate must have.
-        :param placed: candidates and their host NUMA nodes, best first.
+        :param placed: assignments to host NUMA nodes, each with its allocation
+            candidates; the best first.
         :returns: None if a candidate fits, otherwise the reason why none fits.
         """
         refusal: Lack | None = None
-        free = _FreeAmounts(view.uuid)
+        free = _FreeAmountsCache(view.uuid)
         # A preference of Nova's affinity policy is content with any PF.
         strict = pci_requests.has_strict_vf_affinity(spec.pci_requests)
         node_of = scheduler.map_pfs_to_nodes(view) if strict else {}
@@ -248,10 +250,11 @@ class GhschedNUMATopologyFilter(numa_topology_filter.NUMATopologyFilter):
         return refusal
 
 
-class _NodeCapacity:
-    """Host nodes that have CPUs and memory for guest nodes.
+class _NodeCapacityCache:
+    """Cache of whether the guest NUMA nodes fit on the NUMA nodes of a host.
 
-    Known once for each kind of guest node, it spares most of the fits.
+    Guest nodes with equal requirements share a result, so that Nova's fit is
+    computed only once for them.
     """
 
     def __init__(self, view: HostStateView, spec: shared.RequestSpec) -> None:
@@ -293,9 +296,11 @@ def _check_candidate_fits(view: HostStateView, spec: shared.RequestSpec,
     If it does, the NUMA limits of the host state are set to these nodes.
 
     :param view: state of the candidate's host.
+    :param placed: assignment of the guest to host NUMA nodes, with the
+        allocation candidate.
     :param near_devices: whether the devices that nova-compute claims must be
         on the guest's NUMA nodes.
-    :returns: the candidate, or the reason why the guest does not fit.
+    :returns: the assignment, or the reason why the guest does not fit.
     """
     wanted = placed.get_host_node_order()
     mappings = placed.candidate['mappings']
@@ -337,11 +342,14 @@ def _make_shortage_reason(nodes: Sequence[int],
         f'of the devices to be on the same node, {missing_devices}'))))
 
 
-class _FreeAmounts:
-    """Free amounts of nested providers after the earlier claims of a request.
+class _FreeAmountsCache:
+    """Cache of the present free amounts of a host's nested providers.
 
-    All instances of a multi-create share one answer of Placement's, made
-    before the first of them was claimed. Each provider is asked for once.
+    It is used for the second and later instances of a multi-create request.
+    Placement's allocation candidates are older than the claims of the earlier
+    instances. The free amounts of each provider are read only once.
+
+    :param root: UUID of the host's root provider, which is not read.
     """
 
     def __init__(self, root: str) -> None:

@@ -44,10 +44,11 @@ _WHOLE = 100
 _MAX_NODES = 100000
 
 
-class MostDevices:
-    """Largest number of free devices by host NUMA node; safe for threads.
+class MaxFreeDevices:
+    """Largest number of free devices seen so far on each host NUMA node.
 
-    Nova's pools have only the devices that are free.
+    It stands for the number of all devices of the node, because Nova reports
+    only the devices that are free. Thread-safe.
     """
 
     def __init__(self) -> None:
@@ -74,7 +75,7 @@ class MostDevices:
 
 
 #: Devices of the hosts that this process has weighed.
-MOST_DEVICES = MostDevices()
+MOST_DEVICES = MaxFreeDevices()
 
 
 def get_guest_demand(spec: shared.RequestSpec) -> gradient.GuestKind | None:

@@ -39,9 +39,10 @@ _MOST = 64
 
 
 class GhschedGradientWeigher(weighers.PackingWeigher):
-    """Weigher that prefers hosts where fragmentation grows least.
+    """Weigher that prefers hosts whose fragmentation a guest raises least.
 
-    See gradient.py for the measure.
+    The fragmentation of a host is the capacity that recently requested kinds
+    of guests cannot use, see :mod:`ghsched_placement.gradient`.
     """
 
     option = 'gradient_weight_multiplier'

@@ -256,7 +256,7 @@ class Index:
         self._lock = threading.Lock()
         self._hosts: dict[str, Host] = {}
         self._walk: tuple[Host, ...] = ()
-        self._classes = capacity_classes.Classes[Host]()
+        self._classes = capacity_classes.HostClasses[Host]()
         self._gained: collections.deque[str] = collections.deque(
             maxlen=_GAINS)
         self._placed: dict[str, str] = {}    # consumer -> host

@@ -162,22 +162,25 @@ def _make_host_node(state: Any, pools: Pools, page_size: int | None,
         pinned=NodeAmount(len(cell.pcpuset), cell.avail_pcpus),
         shared=_count_shared_cpus(state, cell, floating),
         memory=_compute_node_memory(state, cell, page_size),
-        devices=_count_near_devices(pools, cell.id),
+        devices=_count_node_devices(pools, cell.id),
         memory_free=cell.avail_memory,
         physnets=numa.get_physnets(cell))
 
 
-def _count_near_devices(pools: Pools, node: int) -> dict[str, int]:
-    """Return the number of free devices near a host NUMA node, by PCI pool.
+def _count_node_devices(pools: Pools, node: int) -> dict[str, int]:
+    """Return the number of free devices of a host NUMA node, by PCI pool.
 
-    Devices whose NUMA node is unknown count as near.
+    Devices whose NUMA node is unknown are counted for each node.
     """
     return {name: pool['count'] for name, pool in pools.items()
             if pool.get('numa_node') in (node, None, -1)}
 
 
-def _has_only_pinned_cpus(cell: Any) -> bool:
-    """Return whether all CPUs of a host NUMA node are for pinned vCPUs."""
+def _has_dedicated_only_cpus(cell: Any) -> bool:
+    """Return whether a host NUMA node has CPUs only for pinned vCPUs.
+
+    It may have shared CPUs, too.
+    """
     return bool(cell.pcpuset - cell.cpuset)
 
 
@@ -185,11 +188,11 @@ def _count_shared_cpus(state: Any, cell: Any, floating: int) -> NodeAmount:
     """Return total and free shared CPUs of a host NUMA node.
 
     :param floating: number of vCPUs to subtract for guests without a NUMA
-        topology. They are not subtracted on a node whose CPUs are all for
+        topology. They are not subtracted on a node that has CPUs only for
         pinned vCPUs.
     """
     total = int(len(cell.cpuset) * (state.cpu_allocation_ratio or 1.0))
-    used = cell.cpu_usage + (0 if _has_only_pinned_cpus(cell) else floating)
+    used = cell.cpu_usage + (0 if _has_dedicated_only_cpus(cell) else floating)
     return NodeAmount(total, total - used)
 
 
@@ -198,7 +201,10 @@ def _compute_floating_vcpus_per_node(state: Any,
     """Return the vCPUs per host NUMA node of guests without a NUMA topology.
 
     Nova does not know on which NUMA nodes these guests run. Their vCPUs are
-    therefore divided evenly among the host's nodes and rounded up.
+    therefore divided evenly among the nodes with shared CPUs and rounded up.
+
+    :param state: Nova's host state.
+    :param cells: the host's NUMA nodes (NUMACell).
     """
     homes = sum(bool(cell.cpuset) for cell in cells)
     placed = sum(cell.cpu_usage + len(cell.pinned_cpus) for cell in cells)
@@ -266,7 +272,7 @@ def list_nodes_of_floating_guests(state: Any, pools: Pools) -> list[HostNode]:
         dataclasses.replace(
             node,
             memory=memory,
-            guarded=not _has_only_pinned_cpus(cells[node.number]))
+            guarded=not _has_dedicated_only_cpus(cells[node.number]))
         for node in nodes
     ]
 

@@ -39,16 +39,16 @@ def list_vf_requests(spec: shared.RequestSpec) -> list[candidates.VfRequest]:
 
 
 class GhschedHostState(host_manager.HostState):
-    """Nova's host state, which takes all devices of a request group."""
+    """Nova's host state with a correct count of the VFs of a placed guest."""
 
     @seam('nova.scheduler.host_manager.HostState.consume_from_request',
           ('self', 'spec_obj'))
     def consume_from_request(self, spec_obj: Any) -> None:
         """Subtract the resources of a placed guest from this host state.
 
-        For a request group of several VFs, Placement names the PF once, but
-        Nova takes one device for each name. The name is therefore repeated for
-        each VF.
+        For a request group with several VFs, Placement's mapping has the UUID
+        of the PF once. Nova subtracts one device for each UUID, so the UUID is
+        repeated for each VF.
         """
         vfs = list_vf_requests(spec_obj)
         mapping = (scheduler.get_request_group_providers(spec_obj) if vfs
@@ -65,15 +65,18 @@ class GhschedHostState(host_manager.HostState):
 
 
 class HostStateView(GhschedHostState):
-    """Copy of a HostState for one instance of a request.
+    """Copy of a host state for one instance of a request.
 
-    SchedulerManager makes the limits that go to the claim from
-    ``HostState.limits`` only after every instance of a multi-create was
-    placed (``Selection.from_host_state`` in ``_get_alternate_hosts``). Our
-    limits differ by instance, so each selection needs an object of its own.
+    Nova reads the NUMA limits for the claims from ``HostState.limits`` only
+    after all instances of a multi-create request have been placed
+    (``Selection.from_host_state`` in ``_get_alternate_hosts``). ghsched's
+    limits differ by instance, so each instance needs a host state of its own.
 
+    :ivar consumed: whether this instance was placed on the host.
     :ivar claimed: whether an earlier instance of the request was placed on
         the host, so that Placement's candidates may be out of date.
+    :ivar all_candidates: the host's allocation candidates before one is
+        chosen.
     """
 
     # pylint: disable=super-init-not-called
@@ -81,7 +84,7 @@ class HostStateView(GhschedHostState):
           ('self', 'host', 'node', 'cell_uuid'))
     def __init__(self, state: host_manager.HostState) -> None:
         self.__dict__.update(state.__dict__)
-        # By its own name a view may make them, and so may the state.
+        # Bypasses the property that computes limits when they are read.
         self.__dict__['limits'] = dict(state.__dict__['limits'])
         self.consumed = False
         self.claimed = False

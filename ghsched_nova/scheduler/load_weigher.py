@@ -40,15 +40,16 @@ from ghsched_placement import node_choice
 
 LOG = logging.getLogger(__name__)
 
-#: Nobody knows whether the host is idle or a bottleneck.
+#: Score of a host whose load is unknown.
 UNKNOWN = -0.5
 
 
 class GhschedLoadWeigher(option_weigher.OptionWeigher):
-    """0 for an idle host, down to -1 for one that is a bottleneck.
+    """Weigher that prefers hosts with little load.
 
-    The ends are fixed, so that Nova does not stretch a small difference
-    between two hosts to a large one.
+    The score is 0 for an idle host, and -1 for a host that is a bottleneck.
+    Both limits are constant, so that Nova's normalization does not magnify a
+    small difference between two hosts.
     """
 
     minval = -1.0
@@ -56,7 +57,7 @@ class GhschedLoadWeigher(option_weigher.OptionWeigher):
     option = 'load_weight_multiplier'
     #: Resources whose load and waiting count.
     resources: Collection[str] = load.RESOURCES
-    failure = 'cannot read the load'
+    measure = 'load'
     unreadable = UNKNOWN
 
     def compute_score(self, host_state: Any, _spec: Any) -> float:

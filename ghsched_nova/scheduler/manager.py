@@ -77,11 +77,12 @@ _NO_REASON = ('', 'There are not enough hosts available.')
 class _RequestState(threading.local):
     """State of the request that this thread schedules.
 
-    :ivar claims: claims of the whole request, over all of its searches.
-    :ivar lost: whether the request has lost a race for a host.
-    :ivar query: to Placement; empty until Placement is asked.
+    :ivar claims: claims in Placement of all searches for the request.
+    :ivar lost: whether a claim failed because another request was faster.
+    :ivar query: last query for allocation candidates; empty before the first.
     :ivar hosts: UUIDs of compute nodes in Placement's answer.
-    :ivar filtered: effect of each filter, for the last instance.
+    :ivar filtered: number of hosts before and after each filter, for the last
+        instance.
     """
 
     def __init__(self) -> None:
@@ -154,7 +155,7 @@ class _RecordingClient:
 
 
 class GhschedSchedulerManager(manager.SchedulerManager):
-    """Nova's scheduler manager, whose NoValidHost names the reason."""
+    """Nova's scheduler manager with an index of hosts and refusal reasons."""
 
     _seen = _RequestState()
     _indexed: IndexedScheduler | None = None
@@ -309,11 +310,11 @@ class GhschedSchedulerManager(manager.SchedulerManager):
 
     def _iterate_vf_options(self, spec: shared.RequestSpec
                             ) -> Iterator[request_filter.VfQueryOption | None]:
-        """Yield options of how to query Placement for a request's VFs.
+        """Yield the variants of the Placement query for a request, best first.
 
-        The nearest VFs come first. For each distance, one PF for all VFs of a
-        guest NUMA node is tried before splits of the VFs among PFs. The last
-        option uses a control group that guests already share, if there is one.
+        Variants with nearer VFs come first, then those in which the VFs of a
+        guest NUMA node come from fewer PFs. In the last variants the guest
+        shares an existing control group with other guests.
         """
         policy = _get_valid_policy(spec)
         if policy is None:
@@ -360,7 +361,7 @@ class GhschedSchedulerManager(manager.SchedulerManager):
                           index: int) -> Any:
         """Return a request's hosts sorted by weight.
 
-        For a forced host no filter runs, so its candidate is chosen here.
+        Nova runs no filter for a forced host, so its candidate is chosen here.
         """
         self._seen.reset_filters()
         hosts = super()._get_sorted_hosts(spec_obj, host_states, index)
@@ -471,7 +472,9 @@ def _retry_lost_claims(select_hosts: Callable[[], Any],
 
 
 def _count_wanted_hosts(arguments: Mapping[str, Any]) -> int:
-    """Return the number of hosts that the caller of the scheduler can use.
+    """Return how many hosts a call of the scheduler asks for.
+
+    These are the host to claim and the alternates.
 
     :param arguments: keyword arguments of ``select_destinations``.
     """
@@ -523,8 +526,9 @@ def _log_too_many_combinations(sizes: vfs.Sizes) -> None:
 
 def _log_distinct_lines(lines: Iterable[str],
                         log_method: Callable[..., None]) -> None:
-    """Log each distinct line about refused hosts once.
+    """Log why hosts were refused, each distinct reason once.
 
+    :param lines: the reasons, each with the names of hosts.
     :param log_method: method of the logger, such as ``LOG.info``.
     """
     for line in dict.fromkeys(lines):

@@ -45,9 +45,9 @@ def schedule_with_fitting_numa_count(
     """Schedule a server with the first number of guest NUMA nodes that fits.
 
     The flavor (``ghsched:numa=auto``) leaves the number to the scheduler. A
-    number is skipped if the index of hosts proves that it fits on no host.
-    Such a number is searched on all hosts, which is slow in a large cloud,
-    only if no other number fits.
+    number is skipped if the index of hosts proves that no host has room for
+    it. Only if no other number fits, all hosts are searched for such a number,
+    which is slow in a large cloud.
 
     :param schedule_request: function that schedules a request; its second
         argument says whether it may raise :class:`.indexed.NoHostFits`.

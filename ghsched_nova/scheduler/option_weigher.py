@@ -25,16 +25,19 @@ LOG = logging.getLogger(__name__)
 
 
 class OptionWeigher(weights.BaseHostWeigher):
-    """A weigher with an option, whose errors fail no request.
+    """Base class of ghsched's weighers.
 
-    :cvar option: of ``[ghsched]``: how much the weigher counts.
-    :cvar failure: what cannot be done when a host cannot be weighed, for the
-        log.
-    :cvar unreadable: the score of such a host.
+    If the score of a host cannot be computed, the weigher logs the error and
+    uses a fixed score. It does not let the request fail.
+
+    :cvar option: option in the section ``[ghsched]`` with the multiplier of
+        the weigher.
+    :cvar measure: name of what the weigher measures, for the log.
+    :cvar unreadable: score of a host for which no score can be computed.
     """
 
     option: str
-    failure: str
+    measure: str
     unreadable: float
 
     def weight_multiplier(self, host_state: Any) -> float:
@@ -64,9 +67,10 @@ class OptionWeigher(weights.BaseHostWeigher):
         try:
             return self.compute_score(host_state, spec)
         except Exception as error:
-            LOG.warning('ghsched: using weigher score %(score)s for host '
-                        '%(host)s because the weigher %(failure)s: %(error)r',
+            LOG.warning('ghsched: host %(host)s: cannot compute the weigher '
+                        'score for %(measure)s; using the score %(score)s: '
+                        '%(error)r',
                         {'host': getattr(host_state, 'host', host_state),
-                         'failure': self.failure,
+                         'measure': self.measure,
                          'score': self.unreadable, 'error': error})
             return self.unreadable

@@ -41,10 +41,12 @@ _OF_ONE_REQUEST = frozenset({'instance_uuid', 'request_id', 'requester_id',
 
 @dataclass(frozen=True)
 class _Refusal:
-    """Result of a full search that found no host.
+    """Refusal of a request for which a search of all hosts found no host.
 
-    :param until: monotonic time in seconds at which the result expires.
-    :param gains: count of capacity gains in the index when the search began.
+    :param until: time at which the refusal expires, in seconds of the
+        monotonic clock.
+    :param gains: value of :attr:`Index.gains` when the search began.
+    :param reason: reason why no host was found.
     """
 
     until: float

@@ -66,8 +66,8 @@ class RefusalLog:
                             self._parse_file(), flavor.flavorid, flavor.name,
                             time.time())))
         except Exception as error:
-            LOG.warning('ghsched: cannot record a refused scheduling request: '
-                        '%(error)r',
+            LOG.warning('ghsched: cannot record a refused scheduling request; '
+                        'it is missing in the list of refusals: %(error)r',
                         {'error': error})
 
     def read_refusals(self) -> tuple[refusal_record.Refused, ...]:
@@ -104,9 +104,9 @@ class RefusalLog:
 
 
 class RefusalEndpoint:
-    """RPC method of nova-scheduler for nova-api.
+    """RPC endpoint by which nova-api reads this host's refused requests.
 
-    :param log: the record of this host.
+    :param log: record of the refused requests.
     """
 
     target = oslo_messaging.Target(namespace=NAMESPACE, version=RPC_VERSION)

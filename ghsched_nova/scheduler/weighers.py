@@ -43,9 +43,9 @@ LOG = logging.getLogger(__name__)
 
 
 class PackingWeigher(option_weigher.OptionWeigher):
-    """Weigher of hosts by what a guest leaves to the next guests."""
+    """Base class of weighers that score how a guest would fragment a host."""
 
-    failure = 'cannot compute the fragmentation'
+    measure = 'fragmentation'
 
     def weigh_objects(self, weighed_obj_list: Any,
                       weight_properties: Any) -> list[float]:
@@ -70,16 +70,17 @@ class PackingWeigher(option_weigher.OptionWeigher):
 def read_host_and_guest_nodes(state: Any, spec: shared.RequestSpec) -> tuple[
         list[HostNode], list[GuestNode], list[DeviceNeed],
         tuple[HostNode, ...]]:
-    """Return the NUMA nodes of a host and of a guest that is placed there.
+    """Return the NUMA nodes of a host and of a guest that would run there.
 
     The guest must have a NUMA topology. If the filter of ghsched has not
     chosen the host nodes of the guest, those that nova-compute will probably
     claim are returned.
 
     :param state: Nova's host state of the host.
-    :returns: resources of the host's nodes; resources that each guest node
-        needs; devices that the guest needs; host node of each guest node,
-        empty if the guest does not fit.
+    :returns: tuple of four lists: the host's NUMA nodes with their resources,
+        the guest's NUMA nodes with their needs, the devices that the guest
+        needs, and the host node of each guest node. The last one is empty if
+        the guest does not fit.
     """
     topology, pools = spec.numa_topology, read.get_pci_pools(state)
     nodes = read.list_host_nodes(state, pools, topology.cells[0].pagesize)
@@ -93,9 +94,10 @@ def read_host_and_guest_nodes(state: Any, spec: shared.RequestSpec) -> tuple[
 
 
 class GhschedFragmentationWeigher(PackingWeigher):
-    """Weigher that prefers hosts where the guest wastes least capacity.
+    """Weigher that prefers hosts on which a guest wastes the least capacity.
 
-    See fragmentation.py for the measure.
+    Capacity is wasted if later guests cannot use it, see
+    :mod:`ghsched_placement.fragmentation`.
     """
 
     option = 'fragmentation_weight_multiplier'

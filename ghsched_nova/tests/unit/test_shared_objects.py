@@ -80,12 +80,12 @@ STRESSED = {
         'monitor.test_shared_work.SharedWorkTest.test_result_for_many_threads'
         '_is_of_work_after_they_asked_or_of_then'),
     'ghsched_nova.scheduler.claims.Claims': _CLAIMS,
-    'ghsched_nova.scheduler.fragments.MostDevices':
+    'ghsched_nova.scheduler.fragments.MaxFreeDevices':
         _STATE + 'DevicesStressTest'
         '.test_most_devices_under_native_threads_never_shrink',
     'ghsched_nova.scheduler.host_index.Host': _INDEX,
     'ghsched_nova.scheduler.host_index.Index': _INDEX,
-    'ghsched_nova.scheduler.capacity_classes.Classes': _INDEX,
+    'ghsched_nova.scheduler.capacity_classes.HostClasses': _INDEX,
     'ghsched_nova.scheduler.index_feed.Feed':
         _SCHEDULER + 'FeedStressTest'
         '.test_feed_under_native_threads_equals_the_database',
@@ -157,7 +157,7 @@ NOT_SHARED = {
     'ghsched_nova.traffic.conntrack.Conntrack': 'GuestTraffic locks it',
     'ghsched_nova.traffic.conntrack_table._Largest': _CALL,
     'ghsched_nova.live.records.NovaRecords': _REQUEST,
-    'ghsched_nova.nova_fixes.cut_off_live_migration._Follows': _CALL,
+    'ghsched_nova.nova_fixes.cut_off_live_migration._CompletionSteps': _CALL,
     'ghsched_nova.nova_fixes.table.APPLIED': _START,
     'ghsched_nova.nova_seams.registry.SEAMS':
         'declared while modules are imported, each once',
@@ -166,8 +166,8 @@ NOT_SHARED = {
     'ghsched_nova.resctrl.apply.Executor': _CALL,
     'ghsched_nova.resctrl.counters._CounterAssigner': _CALL,
     'ghsched_nova.scheduler.by_load.LeastLoadedView': _REQUEST,
-    'ghsched_nova.scheduler.filters._FreeAmounts': _REQUEST,
-    'ghsched_nova.scheduler.filters._NodeCapacity': _REQUEST,
+    'ghsched_nova.scheduler.filters._FreeAmountsCache': _REQUEST,
+    'ghsched_nova.scheduler.filters._NodeCapacityCache': _REQUEST,
     'ghsched_nova.scheduler.host_view.HostStateView': _REQUEST,
     'ghsched_nova.scheduler.index_search.Search': _REQUEST,
     'ghsched_nova.scheduler.index_search._CandidateCollector': _REQUEST,

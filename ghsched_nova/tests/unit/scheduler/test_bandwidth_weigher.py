@@ -101,9 +101,9 @@ class BandwidthWeigherTest(base.TestCase):
         state = host(100)
         del state.limits
         self.assertEqual(0.0, self.weigh(state))
-        self.assertIn('WARNING ghsched: using weigher score 0.0 for host '
-                      'host_a because the weigher cannot read the memory '
-                      'bandwidth in use', self.log.output)
+        self.assertIn('WARNING ghsched: host host_a: cannot compute the '
+                      'weigher score for memory bandwidth in use; using the '
+                      'score 0.0: ', self.log.output)
 
     def order(self, *hosts):
         return [weighed.obj.host for weighed

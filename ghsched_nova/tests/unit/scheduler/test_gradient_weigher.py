@@ -91,7 +91,7 @@ class GradientWeigherTest(base.TestCase):
     def test_a_host_that_cannot_be_read_is_the_worst(self):
         self.assertEqual(-64.0, self.weigher._weigh_object(
             object(), spec()))
-        self.assertIn('cannot compute the fragmentation', self.log.output)
+        self.assertIn('score for fragmentation', self.log.output)
 
     def test_nodes_in_a_host_are_chosen_by_the_same(self):
         state = self.state(cell(0), cell(1, pinned=1))

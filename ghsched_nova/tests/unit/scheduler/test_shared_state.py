@@ -32,7 +32,7 @@ WORKERS = 6
 class DevicesStressTest(base.TestCase):
 
     def test_most_devices_under_native_threads_never_shrink(self):
-        most = fragments.MostDevices()
+        most = fragments.MaxFreeDevices()
         noted, lock = {}, threading.Lock()
 
         def step(chance):
@@ -48,7 +48,7 @@ class DevicesStressTest(base.TestCase):
 
     def test_most_devices_under_native_threads_stay_bounded(self):
         self.patch(fragments, '_MAX_NODES', 5)
-        most = fragments.MostDevices()
+        most = fragments.MaxFreeDevices()
         self.assertEqual([],
                          threads.stress([
                              lambda chance: most.record_free_devices(

@@ -315,7 +315,7 @@ class OthersStressTest(base.TestCase):
                 {'hits': chance.randrange(9)}))] * 6, 20))
 
     def test_devices_under_native_threads_keep_the_most_that_were_free(self):
-        self.patch(fragments, 'MOST_DEVICES', fragments.MostDevices())
+        self.patch(fragments, 'MOST_DEVICES', fragments.MaxFreeDevices())
         state = types.SimpleNamespace(uuid='u', stats=None)
 
         def step(chance):

@@ -158,7 +158,7 @@ class OddStateTest(WeigherTestCase):
         state.numa_topology = objects.NUMATopology(
             cells=[objects.NUMACell(id=0)])
         self.assertEqual(0.0, self.weigh(state, spec()))
-        self.assertIn('for host host_a because the weigher cannot compute the '
+        self.assertIn('host host_a: cannot compute the weigher score for '
                       'fragmentation', self.log.output)
 
 
