@@ -17,8 +17,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ghsched_nova.guest.cells import Cell
-from ghsched_nova.monitor.load_files import Device
 from ghsched_nova.monitor.load_files import CpuTicks
+from ghsched_nova.monitor.load_files import Device
 from ghsched_nova.monitor.load_files import RunTimes
 from ghsched_nova.monitor import load_rates
 from ghsched_nova.monitor.load_rates import Guest
