@@ -227,7 +227,8 @@ def _make_capacity_plan(arguments: argparse.Namespace,
 
 
 def _select_target_machines(
-    arguments: argparse.Namespace, files: Sequence[planner_inputs.Described]
+    arguments: argparse.Namespace,
+    files: Sequence[planner_inputs.DescribedHosts]
 ) -> tuple[Target, ...]:
     """Return the machines for which to predict container densities.
 

@@ -76,7 +76,12 @@ class Device:
 
 @dataclass(frozen=True)
 class Problem:
-    """Reason why a device gets no guest NUMA node, or not the right one."""
+    """Reason why a device is not on the guest NUMA node of its host node.
+
+    The device then has no guest node, or the nearest one.
+
+    :param address: PCI address of the device on the host.
+    """
 
     address: str
     reason: str
@@ -86,11 +91,13 @@ class Problem:
 
 
 @dataclass(frozen=True)
-class Decision:
-    """Guest NUMA node of each device; None if the guest sees none for it.
+class NodeAssignment:
+    """Assignment of passthrough devices to guest NUMA nodes.
 
-    :param problems: devices without their proper node, with reasons for the
-        log; devices assigned to the nearest node are included.
+    :param guest_node_of: guest node by PCI address on the host; None for a
+        device without a guest node.
+    :param problems: reasons, for the log, why devices have no guest node or
+        only the nearest one.
     """
 
     guest_node_of: Mapping[str, int | None]
@@ -107,7 +114,7 @@ def _check_device_numa_mode(mode: str) -> None:
 def assign_devices(
         devices: Sequence[Device], host_nodes: Sequence[int], mode: str,
         distances: Mapping[int, Mapping[int, int]] | None = None,
-        nearest: bool = False) -> Decision:
+        nearest: bool = False) -> NodeAssignment:
     """Assign each passthrough device to a guest NUMA node.
 
     The device gets the lowest guest node whose memory is on the device's host
@@ -124,7 +131,7 @@ def assign_devices(
     """
     _check_device_numa_mode(mode)
     if mode == NONE:
-        return Decision({})
+        return NodeAssignment({})
     nodes: dict[str, int | None] = {}
     problems = []
     for device in devices:
@@ -142,7 +149,7 @@ def assign_devices(
         raise DeviceNumaError(
             'the guest must see the NUMA node of its devices; '
             + '; '.join(map(str, problems)))
-    return Decision(nodes, tuple(problems))
+    return NodeAssignment(nodes, tuple(problems))
 
 
 def _find_guest_node(host_node: int | None,
@@ -280,12 +287,15 @@ def _refuse_unsupported_machine(root: etree._Element) -> None:
 
 @dataclass(frozen=True)
 class _Ports:
-    """Controllers and root ports of a domain outside the expander buses.
+    """PCI controllers and root ports of a domain outside its expander buses.
 
-    :param taken: indexes of controllers, including the new ports.
-    :param free_ports: root ports of the first host bridge without a device.
-    :param new_ports: free root ports that are still to be added.
-    :param needed: number of ports for the devices that libvirt will place.
+    An expander bus is a PCI bus that belongs to a guest NUMA node.
+
+    :param taken: indexes of all controllers, including ``new_ports``.
+    :param free_ports: indexes of the root ports of the first host bridge that
+        have no device.
+    :param new_ports: indexes of the root ports to add to the domain XML.
+    :param needed: number of devices for which libvirt will choose a port.
     """
 
     taken: frozenset[int]
@@ -295,11 +305,11 @@ class _Ports:
 
     @property
     def keeps_spare_ports_free(self) -> bool:
-        """Whether libvirt leaves spare ports behind an expander bus free.
+        """Whether libvirt puts no device on spare ports of expander buses.
 
-        libvirt places a device without an address on the free port with the
-        lowest index. If too few other ports with a lower index are free,
-        libvirt uses the spare ports.
+        libvirt puts a device without an address on the free port with the
+        lowest index. So enough other free ports must have lower indexes than
+        the spare ports.
         """
         first = next(pci.iterate_unused_numbers(self.taken))
         below = [index for index in self.free_ports if index < first]
@@ -453,7 +463,7 @@ def find_free_address(xml: str, guest_node: int) -> str | None:
     """
     topology = pci.read_pci_controllers(
         pci.get_devices(pci.parse_document(xml)))
-    free = [index for index, bus in topology.behind.items()
+    free = [index for index, bus in topology.bus_of.items()
             if topology.expanders[bus] == guest_node
             and index not in topology.used]
     if not free:
@@ -475,7 +485,7 @@ def find_free_address_without_node(xml: str) -> str | None:
     """
     topology = pci.read_pci_controllers(
         pci.get_devices(pci.parse_document(xml)))
-    if all(index in topology.used for index in topology.behind):
+    if all(index in topology.used for index in topology.bus_of):
         return None
     if not topology.free_ports_outside_expanders:
         raise DeviceNumaError('the only free ports of the guest are behind '
@@ -545,7 +555,7 @@ def read_guest_nodes(xml: str) -> dict[str, int | None]:
         if named is not None:
             found[address] = pci.parse_number(named, 'node')
             continue
-        bus = topology.behind.get(pci.read_bus_index(element) or 0, 0)
+        bus = topology.bus_of.get(pci.read_bus_index(element) or 0, 0)
         found[address] = topology.expanders.get(bus)
     return found
 
@@ -555,9 +565,9 @@ def _strip_expanders(root: etree._Element) -> int:
     devices = pci.get_devices(root)
     topology = pci.read_pci_controllers(devices)
     for element in list(devices):
-        if pci.read_bus_index(element) in topology.behind:
+        if pci.read_bus_index(element) in topology.bus_of:
             document.remove_element(element.find('address'))
-    ours = {*topology.expanders, *topology.behind}
+    ours = {*topology.expanders, *topology.bus_of}
     for index in ours:
         document.remove_element(topology.controllers[index])
     return len(ours)

@@ -25,17 +25,15 @@ from lxml import etree
 _DECLARATION = re.compile(r'\s*<\?xml\s[^>]*\?>')
 
 
-class NotThisDocument(ValueError):  # noqa: N818
-    """The text is not a document of the expected kind, for the reason in the
-    message.
-    """
+class DocumentError(ValueError):
+    """Reason why a text is not a libvirt XML document of the expected kind."""
 
 
 def parse_document(xml: str, tag: str = 'domain') -> etree._Element:
     """Parse a libvirt XML document and return its root element.
 
     :param tag: expected tag of the root element.
-    :raises NotThisDocument: if the text is not XML or has another root
+    :raises DocumentError: if the text is not XML or has another root
         element.
     """
     # lxml refuses an encoding declaration in decoded text.
@@ -44,9 +42,9 @@ def parse_document(xml: str, tag: str = 'domain') -> etree._Element:
     try:
         root = parse_element(body.strip())
     except etree.XMLSyntaxError as error:
-        raise NotThisDocument(f'not a {tag} XML: {error}') from None
+        raise DocumentError(f'not a {tag} XML: {error}') from None
     if root.tag != tag:
-        raise NotThisDocument(f'not a {tag} XML but <{root.tag}>')
+        raise DocumentError(f'not a {tag} XML but <{root.tag}>')
     return root
 
 

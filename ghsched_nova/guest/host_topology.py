@@ -50,8 +50,8 @@ OEM_PREFIX = 'ghsched='
 
 
 @dataclass(frozen=True)
-class Place:
-    """Position of a host CPU in the kernel's numbers (sysfs topology)."""
+class CpuIds:
+    """Ids of the socket, die, cluster and core of a host CPU, from sysfs."""
 
     socket: int
     die: int
@@ -61,26 +61,30 @@ class Place:
 
 @dataclass(frozen=True)
 class HostTopology:
-    """Known facts about the topology of a host; unknown ones are left out.
+    """NUMA and CPU topology of a host; unknown values are left out.
 
-    :param distances: SLIT, by node and node.
-    :param latency: latency in nanoseconds of a node's memory from its own
-        CPUs.
-    :param bandwidth: bandwidth in bytes per second of a node's memory.
-    :param cpus: position by CPU.
+    :param distances: distance (ACPI SLIT) by NUMA node and other node.
+    :param latency: latency, in nanoseconds, of a NUMA node's memory from its
+        own CPUs, by node.
+    :param bandwidth: bandwidth of a NUMA node's memory in bytes per second, by
+        node.
+    :param cpus: position by number of the CPU.
     :param clusters: whether libvirt supports clusters of cores.
     """
 
     distances: Mapping[int, Mapping[int, int]] = field(default_factory=dict)
     latency: Mapping[int, int] = field(default_factory=dict)
     bandwidth: Mapping[int, int] = field(default_factory=dict)
-    cpus: Mapping[int, Place] = field(default_factory=dict)
+    cpus: Mapping[int, CpuIds] = field(default_factory=dict)
     clusters: bool = False
 
 
 @dataclass(frozen=True)
-class Shape:
-    """Regular CPU topology, as in libvirt's <topology>."""
+class CpuTopology:
+    """CPU topology whose parts are of equal size, as in ``<topology>``.
+
+    Each value is the number of parts in one part of the level above.
+    """
 
     sockets: int
     dies: int
@@ -98,7 +102,7 @@ def render_topology(xml: str, policy: GuestPolicy, host_nodes: Sequence[int],
 
     :param host_nodes: host NUMA node of each guest NUMA node.
     :returns: the unchanged text if the policy does not request it.
-    :raises NotThisDocument: if the document is not a domain.
+    :raises DocumentError: if the document is not a domain.
     """
     if not policy.guest_topology:
         return xml
@@ -249,7 +253,7 @@ def compute_guest_bandwidths(policy: GuestPolicy, host_nodes: Sequence[int],
 # -- CPUs ---------------------------------------------------------------------
 
 
-def compute_cpu_topology(cpus: Sequence[Place]) -> Shape:
+def compute_cpu_topology(cpus: Sequence[CpuIds]) -> CpuTopology:
     """Return the sockets, dies, clusters, cores and threads of host CPUs.
 
     For example, 8 CPUs may form 1 socket with 2 dies of 4 cores each. If the
@@ -267,11 +271,11 @@ def compute_cpu_topology(cpus: Sequence[Place]) -> Shape:
         sizes.append(above)
     threads = wholes[3] or 1
     socket, die, cluster = sizes
-    return Shape(len(cpus) // socket, socket // die, die // cluster,
-                 cluster // threads, threads)
+    return CpuTopology(len(cpus) // socket, socket // die, die // cluster,
+                       cluster // threads, threads)
 
 
-def _count_cpus_per_part(cpus: Sequence[Place], level: int) -> int:
+def _count_cpus_per_part(cpus: Sequence[CpuIds], level: int) -> int:
     """Return how many of the CPUs each socket, die, cluster or core has.
 
     :param level: 1 for sockets, 2 for dies, 3 for clusters, 4 for cores.

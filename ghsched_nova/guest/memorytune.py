@@ -60,17 +60,18 @@ class MemoryTuneError(ValueError):
 
 @dataclass(frozen=True)
 class NodeTune:
-    """Memory bandwidth limits on one resctrl domain of the host.
+    """Memory bandwidth limits on one resctrl domain (``<node>``).
 
-    :param id: number of the resctrl domain, as in the ``MB:`` line.
+    A limit is None if the host does not have the control, because openEuler's
+    libvirt does not start a guest whose XML sets a missing control.
+
+    :param id: id of the resctrl domain in the ``MB:`` line.
     :param bandwidth: cap in percent; libvirt requires it.
-    :param hardlimit: whether the cap also holds while bandwidth is idle. Hosts
-        differ in their default, so it is set on every host with a choice.
-    :param priority: 0..7.
+    :param hardlimit: whether the cap also applies while bandwidth is idle. It
+        is always set if the host has the control, because hosts differ in
+        their default.
+    :param priority: priority from 0 to 7.
     :param min_bandwidth: guarantee in percent.
-
-    None means that the host lacks the control: openEuler's libvirt does not
-    start a guest whose XML sets a missing one.
     """
 
     id: int
@@ -310,7 +311,7 @@ def keeps_extended_attributes(returned_xml: str) -> bool:
 def _parse_domain(xml: str) -> etree._Element:
     try:
         return document.parse_document(xml)
-    except document.NotThisDocument as error:
+    except document.DocumentError as error:
         raise MemoryTuneError(str(error)) from None
 
 

@@ -58,16 +58,16 @@ class MetadataError(ValueError):
 
 @dataclass(frozen=True)
 class DomainPolicy:
-    """Policy of a running domain and the host NUMA nodes it applies to.
+    """Policy of a running domain, and the host NUMA nodes it applies to.
 
-    :param policy: policy as requested by the flavor.
-    :param host_nodes: host NUMA node of each guest NUMA node with bandwidth or
-        L3 ways; empty for a policy without ``nodes``.
+    :param policy: policy that the flavor requests.
+    :param host_nodes: host NUMA node of each guest NUMA node for which the
+        policy limits bandwidth or reserves L3 ways (``policy.nodes``).
     :param shared: whether the guest shares its control group with guests of
         the same policy on the same host nodes.
-    :param realtime_nodes: host NUMA node of each guest NUMA node; empty for a
-        policy without ``rt_permille``.
-    :raises ValueError: if the numbers of host and policy nodes differ.
+    :param realtime_nodes: host NUMA node of each guest NUMA node for which the
+        policy allocates real-time CPU time (``policy.rt_permille``).
+    :raises ValueError: if the numbers of host and guest nodes differ.
     """
 
     policy: GuestPolicy
@@ -76,13 +76,13 @@ class DomainPolicy:
     realtime_nodes: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
-        for what, asked, given in (
+        for what, requested, nodes in (
                 ('bandwidth', self.policy.nodes, self.host_nodes),
                 ('real time', self.policy.rt_permille, self.realtime_nodes)):
-            if len(asked) != len(given):
+            if len(requested) != len(nodes):
                 raise ValueError(
-                    f'the policy has {what} on {len(asked)} guest NUMA nodes, '
-                    f'host NUMA nodes are given for {len(given)}')
+                    f'the policy has {what} on {len(requested)} guest NUMA '
+                    f'nodes, host NUMA nodes are given for {len(nodes)}')
         if self.host_nodes and self.realtime_nodes and (
                 self.host_nodes != self.realtime_nodes):
             raise ValueError(

@@ -49,9 +49,7 @@ FUNCTIONS = 8
 
 
 class DeviceNumaError(ValueError):
-    """The guest cannot see the NUMA nodes of its devices, for the reason in
-    the message.
-    """
+    """Reason why a guest cannot see the NUMA nodes of its devices."""
 
 
 # -- the document -------------------------------------------------------------
@@ -65,7 +63,7 @@ def parse_document(xml: str, tag: str = 'domain') -> etree._Element:
     """
     try:
         return document.parse_document(xml, tag)
-    except document.NotThisDocument as error:
+    except document.DocumentError as error:
         raise DeviceNumaError(str(error)) from None
 
 
@@ -177,18 +175,18 @@ def map_passthrough_devices(root: etree._Element) -> dict[str, etree._Element]:
 
 @dataclass(frozen=True)
 class Topology:
-    """PCI controllers of a domain, by their present or future index.
+    """PCI controllers of a domain, with the indexes that libvirt gives them.
 
-    :param controllers: element by index.
+    :param controllers: XML element by index of the controller.
     :param expanders: guest NUMA node by index of the expander bus; None for a
         bus without a node.
-    :param behind: index of the expander bus by index of a root port on it.
-    :param used: indexes of buses on which a device has an address.
+    :param bus_of: index of its expander bus, by index of a root port.
+    :param used: indexes of the controllers that have a device.
     """
 
     controllers: dict[int, etree._Element]
     expanders: dict[int, int | None]
-    behind: dict[int, int]
+    bus_of: dict[int, int]
     used: frozenset[int]
 
     @property
@@ -197,7 +195,7 @@ class Topology:
         """
         return sorted(
             index for index, element in self.controllers.items()
-            if element.get('model') == PORT and index not in self.behind)
+            if element.get('model') == PORT and index not in self.bus_of)
 
     @property
     def free_ports_outside_expanders(self) -> list[int]:
@@ -219,7 +217,7 @@ def read_pci_controllers(devices: etree._Element) -> Topology:
     """
     controllers = _index_controllers(devices)
     expanders: dict[int, int | None] = {}
-    behind: dict[int, int] = {}
+    bus_of: dict[int, int] = {}
     for index, element in controllers.items():
         if element.get('model') == EXPANDER:
             expanders[index] = decimals.parse_decimal(
@@ -227,9 +225,9 @@ def read_pci_controllers(devices: etree._Element) -> Topology:
     for index, element in controllers.items():
         bus = read_bus_index(element)
         if bus in expanders:
-            behind[index] = bus
+            bus_of[index] = bus
     buses = map(read_bus_index, devices)
-    return Topology(controllers, expanders, behind,
+    return Topology(controllers, expanders, bus_of,
                     frozenset(bus for bus in buses if bus is not None))
 
 
@@ -359,8 +357,7 @@ def _has_channel(devices: etree._Element) -> bool:
 
 @dataclass(frozen=True)
 class Slot:
-    """Root port to be added: its controller index and its address on the bus.
-    """
+    """Controller index of a root port, and its PCI address on the bus."""
 
     index: int
     slot: int
@@ -370,10 +367,13 @@ class Slot:
 
 @dataclass(frozen=True)
 class Expander:
-    """Expander bus to be added.
+    """Expander bus to add: a PCI bus of a guest NUMA node.
 
-    :param bus_nr: first PCI bus number of the bus; each of its root ports has
-        one of the following numbers.
+    :param node: number of the guest NUMA node.
+    :param index: controller index of the bus.
+    :param bus_nr: PCI bus number of the bus. The following numbers are those
+        of its root ports.
+    :param ports: root ports of the bus.
     """
 
     node: int

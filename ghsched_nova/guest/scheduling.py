@@ -56,9 +56,13 @@ _INTERRUPTS = f'{{{IRQ_NAMESPACE}}}interrupts'
 class DomainThreads:
     """Scheduling and pinning of a domain's threads, from its XML.
 
-    :param vcpus: scheduling by vCPU; vCPUs without a class are left out.
-    :param iothreads: scheduling by number of the I/O thread, counted from 1.
-    :param pins: host CPUs by element and number; the emulator has number 0.
+    :param vcpus: scheduling class by vCPU; vCPUs with the default class are
+        left out.
+    :param emulator: scheduling class of the emulator thread; None for the
+        default class.
+    :param iothreads: scheduling class by number of the I/O thread, from 1.
+    :param pins: host CPUs by kind of the thread (``vcpu``, ``emulator`` or
+        ``iothread``) and its number; the emulator has number 0.
     """
 
     vcpus: Mapping[int, Scheduling] = field(default_factory=dict)
@@ -74,13 +78,14 @@ class DomainThreads:
 def render_scheduling(xml: str, policy: ThreadPolicy) -> str:
     """Add the thread scheduling of a policy to a domain XML.
 
-    The policy also determines which CPUs handle device interrupts.
+    The CPUs that handle device interrupts, and locked memory, are added, too.
 
-    :returns: the unchanged text if the policy sets neither.
+    :returns: the new domain XML; the unchanged text if the policy requests
+        none of these.
     :raises PolicyError: if the vCPU mask does not fit the domain. With
         ``ghsched:irq_bypass=required`` also if QEMU has no CPUs other than
         those of the vCPUs.
-    :raises NotThisDocument: if the document is not a domain.
+    :raises DocumentError: if the document is not a domain.
     """
     bypass = policy.irq_bypass != keys.NONE
     if not (policy.scheduler_classes or policy.lock_memory or bypass
@@ -235,13 +240,12 @@ def _exclude_vcpu_cpus(root: etree._Element, required: bool) -> None:
     """Remove the vCPUs' host CPUs from the CPU sets of other QEMU threads.
 
     If a vCPU shares its CPU with another thread, the vCPU gets its interrupts
-    late and through the hypervisor.
+    late and through the hypervisor. A thread that would have no CPU left keeps
+    its CPUs.
 
-    A thread that would have no CPU left keeps its CPUs.
-
-    :param required: whether to raise an error instead if this is so for the
-        emulator or an I/O thread, or if no vCPU is pinned.
-    :raises PolicyError: with ``required``, see there.
+    :param required: whether all vCPUs must be free of other threads.
+    :raises PolicyError: if ``required`` is set, and no vCPU is pinned, or the
+        emulator or an I/O thread would have no CPU left.
     """
     pins: dict[tuple[str, int], frozenset[int]] = {}
     cputune = root.find('cputune')

@@ -60,6 +60,6 @@ def read_host_topology(sysfs: Path, configured: dict[int, int],
         bandwidth={node: configured.get(node, 0) * 10 ** 6
                    or files.read_rated_bandwidth(path)
                    for node, path in nodes.items()},
-        cpus={cpu: host_topology.Place(*place)
+        cpus={cpu: host_topology.CpuIds(*place)
               for cpu, place in files.list_cpu_topology(sysfs)},
         clusters=clusters)

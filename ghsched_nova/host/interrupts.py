@@ -107,9 +107,9 @@ class InterruptKeeper:
         self._logged = problems
 
     @property
-    def _read_host(self) -> model.Host:
+    def _read_host(self) -> model.HostCpus:
         root = Path(self._section.sysfs_path)
-        return model.Host(
+        return model.HostCpus(
             {
                 node: sysfs.read_node_cpus(path)
                 for node, path in sysfs.iterate_numa_nodes(root)

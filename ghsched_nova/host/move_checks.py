@@ -74,7 +74,7 @@ def _check_bound_memory(name: str, request: move_messages.MoveRequest,
         numa_maps.plan_cpuset_mems(
             dict(request.move.nodes_moved.values()),
             [cell.host_node for cell in request.move.before])
-    except numa_maps.NotBound as error:
+    except numa_maps.MemoryMoveError as error:
         yield str(error)
 
 

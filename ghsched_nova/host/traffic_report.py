@@ -82,11 +82,12 @@ class GuestTraffic:
         :param guest: guest of nova.virt.libvirt.guest.
         :returns: the diagnostics with traffic.
         """
-        if self._meter is None or self._meter.ties is None or self._failure:
+        if (self._meter is None or self._meter.averages is None
+                or self._failure):
             return found
         try:
             return found | traffic.make_traffic_diagnostics(
-                self._meter.ties,
+                self._meter.averages,
                 addresses.parse_fixed_addresses(guest.get_xml_desc()))
         except Exception as error:
             LOG.warning('ghsched: cannot measure the network traffic of guest '

@@ -63,16 +63,16 @@ FITTED = ('the densities of {} (simulated) rest on figures that were fitted: '
 class PlanDensity(base.Lister):
     """Plan how many more guests fit into the cloud.
 
-    For each flavor, hosts are filled with guests of it in a copy of the
-    cloud's Placement; hosts that are alike are one line. "As one pool" is
-    how many guests would fit on a host if it had no NUMA nodes, "whole
-    nodes" how many nodes no guest has a part of, before and after. With
-    --mix the hosts are also filled with all flavors together. With --machine
-    there are lines of what guests are predicted to hold on one such host that
-    is empty (simulated). Needs pip install 'ghsched[plan]'. "ghsched plan
-    --cloud" tells more. Hosts whose nova-compute is down or disabled do not
-    count. Exit status: 0 there is room for a guest, 1 there is none, 2 it
-    could not be planned.
+    For each flavor, hosts are filled with guests in a copy of the cloud's
+    Placement; equal hosts share one line. "As one pool" is the number of
+    guests that would fit on a host without NUMA nodes, "whole nodes" the
+    number of NUMA nodes without any guest, before and after. With --mix the
+    hosts are also filled with guests of all flavors together. With --machine,
+    further lines predict (simulated) how many containers run well in the
+    guests of one empty host of that kind. Needs pip install 'ghsched[plan]'.
+    "ghsched plan --cloud" shows more. Hosts whose nova-compute is down or
+    disabled do not count. Exit status: 0 a guest fits, 1 no guest fits, 2 the
+    plan failed.
     """
 
     SHORT = ('Flavor', 'Hosts', 'Guests per Host', 'Guests', 'Whole Nodes',
@@ -82,7 +82,8 @@ class PlanDensity(base.Lister):
                              ) -> tuple[Target, ...]:
         """Load the machines for which to predict container densities.
 
-        A density is how many containers run well on a machine.
+        A density is the number of containers that run on a machine without
+        slowing each other down too much.
 
         :raises PlannerError: if the host file of a machine cannot be used.
         """
@@ -134,7 +135,7 @@ class PlanDensity(base.Lister):
             self.log.warning(NO_MACHINE)
             return COLUMNS, list(yield_plan_rows(found))
         return (*COLUMNS, PREDICTED), [
-            *((*row, Curves([])) for row in yield_plan_rows(found)),
+            *((*row, DensityColumn([])) for row in yield_plan_rows(found)),
             *map(make_density_row, predictions.densities)]
 
 
@@ -239,9 +240,9 @@ def _make_plan_row(name: str, host: planner.HostPlan) -> tuple[Any, ...]:
     return (name, columns.Words(list(host.hosts)), host.guests,
             host.guests * len(host.hosts), columns.mark_unknown(host.pooled),
             f'{host.whole_before} -> {host.whole_after} of {host.nodes}',
-            Lacks([one.to_json_object() for one in host.lacks]),
-            Gains([dataclasses.asdict(more) for more in host.more
-                   if more.guests]))
+            ReasonColumn([one.to_json_object() for one in host.lacks]),
+            GainColumn([dataclasses.asdict(more) for more in host.more
+                        if more.guests]))
 
 
 # -- what is predicted --------------------------------------------------------
@@ -255,7 +256,7 @@ def make_density_row(plan: DensityPlan) -> tuple[Any, ...]:
             plan.guests['ghsched'],
             *(columns.mark_unknown(None) for _ in range(3)),
             columns.Lines([]), columns.Lines([]),
-            Curves(list(_curves_to_dicts(plan))))
+            DensityColumn(list(_curves_to_dicts(plan))))
 
 
 def _curves_to_dicts(plan: DensityPlan) -> Iterator[dict[str, Any]]:
@@ -274,9 +275,10 @@ def _curves_to_dicts(plan: DensityPlan) -> Iterator[dict[str, Any]]:
                'simulated': True}
 
 
-class Curves(columns.Lines):
-    """Column of densities in containers, with the p99 relative to one
-    container alone.
+class DensityColumn(columns.Lines):
+    """Table column: for each scenario, how many containers run well.
+
+    It also shows their p99 latency relative to that of a single container.
     """
 
     def line(self, item: Mapping[str, Any]) -> str:
@@ -300,22 +302,24 @@ def collect_density_notes(densities: Sequence[DensityPlan]) -> list[str]:
 
 
 def _format_node_name(item: Mapping[str, Any]) -> str:
-    """Return the name of a NUMA node in a table.
+    """Return the text for an item's NUMA node in a table.
 
-    :returns: ``host`` if the item is about the whole host.
+    :param item: reason or gain in the plan's JSON format, with the key
+        ``node``.
+    :returns: e.g. ``node 1``; ``host`` for an item of the whole host.
     """
     return 'host' if item['node'] is None else f'node {item["node"]}'
 
 
-class Lacks(columns.Lines):
-    """Column of the reasons why no further guest fits."""
+class ReasonColumn(columns.Lines):
+    """Table column: for each NUMA node, why no further guest fits."""
 
     def line(self, item: Mapping[str, Any]) -> str:
         return f'{_format_node_name(item)}: {item["text"]}'
 
 
-class Gains(columns.Lines):
-    """Column of how many more guests fit with more of one resource."""
+class GainColumn(columns.Lines):
+    """Table column: how many guests would fit with more of a resource."""
 
     def line(self, item: Mapping[str, Any]) -> str:
         more = lack.describe_amount(item['amount'], item['resource'])

@@ -30,12 +30,12 @@ _TRAITS = frozenset({os_traits.COMPUTE_MANAGED_PCI_DEVICE,
 
 @dataclass(frozen=True)
 class HostPf:
-    """A PF whose VFs guests may use.
+    """SR-IOV physical function (PF) whose VFs guests may use.
 
-    :param address: PCI address.
-    :param node: host NUMA node.
-    :param vfs: how many VFs it has.
-    :param alias: Nova's [pci]alias for them.
+    :param address: PCI address of the PF.
+    :param node: host NUMA node of the PF.
+    :param vfs: number of VFs of the PF.
+    :param alias: name in Nova's [pci]alias by which flavors request the VFs.
     :param resource_class: resource class of the VFs in Placement.
     """
 

@@ -57,15 +57,17 @@ class HostFileError(Exception):
 
 @dataclass(frozen=True)
 class HostNode:
-    """A NUMA node of a described host.
+    """NUMA node of a host that a host file describes.
 
-    :param cpus: CPU numbers that guests may use.
-    :param memory_mb: MiB that guests may use.
-    :param socket: the socket that it is on, None if unknown.
-    :param distances: SLIT, to each node of the file in its order; empty when
-        it is unknown.
-    :param latency_ns: latency of its memory from its own CPUs, likewise 0.
-    :param bandwidth_mb: bandwidth of its memory in MB/s, likewise 0.
+    :param id: number of the node.
+    :param cpus: numbers of the CPUs that guests may use.
+    :param memory_mb: memory that guests may use, in MiB.
+    :param socket: number of the node's socket; None if unknown.
+    :param distances: distances (ACPI SLIT) to the nodes of the host file, in
+        its order; empty if unknown.
+    :param latency_ns: latency of the node's memory from its own CPUs, in
+        nanoseconds; 0 if unknown.
+    :param bandwidth_mb: bandwidth of the node's memory in MB/s; 0 if unknown.
     """
 
     id: int
@@ -79,14 +81,14 @@ class HostNode:
 
 @dataclass(frozen=True)
 class Compute:
-    """Settings of nova-compute on a described host, for the whole host.
+    """Settings of nova-compute on a host that a host file describes.
 
-    :param dedicated: [compute]cpu_dedicated_set; guests that share CPUs are
-        on the others.
-    :param cpu_ratio: vCPUs for each CPU that is shared; the default is that
-        of [DEFAULT]initial_cpu_allocation_ratio.
-    :param ram_ratio: how many times over memory may be given out.
-    :param disk_gb: GiB for disks of guests; None is not counted.
+    :param dedicated: [compute]cpu_dedicated_set. Guests without dedicated CPUs
+        use all other CPUs.
+    :param cpu_ratio: CPU allocation ratio of the shared CPUs; the default is
+        that of [DEFAULT]initial_cpu_allocation_ratio.
+    :param ram_ratio: memory allocation ratio.
+    :param disk_gb: disk space for guests in GiB; None for no limit.
     """
 
     dedicated: frozenset[int] = frozenset()
@@ -97,24 +99,26 @@ class Compute:
 
 @dataclass(frozen=True)
 class HostFile:
-    """A described host: its NUMA nodes, resctrl, PFs and settings.
+    """Content of a host file: NUMA nodes, resctrl, PFs and settings.
 
-    :param name: name of the host, with which those of its providers begin.
-    :param nodes: ascending by id.
-    :param resctrl: description of resctrl on the host.
-    :param attributes: which attributes of memorytune its libvirt keeps:
-        ``extended``, ``basic``, or ``none`` where it cannot use the resctrl
-        of the host at all.
-    :param reserved_groups: control groups kept for others than guests.
+    :param name: name of the host; the prefix of its providers' names.
+    :param nodes: NUMA nodes in ascending order of their numbers.
+    :param resctrl: memory bandwidth and L3 cache control of the host.
+    :param attributes: attributes of ``<memorytune>`` that the host's libvirt
+        supports: ``extended``, ``basic``, or ``none`` if libvirt cannot
+        create control groups on the host.
+    :param reserved_groups: number of control groups reserved for other
+        software.
     :param tree_config: the host's [ghsched] settings for Placement.
-    :param pfs: PFs whose VFs guests may have.
-    :param contention: for the model of contention, None when the file does
-        not tell.
-    :param compute: other settings of nova-compute.
-    :param libvirt_monitors: whether libvirt makes the monitoring group of a
-        guest without a control group.
-    :param burst_ratio: how many times over what is kept for bursts may be
-        promised; nova-compute finds it by measured use.
+    :param pfs: PFs whose VFs guests may use.
+    :param contention: machine for the simulation of memory contention; None
+        if the host file does not describe it.
+    :param compute: settings of nova-compute.
+    :param libvirt_monitors: whether libvirt creates the monitoring groups of
+        guests without a control group.
+    :param burst_ratio: ratio of the sum of all guests' bursts to the bandwidth
+        reserved for bursts. On a real host, nova-compute derives it from the
+        measured use.
     """
 
     name: str
@@ -175,7 +179,7 @@ def load_host_file(path: str) -> HostFile:
             schema.validate_document(documents.load_yaml(path),
                                      _load_host_file_schema())
         )
-    except (documents.DocumentError, schema.Mistake) as error:
+    except (documents.DocumentError, schema.Invalid) as error:
         raise HostFileError(f'{path}: {error}') from None
 
 
@@ -246,7 +250,7 @@ def _build_contention_machine(
         machine = Machine.from_mapping(
             {str(key): value for key, value in section.items()} | known)
     except MachineError as error:
-        raise schema.Mistake(f'contention.{error}') from None
+        raise schema.Invalid(f'contention.{error}') from None
     return machine if machine.curve else replace(
         machine,
         curve=shipped.load_curve_for_resctrl_variant(resctrl.dialect.name))
@@ -261,7 +265,7 @@ def _parse_cpu_list(name: str, value: str | int) -> frozenset[int]:
         # YAML makes a number of a single CPU.
         return cpulist.parse_cpu_list(str(value))
     except cpulist.CpuListError as error:
-        raise schema.Mistake(f'{name}: {error}') from None
+        raise schema.Invalid(f'{name}: {error}') from None
 
 
 def _parse_nova_compute_settings(
@@ -275,7 +279,7 @@ def _parse_nova_compute_settings(
         )
     missing = dedicated.difference(*(node.cpus for node in nodes))
     if missing:
-        raise schema.Mistake('nova.dedicated_cpus: no node has CPU '
+        raise schema.Invalid('nova.dedicated_cpus: no node has CPU '
                              + cpulist.render_cpu_list(missing))
     return Compute(
         dedicated,
@@ -288,7 +292,7 @@ def _parse_pfs(sections: Sequence[_Section],
                nodes: frozenset[int]) -> tuple[host_pfs.HostPf, ...]:
     """Parse the PFs of a host file.
 
-    :raises Mistake: if a PF is given twice or has an unknown NUMA node.
+    :raises Invalid: if a PF is given twice or has an unknown NUMA node.
     """
     found: dict[str, host_pfs.HostPf] = {}
     classes: dict[str, str] = {}
@@ -296,14 +300,14 @@ def _parse_pfs(sections: Sequence[_Section],
         pf = host_pfs.HostPf(**(section | {
             'address': section['address'].lower()}))
         if pf.address in found:
-            raise schema.Mistake(f'pfs[{place}].address: {pf.address} is '
+            raise schema.Invalid(f'pfs[{place}].address: {pf.address} is '
                                  'given twice')
         if pf.node not in nodes:
-            raise schema.Mistake(f'pfs[{place}].node: the host has no NUMA '
+            raise schema.Invalid(f'pfs[{place}].node: the host has no NUMA '
                                  f'node {pf.node}')
         if classes.setdefault(pf.alias, pf.resource_class) != (
                 pf.resource_class):
-            raise schema.Mistake(
+            raise schema.Invalid(
                 f'pfs[{place}].resource_class: the alias {pf.alias} is '
                 f'{classes[pf.alias]} elsewhere')
         found[pf.address] = pf
@@ -319,9 +323,9 @@ def _parse_nodes(sections: Sequence[_Section]) -> tuple[
         number, name = section['id'], f'nodes[{place}]'
         cpus = _parse_cpu_list(f'{name}.cpus', section['cpus'])
         if number in nodes:
-            raise schema.Mistake(f'{name}.id: node {number} is given twice')
+            raise schema.Invalid(f'{name}.id: node {number} is given twice')
         if cpus & taken:
-            raise schema.Mistake(
+            raise schema.Invalid(
                 f'{name}.cpus: {cpulist.render_cpu_list(cpus & taken)}'
                 ' is on another node already')
         taken |= cpus
@@ -330,7 +334,7 @@ def _parse_nodes(sections: Sequence[_Section]) -> tuple[
             tuple(section.get('distances', ())), section.get('latency_ns', 0),
             section.get('bandwidth_mb', 0))
         if len(section.get('distances', sections)) != len(sections):
-            raise schema.Mistake(
+            raise schema.Invalid(
                 f'nodes: the distances of node {number} must be one for each '
                 f'of the {len(sections)} nodes')
     return (tuple(nodes[number] for number in sorted(nodes)),
@@ -367,7 +371,7 @@ def _build_resctrl_host(
             knob.line == 'MB' for knob in dialect.knobs))
     step = (host.granularity, host.min_bandwidth)
     if cap.fraction and step not in rounding.FRACTIONS:
-        raise schema.Mistake(
+        raise schema.Invalid(
             f'resctrl.bandwidth_gran: no control of {dialect.title} has a '
             f'granularity of {step[0]} and a lowest cap of {step[1]}')
     return replace(host, scales=compute_settable_percentages(
@@ -385,14 +389,14 @@ def _select_resctrl_dialect(section: _Section) -> dialects.Dialect:
             'enum': [knob.line for knob in dialect.knobs]}}, 'resctrl.lines')
         dialect = dialect.restrict_to_lines(frozenset(section['lines']))
     if len([knob for knob in dialect.knobs if knob.role == 'maximum']) != 1:
-        raise schema.Mistake('resctrl.lines: must name ' + ' or '.join(
+        raise schema.Invalid('resctrl.lines: must name ' + ' or '.join(
             knob.line for knob in dialects.BY_NAME[section['dialect']].knobs
             if knob.role == 'maximum'))
     if 'cap' not in section:
         return dialect
     # Only where the kernel does not say.
     if dialect.hardlimit_fixed is not None or dialect.find_knob('hardlimit'):
-        raise schema.Mistake('resctrl.cap: unknown key')
+        raise schema.Invalid('resctrl.cap: unknown key')
     return replace(dialect, hardlimit_fixed=section['cap'] == 'hard')
 
 
@@ -414,7 +418,7 @@ def _convert_node_bandwidths(
         return {}
     for place, number in enumerate(speeds):
         if domains[number] and not speeds[number]:
-            raise schema.Mistake(
+            raise schema.Invalid(
                 f'nodes[{place}].bandwidth_mb: is missing; a cap of the '
                 f'{dialect.title} is a bandwidth, and no share of one')
     return {number: speed * 10 ** 6 for number, speed in speeds.items()}
@@ -432,16 +436,16 @@ def _complete_resctrl_domains(
     :param dialect: the host's variant of resctrl.
     :param domains: domain numbers from the host file, by NUMA node.
     :returns: domain numbers by NUMA node.
-    :raises Mistake: if the numbers do not suit the variant of resctrl.
+    :raises Invalid: if the numbers do not suit the variant of resctrl.
     """
     if dialect.domain_kind != 'numa':
         if not any(domains.values()):
-            raise schema.Mistake('nodes: no node has domains, which the '
+            raise schema.Invalid('nodes: no node has domains, which the '
                                  f'{dialect.title} needs')
         return {number: ids for number, ids in domains.items() if ids}
     for place, (number, ids) in enumerate(domains.items()):
         if ids not in ((), (number,)):
-            raise schema.Mistake(
+            raise schema.Invalid(
                 f'nodes[{place}].domains: the {dialect.title} numbers its '
                 f'domains as NUMA nodes; leave it out or say [{number}]')
     return {number: (number,) for number in domains}
@@ -460,7 +464,7 @@ def _parse_default_priority(
     )
     if knob is None:
         if given is not None:
-            raise schema.Mistake('resctrl.priority_default: unknown key')
+            raise schema.Invalid('resctrl.priority_default: unknown key')
         return None
     if given is None:
         return knob.minimum if knob.default is None else knob.default
@@ -497,11 +501,11 @@ def _parse_percents_by_node(name: str, percents: _Section,
                             nodes: frozenset[int]) -> dict[int, int]:
     """Parse percentages that a host file gives by host NUMA node.
 
-    :raises Mistake: if the host does not have a NUMA node.
+    :raises Invalid: if the host does not have a NUMA node.
     """
     by_name = {str(node): node for node in nodes}
     for name_of_node in percents:
         if name_of_node not in by_name:
-            raise schema.Mistake(f'ghsched.{name}.{name_of_node}: the host '
+            raise schema.Invalid(f'ghsched.{name}.{name_of_node}: the host '
                                  'has no such NUMA node')
     return {by_name[node]: percent for node, percent in percents.items()}

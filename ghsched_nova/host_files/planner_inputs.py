@@ -42,17 +42,18 @@ _NO_SDK = ('a cloud is read with openstacksdk and osc-lib, and there is no '
 
 
 @dataclass(frozen=True)
-class Described:
+class DescribedHosts:
     """Equal hosts that one host file describes.
 
-    :param names: names of the compute nodes.
+    :param file: content of the host file.
+    :param names: names of the hosts' compute nodes.
     """
 
     file: HostFile
     names: tuple[str, ...]
 
 
-def load_hosts(texts: Iterable[str]) -> tuple[Described, ...]:
+def load_hosts(texts: Iterable[str]) -> tuple[DescribedHosts, ...]:
     """Load the hosts that command-line arguments name.
 
     An argument is ``FILE``, or ``FILE*COUNT`` for several equal hosts. FILE is
@@ -81,13 +82,13 @@ def load_hosts(texts: Iterable[str]) -> tuple[Described, ...]:
                 f'{path}: there is a host {min(taken.intersection(names))} '
                 f'already; write {path}*N for N hosts')
         taken.update(names)
-        found.append(Described(file, names))
+        found.append(DescribedHosts(file, names))
     return tuple(found)
 
 
 def load_density_machines(
         paths: Iterable[str],
-        plan_hosts: Iterable[Described] = ()) -> tuple[Target, ...]:
+        plan_hosts: Iterable[DescribedHosts] = ()) -> tuple[Target, ...]:
     """Load the machines for which to predict how many containers run well.
 
     :param paths: host files of the machines.
@@ -108,7 +109,7 @@ def load_density_machines(
 
 
 def load_density_machine(
-    path: str, plan_hosts: Iterable[Described] = ()
+    path: str, plan_hosts: Iterable[DescribedHosts] = ()
 ) -> Target:
     """Load a machine for which to predict how many containers run well.
 
@@ -129,30 +130,32 @@ def load_density_machine(
     return make_density_machine(same or one, bool(same))
 
 
-def make_density_machine(host: Described, counted: bool = True) -> Target:
+def make_density_machine(host: DescribedHosts,
+                         is_planned: bool = True) -> Target:
     """Return the machine of a host file, to predict a container density.
 
     The density is how many containers run well on the machine.
 
     :param host: host whose host file has the section ``contention``.
-    :param counted: whether the host is in the capacity plan, so that the
-        number of guests that fit on it is computed already.
+    :param is_planned: whether the host is in the capacity plan. The prediction
+        then uses the number of guests that the plan computes for it.
     """
     assert host.file.contention is not None  # noqa: S101
     return Target(
         host.file.contention, make_planner_host(host.file, host.file.name),
         host.file.aliases,
-        host.names if counted else ())
+        host.names if is_planned else ())
 
 
 def map_pci_aliases_to_classes(
-        hosts: Iterable[Described],
+        hosts: Iterable[DescribedHosts],
         alias_pairs: Iterable[tuple[str, str]] = (),
         flavors: Iterable[Flavor] = ()) -> dict[str, str]:
     """Return the resource class of VFs in Placement, by PCI alias.
 
-    Classes from the command line take precedence over those of host files. If
-    no flavor requests VFs, an alias that has two classes is left out.
+    Classes from the command line take precedence over those of host files. An
+    alias that has two classes is an error if a flavor requests VFs; otherwise
+    it is left out.
 
     :param hosts: hosts with the PFs of their host files.
     :param alias_pairs: pairs of alias and class from the command line.

@@ -36,8 +36,8 @@ _Validator = jsonschema.validators.extend(
     jsonschema.Draft202012Validator, type_checker=_CHECKER)
 
 
-class Mistake(ValueError):
-    """A document violates its schema; the message says where and why."""
+class Invalid(ValueError):
+    """Place and reason of a document's violation of its schema."""
 
 
 def validate_document(document: Any, schema: Any, name: str = '') -> Any:
@@ -45,7 +45,7 @@ def validate_document(document: Any, schema: Any, name: str = '') -> Any:
 
     :param name: name of the document, if it is a part of another.
     :returns: the document, with all keys converted to text.
-    :raises Mistake: if the document is invalid; names the place and the
+    :raises Invalid: if the document is invalid; names the place and the
         reason.
     """
     found = _convert_keys_to_text(document)
@@ -54,7 +54,7 @@ def validate_document(document: Any, schema: Any, name: str = '') -> Any:
     if error is None:
         return found
     place = [name] if name else []
-    raise Mistake(_describe_schema_violation(
+    raise Invalid(_describe_schema_violation(
         [*place, *error.absolute_path], error))
 
 

@@ -32,7 +32,8 @@ Report = guest_changes.Report[model.Action]
 
 
 def plan_interrupt_changes(
-    guests: Iterable[model.Guest], host: model.Host, proc: Path = Path('/proc')
+    guests: Iterable[model.Guest], host: model.HostCpus,
+    proc: Path = Path('/proc')
 ) -> Report:
     """Return which device interrupts must move to other CPUs.
 
@@ -51,7 +52,7 @@ def plan_interrupt_changes(
     return Report(*model.plan_interrupt_actions(found, routes, host))
 
 
-def reconcile_interrupts(guests: Iterable[model.Guest], host: model.Host,
+def reconcile_interrupts(guests: Iterable[model.Guest], host: model.HostCpus,
                          proc: Path = Path('/proc'),
                          set_cpus: Steer | None = None) -> Report:
     """Move interrupts of passthrough devices to housekeeping CPUs.
@@ -78,7 +79,7 @@ def reconcile_interrupts(guests: Iterable[model.Guest], host: model.Host,
             for action, why in failed.items())))
 
 
-def read_interrupt_affinity(path: Path) -> model.Route | None:
+def read_interrupt_affinity(path: Path) -> model.Affinity | None:
     """Read which CPUs may handle an interrupt.
 
     :param path: directory of the interrupt in ``/proc/irq``.
@@ -95,8 +96,8 @@ def read_interrupt_affinity(path: Path) -> model.Route | None:
     except ValueError:
         effective = frozenset()
     # The kernel shows -1 for a device without a node.
-    return model.Route(cpus, effective,
-                       decimals.parse_decimal(_read_text(path / 'node')))
+    return model.Affinity(cpus, effective,
+                          decimals.parse_decimal(_read_text(path / 'node')))
 
 
 def _read_text(path: Path) -> str:

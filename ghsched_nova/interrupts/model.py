@@ -45,17 +45,18 @@ class Interrupt:
     """Interrupt of a passthrough device.
 
     :param number: interrupt number of the kernel.
-    :param name: VFIO's name, which identifies the vector.
-    :param device: PCI address.
-    :param count: number of times the host has handled it, on all CPUs.
-    :param alone: whether no other device shares it.
+    :param name: name that VFIO gives to the interrupt vector of the device.
+    :param device: PCI address of the device.
+    :param count: number of times the host has handled the interrupt, on all
+        CPUs.
+    :param is_exclusive: whether no other device uses the interrupt.
     """
 
     number: int
     name: str
     device: str
     count: int
-    alone: bool
+    is_exclusive: bool
 
     @property
     def can_bypass_host(self) -> bool:
@@ -67,13 +68,13 @@ class Interrupt:
 
 
 @dataclass(frozen=True)
-class Route:
-    """Affinity of an interrupt, from ``/proc/irq``.
+class Affinity:
+    """CPUs that handle an interrupt, from ``/proc/irq``.
 
-    :param cpus: CPUs that may get it.
-    :param effective: CPUs that get it; empty if the kernel does not report
-        them.
-    :param node: NUMA node of its device; None if the device has none.
+    :param cpus: CPUs that may handle the interrupt.
+    :param effective: CPUs that the kernel has selected of these; empty if it
+        does not report them.
+    :param node: NUMA node of the device; None if the device has none.
     """
 
     cpus: frozenset[int]
@@ -83,9 +84,9 @@ class Route:
 
 @dataclass(frozen=True)
 class Guest:
-    """Running guest whose interrupts are steered.
+    """Running guest whose interrupts housekeeping CPUs must handle.
 
-    :param devices: host PCI addresses of its devices.
+    :param devices: host PCI addresses of the guest's passthrough devices.
     """
 
     uuid: str
@@ -94,16 +95,17 @@ class Guest:
 
 
 @dataclass(frozen=True)
-class Host:
-    """CPUs of a host.
+class HostCpus:
+    """CPUs of a host, and which of them may handle interrupts.
 
     :param nodes: online CPUs by NUMA node.
-    :param kept: CPUs that are dedicated to guests or isolated.
+    :param reserved: CPUs that are dedicated to guests or isolated. They must
+        not handle interrupts.
     :param bypass: whether message signalled interrupts bypass the hypervisor.
     """
 
     nodes: Mapping[int, frozenset[int]] = field(default_factory=dict)
-    kept: frozenset[int] = frozenset()
+    reserved: frozenset[int] = frozenset()
     bypass: bool = False
 
     @property
@@ -118,14 +120,19 @@ class Host:
 
         :param node: NUMA node; None for all CPUs of the host.
         """
-        near = self.online if node is None else self.nodes.get(
+        cpus = self.online if node is None else self.nodes.get(
             node, frozenset())
-        return near - self.kept
+        return cpus - self.reserved
 
 
 @dataclass(frozen=True)
 class Action:
-    """Change of the CPUs of one interrupt."""
+    """Change of the CPUs that handle one interrupt.
+
+    :param uuid: UUID of the guest whose device sends the interrupt.
+    :param cpus: CPUs that shall handle the interrupt.
+    :param reason: present affinity, as text.
+    """
 
     uuid: str
     interrupt: Interrupt
@@ -208,14 +215,14 @@ def select_steerable_interrupts(
     """
     owners = {device: guest for guest in guests for device in guest.devices}
     return [(owners[one.device], one) for one in interrupts
-            if one.device in owners and one.alone
+            if one.device in owners and one.is_exclusive
             and not (bypass and one.can_bypass_host)]
 
 
 def plan_interrupt_actions(
         interrupts: Iterable[tuple[Guest, Interrupt]],
-        routes: Mapping[int, Route],
-        host: Host) -> tuple[tuple[Action, ...], tuple[Problem, ...]]:
+        routes: Mapping[int, Affinity],
+        host: HostCpus) -> tuple[tuple[Action, ...], tuple[Problem, ...]]:
     """Plan moves of device interrupts to housekeeping CPUs.
 
     Housekeeping CPUs are neither dedicated to guests nor isolated. An
@@ -243,7 +250,7 @@ def plan_interrupt_actions(
 
 
 def _make_no_cpu_problem(
-        guest: Guest, interrupt: Interrupt, route: Route) -> Problem:
+        guest: Guest, interrupt: Interrupt, route: Affinity) -> Problem:
     """Return the problem that there is no CPU to move an interrupt to.
 
     All CPUs of the interrupt's NUMA node are dedicated to guests or isolated.
@@ -254,7 +261,7 @@ def _make_no_cpu_problem(
                     f'{where} has no CPU that no guest has for itself')
 
 
-def _describe_route(route: Route) -> str:
+def _describe_route(route: Affinity) -> str:
     goes = (f', and goes to {cpulist.render_cpu_list(route.effective)}'
             if route.effective else '')
     return f'it may go to CPUs {cpulist.render_cpu_list(route.cpus)}{goes}'

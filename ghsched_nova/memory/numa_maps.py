@@ -46,9 +46,8 @@ _RANGE = re.compile(r'([0-9a-f]+)-([0-9a-f]+) ')
 MAX_AREAS = 16384
 
 
-class NotBound(Exception):  # noqa: N818
-    """Memory cannot be moved to its new nodes, for the reason in the message.
-    """
+class MemoryMoveError(Exception):
+    """Reason why a guest's memory cannot be moved to other NUMA nodes."""
 
 
 @dataclass(frozen=True)
@@ -83,7 +82,7 @@ def parse_bound_areas(
 
     :param numa_maps: lines of ``/proc/PID/numa_maps``, proc(5).
     :param maps: lines of ``/proc/PID/maps``, which have the end addresses.
-    :raises NotBound: if there are more than :data:`MAX_AREAS`.
+    :raises MemoryMoveError: if there are more than :data:`MAX_AREAS`.
     """
     starts = {}
     for line in numa_maps:
@@ -91,7 +90,8 @@ def parse_bound_areas(
         if area is not None:
             starts[area.first] = area
         if len(starts) > MAX_AREAS:
-            raise NotBound(f'its memory is in more than {MAX_AREAS} parts')
+            raise MemoryMoveError(
+                f'its memory is in more than {MAX_AREAS} parts')
     ends = {first: int(found[2], 16) for found in map(_RANGE.match, maps)
             if found and (first := int(found[1], 16)) in starts}
     return [replace(area, last=ends[first])
@@ -144,7 +144,7 @@ def plan_cpuset_mems(
     :param new_nodes: new host node by old one.
     :param old_nodes: all host nodes of the guest before the move.
     :returns: values to write, one after the other.
-    :raises NotBound: if the kernel would bind memory to wrong nodes.
+    :raises MemoryMoveError: if the kernel would bind memory to wrong nodes.
     """
     wanted = {node: new_nodes.get(node, node) for node in old_nodes}
     old, new = frozenset(wanted), frozenset(wanted.values())
@@ -159,7 +159,7 @@ def plan_cpuset_mems(
     if old != new and _moves_to_wanted_nodes((old, new), wanted) and (
             _moves_to_wanted_nodes((new, old), back)):
         return (new,)
-    raise NotBound(
+    raise MemoryMoveError(
         'the kernel binds memory of a running process to other NUMA nodes in '
         f'their order only, and not {_text(wanted)}')
 

@@ -27,10 +27,11 @@ _MIB = 1 << 20
 
 
 class Memory:
-    """Memory of the guests of this host.
+    """Mover of guests' memory between the NUMA nodes of this host.
 
     :param run_path: directory with libvirt's ``<domain name>.pid`` files.
-    :param rate: MiB to move per second; 0 for no limit.
+    :param rate: maximum rate at which memory pages are moved, in MiB per
+        second; 0 for no limit.
     """
 
     def __init__(self, run_path: Path, rate: int) -> None:
@@ -72,11 +73,11 @@ class Memory:
         :param domain_name: domain name of the guest.
         :param new_nodes: new host node by old one.
         :param old_nodes: all host nodes of the guest before the move.
-        :raises NotBound: if pages cannot be moved.
+        :raises MemoryMoveError: if pages cannot be moved.
         """
         process = qemu.find_qemu_process(self._run_path, domain_name)
         if process is None or not cpusets.find_cpuset_groups(process):
-            raise numa_maps.NotBound(
+            raise numa_maps.MemoryMoveError(
                 self.explain_unmovable_memory(domain_name))
         guest = (domain_name, process)
         steps = numa_maps.plan_cpuset_mems(new_nodes, old_nodes)
@@ -121,7 +122,7 @@ class Memory:
 
         The move is tried several times.
 
-        :raises NotBound: if pages are still on wrong nodes.
+        :raises MemoryMoveError: if pages are still on wrong nodes.
         """
         for _turn in range(_TRIES):
             left = _find_areas_with_stray_pages(guest)
@@ -133,7 +134,7 @@ class Memory:
         left = _find_areas_with_stray_pages(guest)
         if left:
             count = sum(area.stray_pages for area in left)
-            raise numa_maps.NotBound(
+            raise numa_maps.MemoryMoveError(
                 f'{count} pages of its memory cannot be moved: the kernel '
                 'keeps them where they are')
 
@@ -151,4 +152,4 @@ def _find_areas_with_stray_pages(
 
 def _raise_problem(problem: str) -> None:
     if problem:
-        raise numa_maps.NotBound(problem)
+        raise numa_maps.MemoryMoveError(problem)

@@ -80,7 +80,7 @@ def read_bound_areas(guest: Guest) -> list[numa_maps.Area]:
 
     The privileged helper reads them as root.
 
-    :raises NotBound: if there are too many areas.
+    :raises MemoryMoveError: if there are too many areas.
     """
     return [numa_maps.Area(first, last, node, size, dict(pages))
             for first, last, node, size, pages in _areas(guest)]

@@ -65,7 +65,11 @@ _NOT_SUPPORTED = (errno.ENOENT, errno.EOPNOTSUPP, errno.EINVAL, errno.ENODEV)
 
 @dataclass(frozen=True)
 class Event:
-    """Event that the kernel counts: PERF_TYPE and PERF_COUNT number."""
+    """Event that the kernel counts, as in perf_event_open(2).
+
+    :param kind: type of the event, e.g. PERF_TYPE_HARDWARE.
+    :param number: number of the event, e.g. PERF_COUNT_HW_INSTRUCTIONS.
+    """
 
     kind: int
     number: int

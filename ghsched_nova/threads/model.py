@@ -60,14 +60,15 @@ class Guest:
 
 @dataclass(frozen=True)
 class Thread:
-    """Actual scheduling of a thread, from the kernel.
+    """Actual scheduling of a thread, as the kernel reports it.
 
-    :param start: start time in clock ticks since boot (field 22 of
-        ``/proc/PID/stat``), which distinguishes the thread from a later one
-        with the same id.
-    :param cpus: host CPUs on which it may run.
-    :param resets_on_fork: whether its new threads start in the class ``other``
-        (SCHED_RESET_ON_FORK of sched(7)).
+    :param tid: thread id.
+    :param start: start time of the thread in clock ticks since boot (field 22
+        of ``/proc/PID/stat``), which shows whether the id has been reused.
+    :param scheduling: scheduling class of the thread.
+    :param cpus: host CPUs on which the thread may run.
+    :param resets_on_fork: whether threads that this thread creates start in
+        the class ``other`` (SCHED_RESET_ON_FORK of sched(7)).
     """
 
     tid: int
@@ -81,9 +82,13 @@ class Thread:
 class Action:
     """Change of the scheduling class or of the CPUs of one thread.
 
+    :param uuid: UUID of the guest.
     :param domain: name of the guest's domain.
-    :param reason: actual setting of the thread, as text.
-    :param cpus: CPUs to set; empty if the class is to be set.
+    :param role: role of the thread in the guest, e.g. vCPU 3.
+    :param thread: the thread, with its present scheduling.
+    :param scheduling: scheduling class to set.
+    :param reason: present setting of the thread, as text.
+    :param cpus: CPUs to set; empty if the class must be set.
     """
 
     uuid: str

@@ -117,10 +117,11 @@ _Class = Annotated[tuple[Annotated[str, bounds.Text('[a-z]+', 16)],
 
 
 def apply_thread_change(action: Action) -> str:
-    """Set the scheduling class or CPUs of a thread to those of a change.
+    """Apply a planned change of a thread's scheduling class or CPUs.
 
-    The privileged helper makes the change as root.
+    The privileged helper applies the change as root.
 
+    :param action: the planned change.
     :returns: error message; empty on success.
     """
     thread = (action.domain, action.role.kind, action.role.number,

@@ -38,13 +38,14 @@ _KEYS = ('sport', 'dport', 'type', 'code', 'id')
 
 @dataclass(frozen=True)
 class Selection:
-    """Network connections that were selected from the conntrack table.
+    """Network connections of guests, selected from the conntrack table.
 
+    :param flows: the selected connections.
     :param is_counted: whether the kernel counts bytes; True for an empty
         table.
     :param is_complete: whether the table was read to its end.
-    :param floors: by IP address, maximum bytes of the connections that were
-        left out; only for addresses with too many connections.
+    :param floors: byte count of the largest connection that was left out, by
+        IP address; only for addresses with too many connections.
     """
 
     flows: tuple[Flow, ...]
@@ -69,7 +70,7 @@ def select_connections(lines: Iterable[str], addresses: frozenset[str],
     spelt = {
         _format_address_as_kernel(address): address for address in addresses}
     most = min(MAX_FLOWS_OF_ADDRESS, MAX_FLOWS // max(1, len(addresses)))
-    kept = {address: _Largest(most) for address in addresses}
+    kept = {address: _LargestFlows(most) for address in addresses}
     number, is_counted, is_complete = 0, False, True
     for number, line in enumerate(lines, 1):
         if number % _LINES == 0 and is_late():
@@ -93,14 +94,17 @@ def select_connections(lines: Iterable[str], addresses: frozenset[str],
         {address: one.floor for address, one in kept.items() if one.floor})
 
 
-class _Largest:
-    """The network connections of an IP address that have the most bytes.
+class _LargestFlows:
+    """Collector of an IP address's network connections with the most bytes.
 
-    :ivar floor: maximum bytes of the connections that were left out.
+    :param max_flows: number of connections to keep.
+    :ivar flows: the connections by key. Until :meth:`drop_smallest_flows` is
+        called, these may be up to twice as many.
+    :ivar floor: byte count of the largest connection that was dropped.
     """
 
-    def __init__(self, most: int) -> None:
-        self._most = most
+    def __init__(self, max_flows: int) -> None:
+        self._most = max_flows
         self.flows: dict[str, Flow] = {}
         self.floor = 0
 

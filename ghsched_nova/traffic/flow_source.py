@@ -101,13 +101,15 @@ def count_new_bytes(before: Mapping[str, Flow], flows: Iterable[Flow],
 
 
 class Meter:
-    """Averages of the network traffic between guests' IP addresses.
+    """Meter of the mean network traffic between guests' IP addresses.
 
     Each reading of the connections adds the bytes that were sent since the
-    reading before. Bytes of a connection from before the first reading, or
-    from before its address was asked for, are not counted.
+    previous reading. Bytes of a connection count only from the first reading
+    that included its address.
 
-    :ivar ties: averages by pair of addresses; None before the first reading.
+    :param source: reader of the host's network connections.
+    :ivar averages: mean traffic by pair of addresses; None before the first
+        reading.
     """
 
     def __init__(self, source: Source,
@@ -117,7 +119,7 @@ class Meter:
         self._before: dict[str, Flow] = {}
         self._floors: Mapping[str, float] = {}
         self._addresses: frozenset[str] = frozenset()
-        self.ties: affinity.TrafficAverages | None = None
+        self.averages: affinity.TrafficAverages | None = None
 
     def update_traffic_averages(
             self, addresses: frozenset[str], now: float) -> None:
@@ -131,19 +133,19 @@ class Meter:
         :raises SourceError: if the connections cannot be read.
         """
         flows = {flow.key: flow for flow in self._source.flows(addresses)}
-        if self.ties is None:
-            self.ties = affinity.TrafficAverages(now)
+        if self.averages is None:
+            self.averages = affinity.TrafficAverages(now)
         else:
             known = [flow for flow in flows.values()
                      if {flow.source, flow.destination} & self._addresses]
-            ties = affinity.update_traffic_averages(
-                self.ties,
+            averages = affinity.update_traffic_averages(
+                self.averages,
                 count_new_bytes(self._before, known, self._floors),
                 now,
                 self._settings,
             )
-            self.ties = affinity.select_busiest_pairs(ties, addresses,
-                                                      MAX_PEERS)
+            self.averages = affinity.select_busiest_pairs(
+                averages, addresses, MAX_PEERS)
         self._before, self._addresses = flows, addresses
         # A plug-in need not call the constructor of its base.
         self._floors = getattr(self._source, 'floors', {})

@@ -49,11 +49,11 @@ PASSTHROUGH = ('direct', 'direct-physical')
 
 
 class PortRefused(exception.InterfaceAttachFailed):
-    """Refusal of a port whose device cannot show the guest its NUMA node."""
+    """Refusal to attach a port whose device's NUMA node a guest cannot see."""
 
     msg_fmt = ('ghsched:device_numa=required: the guest would not see the '
-               "NUMA node of the port's device, because that is of another "
-               'NUMA node or the guest has no free place for it')
+               "NUMA node of the port's device, because the device is on "
+               'another NUMA node or the guest has no free PCI port for it')
 
 
 def wrap_port_attachment(
@@ -186,25 +186,25 @@ def parse_host_nodes(guest_xml: str) -> list[int]:
         memnodes, key=lambda one: int(one.attrib['cellid']))]
 
 
-class PlacedGuest:
-    """Nova's guest that places each device attached to it.
+class AddressingGuest:
+    """Wrapper of Nova's guest that adds PCI addresses to attached devices.
 
     Nova attaches passthrough devices again after a suspension, and after a
-    cold snapshot.
+    cold snapshot. The address puts a device on its guest NUMA node.
 
     :param guest: Guest of nova.virt.libvirt.guest.
-    :param where: adds the guest address to a device's XML.
+    :param add_address: function that adds the guest address to a device's XML.
     """
 
-    def __init__(self, guest: Any, where: AddressAdder) -> None:
+    def __init__(self, guest: Any, add_address: AddressAdder) -> None:
         self._guest = guest
-        self._where = where
+        self._add_address = add_address
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._guest, name)
 
     def attach_device(self, config: Any, *args: Any, **kwargs: Any) -> Any:
-        _wrap_to_xml(config, self._where)
+        _wrap_to_xml(config, self._add_address)
         return self._guest.attach_device(config, *args, **kwargs)
 
 

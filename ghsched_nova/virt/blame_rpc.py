@@ -34,15 +34,16 @@ LOG = logging.getLogger(__name__)
 
 
 class BlameEndpoint:
-    """RPC method to investigate guests of this host.
+    """RPC method that finds out which guests slow down a guest of this host.
 
-    Answers as :class:`ghsched_nova.virt.rpc.PolicyEndpoint`.
+    A refusal is returned as in :class:`ghsched_nova.virt.rpc.PolicyEndpoint`.
 
     :param own_engine: engine that enforces policies on this host.
     :param changing: lock that is held while the policy of a guest changes.
-    :param find: returns a running guest by its UUID.
-    :param list_running: lists all running guests.
-    :param get_periods: returns the record of the last minutes.
+    :param find: function that returns a running guest, given its UUID.
+    :param list_running: function that lists all running guests.
+    :param get_periods: function that returns the bandwidth and load in the
+        last minutes.
     """
 
     target = oslo_messaging.Target(namespace=messages.NAMESPACE,

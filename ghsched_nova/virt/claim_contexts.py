@@ -28,10 +28,10 @@ from ghsched_placement import auto_nodes
 
 @contextlib.contextmanager
 def claiming_instance(instance: Any) -> Iterator[None]:
-    """Within this context, a claim takes what nova-scheduler has chosen.
+    """Within this context, nova-compute's claim of a new instance is steered.
 
-    The claim is the one of nova-compute for a new instance. It takes the host
-    NUMA nodes and the passthrough devices of the instance's allocation.
+    It claims the host NUMA nodes and the passthrough devices that
+    nova-scheduler has allocated for the instance.
     """
     with (pci_requests.claiming_allocated_pfs(instance),
           numa.claiming_first_fit(_list_possible_topologies(
@@ -42,10 +42,10 @@ def claiming_instance(instance: Any) -> Iterator[None]:
 @contextlib.contextmanager
 def claiming_move(instance: Any, flavor: Any, image: Any,
                   is_live: bool) -> Iterator[None]:
-    """Within this context, a move's claim follows nova-scheduler's choice.
+    """Within this context, nova-compute's claim of a move is steered.
 
-    nova-compute's claim takes the chosen passthrough devices and guest NUMA
-    topology.
+    It claims the passthrough devices that nova-scheduler has allocated for
+    the instance, with the guest NUMA topology that nova-scheduler has chosen.
 
     :param flavor: new flavor of the instance.
     :param image: ImageMeta; None for a server without an image.

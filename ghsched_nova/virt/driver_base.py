@@ -50,7 +50,7 @@ LOG = logging.getLogger(__name__)
 
 
 class DriverBase(libvirt_driver.LibvirtDriver):
-    """Nova's libvirt driver with an engine that enforces policies in resctrl.
+    """Nova's libvirt driver, extended to enforce guests' bandwidth policies.
     """
 
     def __init__(self, virtapi: Any, read_only: bool = False) -> None:

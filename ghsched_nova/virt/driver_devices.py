@@ -85,7 +85,10 @@ class AttachingDriver(base.DriverBase):
     def _attach_without_node(self, guest: Any, context: Any, instance: Any,
                              image_meta: Any, vif: Any,
                              error: pci_topology.DeviceNumaError) -> Any:
-        """Attach a port to a guest that sees no NUMA node for its device.
+        """Attach a port's device outside all guest NUMA nodes; log the reason.
+
+        This is done in a live migration, although the flavor requires a guest
+        NUMA node, because the guest runs on this host already.
 
         :param error: reason why the device cannot be on a guest NUMA node.
         """
@@ -94,10 +97,10 @@ class AttachingDriver(base.DriverBase):
                   'requires one: %s; hard-reboot the server to attach the '
                   'device to its node', error, instance=instance)
 
-        def where(device_xml: str) -> str:
+        def add_address(device_xml: str) -> str:
             return attach.add_address_without_node(device_xml,
                                                    guest.get_xml_desc())
-        with self.vif_driver.adding_guest_addresses(where):
+        with self.vif_driver.adding_guest_addresses(add_address):
             return super().attach_interface(context, instance, image_meta,
                                             vif)
 
@@ -159,7 +162,7 @@ class AttachingDriver(base.DriverBase):
         :param pci_devices: devices that the instance has claimed.
         """
         where = self._make_address_adder(guest, pci_devices)
-        return guest if where is None else attach.PlacedGuest(guest, where)
+        return guest if where is None else attach.AddressingGuest(guest, where)
 
     def _make_address_adder(self, guest: Any, pci_devices: Iterable[Any],
                             ) -> attach.AddressAdder | None:

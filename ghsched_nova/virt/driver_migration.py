@@ -249,12 +249,13 @@ class MigratingDriver(base.DriverBase):
 
     @contextlib.contextmanager
     def _continuing_after_copy(self, instance: Any) -> Iterator[None]:
-        """Within this context, log errors of the source's cleanup.
+        """Within this context, log errors of this source host's cleanup.
 
-        They are still raised if the fix ``live-migrated-devices`` is not
-        applied to the server. The guest runs on the destination. If the source
-        raised, Nova would not release the devices here nor allocate those of
-        the destination.
+        The guest already runs on the destination of the live migration. After
+        an exception on the source, Nova would neither release the devices of
+        the source nor allocate those of the destination. If the fix
+        ``live-migrated-devices`` is not applied to the server, errors are
+        raised as in Nova.
         """
         try:
             yield

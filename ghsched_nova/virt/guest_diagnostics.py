@@ -57,12 +57,14 @@ _LISTED_FOR = 5
 class GuestDiagnostics:
     """Source of guests' diagnostics; thread-safe.
 
-    :param use: meter of bandwidth; not the meter of the resource report,
-        whose rates cover the time between its reports.
+    :param use: meter of bandwidth. The periodic report of resources must have
+        a meter of its own, because each meter measures the time since its last
+        use.
     :param host: engine that enforces policies on this host.
-    :param measured: returns the last measured load.
-    :param bursts: returns the burst records by host NUMA node.
-    :param history: returns the bandwidth of guests in the last hours.
+    :param measured: function that returns the last measured load.
+    :param bursts: function that returns the burst records by host NUMA node.
+    :param history: function that returns the bandwidth of guests in the last
+        hours.
     """
 
     def __init__(self, use: bandwidth_use.BandwidthUse,

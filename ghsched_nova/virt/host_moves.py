@@ -44,11 +44,12 @@ EVENT = 'ghsched.server.node_move'
 
 
 class HostMoves:
-    """Service of nova-compute that moves guests between NUMA nodes.
+    """Moves of guests between NUMA nodes, with Nova's claims and Placement.
 
-    :param virtapi: VirtAPI of the driver.
-    :param mover: moves domains of this host.
-    :param memory: see :class:`ghsched_nova.memory.page_move.Memory`.
+    :param virtapi: VirtAPI of Nova's libvirt driver.
+    :param mover: mover of the domains of this host.
+    :param memory: mover of guests' memory, which is asked whether the memory
+        can be moved.
     """
 
     def __init__(self, virtapi: Any, mover: guest_move.Mover,

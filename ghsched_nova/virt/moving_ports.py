@@ -107,7 +107,7 @@ def check_free_pci_ports(guest_xml: str, ports: Sequence[MovingPort],
             document.remove_element(device)
     topology = pci_topology.read_pci_controllers(
         pci_topology.get_devices(root))
-    free = [topology.expanders[bus] for index, bus in topology.behind.items()
+    free = [topology.expanders[bus] for index, bus in topology.bus_of.items()
             if index not in topology.used]
     needed = list(guest_node_of.values())
     for node in sorted({node for node in needed if node is not None}):

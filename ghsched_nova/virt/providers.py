@@ -53,10 +53,10 @@ def count_offered_control_groups(provider_tree: Any, nodename: str) -> int:
 def hash_compute_node(provider_tree: Any, nodename: str) -> str | None:
     """Return a digest of a compute node's traits and resource classes.
 
-    Returns None before nova-compute's first report to Placement.
-
-    :param provider_tree: tree that was last reported to Placement, or None.
+    :param provider_tree: tree that was last reported to Placement; None before
+        nova-compute's first report.
     :param nodename: name of the compute node's provider.
+    :returns: None if the tree does not have the compute node.
     """
     if provider_tree is None or not provider_tree.exists(nodename):
         return None
@@ -73,8 +73,8 @@ def update_inventories(provider_tree: Any, nodename: str,
     :param provider_tree: tree of Nova's libvirt driver; changed in place.
     :param nodename: name of the compute node's provider.
     :param config: ghsched's configuration of the providers.
-    :param groups_before: number of control groups in the inventory before the
-        libvirt driver replaced the inventory of the compute node.
+    :param groups_before: number of control groups in the last report, which
+        the libvirt driver has just removed from the tree.
     :param usages: function that returns the used amounts of a provider.
     :returns: the written providers, the compute node first.
     """
@@ -163,12 +163,13 @@ def _find_shrinking_bandwidth(
         provider_tree: Any, root_uuid: str, host: HostDescription,
         config: tree.Config, usages: Usages,
         current: Mapping[str, tree.Current]) -> Mapping[str, tree.Current]:
-    """Return the NUMA nodes that will offer less bandwidth than now.
+    """Return current amounts of NUMA nodes whose bandwidth inventory shrinks.
 
     :param usages: function that returns the used amounts of a provider.
-    :param current: amounts that are already known of some providers, by UUID.
-    :returns: used bandwidth together with these amounts, by UUID of the NUMA
+    :param current: amounts that the caller already knows, by UUID of the
         provider.
+    :returns: these amounts, completed by the used bandwidth, by UUID of each
+        NUMA provider that will offer less bandwidth than now.
     """
     found = {}
     for node in host.nodes:

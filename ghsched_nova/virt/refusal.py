@@ -73,7 +73,7 @@ def log_refusal(error: Exception,
                 instance: object) -> exception.ComputeResourcesUnavailable:
     """Log why a guest is refused, and return the exception for Nova.
 
-    The exception has the reason in words for the tenant.
+    Tenants can read the text of the exception, so it does not name hosts.
     """
     LOG.error('ghsched: refusing to start a guest because this host cannot '
               'provide what its flavor requires: %s',

@@ -73,13 +73,14 @@ def _return_refusals(method: Callable[..., Answer]) -> Callable[..., Answer]:
 
 
 class PolicyEndpoint:
-    """RPC methods for the policies of guests on this host.
+    """RPC methods that change policies and NUMA nodes of this host's guests.
 
     :param own_engine: engine that enforces policies on this host.
-    :param host: nova.virt.libvirt.host.Host
+    :param host: nova.virt.libvirt.host.Host of the driver.
     :param changing: lock that is held while the policy of a guest changes.
-    :param changed: called with a context and an instance after a change.
-    :param mover: moves guests between the NUMA nodes of this host.
+    :param changed: function that is called after the change of a policy, with
+        the request context and the instance.
+    :param mover: mover of guests between the NUMA nodes of this host.
     """
 
     target = oslo_messaging.Target(namespace=messages.NAMESPACE,
@@ -143,8 +144,11 @@ class PolicyEndpoint:
                   void: str) -> Answer:
         """Cancel a set_policy() call, and return the guest's current policy.
 
-        :param void: ID of the set_policy() call. If that call arrives after
-            this one, it is refused; if it has ended, nothing is cancelled.
+        A caller that got no answer to set_policy() learns by this call whether
+        the policy was changed.
+
+        :param void: ID of the set_policy() call to cancel. If it has not begun
+            yet, it will be refused. If it has ended, nothing is cancelled.
         :returns: bandwidth policy of the running guest.
         """
         with compute.instance_lock(instance_uuid):
@@ -207,7 +211,8 @@ class PolicyEndpoint:
         """Return the instance that an RPC call may change.
 
         :param token: ID of the call.
-        :param lock: ID of the caller's lock on the server.
+        :param lock: ID under which the caller has locked the server in Nova
+            (see :mod:`ghsched_nova.live.records`); None from old callers.
         :raises NotChanged: if the caller has cancelled the call, or its lock
             has expired.
         """

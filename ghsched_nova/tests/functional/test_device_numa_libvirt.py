@@ -91,7 +91,7 @@ HOST = host_topology.HostTopology(
     distances={0: {0: 10, 1: 24}, 1: {0: 24, 1: 10}},
     latency={0: 120, 1: 90},
     bandwidth={0: 100 * 10 ** 9, 1: 200 * 10 ** 9},
-    cpus={cpu: host_topology.Place(cpu // 2, 0, 0, cpu)
+    cpus={cpu: host_topology.CpuIds(cpu // 2, 0, 0, cpu)
           for cpu in range(4)})
 
 POLICY = policy.parse_policy({'ghsched:guest_topology': 'host',
@@ -201,13 +201,13 @@ class DefineTest(LibvirtTestCase):
     def check_ports(self, xml, back, spares=0):
         """Behind the expander buses: our devices and our spare ports."""
         found = self.topology(back)
-        self.assertEqual(set(self.topology(xml).behind), set(found.behind))
+        self.assertEqual(set(self.topology(xml).bus_of), set(found.bus_of))
         root = etree.fromstring(back)
         strangers = [element.tag for element in root.find('devices')
-                     if pci_topology.read_bus_index(element) in found.behind
+                     if pci_topology.read_bus_index(element) in found.bus_of
                      and not pci_topology.is_passthrough(element)]
         self.assertEqual([], strangers)
-        free = set(found.behind) - found.used
+        free = set(found.bus_of) - found.used
         self.assertEqual(spares * len(found.expanders), len(free))
         self.assertEqual(set(range(len(found.controllers))),
                          set(found.controllers))
@@ -359,7 +359,7 @@ class BootTest(LibvirtTestCase):
         for index, node in found.expanders.items():
             target = found.controllers[index].find('target')
             first = int(target.get('busNr'))
-            ports = list(found.behind.values()).count(index)
+            ports = list(found.bus_of.values()).count(index)
             node_of_bus |= dict.fromkeys(
                 range(first, first + ports + 1), node)
         endpoints = {}

@@ -338,7 +338,7 @@ class AttachTest(PortsTestCase):
         self.flags(device_numa_spare_ports=0, group='ghsched')
         self.start((0, 2, PORT_VF), (1, 2, PORT_VF), nodes=2, sockets=1)
         server = self.guest('required')
-        self.assert_refused(server, self.port(), 'no free place for it')
+        self.assert_refused(server, self.port(), 'no free PCI port for it')
         self.assertIn('no port is free behind the expander bus',
                       self.stdlog.logger.output)
 

@@ -155,7 +155,7 @@ NOT_SHARED = {
     'ghsched_nova.host.blame_probe.HostProbe': _CALL,
     'ghsched_nova.host.blame_session.Session': _CALL,
     'ghsched_nova.traffic.conntrack.Conntrack': 'GuestTraffic locks it',
-    'ghsched_nova.traffic.conntrack_table._Largest': _CALL,
+    'ghsched_nova.traffic.conntrack_table._LargestFlows': _CALL,
     'ghsched_nova.live.records.NovaRecords': _REQUEST,
     'ghsched_nova.nova_fixes.cut_off_live_migration._CompletionSteps': _CALL,
     'ghsched_nova.nova_fixes.table.APPLIED': _START,

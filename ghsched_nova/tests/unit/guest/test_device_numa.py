@@ -182,7 +182,7 @@ class DecideTest(base.TestCase):
         with self.assertRaisesRegex(dn.DeviceNumaError, 'hw:numa_nodes'):
             dn.assign_devices((self.DEVICE,), (), dn.REQUIRED)
         self.assertEqual(
-            dn.Decision({}), dn.assign_devices((), (), dn.REQUIRED)
+            dn.NodeAssignment({}), dn.assign_devices((), (), dn.REQUIRED)
         )
 
     def test_preferred_leaves_a_device_without_a_node_and_says_why(self):
@@ -218,7 +218,7 @@ class DecideTest(base.TestCase):
                               {3: {0: 10, 1: 20}}, nearest=True)
 
     def test_none_touches_nothing(self):
-        self.assertEqual(dn.Decision({}),
+        self.assertEqual(dn.NodeAssignment({}),
                          dn.assign_devices((self.DEVICE,), (0, 1), dn.NONE))
 
     def test_a_mode_or_an_address_that_makes_no_sense(self):
@@ -283,9 +283,9 @@ class ExpanderTest(base.TestCase):
         xml = domain(map(hostdev, range(40)), ports=24)
         found = topology(dn.render_expander_buses(xml, nodes))
         self.assertEqual({25: 0, 46: 1}, found.expanders)
-        self.assertEqual(40, len(found.behind))
+        self.assertEqual(40, len(found.bus_of))
         slots = {element.find('address').get('slot') for index, element
-                 in found.controllers.items() if found.behind.get(index) == 25}
+                 in found.controllers.items() if found.bus_of.get(index) == 25}
         self.assertEqual({f'0x{slot:02x}' for slot in range(20)}, slots)
         numbers = [element.find('target').get('busNr') for index, element
                    in found.controllers.items() if index in found.expanders]
@@ -309,7 +309,7 @@ class ExpanderTest(base.TestCase):
         nodes = {address(number): number % 2 for number in range(240)}
         xml = domain([*map(hostdev, range(240)), BALLOON, NO_USB], ports=1)
         self.assertEqual(
-            240, len(topology(dn.render_expander_buses(xml, nodes)).behind))
+            240, len(topology(dn.render_expander_buses(xml, nodes)).bus_of))
         xml = domain([*map(hostdev, range(240)), BALLOON, NO_USB], ports=14)
         with self.assertRaisesRegex(dn.DeviceNumaError, '242 PCI bus.* 16 '):
             dn.render_expander_buses(xml, nodes)
@@ -377,7 +377,7 @@ class ExpanderTest(base.TestCase):
         places = [tuple(element.find('address').attrib.get(name)
                         for name in ('bus', 'slot', 'function'))
                   for index, element in after.controllers.items()
-                  if index in after.behind]
+                  if index in after.bus_of]
         self.assertEqual(len(set(places)), len(places))
 
     @given(guests(), st.integers(0, 3))
@@ -386,7 +386,7 @@ class ExpanderTest(base.TestCase):
         used = list(range(len(after.ports_outside_expanders) + 1))
         for index in after.expanders:
             first = int(after.controllers[index].find('target').get('busNr'))
-            ports = list(after.behind.values()).count(index)
+            ports = list(after.bus_of.values()).count(index)
             used += range(first, first + 1 + ports)
         self.assertEqual(len(set(used)), len(used))
         self.assertLess(max(used), 256)
@@ -397,13 +397,13 @@ class ExpanderTest(base.TestCase):
         xml, nodes = guest
         found = dn.render_expander_buses(xml, nodes, spares)
         after = topology(found)
-        free = [index for index in after.behind if index not in after.used]
+        free = [index for index in after.bus_of if index not in after.used]
         cells = len(etree.fromstring(xml).findall('cpu/numa/cell'))
         self.assertIn(len(free), {0, spares * cells})
         needed = pci.count_needed_ports(
             etree.fromstring(found).find('devices'))
         self.assertFalse(
-            set(place_as_libvirt(after, needed)) & set(after.behind))
+            set(place_as_libvirt(after, needed)) & set(after.bus_of))
 
     @given(guests(), st.integers(0, 3))
     def test_rendering_again_changes_nothing(self, guest, spares):
@@ -420,7 +420,7 @@ class SparePortsTest(base.TestCase):
         for ports, fits in ((2, False), (3, True), (None, True)):
             xml = domain(self.DEVICES, ports=ports)
             found = topology(dn.render_expander_buses(xml, node, 2))
-            self.assertEqual(5 if fits else 1, len(found.behind))
+            self.assertEqual(5 if fits else 1, len(found.bus_of))
 
     def test_every_node_gets_them(self):
         xml = domain([BALLOON, NO_USB], ports=2)

@@ -22,9 +22,9 @@ from hypothesis import strategies as st
 from lxml import etree
 
 from ghsched_nova.guest import host_topology
+from ghsched_nova.guest.host_topology import CpuIds
+from ghsched_nova.guest.host_topology import CpuTopology
 from ghsched_nova.guest.host_topology import HostTopology
-from ghsched_nova.guest.host_topology import Place
-from ghsched_nova.guest.host_topology import Shape
 from ghsched_nova.tests.unit.guest import samples
 from ghsched_placement import policy as policies
 from ghsched_placement.tests import base
@@ -37,8 +37,8 @@ GB = 10 ** 9
 HOST = HostTopology(
     distances={0: {0: 10, 1: 21}, 1: {0: 21, 1: 10}},
     latency={0: 100, 1: 110}, bandwidth={0: 100 * GB, 1: 100 * GB},
-    cpus={0: Place(0, 0, 0, 0), 1: Place(0, 0, 0, 0),
-          80: Place(1, 0, 0, 0), 81: Place(1, 0, 0, 0)})
+    cpus={0: CpuIds(0, 0, 0, 0), 1: CpuIds(0, 0, 0, 0),
+          80: CpuIds(1, 0, 0, 0), 81: CpuIds(1, 0, 0, 0)})
 
 
 def policy(nodes=2, **keys):
@@ -53,7 +53,7 @@ def rendered(xml=samples.NOVA, host=HOST, nodes=(0, 1), **keys):
 
 def places():
     number = st.integers(0, 2)
-    return st.lists(st.builds(Place, number, number, number, number),
+    return st.lists(st.builds(CpuIds, number, number, number, number),
                     min_size=1, max_size=12)
 
 
@@ -106,8 +106,8 @@ class RenderTest(base.TestCase):
 
     def test_clusters_are_for_arm_and_dies_for_x86(self):
         host = HostTopology(cpus={
-            0: Place(0, 0, 0, 0), 1: Place(0, 0, 1, 1),
-            80: Place(0, 1, 0, 0), 81: Place(0, 1, 1, 1)}, clusters=True)
+            0: CpuIds(0, 0, 0, 0), 1: CpuIds(0, 0, 1, 1),
+            80: CpuIds(0, 1, 0, 0), 81: CpuIds(0, 1, 1, 1)}, clusters=True)
         x86 = etree.fromstring(rendered(host=host))
         virt = samples.NOVA.replace(
             'arch="x86_64" machine="q35"', 'arch="aarch64" machine="virt"')
@@ -152,20 +152,20 @@ class RenderTest(base.TestCase):
 class ShapeTest(base.TestCase):
 
     def test_each_level_is_what_lies_within_the_one_above(self):
-        cpus = [Place(socket, die, cluster, core)
+        cpus = [CpuIds(socket, die, cluster, core)
                 for socket in range(2) for die in range(2)
                 for cluster in range(2) for core in range(3)
                 for _thread in range(2)]
         self.assertEqual(
-            Shape(2, 2, 2, 3, 2), host_topology.compute_cpu_topology(cpus)
-        )
+            CpuTopology(2, 2, 2, 3, 2),
+            host_topology.compute_cpu_topology(cpus))
 
     def test_an_uneven_level_counts_as_one(self):
-        cpus = [Place(0, 0, 0, 0), Place(0, 0, 0, 1), Place(0, 0, 1, 2),
-                Place(1, 0, 0, 0), Place(1, 0, 0, 1), Place(1, 0, 1, 2)]
+        cpus = [CpuIds(0, 0, 0, 0), CpuIds(0, 0, 0, 1), CpuIds(0, 0, 1, 2),
+                CpuIds(1, 0, 0, 0), CpuIds(1, 0, 0, 1), CpuIds(1, 0, 1, 2)]
         self.assertEqual(
-            Shape(2, 1, 1, 3, 1), host_topology.compute_cpu_topology(cpus)
-        )
+            CpuTopology(2, 1, 1, 3, 1),
+            host_topology.compute_cpu_topology(cpus))
 
     @given(places())
     def test_it_has_as_many_threads_as_the_guest_has_vcpus(self, cpus):

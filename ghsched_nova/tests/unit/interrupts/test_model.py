@@ -62,7 +62,7 @@ class ParseTest(base.TestCase):
              (153, 'vfio-msix[1](0000:18:00.2)', '0000:18:00.2', 1, True),
              (154, 'vfio-msi[0](0000:7d:01.1)', '0000:7d:01.1', 0, True),
              (155, 'vfio-intx(0001:00:00.0)', '0001:00:00.0', 3, False)],
-            [(one.number, one.name, one.device, one.count, one.alone)
+            [(one.number, one.name, one.device, one.count, one.is_exclusive)
              for one in model.parse_interrupts(INTERRUPTS)])
         self.assertEqual(
             [True, True, True, False],
@@ -74,7 +74,7 @@ class ParseTest(base.TestCase):
         text = ('155: 3 0 GICv3 78 Level  vfio-intx(0001:00:00.0), '
                 'vfio-intx(0001:00:00.1)')
         self.assertEqual([('0001:00:00.0', False), ('0001:00:00.1', False)],
-                         [(one.device, one.alone)
+                         [(one.device, one.is_exclusive)
                           for one in model.parse_interrupts(text)])
 
     @given(st.text(st.sampled_from('vfio-msx[0](:18.2), \n9I'))
@@ -87,7 +87,7 @@ class ParseTest(base.TestCase):
 
 NODES = {0: frozenset(range(4)), 1: frozenset(range(4, 8))}
 CPUS = st.frozensets(st.integers(0, 9), min_size=1)
-ROUTES = st.builds(model.Route, CPUS, CPUS,
+ROUTES = st.builds(model.Affinity, CPUS, CPUS,
                    st.none() | st.integers(0, 2))
 
 
@@ -98,10 +98,10 @@ class PlanTest(base.TestCase):
 
     def plan(self, route, kept=(), nodes=NODES):
         return model.plan_interrupt_actions(
-            self.FOUND, {152: route}, model.Host(nodes, frozenset(kept)))
+            self.FOUND, {152: route}, model.HostCpus(nodes, frozenset(kept)))
 
     def test_an_interrupt_goes_to_cpus_that_no_guest_has(self):
-        (action,), problems = self.plan(model.Route(
+        (action,), problems = self.plan(model.Affinity(
             frozenset(range(8)), frozenset({2}), 1), kept={5, 6, 7})
         self.assertEqual(('4', 'it may go to CPUs 0-7, and goes to 2', ()),
                          (action.line, action.reason, problems))
@@ -110,16 +110,16 @@ class PlanTest(base.TestCase):
 
     def test_a_device_without_a_node_has_those_of_all(self):
         (action,), _problems = self.plan(
-            model.Route(frozenset({2})), kept={2, 3})
+            model.Affinity(frozenset({2})), kept={2, 3})
         self.assertEqual('0-1,4-7', action.line)
 
     def test_a_choice_among_them_is_left(self):
         self.assertEqual(((), ()), self.plan(
-            model.Route(frozenset({6, 99}), node=1), kept={4}))
+            model.Affinity(frozenset({6, 99}), node=1), kept={4}))
 
     def test_a_node_of_guests_alone_is_a_problem(self):
         actions, (problem,) = self.plan(
-            model.Route(frozenset({6}), node=1), kept=NODES[1])
+            model.Affinity(frozenset({6}), node=1), kept=NODES[1])
         self.assertEqual((), actions)
         self.assertEqual(
             'guest uuid: interrupts of 0000:18:00.2 stay where they are: '
@@ -128,7 +128,7 @@ class PlanTest(base.TestCase):
 
     def test_vanished_entries_are_left_alone(self):
         self.assertEqual(((), ()), model.plan_interrupt_actions(
-            self.FOUND, {}, model.Host(NODES)))
+            self.FOUND, {}, model.HostCpus(NODES)))
 
     def test_bypassing_or_shared_interrupts_are_not_steered(self):
         every = model.Guest('uuid', 'web', frozenset(
@@ -152,7 +152,7 @@ class PlanTest(base.TestCase):
             self.assertEqual(place - kept, action.cpus)
             self.assertEqual(action.cpus, cpulist.parse_cpu_list(action.line))
             self.assertEqual(((), ()), self.plan(
-                model.Route(action.cpus, node=route.node), kept))
+                model.Affinity(action.cpus, node=route.node), kept))
         if not actions and not problems:
             self.assertLessEqual(route.cpus & frozenset(range(8)),
                                  place - kept)

@@ -197,7 +197,7 @@ class MeterTest(base.TestCase):
     def measure_traffic(self, count, now, addresses=None):
         self.source.counts['a', 'b'] = count
         self.meter.update_traffic_averages(addresses or self.all, now)
-        return self.meter.ties.get_mean_traffic('b', 'a')
+        return self.meter.averages.get_mean_traffic('b', 'a')
 
     def test_bytes_sent_before_the_first_measurement_do_not_count(self):
         self.assertEqual(0, self.measure_traffic(10 ** 9, 10))
@@ -236,7 +236,7 @@ class MeterTest(base.TestCase):
                 self.source.counts['a', f'peer {number}'] = (
                     10 ** 6 * look * (number + 1))
             self.meter.update_traffic_averages(frozenset('a'), look)
-        pairs = self.meter.ties.by_pair
+        pairs = self.meter.averages.by_pair
         self.assertEqual(flow_source.MAX_PEERS, len(pairs))
         self.assertEqual(
             {f'peer {number}' for number in range(2 * flow_source.MAX_PEERS,

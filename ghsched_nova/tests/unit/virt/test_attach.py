@@ -215,7 +215,7 @@ class PlacedGuestTest(base.TestCase):
             def to_xml(self):
                 return 'xml'
 
-        guest = attach.PlacedGuest(Guest(), lambda xml: xml + ' placed')
+        guest = attach.AddressingGuest(Guest(), lambda xml: xml + ' placed')
         guest.attach_device(Config(), live=True)
         self.assertEqual([('xml placed', True)], attached)
         self.assertEqual('guest', guest.name)
