@@ -24,8 +24,8 @@ from collections.abc import Iterable
 from collections.abc import Iterator
 from dataclasses import replace
 
+from ghsched_nova.resctrl import differences
 from ghsched_nova.resctrl import model
-from ghsched_nova.resctrl import resolve
 from ghsched_nova.resctrl import schemata
 from ghsched_placement import decimals
 
@@ -124,7 +124,7 @@ def _lower_default_guarantee(
 
 
 def _find_guaranteed_domains(
-    name: str, initial: int, desired: Iterable[resolve.Desired]
+    name: str, initial: int, desired: Iterable[differences.Desired]
 ) -> set[int]:
     """Return the resctrl domains in which a guest has a guarantee.
 

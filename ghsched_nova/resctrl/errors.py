@@ -10,11 +10,23 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""Error of a host that cannot control memory bandwidth."""
+"""Errors of a host that cannot control memory bandwidth."""
 
 
 class ResctrlUnavailable(Exception):  # noqa: N818
     """This host cannot control memory bandwidth, with the reason."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
+class PolicyRefused(Exception):  # noqa: N818
+    """Reason why this host cannot enforce a guest's bandwidth policy.
+
+    :param reason: text for users, which names the flavor's extra spec if one
+        is the cause.
+    """
 
     def __init__(self, reason: str) -> None:
         super().__init__(reason)

@@ -21,6 +21,8 @@ from collections.abc import Set
 from dataclasses import replace
 
 from ghsched_nova import qemu
+from ghsched_nova.resctrl import differences
+from ghsched_nova.resctrl import errors
 from ghsched_nova.resctrl import model
 from ghsched_nova.resctrl.model import Action
 from ghsched_nova.resctrl.model import Domain
@@ -28,7 +30,6 @@ from ghsched_nova.resctrl.model import Group
 from ghsched_nova.resctrl.model import Guest
 from ghsched_nova.resctrl.model import Problem
 from ghsched_nova.resctrl import naming
-from ghsched_nova.resctrl import resolve
 from ghsched_placement import cpulist
 
 
@@ -262,31 +263,25 @@ def _make_group(
                  'guests are to share it' if guest.shared
                  else 'the guest is to be measured' if guest.is_only_measured
                  else 'the guest has no control group', uuid)
-    for line, values in guest.desired.items():
-        text = ';'.join(
-            f'{domain}='
-            f'{resolve.get_value_to_write(wanted.writes, line, value)}'
-            for domain, value in sorted(values.items())
-            if value != wanted.others.get(line))
-        if text:
-            yield Action('write line', name, 'the group is new', uuid,
-                         line=f'{line}:{text}\n')
+    for line in differences.render_new_group_lines(
+            guest.desired, wanted.others, wanted.writes):
+        yield Action('write line', name, 'the group is new', uuid, line=line)
 
 
 def _repair_group(guest: Guest, name: str, group: Group,
                   wanted: model.Wanted) -> Iterator[Action]:
     if group.schemata is None:
         raise _RepairError(group.error or 'its schemata was not read')
-    wrong = resolve.find_schemata_differences(
+    wrong = differences.find_schemata_differences(
         group.schemata, guest.desired, wanted.others, wanted.tolerance
     )
     if not wrong:
         return
     try:
-        lines = resolve.plan_schemata_writes(group.schemata, guest.desired,
-                                             wanted.others, wanted.tolerance,
-                                             wanted.writes)
-    except resolve.PolicyRefused as error:
+        lines = differences.plan_schemata_writes(
+            group.schemata, guest.desired, wanted.others, wanted.tolerance,
+            wanted.writes)
+    except errors.PolicyRefused as error:
         raise _RepairError(error.reason) from error
     for line in lines:
         reason = '; '.join(str(difference) for difference in wrong

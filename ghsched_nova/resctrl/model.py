@@ -42,8 +42,8 @@ import re
 from typing import Literal
 
 from ghsched_nova.resctrl.cache import Cache
+from ghsched_nova.resctrl import differences
 from ghsched_nova.resctrl import naming
-from ghsched_nova.resctrl import resolve
 from ghsched_nova.resctrl.schemata import Schemata
 from ghsched_placement import cpulist
 
@@ -98,7 +98,7 @@ class Guest:
     domain: Domain
     vcpus: frozenset[int]
     online: int
-    desired: resolve.Desired
+    desired: differences.Desired
     maker: Maker
     devices: frozenset[int] = frozenset()
     shared: str = ''
@@ -166,15 +166,15 @@ class Wanted:
     guests: tuple[Guest, ...] = ()
     domains: tuple[Domain, ...] = ()
     removable: frozenset[str] = frozenset()
-    others: resolve.Others = field(default_factory=dict)
+    others: differences.Others = field(default_factory=dict)
     all_threads: bool = False
     devices: bool = False
     monitors: int = 0
     monitors_per_group: int = 0
-    tolerance: resolve.Tolerance = field(default_factory=dict)
-    writes: resolve.Writes = field(default_factory=dict)
+    tolerance: differences.Tolerance = field(default_factory=dict)
+    writes: differences.Writes = field(default_factory=dict)
     staged: bool = False
-    bounded: resolve.Others = field(default_factory=dict)
+    bounded: differences.Others = field(default_factory=dict)
     scarce: bool = False
     cache: Cache | None = None
 
@@ -397,7 +397,7 @@ def _check_cache(cache: Cache | None) -> None:
         raise ValueError(f'{cache} is not a cache')
 
 
-def _check_values(desired: resolve.Desired) -> None:
+def _check_values(desired: differences.Desired) -> None:
     for line, values in desired.items():
         if not _LINE.fullmatch(line):
             raise ValueError(f'{line!r} is not a line of a schemata')

@@ -34,12 +34,12 @@ from ghsched_nova import conf
 from ghsched_nova import kernel_files
 from ghsched_nova import privsep
 from ghsched_nova.resctrl.cache import Cache
+from ghsched_nova.resctrl import differences
 from ghsched_nova.resctrl import fs
 from ghsched_nova.resctrl import measure as measuring
 from ghsched_nova.resctrl import model
 from ghsched_nova.resctrl import naming
 from ghsched_nova.resctrl import reconcile as reconciling
-from ghsched_nova.resctrl import resolve
 from ghsched_nova.resctrl import rounding
 
 _PATH = r'/[^\x00]*'
@@ -202,7 +202,7 @@ def _remove_own(root: _Root, uuid: _Uuid) -> bool:
     return fs.remove_group(Path(root), uuid)
 
 
-def _pack_lines(desired: resolve.Desired
+def _pack_lines(desired: differences.Desired
                 ) -> list[tuple[str, list[tuple[int, int]]]]:
     return [(line, list(values.items())) for line, values in desired.items()]
 

@@ -25,51 +25,23 @@ all of the node's L3 caches, which is what Nova does with a guest that is not
 pinned; a guest on one of the caches alone has its part of the cap.
 """
 
-from collections.abc import Mapping
 from collections.abc import Sequence
 from dataclasses import dataclass
 from dataclasses import replace
 from fractions import Fraction
 import math
-from types import MappingProxyType
 
 from ghsched_nova.resctrl import dialects
+from ghsched_nova.resctrl import differences
+from ghsched_nova.resctrl import errors
 from ghsched_nova.resctrl import host as resctrl_host
 from ghsched_nova.resctrl import knobs
 from ghsched_nova.resctrl import rounding
-from ghsched_nova.resctrl import schemata
 from ghsched_placement import bandwidth
 from ghsched_placement import keys
 from ghsched_placement import policy as guest_policy
 
-#: Values by line name and domain.
-Desired = Mapping[str, Mapping[int, int]]
-
-#: The value of every domain that Desired does not name, by line name.
-Others = Mapping[str, int]
-
-#: What to write for a value that is shown otherwise, by line name; all other
-#: values are written as they are shown.
-Writes = Mapping[str, Mapping[int, int]]
-
-_NONE: Others = MappingProxyType({})
-_AS_SHOWN: Writes = MappingProxyType({})
-#: Percent by which a line may differ from what it should show, by line.
-Tolerance = Mapping[str, int]
-
-_EXACT: Tolerance = MappingProxyType({})
-
-
-class PolicyRefused(Exception):  # noqa: N818
-    """Reason why this host cannot enforce a guest's bandwidth policy.
-
-    :param reason: text for users, which names the flavor's extra spec if one
-        is the cause.
-    """
-
-    def __init__(self, reason: str) -> None:
-        super().__init__(reason)
-        self.reason = reason
+PolicyRefused = errors.PolicyRefused
 
 
 @dataclass(frozen=True)
@@ -131,28 +103,6 @@ class DomainSetting:
         """
         value = getattr(self, role)
         return None if value is None else int(value)
-
-
-@dataclass(frozen=True)
-class Difference:
-    """Schemata value of a control group that differs from the wanted one.
-
-    :param line: name of the schemata line.
-    :param domain: id of the resctrl domain.
-    :param wanted: value that the group should have.
-    :param found: text of the present value; None if the group does not have
-        the line or the domain.
-    """
-
-    line: str
-    domain: int
-    wanted: int
-    found: str | None
-
-    def __str__(self) -> str:
-        found = 'is missing' if self.found is None else f'is {self.found}'
-        return (f'{self.line} of domain {self.domain} {found}, wanted is '
-                f'{self.wanted}')
 
 
 # -- policy -> settings -------------------------------------------------------
@@ -464,8 +414,9 @@ def _choose_priority(host: resctrl_host.ResctrlHost,
 # -- settings -> values -------------------------------------------------------
 
 
-def make_desired_lines(host: resctrl_host.ResctrlHost,
-                       settings: Sequence[DomainSetting]) -> Desired:
+def make_desired_lines(
+    host: resctrl_host.ResctrlHost, settings: Sequence[DomainSetting]
+) -> differences.Desired:
     """Return the schemata values that a guest's control group must have.
 
     The values are ordered by line and resctrl domain as they are written.
@@ -485,7 +436,9 @@ def make_desired_lines(host: resctrl_host.ResctrlHost,
     return desired
 
 
-def make_unused_domain_values(host: resctrl_host.ResctrlHost) -> Others:
+def make_unused_domain_values(
+    host: resctrl_host.ResctrlHost
+) -> differences.Others:
     """Return schemata values for resctrl domains that a guest does not use.
 
     They are the values that a new control group has there. They must be
@@ -506,94 +459,3 @@ def _get_default_value(host: resctrl_host.ResctrlHost,
     if knob.role == 'priority' and host.priority_default is not None:
         return host.priority_default
     return knob.default
-
-
-# -- values -> writes ---------------------------------------------------------
-
-
-def find_schemata_differences(current: schemata.Schemata, desired: Desired,
-                              others: Others = _NONE,
-                              tolerance: Tolerance = _EXACT
-                              ) -> tuple[Difference, ...]:
-    """Return where a control group's schemata differ from the wanted values.
-
-    :param current: schemata of the group.
-    :param desired: wanted values in the resctrl domains that the guest uses.
-    :param others: wanted value, by line, in all other domains. Other lines are
-        ignored there.
-    :param tolerance: accepted difference by line.
-    """
-    found = []
-    for name in (*desired, *(name for name in others if name not in desired)):
-        line = current.line(name)
-        values = dict(line.values) if line else {}
-        wanted = (dict.fromkeys(values, others[name])
-                  if name in others else {})
-        wanted.update(desired.get(name, {}))
-        found += [Difference(name, domain, value, values.get(domain))
-                  for domain, value in sorted(wanted.items())
-                  if not _is_same_value(values.get(domain), value,
-                                        tolerance.get(name, 0))]
-    return tuple(found)
-
-
-def plan_schemata_writes(current: schemata.Schemata, desired: Desired,
-                         others: Others = _NONE, tolerance: Tolerance = _EXACT,
-                         writes: Writes = _AS_SHOWN) -> tuple[str, ...]:
-    """Return the schemata lines to write to a control group.
-
-    Each line contains only the domains whose value differs, and ends with a
-    newline. The result is empty if no value differs.
-
-    :param current: schemata of the group.
-    :param desired: wanted values in the domains that the guest uses.
-    :param others: wanted value, by line, in domains that the guest does not
-        use.
-    :param tolerance: accepted difference by line.
-    :param writes: value to write, by line and value that the kernel then
-        shows, for values that the kernel rounds.
-    :raises PolicyRefused: if the group does not have a line or domain, or if
-        its value is not a number.
-    """
-    by_line: dict[str, list[tuple[int, str]]] = {}
-    for difference in find_schemata_differences(
-            current, desired, others, tolerance):
-        if difference.found is None:
-            raise PolicyRefused(
-                f'the group has no {difference.line} of domain '
-                f'{difference.domain} to hold {difference.wanted}')
-        if _parse_number(difference.found) is None:
-            raise PolicyRefused(
-                f'the group shows {difference.found!r} as {difference.line} '
-                f'of domain {difference.domain}, which is not a number')
-        by_line.setdefault(difference.line, []).append(
-            (difference.domain, str(get_value_to_write(
-                writes, difference.line, difference.wanted))))
-    return tuple(f'{name}:{schemata.render_values(tuple(values))}\n'
-                 for name, values in by_line.items())
-
-
-def get_value_to_write(writes: Writes, line: str, value: int) -> int:
-    """Return the value to write so that a schemata line gets a wanted value.
-
-    The kernel rounds written values, so the two may differ.
-
-    :param writes: value to write, by line and wanted value; equal ones are
-        left out.
-    :param line: name of the schemata line.
-    :param value: wanted value, which the line must show after the write.
-    """
-    return writes.get(line, {}).get(value, value)
-
-
-def _is_same_value(text: str | None, value: int, tolerance: int) -> bool:
-    # The kernel pads with zeros; text that is not a number equals nothing.
-    found = None if text is None else _parse_number(text)
-    return found == value or (
-        found is not None and abs(found - value) <= tolerance
-        and bool(found) == bool(value))
-
-
-def _parse_number(text: str) -> int | None:
-    return int(text) if (text.isascii() and text.isdigit()
-                         and len(text) < 20) else None

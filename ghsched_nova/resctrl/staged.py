@@ -30,8 +30,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 import re
 
+from ghsched_nova.resctrl import differences
 from ghsched_nova.resctrl import model
-from ghsched_nova.resctrl import resolve
 from ghsched_nova.resctrl import schemata
 
 _RESOURCE = re.compile('L[0-9]+(CODE|DATA)?|MB')
@@ -76,9 +76,10 @@ def add_writes_of_unchanged_lines(
     return replace(plan, actions=tuple(actions))
 
 
-def _write_all_lines(first: model.Action, current: schemata.Schemata,
-                     writes: resolve.Writes, actions: Iterable[model.Action]
-                     ) -> Iterator[model.Action]:
+def _write_all_lines(
+    first: model.Action, current: schemata.Schemata,
+    writes: differences.Writes, actions: Iterable[model.Action]
+) -> Iterator[model.Action]:
     """Yield writes of all schemata lines of a resource in one control group.
 
     Lines that the plan does not change are written with their present values.
@@ -114,7 +115,7 @@ def _convert_to_written_value(
 ) -> str:
     if not (text.isascii() and text.isdigit() and line in writes):
         return text
-    return str(resolve.get_value_to_write(writes, line, int(text)))
+    return str(differences.get_value_to_write(writes, line, int(text)))
 
 
 def _parse_resource(line: str) -> str:

@@ -35,6 +35,7 @@ from ghsched_nova.host import engine
 from ghsched_nova.monitor import topology
 from ghsched_nova.monitor import view
 from ghsched_nova.nova_seams import shared
+from ghsched_nova.resctrl import differences
 from ghsched_nova.resctrl import host as resctrl_host
 from ghsched_nova.resctrl import model
 from ghsched_nova.resctrl import naming
@@ -241,7 +242,7 @@ def compare_schemata_with_policy(
     wrong = {
         difference.domain
         for one in lines
-        for difference in resolve.find_schemata_differences(
+        for difference in differences.find_schemata_differences(
             one, wanted, tolerance=host.tolerance
         )
     }

@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ghsched_nova.lab.bench import errors
+from ghsched_nova.resctrl import differences
 from ghsched_nova.resctrl import fs
 from ghsched_nova.resctrl import host as resctrl_host
 from ghsched_nova.resctrl import resolve
@@ -78,7 +79,7 @@ def list_settings(caps: Iterable[int], guarantee: int) -> tuple[Setting, ...]:
 
 
 def resolve_lines(host: resctrl_host.ResctrlHost, policy: NodePolicy,
-                  host_node: int) -> resolve.Desired:
+                  host_node: int) -> differences.Desired:
     """Return the schemata values of a control group with this policy.
 
     :raises PolicyRefused: if the host cannot enforce the policy.
@@ -149,7 +150,7 @@ class ControlGroups:
     def _plan_writes(self, path: Path, policy: NodePolicy
                      ) -> tuple[str, ...]:
         """Return the schemata lines that a group lacks of its policy."""
-        return resolve.plan_schemata_writes(
+        return differences.plan_schemata_writes(
             schemata.parse_kernel_schemata(
                 self._files.read(path / 'schemata')),
             resolve_lines(self._host, policy, self._node),

@@ -17,6 +17,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 
 from ghsched_nova.resctrl import dialects
+from ghsched_nova.resctrl import differences
 from ghsched_nova.resctrl import host as resctrl_host
 from ghsched_nova.resctrl import resolve
 from ghsched_nova.resctrl import rounding
@@ -85,20 +86,20 @@ class CapturedTest(base.TestCase):
             host, GuestPolicy(nodes=tuple(nodes)), places))
         defaults = resolve.make_unused_domain_values(host)
         after = text
-        for line in resolve.plan_schemata_writes(
+        for line in differences.plan_schemata_writes(
             schemata.parse_kernel_schemata(text), desired, defaults
         ):
             self.check_line(host, schemata.parse_schemata(line).lines[0])
             after = _written(after, line)
         self.assertEqual(
             (),
-            resolve.find_schemata_differences(
+            differences.find_schemata_differences(
                 schemata.parse_kernel_schemata(after), desired, defaults
             ),
         )
         self.assertEqual(
             (),
-            resolve.plan_schemata_writes(
+            differences.plan_schemata_writes(
                 schemata.parse_kernel_schemata(after), desired, defaults
             ),
         )

@@ -26,6 +26,7 @@ from hypothesis import strategies as st
 from ghsched_nova.lab.emulator import described
 from ghsched_nova.lab.emulator import machines
 from ghsched_nova.resctrl import dialects
+from ghsched_nova.resctrl import differences
 from ghsched_nova.resctrl import host as resctrl_host
 from ghsched_nova.resctrl import naming
 from ghsched_nova.resctrl import resolve
@@ -170,7 +171,7 @@ class RoundTripTest(OneGuestTestCase):
         self._hold(held, desired)
         self.assertEqual(
             (),
-            resolve.find_schemata_differences(
+            differences.find_schemata_differences(
                 held.schemata(GROUP),
                 desired,
                 resolve.make_unused_domain_values(host),

@@ -21,6 +21,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 
 from ghsched_nova.resctrl import dialects
+from ghsched_nova.resctrl import differences
 from ghsched_nova.resctrl import host as resctrl_host
 from ghsched_nova.resctrl import host_texts
 from ghsched_nova.resctrl import resolve
@@ -235,7 +236,7 @@ class MachinesTest(base.TestCase):
                     / 'resctrl/schemata').read_text()
             self.assertEqual(
                 (),
-                resolve.plan_schemata_writes(
+                differences.plan_schemata_writes(
                     schemata.parse_kernel_schemata(text),
                     {},
                     resolve.make_unused_domain_values(host),

@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 
 from ghsched_nova.lab.emulator import machines
 from ghsched_nova.resctrl import dialects
+from ghsched_nova.resctrl import differences
 from ghsched_nova.resctrl import resolve
 from ghsched_nova.resctrl import schemata
 from ghsched_nova.tests.fixtures import captured
@@ -281,11 +282,11 @@ class WritesTest(base.TestCase):
     def test_one_line_each_with_what_differs_alone(self):
         self.assertEqual(
             ('MB:1=60\n', 'MBPRI:0=7;1=5\n'),
-            resolve.plan_schemata_writes(self.CURRENT, {
+            differences.plan_schemata_writes(self.CURRENT, {
                 'MB': {0: 100, 1: 60}, 'MBPRI': {1: 5, 0: 7}}))
 
     def test_nothing_differs_nothing_is_written(self):
-        self.assertEqual((), resolve.plan_schemata_writes(
+        self.assertEqual((), differences.plan_schemata_writes(
             self.CURRENT, {'MB': {0: 100}, 'MBPRI': {1: 3}}))
 
     def test_other_domains_are_left_alone_or_held(self):
@@ -294,27 +295,29 @@ class WritesTest(base.TestCase):
         )
         desired = {'MB': {1: 60}}
         self.assertEqual(
-            ('MB:1=60\n',), resolve.plan_schemata_writes(current, desired))
+            ('MB:1=60\n',), differences.plan_schemata_writes(current, desired))
         self.assertEqual(
             ('MB:0=100;1=60;7=100\n',),
-            resolve.plan_schemata_writes(current, desired,
-                                         {'MB': 100, 'MBPRI': 3, 'MBHDL': 1}))
+            differences.plan_schemata_writes(
+                current, desired, {'MB': 100, 'MBPRI': 3, 'MBHDL': 1}))
 
     def test_a_line_or_domain_that_is_not_there_is_named(self):
         for desired in ({'MBHDL': {0: 1}}, {'MB': {4: 1}}):
             line, = desired
             exc = self.assertRaises(
-                resolve.PolicyRefused, resolve.plan_schemata_writes,
+                resolve.PolicyRefused, differences.plan_schemata_writes,
                 self.CURRENT, desired)
             self.assertIn(f'no {line} of domain', exc.reason)
 
     def test_a_value_that_is_no_number_is_not_written_over(self):
         for text in ('unset', '1x', '9' * 5000):
             current = schemata.parse_schemata(f'MB:0={text}\n')
-            wrong, = resolve.find_schemata_differences(current, {'MB': {0: 1}})
+            wrong, = differences.find_schemata_differences(
+                current, {'MB': {0: 1}})
             self.assertEqual(text, wrong.found)
             exc = self.assertRaises(
-                resolve.PolicyRefused, resolve.plan_schemata_writes, current,
+                resolve.PolicyRefused, differences.plan_schemata_writes,
+                current,
                 {'MB': {0: 1}})
             self.assertIn('is not a number', exc.reason)
 
@@ -325,7 +328,7 @@ class ToleranceTest(base.TestCase):
     TOLERANCE = captured.openeuler().tolerance
 
     def _written(self, line, found, wanted):
-        return resolve.plan_schemata_writes(
+        return differences.plan_schemata_writes(
             schemata.parse_schemata(f'{line}:0={found}\n'),
             {line: {0: wanted}},
             tolerance=self.TOLERANCE,
@@ -369,7 +372,7 @@ class ConvergenceTest(base.TestCase):
             host, resolve.resolve_settings(host, policy, host_nodes))
         others = resolve.make_unused_domain_values(host)
         model = captured.Model(host, self.DOMAINS, start)
-        for line in resolve.plan_schemata_writes(
+        for line in differences.plan_schemata_writes(
             schemata.parse_schemata(model.text()),
             desired,
             others,
@@ -379,10 +382,10 @@ class ConvergenceTest(base.TestCase):
         after = schemata.parse_schemata(model.text())
         tolerance = host.tolerance
         self.assertEqual(
-            (), resolve.plan_schemata_writes(
+            (), differences.plan_schemata_writes(
                 after, desired, others, tolerance))
         self.assertEqual(
-            (), resolve.find_schemata_differences(
+            (), differences.find_schemata_differences(
                 after, desired, others, tolerance))
         for line, held in model.held.items():
             wanted = (dict.fromkeys(self.DOMAINS, others[line])
