@@ -52,11 +52,10 @@ def add_mask_writes(plan: model.Plan, actual: model.Actual,
     cache = wanted.cache
     if cache is None or actual.root is None:
         return plan
-    members = model.map_guests_by_group(wanted.guests, actual.groups)
     made = {action.group for action in plan.actions
             if action.kind == 'make group'}
     there = {name: group.schemata for name, group in actual.groups.items()}
-    groups = {name: guests[0] for name, guests in members.items()
+    groups = {name: guests[0] for name, guests in actual.members.items()
               if (name in made or there.get(name) is not None)
               and not guests[0].is_only_measured}
     current = {name: (schemata.Schemata() if name in made

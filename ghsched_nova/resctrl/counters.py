@@ -97,7 +97,7 @@ def _parse_assignments(
 
 
 def add_counter_assignments(
-    plan: model.Plan, actual: model.Actual, wanted: model.Wanted
+    plan: model.Plan, actual: model.Actual
 ) -> model.Plan:
     """Add assignments of bandwidth counters to a plan for resctrl.
 
@@ -112,7 +112,7 @@ def add_counter_assignments(
     if counters is None:
         return plan
     measured = {group: guest for group, guest in map_measuring_groups(
-        wanted.guests, actual.groups).items()
+        actual.members).items()
         if guest.monitor and (group, EVENT) in counters.assigned}
     assigner = _CounterAssigner(counters, measured.keys())
     lacking = {group: [domain for domain in sorted(counters.free)
@@ -129,19 +129,19 @@ def add_counter_assignments(
 
 
 def map_measuring_groups(
-    guests: Iterable[model.Guest], names: Mapping[str, model.Group]
+    members: model.Members
 ) -> dict[str, model.Guest]:
     """Return the guest of each resctrl group that measures bandwidth.
 
-    :param names: existing groups by name.
+    :param members: guests by resctrl group.
     :returns: guests by path of the control group or monitoring group.
     """
     return {
         model.get_monitoring_group_path(name, guest.domain.uuid)
         if naming.is_shared_group(name)
         else name: guest
-        for name, members in model.map_guests_by_group(guests, names).items()
-        for guest in members
+        for name, guests in members.items()
+        for guest in guests
     }
 
 

@@ -35,8 +35,8 @@ def add_device_moves(plan: model.Plan, actual: model.Actual,
     :param plan: planned changes of resctrl.
     :returns: the extended plan.
     """
-    groups = {guest.domain.uuid: model.find_guest_group(guest, actual.groups)
-              or guest.group for guest in wanted.guests}
+    groups = {guest.domain.uuid: name
+              for name, guests in actual.members.items() for guest in guests}
     removed = {action.group for action in plan.actions
                if action.kind == 'remove group'}
     there = actual.groups.keys() | {

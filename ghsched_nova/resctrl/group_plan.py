@@ -20,7 +20,6 @@ from collections.abc import Sequence
 from collections.abc import Set
 from dataclasses import replace
 
-from ghsched_nova import qemu
 from ghsched_nova.resctrl import differences
 from ghsched_nova.resctrl import errors
 from ghsched_nova.resctrl import model
@@ -35,7 +34,7 @@ from ghsched_placement import cpulist
 
 def plan_groups(actual: model.Actual, wanted: model.Wanted) -> model.Plan:
     """Plan changes of groups, of their bandwidth values and their threads."""
-    members = model.map_guests_by_group(wanted.guests, actual.groups)
+    members = actual.members
     guest_tids = frozenset(tid for threads in actual.threads.values()
                            for tid in threads)
     actions = [
@@ -230,8 +229,7 @@ def _find_vcpu_threads(guest: Guest, actual: model.Actual) -> dict[int, int]:
     :returns: thread id by vCPU number.
     """
     found = {}
-    for tid, name in actual.threads.get(guest.domain.uuid, {}).items():
-        vcpu = qemu.parse_vcpu_number(name)
+    for tid, vcpu in actual.threads.get(guest.domain.uuid, {}).items():
         if vcpu is not None and vcpu in guest.vcpus:
             found[vcpu] = tid
     return found

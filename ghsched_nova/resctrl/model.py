@@ -35,6 +35,7 @@ from collections.abc import Collection
 from collections.abc import Iterable
 from collections.abc import Iterator
 from collections.abc import Mapping
+from collections.abc import Sequence
 from dataclasses import dataclass
 from dataclasses import field
 from dataclasses import replace
@@ -128,6 +129,13 @@ class Guest:
         if self.maker == 'libvirt-process':
             return machine
         return f'{machine}-vcpus_{cpulist.render_cpu_list(self.vcpus)}'
+
+
+#: vCPU number by thread id, None for threads that are no vCPU.
+Threads = Mapping[int, int | None]
+
+#: Guests by name of their resctrl group.
+Members = Mapping[str, Sequence[Guest]]
 
 
 @dataclass(frozen=True)
@@ -234,8 +242,10 @@ class Actual:
 
     :param groups: all control groups by name, and the monitoring groups of
         guests without a control group.
-    :param threads: thread names by thread id, for each guest by UUID; empty
-        for a guest whose QEMU process is unknown or has ended.
+    :param members: guests by resctrl group; a group that is not in ``groups``
+        does not exist yet.
+    :param threads: threads of each guest by UUID; empty for a guest whose QEMU
+        process is unknown or has ended.
     :param processes: names of the domains whose QEMU process runs, even if
         libvirt does not list the domain.
     :param monitors_of_others: number of monitoring groups that do not measure
@@ -249,7 +259,8 @@ class Actual:
     """
 
     groups: Mapping[str, Group]
-    threads: Mapping[str, Mapping[int, str]] = field(default_factory=dict)
+    members: Members = field(default_factory=dict)
+    threads: Mapping[str, Threads] = field(default_factory=dict)
     processes: frozenset[str] = frozenset()
     monitors_of_others: int = 0
     root: Schemata | None = None

@@ -32,5 +32,5 @@ def make_plan(actual: model.Actual, wanted: model.Wanted) -> model.Plan:
     plan = cache_plan.add_mask_writes(plan, actual, wanted)
     plan = staged.add_writes_of_unchanged_lines(plan, actual, wanted)
     plan = bounded.order_guarantee_writes(plan, actual, wanted)
-    plan = counters.add_counter_assignments(plan, actual, wanted)
+    plan = counters.add_counter_assignments(plan, actual)
     return devices.add_device_moves(plan, actual, wanted)

@@ -165,6 +165,7 @@ NOT_SHARED = {
     'ghsched_nova.monitor.view._LimitCache': _CALL,
     'ghsched_nova.resctrl.apply.Executor': _CALL,
     'ghsched_nova.resctrl.counters._CounterAssigner': _CALL,
+    'ghsched_nova.resctrl.guest_processes.GuestProcesses': _CALL,
     'ghsched_nova.scheduler.by_load.LeastLoadedView': _REQUEST,
     'ghsched_nova.scheduler.filters._FreeAmountsCache': _REQUEST,
     'ghsched_nova.scheduler.filters._NodeCapacityCache': _REQUEST,

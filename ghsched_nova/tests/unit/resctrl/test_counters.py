@@ -154,9 +154,10 @@ class LedgerTest(base.TestCase):
             (guest.group, event): assigned[guest.domain.uuid, event]
             for guest in guests for event in (TOTAL, LOCAL)})
         plan = counters.add_counter_assignments(
-            model.Plan(), model.Actual(dict.fromkeys(names, model.Group()),
-                                       counters=found),
-            model.Wanted(guests))
+            model.Plan(), model.Actual(
+                dict.fromkeys(names, model.Group()),
+                {name: [guest] for name, guest in names.items()},
+                counters=found))
         held = {pair: set(domains)
                 for pair, domains in found.assigned.items()}
         left = {0: free, 1: free}

@@ -27,11 +27,11 @@ from hypothesis import strategies as st
 from ghsched_nova.lab.emulator import kernel
 from ghsched_nova.lab.emulator import machines
 from ghsched_nova.resctrl import fs
+from ghsched_nova.resctrl import guest_processes
 from ghsched_nova.resctrl import model
 from ghsched_nova.resctrl import naming
 from ghsched_nova.resctrl import plan
 from ghsched_nova.resctrl import reconcile
-from ghsched_nova.resctrl import survey
 from ghsched_nova.tests.fixtures import world
 from ghsched_placement.tests import base
 
@@ -129,7 +129,7 @@ class DriftTest(ReconcileTestCase):
 
     def test_other_threads_stay_out_unless_they_are_asked_for(self):
         self.assertEqual({1001, 1002}, self.world.tasks(self.groups[0]))
-        self.world.thread(2, 77, 'vhost-1000', survey.KERNEL_THREAD)
+        self.world.thread(2, 77, 'vhost-1000', guest_processes.KERNEL_THREAD)
         report = self.world.reconcile(all_threads=True)
         self.assertEqual((), report.problems)
         self.assertEqual({1000, 1001, 1002, 1003, 77},
