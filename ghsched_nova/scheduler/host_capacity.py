@@ -56,11 +56,14 @@ class NodeNeed:
 class Need:
     """Resources that a scheduling request needs on one host.
 
-    :param groups: resctrl control groups.
-    :param steered: whether the host has to run the driver of ghsched.
-    :param label: everything else that Placement may refuse a host for.
-    :param unreported: whether the request takes resources of which a host
-        can offer more without a report.
+    :param nodes: resources that each guest NUMA node needs.
+    :param groups: number of resctrl control groups.
+    :param steered: whether the host must run ghsched's driver, which lets the
+        scheduler choose the host NUMA nodes of a guest.
+    :param label: all other requirements for which Placement may refuse a
+        host. Requests with equal needs have equal labels.
+    :param unreported: whether the request needs resources of which a host may
+        offer more at any time, without a new report (bandwidth bursts).
     """
 
     nodes: tuple[NodeNeed, ...]
@@ -81,11 +84,14 @@ class Need:
 class NodeCapacity:
     """Free resources of a host NUMA node.
 
-    :param cpus: total of dedicated CPUs.
-    :param pinned: dedicated CPUs that are left.
-    :param shared: vCPUs that fit on the shared CPUs.
-    :param pages: MiB by page size in KiB; 0 is the memory of all sizes.
-    :param bandwidth: percent; None if unknown.
+    :param number: number of the NUMA node.
+    :param cpus: number of dedicated CPUs, free or not.
+    :param pinned: number of free dedicated CPUs.
+    :param shared: number of further vCPUs that fit on the shared CPUs.
+    :param pages: free memory in MiB by page size in KiB. The key 0 is for
+        memory in pages of any size.
+    :param bandwidth: free percent of the memory bandwidth; None if unknown.
+    :param devices: number of free passthrough devices by vendor and product.
     """
 
     number: int
@@ -109,13 +115,11 @@ class NodeCapacity:
                             from_bandwidth: bool) -> 'NodeCapacity':
         """Return this host node's free resources less those of a guest node.
 
-        The caller says which resources to subtract: the others already lack
-        the guest's part in the host's latest report.
-
         :param need: resources of the guest NUMA node.
-        :param from_nova_report: whether to subtract from the CPUs, memory and
-            devices, which Nova's record of the host lists.
-        :param from_bandwidth: whether to subtract from the bandwidth.
+        :param from_nova_report: whether to subtract CPUs, memory and devices.
+            False if the host's report in Nova includes the guest already.
+        :param from_bandwidth: whether to subtract bandwidth. False if the
+            figures from Placement include the guest already.
         """
         room = self
         if from_nova_report:
@@ -136,11 +140,17 @@ class NodeCapacity:
 class HostReport:
     """Free resources that a compute host reported to Nova's database.
 
-    :param updated: changes with each report.
-    :param guests: number of guests that the report counts.
-    :param steered: whether the host runs the driver of ghsched.
-    :param left: bandwidth and control groups that are left.
-    :param floating: number of devices that are on no known NUMA node.
+    :param uuid: UUID of the compute node.
+    :param cell: UUID of the host's cell.
+    :param updated: value that differs between two reports of the host, such as
+        the time of the report.
+    :param guests: number of guests that the report includes.
+    :param steered: whether the host runs ghsched's driver, which lets the
+        scheduler choose the host NUMA nodes of a guest.
+    :param left: free bandwidth and control groups in Placement, as the host
+        has reported them; None if it has not.
+    :param floating: number of free devices whose NUMA node is unknown, by
+        vendor and product.
     """
 
     uuid: str
@@ -158,10 +168,12 @@ class HostReport:
 class HostView:
     """Free resources of a host at one moment.
 
-    :param rooms: by place of the host NUMA node in the report.
-    :param groups: control groups; None if unknown.
-    :param refused: needs that Placement or Nova refused on this host, with
-        the time of the refusal.
+    :param row: last report of the host.
+    :param rooms: free resources of the host's NUMA nodes, in the order of the
+        report.
+    :param groups: number of free control groups; None if unknown.
+    :param refused: time at which Placement or Nova refused a request on this
+        host, by the needs of the request.
     """
 
     row: HostReport
@@ -205,6 +217,9 @@ class HostView:
 
     def has_refused(self, need: Need, now: float) -> bool:
         """Return whether the host refused an equal request in the last minute.
+
+        :param need: resources that the request needs on one host.
+        :param now: present time in seconds of the monotonic clock.
         """
         when = self.refused.get(need) if self.refused else None
         return when is not None and now - when < REFUSAL_AGE

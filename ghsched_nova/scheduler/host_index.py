@@ -68,9 +68,14 @@ _GAINS = 10000
 class _Claim:
     """A guest that this scheduler has placed on a host.
 
-    :ivar nodes: place of the host node of each guest node.
-    :ivar claimed: whether Nova's report of the host lacks the guest.
-    :ivar counted: whether the figures of Placement's resources lack it.
+    :ivar need: resources of the guest.
+    :ivar nodes: host NUMA node of each guest NUMA node, as a position in the
+        host's report.
+    :ivar time: time of the claim in seconds of the monotonic clock.
+    :ivar claimed: whether to subtract the guest's CPUs, memory and devices,
+        because the host's last report does not include the guest.
+    :ivar counted: whether to subtract the guest's bandwidth and control
+        group, because the figures from Placement do not include the guest.
     """
 
     need: Need
@@ -98,11 +103,12 @@ class _Claim:
 
 
 class Host:
-    """Host of the index: its last report, and later claims of this scheduler.
+    """Host in the index: its last report, and later claims of this scheduler.
 
-    Not safe for threads: :class:`Index` calls the methods under its lock.
+    Not thread-safe; :class:`Index` calls the methods under its lock.
 
-    :ivar view: resources that are left; replaced as a whole.
+    :ivar view: free resources after these claims. Each change replaces the
+        object, so that other threads can read it without a lock.
     """
 
     def __init__(self, row: HostReport) -> None:
@@ -148,16 +154,16 @@ class Host:
         return self._recompute(row, now)
 
     def _clear_flag_of_oldest_claims(self, flag: str, count: int) -> None:
-        """Clear a flag of the oldest claims, which a new report includes.
+        """Stop subtracting the oldest claims, which a new report includes.
 
-        A claim is a guest that the scheduler has just placed on the host. Its
-        resources are subtracted as long as the flag is set, but not once the
-        host's report includes the guest.
+        A claim is a guest that the scheduler has placed on the host. While the
+        flag of a claim is set, the guest's resources are subtracted from those
+        of the report.
 
         :param flag: ``claimed`` for CPUs, memory and devices, ``counted`` for
             bandwidth and control groups.
-        :param count: number of guests that are new in the report. The flag is
-            cleared for this many claims.
+        :param count: number of guests that are new in the report, which is the
+            number of flags to clear.
         """
         for claim in self._claims.values():
             if count > 0 and getattr(claim, flag):
@@ -345,8 +351,8 @@ class Index:
 
         Only hosts whose free resources grew after an earlier search count.
         The scheduler repeats a search that found no host only if this is true.
-        The result may be True for a request that does not fit, but False is
-        reliable.
+        If the result is False, the request certainly fits on none of these
+        hosts; if it is True, it may fit.
 
         :param gains: value of :attr:`gains` when the earlier search began. The
             counter grows whenever free resources of a host grow.
@@ -467,7 +473,10 @@ class Index:
     def drop_old_changes(self, now: float) -> None:
         """Drop old claims, and old values that were read from Placement.
 
-        A host that repeats its report sends no newer values to replace them.
+        A new report of a host does this as well. This method is for hosts
+        whose report does not change.
+
+        :param now: present time in seconds of the monotonic clock.
         """
         for host in self._walk:
             if not host.has_changes_since_report:
@@ -486,6 +495,8 @@ class Index:
         same resources.
 
         :param uuids: UUIDs of the hosts.
+        :param need: resources that the request needs on one host.
+        :param now: present time in seconds of the monotonic clock.
         """
         with self._lock:
             for uuid in uuids:

@@ -50,18 +50,19 @@ class Figures:
 
     :param counts: number of requests since the start, by result.
     :param hosts: number of hosts in the index.
-    :param rebuilt: how often the reports of all hosts were read.
-    :param looked: when reports were last read, in seconds since 1970.
-    :param ahead: number of hosts whose report has a time in the future.
-    :param unread: number of hosts whose report cannot be parsed.
+    :param rebuilt: number of times that the reports of all hosts were read.
+    :param read_at: time at which reports were last read, in seconds since
+        1970.
+    :param future: number of hosts whose report has a time in the future.
+    :param malformed: number of hosts whose report cannot be parsed.
     """
 
     counts: Mapping[str, int] = field(default_factory=dict)
     hosts: int = 0
     rebuilt: int = 0
-    looked: float = 0.0
-    ahead: int = 0
-    unread: int = 0
+    read_at: float = 0.0
+    future: int = 0
+    malformed: int = 0
 
 
 class Collector(registry.Collector):
@@ -92,12 +93,13 @@ class Collector(registry.Collector):
                 ('index_hosts', 'Hosts in the index.', figures.hosts),
                 ('index_hosts_ahead',
                  'Hosts with a report that is later than the time of the '
-                 'database.', figures.ahead),
+                 'database.', figures.future),
                 ('index_hosts_unread',
-                 'Hosts with a report that cannot be read.', figures.unread),
+                 'Hosts with a report that cannot be read.',
+                 figures.malformed),
                 ('index_looked_timestamp_seconds',
                  'When the index last looked at what hosts reported.',
-                 figures.looked)):
+                 figures.read_at)):
             gauge = core.GaugeMetricFamily(f'{_PREFIX}{name}', text,
                                            labels=('process',))
             gauge.add_metric((process,), value)

@@ -73,20 +73,25 @@ _NEED_CANDIDATES = frozenset({'PciPassthroughFilter', 'NUMATopologyFilter',
 
 
 class NotForIndex(Exception):
-    """A request cannot be scheduled by the index, only by a full search."""
+    """Raised if a request cannot be scheduled by the index of hosts.
+
+    It is then scheduled by a search of all hosts.
+    """
 
 
 @dataclass
 class Search:
     """State of a scheduling request that is served by the index of hosts.
 
-    :ivar wanted: number of hosts that the caller has a use for.
+    :ivar need: resources that the request needs on one host.
+    :ivar wanted: number of hosts to find: the one to claim, and alternates.
     :ivar tried: UUIDs of hosts that were proposed, or that a filter refused.
     :ivar attempts: number of hosts that were proposed.
-    :ivar states: host states of the hosts proposed now, by UUID.
-    :ivar asked: whether Nova has asked for candidates.
-    :ivar derived: hosts whose candidates were not asked for but derived, by
-        UUID, with the query that asks for them.
+    :ivar states: host states of the hosts proposed last, by UUID.
+    :ivar asked: whether Nova has asked for allocation candidates.
+    :ivar derived: report and Placement query of each host whose candidates
+        were derived from those of another host, by UUID. The query is sent
+        before such a candidate is claimed.
     """
 
     spec: Any
@@ -100,10 +105,10 @@ class Search:
         default_factory=dict)
 
     def withdraw_host(self, uuid: str) -> None:
-        """Withdraw a proposed host whose candidates were not looked up.
+        """Withdraw a proposed host for which Placement was not queried.
 
-        They were not, because enough other hosts have candidates. The host
-        does not count as tried, and may be proposed again.
+        Enough other hosts have candidates. The withdrawn host does not count
+        as tried, and may be proposed again.
 
         :param uuid: UUID of the host.
         """
@@ -196,10 +201,12 @@ def _list_required_vfs(spec: shared.RequestSpec,
 class Query:
     """Query for allocation candidates, sent to Placement for each host.
 
-    :param parameters: all but the host and the traits.
+    :param parameters: parameters of the query, without the host and the
+        traits.
     :param suffixes: suffixes of the request groups.
-    :param traits: required and forbidden (``!``) ones by suffix; None is the
-        compute node's.
+    :param traits: pairs of the suffix of a request group and its required
+        traits; forbidden traits begin with ``!``. The suffix is None for
+        traits of the compute node.
     """
 
     parameters: tuple[tuple[str, str], ...]
@@ -208,7 +215,7 @@ class Query:
 
     @property
     def has_granular_traits(self) -> bool:
-        """Whether a granular request group requires or forbids traits."""
+        """Whether any granular request group requires or forbids traits."""
         return any(suffix for suffix, _traits in self.traits)
 
     def for_host(self, uuid: str) -> str:
@@ -308,6 +315,8 @@ def get_allocation_candidates(search: Search, index: Index, client: Any,
     Nova's own client would query all hosts. The result has the form of the
     client's ``get_allocation_candidates``.
 
+    :param search: state of the request's search.
+    :param manager: ``nova.scheduler.host_manager.HostManager``.
     :param resources: ``nova.scheduler.utils.ResourceRequest``.
     """
     if search.asked:
@@ -327,11 +336,11 @@ def get_allocation_candidates(search: Search, index: Index, client: Any,
 
 
 class _CandidateCollector:
-    """Collector of the allocation candidates of hosts that are proposed.
+    """Collector of the allocation candidates of proposed hosts.
 
     :ivar found: the allocation candidates.
-    :ivar summaries: provider summaries of Placement's answers; empty ones of
-        hosts that Placement was not asked about.
+    :ivar summaries: provider summaries of Placement's answers. A host for
+        which Placement was not queried has an empty summary.
     """
 
     def __init__(self, search: Search, index: Index, client: Any, context: Any,
@@ -476,7 +485,11 @@ def _list_filtered_states(spec: shared.RequestSpec, manager: Any, context: Any,
 
 
 class _AllowedHosts:
-    """Hosts that a request may be on, by what Nova knows without a query."""
+    """Cheap check of whether a request may be placed on a host.
+
+    It covers ignored hosts, cells and host aggregates, whose data
+    nova-scheduler has in memory.
+    """
 
     def __init__(self, spec: shared.RequestSpec, manager: Any,
                  resources: Any) -> None:

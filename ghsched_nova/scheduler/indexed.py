@@ -51,17 +51,17 @@ _LOG_EVERY = 60.0
 
 
 class NoHostFits(Exception):
-    """A request that no host in the index of hosts has room for."""
+    """Raised if the index proves that a request fits on no host."""
 
 
 class _Current(threading.local):
-    """The search of this thread."""
+    """Search of the index of hosts that this thread runs; None without one."""
 
     search: index_search.Search | None = None
 
 
 class IndexedScheduler:
-    """Scheduling by an in-memory index of hosts; shared by threads.
+    """Schedules requests by an in-memory index of hosts; thread-safe.
 
     :param manager: ``nova.scheduler.host_manager.HostManager``.
     """
@@ -124,10 +124,10 @@ class IndexedScheduler:
 
         :param need: resources that the request needs on one host.
         :param schedule_request: function that schedules a copy of the request.
-        :param has_other: whether the caller can try the server with another
-            number of guest NUMA nodes before it searches all hosts.
-        :param wanted: number of hosts that the caller has a use for: the one
-            to claim, and alternates.
+        :param has_other: whether the caller can try another number of guest
+            NUMA nodes before it searches all hosts.
+        :param wanted: number of hosts to find: the one to claim, and
+            alternates.
         :returns: the selected hosts; None if the index finds none.
         :raises NoHostFits: if ``has_other``, and the index proves that the
             request fits on no host.

@@ -37,7 +37,7 @@ class WriterTest(base.TestCase):
 
     def test_write_renders_all_figures(self):
         self.writer.write_metrics(index_metrics.Figures(
-            {'hits': 3, 'fallbacks': 1}, hosts=7, ahead=2, unread=1))
+            {'hits': 3, 'fallbacks': 1}, hosts=7, future=2, malformed=1))
         found = self.samples()
         self.assertEqual(
             {'index': 3, 'index_in_vain': 1, 'whole': 0,
