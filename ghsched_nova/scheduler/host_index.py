@@ -32,7 +32,6 @@ from collections.abc import Collection
 from collections.abc import Iterable
 from collections.abc import Iterator
 from collections.abc import Mapping
-from collections.abc import Sequence
 from dataclasses import dataclass
 from dataclasses import replace
 import itertools
@@ -503,13 +502,8 @@ class Index:
                 if uuid in self._hosts:
                     self._hosts[uuid].add_refusal(need, now)
 
-    def choose_at_random(self, hosts: Sequence[str], count: int) -> list[str]:
-        """Choose some of the best hosts for a request at random.
-
-        The choice is random so that several schedulers with the same data
-        rarely choose the same host.
-
-        :param hosts: UUIDs of the best hosts.
-        :param count: number of hosts to choose.
-        """
-        return self._chance.sample(list(hosts), min(count, len(hosts)))
+    def shuffle_hosts(self, uuids: Iterable[str]) -> list[str]:
+        """Return UUIDs of hosts in a random order."""
+        shuffled = list(uuids)
+        self._chance.shuffle(shuffled)
+        return shuffled

@@ -29,6 +29,7 @@ from collections.abc import Mapping
 from collections.abc import Sequence
 from dataclasses import dataclass
 from dataclasses import field
+import math
 import time
 from typing import Any
 from urllib import parse
@@ -60,9 +61,10 @@ BATCH = 3
 #: Hosts that are proposed before all hosts are searched.
 MAX_TRIED = 9
 
-#: Of how many of the best hosts those are taken: of fewer, schedulers at the
-#: same time would want the same ones.
-BEST = 12
+#: One in this many of the hosts that the index finds is read and weighed. The
+#: others are left out at random: schedulers at the same time have the same
+#: index, and would want the same host.
+WEIGHED_OF = 4
 
 #: Microversion of Placement in which candidates are asked for.
 _VERSION = nova_report.SAME_SUBTREE_VERSION
@@ -453,29 +455,30 @@ def _propose_hosts(search: Search, index: Index, manager: Any, context: Any,
     allowed = _AllowedHosts(search.spec, manager, resources)
     views = {view.row.uuid: view for view in index.propose_hosts(
         search.need, allowed.is_allowed, search.tried, time.monotonic())}
-    states = {state.uuid: state for state in _list_filtered_states(
-        search.spec, manager, context, list(views))}
-    weighed = manager.get_weighed_hosts(list(states.values()), search.spec)
-    best = [one.obj.uuid for one in weighed][:BEST]
-    chosen = sorted(index.choose_at_random(best, BATCH), key=best.index)
-    search.attempts += len(chosen)
-    search.states = {uuid: states[uuid] for uuid in chosen}
-    search.tried.update(chosen)
-    # Those that Nova has no use for are not proposed again.
-    search.tried.update(set(views) - set(states))
-    return [views[uuid] for uuid in chosen]
+    states: list[Any] = []
+    uuids = index.shuffle_hosts(views)
+    size = max(BATCH, math.ceil(len(uuids) / WEIGHED_OF))
+    for some in (uuids[at:at + size] for at in range(0, len(uuids), size)):
+        states += _list_filtered_states(search.spec, manager, context, some)
+        # Those that Nova has no use for are not proposed again.
+        search.tried.update(set(some) - {state.uuid for state in states})
+        if len(states) >= BATCH:
+            break
+    weighed = manager.get_weighed_hosts(states, search.spec)
+    search.states = {one.obj.uuid: one.obj for one in weighed[:BATCH]}
+    search.attempts += len(search.states)
+    search.tried.update(search.states)
+    return [views[uuid] for uuid in search.states]
 
 
 def _list_filtered_states(spec: shared.RequestSpec, manager: Any, context: Any,
-                          uuids: list[str]) -> Iterable[Any]:
+                          uuids: Sequence[str]) -> Iterable[Any]:
     """Return the states of the hosts that pass the scheduler's filters.
 
     Filters that need an allocation candidate are not run.
 
     :param uuids: UUIDs of the hosts.
     """
-    if not uuids:
-        return []
     states = scheduler_hosts.get_host_states(manager, context, uuids, spec)
     filters = [one for one in manager.enabled_filters
                if type(one).__name__ not in _NEED_CANDIDATES]

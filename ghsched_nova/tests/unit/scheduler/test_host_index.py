@@ -302,14 +302,12 @@ class IndexTest(base.TestCase):
         self.assertEqual([8, 4, 8], [
             view.rooms[0].pinned for view in self.index.list_views()])
 
-    def test_choose_returns_some_of_the_best_at_random(self):
-        best = [str(number) for number in range(12)]
-        chosen = {
-            tuple(self.index.choose_at_random(best, 3))
-            for _ in range(20)
-        }
-        self.assertGreater(len(chosen), 10)
-        self.assertEqual(['0'], self.index.choose_at_random(['0'], 3))
+    def test_shuffle_returns_all_hosts_in_a_random_order(self):
+        uuids = [str(number) for number in range(12)]
+        orders = [self.index.shuffle_hosts(uuids) for _ in range(20)]
+        self.assertEqual([uuids] * 20, [
+            sorted(order, key=uuids.index) for order in orders])
+        self.assertGreater(len(set(map(tuple, orders))), 10)
 
 
 class OldChangesTest(base.TestCase):

@@ -10,15 +10,20 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
+import random
 import types
 from urllib import parse
 
+import fixtures
 from nova import objects
 from nova.scheduler import utils
 from oslo_serialization import jsonutils
 from oslo_utils.fixture import uuidsentinel as uuids
 
 from ghsched_nova.scheduler import host_capacity
+from ghsched_nova.scheduler.host_capacity import Need
+from ghsched_nova.scheduler.host_capacity import NodeNeed
+from ghsched_nova.scheduler import host_index
 from ghsched_nova.scheduler import index_feed
 from ghsched_nova.scheduler import index_search
 from ghsched_nova.tests.unit.scheduler import states
@@ -216,3 +221,85 @@ class AllowedTest(base.TestCase):
     def test_forbidden_aggregates(self):
         self.assertEqual(['second'], self.allowed(forbidden=[uuids.b]))
         self.assertEqual([], self.allowed([{uuids.b}], [uuids.a]))
+
+
+class FromFirstHost(random.Random):
+    """Chance that lets each walk through the index begin at the first host."""
+
+    def randrange(self, *_args):
+        return 0
+
+
+class ProposeTest(base.TestCase):
+    """Hosts whose records are read, and that are proposed of them."""
+
+    def setUp(self):
+        super().setUp()
+        self.index = host_index.Index(FromFirstHost())
+        self.search = index_search.Search(states.spec(), Need((NodeNeed(),)))
+        self.search.spec.ignore_hosts = None
+        self.read = []
+        self.refused = set()
+        self.useFixture(fixtures.MonkeyPatch(
+            'ghsched_nova.nova_seams.scheduler_hosts.get_host_states',
+            self.read_states))
+
+    def read_states(self, _manager, _context, hosts, _spec):
+        self.read.append(list(hosts))
+        return [types.SimpleNamespace(uuid=host) for host in hosts]
+
+    def filter_states(self, _filters, found, _spec, _number):
+        return [state for state in found if state.uuid not in self.refused]
+
+    @staticmethod
+    def weigh_states(found, _spec):
+        """Return hosts in the order of their numbers."""
+        return [types.SimpleNamespace(obj=state) for state
+                in sorted(found, key=lambda state: int(state.uuid))]
+
+    def propose(self, hosts):
+        """Return the hosts proposed of a cloud of a number of hosts."""
+        self.index.update_hosts([
+            host_capacity.HostReport(
+                str(number), f'h{number}', 'c', 1,
+                (host_capacity.NodeCapacity(0, pages={0: 1}),))
+            for number in range(hosts)], (), 0.)
+        manager = types.SimpleNamespace(
+            enabled_cells=[types.SimpleNamespace(uuid='c')], aggs_by_id={},
+            host_aggregates_map={}, enabled_filters=[],
+            filter_handler=types.SimpleNamespace(
+                get_filtered_objects=self.filter_states),
+            get_weighed_hosts=self.weigh_states)
+        return [view.row.uuid for view in index_search._propose_hosts(
+            self.search, self.index, manager, None, utils.ResourceRequest())]
+
+    def test_a_quarter_of_the_hosts_is_read_and_the_best_are_proposed(self):
+        found = self.propose(host_index.POOL)
+        (read,) = self.read
+        self.assertEqual(host_index.POOL / 4, len(read))
+        self.assertEqual(sorted(read, key=int)[:3], found)
+        self.assertEqual(set(found), self.search.tried)
+
+    def test_read_hosts_are_chosen_at_random(self):
+        for _number in range(10):
+            self.search.tried.clear()
+            self.propose(host_index.POOL)
+        self.assertGreater(len({frozenset(read) for read in self.read}), 5)
+
+    def test_three_hosts_of_a_few_are_read(self):
+        self.assertEqual(3, len(self.propose(5)))
+        self.assertEqual([3], list(map(len, self.read)))
+
+    def test_more_hosts_are_read_while_fewer_than_three_pass_the_filters(self):
+        self.refused = {str(number) for number in range(2, host_index.POOL)}
+        found = self.propose(host_index.POOL)
+        self.assertEqual(['0', '1'], found)
+        read = [host for some in self.read for host in some]
+        self.assertEqual(host_index.POOL, len(set(read)))
+        self.assertEqual(len(read), len(set(read)))
+        # Those that a filter refused are not proposed again.
+        self.assertEqual(set(read), self.search.tried)
+
+    def test_no_host_is_read_if_the_index_finds_none(self):
+        self.assertEqual([], self.propose(0))
+        self.assertEqual([], self.read)
