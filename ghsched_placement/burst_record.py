@@ -163,10 +163,7 @@ def from_file(path: Path | None) -> dict[int, Record]:
 
     The result is empty if the path is None, or if the file cannot be read.
     """
-    try:
-        return from_json(path.read_text()) if path else {}
-    except (OSError, UnicodeDecodeError):
-        return {}
+    return from_json(wire.read_file(path))
 
 
 def _parse_uses(found: Mapping[str, Any]
@@ -184,14 +181,9 @@ def _parse_node_record(mapping: Mapping[str, Any]) -> Record:
     The record says how much of their bursts (bandwidth above a guarantee) the
     guests have used. Unknown keys are ignored.
     """
-    hours = tuple(burst.Hour(**_select_fields(burst.Hour, hour))
+    hours = tuple(burst.Hour(**wire.select_fields(burst.Hour, hour))
                   for hour in mapping['hours'])
     lowest = tuple((int(hour), int(least))
                    for hour, least in mapping.get('lowest', ()))
-    return Record(**{**_select_fields(Record, mapping), 'hours': hours,
+    return Record(**{**wire.select_fields(Record, mapping), 'hours': hours,
                      'lowest': lowest})
-
-
-def _select_fields(kind: type, found: Mapping[str, Any]) -> dict[str, Any]:
-    names = {field.name for field in dataclasses.fields(kind)} - {'uses'}
-    return {name: value for name, value in found.items() if name in names}

@@ -22,13 +22,11 @@ from collections.abc import Mapping
 import dataclasses
 from dataclasses import dataclass
 from typing import Any
-from typing import TypeVar
 
 from ghsched_placement.bandwidth import Bandwidth
+from ghsched_placement import wire
 
 KEY = 'ghsched'
-
-T = TypeVar('T', 'GuestNode', 'HostNode')
 
 
 @dataclass(frozen=True)
@@ -197,9 +195,10 @@ def from_diagnostics(diagnostics: Mapping[str, Any]) -> Report | None:
     domains = found.get('domains')
     try:
         return Report(
-            tuple(_build_node(GuestNode, one) for one in found.get('guest')
-                  or ()), tuple(_build_node(HostNode, one)
-                                for one in found.get('host') or ()),
+            tuple(GuestNode(**wire.select_fields(GuestNode, one))
+                  for one in found.get('guest') or ()),
+            tuple(HostNode(**wire.select_fields(HostNode, one))
+                  for one in found.get('host') or ()),
             str(found.get('problem') or ''), str(found.get('not_held') or ''),
             None if domains is None else tuple(map(str, domains)),
             tuple(map(str, found.get('left') or ())),
@@ -209,13 +208,3 @@ def from_diagnostics(diagnostics: Mapping[str, Any]) -> Report | None:
             found.get('runs') is not False)
     except (AttributeError, TypeError):
         return Report(problem='its report is malformed')
-
-
-def _build_node(node_class: type[T], record: Mapping[str, Any]) -> T:
-    """Build a GuestNode or HostNode from a mapping; ignore unknown keys.
-
-    Other releases of nova-compute may report more keys.
-    """
-    known = {field.name for field in dataclasses.fields(node_class)}
-    return node_class(**{name: value for name, value in record.items()
-                         if name in known})

@@ -184,8 +184,7 @@ def from_stats(stats: Mapping[str, Any]) -> Load | None:
 
     :returns: None if the record is missing or malformed.
     """
-    text = stats.get(KEY)
-    return from_json(text) if isinstance(text, str) else None
+    return from_json(stats.get(KEY))
 
 
 def to_json(load: Load) -> str:
@@ -202,7 +201,7 @@ def to_json(load: Load) -> str:
         separators=(',', ':'))
 
 
-def from_json(text: str) -> Load | None:
+def from_json(text: Any) -> Load | None:
     """Parse a host's load record from JSON.
 
     Unknown fields and malformed nodes are ignored; a malformed value of a node

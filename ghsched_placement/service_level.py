@@ -17,7 +17,6 @@ its guarantee, or as much as its cap allows. Each period that is short has one
 cause, the first that applies in the order of :class:`Cause`.
 """
 
-from collections.abc import Iterable
 from collections.abc import Mapping
 import dataclasses
 from dataclasses import dataclass
@@ -341,10 +340,7 @@ def from_file(path: Path | None) -> dict[Key, Level]:
 
     The result is empty if the path is None, or if the file cannot be read.
     """
-    try:
-        return from_json(path.read_text()) if path else {}
-    except (OSError, UnicodeDecodeError):
-        return {}
+    return from_json(wire.read_file(path))
 
 
 def _parse_levels(found: Mapping[str, Any]) -> dict[Key, Level]:
@@ -359,7 +355,8 @@ def _parse_level(mapping: Mapping[str, Any]) -> Level:
     """
     causes = {str(cause) for cause in Cause}
     return Level(
-        Owner(**_parse_fields(Owner, mapping['owner'], str)),
+        Owner(**{name: str(value) for name, value
+                 in wire.select_fields(Owner, mapping['owner']).items()}),
         int(mapping['month']),
         float(mapping['seen']), _parse_period(mapping['last']),
         float(mapping['seconds']), float(mapping['unmeasured']),
@@ -374,21 +371,8 @@ def _parse_level(mapping: Mapping[str, Any]) -> Level:
 
 def _parse_period(mapping: Mapping[str, Any]) -> Period:
     """Parse a server's bandwidth between two measurements from a mapping."""
-    values = _parse_fields(Period, mapping, lambda value: (
-        value if value is None or isinstance(value, bool) else float(value)))
+    values: dict[str, Any] = {
+        name: value if value is None or isinstance(value, bool)
+        else float(value)
+        for name, value in wire.select_fields(Period, mapping).items()}
     return Period(**values)
-
-
-def _parse_fields(dataclass_type: type, mapping: Mapping[str, Any],
-                  parse_value: Any) -> dict[str, Any]:
-    """Parse the values that a mapping has for the fields of a dataclass.
-
-    :param dataclass_type: the dataclass.
-    :param mapping: values by field name.
-    :param parse_value: function that parses one value.
-    :returns: parsed value by field name; fields without a value are left out.
-    """
-    names: Iterable[str] = (
-        one.name for one in dataclasses.fields(dataclass_type))
-    return {name: parse_value(mapping[name])
-            for name in names if name in mapping}

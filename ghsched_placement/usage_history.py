@@ -362,7 +362,4 @@ def from_diagnostics(diagnostics: Mapping[str, Any]) -> History | None:
 
     :returns: None if the host does not report it.
     """
-    text = diagnostics.get(KEY)
-    if not isinstance(text, str):
-        return None
-    return wire.parse_record(text, VERSION, _parse_history)
+    return wire.parse_record(diagnostics.get(KEY), VERSION, _parse_history)

@@ -18,7 +18,10 @@ all releases go on without it.
 """
 
 from collections.abc import Callable
+from collections.abc import Mapping
+import dataclasses
 import json
+from pathlib import Path
 from typing import Any
 from typing import TypeVar
 
@@ -27,6 +30,28 @@ T = TypeVar('T')
 #: Raised by code that takes a malformed record apart.
 MALFORMED = (AttributeError, KeyError, OverflowError, RecursionError,
              TypeError, ValueError)
+
+
+def read_file(path: Path | None) -> str:
+    """Return the text of a record's file; empty if it cannot be read.
+
+    :param path: None for no file.
+    """
+    try:
+        return path.read_text() if path else ''
+    except (OSError, UnicodeDecodeError):
+        return ''
+
+
+def select_fields(dataclass_type: type,
+                  found: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the values of a JSON object that are fields of a dataclass.
+
+    Other values are of other releases, and are left out.
+    """
+    return {field.name: found[field.name]
+            for field in dataclasses.fields(dataclass_type)
+            if field.name in found}
 
 
 def parse_record(text: Any, version: int, build: Callable[[dict[str, Any]], T]
