@@ -17,6 +17,7 @@ New elements are indented like their neighbours, and removed ones leave no
 blank lines, so that a diff shows only the intended change.
 """
 
+from collections.abc import Collection
 from collections.abc import Sequence
 import re
 
@@ -88,6 +89,23 @@ def insert_children(parent: etree._Element, children: Sequence[etree._Element],
         child.tail = parent.text
     children[-1].tail = end
     parent[position:position] = children
+
+
+def find_or_insert_child(parent: etree._Element, tag: str,
+                         before: Collection[str] | None = None
+                         ) -> etree._Element:
+    """Return a child of an XML element; insert it if it is missing.
+
+    :param tag: tag of the child.
+    :param before: tags of the children that stand before it; None for all.
+    """
+    found = parent.find(tag)
+    if found is None:
+        found = etree.Element(tag)
+        insert_children(parent, [found], max(
+            (place for place, child in enumerate(parent, start=1)
+             if before is None or child.tag in before), default=0))
+    return found
 
 
 def remove_element(element: etree._Element | None) -> None:

@@ -386,10 +386,7 @@ def _set_oem_string(root: etree._Element, policy: GuestPolicy) -> None:
     if sysinfo is None:
         sysinfo = etree.Element('sysinfo', type='smbios')
         document.insert_children(root, [sysinfo], root.index(os))
-    strings = sysinfo.find('oemStrings')
-    if strings is None:
-        strings = etree.Element('oemStrings')
-        document.insert_children(sysinfo, [strings], len(sysinfo))
+    strings = document.find_or_insert_child(sysinfo, 'oemStrings')
     document.insert_children(strings, [_make_oem_entry(policy)], len(strings))
 
 

@@ -134,12 +134,7 @@ def _parse_kib(element: etree._Element) -> int:
 
 
 def _set_limit(root: etree._Element, kib: int) -> None:
-    memtune = root.find('memtune')
-    if memtune is None:
-        memtune = etree.Element('memtune')
-        place = max((place for place, child in enumerate(root, start=1)
-                     if child.tag in _BEFORE), default=0)
-        document.insert_children(root, [memtune], place)
+    memtune = document.find_or_insert_child(root, 'memtune', _BEFORE)
     limit = etree.Element('hard_limit', unit='KiB')
     limit.text = str(kib)
     document.insert_children(memtune, [limit], len(memtune))

@@ -123,10 +123,7 @@ def replace_memorytune(xml: str, tune: MemoryTune, extended: bool) -> str:
     element = _make_element(tune, extended)
     root = _parse_domain(xml)
     _remove_memorytunes(root)
-    cputune = root.find('cputune')
-    if cputune is None:
-        cputune = etree.Element('cputune')
-        document.insert_children(root, [cputune], _find_cputune_position(root))
+    cputune = document.find_or_insert_child(root, 'cputune', _BEFORE_CPUTUNE)
     document.insert_children(cputune, [element], len(cputune))
     return document.render_document(root)
 
@@ -313,15 +310,6 @@ def _parse_domain(xml: str) -> etree._Element:
         return document.parse_document(xml)
     except document.DocumentError as error:
         raise MemoryTuneError(str(error)) from None
-
-
-def _find_cputune_position(root: etree._Element) -> int:
-    """Return the index among a domain's elements to insert ``<cputune>`` at.
-
-    libvirt puts the element at the same position.
-    """
-    return max((place for place, child in enumerate(root, start=1)
-                if child.tag in _BEFORE_CPUTUNE), default=0)
 
 
 def _remove_memorytunes(root: etree._Element) -> None:

@@ -103,7 +103,7 @@ def render_scheduling(xml: str, policy: ThreadPolicy) -> str:
     if _sets_irq_affinity(policy):
         _set_metadata(root, _render_irq_affinity(policy))
     if elements:
-        cputune = _get_or_insert_child(root, 'cputune', 'vcpu')
+        cputune = document.find_or_insert_child(root, 'cputune', ('vcpu',))
         document.insert_children(cputune, elements, len(cputune))
     if policy.lock_memory:
         _lock_memory(root)
@@ -222,18 +222,16 @@ def _render_irq_affinity(policy: ThreadPolicy) -> etree._Element:
 
 
 def _set_metadata(root: etree._Element, element: etree._Element) -> None:
-    metadata = _get_or_insert_child(root, 'metadata', 'uuid')
+    metadata = document.find_or_insert_child(root, 'metadata', ('uuid',))
     document.remove_element(metadata.find(element.tag))
     document.insert_children(metadata, [element], len(metadata))
 
 
 def _lock_memory(root: etree._Element) -> None:
-    backing = _get_or_insert_child(root, 'memoryBacking', 'currentMemory')
+    backing = document.find_or_insert_child(root, 'memoryBacking',
+                                            ('currentMemory',))
     for tag in ('nosharepages', 'locked'):
-        if backing.find(tag) is None:
-            document.insert_children(
-                backing, [etree.Element(tag)], len(backing)
-            )
+        document.find_or_insert_child(backing, tag)
 
 
 def _exclude_vcpu_cpus(root: etree._Element, required: bool) -> None:
@@ -273,22 +271,6 @@ def _set_pin(cputune: etree._Element, kind: str, number: int,
     for pin in cputune.findall(f'{kind}pin'):
         if int(pin.get(kind, '0')) == number:
             pin.set('cpuset', cpulist.render_cpu_list(cpus))
-
-
-def _get_or_insert_child(root: etree._Element, tag: str,
-                         behind: str) -> etree._Element:
-    """Return a child element of a domain, and insert it if it is missing.
-
-    :param tag: tag of the child.
-    :param behind: tag of the element behind which it is inserted.
-    """
-    found = root.find(tag)
-    if found is None:
-        found = etree.Element(tag)
-        neighbor = root.find(behind)
-        document.insert_children(root, [found], 0 if neighbor is None
-                                 else root.index(neighbor) + 1)
-    return found
 
 
 def _read_count(root: etree._Element, tag: str, default: int) -> int:
