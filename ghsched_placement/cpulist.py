@@ -14,6 +14,7 @@
 """Parser and writer of libvirt's lists of CPUs, e.g. ``0-3,8``."""
 
 from collections.abc import Iterable
+from pathlib import Path
 import re
 
 #: libvirt takes no CPU number beyond it (VIR_DOMAIN_CPUMASK_LEN).
@@ -53,6 +54,17 @@ def parse_cpu_list(text: str) -> frozenset[int]:
                                f'CPU {MAX_CPUS - 1}')
         taken[match['no']].update(range(first, last + 1))
     return frozenset(taken[''] - taken['^'])
+
+
+def read_cpu_list(path: Path) -> frozenset[int] | None:
+    """Return the CPUs in a file of the kernel.
+
+    :returns: None if the file cannot be read or is malformed.
+    """
+    try:
+        return parse_cpu_list(path.read_text(errors='replace').strip())
+    except (OSError, CpuListError):
+        return None
 
 
 def render_cpu_list(cpus: Iterable[int]) -> str:

@@ -148,8 +148,5 @@ def list_housekeeping_irq_guests(
 
 def _read_isolated_cpus(root: Path) -> frozenset[int]:
     """Return the CPUs that the kernel isolates (boot parameter isolcpus)."""
-    try:
-        return cpulist.parse_cpu_list(sysfs.read_text(
-            root / 'devices' / 'system' / 'cpu' / 'isolated') or '')
-    except cpulist.CpuListError:
-        return frozenset()
+    return cpulist.read_cpu_list(
+        root / 'devices' / 'system' / 'cpu' / 'isolated') or frozenset()

@@ -85,16 +85,11 @@ def read_interrupt_affinity(path: Path) -> model.Affinity | None:
     :param path: directory of the interrupt in ``/proc/irq``.
     :returns: None if the interrupt has been released.
     """
-    try:
-        cpus = cpulist.parse_cpu_list(
-            (path / 'smp_affinity_list').read_text().strip())
-    except (OSError, ValueError):
+    cpus = cpulist.read_cpu_list(path / 'smp_affinity_list')
+    if cpus is None:
         return None
-    try:
-        effective = cpulist.parse_cpu_list(
-            _read_text(path / 'effective_affinity_list').strip())
-    except ValueError:
-        effective = frozenset()
+    effective = (cpulist.read_cpu_list(path / 'effective_affinity_list')
+                 or frozenset())
     # The kernel shows -1 for a device without a node.
     return model.Affinity(cpus, effective,
                           decimals.parse_decimal(_read_text(path / 'node')))

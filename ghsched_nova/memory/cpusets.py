@@ -63,7 +63,4 @@ def read_cpuset_mems(path: Path) -> frozenset[int] | None:
     :param path: directory of the group.
     :returns: None if the nodes are unknown.
     """
-    try:
-        return cpulist.parse_cpu_list((path / MEMS).read_text().strip())
-    except (OSError, ValueError):
-        return None
+    return cpulist.read_cpu_list(path / MEMS)

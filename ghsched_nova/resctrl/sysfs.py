@@ -20,8 +20,9 @@ from collections.abc import Iterator
 from pathlib import Path
 import re
 
+from ghsched_placement import cpulist
+
 _NUMBER = re.compile(r'[0-9]{1,18}')
-_RANGE = re.compile(r'([0-9]{1,5})(?:-([0-9]{1,5}))?')
 _NODE = re.compile(r'node([0-9]{1,5})')
 _CPU = re.compile(r'cpu([0-9]{1,5})')
 
@@ -60,12 +61,7 @@ def read_rated_bandwidth(node: Path) -> int:
     :param node: sysfs directory of the node.
     :returns: 0 if the firmware has no value.
     """
-    for access in ('access1', 'access0'):
-        found = (read_text(node / access / 'initiators' / 'read_bandwidth')
-                 or '').strip()
-        if _NUMBER.fullmatch(found) and int(found):
-            return int(found) * _BANDWIDTH_UNIT
-    return 0
+    return _read_hmat_value(node, 'read_bandwidth') * _BANDWIDTH_UNIT
 
 
 def read_rated_latency(node: Path) -> int:
@@ -76,8 +72,13 @@ def read_rated_latency(node: Path) -> int:
     :param node: sysfs directory of the node.
     :returns: 0 if the firmware has no value.
     """
+    return _read_hmat_value(node, 'read_latency')
+
+
+def _read_hmat_value(node: Path, name: str) -> int:
+    """Return a value for the nearest CPUs that have one; 0 if none has."""
     for access in ('access1', 'access0'):
-        found = (read_text(node / access / 'initiators' / 'read_latency')
+        found = (read_text(node / access / 'initiators' / name)
                  or '').strip()
         if _NUMBER.fullmatch(found) and int(found):
             return int(found)
@@ -148,17 +149,7 @@ def iterate_l3_caches(
 
 
 def _read_cpu_list(path: Path) -> frozenset[int]:
-    """Parse a file with a kernel CPU list, such as "0-3,8".
-
-    The result is empty if the file is missing or malformed.
-    """
-    cpus: set[int] = set()
-    for part in (read_text(path) or '').strip().split(','):
-        match = _RANGE.fullmatch(part)
-        if not match:
-            return frozenset()
-        cpus.update(range(int(match[1]), int(match[2] or match[1]) + 1))
-    return frozenset(cpus)
+    return cpulist.read_cpu_list(path) or frozenset()
 
 
 def list_directory(path: Path) -> list[Path]:

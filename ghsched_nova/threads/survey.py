@@ -42,11 +42,8 @@ def read_online_cpus(sysfs: Path = Path('/sys')) -> frozenset[int]:
 
     The result is empty if they are unknown.
     """
-    try:
-        return cpulist.parse_cpu_list(
-            (sysfs / 'devices/system/cpu/online').read_text().strip())
-    except (OSError, ValueError):
-        return frozenset()
+    return cpulist.read_cpu_list(
+        sysfs / 'devices/system/cpu/online') or frozenset()
 
 
 def read_qemu_threads(
