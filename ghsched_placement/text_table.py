@@ -13,15 +13,19 @@
 """Tables of commands that print text, without cliff."""
 
 from collections.abc import Iterable
+from collections.abc import Sequence
 from typing import Any
 
 import prettytable
 
 
-def render_table(titles: tuple[str, ...], rows: Iterable[list[Any]]) -> str:
+def render_table(titles: Sequence[str], rows: Iterable[Sequence[Any]],
+                 **limits: int) -> str:
     """Render a text table with left-aligned columns and one line for each row.
+
+    :param limits: ``max_width`` of each column, ``max_table_width``.
     """
-    table = prettytable.PrettyTable(titles)
+    table = prettytable.PrettyTable(titles, **limits)
     table.align = 'l'
     table.add_rows([[format_cell(value) for value in row] for row in rows])
     return table.get_string()

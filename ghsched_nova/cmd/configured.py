@@ -31,7 +31,7 @@ def read_ghsched_options(files: Sequence[str] | None = None) -> Any:
 
     options = cfg.ConfigOpts()
     conf.register_opts(options)
-    _load_conf_files(options, files)
+    load_conf_files(options, files)
     return options.ghsched
 
 
@@ -48,7 +48,7 @@ def read_dedicated_cpus(files: Sequence[str] | None = None) -> frozenset[int]:
     options = cfg.ConfigOpts()
     options.register_opt(cfg.StrOpt('cpu_dedicated_set', default=''),
                          'compute')
-    _load_conf_files(options, files)
+    load_conf_files(options, files)
     return cpulist.parse_cpu_list(options.compute.cpu_dedicated_set)
 
 
@@ -62,7 +62,7 @@ def read_state_path(files: Sequence[str] | None = None) -> Path:
 
     options = cfg.ConfigOpts()
     options.register_opt(cfg.StrOpt('state_path', default='/var/lib/nova'))
-    _load_conf_files(options, files)
+    load_conf_files(options, files)
     return Path(options.state_path)
 
 
@@ -91,7 +91,7 @@ def list_nova_conf_files(directory: Path = Path('/etc/nova')) -> list[str]:
                                             prog='nova-compute'), *after]
 
 
-def _load_conf_files(options: Any, files: Sequence[str] | None) -> None:
+def load_conf_files(options: Any, files: Sequence[str] | None) -> None:
     """Load configuration files into an oslo.config object.
 
     :param files: the files; None for those that nova-compute reads.

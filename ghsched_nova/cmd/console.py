@@ -21,6 +21,7 @@ import os
 import sys
 from typing import Any
 from typing import cast
+from typing import NoReturn
 from typing import TextIO
 
 from ghsched_placement import exits
@@ -133,3 +134,8 @@ def discard_output() -> None:
     Otherwise Python would try to write the output again at exit, and fail.
     """
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def raise_keyboard_interrupt(_number: int, _frame: Any) -> NoReturn:
+    """Raise KeyboardInterrupt; this is the handler of the signal SIGTERM."""
+    raise KeyboardInterrupt

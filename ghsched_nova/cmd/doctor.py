@@ -33,10 +33,10 @@ import json
 import sys
 from typing import Any
 
-import prettytable
 
 from ghsched_nova.cmd import checks
 from ghsched_placement import exits
+from ghsched_placement import text_table
 
 
 def add_doctor_command(subparsers: Any) -> None:
@@ -112,9 +112,7 @@ def render_checks_as_json(results: Iterable[checks.Check]) -> str:
 
 def render_checks_as_table(results: Iterable[checks.Check]) -> str:
     """Return the results of node checks as a text table."""
-    table = prettytable.PrettyTable(['Check', 'Status', 'What', 'To do'])
-    table.align = 'l'
-    table.max_width = 30
-    for check in results:
-        table.add_row([check.name, check.status, check.text, check.remedy])
-    return str(table)
+    return text_table.render_table(
+        ('Check', 'Status', 'What', 'To do'),
+        [(check.name, check.status, check.text, check.remedy)
+         for check in results], max_width=30)

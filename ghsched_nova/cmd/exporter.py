@@ -19,6 +19,9 @@ guests are for nobody else, and it knows no passwords.
 
 import argparse
 from collections.abc import Callable
+from collections.abc import Iterable
+from collections.abc import Iterator
+from collections.abc import Mapping
 from collections.abc import Sequence
 import contextlib
 from pathlib import Path
@@ -29,10 +32,10 @@ import sys
 import threading
 import time
 from typing import Any
-from typing import NoReturn
 from wsgiref import simple_server
 
 import prometheus_client
+from prometheus_client import registry as prometheus_registry
 
 from ghsched_nova.cmd import cloud_exporter
 from ghsched_nova.cmd import console
@@ -58,6 +61,12 @@ CONNECTION_TIMEOUT = 30.0
 #: Seconds in which a connection that is hung up on ends.
 _END_TIMEOUT = 1.0
 _BUSY = '503 Service Unavailable'
+#: Collector of a file of a Nova service, by the option that names the file.
+_FILE_COLLECTORS: Mapping[str, Callable[[Path],
+                                        prometheus_registry.Collector]] = {
+    'bursts': burst_metrics.Collector, 'repairs': repair_metrics.Collector,
+    'service_levels': service_metrics.Collector,
+    'refusals': refusal_metrics.Collector}
 
 
 class _Server(socketserver.ThreadingMixIn, simple_server.WSGIServer):
@@ -182,38 +191,6 @@ class _Handler(simple_server.WSGIRequestHandler):
         """Ignore the access log message of an HTTP request."""
 
 
-def make_host_application(
-    source: top_source.HostReader,
-    bursts: Path | None = None,
-    repairs: Path | None = None,
-    service_levels: Path | None = None,
-    refusals: Path | None = None,
-) -> Callable[..., Any]:
-    """Return a WSGI application that serves a host's Prometheus metrics.
-
-    The metrics come from measurements, and from files that services of Nova
-    write. If a file is None, its metrics are not served.
-
-    :param source: source of the measurements.
-    :param bursts: file with statistics of bandwidth bursts.
-    :param repairs: file with the counts of repaired guest policies.
-    :param service_levels: file with the time for which each server got its
-        guaranteed bandwidth.
-    :param refusals: file with requests that nova-scheduler has refused.
-    """
-    registry = prometheus_client.CollectorRegistry()
-    registry.register(metrics.Collector(source))
-    if bursts is not None:
-        registry.register(burst_metrics.Collector(bursts))
-    if repairs is not None:
-        registry.register(repair_metrics.Collector(repairs))
-    if service_levels is not None:
-        registry.register(service_metrics.Collector(service_levels))
-    if refusals is not None:
-        registry.register(refusal_metrics.Collector(refusals))
-    return make_registry_application(registry)
-
-
 def make_registry_application(registry: prometheus_client.CollectorRegistry
                               ) -> Callable[..., Any]:
     """Return a WSGI application that serves the metrics of a registry.
@@ -232,35 +209,21 @@ def make_registry_application(registry: prometheus_client.CollectorRegistry
 
 
 def make_host_metrics_server(
-    source: top_source.HostReader,
-    address: str = ADDRESS,
-    port: int = PORT,
-    bursts: Path | None = None,
-    repairs: Path | None = None,
-    service_levels: Path | None = None,
-    refusals: Path | None = None,
+    source: top_source.HostReader, address: str = ADDRESS, port: int = PORT,
+    collectors: Iterable[prometheus_registry.Collector] = ()
 ) -> simple_server.WSGIServer:
     """Return a listening HTTP server that serves a host's Prometheus metrics.
 
-    The metrics come from measurements, and from files that services of Nova
-    write. If a file is None, its metrics are not served.
-
     :param source: source of the measurements.
     :param port: TCP port; 0 for any free port.
-    :param bursts: file with statistics of bandwidth bursts.
-    :param repairs: file with the counts of repaired guest policies.
-    :param service_levels: file with the time for which each server got its
-        guaranteed bandwidth.
-    :param refusals: file with requests that nova-scheduler has refused.
+    :param collectors: collectors of metrics that are not measured here.
     :raises OSError: if the server cannot listen on the address.
     """
-    return make_listening_server(
-        make_host_application(
-            source, bursts, repairs, service_levels, refusals
-        ),
-        address,
-        port,
-    )
+    registry = prometheus_client.CollectorRegistry()
+    for collector in (metrics.Collector(source), *collectors):
+        registry.register(collector)
+    return make_listening_server(make_registry_application(registry), address,
+                                 port)
 
 
 def make_listening_server(
@@ -324,9 +287,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             _make_cloud_metrics_server(arguments) if arguments.cloud
             else make_host_metrics_server(
                 top_source.make_measurement_source(arguments, energy=True),
-                arguments.address, arguments.port, arguments.bursts,
-                arguments.repairs, arguments.service_levels,
-                arguments.refusals))
+                arguments.address, arguments.port,
+                _make_file_collectors(arguments)))
     except argparse.ArgumentTypeError as error:
         options.error(str(error))
     except client.PlannerError as error:
@@ -336,12 +298,22 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f'ghsched-exporter: cannot listen on {arguments.address} port '
               f'{arguments.port}: {error}', file=sys.stderr)
         return exits.COULD_NOT
-    signal.signal(signal.SIGTERM, _raise_keyboard_interrupt)
+    signal.signal(signal.SIGTERM, console.raise_keyboard_interrupt)
     print(f'ghsched-exporter: {arguments.address} port '
           f'{listening.server_port}, /metrics', file=sys.stderr, flush=True)
     with listening, contextlib.suppress(KeyboardInterrupt):
         listening.serve_forever()
     return exits.DONE
+
+
+def _make_file_collectors(
+    arguments: argparse.Namespace
+) -> Iterator[prometheus_registry.Collector]:
+    """Yield a collector for each file of a Nova service that is named."""
+    for option, make_collector in _FILE_COLLECTORS.items():
+        path = getattr(arguments, option)
+        if path is not None:
+            yield make_collector(path)
 
 
 def _make_cloud_metrics_server(
@@ -358,16 +330,10 @@ def _make_cloud_metrics_server(
     cloud = cloud_exporter.make_cloud_reader(arguments)
     registry = prometheus_client.CollectorRegistry()
     registry.register(cloud_metrics.Collector(cloud.get_cloud_reading))
-    listening = make_listening_server(
-        make_registry_application(registry), arguments.address, arguments.port
-    )
+    listening = make_listening_server(make_registry_application(registry),
+                                      arguments.address, arguments.port)
     cloud.start_refreshing()
     return listening
-
-
-def _raise_keyboard_interrupt(_number: int, _frame: Any) -> NoReturn:
-    """Raise KeyboardInterrupt; this is the handler of the signal SIGTERM."""
-    raise KeyboardInterrupt
 
 
 if __name__ == '__main__':

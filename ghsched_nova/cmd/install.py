@@ -20,11 +20,11 @@ import shutil
 import sys
 
 from oslo_config import cfg
-import prettytable
 
 from ghsched_nova.cmd import checks
 from ghsched_nova.cmd import node
 from ghsched_placement import exits
+from ghsched_placement import text_table
 
 #: Programs of nova-api, by distribution and release.
 _API_PROGRAMS = ('nova-api', 'nova-api-wsgi')
@@ -99,12 +99,10 @@ def render_missing_parts(missing: Sequence[checks.Check]) -> str:
     """
     if not missing:
         return 'Nothing is missing on this node.'
-    table = prettytable.PrettyTable(['Missing', 'Found', 'To do'])
-    table.align = 'l'
-    table.max_width = 34
-    for check in missing:
-        table.add_row([check.name, check.text, check.remedy])
-    return str(table)
+    return text_table.render_table(
+        ('Missing', 'Found', 'To do'),
+        [(check.name, check.text, check.remedy) for check in missing],
+        max_width=34)
 
 
 def main(argv: Sequence[str]) -> int:

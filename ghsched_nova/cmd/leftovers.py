@@ -17,20 +17,18 @@ resctrl; :func:`make_leftover_checks` says what to remove, in this order
 (pure).
 """
 
-from collections.abc import Iterable
 from collections.abc import Iterator
 from collections.abc import Sequence
 import contextlib
 from dataclasses import dataclass
 import itertools
-import os
 from pathlib import Path
 import re
 
 from ghsched_nova.cmd import checks
 from ghsched_nova.cmd import configured
 from ghsched_nova.cmd import node
-from ghsched_nova.resctrl import naming
+from ghsched_nova.resctrl import fs
 
 #: Names of ghsched in a line of configuration, and no parts of paths.
 _OURS = re.compile(r'(?<![\w/-])(?:ghsched(?![\w/-])|ghsched_\w|Ghsched\w)')
@@ -159,8 +157,8 @@ def find_leftovers(
             for path in found
             for line in find_ghsched_lines(path.read_text(errors='replace'))
         ),
-        tuple(sorted(set(_find_running_programs(proc)))),
-        tuple(_find_resctrl_groups(Path(options.ghsched.resctrl_path))),
+        node.find_running_programs(SERVICES, proc),
+        _find_resctrl_groups(Path(options.ghsched.resctrl_path)),
         tuple(_find_systemd_units(root / _UNITS)),
         tuple(
             map(
@@ -192,19 +190,6 @@ def find_ghsched_lines(text: str) -> Iterator[str]:
             yield line.strip()
 
 
-def _find_running_programs(proc: Path) -> Iterator[str]:
-    """Yield the names of running programs of ghsched."""
-    for entry in proc.iterdir() if proc.is_dir() else ():
-        # It may be gone by now.
-        with contextlib.suppress(OSError):
-            if entry.name.isdecimal():
-                name = node.identify_program(
-                    (entry / 'cmdline').read_bytes(), SERVICES
-                )
-                if name:
-                    yield name
-
-
 def _find_systemd_units(directory: Path) -> Iterator[str]:
     """Yield systemd unit files and drop-ins that start a ghsched program."""
     for path in sorted({*directory.glob('*.service'),
@@ -217,11 +202,11 @@ def _find_systemd_units(directory: Path) -> Iterator[str]:
                 yield str(path)
 
 
-def _find_resctrl_groups(resctrl_path: Path) -> Iterable[str]:
+def _find_resctrl_groups(resctrl_path: Path) -> tuple[str, ...]:
     """Return the names of the resctrl groups that ghsched created."""
-    found: list[str] = []
-    for directory in (resctrl_path, resctrl_path / naming.MONITORS):
-        with contextlib.suppress(OSError):
-            found += [one.name for one in os.scandir(directory)
-                      if one.is_dir() and one.name.startswith(naming.PREFIX)]
-    return sorted(found)
+    try:
+        return tuple(sorted(
+            path.name for path in fs.list_own_groups(fs.Files(),
+                                                     resctrl_path)))
+    except OSError:
+        return ()

@@ -70,7 +70,7 @@ def read_node_facts(
         driver=found.compute_driver or '',
         available=tuple(found.filter_scheduler.available_filters),
         enabled=tuple(found.filter_scheduler.enabled_filters),
-        programs=tuple(sorted(set(_find_running_programs(proc)))),
+        programs=find_running_programs(checks.PROGRAMS, proc),
         resctrl=str(root),
         mounted=(root / 'schemata').is_file(),
         mode=_read_permission_bits(root),
@@ -102,12 +102,7 @@ def read_node_options(files: Sequence[str] | None) -> cfg.ConfigOpts:
         [cfg.MultiStrOpt('available_filters', default=[]),
          cfg.ListOpt('enabled_filters', default=[])],
         group='filter_scheduler')
-    if files is None:
-        found([], project='nova', prog='nova-compute',
-              default_config_files=configured.list_nova_conf_files())
-    else:
-        found([], project='nova', default_config_files=list(files),
-              default_config_dirs=[])
+    configured.load_conf_files(found, files)
     return found
 
 
@@ -172,12 +167,12 @@ def _read_kernel_properties(
     tables = sysfs / 'firmware' / 'acpi' / 'tables'
     return preconditions.Kernel(
         machine=system.machine, release=system.release,
-        filesystems=_read_text(proc / 'filesystems') or '',
+        filesystems=sysfs_files.read_text(proc / 'filesystems') or '',
         config=_read_kernel_config(proc, system.release),
         tables={path.name for path in sysfs_files.list_directory(tables)}
         if tables.is_dir() else None,
-        cpuinfo=_read_text(proc / 'cpuinfo') or '',
-        cmdline=_read_text(proc / 'cmdline') or '',
+        cpuinfo=sysfs_files.read_text(proc / 'cpuinfo') or '',
+        cmdline=sysfs_files.read_text(proc / 'cmdline') or '',
         mounted=(root / 'schemata').is_file(), path=str(root),
         info={path.name for path in sysfs_files.list_directory(root / 'info')})
 
@@ -191,15 +186,7 @@ def _read_kernel_config(proc: Path, release: str) -> str | None:
         return gzip.decompress(
             (proc / 'config.gz').read_bytes()).decode(errors='replace')
     except (OSError, EOFError, zlib.error):
-        return _read_text(Path('/boot') / f'config-{release}')
-
-
-def _read_text(path: Path) -> str | None:
-    """Return the text of a file; None if the file cannot be read."""
-    try:
-        return path.read_text(errors='replace')
-    except OSError:
-        return None
+        return sysfs_files.read_text(Path('/boot') / f'config-{release}')
 
 
 def _describe_foreign_controls(
@@ -264,16 +251,17 @@ def _read_permission_bits(path: Path) -> int | None:
         return None
 
 
-def _find_running_programs(proc: Path) -> Iterator[str]:
-    """Yield the names of running nova-scheduler and nova-compute programs."""
+def find_running_programs(known: Collection[str],
+                          proc: Path) -> tuple[str, ...]:
+    """Return the sorted names of the known programs that run."""
+    found = set()
     for entry in proc.iterdir() if proc.is_dir() else ():
-        if not entry.name.isdecimal():
-            continue
-        # It may be gone by now.
+        # A process may have ended meanwhile.
         with contextlib.suppress(OSError):
-            found = identify_program((entry / 'cmdline').read_bytes())
-            if found:
-                yield found
+            if entry.name.isdecimal():
+                found.add(identify_program((entry / 'cmdline').read_bytes(),
+                                           known))
+    return tuple(sorted(found - {''}))
 
 
 def identify_program(

@@ -22,7 +22,6 @@ from collections.abc import Sequence
 import json
 import sys
 
-import prettytable
 
 from ghsched_nova.nova_fixes import rows
 from ghsched_nova.nova_fixes import table
@@ -30,6 +29,7 @@ from ghsched_nova.nova_seams import registry
 from ghsched_nova.nova_seams import shared
 from ghsched_nova.nova_seams import signatures
 from ghsched_placement import exits
+from ghsched_placement import text_table
 
 #: Commands, and what each lists.
 COMMANDS = {
@@ -72,10 +72,7 @@ def render_rows(header: Sequence[str], rows: Sequence[Sequence[str]],
     if output_format == 'json':
         return json.dumps([dict(zip(header, row, strict=True))
                            for row in rows], indent=2)
-    shown = prettytable.PrettyTable(list(header))
-    shown.align = 'l'
-    shown.add_rows([list(row) for row in rows])
-    return str(shown)
+    return text_table.render_table(header, rows)
 
 
 def main(argv: Sequence[str]) -> int:

@@ -27,7 +27,6 @@ from ghsched_nova.cmd import domains
 from ghsched_nova.cmd import server_set
 from ghsched_nova.host import desired
 from ghsched_nova.resctrl import fs
-from ghsched_nova.resctrl import naming
 from ghsched_placement import exits
 from ghsched_placement.placement_client import PlacementClient
 from ghsched_placement.placement_client import PlacementError
@@ -159,7 +158,7 @@ def _remove_resctrl_groups(resctrl_path: Path, dry_run: bool) -> int:
         return exits.DONE
     files, status = fs.Files(), exits.DONE
     with fs.resctrl_lock(files, resctrl_path, fs.LOCK_TIMEOUT):
-        for path in _list_resctrl_groups(files, resctrl_path):
+        for path in fs.list_own_groups(files, resctrl_path):
             print(f'remove the control group {path}')
             try:
                 if not dry_run:
@@ -168,14 +167,3 @@ def _remove_resctrl_groups(resctrl_path: Path, dry_run: bool) -> int:
                 print(f'ghsched-host: {error}', file=sys.stderr)
                 status = exits.FOUND
     return status
-
-
-def _list_resctrl_groups(
-    files: fs.Files, resctrl_path: Path
-) -> Iterator[Path]:
-    """Yield the paths of the resctrl groups that ghsched created."""
-    for directory in (resctrl_path / naming.MONITORS, resctrl_path):
-        if os.path.isdir(directory):
-            yield from (directory / name
-                        for name in files.directories(directory)
-                        if name.startswith(naming.PREFIX))

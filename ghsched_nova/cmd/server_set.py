@@ -26,13 +26,13 @@ from typing import Any
 import uuid
 import warnings
 
-import prettytable
 
 from ghsched_nova.live import errors
 from ghsched_placement import change_arguments
 from ghsched_placement import change_report
 from ghsched_placement import exits
 from ghsched_placement import policy as policies
+from ghsched_placement import text_table
 
 
 #: Seconds to wait for an answer of Placement, and of Keystone on the way to
@@ -190,8 +190,6 @@ def render_change_as_json(plan: Any, dry_run: bool) -> str:
 def render_change_as_table(plan: Any, dry_run: bool) -> str:
     """Return the report of a server's bandwidth policy change as a table."""
     shown = change_report.make_change_report(plan, dry_run)
-    table = prettytable.PrettyTable(change_report.HEADER)
-    table.align = 'l'
-    table.add_rows([list(row)
-                    for row in change_report.list_change_rows(shown)])
-    return f'{table.get_string()}\n{change_report.summarize_change(shown)}'
+    table = text_table.render_table(change_report.HEADER,
+                                    change_report.list_change_rows(shown))
+    return f'{table}\n{change_report.summarize_change(shown)}'

@@ -16,14 +16,13 @@ from collections.abc import Sequence
 import shutil
 import sys
 
-import prettytable
+from ghsched_placement import text_table
 
 
 def render_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """Return rows as a text table no wider than the terminal."""
-    table = prettytable.PrettyTable(header, max_width=60)
+    limits = {'max_width': 60}
     if sys.stdout is not None and sys.stdout.isatty():
-        table.max_table_width = max(40, shutil.get_terminal_size().columns)
-    table.align = 'l'
-    table.add_rows([list(row) for row in rows])
-    return str(table.get_string())
+        limits['max_table_width'] = max(
+            40, shutil.get_terminal_size().columns)
+    return text_table.render_table(header, rows, **limits)

@@ -33,7 +33,6 @@ import termios
 import time
 import tty
 from typing import Any
-from typing import NoReturn
 
 from ghsched_nova.cmd import configured
 from ghsched_nova.cmd import console
@@ -350,7 +349,7 @@ def _terminal_without_echo(
         begin()
 
     handlers = {
-        signal.SIGTERM: _raise_keyboard_interrupt,
+        signal.SIGTERM: console.raise_keyboard_interrupt,
         signal.SIGTSTP: stop,
         # Without a handler of Python it would not wake select().
         signal.SIGWINCH: lambda _number, _frame: None,
@@ -371,11 +370,6 @@ def _write_all(fd: int, text: str) -> None:
     data = text.encode(errors='replace')
     while data:
         data = data[os.write(fd, data):]
-
-
-def _raise_keyboard_interrupt(_number: int, _frame: Any) -> NoReturn:
-    """Raise KeyboardInterrupt; this is the handler of the signal SIGTERM."""
-    raise KeyboardInterrupt
 
 
 if __name__ == '__main__':
