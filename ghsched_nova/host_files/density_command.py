@@ -38,8 +38,8 @@ from ghsched_placement.planner.density import DensityPlan
 from ghsched_placement.planner.density import SCENARIOS
 from ghsched_placement.planner import flavors as planned
 from ghsched_placement.planner import plan as planner
+from ghsched_placement.planner.predict import DensityPredictions
 from ghsched_placement.planner.predict import predict_container_densities
-from ghsched_placement.planner.predict import Predicted
 from ghsched_placement.planner.predict import Target
 from ghsched_placement.planner.private import PrivatePlacement
 from ghsched_placement.planner.progress import Bar
@@ -141,7 +141,8 @@ class PlanDensity(base.Lister):
 
 def _make_plan_with_densities(
         client: clients.Client, parsed_args: argparse.Namespace,
-        targets: Sequence[Target], bar: Bar) -> tuple[planner.Plan, Predicted]:
+        targets: Sequence[Target],
+        bar: Bar) -> tuple[planner.Plan, DensityPredictions]:
     """Return the capacity plan of a cloud, with predicted container densities.
 
     A density is how many containers run well on a machine.
@@ -165,9 +166,8 @@ def _make_plan_with_densities(
         weigher=parsed_args.weigher,
     )
     nodes = client.list_compute_nodes()
-    rooms = node_capacities.read_free_node_resources(client,
-                                                     client.list_hosts(),
-                                                     nodes)
+    rooms = node_capacities.read_free_node_resources(
+        client, client.list_hosts(), nodes)
     with PrivatePlacement() as ours:
         found = planner.plan_cloud_capacity(
             client.placement, wanted, mix, settings,

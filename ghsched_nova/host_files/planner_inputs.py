@@ -27,8 +27,8 @@ from ghsched_nova.host_files.planner_hosts import make_planner_host
 from ghsched_placement import documents
 from ghsched_placement import keys
 from ghsched_placement.node_capacity import NodeCapacity
+from ghsched_placement.planner.client import PlacementReader
 from ghsched_placement.planner.client import PlannerError
-from ghsched_placement.planner.client import Reader
 from ghsched_placement.planner import flavors
 from ghsched_placement.planner.flavors import Flavor
 from ghsched_placement.planner.predict import Target
@@ -275,13 +275,13 @@ def _convert_service_errors(
         raise PlannerError(f'{subject}: {error}') from error
 
 
-def get_placement_client(connection: Any) -> Reader:
+def get_placement_client(connection: Any) -> PlacementReader:
     """Return the Placement API client of an openstacksdk connection.
 
     :raises PlannerError: if Placement does not answer or refuses a request.
     """
     with _convert_service_errors(connection, 'placement', 'Placement'):
-        found: Reader = connection.placement
+        found: PlacementReader = connection.placement
     return found
 
 

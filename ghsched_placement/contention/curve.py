@@ -37,16 +37,16 @@ WRITES = 0.2
 
 
 class CurveError(ValueError):
-    """Latency curve that cannot be used; the text says why."""
+    """Raised for a latency curve that is malformed."""
 
 
 @dataclass(frozen=True)
-class Line:
-    """Latency curve for one proportion of writes.
+class LatencyLine:
+    """Memory latency by utilisation, for one proportion of writes.
 
-    :param writes: 0 to 1.
-    :param points: (utilisation, latency over that when idle), both
-        ascending, from utilisation 0 on.
+    :param writes: fraction of the accesses that are writes, 0 to 1.
+    :param points: pairs of the memory's utilisation and its latency relative
+        to the idle latency. Both are ascending; the first utilisation is 0.
     """
 
     writes: float
@@ -71,13 +71,14 @@ class Line:
 class LatencyCurve:
     """Memory latency by utilisation, for several proportions of writes.
 
-    :param basis: one of :data:`BASES`.
-    :param source: for people.
+    :param basis: how the curve was obtained, one of :data:`BASES`.
+    :param source: description of the source for the user.
+    :param lines: latency for each proportion of writes.
     """
 
     basis: str
     source: str
-    lines: tuple[Line, ...]
+    lines: tuple[LatencyLine, ...]
 
     @classmethod
     def from_mapping(cls, mapping: Any) -> 'LatencyCurve':
@@ -141,7 +142,7 @@ class LatencyCurve:
         return ends[low] + part * (ends[high] - ends[low])
 
 
-def _parse_line(number: int, given: Any) -> Line:
+def _parse_line(number: int, given: Any) -> LatencyLine:
     where = f'points[{number}]'
     if not isinstance(given, Mapping) or set(given) != {'writes', 'latency'}:
         raise CurveError(f'{where}: must be a mapping of writes and latency')
@@ -160,7 +161,7 @@ def _parse_line(number: int, given: Any) -> Line:
         points.append((_parse_number(f'{where}.latency', pair[0]),
                        _parse_number(f'{where}.latency', pair[1])))
     _check_points(where, points)
-    return Line(writes, tuple(points))
+    return LatencyLine(writes, tuple(points))
 
 
 def _check_points(where: str, points: Sequence[tuple[float, float]]) -> None:

@@ -41,18 +41,23 @@ from ghsched_placement import policy
 from ghsched_placement.policy import GuestPolicy
 from ghsched_placement.policy import NodePolicy
 
-#: Times the p99 of the observed container alone, at which a number fails.
+#: Highest acceptable p99 latency of the observed container, relative to its
+#: p99 latency when it is alone. A number of containers fails if it is reached.
 LINE = 1.10
-#: Where the search for the latency line ends when nothing else ends it.
+#: Number of containers at which the search for a density ends.
 FAR = 4096
 
-#: Keys of a flavor: parsed, or as extra specs.
+#: Bandwidth policy of a flavor: parsed, or as extra specs.
 Keys = GuestPolicy | Mapping[str, str]
 
 
 @dataclass(frozen=True)
-class Point:
-    """p99 latency with n containers, relative to one container alone."""
+class LatencyPoint:
+    """Predicted p99 latency for a number of containers.
+
+    :param n: number of containers.
+    :param p99: p99 latency relative to that of one container alone.
+    """
 
     n: int
     p99: float
@@ -62,22 +67,27 @@ class Point:
 class Curve:
     """Predicted latency by number of containers in one scenario (simulated).
 
-    :param points: from 1 container to as many as there is room for.
-    :param density: the last number below the line, of those.
-    :param first_failing: the first that is not; None when all are.
-    :param binds: limit of the density: ``latency``, a resource, or ``most``
-        if the caller asked for no more.
-    :param alone: latency of the observed container alone; that of one whose
-        accesses are all local, on an idle machine, is 1.
-    :param latency_density: how many the latency allows, were there room.
-    :param all_density: the same where each container is judged, and not the
-        observed one only.
-    :param node_busy: utilisation of the busiest node at the density, 0 to 1;
-        and likewise of the busiest link.
+    A number of containers is acceptable if the p99 latency of an observed
+    container is below :data:`LINE`.
+
+    :param points: latency for 1 container up to the number that fits.
+    :param density: largest number of containers that is acceptable and fits.
+    :param first_failing: smallest number that is not acceptable; None if all
+        numbers that fit are acceptable.
+    :param binds: limit of the density: ``latency``, a resource, or ``most`` if
+        it is the caller's limit.
+    :param alone: latency of the observed container when it is alone, relative
+        to a container on an idle machine that accesses only local memory.
+    :param latency_density: largest acceptable number if resources are not
+        limited.
+    :param all_density: the same if each container must be acceptable, not only
+        the observed one.
+    :param node_busy: utilisation of the busiest node at the density, 0 to 1.
+    :param link_busy: utilisation of the busiest link at the density, 0 to 1.
     """
 
     scenario: str
-    points: tuple[Point, ...]
+    points: tuple[LatencyPoint, ...]
     density: int
     first_failing: int | None
     binds: str
@@ -90,23 +100,26 @@ class Curve:
 
 def predict_latencies(
         machine: Machine, scenario: str, keys: Keys | None = None,
-        most: int | None = None, workload: Workload = REFERENCE) -> Curve:
+        max_containers: int | None = None,
+        workload: Workload = REFERENCE) -> Curve:
     """Predict the p99 latency of a container for each number of containers.
 
     :param scenario: how guests run: unbound (``none``), bound to NUMA nodes
         (``static``), or bound with a bandwidth policy (``ghsched``).
     :param keys: bandwidth policy of the guests; None for the default.
-    :param most: largest number of containers; None for as many as fit.
+    :param max_containers: largest number of containers; None for as many as
+        fit.
     :param workload: guests, and the load of their containers.
     :raises ValueError: if the scenario is unknown, the policy cannot be
         enforced, or the guests do not fit.
     """
     held = _get_policy(machine, scenario, keys, workload)
     limit, binds = workloads.find_container_limit(machine, workload, scenario)
-    if most is not None and most < limit:
-        limit, binds = max(most, 1), 'most'
+    if max_containers is not None and max_containers < limit:
+        limit, binds = max(max_containers, 1), 'most'
     model = _Model(machine, scenario, held, workload)
-    points = tuple(Point(n, model.get_p99(n)) for n in range(1, limit + 1))
+    points = tuple(LatencyPoint(n, model.get_p99(n))
+                   for n in range(1, limit + 1))
     failing = next((point.n for point in points if point.p99 >= LINE), None)
     found = limit if failing is None else failing - 1
     return Curve(
@@ -167,9 +180,13 @@ def _get_policy(machine: Machine, scenario: str, keys: Keys | None,
 
 
 class _Model:
-    """Model of one scenario, solved for several numbers of containers.
+    """Model of one scenario on a machine, with cached results.
 
-    The observed container is the first of the first guest.
+    A result is computed for a number of containers. The observed container is
+    the first container of the first guest.
+
+    :param keys: bandwidth policy of the guests; None for no policy.
+    :param workload: guests, and the load of their containers.
     """
 
     def __init__(self, machine: Machine, scenario: str,
@@ -194,7 +211,7 @@ class _Model:
         return self._get_slot_latency(self._slots[0], containers)
 
     def _get_slot_latency(
-            self, slot: workloads.Slot, containers: int) -> float:
+            self, slot: workloads.GuestNodeTraffic, containers: int) -> float:
         found = {(one.flow.group, one.flow.origin, one.flow.memory):
                  one.latency for one in self._solve_load(containers).outcomes}
         return math.fsum(
@@ -253,14 +270,15 @@ class _Model:
 
 @dataclass(frozen=True)
 class Ratio:
-    """The density with ghsched against a line without it (simulated).
+    """Density with ghsched, relative to a density without it (simulated).
 
-    :param against: machine and scenario of the line.
-    :param line: containers.
-    :param line_is: which figure of that curve it is; a density.
-    :param value: density / line.
-    :param latency_value: the same, were there room for all that the latency
-        allows.
+    :param against: machine and scenario of the density without ghsched.
+    :param line: density without ghsched, in containers.
+    :param value: density with ghsched divided by ``line``.
+    :param latency_value: the same, if resources did not limit the density with
+        ghsched.
+    :param line_is: kind of the density without ghsched; the name of a field of
+        :class:`Curve`.
     """
 
     against: str
@@ -272,11 +290,15 @@ class Ratio:
 
 @dataclass(frozen=True)
 class Report:
-    """All scenarios of a machine (simulated).
+    """Predictions for all scenarios of a machine (simulated).
 
-    :param curves: in the order of :data:`workload.SCENARIOS`.
-    :param ratios: against the machine's own line, the best static bind, and
-        another machine's line where one is given.
+    :param machine: name of the machine.
+    :param curves: one for each scenario, in the order of
+        :data:`workload.SCENARIOS`.
+    :param ratios: density with ghsched relative to that without control, to
+        that with static binding, and to that of another machine. The first is
+        missing if it has not been published, the last if no machine is given.
+    :param parameters: parameters of the machine's model.
     """
 
     machine: str
@@ -323,11 +345,13 @@ def _make_ratio(machine: Machine, curve: Curve, ours: Curve) -> Ratio:
 
 
 @dataclass(frozen=True)
-class Shift:
-    """Change of predicted ratios with one model parameter (simulated).
+class ParameterShift:
+    """Prediction with one model parameter changed (simulated).
 
-    :param machine: whose parameter it is.
-    :param factor: factor by which its value is multiplied.
+    :param machine: name of the machine whose parameter was changed.
+    :param parameter: the parameter before the change.
+    :param factor: factor by which its value was multiplied.
+    :param report: predictions with the changed parameter.
     """
 
     machine: str
@@ -341,7 +365,7 @@ def compute_sensitivity(machine: Machine, keys: Keys | None = None,
                         workload: Workload | None = None, step: float = 0.2,
                         bases: Collection[str] = ('fitted',),
                         refit: Callable[[Machine], Machine] | None = None
-                        ) -> tuple[Shift, ...]:
+                        ) -> tuple[ParameterShift, ...]:
     """Predict how container densities change with each model parameter.
 
     A density is how many containers run well on the machine. Each parameter is
@@ -353,6 +377,7 @@ def compute_sensitivity(machine: Machine, keys: Keys | None = None,
     :param step: fraction by which each parameter is varied.
     :param bases: kinds of parameters to vary, of :data:`machine.BASES`.
     :param refit: function that fits the machine again after each change.
+    :returns: two predictions for each varied parameter.
     """
     shifts = []
     for mine in (True, False):
@@ -366,7 +391,7 @@ def compute_sensitivity(machine: Machine, keys: Keys | None = None,
                 other = _copy_with_scaled_parameter(moved, parameter, factor)
                 other = refit(other) if refit else other
                 shifts.append(
-                    Shift(
+                    ParameterShift(
                         moved.name, parameter, factor,
                         predict_scenarios(other if mine else machine, keys,
                                           against if mine else other,
@@ -396,11 +421,13 @@ def _copy_with_scaled_parameter(
 
 
 @dataclass(frozen=True)
-class Found:
+class BestPolicy:
     """Best bandwidth policy that a search has found (simulated).
 
-    :param guests: number of guests, each full of containers.
-    :param tried: number of sets of keys that were tried.
+    :param keys: the bandwidth policy.
+    :param curve: predicted latency with this policy.
+    :param guests: number of guests that the predicted density fills.
+    :param tried: number of policies that the search has tried.
     """
 
     keys: GuestPolicy
@@ -416,7 +443,7 @@ PRIORITIES = (None, 4, 7)
 
 
 def search_best_policy(machine: Machine, workload: Workload = REFERENCE,
-                       most: int | None = None) -> Found:
+                       max_containers: int | None = None) -> BestPolicy:
     """Search for the bandwidth policy with which most containers run well.
 
     Containers run well if their p99 latency is below the limit. Policies that
@@ -424,13 +451,14 @@ def search_best_policy(machine: Machine, workload: Workload = REFERENCE,
     the smallest guarantee is returned.
 
     :param workload: guests, and the load of their containers.
-    :param most: largest number of containers; None for as many as fit.
+    :param max_containers: largest number of containers; None for as many as
+        fit.
     :raises ValueError: if the guests do not fit the host.
     """
     limit, _binds = workloads.find_container_limit(machine, workload,
                                                    'ghsched')
-    if most is not None:
-        limit = min(limit, most)
+    if max_containers is not None:
+        limit = min(limit, max_containers)
     best, reached, tried = GuestPolicy(), -1, 0
     for keys in _yield_policies(machine, workload):
         tried += 1
@@ -440,9 +468,10 @@ def search_best_policy(machine: Machine, workload: Workload = REFERENCE,
             best, reached = keys, found
         if found >= limit:
             break
-    curve = predict_latencies(machine, 'ghsched', best, most, workload)
+    curve = predict_latencies(machine, 'ghsched', best, max_containers,
+                              workload)
     per_guest = min(workload.count_containers_by_resource().values())
-    return Found(best, curve, curve.density // per_guest, tried)
+    return BestPolicy(best, curve, curve.density // per_guest, tried)
 
 
 def _yield_policies(

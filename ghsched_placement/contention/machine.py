@@ -38,12 +38,12 @@ from ghsched_placement import names
 #: assumed    there is nothing better.
 BASES = ('measured', 'specified', 'fitted', 'predicted', 'assumed')
 
-#: What of a policy a machine may be able to hold; keys of
-#: :data:`names.CAPABILITY_TRAITS`.
+#: Controls of a bandwidth policy that a machine may be able to enforce; keys
+#: of :data:`names.CAPABILITY_TRAITS`.
 CONTROLS = tuple(sorted(
     name for name in names.CAPABILITY_TRAITS if name.startswith('MEM_BW_')))
 
-#: What the model must be told, and the lowest value of each.
+#: Required parameters of the model, with the lowest value of each.
 _LOWEST = {
     'capacity_mb': 1.0, 'near_mb': 1.0, 'far_mb': 1.0,
     'near_latency': 1.0, 'far_latency': 1.0, 'demand_mb': 0.001,
@@ -52,17 +52,17 @@ _LOWEST = {
 
 
 class MachineError(ValueError):
-    """Machine description that cannot be used; names the key and the reason.
+    """Raised for a malformed machine description, with the key and the reason.
     """
 
 
 @dataclass(frozen=True)
 class Parameter:
-    """A number of the model, its unit and its source.
+    """Parameter of the contention model: name, value and source.
 
-    :param basis: one of :data:`BASES`.
-    :param source: for people; of a fitted figure the point that it was
-        fitted to.
+    :param basis: how the value was obtained, one of :data:`BASES`.
+    :param source: description of the source for the user. For a fitted value
+        it is the published result to which the value was fitted.
     """
 
     name: str
@@ -73,10 +73,12 @@ class Parameter:
 
 @dataclass(frozen=True)
 class Node:
-    """Bandwidth and latency of one NUMA node of a machine.
+    """CPUs and memory of one NUMA node of a machine.
 
-    :param threads: CPUs that guests may use.
-    :param memory_mb: MiB that guests may use.
+    :param id: number of the node.
+    :param threads: number of CPUs (hardware threads) that guests may use.
+    :param memory_mb: memory in MiB that guests may use.
+    :param socket: number of the node's socket.
     """
 
     id: int
@@ -86,12 +88,12 @@ class Node:
 
 
 @dataclass(frozen=True)
-class Fit:
-    """The published density that ``demand_mb`` is fitted to.
+class PublishedDensity:
+    """Published number of containers to which ``demand_mb`` is fitted.
 
-    :param containers: a number of containers.
-    :param passes: whether that many are still below the latency line; else
-        they are the first that are not.
+    :param containers: the published number of containers.
+    :param passes: whether the latency was acceptable with this number. If it
+        was not, this was the smallest number with which it was not.
     """
 
     containers: int
@@ -102,13 +104,15 @@ class Fit:
 class Machine:
     """Bandwidth, latency and NUMA nodes of a host, for the contention model.
 
-    :param nodes: ascending by id.
-    :param nics: NUMA node of each NIC, as often as it has NICs.
-    :param controls: parts of a policy that the machine can enforce, of
-        :data:`CONTROLS`.
-    :param parameters: one for each figure of the section.
-    :param fit: None when no density of the machine is known.
-    :param curve: latency of its memory by use; None for a queue (M/M/1).
+    :param nodes: NUMA nodes in ascending order of their numbers.
+    :param nics: NUMA node of each NIC.
+    :param controls: controls of a bandwidth policy that the machine can
+        enforce, of :data:`CONTROLS`.
+    :param parameters: parameters of the model, from the machine's section of a
+        host file.
+    :param fit: published number of containers; None if none was published.
+    :param curve: measured latency curve of the memory; None models the memory
+        as a queue (M/M/1).
     :param enforcement: how its memory controllers apply bandwidth controls.
     """
 
@@ -117,7 +121,7 @@ class Machine:
     nics: tuple[int, ...]
     controls: frozenset[str]
     parameters: tuple[Parameter, ...]
-    fit: Fit | None = None
+    fit: PublishedDensity | None = None
     curve: LatencyCurve | None = None
     enforcement: Enforcement = Enforcement()
 
@@ -228,7 +232,7 @@ def _parse_controls(given: Any) -> frozenset[str]:
     return frozenset(map(str, given))
 
 
-def _parse_fit(given: Any) -> Fit | None:
+def _parse_fit(given: Any) -> PublishedDensity | None:
     if given is None:
         return None
     if not isinstance(given, Mapping) or (
@@ -238,7 +242,7 @@ def _parse_fit(given: Any) -> Fit | None:
     if containers < 2 or not isinstance(given['passes'], bool):
         raise MachineError('fit: containers must be 2 or more, and passes '
                            'true or false')
-    return Fit(containers, given['passes'])
+    return PublishedDensity(containers, given['passes'])
 
 
 def _parse_curve(given: Any) -> LatencyCurve | None:

@@ -53,25 +53,28 @@ from ghsched_placement.contention.curve import LatencyCurve
 from ghsched_placement.contention.share import Claim
 from ghsched_placement.contention.share import share_bandwidth
 
-#: No server is taken for busier than this. A process waits for its own
-#: accesses and sends no more in the meantime, so real queues are not endless.
+#: Highest utilisation of a queue that is assumed. A process waits for its own
+#: accesses and sends no more in the meantime, so real queues do not grow
+#: without limit.
 BUSIEST = 0.98
 
-#: Places at which guarantees and priorities order accesses: the queues of the
-#: memory controller too, or only those in front of it.
+#: Where guarantees and priorities order accesses: also in the queues of the
+#: memory controller, or only in front of it.
 CONTROLLER, ENTRANCE = 'controller', 'entrance'
 SCOPES = (CONTROLLER, ENTRANCE)
 
 
 @dataclass(frozen=True)
 class Enforcement:
-    """Way in which a memory controller applies the controls of its groups.
+    """Manner in which a memory controller applies bandwidth controls.
 
-    :param scope: one of :data:`SCOPES`. At the entrance alone a guarantee or
-        priority divides bandwidth, and saves no waiting in the controller.
-    :param cap_window_us: time over which a hard cap is counted; 0 for a cap
-        that spaces accesses evenly. Within a window a group takes all that
-        it can get until its cap is used up, and then nothing.
+    :param scope: where guarantees and priorities order accesses, one of
+        :data:`SCOPES`. With ENTRANCE they divide the bandwidth, but save no
+        waiting time in the memory controller.
+    :param cap_window_us: length in microseconds of the window in which a hard
+        cap counts the accesses of a group. In a window the group gets all that
+        it can until its cap is used up, and then nothing. 0 if the cap spaces
+        the accesses evenly.
     """
 
     scope: str = CONTROLLER
@@ -190,6 +193,8 @@ def _get_delays_with_even_caps(
 
     :param claims: bandwidth that each control group on the node wants.
     :param received: bandwidth that each control group gets, in MB/s.
+    :param scope: where guarantees and priorities order accesses, one of
+        :data:`SCOPES`.
     """
     parts = [_split_bandwidth_by_priority(claim, amount)
              for claim, amount in zip(claims, received, strict=True)]

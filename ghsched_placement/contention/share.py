@@ -39,13 +39,15 @@ DEFAULT_PRIORITY = 3
 
 @dataclass(frozen=True)
 class Claim:
-    """Bandwidth that one control group wants of a controller, in MB/s.
+    """Bandwidth that one control group wants of a memory, in MB/s.
 
-    :param demand: bandwidth that it would use alone and without a cap.
-    :param minimum: guarantee.
+    :param demand: bandwidth that it would use without a cap if no other group
+        used any.
+    :param minimum: guaranteed bandwidth.
     :param maximum: cap.
-    :param hardlimit: whether the cap holds while bandwidth is idle.
-    :param priority: the higher wins.
+    :param hardlimit: whether the cap holds even if bandwidth is idle.
+    :param priority: priority for bandwidth above the guarantee; the highest
+        number is served first.
     """
 
     demand: float
@@ -74,8 +76,14 @@ class Claim:
 
 
 @dataclass(frozen=True)
-class _Need:
-    """A claim in one round of the division: from ``floor`` up to ``top``."""
+class _ShareBounds:
+    """Bounds and weight of a control group when free bandwidth is divided.
+
+    :param index: index of the group.
+    :param floor: MB/s that the group has already.
+    :param top: largest MB/s that the group may have.
+    :param weight: weight of the group.
+    """
 
     index: int
     floor: float
@@ -122,7 +130,7 @@ def _divide_free_bandwidth(capacity: float, received: list[float],
     :param shares: for each group that takes part, its index in ``received``,
         its maximum in MB/s, and its weight.
     """
-    needs = [_Need(index, received[index], top, weight)
+    needs = [_ShareBounds(index, received[index], top, weight)
              for index, top, weight in shares if top > received[index]]
     left = max(0.0, capacity - math.fsum(received))
     if math.fsum(need.top - need.floor for need in needs) <= left:
@@ -136,7 +144,7 @@ def _divide_free_bandwidth(capacity: float, received: list[float],
 
 
 def _find_bandwidth_per_weight_unit(bandwidth: float,
-                                    needs: Sequence[_Need]) -> float:
+                                    needs: Sequence[_ShareBounds]) -> float:
     """Return how many MB/s of bandwidth each unit of weight receives.
 
     Control groups share a bandwidth in proportion to their weights. Each group

@@ -43,11 +43,14 @@ WHOLE = 100.0
 
 
 @dataclass(frozen=True)
-class Control:
-    """Bandwidth policy of a control group on one NUMA node.
+class BandwidthControl:
+    """Bandwidth control of a control group on one NUMA node.
 
-    :param minimum: guarantee, percent of what the node delivers; and
-        likewise of the cap, of which 100 is none.
+    :param minimum: guarantee in percent of the node's bandwidth.
+    :param maximum: cap in percent of the node's bandwidth; 100 is no cap.
+    :param hardlimit: whether the cap holds even if bandwidth is idle.
+    :param priority: priority for bandwidth above the guarantee; the highest
+        number is served first.
     """
 
     minimum: float = 0.0
@@ -56,7 +59,7 @@ class Control:
     priority: int = sharing.DEFAULT_PRIORITY
 
     @classmethod
-    def from_policy(cls, policy: NodePolicy) -> 'Control':
+    def from_policy(cls, policy: NodePolicy) -> 'BandwidthControl':
         """Return a guest node's bandwidth policy for the contention model."""
         return cls(policy.minimum, policy.maximum, policy.hardlimit,
                    sharing.DEFAULT_PRIORITY if policy.priority is None
@@ -76,18 +79,18 @@ class Control:
 
 
 #: By control group and host NUMA node. What is not there is not controlled.
-Controls = Mapping[tuple[str, int], Control]
-_FREE = Control()
+Controls = Mapping[tuple[str, int], BandwidthControl]
+_FREE = BandwidthControl()
 
 
 @dataclass(frozen=True)
 class Flow:
-    """Traffic of one control group between two nodes.
+    """Memory traffic of one control group from one NUMA node to another.
 
-    :param group: its control group.
-    :param origin: node of the CPUs that ask, or of the device.
+    :param group: name of the control group.
+    :param origin: node of the CPUs or of the device that access the memory.
     :param memory: node of the memory.
-    :param demand: MB/s.
+    :param demand: bandwidth that the flow wants, in MB/s.
     """
 
     group: str
@@ -98,11 +101,11 @@ class Flow:
 
 @dataclass(frozen=True)
 class Outcome:
-    """Achieved bandwidth and latency of one flow.
+    """Bandwidth and latency that a flow of memory traffic gets.
 
-    :param achieved: MB/s.
-    :param latency: latency of an access, relative to a local one on an
-        idle machine.
+    :param achieved: bandwidth in MB/s.
+    :param latency: latency of an access, relative to an access to local memory
+        on an idle machine.
     """
 
     flow: Flow
@@ -112,11 +115,11 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Load:
-    """Outcomes of all flows, and the use of nodes and links.
+    """Outcomes of all flows, and the utilisation of nodes and links.
 
-    :param nodes: utilisation of each node, as a fraction of its bandwidth in
-        theory.
-    :param links: utilisation of each link that is used.
+    :param nodes: utilisation of the memory of each node, as a fraction of its
+        theoretical bandwidth.
+    :param links: utilisation of each link that flows use.
     """
 
     outcomes: tuple[Outcome, ...]
@@ -125,8 +128,14 @@ class Load:
 
 
 @dataclass(frozen=True)
-class _Stage:
-    """Share and delay of each flow of traffic at one node or link."""
+class _FlowDelays:
+    """Limits and delays of flows of traffic at one memory or link.
+
+    :param part: fraction of its bandwidth that each flow gets, by index of the
+        flow.
+    :param wait: mean waiting time of each flow, by index of the flow.
+    :param utilisation: utilisation of the memory or link, 0 to 1.
+    """
 
     part: Mapping[int, float] = field(default_factory=dict)
     wait: Mapping[int, float] = field(default_factory=dict)
@@ -186,19 +195,19 @@ def get_idle_latency(machine: Machine, origin: int, memory: int) -> float:
 
 
 def _make_link_stages(machine: Machine,
-                      flows: Sequence[Flow]) -> dict[Link | None, _Stage]:
+                      flows: Sequence[Flow]) -> dict[Link | None, _FlowDelays]:
     users: dict[Link, list[int]] = defaultdict(list)
     for number, flow in enumerate(flows):
         link = machine.get_link(flow.origin, flow.memory)
         if link:
             users[link].append(number)
-    stages: dict[Link | None, _Stage] = {}
+    stages: dict[Link | None, _FlowDelays] = {}
     for link, numbers in users.items():
         capacity = machine[f'{link[0]}_mb']
         total = math.fsum(flows[number].demand for number in numbers)
         part = min(1.0, capacity / total) if total else 1.0
         busy = total * part / capacity
-        stages[link] = _Stage(
+        stages[link] = _FlowDelays(
             dict.fromkeys(numbers, part),
             dict.fromkeys(numbers, queueing.get_mean_queueing_delay(busy)),
             busy)
@@ -207,7 +216,7 @@ def _make_link_stages(machine: Machine,
 
 def _compute_delays_at_memory(
         machine: Machine, node: int, flows: Sequence[Flow],
-        arriving: Sequence[float], controls: Controls) -> _Stage:
+        arriving: Sequence[float], controls: Controls) -> _FlowDelays:
     """Return how the memory of a node limits and delays flows of traffic.
 
     The bandwidth control of a group applies only to accesses to this memory.
@@ -235,4 +244,4 @@ def _compute_delays_at_memory(
         for number in numbers:
             part[number] = amount / asked.demand if asked.demand else 1.0
             wait[number] = waits
-    return _Stage(part, wait, math.fsum(got) / capacity)
+    return _FlowDelays(part, wait, math.fsum(got) / capacity)

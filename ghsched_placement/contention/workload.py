@@ -40,7 +40,7 @@ from dataclasses import dataclass
 from ghsched_placement.contention.machine import CONTROLS
 from ghsched_placement.contention.machine import Machine
 from ghsched_placement.contention.machine import Node
-from ghsched_placement.contention.traffic import Control
+from ghsched_placement.contention.traffic import BandwidthControl
 from ghsched_placement.contention.traffic import Controls
 from ghsched_placement.contention.traffic import Flow
 from ghsched_placement.policy import GuestPolicy
@@ -54,27 +54,32 @@ DEVICES, NEIGHBOURS, GUESTS = 'devices', 'neighbours', 'guests'
 
 @dataclass(frozen=True)
 class Workload:
-    """Equal guests with equal containers, filled in turn.
+    """Guests of the same size, and the load of their containers.
 
-    The defaults are the published test: two guests of 160 vCPUs, 240 GB, two
-    NUMA nodes and 40 VFs, with containers of 2 vCPUs and 8 GB.
+    Containers are placed in the guests in turn. The defaults are those of the
+    published test: two guests with 160 vCPUs, 240 GB, two NUMA nodes and 40
+    VFs, with containers of 2 vCPUs and 8 GB.
 
-    :param memory_mb: memory of a guest, in MiB.
-    :param nodes: NUMA nodes of a guest.
-    :param vfs: VFs of a guest, one for each container; 0 where containers have
-        none, and reach the network through the host. What the host does for
-        that is not counted.
-    :param neighbour_mb: MB/s that others, whom nobody controls, want of each
-        host node.
-    :param guests_without: guests in the scenarios without keys, where there
-        may be room for more of them; None for as many as ``guests``.
-    :param elasticity: by what part p99 grows when the latency of memory grows
-        by one: 1 is the boldest assumption; a request that spends 27 % of its
-        time in waiting for memory has 0.24 to 0.27.
-    :param own_buffers: whether a container and the interrupts of its VF are
-        on the same CPUs, so that the guest's driver has the buffers on the
-        container's own node, wherever the VF is. Not without control: a
-        container is on no node of its own there.
+    :param guests: number of guests.
+    :param vcpus: number of vCPUs of a guest.
+    :param memory_mb: memory of a guest in MiB.
+    :param nodes: number of NUMA nodes of a guest.
+    :param vfs: number of VFs of a guest, one for each container. 0 if
+        containers use the network through the host; the memory traffic of the
+        host for this is not modelled.
+    :param container_vcpus: number of vCPUs of a container.
+    :param container_memory_mb: memory of a container in MiB.
+    :param neighbour_mb: MB/s that other processes without bandwidth control
+        want on each host node.
+    :param guests_without: number of guests in scenarios without bandwidth
+        control, in which more may fit; None for the value of ``guests``.
+    :param elasticity: relative growth of p99 for a relative growth of the
+        memory latency. 1 is the largest effect that is possible; a request
+        that spends 27 % of its time waiting for memory has 0.24 to 0.27.
+    :param own_buffers: whether a container and the interrupts of its VF are on
+        the same CPUs. The guest's driver then has the network buffers on the
+        container's own node, wherever the VF is. This does not apply to the
+        scenario without binding, in which a container has no node of its own.
     """
 
     guests: int = 2
@@ -116,11 +121,13 @@ REFERENCE = Workload()
 
 
 @dataclass(frozen=True)
-class Path:
-    """Part of a container's memory traffic, between two NUMA nodes.
+class TrafficPath:
+    """Part of a container's memory traffic, from one NUMA node to another.
 
-    :param group: control group of its guest.
-    :param part: fraction of all accesses, 0 to 1.
+    :param group: control group of the container's guest.
+    :param origin: node of the CPUs.
+    :param memory: node of the memory.
+    :param part: fraction of all accesses of the container, 0 to 1.
     """
 
     group: str
@@ -195,20 +202,22 @@ def _choose_nodes(fits: Sequence[Node], parts: int,
 
 
 @dataclass(frozen=True)
-class Slot:
-    """A guest NUMA node, with the memory traffic of a container on it.
+class GuestNodeTraffic:
+    """NUMA node of a guest, with the memory traffic of one container on it.
 
-    :param guest: number of the guest, of so many.
-    :param position: guest NUMA node, of so many.
-    :param paths: its accesses.
-    :param flows: its traffic and that of its VF.
+    :param guest: index of the guest.
+    :param guests: number of guests.
+    :param position: index of the guest NUMA node.
+    :param positions: number of NUMA nodes of the guest.
+    :param paths: memory accesses of the container, by pair of host nodes.
+    :param flows: memory traffic of the container and of its VF.
     """
 
     guest: int
     guests: int
     position: int
     positions: int
-    paths: tuple[Path, ...]
+    paths: tuple[TrafficPath, ...]
     flows: tuple[Flow, ...]
 
     def count_containers(self, containers: int) -> int:
@@ -221,7 +230,7 @@ class Slot:
 
 
 def list_guest_nodes(machine: Machine, workload: Workload, scenario: str,
-                     keys: GuestPolicy | None) -> tuple[Slot, ...]:
+                     keys: GuestPolicy | None) -> tuple[GuestNodeTraffic, ...]:
     """Return the NUMA nodes of all guests on a machine, guest by guest.
 
     Each guest node has the memory traffic of one of its containers.
@@ -247,7 +256,7 @@ def list_guest_nodes(machine: Machine, workload: Workload, scenario: str,
             own = tuple(Flow(path.group, path.origin, path.memory,
                              path.part * machine['demand_mb'])
                         for path in paths)
-            found.append(Slot(
+            found.append(GuestNodeTraffic(
                 guest, len(guests), position, workload.nodes, paths,
                 own + tuple(_yield_dma_flows(machine, buffers, device_mb))))
     return tuple(found)
@@ -256,12 +265,12 @@ def list_guest_nodes(machine: Machine, workload: Workload, scenario: str,
 def _yield_container_memory_traffic(
         machine: Machine, scenario: str, nodes: Sequence[int],
         buffers: Mapping[int, Sequence[int]], group: str,
-        device_mb: float) -> Iterator[Path]:
-    """Yield the parts of a container's memory traffic.
+        device_mb: float) -> Iterator[TrafficPath]:
+    """Yield the parts of a container's memory traffic by pair of host nodes.
 
-    A part is the fraction of the traffic from the CPUs of one host NUMA node
-    to the memory of another or the same node.
+    A pair has the host node of the CPUs and the host node of the memory.
 
+    :param scenario: how guests run, one of :data:`SCENARIOS`.
     :param nodes: host NUMA nodes of the guest.
     :param buffers: host nodes with the network buffers of the container's VF,
         by the host node on which the container runs.
@@ -273,11 +282,11 @@ def _yield_container_memory_traffic(
     for origin, having in buffers.items():
         memories = nodes if scenario == 'none' else (origin,)
         for memory in memories:
-            yield Path(group, origin, memory,
-                       weight * (1 - device_part) / len(memories))
+            yield TrafficPath(group, origin, memory,
+                              weight * (1 - device_part) / len(memories))
         for memory in having:
-            yield Path(group, origin, memory,
-                       weight * device_part / len(having))
+            yield TrafficPath(group, origin, memory,
+                              weight * device_part / len(having))
 
 
 def _list_network_buffer_nodes(machine: Machine, keys: GuestPolicy | None,
@@ -285,9 +294,9 @@ def _list_network_buffer_nodes(machine: Machine, keys: GuestPolicy | None,
                                is_local: bool) -> tuple[int, ...]:
     """Return the host NUMA nodes with the network buffers of a container's VF.
 
-    :param keys: bandwidth policy of the guest.
+    :param keys: bandwidth policy of the guest; None for no policy.
     :param nodes: host NUMA nodes of the guest.
-    :param origin: NUMA node of the container.
+    :param origin: host NUMA node on which the container runs.
     :param is_local: whether the buffers are always on the container's node.
     """
     if is_local:
@@ -318,7 +327,7 @@ def _yield_dma_flows(machine: Machine, buffers: Mapping[int, Sequence[int]],
 
 
 def list_memory_flows(machine: Machine, workload: Workload,
-                      slots: Sequence[Slot],
+                      slots: Sequence[GuestNodeTraffic],
                       containers: int) -> tuple[Flow, ...]:
     """Return the memory traffic of all containers and their VFs on a machine.
 
@@ -355,7 +364,9 @@ def make_bandwidth_controls(machine: Machine, workload: Workload,
     if missing:
         raise ValueError(f'{machine.name}: the host cannot hold '
                          + ', '.join(sorted(missing)))
-    return {(make_group_name(guest),
-             node): Control.from_policy(keys.nodes[position]) for guest,
-            nodes in enumerate(place_guests(machine, workload, 'ghsched'))
-            for position, node in enumerate(nodes)}
+    return {
+        (make_group_name(guest), node): BandwidthControl.from_policy(
+            keys.nodes[position])
+        for guest, nodes in enumerate(
+            place_guests(machine, workload, 'ghsched'))
+        for position, node in enumerate(nodes)}

@@ -38,10 +38,12 @@ _ENOUGH = 10 ** 9
 
 
 @dataclass(frozen=True)
-class Option:
-    """A placement of one more guest on a host, with its score.
+class ScoredPlacement:
+    """Possible placement of one more guest on a host, with its score.
 
-    :param value: more is better; comparable among hosts.
+    :param value: score; the highest is best, also among different hosts.
+    :param way: host nodes and allocated amounts of the guest.
+    :param nodes: host NUMA node of each guest NUMA node.
     """
 
     value: float
@@ -51,12 +53,12 @@ class Option:
 
 #: The best option of a host; None where the guest has no room.
 Choose: TypeAlias = Callable[[State, Need, Sequence[GuestPlacement]],
-                             Option | None]
+                             ScoredPlacement | None]
 
 
 def choose_first_fitting_placement(
         state: State, need: Need,
-        placements: Sequence[GuestPlacement]) -> Option | None:
+        placements: Sequence[GuestPlacement]) -> ScoredPlacement | None:
     """Return the first placement of a guest that fits on a host.
 
     The result also has the placement's score, by which the planner compares
@@ -71,7 +73,8 @@ def choose_first_fitting_placement(
     for way in placements:
         nodes = state.find_host_nodes(need, way)
         if nodes is not None:
-            return Option(state.score_placement(need, nodes), way, nodes)
+            return ScoredPlacement(state.score_placement(need, nodes), way,
+                                   nodes)
     return None
 
 
@@ -93,13 +96,13 @@ def make_gradient_placement_chooser(
         shares[kind] = shares.get(kind, 0.0) + weight / total
 
     def choose(state: State, need: Need,
-               ways: Sequence[GuestPlacement]) -> Option | None:
+               ways: Sequence[GuestPlacement]) -> ScoredPlacement | None:
         growth = gradient.FragmentationGrowth(
             convert_state_to_gradient_input(state), shares)
         kind = convert_need_to_gradient_input(need)
         options = [
             # Rounded, so that equal ways stay in their order.
-            Option(0.0 - round(
+            ScoredPlacement(0.0 - round(
                 growth.compute_fragmentation_growth(kind, nodes), 9),
                 way, nodes)
             for way in ways

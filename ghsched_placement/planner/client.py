@@ -26,7 +26,7 @@ MICROVERSION = '1.36'
 
 
 class PlannerError(Exception):
-    """The planner has failed, with the reason for an admin."""
+    """Raised if the planner fails, with the reason for an admin."""
 
 
 class Response(Protocol):
@@ -44,15 +44,16 @@ class Response(Protocol):
         """Return the parsed JSON body of the response."""
 
 
-class Reader(Protocol):
-    """A client of a cloud; it is only read from."""
+class PlacementReader(Protocol):
+    """Interface of a client that only reads from a Placement service."""
 
     def get(self, url: str, *, microversion: str) -> Response:
         """Send a GET request to Placement; return the response."""
 
 
-class Client(Reader, Protocol):
-    """A client of a Placement that may be written to."""
+class PlacementWriter(PlacementReader, Protocol):
+    """Interface of a client that reads from and writes to a Placement service.
+    """
 
     def put(self, url: str, *, json: Any, microversion: str) -> Response:
         """Send a PUT request to Placement; return the response."""
@@ -61,7 +62,8 @@ class Client(Reader, Protocol):
         """Send a POST request to Placement; return the response."""
 
 
-def get_json(client: Reader, path: str, missing_ok: bool = False) -> Any:
+def get_json(client: PlacementReader, path: str,
+             missing_ok: bool = False) -> Any:
     """Send a GET request to Placement; return the parsed JSON response.
 
     :param path: URL path with the query string.

@@ -19,7 +19,7 @@ from typing import Any
 
 from ghsched_placement.capacity import Provider
 from ghsched_placement.planner import client
-from ghsched_placement.planner.client import Reader
+from ghsched_placement.planner.client import PlacementReader
 from ghsched_placement.planner.hosts import Host
 from ghsched_placement.planner.hosts import sort_providers_parents_first
 
@@ -52,7 +52,8 @@ def make_step_progress(
     return report
 
 
-def read_compute_hosts(reader: Reader, progress: Progress = ignore_progress,
+def read_compute_hosts(reader: PlacementReader,
+                       progress: Progress = ignore_progress,
                        workers: int = WORKERS) -> tuple[Host, ...]:
     """Read all compute hosts of a cloud from Placement, sorted by name.
 
@@ -78,7 +79,7 @@ def read_compute_hosts(reader: Reader, progress: Progress = ignore_progress,
 
 
 def list_shared_resource_classes(
-        hosts: Iterable[Host], reader: Reader) -> tuple[str, ...]:
+        hosts: Iterable[Host], reader: PlacementReader) -> tuple[str, ...]:
     """Return the resource classes that hosts get from sharing providers.
 
     A sharing provider, such as a shared disk, belongs to no single host. The
@@ -96,7 +97,7 @@ def list_shared_resource_classes(
     return tuple(sorted(found - own))
 
 
-def _read_provider(reader: Reader, record: Any) -> Provider | None:
+def _read_provider(reader: PlacementReader, record: Any) -> Provider | None:
     """Read a resource provider from Placement.
 
     :param record: record of the provider in Placement's list of providers.

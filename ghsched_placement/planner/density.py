@@ -22,9 +22,9 @@ from dataclasses import field
 from dataclasses import replace
 
 from ghsched_placement.contention import density
-from ghsched_placement.contention.machine import Fit
 from ghsched_placement.contention.machine import Machine
 from ghsched_placement.contention.machine import Parameter
+from ghsched_placement.contention.machine import PublishedDensity
 from ghsched_placement.contention.workload import make_bandwidth_controls
 from ghsched_placement.contention.workload import place_guests
 from ghsched_placement.contention.workload import REFERENCE
@@ -36,7 +36,8 @@ from ghsched_placement.policy import GuestPolicy
 
 
 class NotPredicted(PlannerError):
-    """The model cannot predict such guests; the text says why."""
+    """Raised if the model cannot predict a density; the text has the reason.
+    """
 
 
 #: What the published test is called beside the flavors.
@@ -57,28 +58,31 @@ NO_VFS = ('the flavor has no ghsched:vfs, so no DMA of devices is in these '
 NOT_ALL = ('Placement has room for {} guests, and these figures are of {}: '
            'the model shares no CPU among guests')
 
-#: More guests than any host takes of those that have room for a container.
+#: Number of guests that is larger than any host can take.
 _MANY = 256
 
 
 @dataclass(frozen=True)
 class DensityPlan:
-    """The densities of one kind of guest on one machine (simulated).
+    """Predicted container densities of one kind of guest (simulated).
 
-    :param subject: name of the flavor, or :data:`PUBLISHED`.
-    :param against: machine that the last ratio is against, None for none.
-    :param keys: extra specs that ``ghsched`` was predicted with.
-    :param fitted: parameters that were fitted, of both machines, with the
-        name of the machine.
-    :param shifts: how the ratios move with each of those.
-    :param fits: published lines that the machine, and the one that the last
-        ratio is against, are fitted to.
-    :param guests: how many guests there are, by scenario.
-    :param notes: remarks on these figures.
-    :param found: keys that give the most; None when they were not looked
-        for.
-    :param found_guests: how many guests with those keys Placement has room
-        for on one such host that is empty; None where that was not asked.
+    :param subject: name of the flavor, or :data:`PUBLISHED` for the guests of
+        the published test.
+    :param workload: guests, and the load of their containers.
+    :param keys: bandwidth extra specs that the prediction assumes.
+    :param report: predictions for all scenarios.
+    :param fitted: name of the machine and parameter, for each model parameter
+        that was fitted to a published result.
+    :param shifts: predictions with each of these parameters changed.
+    :param against: name of the machine without bandwidth control with which
+        the densities are compared; None if there is none.
+    :param fits: published densities to which the machine and the other machine
+        are fitted.
+    :param guests: number of guests by scenario.
+    :param notes: remarks for the user.
+    :param found: best bandwidth policy; None if it was not searched for.
+    :param found_guests: number of guests with this policy that fit on an empty
+        host; None if unknown.
     """
 
     subject: str
@@ -86,12 +90,12 @@ class DensityPlan:
     keys: Mapping[str, str]
     report: density.Report
     fitted: tuple[tuple[str, Parameter], ...]
-    shifts: tuple[density.Shift, ...]
+    shifts: tuple[density.ParameterShift, ...]
     against: str | None = None
-    fits: tuple[Fit | None, ...] = ()
+    fits: tuple[PublishedDensity | None, ...] = ()
     guests: Mapping[str, int] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
-    found: density.Found | None = None
+    found: density.BestPolicy | None = None
     found_guests: int | None = None
 
     @property

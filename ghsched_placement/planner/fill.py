@@ -70,11 +70,11 @@ def _fill_host(state: State, need: Need,
 
 
 @dataclass(frozen=True)
-class Mixed:
-    """Number of guests of each flavor with which all hosts are full.
+class MixResult:
+    """Number of guests of each flavor that a plan for a mix has placed.
 
-    :param guests: number by name of the flavor.
-    :param stopped_by: the flavor whose next guest found no host.
+    :param guests: number of guests by flavor name.
+    :param stopped_by: name of the flavor whose next guest fits on no host.
     """
 
     guests: Mapping[str, int]
@@ -83,12 +83,17 @@ class Mixed:
 
 @dataclass
 class _Flavor:
-    """A flavor of the mix.
+    """Flavor of a mix, and where its next guest can be placed.
 
-    :ivar ways: allocation candidates that Placement offered last, by number of
-        the host.
-    :ivar options: the best on each host now; None where nothing fits. Not
-        in here for a host that changed.
+    :ivar need: resources that a guest needs.
+    :ivar weight: number of guests of the flavor in the mix.
+    :ivar choose_placement: function that chooses and scores the placement of a
+        guest on a host.
+    :ivar placed: number of guests placed so far.
+    :ivar ways: possible placements by index of the host, from Placement's last
+        answer.
+    :ivar options: best placement by index of the host; None if no guest fits.
+        A host is missing after a guest was placed on it.
     """
 
     need: Need
@@ -96,7 +101,8 @@ class _Flavor:
     choose_placement: choose.Choose
     placed: int = 0
     ways: dict[int, Sequence[GuestPlacement]] = field(default_factory=dict)
-    options: dict[int, choose.Option | None] = field(default_factory=dict)
+    options: dict[int,
+                  choose.ScoredPlacement | None] = field(default_factory=dict)
 
     @property
     def guests_per_share(self) -> float:
@@ -115,7 +121,7 @@ def fill_hosts_with_flavor_mix(
         stage: Stage, mix: Mapping[str, int], needs: Mapping[str, Need],
         states: Sequence[State], progress: Progress,
         choose_placement: choose.Choose = choose.choose_first_fitting_placement
-) -> Mixed:
+) -> MixResult:
     """Place guests of a flavor mix on hosts until the next one does not fit.
 
     The numbers of guests are kept in the proportion of the mix.
@@ -139,8 +145,8 @@ def fill_hosts_with_flavor_mix(
             progress(_get_mean_used_fraction(states), 'filling with the mix')
             best = _find_best_host(flavor, states)
         if best is None:
-            return Mixed({one.need.flavor.name: one.placed
-                          for one in flavors}, flavor.need.flavor.name)
+            return MixResult({one.need.flavor.name: one.placed
+                              for one in flavors}, flavor.need.flavor.name)
         option = flavor.options[best]
         assert option is not None  # noqa: S101
         states[best].place_guest(flavor.need, option.way, option.nodes)

@@ -26,11 +26,11 @@ _NUMBER = re.compile('[0-9]{1,9}')
 
 @dataclass(frozen=True)
 class Flavor:
-    """A flavor in Nova's units.
+    """Flavor as in Nova: name, size and extra specs.
 
-    :param ram: MiB.
-    :param disk: GiB of root and ephemeral disks together.
-    :param swap: MiB.
+    :param ram: memory in MiB.
+    :param disk: root and ephemeral disks together, in GiB.
+    :param swap: swap disk in MiB.
     """
 
     name: str

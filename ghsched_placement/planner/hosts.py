@@ -27,12 +27,12 @@ from ghsched_placement.node_capacity import NodeCapacity
 
 @dataclass(frozen=True)
 class Host:
-    """A compute host.
+    """Compute host with its resource providers, for the planner.
 
-    :param providers: the compute node's own first, then each after its
-        parent.
-    :param cells: CPUs and memory of its NUMA nodes, ascending; empty where
-        they are not known.
+    :param providers: the provider of the compute node first, and every other
+        provider after its parent.
+    :param cells: CPUs and memory of the host's NUMA nodes, in ascending order
+        of the nodes; empty if unknown.
     """
 
     name: str
@@ -68,7 +68,7 @@ class Host:
 
     @cached_property
     def parent_by_provider(self) -> dict[int, int]:
-        """Index of each resource provider's parent, by index of the child.
+        """Index of each resource provider's parent, by index of the provider.
 
         The root provider has no entry.
         """
@@ -121,18 +121,18 @@ class Host:
 
 
 @dataclass(frozen=True)
-class Group:
-    """Group of hosts that are equal for the planner.
+class EqualHosts:
+    """Hosts that have equal inventories, usages and traits.
 
-    :param host: one of them.
-    :param names: names of all hosts of the group, in their order.
+    :param host: one of the hosts.
+    :param names: names of all hosts of the group, in the order of the hosts.
     """
 
     host: Host
     names: tuple[str, ...]
 
 
-def group_equal_hosts(hosts: Iterable[Host]) -> tuple[Group, ...]:
+def group_equal_hosts(hosts: Iterable[Host]) -> tuple[EqualHosts, ...]:
     """Group hosts with equal inventories, usages and traits.
 
     The planner needs to examine only one host of each group.
@@ -140,7 +140,7 @@ def group_equal_hosts(hosts: Iterable[Host]) -> tuple[Group, ...]:
     groups: dict[Any, list[Host]] = {}
     for host in hosts:
         groups.setdefault(host.make_comparison_key(), []).append(host)
-    return tuple(Group(members[0], tuple(host.name for host in members))
+    return tuple(EqualHosts(members[0], tuple(host.name for host in members))
                  for members in groups.values())
 
 

@@ -202,12 +202,13 @@ def _sum_needs_of_guest_nodes(need: Need) -> Counter[str]:
 
 @dataclass(frozen=True)
 class InventoryUse:
-    """Used and total amount of an inventory.
+    """Used and total amount of an inventory before and after a plan.
 
-    :param node: host NUMA node; None for the host as a whole.
-    :param capacity: all that can be allocated.
+    :param node: number of the host NUMA node; None for the host as a whole.
+    :param resource: name of the resource.
+    :param capacity: amount that can be allocated in total.
     :param before: amount in use before the plan.
-    :param planned: amount that guests of the plan take.
+    :param planned: amount that the guests of the plan use in addition.
     """
 
     node: int | None

@@ -28,21 +28,23 @@ from ghsched_placement.planner.stage import Stage
 from ghsched_placement.planner.state import Slot
 from ghsched_placement.planner.state import State
 
-#: Points of percent that a node gets in addition.
+#: Percent of bandwidth that is added to a node.
 POINTS = 10
 
-#: What a node gets in addition, by resource class; one of everything else.
+#: Amount that is added to a node, by resource class; 1 for all other classes.
 _MORE = {names.MEM_BW_PCT: POINTS, names.MEM_BW_BURST_PCT: POINTS}
 
 
 @dataclass(frozen=True)
-class More:
-    """Number of additional guests that fit with more of a host's resource.
+class AdditionalGuests:
+    """Number of further guests that fit if a host has more of one resource.
 
-    :param node: host NUMA node; None for the host as a whole.
-    :param provider: name of the provider that has more.
-    :param amount: how much more.
-    :param guests: how many more guests fit on the host then.
+    :param node: number of the host NUMA node; None for the host as a whole.
+    :param provider: name of the resource provider to which the amount is
+        added.
+    :param resource: name of the resource.
+    :param amount: added amount.
+    :param guests: number of further guests that fit with the added amount.
     """
 
     node: int | None
@@ -62,7 +64,8 @@ class _Change:
 
 def count_additional_guests(
         stage: Stage, need: Need, states: Sequence[State],
-        progress: Progress = ignore_progress) -> list[tuple[More, ...]]:
+        progress: Progress = ignore_progress) -> list[tuple[AdditionalGuests,
+                                                            ...]]:
     """Return how many more guests would fit on full hosts with more resources.
 
     The result shows which resource to add. The planner adds one unit to one
@@ -93,7 +96,7 @@ def count_additional_guests(
         for number, place in chosen.items():
             gains[number, place] = (tried[number].guests
                                     - states[number].guests)
-    return [tuple(More(
+    return [tuple(AdditionalGuests(
         change.node, states[number].host.providers[change.slot[0]].name,
         change.resource, change.amount, gains.get((number, place), 0))
         for place, change in enumerate(of_host))

@@ -53,9 +53,14 @@ _OF_NOVA = frozenset({names.OWNER_TRAIT})
 class Need:
     """Resources that a guest of a flavor needs of a host.
 
-    :param guest: its CPUs and RAM by guest NUMA node.
-    :param without: resource classes that are not asked for.
-    :param owned: whether Nova asks for the trait OWNER_NOVA, see
+    :param guest: CPUs and memory of the guest by guest NUMA node.
+    :param policy: bandwidth, VFs and other things that the flavor's ghsched
+        extra specs request.
+    :param accounting: whether Placement counts the guarantee (``min``) or the
+        cap (``max``) of bandwidth.
+    :param aliases: resource class of the VFs by PCI alias.
+    :param without: resource classes that Placement queries leave out.
+    :param owned: whether nova-scheduler requires the trait OWNER_NOVA, see
         :func:`ghsched_placement.query.make_candidates_query`.
     """
 

@@ -57,9 +57,11 @@ def list_host_placements(
     host = state.host
     if not asked.root_required <= host.root.traits:
         return []
-    found = _Offers(state, asked, frozenset(wanted.suffixes.values()),
-                    dict(need.make_planner_query(locality, sizes)).get(
-                        'group_policy') == 'isolate')
+    group_policy = dict(need.make_planner_query(locality, sizes)).get(
+        'group_policy')
+    found = _ProviderAssignments(
+        state, asked, frozenset(wanted.suffixes.values()),
+        group_policy == 'isolate')
     assignments = itertools.islice(found.yield_provider_assignments(),
                                    _MOST_OFFERS)
     answer = [{'allocations': {},
@@ -99,18 +101,22 @@ def _get_node_provider_of_pf(host: hosts.Host, pf_index: int) -> str:
     return host.providers[above].uuid
 
 
-class _Offers:
-    """Possible assignments of a query's request groups to providers.
+class _ProviderAssignments:
+    """Ways to assign the request groups of a query to providers of a host.
 
-    :param apart: suffixes of groups that are on different NUMA nodes;
-        Placement does not see to that, the scheduler does.
-    :param isolate: whether every group has a provider of its own.
+    :param state: used and free resources of the host.
+    :param asked: request groups of the query.
+    :param apart: suffixes of request groups that must be on different NUMA
+        nodes. Placement does not check this, but nova-scheduler does.
+    :param isolate: whether every group must have a provider of its own, as
+        with ``group_policy=isolate``.
     """
 
     def __init__(self, state: State, asked: requests.Request,
                  apart: frozenset[str], isolate: bool) -> None:
         self._state, self._apart, self._isolate = state, apart, isolate
-        #: The group that another one is below.
+        #: Suffix of the group whose provider must be above that of another
+        #: group, by suffix of the other group.
         self._above = {suffix: subtree[0] for subtree in asked.same_subtree
                        for suffix in subtree[1:]}
         self._groups = {group.suffix: group for group in sorted(

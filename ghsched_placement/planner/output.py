@@ -227,9 +227,10 @@ def _format_names(names: Sequence[str]) -> str:
 
 
 def _format_shortages(lacks: Sequence[Lack]) -> Iterator[str]:
-    """Yield a line of text for each resource that hosts have too little of.
+    """Yield a line of text for each reason why a guest does not fit on hosts.
 
-    The line begins with the host NUMA nodes that lack the resource.
+    The line begins with the numbers of the host NUMA nodes that lack the
+    resource.
     """
     alike: dict[str, list[int | None]] = {}
     for one in lacks:

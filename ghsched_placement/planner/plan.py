@@ -31,18 +31,18 @@ from ghsched_placement.lack import Lack
 from ghsched_placement import names
 from ghsched_placement.node_capacity import NodeCapacity
 from ghsched_placement.planner import choose
+from ghsched_placement.planner.client import PlacementReader
 from ghsched_placement.planner.client import PlannerError
-from ghsched_placement.planner.client import Reader
 from ghsched_placement.planner import cloud
 from ghsched_placement.planner.cloud import Progress
 from ghsched_placement.planner import fill
 from ghsched_placement.planner.flavors import Flavor
-from ghsched_placement.planner.hosts import Group
+from ghsched_placement.planner.hosts import EqualHosts
 from ghsched_placement.planner.hosts import group_equal_hosts
 from ghsched_placement.planner.hosts import Host
 from ghsched_placement.planner import limits
+from ghsched_placement.planner.more import AdditionalGuests
 from ghsched_placement.planner.more import count_additional_guests
-from ghsched_placement.planner.more import More
 from ghsched_placement.planner import need as needs
 from ghsched_placement.planner.private import PrivatePlacement
 from ghsched_placement.planner.stage import Stage
@@ -69,18 +69,20 @@ _CHOSEN: Mapping[choose.Weigher, str] = {
 
 @dataclass(frozen=True)
 class HostPlan:
-    """Number of guests of a plan on some equal hosts, and what limits it.
+    """Number of guests that a plan places on equal hosts, and what limits it.
 
-    :param hosts: their names.
-    :param guests: how many more fit on each.
-    :param pooled: how many would fit if each were one pool without NUMA
-        nodes; None for a mix.
-    :param whole_before: NUMA nodes that no guest has a part of.
-    :param whole_after: the same when the host is full.
-    :param lacks: shortages that refuse the next guest.
-    :param more: number of guests that one more of a resource would admit on
-        one host.
-    :param by_flavor: the guests by name of the flavor.
+    :param hosts: names of the hosts.
+    :param guests: number of guests placed on each host.
+    :param nodes: number of NUMA nodes of each host.
+    :param whole_before: number of NUMA nodes that no guest uses before the
+        plan.
+    :param whole_after: number of NUMA nodes that no guest uses after the plan.
+    :param lacks: reasons why the next guest does not fit.
+    :param uses: used and total amount of each inventory.
+    :param pooled: number of guests that would fit if the host had a single
+        NUMA node; None for a mix.
+    :param more: number of further guests that fit with more of each resource.
+    :param by_flavor: number of guests placed on each host, by flavor name.
     """
 
     hosts: tuple[str, ...]
@@ -91,15 +93,16 @@ class HostPlan:
     lacks: tuple[Lack, ...]
     uses: tuple[limits.InventoryUse, ...]
     pooled: int | None = None
-    more: tuple[More, ...] = ()
+    more: tuple[AdditionalGuests, ...] = ()
     by_flavor: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class FlavorPlan:
-    """All hosts filled with guests of one flavor.
+    """Plan of a cloud in which all hosts are filled with guests of one flavor.
 
-    :param guests: how many more fit in all.
+    :param guests: number of guests placed on all hosts.
+    :param hosts: plan for each group of equal hosts.
     """
 
     flavor: Flavor
@@ -109,11 +112,12 @@ class FlavorPlan:
 
 @dataclass(frozen=True)
 class MixPlan:
-    """All hosts filled with guests of several flavors in a proportion.
+    """Plan of a cloud in which all hosts are filled with guests of a mix.
 
-    :param mix: the proportion, by name of the flavor.
-    :param guests: how many more fit, by name of the flavor.
-    :param stopped_by: the flavor whose next guest found no host.
+    :param mix: number of guests of each flavor in the mix, by flavor name.
+    :param guests: number of guests placed on all hosts, by flavor name.
+    :param stopped_by: name of the flavor whose next guest fits on no host.
+    :param hosts: plan for each group of equal hosts.
     """
 
     mix: Mapping[str, int]
@@ -124,11 +128,13 @@ class MixPlan:
 
 @dataclass(frozen=True)
 class Plan:
-    """Guests that fit into a cloud, by host and flavor.
+    """Capacity plan of a cloud: number of guests that fit, by flavor and host.
 
-    :param hosts: how many there are.
-    :param kinds: how many of them differ.
-    :param notes: remarks on what is not counted.
+    :param hosts: number of hosts.
+    :param kinds: number of groups of equal hosts.
+    :param flavors: plan for each flavor alone.
+    :param mix: plan for a mix of the flavors; None if no mix is given.
+    :param notes: remarks for the user, such as what is not counted.
     """
 
     hosts: int
@@ -140,13 +146,14 @@ class Plan:
 
 @dataclass(frozen=True)
 class Settings:
-    """Settings of a plan.
+    """Settings of a capacity plan.
 
-    :param accounting: [ghsched]bandwidth_accounting.
-    :param aliases: resource class by PCI alias.
-    :param more: whether to find out what one more would buy.
+    :param accounting: value of ``[ghsched]bandwidth_accounting``.
+    :param aliases: resource class of the VFs by PCI alias.
+    :param more: whether to compute how many more guests would fit with more of
+        each resource.
     :param without: resource classes that are not counted.
-    :param weigher: choose_placement the hosts of a mix.
+    :param weigher: weigher by which the hosts of a mix are chosen.
     """
 
     accounting: Accounting = 'min'
@@ -157,7 +164,7 @@ class Settings:
 
 
 def plan_cloud_capacity(
-        client: Reader, flavors: Sequence[Flavor],
+        client: PlacementReader, flavors: Sequence[Flavor],
         mix: Mapping[str, int] | None = None, settings: Settings | None = None,
         progress: Progress = cloud.ignore_progress,
         placement: PrivatePlacement | None = None,
@@ -254,7 +261,7 @@ def _build_needs(flavors: Iterable[Flavor], settings: Settings,
     return found
 
 
-def _plan_flavor(stage: Stage, need: needs.Need, groups: Sequence[Group],
+def _plan_flavor(stage: Stage, need: needs.Need, groups: Sequence[EqualHosts],
                  settings: Settings, progress: Progress) -> FlavorPlan:
     progress(0.0, f'flavor {need.flavor.name}')
     states = [State(group.host) for group in groups]
@@ -270,7 +277,7 @@ def _plan_flavor(stage: Stage, need: needs.Need, groups: Sequence[Group],
 
 
 def _plan_mix(stage: Stage, mix: Mapping[str, int],
-              found: Mapping[str, needs.Need], groups: Sequence[Group],
+              found: Mapping[str, needs.Need], groups: Sequence[EqualHosts],
               progress: Progress, choose_placement: choose.Choose) -> MixPlan:
     states = [State(group.host) for group in groups for _ in group.names]
     names = [name for group in groups for name in group.names]
@@ -290,7 +297,8 @@ def _plan_mix(stage: Stage, mix: Mapping[str, int],
 
 
 def _make_host_plan(state: State, names: tuple[str, ...], need: needs.Need,
-                    bought: tuple[More, ...], single: bool) -> HostPlan:
+                    bought: tuple[AdditionalGuests, ...],
+                    single: bool) -> HostPlan:
     empty = State(state.host)
     return HostPlan(
         hosts=names, guests=state.guests, nodes=len(

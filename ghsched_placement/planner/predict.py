@@ -43,12 +43,13 @@ _SEARCHED = ('ghsched:mem_bw_', 'ghsched:device_numa')
 
 @dataclass(frozen=True)
 class Target:
-    """A machine for which densities of guests are predicted.
+    """Machine for which container densities are predicted.
 
-    :param host: the same machine, empty, for Placement.
-    :param aliases: resource class by PCI alias of its VFs.
-    :param counted: hosts of the plan that are such machines, by name; how
-        many guests they take is known already.
+    :param host: empty host with the inventories of the machine, for the
+        private Placement.
+    :param aliases: resource class of the VFs by PCI alias.
+    :param counted: names of hosts of the plan that are such machines. How many
+        guests fit on them is taken from the plan.
     """
 
     machine: Machine
@@ -58,11 +59,12 @@ class Target:
 
 
 @dataclass(frozen=True)
-class Predicted:
-    """Predictions of the contention model.
+class DensityPredictions:
+    """Predicted container densities, and the reasons for missing ones.
 
-    :param densities: one for each machine and kind of guest (simulated).
-    :param reasons: reasons why flavors have no prediction.
+    :param densities: predictions, one for each machine and kind of guest
+        (simulated).
+    :param reasons: texts that say why a flavor has no prediction.
     """
 
     densities: tuple[DensityPlan, ...] = ()
@@ -88,7 +90,7 @@ def predict_container_densities(
         flavors: Sequence[Flavor], settings: Settings,
         placement: PrivatePlacement, against: Machine | None = None,
         search: bool = False, progress: Progress = cloud.ignore_progress,
-) -> Predicted:
+) -> DensityPredictions:
     """Predict how many containers run well on machines, for each flavor.
 
     Densities in the published test, with its fixed guests, are predicted as
@@ -113,14 +115,19 @@ def predict_container_densities(
         for one in machine.yield_density_predictions(
             cloud.make_step_progress(progress, number /
                                      len(asked), (number + 1) / len(asked)))]
-    return Predicted(
+    return DensityPredictions(
         tuple(one for one in predictions if isinstance(one, DensityPlan)),
         tuple(one for one in predictions if isinstance(one, str)))
 
 
 @dataclass(frozen=True)
 class _MachinePredictor:
-    """A machine and the questions about it."""
+    """Predicts container densities on one machine for each flavor of a plan.
+
+    :param against: machine without bandwidth control to compare with.
+    :param search: whether to search for the bandwidth extra specs that allow
+        the most containers.
+    """
 
     plan: Plan
     target: Target

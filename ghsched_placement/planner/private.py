@@ -43,12 +43,14 @@ class _Answer:
 
 
 class PrivatePlacement:
-    """Placement's own code on a database in memory; a context manager.
+    """Placement service that runs only for the planner, with its own database.
 
-    It is a :class:`ghsched_placement.planner.client.Client`, and nobody else
-    sees it.
+    It runs Placement's own code on a database in memory, in a process of its
+    own. It is used as a context manager, and as a
+    :class:`ghsched_placement.planner.client.PlacementWriter`.
 
-    :raises PlannerError: when Placement is not installed, or ended.
+    :raises PlannerError: if Placement is not installed, or if the process has
+        ended.
     """
 
     def __enter__(self) -> 'PrivatePlacement':

@@ -37,7 +37,9 @@ _NAMESPACE = uuid.UUID('0f0b5d1c-8a3e-5b3a-9a52-3d2f7f5f9a60')
 
 
 class Stage:
-    """Hosts in the planner's private Placement, which says where guests fit.
+    """Hosts of a plan, loaded into the planner's private Placement.
+
+    The private Placement is asked where guests fit on these hosts.
 
     :param placement: the private Placement.
     """
@@ -45,7 +47,8 @@ class Stage:
     def __init__(self, placement: PrivatePlacement) -> None:
         self._placement = placement
         self._states: Sequence[State] = ()
-        #: State and place of a provider, by its UUID here.
+        #: Index of the host, and index of the provider on it, by the UUID of
+        #: the provider in the private Placement.
         self._where: dict[str, tuple[int, int]] = {}
 
     def load_hosts(self, states: Sequence[State]) -> None:

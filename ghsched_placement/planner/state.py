@@ -37,11 +37,11 @@ Slot = tuple[int, str]
 
 @dataclass(frozen=True)
 class GuestPlacement:
-    """A placement of a guest: its host NUMA nodes, and what it allocates.
+    """Possible placement of a guest on a host.
 
-    :param nodes: host NUMA node of each guest NUMA node; empty where that is
-        left to Nova.
-    :param takes: amount allocated from each inventory.
+    :param nodes: host NUMA node of each guest NUMA node; empty if Nova would
+        choose the host nodes.
+    :param takes: amount that the guest allocates from each inventory.
     """
 
     nodes: tuple[int, ...]
@@ -49,12 +49,14 @@ class GuestPlacement:
 
 
 class State:
-    """A host with the resources that guests placed by a plan use.
+    """Host with the resources that guests placed by a plan use on it.
 
-    :param more: added to inventories, for what one more would buy.
-    :ivar taken: amount by inventory.
-    :ivar claimed: part of it that Placement has agreed to.
-    :ivar by_flavor: how many guests were placed, by name of the flavor.
+    :param more: amounts added to inventories of the host, to find out how many
+        more guests would fit.
+    :ivar taken: amount that the placed guests use of each inventory.
+    :ivar claimed: part of ``taken`` that is allocated in the private
+        Placement.
+    :ivar by_flavor: number of placed guests by flavor name.
     """
 
     def __init__(self, host: Host,
@@ -226,10 +228,11 @@ class State:
             stock.capacity if stock else 0, self.get_free_amount(slot)))
 
     def _count_free_devices_by_node(self) -> dict[int, dict[str, int]]:
-        """Return how many PCI devices of each kind are free on each NUMA node.
+        """Return how many PCI devices are free on each host NUMA node.
 
-        :returns: a mapping for each host NUMA node: the number of free devices
-            by ``INDEX/CLASS``, the provider's index and the resource class.
+        :returns: for each host NUMA node a mapping from ``INDEX/CLASS`` to the
+            number of free devices; INDEX is the index of the provider, CLASS
+            the resource class.
         """
         found: dict[int, dict[str, int]] = {}
         for place, node in self.host.node_by_device_provider.items():

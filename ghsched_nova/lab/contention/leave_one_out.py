@@ -33,13 +33,16 @@ _OTHERS = 2
 
 
 @dataclass(frozen=True)
-class Comparison:
+class LatencyPrediction:
     """Measured and predicted memory latency of a machine at one utilisation.
 
-    All latencies are relative to the idle latency.
+    All latencies are relative to the latency of the idle machine.
 
-    :param predicted: median of the other machines.
-    :param low: lowest latency of the other machines, and likewise ``high``.
+    :param utilisation: utilisation of the memory, 0 to 1.
+    :param measured: measured latency of the machine.
+    :param predicted: median of the measured latencies of the other machines.
+    :param low: lowest latency of the other machines.
+    :param high: highest latency of the other machines.
     """
 
     utilisation: float
@@ -62,7 +65,7 @@ class Comparison:
 
 def predict_latency_from_other_machines(
         curves: Mapping[str, LatencyCurve], writes: float = WRITES
-) -> dict[str, tuple[Comparison, ...]]:
+) -> dict[str, tuple[LatencyPrediction, ...]]:
     """Predict each machine's memory latency from the other machines' curves.
 
     The results contain the error of each prediction. The errors show how far a
@@ -76,7 +79,7 @@ def predict_latency_from_other_machines(
 
 
 def _compare_machine(name: str, curves: Mapping[str, LatencyCurve],
-                     writes: float) -> Iterator[Comparison]:
+                     writes: float) -> Iterator[LatencyPrediction]:
     own = curves[name]
     for utilisation in UTILISATIONS:
         others = [curve.get_latency(utilisation, writes)
@@ -86,5 +89,7 @@ def _compare_machine(name: str, curves: Mapping[str, LatencyCurve],
         if (utilisation > own.get_max_utilisation(writes)
                 or len(others) < _OTHERS):
             return
-        yield Comparison(utilisation, own.get_latency(utilisation, writes),
-                         statistics.median(others), min(others), max(others))
+        yield LatencyPrediction(utilisation,
+                                own.get_latency(utilisation, writes),
+                                statistics.median(others), min(others),
+                                max(others))

@@ -44,25 +44,29 @@ RANGES: Mapping[str, tuple[float, float]] = {
     'dma_mb': (17.0, 78.125),
 }
 
-#: Part by which p99 grows with the latency of memory, below saturation: 27 %
-#: of a request in memory stalls at least, and all of it at most.
+#: DensityRange of the relative growth of p99 with the latency of memory, below
+#: saturation: a request waits for memory for at least 27 % and at most all of
+#: its time.
 ELASTICITY = (0.24, 1.0)
 
-#: What the published line without control may have been.
+#: Scenarios in which the published density without control may have been
+#: measured.
 BASELINES = ('none', 'static')
 
-#: The density that the published test claims to have passed.
+#: Density that the published test claims to have reached.
 GOAL = 60
 
 
 @dataclass(frozen=True)
-class Range:
-    """Quantiles of the predictions of many draws (simulated).
+class DensityRange:
+    """Predictions for many random draws of the model parameters (simulated).
 
-    :param densities: densities with ghsched, ascending, limited by room.
-    :param by_latency: the same were there room for all that the latency
-        allows.
-    :param over_static: ghsched over the best static bind, by latency.
+    Each tuple has one value for each draw, in ascending order.
+
+    :param densities: densities with ghsched.
+    :param by_latency: densities with ghsched if resources did not limit them.
+    :param over_static: ``by_latency`` relative to the density with static
+        binding, if resources did not limit either of them.
     """
 
     densities: tuple[float, ...]
@@ -91,7 +95,7 @@ def predict_random_densities(
         machine: Machine, curves: Sequence[LatencyCurve | None], count: int,
         seed: int = 1, workload: Workload = REFERENCE,
         baselines: Sequence[str] = BASELINES,
-        progress: Callable[[int], None] = lambda _done: None) -> Range:
+        progress: Callable[[int], None] = lambda _done: None) -> DensityRange:
     """Predict container densities for random values of the model parameters.
 
     A density is how many containers run well on the machine. The result shows
@@ -116,8 +120,8 @@ def predict_random_densities(
         found.append((ours.density, ours.latency_density,
                       ours.latency_density / max(1, static.latency_density)))
         progress(number + 1)
-    return Range(*(tuple(sorted(column))
-                   for column in zip(*found, strict=True)))
+    return DensityRange(*(tuple(sorted(column))
+                          for column in zip(*found, strict=True)))
 
 
 def draw_random_machine(machine: Machine, rng: random.Random,

@@ -27,8 +27,8 @@ from ghsched_placement.contention import calibrate
 from ghsched_placement.contention.curve import LatencyCurve
 from ghsched_placement.contention import density
 from ghsched_placement.contention.density import Curve
+from ghsched_placement.contention.density import ParameterShift
 from ghsched_placement.contention.density import Report
-from ghsched_placement.contention.density import Shift
 from ghsched_placement.contention.machine import BASES
 from ghsched_placement.contention.machine import Machine
 from ghsched_placement.contention.workload import REFERENCE
@@ -159,7 +159,7 @@ def _render_unfitted_parameter_shifts(ours: Machine, other: Machine) -> str:
          if shift.machine == ours.name])
 
 
-def _render_shifts(title: str, shifts: Sequence[Shift]) -> str:
+def _render_shifts(title: str, shifts: Sequence[ParameterShift]) -> str:
     def rows() -> Iterator[Row]:
         for shift in shifts:
             curves = shift.report.curves
@@ -176,7 +176,8 @@ def _render_shifts(title: str, shifts: Sequence[Shift]) -> str:
 
 def render_density_ranges(
         machine: Machine, curves: Mapping[str, LatencyCurve | None],
-        count: int, every: Sequence[LatencyCurve | None] = ()) -> str:
+        count: int,
+        last_row_curves: Sequence[LatencyCurve | None] = ()) -> str:
     """Render a table of predicted container densities by latency curve.
 
     A density is how many containers run well on the machine. Each row has the
@@ -184,8 +185,8 @@ def render_density_ranges(
 
     :param curves: latency curves by name; None models memory as a queue.
     :param count: number of random draws for each curve.
-    :param every: curves that the last row draws from; if empty, all of
-        ``curves``.
+    :param last_row_curves: curves that the last row draws from; if empty,
+        all of ``curves``.
     """
     def row(name: str, chosen: Sequence[LatencyCurve | None],
             baseline: str) -> Row:
@@ -198,7 +199,7 @@ def render_density_ranges(
 
     choices: list[tuple[str, Sequence[LatencyCurve | None]]] = [
         (name, [curve]) for name, curve in curves.items()]
-    choices.append(('all', [*(every or curves.values())]))
+    choices.append(('all', [*(last_row_curves or curves.values())]))
     rows = [row(name, chosen, baseline) for baseline in ranges.BASELINES
             for name, chosen in choices]
     return ('.. Written by tools/contention-tables.\n\n' + _render_list_table(
@@ -217,7 +218,8 @@ def render_latency_prediction_errors(
 
     :param curves: measured latency curve of each machine.
     """
-    def cell(ones: Sequence[leave_one_out.Comparison], number: int) -> str:
+    def cell(ones: Sequence[leave_one_out.LatencyPrediction],
+             number: int) -> str:
         if number >= len(ones):
             return ''
         one = ones[number]

@@ -234,7 +234,7 @@ def _model(machine: machines.Machine, load: Load) -> Machine:
 
 
 def control(machine: machines.Machine, load: Load, values: staging.Values,
-            node: machines.Node) -> traffic.Control:
+            node: machines.Node) -> traffic.BandwidthControl:
     """Return the bandwidth control that a group's schemata set on a node.
 
     Lines that the machine has not are at what does nothing. Of a node with
@@ -250,8 +250,8 @@ def control(machine: machines.Machine, load: Load, values: staging.Values,
                  if domain in values.get(name, {})]
         return sum(found) / len(found) if found else default
 
-    free = traffic.Control()
-    return traffic.Control(
+    free = traffic.BandwidthControl()
+    return traffic.BandwidthControl(
         minimum=get('MBMIN', free.minimum),
         maximum=_cap(machine, load, node, get(machine.cap, math.inf)),
         hardlimit=bool(get(machine.hard, 1)),

@@ -124,9 +124,10 @@ def simulated(memory, recorded):
                          mean(cells[cell.name], 'streams') * _SATURATED)
             points[wanted + mean(cells[f'{memory} alone'], 'servers')] = max(
                 1.0, mean(cells[cell.name], 'latency'))
-    return curves.LatencyCurve('measured', 'simulated', (
-        curves.Line(curves.WRITES, tuple(sorted(points.items()))),)) if (
-            len(points) > 1) else None
+    if len(points) < 2:
+        return None
+    line = curves.LatencyLine(curves.WRITES, tuple(sorted(points.items())))
+    return curves.LatencyCurve('measured', 'simulated', (line,))
 
 
 def mean(runs, figure):

@@ -136,7 +136,7 @@ class ShippedTest(base.TestCase):
         machine = hostfile.load_host_file(
             str(HOSTS / 'kunpeng920.yaml')
         ).contention
-        found = ranges.Range((1,), (1,), (1.0,))
+        found = ranges.DensityRange((1,), (1,), (1.0,))
         with mock.patch.object(
                 ranges, 'predict_random_densities', return_value=found):
             expected = tables.render_density_ranges(

@@ -32,7 +32,7 @@ from ghsched_placement.planner.client import PlannerError
 from ghsched_placement.planner import density
 from ghsched_placement.planner.flavors import Flavor
 from ghsched_placement.planner import limits
-from ghsched_placement.planner.more import More
+from ghsched_placement.planner.more import AdditionalGuests
 from ghsched_placement.planner import need as needs
 from ghsched_placement.planner import output
 from ghsched_placement.planner import plan
@@ -59,8 +59,8 @@ def host_plan(*names, **known):
              'uses': (limits.InventoryUse(0, lack.BANDWIDTH, 100, 5, 60),),
              'lacks': tuple(lack.Lack(node, lack.BANDWIDTH, 40, 60)
                             for node in (0, 1, 3)),
-             'more': (More(0, 'h_NUMA0', lack.BANDWIDTH, 10, 0),
-                      More(None, 'h', lack.GROUPS, 1, 2)), **known}
+             'more': (AdditionalGuests(0, 'h_NUMA0', lack.BANDWIDTH, 10, 0),
+                      AdditionalGuests(None, 'h', lack.GROUPS, 1, 2)), **known}
     return plan.HostPlan(names, **known)
 
 

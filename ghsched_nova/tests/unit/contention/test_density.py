@@ -35,7 +35,7 @@ class PredictTest(base.TestCase):
     def test_a_curve_begins_at_one_and_does_not_fall(self):
         for scenario in workloads.SCENARIOS:
             curve = density.predict_latencies(MACHINE, scenario)
-            self.assertEqual(density.Point(1, 1.0), curve.points[0])
+            self.assertEqual(density.LatencyPoint(1, 1.0), curve.points[0])
             values = [point.p99 for point in curve.points]
             self.assertEqual(sorted(values), values)
 
@@ -67,7 +67,7 @@ class PredictTest(base.TestCase):
             self.assertEqual((density_, binds), (curve.density, curve.binds))
 
     def test_no_more_than_asked(self):
-        curve = density.predict_latencies(MACHINE, 'static', most=5)
+        curve = density.predict_latencies(MACHINE, 'static', max_containers=5)
         self.assertEqual((5, 5, 'most'), (len(curve.points), curve.density,
                                           curve.binds))
 

@@ -20,7 +20,7 @@ from ghsched_nova.tests.fixtures import figures
 from ghsched_placement.contention import queueing
 from ghsched_placement.contention import shipped
 from ghsched_placement.contention import traffic
-from ghsched_placement.contention.traffic import Control
+from ghsched_placement.contention.traffic import BandwidthControl
 from ghsched_placement.contention.traffic import Flow
 from ghsched_placement.tests import base
 
@@ -32,7 +32,7 @@ one_flow = st.builds(
     memory=st.integers(0, 3), demand=st.integers(0, 90000))
 flows = st.lists(one_flow, max_size=8)
 one_control = st.builds(
-    Control, minimum=st.integers(0, 33), maximum=st.integers(34, 100),
+    BandwidthControl, minimum=st.integers(0, 33), maximum=st.integers(34, 100),
     hardlimit=st.booleans(), priority=st.integers(0, 7))
 controls = st.dictionaries(
     st.tuples(st.sampled_from('abc'), st.integers(0, 3)), one_control,
@@ -104,7 +104,7 @@ class PropertyTest(base.TestCase):
            st.integers(0, 7))
     def test_a_higher_priority_never_harms(self, asked, held, priority):
         where = asked[0].group, asked[0].memory
-        control = held.get(where, Control())
+        control = held.get(where, BandwidthControl())
         raised = {**held, where: replace(
             control, priority=max(control.priority, priority))}
         for before, after in zip(
@@ -156,15 +156,17 @@ class SolveTest(base.TestCase):
         self.assertAlmostEqual(60000.0, load.outcomes[1].achieved)
 
     def test_a_group_held_back_waits_for_its_turn(self):
-        load = self.solve(Flow('a', 0, 0, 40000), a=Control(maximum=10))
+        load = self.solve(Flow('a', 0, 0, 40000),
+                          a=BandwidthControl(maximum=10))
         self.assertAlmostEqual(10000.0, load.outcomes[0].achieved)
         self.assertGreater(load.outcomes[0].latency, 4)
 
     def test_one_that_gets_nothing_waits_longest(self):
         starved, noise = Flow('a', 0, 0, 20000), Flow('n', 0, 0, 400000)
-        first = Control(priority=7)
+        first = BandwidthControl(priority=7)
         nothing, little = (
-            self.solve(starved, noise, n=first, a=Control(share)).outcomes[0]
+            self.solve(starved, noise, n=first,
+                       a=BandwidthControl(share)).outcomes[0]
             for share in (0, 0.01))
         self.assertEqual(0, nothing.achieved)
         self.assertGreater(nothing.latency, little.latency)
@@ -173,7 +175,7 @@ class SolveTest(base.TestCase):
         victim, noise = Flow('v', 0, 0, 20000), Flow('n', 0, 0, 400000)
         before = self.solve(victim, noise).outcomes[0]
         after = self.solve(victim, noise,
-                           v=Control(minimum=30)).outcomes[0]
+                           v=BandwidthControl(minimum=30)).outcomes[0]
         self.assertLess(before.achieved, 5000)
         self.assertAlmostEqual(20000, after.achieved)
         self.assertLess(after.latency, before.latency / 10)
@@ -189,7 +191,7 @@ class SolveTest(base.TestCase):
 
     def test_enforcement_of_the_machine_counts(self):
         asked = Flow('a', 0, 0, 20000), Flow('n', 0, 0, 400000)
-        cap = {('n', 0): Control(maximum=50)}
+        cap = {('n', 0): BandwidthControl(maximum=50)}
 
         def latency(held, **values):
             machine = replace(MACHINE,
@@ -197,5 +199,5 @@ class SolveTest(base.TestCase):
             return traffic.compute_flow_outcomes(
                 machine, asked, held).outcomes[0].latency
         self.assertLess(latency(cap), latency(cap, cap_window_us=10))
-        first = {**cap, ('a', 0): Control(minimum=30)}
+        first = {**cap, ('a', 0): BandwidthControl(minimum=30)}
         self.assertLess(latency(first), latency(first, scope='entrance'))

@@ -49,8 +49,9 @@ class DensityTest(base.TestCase):
         host = planner.HostPlan(
             ('a', 'b'), 6, 2, 2, 0, (lack.Lack(0, lack.BANDWIDTH, 10, 30),
                                      lack.Lack(None, 'VCPU', 0, 2)),
-            (), 6, (more.More(0, 'a_NUMA0', lack.BANDWIDTH, 10, 0),
-                    more.More(1, 'a_NUMA1', lack.BANDWIDTH, 20, 1)))
+            (), 6, (more.AdditionalGuests(0, 'a_NUMA0', lack.BANDWIDTH, 10, 0),
+                    more.AdditionalGuests(1, 'a_NUMA1', lack.BANDWIDTH, 20,
+                                          1)))
         return planner.Plan(2, 1, (planner.FlavorPlan(
             osc.convert_flavor_for_planner(self.FLAVOR), 12,
             (host,)),), mix and
@@ -75,7 +76,7 @@ class DensityTest(base.TestCase):
                     return_value=('machine',) if prediction else ()), \
                 mock.patch.object(
                     osc, 'predict_container_densities',
-                    return_value=prediction or predict.Predicted()), \
+                    return_value=prediction or predict.DensityPredictions()), \
                 mock.patch.object(progress, 'DELAY', -1), \
                 contextlib.redirect_stderr(stream):
             try:
@@ -113,7 +114,7 @@ class DensityTest(base.TestCase):
             notes=('a caveat',))
         reason, caveat, fitted = self.logged(
             self.answer,
-            prediction=predict.Predicted((found, found), ('none',)))
+            prediction=predict.DensityPredictions((found, found), ('none',)))
         self.assertEqual(('none', 'published test: a caveat'),
                          (reason, caveat))
         for words in ('(simulated)', 'far_latency 1.45', 'demand_mb 340'):
