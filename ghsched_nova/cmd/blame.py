@@ -104,8 +104,8 @@ def _make_host_engine(arguments: argparse.Namespace,
     The engine changes resctrl as root, without nova-compute.
     """
     section = configured.read_ghsched_options(arguments.config_file)
-    host = engine.HostEngine(section, readings.Readings(
-        Path(section.resctrl_path), state_path / readings.FILE, keeps=False))
+    host = engine.HostEngine(section, readings.RoundingCache(
+        Path(section.resctrl_path), state_path / readings.FILE, saves=False))
     host.running = lambda: domains.list_running_domains(arguments.connect)
     host.apply = _set_limits_as_root
     return host

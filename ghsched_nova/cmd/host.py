@@ -184,7 +184,7 @@ def _run_plan(arguments: argparse.Namespace) -> int:
         arguments,
         reconcile.preview_reconciliation,
         threads.plan_thread_changes,
-        interrupts.InterruptKeeper.report_misplaced,
+        interrupts.InterruptMover.report_misplaced,
         None,
     )
     found = (groups.problems or changed.problems
@@ -201,7 +201,7 @@ def _run_reconcile(arguments: argparse.Namespace) -> int:
         arguments,
         reconcile.reconcile,
         _set_scheduling_classes,
-        interrupts.InterruptKeeper.move_interrupts,
+        interrupts.InterruptMover.move_interrupts,
         measure.measure_percentages,
     )
     failed = groups.problems or changed.problems
@@ -234,10 +234,10 @@ def _apply_policies_and_print_changes(
     """
     section = configured.read_ghsched_options(arguments.config_file)
     # Root writes no file into a directory of another user.
-    host = engine.HostEngine(section, readings.Readings(
+    host = engine.HostEngine(section, readings.RoundingCache(
         Path(section.resctrl_path),
         configured.read_state_path(arguments.config_file) / readings.FILE,
-        measure_bandwidth, keeps=False))
+        measure_bandwidth, saves=False))
     before = host.list_resctrl_groups()
     running = domains.list_running_domains(arguments.connect)
     wanted, refused = host.make_wanted_state(running, before)
@@ -254,7 +254,7 @@ def _apply_policies_and_print_changes(
     changed = _merge_reports(
         change_threads(scheduling.list_guests_with_classes(running),
                        Path(section.libvirt_run_path)),
-        change_interrupts(interrupts.InterruptKeeper(
+        change_interrupts(interrupts.InterruptMover(
             section, configured.read_dedicated_cpus(arguments.config_file),
             _PROC, _set_interrupt_cpus_as_root), running))
     render = (_render_changes_as_json if arguments.format == 'json'

@@ -56,9 +56,9 @@ def check_guests_on_kernel(
     :raises HostError: if libvirt does not answer.
     """
     section = configured.read_ghsched_options(files)
-    facts = host_facts.HostFacts(section, readings.Readings(
+    facts = host_facts.HostFacts(section, readings.RoundingCache(
         Path(section.resctrl_path),
-        configured.read_state_path(files) / readings.FILE, keeps=False))
+        configured.read_state_path(files) / readings.FILE, saves=False))
     found: resctrl_host.ResctrlHost | str
     try:
         found = facts.read_resctrl_host()
@@ -135,7 +135,7 @@ def _check_guest_on_kernel(
             f'its policy cannot be read: {error}',
             'define the domain again: start the server with a hard reboot',
         )
-    except desired.NOT_DESIRED as error:
+    except desired.POLICY_ERRORS as error:
         return checks.Check(
             title,
             'error',

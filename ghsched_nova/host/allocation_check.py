@@ -31,25 +31,25 @@ _UNITS = {names.L3_WAYS: 'ways of the L3',
           names.RT_CPU_PERMILLE: lack.REALTIME}
 
 
-class Disagreement(Exception):
-    """A difference between a guest's Placement allocation and its claim."""
+class ClaimMismatch(Exception):
+    """Difference between a guest's Placement allocation and its claim."""
 
 
 @dataclass(frozen=True)
 class Devices:
-    """Devices of one PCI request of a guest.
+    """Requested, allocated and claimed devices of one PCI request of a guest.
 
     :param name: name of the alias or port, for error messages.
     :param count: number of requested devices.
-    :param given: provider of each device that Placement chose; empty if
-        Placement did not choose them.
-    :param claimed: provider of each claimed device; None for a device that
-        is not in Placement.
+    :param allocated: UUID of the provider of each allocated device; empty if
+        Placement does not allocate these devices.
+    :param claimed: UUID of the provider of each device that nova-compute has
+        claimed; None for a device that is not in Placement.
     """
 
     name: str
     count: int
-    given: Sequence[str]
+    allocated: Sequence[str]
     claimed: Sequence[str | None]
 
 
@@ -68,14 +68,14 @@ def check_allocation(policy: GuestPolicy, accounting: Accounting,
         that the flavor requests in ``ghsched:vfs``.
     :param can_share_group: whether the guest can share a control group of
         the host. It then needs none of its own.
-    :raises Disagreement: with the first difference.
+    :raises ClaimMismatch: with the first difference.
     """
     for guest_node, share in policy.get_bandwidth_by_node(accounting).items():
         node = host_nodes[guest_node]
         provider = names.make_numa_provider_uuid(compute_node_uuid, node)
         have = _get_amount(allocations, provider, names.MEM_BW_PCT)
         if have != share:
-            raise Disagreement(
+            raise ClaimMismatch(
                 f'guest NUMA node {guest_node} was claimed on host NUMA node '
                 f'{node}, where Placement holds {have} % memory bandwidth '
                 f'for it instead of {share} %')
@@ -84,15 +84,15 @@ def check_allocation(policy: GuestPolicy, accounting: Accounting,
     for guest_node, device_node in vfs:
         if policy.vfs_locality == 'node' and (
                 device_node != host_nodes[guest_node]):
-            raise Disagreement(
+            raise ClaimMismatch(
                 f'guest NUMA node {guest_node} was claimed on host NUMA node '
                 f'{host_nodes[guest_node]}, and a VF for it on node '
                 f'{device_node}')
     if policy.needs_control_group and not can_share_group and not _get_amount(
             allocations, compute_node_uuid, names.RESCTRL_GROUP):
-        raise Disagreement('Placement has allocated no control group to the '
-                           'guest; was the host chosen without '
-                           'nova-scheduler?')
+        raise ClaimMismatch('Placement has allocated no control group to the '
+                            'guest; was the host chosen without '
+                            'nova-scheduler?')
 
 
 def check_devices(requests: Iterable[Devices],
@@ -105,21 +105,21 @@ def check_devices(requests: Iterable[Devices],
     :param requests: requested, allocated and claimed devices of each PCI
         request.
     :param allocations: ``{provider: {'resources': {class: amount}}}``.
-    :raises Disagreement: with the first difference.
+    :raises ClaimMismatch: with the first difference.
     """
     total: Counter[str | None] = Counter()
     for one in requests:
         if len(one.claimed) != one.count:
-            raise Disagreement(
+            raise ClaimMismatch(
                 f'{len(one.claimed)} devices of {one.name} were claimed, '
                 f'{one.count} are asked for')
-        if not one.given:
+        if not one.allocated:
             continue
-        if Counter(one.claimed) != Counter(one.given):
-            raise Disagreement(
+        if Counter(one.claimed) != Counter(one.allocated):
+            raise ClaimMismatch(
                 f'devices of {one.name} were claimed of the providers '
                 f'{_format_providers(one.claimed)}, Placement gave those of '
-                f'{_format_providers(one.given)}')
+                f'{_format_providers(one.allocated)}')
         total.update(one.claimed)
     for provider, count in total.items():
         held = sum(allocations.get(provider or '', {}).get(
@@ -127,7 +127,7 @@ def check_devices(requests: Iterable[Devices],
         # It may hold more: Nova charges a guest for devices of a resize that
         # was rolled back, until the migration is gone.
         if held < count:
-            raise Disagreement(
+            raise ClaimMismatch(
                 f'{count} devices of provider {provider} were claimed, '
                 f'Placement holds {held} of them for the guest')
 
@@ -158,7 +158,7 @@ def _check_node_allocations(policy: GuestPolicy, accounting: Accounting,
         for name, unit in _UNITS.items():
             have = _get_amount(allocations, provider, name)
             if amounts.get(name, have) != have:
-                raise Disagreement(
+                raise ClaimMismatch(
                     f'guest NUMA node {guest_node} was claimed on host NUMA '
                     f'node {host_nodes[guest_node]}, where Placement holds '
                     f'{have} {unit} for it instead of {amounts[name]}')

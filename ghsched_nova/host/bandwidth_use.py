@@ -28,7 +28,7 @@ from ghsched_nova.monitor import view
 LOG = logging.getLogger(__name__)
 
 
-class BandwidthUse:
+class BandwidthMeter:
     """Memory bandwidth measured between two reports of the host.
 
     Thread-safe.

@@ -61,16 +61,18 @@ class NotInvestigated(Exception):  # noqa: N818
 
 @dataclass
 class Investigator:
-    """Finds out which guests slow down servers of this host; thread-safe.
+    """Investigator of which guests slow down servers of this host.
 
-    :param capper: caps suspects.
+    Thread-safe.
+
+    :param capper: object that caps suspected guests.
     :param host: name of this host.
-    :param list_running: lists all running domains.
-    :param get_periods: returns the record of the last minutes.
-    :param count_events: counts events of the vCPUs of a guest and of others,
-        by the names and processes of their domains, for some milliseconds;
-        see :func:`ghsched_nova.threads.counters.count_guest_events`.
-    :param clocks: clocks of investigations.
+    :param list_running: function that lists all running domains.
+    :param get_periods: function that returns the bandwidth and load in the
+        last minutes.
+    :param count_events: function that counts CPU events of guests, see
+        :func:`ghsched_nova.threads.counters.count_guest_events`.
+    :param clocks: clocks of investigations; replaced in tests.
     """
 
     capper: blame_cap.Capper

@@ -51,7 +51,7 @@ CAP_LIMIT_S = 10.0
 
 NotCapped = blame_session.NotCapped
 #: Errors of a control group that cannot be written.
-_ERRORS = (*desired.NOT_DESIRED, fs.GroupError, etree.XMLSyntaxError)
+_ERRORS = (*desired.POLICY_ERRORS, fs.GroupError, etree.XMLSyntaxError)
 
 
 @contextlib.contextmanager
@@ -156,20 +156,22 @@ def _replace_policy(running: desired.Running,
 
 @dataclasses.dataclass
 class Capper:
-    """Caps one guest at a time for a moment; thread-safe.
+    """Temporary bandwidth cap of one guest at a time; thread-safe.
 
     The guest is suspected of slowing down another one.
 
     :param engine: engine that enforces policies on this host.
     :param changing: lock that is held while the policy of a guest changes.
-    :param find: returns a running domain by its UUID; None if it has ended.
-    :param tell: logs and notifies the begin and end of a cap.
+    :param find: function that returns a running domain, given its UUID; None
+        if it has ended.
+    :param report: function that logs and notifies that a cap begins or ends.
+        It takes ``start`` or ``end``, and the UUID of the guest.
     """
 
     engine: engines.HostEngine
     changing: contextlib.AbstractContextManager[Any]
     find: Callable[[str], desired.Running | None]
-    tell: Callable[[str, str], None] = lambda _event, _uuid: None
+    report: Callable[[str, str], None] = lambda _event, _uuid: None
     _timer: threading.Timer | None = None
     _capped: str = ''
 
@@ -190,7 +192,7 @@ class Capper:
             self._timer = threading.Timer(CAP_LIMIT_S, self.restore_limits)
             self._timer.daemon = True
             self._timer.start()
-            self.tell('start', uuid)
+            self.report('start', uuid)
             try:
                 self.engine.reconcile_guest(capped)
                 return
@@ -215,7 +217,7 @@ class Capper:
                             'guest %(uuid)s after a temporary cap; retrying '
                             'in the next periodic task: %(error)s',
                             {'uuid': uuid, 'error': error})
-            self._tell_end(uuid)
+            self._report_end(uuid)
 
     def _restore(self, uuid: str) -> None:
         """Enforce the current bandwidth policy of a guest that was capped.
@@ -234,9 +236,10 @@ class Capper:
         else:
             engine.apply(engine.root, engine.run_path, wanted)
 
-    def _tell_end(self, uuid: str) -> None:
+    def _report_end(self, uuid: str) -> None:
         try:
-            self.tell('end', uuid)
+            self.report('end', uuid)
         except Exception as error:
-            LOG.warning('ghsched: cannot notify that a temporary bandwidth '
-                        'cap has ended: %s', error)
+            LOG.warning('ghsched: the temporary bandwidth cap of guest '
+                        '%(uuid)s has ended, but the notification cannot be '
+                        'sent: %(error)s', {'uuid': uuid, 'error': error})

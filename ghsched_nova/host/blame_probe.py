@@ -45,11 +45,12 @@ CountEvents = Callable[[int, bool], 'Counts']
 
 @dataclasses.dataclass(frozen=True)
 class Clocks:
-    """Clocks of an investigation, in seconds.
+    """Clocks of an investigation, which tests can replace.
 
-    :param monotonic: monotonic clock.
-    :param wall: seconds since 1970.
-    :param sleep: waits.
+    :param monotonic: function that returns the time of a monotonic clock in
+        seconds.
+    :param wall: function that returns the seconds since 1970.
+    :param sleep: function that waits for a number of seconds.
     """
 
     monotonic: Callable[[], float] = time.monotonic
@@ -72,17 +73,19 @@ class Counts:
 
 @dataclasses.dataclass
 class HostProbe:
-    """A server on this host, see :class:`blame_session.Probe`.
+    """Measurements and caps on this host, see :class:`blame_session.Probe`.
 
-    :param server: UUID of the server.
-    :param guests: running guests.
+    :param server: UUID of the investigated server.
+    :param guests: running guests of this host.
     :param nodes: host NUMA nodes of the server.
-    :param reader: reader that nobody else uses, as each measurement begins at
-        the end of the last one.
-    :param capper: caps suspects.
-    :param count_events: counts events of the server and of other guests; None
-        if nothing can.
-    :ivar uncounted: reason why no events are counted.
+    :param reader: reader of bandwidth. No other object may use it, because
+        each measurement covers the time since the previous one.
+    :param measure_load: function that returns the CPU load and waits of the
+        server since its previous call.
+    :param capper: object that caps suspected guests.
+    :param count_events: function that counts CPU events of the server and of
+        other guests; None if they cannot be counted.
+    :ivar uncounted: reason why events cannot be counted; None if they can.
     """
 
     server: str
@@ -136,7 +139,8 @@ class HostProbe:
             found = count(milliseconds, self._has_capped)
         except Exception as error:
             LOG.info('ghsched: cannot count instructions of server '
-                     '%(uuid)s, judging it by its bandwidth: %(error)s',
+                     '%(uuid)s; using its memory bandwidth as the measure of '
+                     'its speed: %(error)s',
                      {'uuid': self.server, 'error': error})
             return Counts(), (
                 blame.UncountedReason.REFUSED

@@ -50,7 +50,10 @@ class NotCapped(Exception):  # noqa: N818
 
 
 class Probe(Protocol):
-    """A server on its host."""
+    """Measurements and caps that an investigation needs on the host.
+
+    Implemented by :class:`blame_probe.HostProbe`, and by simulations in tests.
+    """
 
     def get_time(self) -> float:
         """Return the time of a monotonic clock in seconds."""
@@ -83,7 +86,8 @@ class Session:
     """Investigation of which guests slow down one server.
 
     :param server: UUID of the server.
-    :param record: samples of the last minutes.
+    :param record: samples of the last minutes, from before the investigation.
+    :param probe: measurements and caps on the server's host.
     """
 
     server: str

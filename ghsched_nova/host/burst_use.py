@@ -33,10 +33,10 @@ LOG = logging.getLogger(__name__)
 FILE = 'ghsched-bursts.json'
 
 
-class BurstUse:
-    """Record of burst use per host NUMA node, updated by each measurement.
+class BurstRecorder:
+    """Recorder of how much guests use bursts on each host NUMA node.
 
-    Thread-safe.
+    A burst is bandwidth above a guest's guarantee. Thread-safe.
 
     :param section: the ``[ghsched]`` section of the configuration.
     :param path: file that preserves the record over restarts of nova-compute.
@@ -148,15 +148,15 @@ def map_burst_use_by_node(
 
 def list_burst_shares(guests: Iterable[view.GuestUsage], node: int,
                       capacity: int | None) -> list[burst.GuestBurst] | None:
-    """Return how much each guest may burst and did burst on a NUMA node.
+    """Return the permitted and the used burst of each guest on a NUMA node.
 
     A burst is bandwidth above a guest's guarantee.
 
     :param node: the host NUMA node.
-    :param capacity: bytes per second that the node can deliver; None if
+    :param capacity: bandwidth of the node in bytes per second; None if
         unknown.
-    :returns: for each guest that may burst, both amounts in percent of the
-        node's bandwidth. None if the use of one of the guests is unknown.
+    :returns: one item per guest that may burst, in percent of the node's
+        bandwidth; None if the used burst of one of the guests is unknown.
     """
     found = []
     for guest in guests:

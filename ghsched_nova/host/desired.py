@@ -41,10 +41,10 @@ class DomainError(ValueError):
     """Malformed XML of a running domain, with the reason."""
 
 
-#: Exceptions that leave a guest without a desired state.
-NOT_DESIRED = (metadata.MetadataError, resctrl_host.ResctrlUnavailable,
-               resolve.PolicyRefused, pci_topology.DeviceNumaError,
-               DomainError)
+#: Exceptions for a guest whose policy cannot be read or cannot be enforced.
+POLICY_ERRORS = (metadata.MetadataError, resctrl_host.ResctrlUnavailable,
+                 resolve.PolicyRefused, pci_topology.DeviceNumaError,
+                 DomainError)
 
 
 _NOBODY: Mapping[str, int] = MappingProxyType({})
@@ -55,8 +55,8 @@ class Sharing:
     """Shared control group of a domain.
 
     :param group: name of the control group.
-    :param traits: host NUMA node and the trait that shows guests to come that
-        they can share the group there.
+    :param traits: pairs of host NUMA node and Placement trait. The trait shows
+        nova-scheduler that further guests can share the group on this node.
     """
 
     group: str
@@ -229,7 +229,7 @@ def make_desired_group(host: resctrl_host.ResctrlHost, running: Running,
 
     :param host: bandwidth control capabilities of the host.
     :param group_sizes: number of running domains by shared control group.
-    :raises NOT_DESIRED: if the policy cannot be read or cannot be enforced.
+    :raises POLICY_ERRORS: if the policy cannot be read or cannot be enforced.
     """
     policy = running.policy
     if policy is None:
@@ -270,7 +270,7 @@ def add_iommu_groups(
 
     :param guest: desired group of the domain, without devices.
     :param section: the ``[ghsched]`` section of the configuration.
-    :raises NOT_DESIRED: if the traffic of a device cannot be controlled.
+    :raises POLICY_ERRORS: if the traffic of a device cannot be controlled.
     """
     if (not host.dialect.devices or not section.control_devices
             or guest.is_only_measured):
@@ -305,7 +305,7 @@ def make_common_cap_group(host: resctrl_host.ResctrlHost, running: Running,
     :param running: the domain without a bandwidth policy.
     :param maximum: cap in percent of bandwidth, for all such domains together.
     :returns: None if the domain's XML asks for a control group of its own.
-    :raises NOT_DESIRED: if the domain cannot be capped.
+    :raises POLICY_ERRORS: if the domain cannot be capped.
     """
     root = running.root
     if (root.find('cputune/memorytune/node') is not None

@@ -36,11 +36,11 @@ LOG = logging.getLogger(__name__)
 class LibvirtFeatures:
     """Features of the host's libvirt that upstream libvirt may lack.
 
-    :param extended: whether it accepts min_bandwidth, hardlimit and priority
-        in memorytune.
-    :param process_groups: whether it makes a control group for the whole QEMU
-        process.
-    :param numa_element: whether it accepts ``<numa node='N'/>`` in a
+    :param extended: whether libvirt supports min_bandwidth, hardlimit and
+        priority in ``<memorytune>``.
+    :param process_groups: whether libvirt can put all threads of a QEMU
+        process in a control group, not only the vCPUs.
+    :param numa_element: whether libvirt supports ``<numa node='N'/>`` in a
         passthrough device.
     """
 
@@ -126,7 +126,7 @@ class DomainXml:
 
         :returns: the unchanged text if ``<memorytune>`` is up to date, or if
             libvirt does not create the control group.
-        :raises NOT_DESIRED: if the policy cannot be read or cannot be
+        :raises POLICY_ERRORS: if the policy cannot be read or cannot be
             enforced.
         """
         domain = metadata.read_policy(xml)

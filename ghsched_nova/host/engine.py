@@ -75,8 +75,9 @@ def _list_foreign_groups(root: Path, names: frozenset[str],
     """Return the resctrl control groups that other software has created.
 
     :param names: names of the host's resctrl groups.
-    :param unowned: names of groups that the last reconciliation found to
-        belong to no guest with a policy, whatever their names are.
+    :param unowned: names of further groups that must count as those of other
+        software: libvirt's groups of running domains without a policy, as the
+        last reconciliation found them.
     """
     return frozenset(
         name for name in naming.list_foreign_groups(names) | (unowned & names)
@@ -109,12 +110,12 @@ class HostEngine(host_facts.HostFacts):
     """Enforcement of guests' policies in the resctrl of one compute host.
 
     :param section: the ``[ghsched]`` section of the configuration.
-    :param shown: see :class:`host_facts.HostFacts`.
+    :param rounding: see :class:`host_facts.HostFacts`.
     """
 
     def __init__(self, section: Any,
-                 shown: readings.Readings | None = None) -> None:
-        super().__init__(section, shown)
+                 rounding: readings.RoundingCache | None = None) -> None:
+        super().__init__(section, rounding)
         self._logged: str | None = None
         # Groups of domains without a policy, as the last report found them.
         self._foreign: frozenset[str] = frozenset()
@@ -180,7 +181,7 @@ class HostEngine(host_facts.HostFacts):
     def _log_once(self, message: str) -> None:
         if message != self._logged:
             self._logged = message
-            LOG.info('ghsched: resctrl support of this host: %s', message)
+            LOG.info('ghsched: detected resctrl on this host: %s', message)
 
     def reconcile_guest(self, running: desired.Running) -> bool:
         """Enforce one running domain's bandwidth policy in resctrl.
@@ -295,7 +296,7 @@ class HostEngine(host_facts.HostFacts):
                 if guest is not None:
                     guests.append(desired.add_iommu_groups(
                         guest, domain, host, self.section))
-            except desired.NOT_DESIRED as error:
+            except desired.POLICY_ERRORS as error:
                 owner = ((domain.domain.uuid, '') if promised
                          else ('', naming.DEFAULT))
                 problems.append(model.Problem(*owner, str(error)))
@@ -319,7 +320,7 @@ class HostEngine(host_facts.HostFacts):
                            ) -> _Done:
         """Enforce all running guests' bandwidth policies.
 
-        :param started: started guest, which libvirt may list with old data.
+        :param started: just started guest; replaces its entry from libvirt.
         :returns: policies that are not enforced, and the changes made.
         """
         with self._reconciling:

@@ -56,9 +56,10 @@ Record = Callable[[], Sequence[GuestCell]]
 
 
 class Mover:
-    """Mover of running guests between the NUMA nodes of this host.
+    """Mover of running domains between the NUMA nodes of this host.
 
-    :param memory: see :class:`ghsched_nova.memory.page_move.Memory`.
+    :param own_engine: engine that enforces policies on this host.
+    :param memory: mover of guests' memory.
     :param changing: lock that is held while the policy of a guest changes.
     """
 
@@ -204,10 +205,10 @@ class Mover:
         self._memory.move_guest_memory(
             domain.guest.name, dict(move.nodes_moved.values()),
             [cell.host_node for cell in move.before])
-        stored = self._engine.domain_xml.update_memorytune(domains.render_move(
-            domain.stored, move, request.shared_cpus))
-        if stored != domain.stored:
-            domain.define(stored)
+        xml = self._engine.domain_xml.update_memorytune(domains.render_move(
+            domain.persistent, move, request.shared_cpus))
+        if xml != domain.persistent:
+            domain.define(xml)
 
     def _pin_threads(self, domain: policy_change.Domain,
                      request: move_messages.MoveRequest) -> None:
@@ -236,11 +237,11 @@ class Mover:
             _LIVE | _CONFIG)
 
     def _remove_record(self, domain: policy_change.Domain) -> None:
-        """Remove the note of a finished node move from a domain; never raises.
+        """Remove the record of a move from a domain's metadata; never raises.
 
-        The note is in the domain's metadata while the domain is moved between
-        NUMA nodes. If it cannot be removed, nova-compute's next periodic
-        report removes it.
+        The domain has the record while it is moved between NUMA nodes. If the
+        record cannot be removed now, nova-compute's next periodic report
+        removes it.
         """
         try:
             self._write_record(domain, None)

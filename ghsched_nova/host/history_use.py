@@ -30,11 +30,13 @@ LOG = logging.getLogger(__name__)
 FILE = 'ghsched-history.json'
 
 
-class HistoryUse:
-    """Record of the bandwidth in each of the last minutes; thread-safe.
+class HistoryRecorder:
+    """Recorder of the bandwidth of guests in each of the last minutes.
 
-    :param path: file that preserves the record over restarts of nova-compute,
-        and shows it to ``ghsched-top``.
+    Thread-safe.
+
+    :param path: file that preserves the record over restarts of nova-compute.
+        ``ghsched-top`` reads it, too.
     """
 
     def __init__(self, path: Path) -> None:

@@ -36,14 +36,14 @@ class HostFacts:
     """Facts of one compute host, from its configuration, kernel and files.
 
     :param section: the ``[ghsched]`` section of the configuration.
-    :param shown: percentage that each schemata line shows for each written
-        one; None: unknown and not measured.
+    :param rounding: cache of the measured rounding of bandwidth percentages;
+        None if the rounding is unknown and must not be measured.
     """
 
     def __init__(self, section: Any,
-                 shown: readings.Readings | None = None) -> None:
+                 rounding: readings.RoundingCache | None = None) -> None:
         self.section = section
-        self._shown = shown or readings.Readings(self.root)
+        self._rounding = rounding or readings.RoundingCache(self.root)
         # The last host, and what it was made of.
         self._made: tuple[Any, resctrl_host.ResctrlHost] | None = None
 
@@ -53,7 +53,8 @@ class HostFacts:
         :raises ResctrlUnavailable: if the kernel has no bandwidth control.
         """
         host = self._read_host()
-        if host.unmeasured and self._shown.measure_missing_percentages(host):
+        if (host.unmeasured
+                and self._rounding.measure_missing_percentages(host)):
             return self._read_host()
         return host
 
@@ -71,7 +72,7 @@ class HostFacts:
             l3_ways_shared=self.section.l3_ways_shared,
             burst_ratio=self.section.burst_ratio_max)
         basis = (host_texts.read_files(root, sysfs), settings,
-                 self._shown.get_measured_percentages())
+                 self._rounding.get_measured_percentages())
         made = self._made
         if made is None or made[0] != basis:
             made = self._made = basis, resctrl_host.make_host(*basis)

@@ -30,23 +30,23 @@ from ghsched_placement import cpulist
 LOG = logging.getLogger(__name__)
 
 
-class InterruptKeeper:
-    """Keeper of passthrough devices' interrupts on housekeeping CPUs.
+class InterruptMover:
+    """Mover of passthrough devices' interrupts to housekeeping CPUs.
 
     :param section: the ``[ghsched]`` section of the configuration.
     :param dedicated: CPUs of ``[compute]cpu_dedicated_set``.
     :param proc: mount point of procfs.
-    :param steer: writes the CPUs of an interrupt, see
+    :param set_cpus: function that sets the CPUs of an interrupt, see
         :func:`engine.reconcile_interrupts`.
     """
 
     def __init__(self, section: Any, dedicated: Iterable[int] = (),
                  proc: Path = Path('/proc'),
-                 steer: engine.Steer | None = None) -> None:
+                 set_cpus: engine.Steer | None = None) -> None:
         self._section = section
         self._dedicated = frozenset(dedicated)
         self._proc = proc
-        self._steer = steer
+        self._set_cpus = set_cpus
         self._logged: frozenset[str] = frozenset()
 
     def report_misplaced(self,
@@ -74,7 +74,7 @@ class InterruptKeeper:
         guests = list_housekeeping_irq_guests(running)
         return (
             engine.reconcile_interrupts(
-                guests, self._read_host, self._proc, self._steer
+                guests, self._read_host, self._proc, self._set_cpus
             )
             if guests
             else engine.Report()

@@ -59,12 +59,12 @@ _SECONDS = 20
 
 @dataclass(frozen=True)
 class Facts:
-    """Kernel and IOMMU settings of a host that concern interrupt bypass.
+    """Kernel and IOMMU settings of a host that determine interrupt bypass.
 
-    :param parameters: value of kernel module parameters, by
+    :param parameters: values of kernel module parameters, by
         ``MODULE/PARAMETER``.
-    :param dmars: capability register of each DMAR unit (Intel).
-    :param ivhds: extended features of each AMD IOMMU.
+    :param dmars: capability registers of the Intel IOMMUs (DMAR units).
+    :param ivhds: extended feature registers of the AMD IOMMUs.
     :param interrupts: text of ``/proc/interrupts``.
     :param command_line: kernel command line.
     :param log: kernel log since boot.

@@ -41,14 +41,14 @@ LOG = logging.getLogger(__name__)
 Notify = Callable[[bottleneck.BottleneckChange, dict[str, Any]], None]
 
 
-class LoadUse:
-    """Load of the host's NUMA nodes, measured between two resource reports.
+class LoadReporter:
+    """Reporter of the load of the host's NUMA nodes; thread-safe.
 
-    Thread-safe.
+    The load is measured between two periodic reports of resources to Nova.
 
     :param section: the ``[ghsched]`` section of the configuration.
-    :param notify: called for each NUMA node that becomes a bottleneck or is
-        no longer one.
+    :param notify: function that is called for each NUMA node that becomes a
+        bottleneck or is no longer one.
     """
 
     def __init__(self, section: Any, notify: Notify) -> None:

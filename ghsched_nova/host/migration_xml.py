@@ -82,24 +82,27 @@ def list_destination_nodes(migrate_data: Any) -> list[int]:
             for cell in sorted(pins_of, key=int)]
 
 
-class MovedGuest:
-    """Nova's guest whose XML shows the destination's host NUMA nodes.
+class MigratingGuest:
+    """Wrapper of Nova's guest whose XML has the destination's NUMA nodes.
+
+    It is used in a live migration, on the source.
 
     :param guest: Guest of nova.virt.libvirt.guest.
-    :param moves: destination's host NUMA node by the source's.
-    :param retuned: updates memorytune in an XML to the policy in its metadata.
+    :param moves: the destination's host NUMA node by that of the source.
+    :param update_limits: function that updates ``<memorytune>`` in a domain
+        XML to the policy in its metadata.
     """
 
     def __init__(self, guest: Any, moves: Mapping[int, int],
-                 retuned: Callable[[str], str]) -> None:
+                 update_limits: Callable[[str], str]) -> None:
         self._guest = guest
         self._moves = moves
-        self._retuned = retuned
+        self._update_limits = update_limits
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._guest, name)
 
     def get_xml_desc(self, *args: Any, **kwargs: Any) -> str:
-        xml = self._retuned(self._guest.get_xml_desc(*args, **kwargs))
+        xml = self._update_limits(self._guest.get_xml_desc(*args, **kwargs))
         return memorytune.renumber_nodes(
             metadata.remap_host_nodes(xml, self._moves), self._moves)

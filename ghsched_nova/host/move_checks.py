@@ -50,8 +50,8 @@ def list_node_move_refusals(xml: str, request: move_messages.MoveRequest,
 
     :param xml: live XML of the domain.
     :param request: the requested move between NUMA nodes of the host.
-    :param guest_memory: access to the memory of this host's guests. It tells
-        which memory cannot be moved, and on which nodes memory may be.
+    :param guest_memory: mover of guests' memory. It is asked whether memory
+        can be moved, and which nodes the guest's memory is allowed on.
     :param sysfs: mount point of the host's sysfs.
     """
     root = document.parse_element(xml)

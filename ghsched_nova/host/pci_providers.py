@@ -70,8 +70,13 @@ def map_provider_nodes(devices: Iterable[Mapping[str, Any]], tags_of: TagsOf,
     return nodes
 
 
-class Placer:
-    """Placer of PCI providers below their NUMA nodes, once each."""
+class PciProviderMover:
+    """Mover of PCI resource providers below the providers of their NUMA nodes.
+
+    Each provider is moved only once.
+
+    :param client: function that returns the client of Placement.
+    """
 
     def __init__(self, client: Callable[[], PlacementClient]) -> None:
         self._client = client

@@ -43,10 +43,10 @@ _CONFIG = 2
 
 
 class NotChanged(Exception):  # noqa: N818
-    """A refused or failed change of a guest's policy, with the reason.
+    """Reason why a change of a guest's policy was refused or has failed.
 
-    :param incomplete: whether something could not be restored; the reason
-        names it.
+    :param incomplete: whether the old state could not be restored completely.
+        The reason then says what could not be restored.
     """
 
     def __init__(self, reason: str, incomplete: bool = False) -> None:
@@ -56,10 +56,10 @@ class NotChanged(Exception):  # noqa: N818
 
 @dataclass(frozen=True)
 class Domain:
-    """A running domain, with its live and its persistent XML.
+    """Running libvirt domain, with its live and its persistent XML.
 
-    :param guest: Nova's ``nova.virt.libvirt.guest.Guest``.
-    :param define: defines a domain from its XML.
+    :param guest: Guest of nova.virt.libvirt.guest.
+    :param define: function that changes a domain's persistent XML.
     """
 
     guest: Any
@@ -71,7 +71,7 @@ class Domain:
         return str(self.guest.get_xml_desc())
 
     @property
-    def stored(self) -> str:
+    def persistent(self) -> str:
         """Persistent XML of a libvirt domain, including its secrets.
 
         The persistent XML applies from the next start of the domain.
@@ -152,9 +152,9 @@ def _setting_to_dict(setting: resolve.DomainSetting) -> dict[str, Any]:
 def domain_has_policy(host: engine.HostEngine, domain: Domain,
                       policy: Sequence[messages.Node]) -> bool:
     """Whether a domain already has a policy in its live and persistent XML."""
-    stored = domain.stored
-    return (read_policy(domain.live) == read_policy(stored) == list(policy)
-            and host.domain_xml.update_memorytune(stored) == stored)
+    xml = domain.persistent
+    return (read_policy(domain.live) == read_policy(xml) == list(policy)
+            and host.domain_xml.update_memorytune(xml) == xml)
 
 
 def change_policy(host: engine.HostEngine, domain: Domain,
@@ -167,7 +167,7 @@ def change_policy(host: engine.HostEngine, domain: Domain,
         refuses it.
     """
     nodes, host_nodes = messages.unpack_policy(policy)
-    live, stored = domain.live, domain.stored
+    live, persistent = domain.live, domain.persistent
     before = metadata.read_policy(live)
     if before is None or not before.policy.needs_control_group:
         raise NotChanged('the guest has no policy to change')
@@ -180,10 +180,10 @@ def change_policy(host: engine.HostEngine, domain: Domain,
     try:
         _apply_policy(host, domain, _replace_nodes(before, nodes))
     except Exception as error:
-        left = _restore_policy(host, domain, before, stored)
+        left = _restore_policy(host, domain, before, persistent)
         LOG.warning('ghsched: cannot change the bandwidth policy of running '
-                    'guest %(name)s: %(error)s; rolled back to the old '
-                    'policy%(left)s',
+                    'guest %(name)s; rolled back to the old policy: '
+                    '%(error)s%(left)s',
                     {'name': domain.guest.name, 'error': error, 'left': left})
         raise NotChanged(f'{error}{left}', bool(left)) from error
 
@@ -197,28 +197,28 @@ def _apply_policy(host: engine.HostEngine, domain: Domain,
                   wanted: metadata.DomainPolicy) -> None:
     """Write a bandwidth policy to a running domain's XML and enforce it."""
     if metadata.read_policy(domain.live) != wanted or (
-            metadata.read_policy(domain.stored) != wanted):
+            metadata.read_policy(domain.persistent) != wanted):
         domain.write(wanted)
-    stored = domain.stored
-    retuned = host.domain_xml.update_memorytune(stored)
-    if retuned != stored:
-        domain.define(retuned)
+    xml = domain.persistent
+    updated = host.domain_xml.update_memorytune(xml)
+    if updated != xml:
+        domain.define(updated)
     host.reconcile_guest(
         desired.parse_running_domain(domain.live, domain.guest.id))
 
 
 def _restore_policy(host: engine.HostEngine, domain: Domain,
-                    before: metadata.DomainPolicy, stored: str) -> str:
+                    before: metadata.DomainPolicy, persistent: str) -> str:
     """Restore a domain's bandwidth policy after a failed change.
 
     :param before: policy from before the change.
-    :param stored: persistent XML from before the change.
+    :param persistent: persistent XML from before the change.
     :returns: text that says what could not be restored; empty if all was
         restored.
     """
     steps: Sequence[tuple[str, Callable[[], object]]] = (
         ('the metadata of the domain', lambda: domain.write(before)),
-        ('its persistent definition', lambda: domain.define(stored)),
+        ('its persistent definition', lambda: domain.define(persistent)),
         ('its control group', lambda: host.reconcile_guest(
             desired.parse_running_domain(domain.live, domain.guest.id))))
     texts = []

@@ -24,12 +24,13 @@ LOG = logging.getLogger(__name__)
 _NOT_PROTECTED = 'ghsched.server.not_protected.'
 
 
-class Notices:
+class ProtectionNotifier:
     """Sender of notifications of guests that lose or regain protection.
 
-    Thread-safe.
+    A guest is protected while its bandwidth policy is enforced. Thread-safe.
 
-    :param send: sends a notification, by event type and payload.
+    :param send: function that sends a notification, given its event type and
+        payload.
     """
 
     def __init__(self, send: Callable[[str, dict[str, Any]], None]) -> None:

@@ -47,22 +47,25 @@ Measure = Callable[[Path, Sequence[str], int],
 _Known = Mapping[str, rounding.Readings]
 
 
-class Readings:
-    """Cache of the percentages that schemata lines show; thread-safe.
+class RoundingCache:
+    """Cache of how the kernel rounds bandwidth percentages; thread-safe.
+
+    The kernel rounds percentages that are written to schemata lines.
 
     :param root: mount point of resctrl.
-    :param path: file that preserves the cache over restarts; None: no file.
-    :param measure: measures schemata lines; None if resctrl must not be
-        written.
-    :param keeps: whether the file is written as well as read.
+    :param path: file that preserves the cache over restarts; None for no file.
+    :param measure: function that measures the rounding; None if nothing may
+        be written to resctrl.
+    :param saves: whether measurements are saved to the file. If not, the file
+        is only read.
     """
 
     def __init__(self, root: Path, path: Path | None = None,
-                 measure: Measure | None = None, keeps: bool = True) -> None:
+                 measure: Measure | None = None, saves: bool = True) -> None:
         self._root = root
         self._path = path
         self._measure = measure
-        self._keeps = keeps
+        self._saves = saves
         self._lock = threading.Lock()
         self._mount = ''
         self._lines: _Known = {}
@@ -153,7 +156,7 @@ class Readings:
             return {}
 
     def _write_file(self) -> None:
-        if self._path is None or not self._keeps:
+        if self._path is None or not self._saves:
             return
         try:
             atomic_file.write_file(self._path, json.dumps(

@@ -22,7 +22,7 @@ PERIOD_MAX_S = 600.0
 
 
 class ReportClock:
-    """Remembers when the last report was; thread-safe."""
+    """Time of nova-compute's last report to Placement; thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

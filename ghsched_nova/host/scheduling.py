@@ -61,29 +61,30 @@ def _probe_deadline(places: Iterable[Iterable[int]]) -> str:
     return privileged.probe_deadline_scheduling(places)
 
 
-class ThreadKeeper:
-    """Renderer and keeper of the scheduling classes of guests' threads.
+class ThreadScheduler:
+    """Scheduler of guests' threads: capabilities, XML and enforcement.
 
     :param section: the ``[ghsched]`` section of the configuration.
-    :param refused: returns why the kernel refuses a real-time class on this
-        host; empty if it does not. Called once.
-    :param deadline_refused: the same for the deadline class, on each given
-        set of CPUs.
+    :param probe_realtime: function that returns why the kernel refuses
+        real-time scheduling on this host; empty if the kernel allows it.
+        It is called once.
+    :param probe_deadline: function that returns why the kernel refuses
+        deadline scheduling on sets of CPUs; empty if the kernel allows it.
     :param dedicated: CPUs of ``[compute]cpu_dedicated_set``.
     """
 
     def __init__(self, section: Any,
-                 refused: Callable[[], str] | None = None,
-                 deadline_refused:
+                 probe_realtime: Callable[[], str] | None = None,
+                 probe_deadline:
                  Callable[[Iterable[Iterable[int]]], str] | None = None,
                  dedicated: Iterable[int] = ()) -> None:
         self._section = section
         self._dedicated = frozenset(dedicated)
         #: Shared CPUs by host NUMA node.
         self.shared: Mapping[int, frozenset[int]] = {}
-        try_deadline = deadline_refused or _probe_deadline
+        try_deadline = probe_deadline or _probe_deadline
         self._tries: dict[str, Callable[[], str]] = {
-            REALTIME: refused or _probe_realtime,
+            REALTIME: probe_realtime or _probe_realtime,
             DEADLINE: lambda: try_deadline(
                 frozenset({cpu}) for cpu in self._dedicated),
             DEADLINE_SHARED: lambda: try_deadline(

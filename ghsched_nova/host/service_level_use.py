@@ -37,8 +37,10 @@ Notify = Callable[[float, Mapping[Key, tuple[Owner, Period]]], None]
 FILE = 'ghsched-service-levels.json'
 
 
-class ServiceLevelUse:
-    """Record of the service levels of this host's servers; thread-safe.
+class ServiceLevelRecorder:
+    """Recorder of the service levels of this host's servers; thread-safe.
+
+    The service level is how much of its guaranteed bandwidth a server got.
 
     :param path: file that preserves the record over restarts of nova-compute.
     :param notify: function that sends the servers' bandwidth since the last
@@ -96,17 +98,19 @@ def yield_received_bandwidth(snapshot: view.Snapshot,
                              unprotected: Collection[str],
                              unallocated: Collection[str]
                              ) -> Iterator[tuple[Key, tuple[Owner, Period]]]:
-    """Yield the bandwidth that each server got on each host NUMA node.
+    """Yield what each server requested and received on each host NUMA node.
 
-    The bandwidth is that since the last report of nova-compute. It comes with
-    the guarantee and the limit of the server. Servers without a bandwidth
+    These are the guarantee and the limit of the server, and the bandwidth it
+    used since the last report of nova-compute. Servers without a bandwidth
     policy are left out.
 
+    :param snapshot: bandwidth since the last report.
     :param measured: load since the last report; None if unknown.
     :param unprotected: UUIDs of guests whose bandwidth policy is not enforced.
     :param unallocated: UUIDs of guests whose guarantee Placement has not
         allocated.
-    :returns: server and host NUMA node, with the server's owner and bandwidth.
+    :returns: pairs of a key, which has server and host NUMA node, and the
+        server's owner and bandwidth.
     """
     used = {node: usage for usage in snapshot.nodes for node in usage.nodes}
     busy = _map_cpu_loads(measured)

@@ -75,7 +75,7 @@ def _describe_difference(guest: metadata.DomainPolicy,
         allocation_check.check_allocation(
             guest.policy, accounting, guest.allocated_nodes, allocation, root,
             can_share_group=guest.shared)
-    except allocation_check.Disagreement as error:
+    except allocation_check.ClaimMismatch as error:
         return str(error)
     return ''
 

@@ -188,7 +188,7 @@ def yield_claimable_nodes(instance: Any, host: Destination,
             allocation_check.check_allocation(
                 policy, accounting, order, host.allocations, host.uuid,
                 can_share_group=can_join(policy, order))
-        except allocation_check.Disagreement:
+        except allocation_check.ClaimMismatch:
             continue
         yield order
 

@@ -56,21 +56,22 @@ class DriverBase(libvirt_driver.LibvirtDriver):
     def __init__(self, virtapi: Any, read_only: bool = False) -> None:
         super().__init__(virtapi, read_only)
         self._ghsched = engine.HostEngine(
-            shared.config().ghsched, readings.Readings(
+            shared.config().ghsched, readings.RoundingCache(
                 Path(shared.config().ghsched.resctrl_path),
                 Path(shared.config().state_path) / readings.FILE,
                 engine.measure_schemata))
         self._ghsched.running = self._list_running_guests
-        self._threads = scheduling.ThreadKeeper(
+        self._threads = scheduling.ThreadScheduler(
             shared.config().ghsched, dedicated=compute.get_dedicated_cpus())
-        self._interrupts = interrupts.InterruptKeeper(
+        self._interrupts = interrupts.InterruptMover(
             shared.config().ghsched, compute.get_dedicated_cpus())
         self._last_running: list[desired.Running] = []
         # Devices of this host as last reported to Nova.
         self._pci_devices: list[dict[str, Any]] = []
         self._repairs = repair_counts.Repairs(
             Path(shared.config().state_path) / repair_metrics.FILE)
-        self._notices = protection_events.Notices(messaging.send_notification)
+        self._notices = protection_events.ProtectionNotifier(
+            messaging.send_notification)
         # Held while a policy is read and enforced, and while one is changed.
         self._changing = threading.RLock()
 
@@ -100,7 +101,7 @@ class DriverBase(libvirt_driver.LibvirtDriver):
                 policy, shared.config().ghsched.bandwidth_accounting,
                 cells, allocations or {}, self._host.get_node_uuid(), vfs,
                 self._ghsched.can_join_shared_group(policy, cells))
-        except (policies.PolicyError, allocation_check.Disagreement) as error:
+        except (policies.PolicyError, allocation_check.ClaimMismatch) as error:
             raise refusal.log_refusal(error, instance) from error
 
     def _check_claimed_devices(self, instance: Any, allocations: Any) -> None:
@@ -115,7 +116,7 @@ class DriverBase(libvirt_driver.LibvirtDriver):
         try:
             allocation_check.check_devices(
                 list_devices_by_request(instance), allocations or {})
-        except allocation_check.Disagreement as error:
+        except allocation_check.ClaimMismatch as error:
             raise refusal.log_refusal(error, instance) from error
 
     # -- guests that run ------------------------------------------------------

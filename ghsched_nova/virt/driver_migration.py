@@ -166,8 +166,8 @@ class MigratingDriver(base.DriverBase):
         self._check_leaving_ports(context, instance, dest, xml, migrate_data)
         moves = migration_xml.map_host_nodes(xml, migrate_data)
         if moves:
-            guest = migration_xml.MovedGuest(guest, moves,
-                                             self._update_memorytune)
+            guest = migration_xml.MigratingGuest(guest, moves,
+                                                 self._update_memorytune)
         return super()._live_migration_operation(
             context, instance, dest, block_migration, migrate_data, guest,
             device_names)

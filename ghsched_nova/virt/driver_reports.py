@@ -69,23 +69,23 @@ class ReportingDriver(base.DriverBase):
         # Whether a report of resources precedes update_provider_tree, which
         # Nova calls for claims, too.
         self._reporting = False
-        self._pci_placer = pci_providers.Placer(base.get_placement)
-        self._bandwidth_use = bandwidth_use.BandwidthUse(
+        self._pci_placer = pci_providers.PciProviderMover(base.get_placement)
+        self._bandwidth_use = bandwidth_use.BandwidthMeter(
             shared.config().ghsched)
-        self._load_use = load_use.LoadUse(
+        self._load_use = load_use.LoadReporter(
             shared.config().ghsched, self._notify_bottleneck)
-        self._burst_use = burst_use.BurstUse(
+        self._burst_use = burst_use.BurstRecorder(
             shared.config().ghsched,
             Path(shared.config().state_path) / burst_use.FILE)
-        self._service_levels = service_level_use.ServiceLevelUse(
+        self._service_levels = service_level_use.ServiceLevelRecorder(
             Path(shared.config().state_path) / service_level_use.FILE,
             self._notify_bandwidth)
         self._blame_record = blame_record.BlameRecord(
             Path(shared.config().state_path) / blame_record.FILE)
-        self._history = history_use.HistoryUse(
+        self._history = history_use.HistoryRecorder(
             Path(shared.config().state_path) / history_use.FILE)
         self._diagnostics = guest_diagnostics.GuestDiagnostics(
-            bandwidth_use.BandwidthUse(shared.config().ghsched),
+            bandwidth_use.BandwidthMeter(shared.config().ghsched),
             self._ghsched, lambda: self._load_use.load,
             lambda: self._burst_use.records, lambda: self._history.history)
         self._traffic = traffic_report.GuestTraffic(shared.config().ghsched)

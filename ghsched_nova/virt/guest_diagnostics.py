@@ -68,7 +68,7 @@ class GuestDiagnostics:
         hours.
     """
 
-    def __init__(self, use: bandwidth_use.BandwidthUse,
+    def __init__(self, use: bandwidth_use.BandwidthMeter,
                  host: engine.HostEngine,
                  measured: Callable[[], load.Load | None] = lambda: None,
                  bursts: Bursts = dict,
@@ -191,7 +191,7 @@ class GuestDiagnostics:
                     host, policy, guests)
             return compare_schemata_with_policy(host, policy,
                                                 domain.host_nodes, usage)
-        except desired.NOT_DESIRED:
+        except desired.POLICY_ERRORS:
             return {}
 
 

@@ -44,7 +44,7 @@ _BANDWIDTH = ('the host cannot hold the memory bandwidth of the flavor '
 
 #: Reason for the tenant by exception; a PolicyError has its own text.
 _REASONS: tuple[tuple[type[Exception], str], ...] = (
-    (allocation_check.Disagreement,
+    (allocation_check.ClaimMismatch,
      'the resources allocated to the server (ghsched:mem_bw_min, ghsched:vfs) '
      'are not on the NUMA nodes that it would run on'),
     (pci_topology.DeviceNumaError,

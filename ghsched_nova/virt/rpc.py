@@ -44,7 +44,7 @@ from ghsched_nova.virt import host_moves
 
 LOG = logging.getLogger(__name__)
 
-_REFUSALS = (*desired.NOT_DESIRED, policy_change.NotChanged,
+_REFUSALS = (*desired.POLICY_ERRORS, policy_change.NotChanged,
              messages.MessageError)
 
 #: Number of cancelled calls that are remembered.

@@ -502,8 +502,9 @@ class EngineTest(EmulatedTestCase):
                             ('resctrl_magic', str(FUSE))):
             options.set_override(name, value, 'ghsched')
             self.addCleanup(options.clear_override, name, 'ghsched')
-        self.engine = engine.HostEngine(options.ghsched, readings.Readings(
-            self.root, measure=engine.measure_schemata))
+        self.engine = engine.HostEngine(
+            options.ghsched, readings.RoundingCache(
+                self.root, measure=engine.measure_schemata))
         (self.sysfs / f'{NAME}.pid').write_text(str(self.threads.pid))
         self.group = naming.render_own_group_name(UUID)
 

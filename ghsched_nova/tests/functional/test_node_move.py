@@ -240,7 +240,7 @@ class MoveTest(openstack_base.CommandTestCase):
     def test_a_plan_of_rebalancing_is_applied(self):
         uuid, new = self.server['id'], 1 - self.old
         for target, name, value in (
-                (load_use.LoadUse, 'load', load.Load(time.time(), 60.0, (
+                (load_use.LoadReporter, 'load', load.Load(time.time(), 60.0, (
                     load.HostNode(self.old, 4, memory_free=8192,
                                   cpu_load=1.0),
                     load.HostNode(new, 4, memory_free=8192, cpu_load=0.0)),

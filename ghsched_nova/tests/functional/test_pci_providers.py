@@ -88,7 +88,8 @@ class PciProviderTest(PciProviderTestCase):
     def test_an_existing_host_has_them_moved_while_in_use(self):
         # As Nova's own driver makes them.
         with mock.patch(
-                'ghsched_nova.host.pci_providers.Placer.move_pci_providers'):
+                'ghsched_nova.host.pci_providers.PciProviderMover.'
+                'move_pci_providers'):
             self.start()
         self.assertEqual({'host_a'}, {self.parents()[pf]
                                       for pf in self.pfs()})

@@ -54,7 +54,7 @@ class Host:
     def restart(self):
         """Start nova-compute, which writes a record without a load."""
         section = types.SimpleNamespace(load_max_age=MAX_AGE)
-        self.use = load_use.LoadUse(section, lambda *_args: None)
+        self.use = load_use.LoadReporter(section, lambda *_args: None)
         self.use._meter = types.SimpleNamespace(
             load=None, measure_host_load=lambda *_args: ())
         self.record, self.rival, self.measured = {}, {}, None

@@ -99,7 +99,7 @@ STRESSED = {
     'ghsched_nova.scheduler.refusal_cache.RefusalCache':
         _SCHEDULER + 'RefusalStressTest'
         '.test_refusals_under_native_threads_stay_bounded',
-    'ghsched_nova.host.bandwidth_use.BandwidthUse': _UNIT + (
+    'ghsched_nova.host.bandwidth_use.BandwidthMeter': _UNIT + (
         'virt.test_guest_diagnostics.ThreadsTest'
         '.test_bandwidth_use_of_many_threads_makes_one_reader'),
     'ghsched_nova.host.blame_cap.Capper': _UNIT + (
@@ -108,34 +108,34 @@ STRESSED = {
     'ghsched_nova.host.blame_record.BlameRecord': _UNIT + (
         'host.test_blame_record.RecordTest'
         '.test_record_under_native_threads_has_each_report_once'),
-    'ghsched_nova.host.burst_use.BurstUse':
+    'ghsched_nova.host.burst_use.BurstRecorder':
         _REPORT + 'test_burst_use_under_native_threads_counts_every_period',
     'ghsched_nova.host.engine.HostEngine':
         _HOST + 'EngineStressTest'
         '.test_engine_under_native_threads_keeps_the_newest_reasons',
-    'ghsched_nova.host.history_use.HistoryUse':
+    'ghsched_nova.host.history_use.HistoryRecorder':
         _REPORT + 'test_history_under_native_threads_counts_no_time_twice',
     'ghsched_nova.host.report_periods.ReportClock':
         _REPORT + 'test_history_under_native_threads_counts_no_time_twice',
     'ghsched_nova.virt.guest_diagnostics.GuestDiagnostics': _UNIT + (
         'virt.test_guest_diagnostics.ThreadsTest'
         '.test_diagnostics_of_many_threads_are_whole_and_listed_once'),
-    'ghsched_nova.host.load_use.LoadUse':
+    'ghsched_nova.host.load_use.LoadReporter':
         _REPORT + 'test_load_use_under_native_threads_samples_one_at_a_time',
     'ghsched_nova.host.guest_move.Mover':
         _HOST + 'MoverStressTest'
         '.test_mover_under_native_threads_moves_each_guest',
-    'ghsched_nova.host.protection_events.Notices':
+    'ghsched_nova.host.protection_events.ProtectionNotifier':
         _REPORT + 'test_notices_under_native_threads_are_sent_in_turn',
-    'ghsched_nova.host.readings.Readings':
+    'ghsched_nova.host.readings.RoundingCache':
         _HOST + 'ReadingsStressTest'
         '.test_readings_under_native_threads_are_measured_once',
     'ghsched_nova.virt.rpc.PolicyEndpoint':
         _HOST + 'EndpointStressTest'
         '.test_void_calls_under_native_threads_are_refused',
-    'ghsched_nova.host.service_level_use.ServiceLevelUse':
+    'ghsched_nova.host.service_level_use.ServiceLevelRecorder':
         _REPORT + 'test_service_levels_under_native_threads_count_periods',
-    'ghsched_nova.host.scheduling.ThreadKeeper':
+    'ghsched_nova.host.scheduling.ThreadScheduler':
         _REPORT + 'test_classes_under_native_threads_are_tried_once',
     'ghsched_nova.host.traffic_report.GuestTraffic':
         _REPORT + 'test_traffic_under_native_threads_is_counted_once',
@@ -176,8 +176,8 @@ NOT_SHARED = {
     'ghsched_nova.virt.driver_reports.ReportingDriver': _REPLACED,
     'ghsched_nova.virt.manager.GhschedComputeManager': _START,
     'ghsched_nova.host.host_facts.HostFacts': _REPLACED,
-    'ghsched_nova.host.interrupts.InterruptKeeper': _REPLACED,
-    'ghsched_nova.host.pci_providers.Placer': _LOCKED,
+    'ghsched_nova.host.interrupts.InterruptMover': _REPLACED,
+    'ghsched_nova.host.pci_providers.PciProviderMover': _LOCKED,
     'ghsched_placement.fitting._FreeCapacity': _CALL,
     'ghsched_placement.gradient.FragmentationGrowth': _REQUEST,
     'ghsched_placement.lack.GroupedReasons': _REQUEST,

@@ -174,9 +174,9 @@ def domain(address: str) -> desired.Running:
     )
 
 
-def keeper(dedicated: set[int]) -> interrupts.InterruptKeeper:
+def keeper(dedicated: set[int]) -> interrupts.InterruptMover:
     """Return an interrupt keeper like nova-compute's, without privsep."""
-    return interrupts.InterruptKeeper(
+    return interrupts.InterruptMover(
         types.SimpleNamespace(irq_bypass=['none'], sysfs_path='/sys'),
         dedicated, steer=privileged.set_interrupt_cpus_as_root)
 

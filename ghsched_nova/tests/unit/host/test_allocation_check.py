@@ -38,7 +38,7 @@ class CheckTest(base.TestCase):
 
     def test_bandwidth_on_another_node_is_refused(self):
         error = self.assertRaises(
-            allocation_check.Disagreement, self.check, [0], {**ROOT, **on(
+            allocation_check.ClaimMismatch, self.check, [0], {**ROOT, **on(
                 1, 60)})
         self.assertIn('claimed on host NUMA node 0', str(error))
 
@@ -47,7 +47,7 @@ class CheckTest(base.TestCase):
         held = {NODE[1]: {'resources': {names.L3_WAYS: 3}}}
         self.check([1], {**ROOT, **held}, policy)
         error = self.assertRaises(
-            allocation_check.Disagreement, self.check, [0], {**ROOT, **held},
+            allocation_check.ClaimMismatch, self.check, [0], {**ROOT, **held},
             policy)
         self.assertIn('0 ways of the L3 for it instead of 3', str(error))
 
@@ -60,7 +60,7 @@ class CheckTest(base.TestCase):
         held = {NODE[1]: {'resources': {names.RT_CPU_PERMILLE: 668}}}
         self.check([1], held, policy)
         error = self.assertRaises(
-            allocation_check.Disagreement, self.check, [0], held, policy)
+            allocation_check.ClaimMismatch, self.check, [0], held, policy)
         self.assertIn('0 thousandths of a CPU in real time for it instead of '
                       '668', str(error))
 
@@ -69,18 +69,18 @@ class CheckTest(base.TestCase):
         held = {NODE[1]: {'resources': {names.MEM_BW_BURST_PCT: 30}}}
         self.check([1], {**ROOT, **held}, policy)
         error = self.assertRaises(
-            allocation_check.Disagreement, self.check, [0], {**ROOT, **held},
+            allocation_check.ClaimMismatch, self.check, [0], {**ROOT, **held},
             policy)
         self.assertIn('0 % memory bandwidth as a burst for it instead of 30',
                       str(error))
 
     def test_another_amount_is_refused(self):
-        self.assertRaises(allocation_check.Disagreement, self.check, [1],
+        self.assertRaises(allocation_check.ClaimMismatch, self.check, [1],
                           {**ROOT, **on(1, 50)})
 
     def test_a_guest_forced_past_the_scheduler_is_refused(self):
         error = self.assertRaises(
-            allocation_check.Disagreement, self.check, [0],
+            allocation_check.ClaimMismatch, self.check, [0],
             {HOST: {'resources': {'VCPU': 2}}},
             parse_policy({'ghsched:mem_bw_max': '50'}, 1))
         self.assertIn('chosen without nova-scheduler', str(error))
@@ -92,7 +92,7 @@ class CheckTest(base.TestCase):
                 ROOT,
                 HOST, [(0, 1), (0, 0)])
         check()
-        error = self.assertRaises(allocation_check.Disagreement, check,
+        error = self.assertRaises(allocation_check.ClaimMismatch, check,
                                   **{'ghsched:vfs_locality': 'node'})
         self.assertIn('a VF for it on node 0', str(error))
 
@@ -110,8 +110,8 @@ class DevicesTest(base.TestCase):
             allocations or self.held)
 
     def refused(self, *requests, **kwargs):
-        return str(self.assertRaises(allocation_check.Disagreement, self.check,
-                                     *requests, **kwargs))
+        return str(self.assertRaises(
+            allocation_check.ClaimMismatch, self.check, *requests, **kwargs))
 
     def test_devices_that_placement_gave_agree(self):
         self.check()

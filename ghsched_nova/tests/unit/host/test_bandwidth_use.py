@@ -36,7 +36,7 @@ class BandwidthUseTest(base.TestCase):
         section = options.Section(
             resctrl_path=str(self.host.root),
             sysfs_path=str(self.host.top / 'sysfs'), node_bandwidth=bandwidth)
-        return bandwidth_use.BandwidthUse(section)
+        return bandwidth_use.BandwidthMeter(section)
 
     def test_rates_are_measured_at_once(self):
         measured = self.use('openeuler66', **{'0': 1000}).measure_bandwidth()

@@ -114,7 +114,7 @@ class CapperTest(base.TestCase):
     def test_cap_ends_by_itself_after_its_limit(self):
         self.patch(blame_cap, 'CAP_LIMIT_S', 0.01)
         ended = threading.Event()
-        self.capper.tell = lambda event, _uuid: (
+        self.capper.report = lambda event, _uuid: (
             ended.set() if event == 'end' else None)
         self.cap()
         self.assertTrue(ended.wait(base.GIVE_UP_S))

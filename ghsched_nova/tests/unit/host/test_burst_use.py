@@ -92,7 +92,7 @@ class BurstUseTest(base.TestCase):
         self.section = config.ghsched
 
     def use(self):
-        return burst_use.BurstUse(self.section, self.path)
+        return burst_use.BurstRecorder(self.section, self.path)
 
     def day(self, use, hours=3):
         for hour in range(hours):
@@ -112,7 +112,7 @@ class BurstUseTest(base.TestCase):
         self.assertFalse(self.path.exists())
 
     def test_a_file_that_cannot_be_written_is_reported(self):
-        use = burst_use.BurstUse(self.section, self.path / 'x' / 'y')
+        use = burst_use.BurstRecorder(self.section, self.path / 'x' / 'y')
         self.day(use)
         self.assertIn('cannot save the memory bandwidth burst history',
                       self.log.output)

@@ -204,8 +204,9 @@ class GuestsTest(EngineTestCase):
     def test_a_start_parses_the_xml_once_for_resctrl_and_threads(self):
         xml = running().xml + f'<!-- {scheduling.NAMESPACE} -->'
         guest = mock.Mock(id=1, get_xml_desc=lambda: xml)
-        driver = mock.Mock(_ghsched=self.engine, _threads=keeper.ThreadKeeper(
-            self.options.ghsched))
+        driver = mock.Mock(
+            _ghsched=self.engine,
+            _threads=keeper.ThreadScheduler(self.options.ghsched))
         with mock.patch.object(
                 etree, 'fromstring', wraps=etree.fromstring) as parse, (
                 mock.patch.object(

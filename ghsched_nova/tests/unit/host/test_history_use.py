@@ -30,7 +30,7 @@ class HistoryUseTest(base.TestCase):
         super().setUp()
         self.log = self.useFixture(fixtures.FakeLogger(level=30))
         self.path = Path(self.useFixture(fixtures.TempDir()).path, 'history')
-        self.use = history_use.HistoryUse(self.path)
+        self.use = history_use.HistoryRecorder(self.path)
 
     def test_history_of_reports_has_minute_means_and_is_kept_in_the_file(self):
         for now, used in ((1200.0, 9.0), (1230.0, 10.0), (1290.0, 40.0)):
@@ -42,7 +42,7 @@ class HistoryUseTest(base.TestCase):
         self.assertEqual(({'u': 'instance-1'}, {0: 1000.0}),
                          (self.use.history.names, self.use.history.capacity))
         self.assertEqual(self.use.history,
-                         history_use.HistoryUse(self.path).history)
+                         history_use.HistoryRecorder(self.path).history)
 
     def test_unknown_bandwidth_and_a_long_pause_add_no_time(self):
         for now, used in ((1200.0, 9.0), (1260.0, None), (9060.0, 10.0)):
@@ -56,7 +56,7 @@ class HistoryUseTest(base.TestCase):
         self.assertFalse(self.path.exists())
 
     def test_error_is_logged_and_not_raised(self):
-        self.use = history_use.HistoryUse(Path('/none/history'))
+        self.use = history_use.HistoryRecorder(Path('/none/history'))
         for now in (1000.0, 1060.0):
             self.use.record_guest_bandwidth(snapshot(guest(100.0)), now)
         self.assertIn('cannot save the bandwidth history of guests; retrying '
@@ -68,7 +68,7 @@ class HistoryUseTest(base.TestCase):
         other = self.path.with_name('other')
         other.write_text('{}')
         self.path.symlink_to(other)
-        use = history_use.HistoryUse(self.path)
+        use = history_use.HistoryRecorder(self.path)
         self.assertIn('starting a new one', self.log.output)
         for now in (1000.0, 1060.0):
             use.record_guest_bandwidth(snapshot(guest(100.0)), now)

@@ -46,7 +46,7 @@ class LoadUseTest(base.TestCase):
             sysfs_path=str(top), libvirt_run_path=str(top), load_period=1e-9,
             load_smoothing=0.0, load_max_age=180,
             bottleneck_thresholds={'cpu_load': 0}, bottleneck_hysteresis=20)
-        self.use = load_use.LoadUse(
+        self.use = load_use.LoadReporter(
             self.section, lambda *change: self.told.append(change))
 
     def test_a_host_reports_from_the_second_time_on(self):

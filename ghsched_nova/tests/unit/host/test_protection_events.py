@@ -22,7 +22,7 @@ class NoticesTest(base.TestCase):
         super().setUp()
         self.log = self.useFixture(fixtures.FakeLogger())
         self.sent, self.unsent = [], set()
-        self.notices = protection_events.Notices(self.send)
+        self.notices = protection_events.ProtectionNotifier(self.send)
 
     def send(self, event, payload):
         if payload['server'] in self.unsent:

@@ -41,8 +41,8 @@ class ReadingsTest(base.TestCase):
         return dict.fromkeys(lines, SHOWN)
 
     def readings(self, measure=None):
-        return readings.Readings(self.root, self.path,
-                                 measure or self.measure)
+        return readings.RoundingCache(self.root, self.path,
+                                      measure or self.measure)
 
     def test_lines_are_measured_once_and_known_to_the_next_process(self):
         first = self.readings()
@@ -88,7 +88,7 @@ class ReadingsTest(base.TestCase):
         self.assertEqual(2, len(calls))
 
     def test_nothing_is_measured_where_nothing_may_be_written(self):
-        found = readings.Readings(self.root, self.path)
+        found = readings.RoundingCache(self.root, self.path)
         self.assertFalse(found.measure_missing_percentages(self.host))
         self.assertFalse(self.path.exists())
 
@@ -106,7 +106,7 @@ class ReadingsTest(base.TestCase):
                              damage)
 
     def test_state_that_cannot_be_written_does_not_keep_from_measuring(self):
-        found = readings.Readings(
+        found = readings.RoundingCache(
             self.root, self.path.parent / 'absent' / 'file', self.measure)
         self.assertTrue(found.measure_missing_percentages(self.host))
         self.assertIn('cannot save', self.log.output)
@@ -131,6 +131,7 @@ class ReadingsTest(base.TestCase):
         self.assertEqual(1, len(self.measured))
 
     def test_host_without_resctrl_is_not_measured(self):
-        found = readings.Readings(self.root / 'absent', None, self.measure)
+        found = readings.RoundingCache(
+            self.root / 'absent', None, self.measure)
         self.assertEqual({}, found.get_measured_percentages())
         self.assertFalse(found.measure_missing_percentages(self.host))

@@ -27,7 +27,7 @@ class OfferTest(base.TestCase):
             realtime_shared_percent=percent, deadline_guests=deadline,
             realtime_priority_max=49, irq_bypass=['none'],
             sysfs_path='/nonexistent')
-        keeper = scheduling.ThreadKeeper(
+        keeper = scheduling.ThreadScheduler(
             section, lambda: refused,
             lambda places: deadline_refused(list(places)), [0, 1])
         keeper.shared = {0: frozenset({2, 3}), 1: frozenset()}

@@ -87,7 +87,7 @@ class UseTest(base.TestCase):
         self.use = self.make(self.path)
 
     def make(self, path):
-        return service_level_use.ServiceLevelUse(
+        return service_level_use.ServiceLevelRecorder(
             path, lambda *period: self.sent.append(period))
 
     def measure(self, now, *guests, **of_host):

@@ -130,7 +130,7 @@ class ReportStressTest(base.TestCase):
         self.section = config.ghsched
 
     def test_burst_use_under_native_threads_counts_every_period(self):
-        use = burst_use.BurstUse(self.section, self.top / burst_use.FILE)
+        use = burst_use.BurstRecorder(self.section, self.top / burst_use.FILE)
         period = test_burst_use.snapshot(
             test_burst_use.guest(0, project='a'),
             test_burst_use.guest(0, project='b'))
@@ -146,12 +146,12 @@ class ReportStressTest(base.TestCase):
         self.assertEqual('', self.log.output)
         hour, = use.records[0].hours
         self.assertEqual(8 * threads.SCALE, hour.periods)
-        self.assertEqual(use.records, burst_use.BurstUse(
+        self.assertEqual(use.records, burst_use.BurstRecorder(
             self.section, self.top / burst_use.FILE).records)
 
     def test_service_levels_under_native_threads_count_periods(self):
-        use = service_level_use.ServiceLevelUse(self.top / 'levels',
-                                                mock.Mock())
+        use = service_level_use.ServiceLevelRecorder(self.top / 'levels',
+                                                     mock.Mock())
         found = test_service_level_use.snapshot(
             test_service_level_use.guest(100.0))
         clock = iter(range(1000, 10 ** 9))
@@ -171,11 +171,11 @@ class ReportStressTest(base.TestCase):
         # A report that is overtaken by a later one adds nothing.
         self.assertLessEqual(level.periods, 8 * threads.SCALE - 1)
         self.assertLessEqual(level.seconds, level.seen - 1000)
-        self.assertEqual(use.levels, service_level_use.ServiceLevelUse(
+        self.assertEqual(use.levels, service_level_use.ServiceLevelRecorder(
             self.top / 'levels', mock.Mock()).levels)
 
     def test_history_under_native_threads_counts_no_time_twice(self):
-        use = history_use.HistoryUse(self.top / 'history')
+        use = history_use.HistoryRecorder(self.top / 'history')
         found = test_service_level_use.snapshot(
             test_service_level_use.guest(100.0))
         clock = iter(range(1200, 10 ** 9))
@@ -195,14 +195,15 @@ class ReportStressTest(base.TestCase):
             self.assertLessEqual(max(one.seconds for one in minutes), 60.0)
         self.assertEqual(
             use.history.minutes,
-            history_use.HistoryUse(self.top / 'history').history.minutes)
+            history_use.HistoryRecorder(self.top / 'history').history.minutes)
 
     def test_load_use_under_native_threads_samples_one_at_a_time(self):
         inside, told = [], []
         node = self.top / 'devices/system/node/node0'
         node.mkdir(parents=True)
         (node / 'cpulist').write_text('0-255\n')
-        use = load_use.LoadUse(self.section, lambda *one: told.append(one))
+        use = load_use.LoadReporter(
+            self.section, lambda *one: told.append(one))
         sample = load_use.load_reader.LoadReader.read_load_sample
 
         def sample_alone(reader, guests):
@@ -255,8 +256,9 @@ class ReportStressTest(base.TestCase):
 
     def test_notices_under_native_threads_are_sent_in_turn(self):
         sent = []
-        found = protection_events.Notices(lambda event, payload: sent.append(
-            (payload['server'], event.rpartition('.')[2])))
+        found = protection_events.ProtectionNotifier(
+            lambda event, payload: sent.append(
+                (payload['server'], event.rpartition('.')[2])))
 
         def report(chance):
             found.notify_protection_changes('host_a', dict.fromkeys(
@@ -282,7 +284,7 @@ class ReportStressTest(base.TestCase):
             self.section._conf.set_override(name, value, 'ghsched')
             self.addCleanup(self.section._conf.clear_override, name,
                             'ghsched')
-        keeper = scheduling.ThreadKeeper(
+        keeper = scheduling.ThreadScheduler(
             self.section, lambda: refused('fifo'),
             lambda places: refused(str(sorted(map(sorted, places)))), [0, 1])
         keeper.shared = {0: frozenset({2, 3})}
@@ -306,8 +308,8 @@ class ReadingsStressTest(base.TestCase):
             measured.append(lines)
             return dict.fromkeys(lines, SHOWN)
 
-        found = readings.Readings(top / 'resctrl', top / readings.FILE,
-                                  measure)
+        found = readings.RoundingCache(top / 'resctrl', top / readings.FILE,
+                                       measure)
 
         def step(_chance):
             if not found.get_measured_percentages():

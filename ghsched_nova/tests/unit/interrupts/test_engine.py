@@ -64,7 +64,7 @@ class KernelTestCase(base.TestCase):
             desired.Running(resctrl_model.Domain(UUID, 1, 'web'), STEERED)]
 
     def keeper(self, words=('none',)):
-        return interrupts.InterruptKeeper(
+        return interrupts.InterruptMover(
             types.SimpleNamespace(irq_bypass=words,
                                   sysfs_path=str(self.top / 'sys')),
             {2, 3, 5}, self.top / 'proc', self.kernel.steer)

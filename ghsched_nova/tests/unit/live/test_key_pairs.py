@@ -253,7 +253,7 @@ class Server:
         """Return the XML that the source sends for a host NUMA node."""
         xml = self.render(memorytune)
         cells = migration_xml.map_host_nodes(xml, MigrateData(node))
-        return migration_xml.MovedGuest(
+        return migration_xml.MigratingGuest(
             types.SimpleNamespace(get_xml_desc=lambda: xml), cells,
             domain_xml.DomainXml(
                 facts(memorytune)).update_memorytune).get_xml_desc()

@@ -67,7 +67,7 @@ class GuestDiagnosticsTestCase(base.TestCase):
             desired.Running(model.Domain(f'{number}', number, 'x'), self.xml)
             for number in range(1, guests)]
         found = guest_diagnostics.GuestDiagnostics(
-            bandwidth_use.BandwidthUse(section), own_engine, history=history)
+            bandwidth_use.BandwidthMeter(section), own_engine, history=history)
         guest = types.SimpleNamespace(
             name='instance-1', uuid=trees.UUID, id=7,
             get_xml_desc=lambda: self.xml)
@@ -171,7 +171,7 @@ class ThreadsTest(GuestDiagnosticsTestCase):
 
     def test_bandwidth_use_of_many_threads_makes_one_reader(self):
         self.asked('intel')
-        use = bandwidth_use.BandwidthUse(self.section)
+        use = bandwidth_use.BandwidthMeter(self.section)
         with mock.patch.object(bandwidth_use.reader, 'Reader',
                                wraps=bandwidth_use.reader.Reader) as made:
             self.assertEqual([], threads.stress(

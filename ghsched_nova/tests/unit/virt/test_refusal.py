@@ -25,7 +25,7 @@ class RefusalTest(base.TestCase):
     HOST = '/sys/fs/resctrl/qemu-1 of host NUMA node 3, 0000:81:00.1'
 
     def test_no_error_of_ours_shows_a_tenant_the_host(self):
-        for kind in (*refusal.NOT_HELD, allocation_check.Disagreement):
+        for kind in (*refusal.NOT_HELD, allocation_check.ClaimMismatch):
             if kind is policy.PolicyError:
                 continue
             text = refusal.describe_error_for_tenant(kind(self.HOST))
@@ -42,7 +42,8 @@ class RefusalTest(base.TestCase):
     def test_each_kind_names_its_keys(self):
         for error, key in ((fs.GroupError(''), 'mem_bw_*'),
                            (pci_topology.DeviceNumaError(''), 'device_numa'),
-                           (allocation_check.Disagreement(''), 'ghsched:vfs')):
+                           (allocation_check.ClaimMismatch(''),
+                            'ghsched:vfs')):
             self.assertIn(key, refusal.describe_error_for_tenant(error))
 
     def test_the_log_has_what_the_tenant_has_not(self):
