@@ -24,11 +24,13 @@ import re
 _VCPU = re.compile(r'CPU ([0-9]{1,6})/(?:KVM|TCG)')
 _IOTHREAD = re.compile(r'IO iothread([0-9]{1,6})')
 _PID = re.compile(r'[0-9]{1,10}')
+#: ``<vcpu>`` element of libvirt's status file, written by
 #: qemuDomainObjPrivateXMLFormatVcpus() of libvirt's src/qemu/qemu_domain.c.
 _VCPU_PID = re.compile(r"<vcpu id='([0-9]{1,6})' pid='([0-9]{1,10})'/>")
-#: Maximum length of a pid file.
+#: Maximum number of bytes that are read of a PID file.
 _MOST = 4096
-#: Number of characters that are read of libvirt's status file of a domain.
+#: Maximum number of characters that are read of libvirt's status file of a
+#: domain.
 _STATUS_SIZE = 4 << 20
 
 

@@ -33,7 +33,7 @@ LIST_REFUSALS = 'os_compute_api:ghsched:list-refusals'
 
 _OPERATIONS: Any = [{'method': 'POST', 'path': '/servers/{server_id}/action '
                                                '(ghsched)'}]
-#: Nova's, too.
+#: Scope types of the rules; those of Nova's server rules are the same.
 _SCOPES = ['project']
 
 

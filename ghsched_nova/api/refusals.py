@@ -33,7 +33,7 @@ from ghsched_placement import refusal_record
 
 LOG = logging.getLogger(__name__)
 
-#: oslo.messaging: our namespace on the topic of nova-scheduler.
+#: oslo.messaging namespace of ghsched's calls on the topic of nova-scheduler.
 NAMESPACE = 'ghsched'
 RPC_VERSION = '1.0'
 

@@ -35,12 +35,13 @@ NOVA_COMPUTE = 'nova-compute'
 #: Programs of ghsched, and the programs of Nova that they replace.
 PROGRAMS = (SCHEDULER, COMPUTE, NOVA_SCHEDULER, NOVA_COMPUTE)
 
-#: Major releases of Nova that this release runs with, the first and the last.
+#: Oldest and newest major release of Nova that this release supports.
 NOVA = (31, 34)
-#: The release of Placement that came with the oldest of them.
+#: Oldest supported major release of Placement, released together with the
+#: oldest supported Nova.
 PLACEMENT = 13
 
-#: skipped: it is not about this node.
+#: Status of a check; ``skipped`` if the check does not apply to this node.
 Status = Literal['ok', 'warning', 'error', 'skipped']
 
 

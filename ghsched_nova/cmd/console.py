@@ -26,7 +26,7 @@ from typing import TextIO
 
 from ghsched_placement import exits
 
-#: What the help of a command says last.
+#: Last paragraph of a command's help.
 EXIT_STATUS = ('Exit status: 0 all is well or done, 1 something was found or '
                'refused, 2 wrong usage, or something could not be done or '
                'asked.')

@@ -54,11 +54,12 @@ ADDRESS = '127.0.0.1'
 PORT = 9889
 
 
-#: How many are served at a time; each has a thread and a file descriptor.
+#: Maximum number of connections at a time; each has a thread and a file
+#: descriptor.
 CONNECTIONS = 20
 #: Seconds that a connection may last.
 CONNECTION_TIMEOUT = 30.0
-#: Seconds in which a connection that is hung up on ends.
+#: Seconds to wait until a connection ends that the server has shut down.
 _END_TIMEOUT = 1.0
 _BUSY = '503 Service Unavailable'
 #: Collector of a file of a Nova service, by the option that names the file.
@@ -81,7 +82,7 @@ class _Server(socketserver.ThreadingMixIn, simple_server.WSGIServer):
     request_queue_size = 128
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
-        #: When a connection began, in this order.
+        #: Start time of each open connection, in the order of the start times.
         self._begun: dict[socket.socket, float] = {}
         self._silent: dict[socket.socket, None] = {}
         self._changing = threading.Lock()

@@ -25,8 +25,9 @@ import stat
 
 from ghsched_nova import atomic_file
 
-#: No other file can take this name: it is a mount point, or the directory is
-#: not writable, or the owner cannot be kept. See rename(2) and chown(2).
+#: Errors of rename(2) and chown(2) after which the file is written in place:
+#: the path is a mount point, its directory is not writable, or the owner
+#: cannot be kept.
 _NAME_IS_FIXED = {errno.EBUSY, errno.EACCES, errno.EPERM, errno.EROFS}
 
 

@@ -29,8 +29,8 @@ from ghsched_placement import text_table
 #: Programs of nova-api, by distribution and release.
 _API_PROGRAMS = ('nova-api', 'nova-api-wsgi')
 _PASTE = 'api-paste.ini'
-#: Where nova-api reads api-paste.ini, the first that exists: the copy that the
-#: unit of ghsched-api makes, then Nova's own.
+#: Directories of api-paste.ini; nova-api reads the first file that exists. The
+#: unit of ghsched-api makes a copy of the file in the first directory.
 _DIRECTORIES = (Path('/run/ghsched-api'), Path('/etc/nova'))
 
 

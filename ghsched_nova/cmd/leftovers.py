@@ -30,7 +30,7 @@ from ghsched_nova.cmd import configured
 from ghsched_nova.cmd import node
 from ghsched_nova.resctrl import fs
 
-#: Names of ghsched in a line of configuration, and no parts of paths.
+#: Names of ghsched in a configuration line, unless they are a part of a path.
 _OURS = re.compile(r'(?<![\w/-])(?:ghsched(?![\w/-])|ghsched_\w|Ghsched\w)')
 _COMMENT = re.compile(r'\s*[#;]')
 _SECTION = re.compile(r'\s*\[([^]]+)\]')
@@ -39,10 +39,10 @@ _SECTION = re.compile(r'\s*\[([^]]+)\]')
 SERVICES = ('ghsched-nova-scheduler', 'ghsched-nova-compute',
             'ghsched-exporter')
 
-#: Files beside nova.conf of which a line may need ghsched.
+#: File in the directory of nova.conf that may refer to ghsched.
 PASTE = 'api-paste.ini'
 
-#: Directory of units that an admin makes or changes.
+#: Directory of systemd units that an administrator creates or changes.
 _UNITS = 'etc/systemd/system'
 
 #: Files of ghsched on a node, outside the Python environment.

@@ -47,7 +47,8 @@ from ghsched_placement import usage_history
 #: File with the bandwidth of the last hours in nova-compute's state_path.
 HISTORY = 'ghsched-history.json'
 
-#: The other screen, without a cursor; and back.
+#: Terminal codes: switch to the alternate screen and hide the cursor, and
+#: switch back.
 _BEGIN, _END = '\x1b[?1049h\x1b[?25l', '\x1b[?25h\x1b[?1049l'
 
 

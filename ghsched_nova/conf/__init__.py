@@ -35,7 +35,7 @@ GROUP = cfg.OptGroup(
     'ghsched', title='Memory bandwidth and NUMA-local resources',
     help='Guarantees and limits of memory bandwidth for guests.')
 
-#: What ghsched_nova.privsep names as its section.
+#: Section with the options of oslo.privsep, as named in ghsched_nova.privsep.
 PRIVSEP_GROUP = cfg.OptGroup(
     'ghsched_privsep', title='The privileged helper of nova-compute',
     help='How nova-compute starts the helper that writes to resctrl.')

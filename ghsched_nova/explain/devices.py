@@ -28,7 +28,7 @@ from ghsched_placement import cpuless_nodes
 from ghsched_placement.policy import GuestPolicy
 from ghsched_placement import topology
 
-#: Functions of a PCI bus that examples of VFs may have.
+#: Number of PCI functions of a bus that can be addresses of example VFs.
 _FUNCTIONS = 0x1f * 8
 
 EXAMPLES = '<!-- device NUMA; the host addresses of VFs are examples -->'

@@ -67,13 +67,14 @@ from ghsched_placement import query
 from ghsched_placement.text_table import format_cell
 from ghsched_placement.text_table import render_table
 
-#: Where VFs are that are not on the node of their guest node.
+#: Text about VFs that are not on the host node of their guest node, by
+#: locality.
 _FAR = {'socket': 'on the same socket', 'any': 'anywhere on the host'}
 
 _KNOBS = tuple(Bandwidth().as_dict())
 
 
-#: In place of the XML of a guest that has no key of ghsched.
+#: Text in place of the XML if the flavor has no extra specs of ghsched.
 NO_XML = '<!-- nothing is added: the flavor has no key of ghsched -->'
 
 

@@ -38,13 +38,14 @@ from typing import Any
 from ghsched_placement.bandwidth import check_integer
 from ghsched_placement.bandwidth import NodePolicy
 
-#: oslo.messaging: our namespace on the topic of nova-compute.
+#: oslo.messaging namespace of ghsched's calls on the topic of nova-compute.
 NAMESPACE = 'ghsched'
 VERSION = '1.4'
 FIRST_VERSION = '1.0'
 
-#: One guest NUMA node: ``host_node``, ``min``, ``max``, ``hardlimit`` and
-#: ``priority``, and ``l3_ways`` and ``burst`` where it has some.
+#: Policy of one guest NUMA node, with the keys ``host_node``, ``min``,
+#: ``max``, ``hardlimit`` and ``priority``, and with ``l3_ways`` and ``burst``
+#: if they are set.
 Node = Mapping[str, Any]
 
 

@@ -53,7 +53,7 @@ def _is_conflict(error: BaseException) -> bool:
     return isinstance(error, PlacementError) and error.concurrent
 
 
-#: More NUMA nodes than a host has.
+#: Maximum number of NUMA nodes of a host.
 _NODES = 256
 
 

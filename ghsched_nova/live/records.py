@@ -40,8 +40,8 @@ from ghsched_placement import node_move as moves
 
 LOG = logging.getLogger(__name__)
 
-#: VM states in which a guest can be changed, and whether it then has a QEMU
-#: process.
+#: VM states in which a guest can be changed; whether the guest has a QEMU
+#: process in this state.
 _STATES = {vm_states.ACTIVE: True, vm_states.PAUSED: True,
            vm_states.STOPPED: False}
 

@@ -23,8 +23,8 @@ from ghsched_nova.live import errors
 from ghsched_placement import change as changes
 from ghsched_placement import policy as policies
 
-#: Undoes a step of a change. Returns what is left to do by hand, or an empty
-#: text.
+#: Function that undoes a step of a change. It returns the steps left to do by
+#: hand; empty if there are none.
 UndoStep = Callable[[], str]
 
 

@@ -31,7 +31,7 @@ from ghsched_placement import load as loads
 from ghsched_placement import wire
 
 VERSION = 1
-#: Periods that are kept, and guests on a node in each of them.
+#: Maximum number of periods in the record, and of guests in each period.
 PERIODS_KEPT = 15
 GUESTS_KEPT = 1024
 

@@ -28,7 +28,7 @@ from ghsched_placement import load
 _NODE = ('node', 'resource')
 _GUEST = ('guest_node', 'node', 'guest_uuid', 'guest_name')
 
-#: Field of the record, name of the metric, help.
+#: Field of the load record, name of the metric, and help text.
 _OF_NODE = (
     ('reclaim', 'ghsched_node_reclaimed_pages_per_second',
      'Pages that the kernel took back on a host NUMA node.'),

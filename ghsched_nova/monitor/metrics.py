@@ -171,7 +171,7 @@ METRICS = (
 )
 _BY_NAME = {metric.name: metric for metric in METRICS}
 
-#: States of a figure that has no number.
+#: States of a measurement in which the bandwidth is unknown.
 _NO_NUMBER = tuple(state for state in rates.State
                    if state not in (rates.State.OK, rates.State.FIRST))
 

@@ -40,7 +40,8 @@ _Key = TypeVar('_Key', bound=Hashable)
 #: Bytes per MB in openEuler's monitor files.
 MB = 10 ** 6
 
-#: The kernel extends hardware counters to 64 bits.
+#: Value at which counters wrap: the kernel extends hardware counters to 64
+#: bits.
 WRAP = 2 ** 64
 
 #: Upper limit of a plausible rate of a host NUMA node in bytes per second; a
@@ -59,7 +60,8 @@ class State(enum.IntEnum):
     """
 
     OK = 0
-    #: Only one reading of the counter since its start or reset: no rate yet.
+    #: Only one reading of the counter since its start or reset, so that no
+    #: bandwidth can be computed.
     FIRST = 1
     UNASSIGNED = 2
     UNAVAILABLE = 3

@@ -39,16 +39,17 @@ from ghsched_nova.resctrl import fs
 from ghsched_nova.resctrl import naming
 from ghsched_nova.resctrl import schemata
 
-#: Maximum length in bytes of a figure, or of the word in its place.
+#: Maximum length in bytes of the content of a monitor file.
 _LONGEST = 64
 _SCHEMATA_LONGEST = 65536
-#: Seconds after which the facts of the host are read again: a new mount can
-#: have the device and inode numbers of an earlier one.
+#: Seconds after which the NUMA nodes and resctrl features of the host are read
+#: again. They may have changed unnoticed: a new mount can have the device and
+#: inode numbers of an earlier one.
 FRESH = 60.0
 
 Clock = Callable[[], float]
-#: Name and inode number of a group (an earlier group of the same name had
-#: another number), and a domain.
+#: Name and inode number of a group, and number of a domain. A new group with
+#: the name of an earlier group has another inode number.
 Key = tuple[str, int, str]
 
 

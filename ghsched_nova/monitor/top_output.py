@@ -211,7 +211,7 @@ def sort_guests(guests: Sequence[view.GuestUsage], order: str = 'used',
 
 _NODE_TITLES = ('NODE', 'USED MB/s', '%', 'DEFAULT', 'GUESTS', 'OTHERS',
                 'PROMISED %')
-#: Title of one more column if nova-compute has measured bursts.
+#: Title of the column that is shown if nova-compute has measured bursts.
 _SHORT_TITLE = 'SHORT %'
 #: Used bandwidth comes first, because a narrow terminal cuts off the end.
 _GUEST_TITLES = ('GUEST', 'NODE', 'USED MB/s', '%', 'MIN', 'EMIN', 'MAX',
@@ -219,7 +219,8 @@ _GUEST_TITLES = ('GUEST', 'NODE', 'USED MB/s', '%', 'MIN', 'EMIN', 'MAX',
 #: Position and title of the column of L3 cache bytes.
 _CACHED = 4
 _CACHED_TITLE = 'L3 MB'
-#: Title of the column of time in which guests were short.
+#: Title of the column with the time in which guests got less than their
+#: guarantees.
 _SHORT_TIME_TITLE = 'SHORT %'
 #: Minimum widths of the first columns, which keep them in place while rows are
 #: scrolled.

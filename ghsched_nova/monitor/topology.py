@@ -37,8 +37,8 @@ from ghsched_nova.resctrl import sysfs as sysfs_files
 
 _NUMBER = re.compile(r'[0-9]{1,9}')
 
-#: Host NUMA nodes of a figure, ascending: several if it is their sum, none if
-#: they are unknown.
+#: Host NUMA nodes to which a measured bandwidth belongs, in ascending order:
+#: several if only their sum is measured, none if they are unknown.
 Nodes = tuple[int, ...]
 
 

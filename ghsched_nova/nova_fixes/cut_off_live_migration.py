@@ -43,21 +43,22 @@ LOG = logging.getLogger(__name__)
 
 seam = registry.make_seam_decorator(registry.COMPUTE)
 
-#: Status of a migration whose guest libvirt has been told to copy.
+#: Status of a live migration from the start of libvirt's copy until Nova has
+#: completed the migration.
 COPYING = 'running'
 
-#: Seconds in which libvirtd is back when it is restarted.
+#: Seconds to wait for an answer of libvirtd, which may be restarting.
 _ANSWERS_WITHIN = 60
 
-#: Seconds in which libvirt gives up the copy of a guest.
+#: Seconds to wait until libvirt has aborted the copy of a guest.
 _ABORTED_WITHIN = 10
 
-#: VIR_DOMAIN_JOB_BOUNDED and VIR_DOMAIN_JOB_UNBOUNDED of libvirt, which only
-#: nova-compute has.
+#: libvirt's VIR_DOMAIN_JOB_BOUNDED and VIR_DOMAIN_JOB_UNBOUNDED. Only
+#: nova-compute can import libvirt-python.
 _JOBS = (1, 2)
 
-#: VIR_DOMAIN_PAUSED with the reasons VIR_DOMAIN_PAUSED_MIGRATION, _POSTCOPY
-#: and _POSTCOPY_FAILED.
+#: libvirt's domain state VIR_DOMAIN_PAUSED with the reasons
+#: VIR_DOMAIN_PAUSED_MIGRATION, _POSTCOPY and _POSTCOPY_FAILED.
 _PAUSED_BY_MIGRATION = ((3, 2), (3, 12), (3, 13))
 
 

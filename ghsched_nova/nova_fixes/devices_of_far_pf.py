@@ -39,7 +39,8 @@ scheduler_seam = registry.make_seam_decorator(registry.SCHEDULER)
 _FILTER = 'nova.pci.stats.PciDeviceStats._filter_pools'
 _TRACKER = 'nova.compute.resource_tracker.ResourceTracker'
 
-#: Whether the server that this thread schedules or claims has a key of ours.
+#: Whether the flavor of the server that this thread schedules or claims has
+#: ghsched extra specs.
 _is_ours = contextvars.ContextVar('ghsched_devices_of_far_pf', default=False)
 
 

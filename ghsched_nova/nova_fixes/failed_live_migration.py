@@ -32,7 +32,8 @@ LOG = logging.getLogger(__name__)
 
 seam = registry.make_seam_decorator(registry.COMPUTE)
 
-#: Fields of an instance that a migration context changes, and that itself.
+#: Fields of an instance that a migration context changes, and the migration
+#: context itself.
 _OF_MIGRATION = ('migration_context', 'numa_topology', 'pci_requests',
                  'pci_devices', 'resources')
 

@@ -29,7 +29,7 @@ LOG = logging.getLogger(__name__)
 
 seam = registry.make_seam_decorator(registry.COMPUTE)
 
-#: Attribute of an instance that keeps its flavor.
+#: Attribute that marks an instance whose new flavor must not be reset.
 _KEEPS = '_ghsched_keeps_flavor'
 
 

@@ -40,7 +40,8 @@ LOG = logging.getLogger(__name__)
 
 seam = registry.make_seam_decorator(registry.COMPUTE)
 
-#: Addresses of no device: a PCI domain has 16 bits.
+#: Format of temporary PCI addresses. No device has such an address, because
+#: the number of a PCI domain has 16 bits.
 _NOWHERE = '1{:07x}:00:00.0'
 
 

@@ -50,8 +50,8 @@ LOG = logging.getLogger(__name__)
 
 seam = registry.make_seam_decorator(registry.COMPUTE)
 
-#: Whether a guest can share a control group of the host: its policy, host
-#: NUMA nodes.
+#: Function that returns whether a guest can share a control group of the
+#: destination. It takes the guest's policy and host NUMA nodes.
 CanJoin: TypeAlias = Callable[[policies.GuestPolicy, Sequence[int]], bool]
 
 

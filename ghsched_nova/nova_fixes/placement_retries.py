@@ -35,8 +35,9 @@ seam = registry.make_seam_decorator(registry.API, registry.COMPUTE)
 #: Number of attempts to delete an allocation.
 _ATTEMPTS = 6
 
-#: Text of Placement for a conflict on a provider. Another one means that the
-#: consumer has changed, and that is no reason to retry.
+#: Text of Placement's error after a conflict on a resource provider. After a
+#: conflict on the consumer the text is different; the deletion is then not
+#: retried.
 _OF_PROVIDER = 'Inventory and/or allocations changed'
 
 

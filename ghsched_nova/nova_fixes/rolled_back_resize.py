@@ -41,7 +41,7 @@ seam = registry.make_seam_decorator(registry.API)
 #: Methods of ``nova.compute.api.API`` that schedule a guest again.
 MOVES = ('evacuate', 'live_migrate', 'rebuild', 'resize', 'unshelve')
 
-#: What of a flavor a move is scheduled with.
+#: Fields of a flavor by which nova-scheduler schedules a move.
 _OF_FLAVOR = ('flavorid', 'memory_mb', 'vcpus', 'root_gb', 'ephemeral_gb',
               'swap', 'extra_specs')
 

@@ -121,7 +121,7 @@ def is_fix_applied(name: str, process: str) -> bool:
     return found.applied
 
 
-#: Names of the repairs that this process applies.
+#: Names of the fixes of Nova bugs that this process applies.
 APPLIED: set[str] = set()
 
 

@@ -31,8 +31,9 @@ LOG = logging.getLogger(__name__)
 
 seam = registry.make_seam_decorator(registry.COMPUTE)
 
-#: What guests that are being moved have beside what is on record, by the name
-#: of the compute node and the UUID of the guest.
+#: Resources that moving guests use on their new host NUMA nodes and that are
+#: not in Nova's records yet, by name of the compute node and UUID of the
+#: guest.
 _MOVING: dict[tuple[str, str], Any] = {}
 
 

@@ -25,14 +25,14 @@ from ghsched_nova.nova_seams import shared
 
 seam = registry.make_seam_decorator(registry.API, registry.COMPUTE)
 
-#: Where nova-compute listens on the message bus.
+#: Topic on which nova-compute listens.
 COMPUTE_TOPIC: str = compute_rpcapi.RPC_TOPIC
 
-#: Where nova-scheduler listens.
+#: Topic on which nova-scheduler listens.
 SCHEDULER_TOPIC: str = scheduler_rpcapi.RPC_TOPIC
 
-#: Seconds to wait for a TCP connection to one host of the message bus, and
-#: the port of RabbitMQ where a transport_url names none.
+#: Seconds to wait for a TCP connection to one host of the message bus. The
+#: port is that of RabbitMQ if the transport_url names none.
 _BUS_TIMEOUT_S = 2.0
 
 _BUS_PORT = 5672

@@ -91,7 +91,7 @@ SEAMS: dict[str, Seam] = {}
 #: dotted name of Nova's function.
 REPLACED: dict[str, tuple[str, ...]] = {}
 
-#: Held while a function of Nova is replaced.
+#: Lock that is held while a function of Nova is replaced.
 _replacing = threading.RLock()
 
 

@@ -94,7 +94,8 @@ class Private:
 _POOLS = ('Lists the pools of devices that a claim chooses from; Nova has '
           'public functions only for whether a request fits.')
 
-#: Those of the driver's own class are not listed.
+#: Private functions of Nova that ghsched uses. Those of LibvirtDriver, from
+#: which the driver of ghsched is derived, are not listed.
 PRIVATE = (
     Private('nova.compute.manager.ComputeManager._attach_interface', True,
             'Its error for a port that cannot be attached has no reason.'),

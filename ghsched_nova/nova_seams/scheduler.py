@@ -44,7 +44,7 @@ from ghsched_placement import names
 
 seam = registry.make_seam_decorator(registry.SCHEDULER)
 
-#: Fields of a guest node that Nova's fit looks at, beside its CPUs.
+#: Fields of a guest NUMA node, besides its CPUs, on which Nova's fit depends.
 _OF_FIT = ('memory', 'pagesize', 'cpu_policy', 'cpu_thread_policy',
            'cpu_topology')
 

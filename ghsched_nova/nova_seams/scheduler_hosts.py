@@ -42,11 +42,11 @@ seam = registry.make_seam_decorator(registry.SCHEDULER)
 _REPORTED = ('uuid', 'host', 'updated_at', 'numa_topology', 'pci_stats',
              'stats', 'cpu_allocation_ratio', 'ram_allocation_ratio')
 
-#: Those of them that the index uses as a whole, and that can change.
+#: Columns that the digest of a report covers as a whole.
 _DIGESTED = ('numa_topology', 'pci_stats', 'cpu_allocation_ratio',
              'ram_allocation_ratio')
 
-#: Rows that are asked for at a time.
+#: Maximum number of compute nodes that one query reads.
 _AT_A_TIME = 500
 
 

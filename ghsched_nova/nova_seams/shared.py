@@ -36,7 +36,7 @@ def config() -> Any:
     return nova.conf.CONF
 
 
-#: Errors of :func:`get_placement_client` where Placement or Keystone is down.
+#: Errors of :func:`get_placement_client` if Placement or Keystone is down.
 PLACEMENT_DOWN = (ksa_exceptions.ClientException,
                   sdk_exceptions.SDKException)
 

@@ -31,7 +31,7 @@ from nova import version
 
 from ghsched_nova.nova_seams import registry
 
-#: Parameters of a function whose decorator hides them.
+#: Parameters that a function seems to have if a decorator hides its own.
 _HIDDEN = ('args', 'kwargs')
 
 

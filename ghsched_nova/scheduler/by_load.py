@@ -190,5 +190,6 @@ def _iterate_assignments_by_cost(node_costs: dict[int, node_choice.Cost],
         node_choice.combine_load_costs(way, node_costs), way)))
 
 
-#: Ways that are compared; a host of eight nodes has fewer for four.
+#: Maximum number of assignments of guest to host NUMA nodes that are compared.
+#: A guest with four nodes has fewer on a host with eight.
 _MOST = 2000

@@ -30,7 +30,7 @@ from typing import TypeVar
 
 _Member = TypeVar('_Member')
 
-#: Part of the members by which a walk steps on.
+#: Fraction of the list between two successive hosts in scattered order.
 _GOLDEN = (math.sqrt(5) - 1) / 2
 
 #: Percent of bandwidth between two levels.

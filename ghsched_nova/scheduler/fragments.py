@@ -31,10 +31,10 @@ from ghsched_placement.fragmentation import HostNode
 from ghsched_placement import gradient
 from ghsched_placement import headroom
 
-#: Of this process.
+#: Mix of the guests that were recently requested from this process.
 MIX = gradient.Mix()
 
-#: For what nobody knows: enough, of nothing that counts.
+#: Amount of a resource that is used if the free amount is unknown.
 _ENOUGH = 10 ** 9
 
 #: All of a NUMA node's memory bandwidth, in percent.
@@ -74,7 +74,7 @@ class MaxFreeDevices:
         return most
 
 
-#: Devices of the hosts that this process has weighed.
+#: Largest numbers of free devices on the hosts that this process has weighed.
 MOST_DEVICES = MaxFreeDevices()
 
 

@@ -34,7 +34,8 @@ from ghsched_placement.policy import PolicyError
 
 LOG = logging.getLogger(__name__)
 
-#: Nodes of a host, each with all that counts; more than any guest can waste.
+#: Fragmentation that is assumed for a host on which the guest does not fit; it
+#: is larger than any that a guest can cause.
 _MOST = 64
 
 

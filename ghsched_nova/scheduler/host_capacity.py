@@ -24,8 +24,8 @@ from typing import Any
 from ghsched_placement import headroom
 from ghsched_placement import matching
 
-#: Seconds for which a host is not proposed again for a need that Placement
-#: refused there, unless the host reports more room.
+#: Seconds for which a host is not proposed again for requests like one that
+#: was refused there, unless the host reports more free resources.
 REFUSAL_AGE = 60.0
 
 #: Vendor and product of a device, as Nova's PCI pools have them.

@@ -34,10 +34,11 @@ from ghsched_placement.fragmentation import HostNode
 from ghsched_placement.fragmentation import NodeAmount
 from ghsched_placement.fragmentation import PlacedGuestNode
 
-#: Nova's PCI pools, by a name for each.
+#: Nova's PCI pools by a name that ghsched gives to each pool.
 Pools: TypeAlias = Mapping[str, Mapping[str, Any]]
 
-#: Policies under which a device need not be on a node of the guest.
+#: PCI NUMA affinity policies that allow devices on other nodes than the
+#: guest's.
 _ANYWHERE = ('preferred', 'socket')
 
 

@@ -39,7 +39,8 @@ EVERY = 15.0
 
 _PREFIX = 'ghsched_scheduler_'
 
-#: What became of requests: how IndexedScheduler counts them, and the label.
+#: Value of the metric's label for each result of a scheduling request, by key
+#: of IndexedScheduler's counts.
 _WAYS = {'hits': 'index', 'fallbacks': 'index_in_vain', 'others': 'whole',
          'remembered': 'refused_from_memory'}
 

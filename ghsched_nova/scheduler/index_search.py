@@ -61,9 +61,9 @@ BATCH = 3
 #: Hosts that are proposed before all hosts are searched.
 MAX_TRIED = 9
 
-#: One in this many of the hosts that the index finds is read and weighed. The
-#: others are left out at random: schedulers at the same time have the same
-#: index, and would want the same host.
+#: One of this many hosts that the index finds is read and weighed. The others
+#: are left out at random, because concurrent schedulers with the same index
+#: would otherwise choose the same host.
 WEIGHED_OF = 4
 
 #: Microversion of Placement in which candidates are asked for.

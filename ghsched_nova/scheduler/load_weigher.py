@@ -55,7 +55,7 @@ class GhschedLoadWeigher(option_weigher.OptionWeigher):
     minval = -1.0
     maxval = 0.0
     option = 'load_weight_multiplier'
-    #: Resources whose load and waiting count.
+    #: Measures of load (load and wait times) that this weigher considers.
     resources: Collection[str] = load.RESOURCES
     measure = 'load'
     unreadable = UNKNOWN

@@ -59,18 +59,21 @@ from ghsched_placement import vfs
 
 LOG = logging.getLogger(__name__)
 
-#: How often a request is scheduled when others are faster.
+#: Number of times that a request is scheduled if other requests claim the
+#: resources first.
 ATTEMPTS = 3
 
-#: How many PFs with a free VF Placement is asked for to find those ways.
+#: Maximum number of PFs with free VFs that are read from Placement.
 _MAX_PFS = 10000
 
-#: Event of a server's action for which no host was found.
+#: Name of the event in the instance actions of a server for which no host was
+#: found.
 _EVENT = 'ghsched_select_destinations'
 
-#: What Nova says when it has nothing to say.
+#: Name of ghsched's filter in Nova's messages.
 _OUR_FILTER = filters.GhschedNUMATopologyFilter.__name__
 
+#: Texts of Nova's NoValidHost that give no reason.
 _NO_REASON = ('', 'There are not enough hosts available.')
 
 

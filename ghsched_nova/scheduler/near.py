@@ -32,7 +32,8 @@ from ghsched_nova import pci_requests
 
 _REQUIRED = fields.PCINUMAAffinityPolicy.REQUIRED
 
-#: PCI request -> free devices by host NUMA node.
+#: Function that returns the number of free devices for a PCI request, by host
+#: NUMA node.
 Free = Callable[[Any], Mapping[int | None, int]]
 
 

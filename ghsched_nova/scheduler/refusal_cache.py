@@ -23,18 +23,19 @@ from oslo_serialization import jsonutils
 from ghsched_nova.scheduler.host_capacity import Need
 from ghsched_nova.scheduler.host_index import Index
 
-#: Minimum and maximum seconds for which a refusal holds, while no host that
-#: seems to have room has gained any.
+#: Minimum and maximum seconds for which a refusal is cached. It is dropped
+#: earlier if hosts gain free resources and may fit the request.
 AGE = 5.0, 300.0
 
-#: Ratio of the time for which a refusal holds to the time that its search
-#: took: repeated requests take no more than this part of a scheduler's time.
+#: Ratio of the time for which a refusal is cached to the duration of the
+#: search. Repeated requests therefore take at most this fraction of a
+#: scheduler's time.
 SEARCH_TIMES = 30
 
-#: Maximum number of refusals that are kept.
+#: Maximum number of cached refusals.
 _MAX_REFUSALS = 256
 
-#: Fields that differ between two requests for the same.
+#: Fields of a RequestSpec that differ between requests for the same resources.
 _OF_ONE_REQUEST = frozenset({'instance_uuid', 'request_id', 'requester_id',
                              'id', 'nova_object.changes'})
 

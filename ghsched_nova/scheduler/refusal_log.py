@@ -33,7 +33,7 @@ LOG = logging.getLogger(__name__)
 #: Name of the file in nova's state_path.
 FILE = 'ghsched-refusals.json'
 
-#: oslo.messaging: our namespace on the topic of nova-scheduler.
+#: oslo.messaging namespace of ghsched's calls on the topic of nova-scheduler.
 NAMESPACE = 'ghsched'
 RPC_VERSION = '1.0'
 

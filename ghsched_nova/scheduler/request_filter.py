@@ -39,7 +39,7 @@ _GROUP_POLICY = 'group_policy'
 #: Extra specs of a flavor that make a request group of their own.
 _NUMBERED = re.compile(r'(resources|trait)[a-zA-Z0-9_-]+:')
 
-#: What hosts lack, by the line about it for the log.
+#: Shortages of refused hosts, by the log line about them.
 Refusals: TypeAlias = dict[str, Lack]
 
 
