@@ -46,8 +46,8 @@ def add_blame_options(command: argparse.ArgumentParser) -> None:
                               'of its libvirt domain')
     command.add_argument(
         '--prove', action='store_true',
-        help='cap suspects for moments, one at a time, and compare the '
-             'figure of the server meanwhile; guarantees are kept')
+        help='cap the suspected guests briefly, one at a time, and measure '
+             'whether the server gets faster; guarantees stay in force')
 
 
 def run_blame_command(arguments: argparse.Namespace) -> int:

@@ -173,7 +173,7 @@ def check_releases_and_options(facts: Facts) -> Iterator[Check]:
                     'name it with --config-file')
     if facts.invalid:
         yield Check('options', 'error', facts.invalid,
-                    'put the section [ghsched] of nova.conf right')
+                    'correct the section [ghsched] of nova.conf')
 
 
 def _check_package_release(
@@ -191,14 +191,14 @@ def _check_package_release(
         return Check(title, 'skipped', f'{name} is not installed here')
     major = release.partition('.')[0]
     if not major.isdecimal():
-        return Check(title, 'warning', f'{release} is no release number')
+        return Check(title, 'warning', f'{release} is not a release number')
     if int(major) < first:
         return Check(title, 'error', f'{release} is too old',
                      f'ghsched needs {first} or later')
     if last is not None and int(major) > last:
         return Check(title, 'warning', f'{release} is later than {last}, '
-                     'which is the last that was tried',
-                     'see whether a later ghsched is there')
+                     'the last tested release',
+                     'check for a later release of ghsched')
     return Check(title, 'ok', release)
 
 
@@ -215,7 +215,7 @@ def check_placement_retries(facts: Facts) -> Iterator[Check]:
                     'run this as a user who may read it')
     elif facts.attempts > 1:
         yield Check(title, 'warning', 'allocation_conflict_retry_count is '
-                    f'{facts.attempts}: what is written at the same moment '
+                    f'{facts.attempts}: allocations written at the same time '
                     'may exceed the capacity', 'set [placement]'
                     f'allocation_conflict_retry_count = 1 in {facts.own_file}')
     else:
@@ -240,11 +240,11 @@ def check_compute_host(facts: Facts) -> Iterator[Check]:
             f'{node}: {speed} MB/s' for node, speed
             in sorted(facts.bandwidth.items())))
     else:
-        yield Check('node_bandwidth', 'warning', 'what the NUMA nodes can '
-                    'deliver is not configured, so no use in percent is '
-                    'shown', 'set [ghsched]node_bandwidth')
+        yield Check('node_bandwidth', 'warning', 'the bandwidth of the NUMA '
+                    'nodes is unknown, so usage is not shown in percent',
+                    'set [ghsched]node_bandwidth')
     if facts.helper:
-        yield Check('privsep', 'ok', 'privsep-helper is there')
+        yield Check('privsep', 'ok', 'privsep-helper is installed')
     else:
         yield Check('privsep', 'error', 'privsep-helper is not found',
                     'install oslo.privsep where nova-compute finds it')
@@ -303,7 +303,7 @@ def _check_resctrl_mount(facts: Facts) -> Iterator[Check]:
                     'see the page on control groups in the manual')
     if facts.notes:
         yield Check('controls', 'warning', '; '.join(facts.notes),
-                    'see whether a later ghsched knows them; reset those '
+                    'check for a later release of ghsched; reset those '
                     'that limit guests')
     if facts.overlaps:
         yield Check('L3 ways', 'warning', '; '.join(facts.overlaps),
@@ -322,9 +322,10 @@ def check_scheduler_node(facts: Facts) -> Iterator[Check]:
         yield Check('scheduler program', 'skipped',
                     'no nova-scheduler runs here')
     elif facts.running_scheduler_programs != {SCHEDULER}:
-        yield Check('scheduler program', 'warning', 'nova-scheduler is that '
-                    'of Nova, so refusals have no reasons, and guests '
-                    'cannot share control groups', f'start {SCHEDULER}')
+        yield Check('scheduler program', 'warning', "Nova's own "
+                    'nova-scheduler runs, so refusals have no reasons, and '
+                    'guests cannot share control groups',
+                    f'start {SCHEDULER}')
     else:
         yield Check('scheduler program', 'ok', SCHEDULER)
 
@@ -332,18 +333,18 @@ def check_scheduler_node(facts: Facts) -> Iterator[Check]:
 def _check_scheduler_filters(facts: Facts) -> Check:
     """Check that nova-scheduler is configured with ghsched's filters."""
     if FILTERS not in facts.available:
-        return Check('filter', 'error', 'it is not among the available '
-                     'filters', 'add [filter_scheduler]available_filters = '
+        return Check('filter', 'error', f'{FILTER} is not an available '
+                     'filter', 'add [filter_scheduler]available_filters = '
                      + FILTERS)
     if FILTER not in facts.enabled:
-        return Check('filter', 'error', 'it is not enabled',
+        return Check('filter', 'error', f'{FILTER} is not enabled',
                      f'end [filter_scheduler]enabled_filters with {FILTER}')
     if facts.enabled[-1] != FILTER:
-        return Check('filter', 'error', f'{facts.enabled[-1]} comes after '
-                     'it', f'end [filter_scheduler]enabled_filters with '
-                     f'{FILTER}')
+        return Check('filter', 'error',
+                     f'{facts.enabled[-1]} comes after {FILTER}',
+                     f'end [filter_scheduler]enabled_filters with {FILTER}')
     if 'NUMATopologyFilter' in facts.enabled:
         return Check('filter', 'error', 'NUMATopologyFilter is enabled '
-                     'beside it', 'remove NUMATopologyFilter, which it '
-                     'replaces')
+                     f'in addition to {FILTER}', 'remove NUMATopologyFilter, '
+                     f'which {FILTER} replaces')
     return Check('filter', 'ok', 'enabled, and the last one')

@@ -39,11 +39,11 @@ _BACKLOG_PAUSE_S = 5.0
 def add_cloud_export_options(parser: argparse.ArgumentParser) -> None:
     """Add the options for exporting the metrics of a whole cloud to a parser.
     """
-    group = parser.add_argument_group('figures of a cloud')
+    group = parser.add_argument_group('metrics of a cloud')
     group.add_argument(
         '--cloud', metavar='NAME',
-        help='export the figures of this cloud of clouds.yaml (or "envvars") '
-             'in place of those of this host; it is only read')
+        help='export metrics of this cloud of clouds.yaml (or "envvars") '
+             'instead of those of this host; the cloud is only read')
     group.add_argument(
         '--flavor', metavar='NAME[=N]', action='append', default=[],
         help='count how many more guests of this flavor fit; N is the number '
@@ -58,7 +58,7 @@ def add_cloud_export_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         '--interval', type=_parse_refresh_interval, default=INTERVAL_S,
         metavar='SECONDS',
-        help='ask the cloud for changes so often (default: %(default)s)')
+        help='seconds between two reads of the cloud (default: %(default)s)')
 
 
 def _parse_refresh_interval(text: str) -> int:

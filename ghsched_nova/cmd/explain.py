@@ -26,7 +26,7 @@ from ghsched_placement import exits
 def add_explain_command(subparsers: Any) -> None:
     """Add the sub-command ``explain`` to the parser of ``ghsched``."""
     parser = subparsers.add_parser(
-        'explain', help='show what a flavor leads to on a host, as a dry run',
+        'explain', help='show whether and how a flavor fits on a host',
         description='Show the policy, the Placement query, the provider tree, '
                     'the guest XML and the schemata lines of a guest on an '
                     'empty host, without any service.',

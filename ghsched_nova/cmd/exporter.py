@@ -253,7 +253,7 @@ def make_parser() -> argparse.ArgumentParser:
              'ghsched-repairs.json in its state_path')
     options.add_argument(
         '--service-levels', type=Path, metavar='FILE',
-        help='export what servers were promised and got, from '
+        help='export the guaranteed and the used bandwidth of servers, from '
              'ghsched-service-levels.json in the state_path of nova-compute')
     options.add_argument(
         '--refusals', type=Path, metavar='FILE',

@@ -91,14 +91,14 @@ def _add_past_bandwidth_options(top: argparse.ArgumentParser) -> None:
     They name files that nova-compute writes.
     """
     top.add_argument('--service-levels', type=Path, metavar='FILE',
-                     help='show in what part of this month guests got less '
-                          'than their guarantees, from '
+                     help='show for which percent of this month guests got '
+                          'less than their guarantees, from '
                           'ghsched-service-levels.json in the state_path of '
                           'nova-compute')
     top.add_argument('--since', type=_parse_minutes, metavar='TIME',
-                     help='print once who used most bandwidth in the last '
-                          'minutes or hours, e.g. 30m or 1h, from the record '
-                          'of nova-compute')
+                     help='print once which guests used the most bandwidth '
+                          'in the last minutes or hours, e.g. 30m or 1h, '
+                          'from the record of nova-compute')
     top.add_argument('--history', type=Path, metavar='FILE',
                      help='record for --since (default: ghsched-history.json '
                           'in the state_path of nova-compute)')
@@ -127,7 +127,7 @@ def _parse_minutes(text: str) -> int:
 def _parse_update_count(text: str) -> int:
     """Parse a command-line argument as a positive number of updates."""
     if not (text.isascii() and text.isdigit() and 0 < int(text) < 10 ** 9):
-        raise argparse.ArgumentTypeError(f'{text!r} is not a count')
+        raise argparse.ArgumentTypeError(f'{text!r} is not a positive number')
     return int(text)
 
 

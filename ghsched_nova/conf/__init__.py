@@ -43,38 +43,39 @@ PRIVSEP_GROUP = cfg.OptGroup(
 THREADS_GROUP = cfg.OptGroup(
     'ghsched_threads_privsep',
     title='The helper of nova-compute that sets scheduling classes',
-    help='Options of oslo.privsep for what sets the scheduling class of '
-         'threads of guests. It needs CAP_SYS_NICE and no other capability.')
+    help='Options of oslo.privsep for the helper that sets the scheduling '
+         'class of guest threads. It needs CAP_SYS_NICE and no other '
+         'capability.')
 
 MEMORY_GROUP = cfg.OptGroup(
     'ghsched_memory_privsep',
     title='The helper of nova-compute that moves memory of guests',
-    help='Options of oslo.privsep for what moves the memory of a running '
-         'guest to another NUMA node. It needs CAP_SYS_NICE, CAP_SYS_PTRACE '
-         'and CAP_DAC_OVERRIDE.')
+    help='Options of oslo.privsep for the helper that moves the memory of a '
+         'running guest to another NUMA node. It needs CAP_SYS_NICE, '
+         'CAP_SYS_PTRACE and CAP_DAC_OVERRIDE.')
 
 CONNECTIONS_GROUP = cfg.OptGroup(
     'ghsched_connections_privsep',
     title='The helper of nova-compute that reads connections of guests',
-    help='Options of oslo.privsep for what reads /proc/net/nf_conntrack, with '
-         '[ghsched]affinity_source = conntrack. It runs as root and needs no '
-         'capability.')
+    help='Options of oslo.privsep for the helper that reads '
+         '/proc/net/nf_conntrack, with [ghsched]affinity_source = conntrack. '
+         'It runs as root and needs no capability.')
 
 COUNTERS_GROUP = cfg.OptGroup(
     'ghsched_counters_privsep',
     title='The helper of nova-compute that counts instructions of guests',
-    help='Options of oslo.privsep for what reads performance counters of '
-         'guests, for "openstack ghsched server blame". It needs CAP_PERFMON '
-         'and no other capability.')
+    help='Options of oslo.privsep for the helper that reads performance '
+         'counters of guests, for "openstack ghsched server blame". It needs '
+         'CAP_PERFMON and no other capability.')
 
 OPTS: list[cfg.Opt] = [
     cfg.ListOpt(
         'nova_fixes', default=['auto'],
-        help='Repairs of defects in Nova that are applied to servers whose '
-             'flavor has a key of ghsched: "auto" is what the release of Nova '
-             'lacks, "none" is nothing, names are those that "ghsched-status '
-             'fixes" lists. Used by nova-api, nova-scheduler and '
-             'nova-compute.'),
+        help='Fixes of Nova bugs that are applied to servers whose flavor '
+             'has a key of ghsched. "auto" applies those that the installed '
+             'release of Nova lacks, "none" applies none. Otherwise the '
+             'names are those that "ghsched-status fixes" lists. Used by '
+             'nova-api, nova-scheduler and nova-compute.'),
     *bandwidth.OPTS, *host.OPTS, *scheduler.OPTS,
 ]
 

@@ -69,9 +69,9 @@ OPTS: list[cfg.Opt] = [
         choices=[('min', 'count the guarantee (ghsched:mem_bw_min)'),
                  ('max', 'count the limit (ghsched:mem_bw_max), so that '
                          'limits never add up to more than a node has')],
-        help='Value that Placement counts for a guest on a NUMA node. Used by '
-             'nova-scheduler and nova-compute; must be the same on all '
-             'hosts.'),
+        help='Bandwidth that a guest allocates in Placement on a NUMA node. '
+             'Used by nova-scheduler and nova-compute; must be the same on '
+             'all hosts.'),
     cfg.IntOpt(
         'reserved_control_groups', default=0, min=0,
         help='Number of the host\'s resctrl control groups that are reserved '

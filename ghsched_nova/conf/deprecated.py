@@ -22,40 +22,41 @@ OPTS: list[cfg.Opt] = [
         'burst_percentile', min=50.0, max=99.999,
         deprecated_for_removal=True,
         deprecated_reason=_BURST_RISK,
-        help='Percent of the time in which what is kept for bursts has to '
-             'suffice, of periods of [DEFAULT]update_resources_interval, a '
-             'minute by default. What guests do within a period is not seen. '
-             'With more the tail counts, which few periods show. Used by '
+        help='Percent of the measurement periods in which the bandwidth that '
+             'is reserved for bursts must suffice. A period is '
+             '[DEFAULT]update_resources_interval, one minute by default; '
+             'changes within a period are not measured. A higher percentage '
+             'depends on rare periods, of which few are measured. Used by '
              'nova-compute.'),
     cfg.FloatOpt(
         'burst_correlation', min=0.0, max=1.0,
         deprecated_for_removal=True,
         deprecated_reason=_BURST_RISK,
-        help='How much guests are taken to be busy at the same time, at '
-             'least: with 0 each by itself, with 1 all at once. What is '
-             'measured counts where it is more. Guests that come are seldom '
-             'strangers to those that are there: they serve the same users '
-             'or the same clock. A day shows too few of the times when they '
-             'are busy together to rely on less, unless guests are known '
-             'to have nothing in common. With more than 0 the guests of one '
+        help='Minimum correlation that is assumed between the loads of '
+             'guests: 0 if they are independent, 1 if all are busy at the '
+             'same time. If the measured correlation is higher, it is used. '
+             'New guests often have the same users or the same times of day '
+             'as the present ones, and one day shows too few of the times '
+             'when they are busy together to assume less, unless the guests '
+             'are known to be independent. With more than 0 the guests of one '
              'project count as replicas of one service, which may all be '
-             'busy at once: a node whose guests are all of one project '
-             'promises no more than what is kept for bursts. Used by '
-             'nova-compute.'),
+             'busy at the same time: a node whose guests are all of one '
+             'project offers no more than the bandwidth that is reserved for '
+             'bursts. Used by nova-compute.'),
     cfg.FloatOpt(
         'burst_safety', min=1.0, max=10.0,
         deprecated_for_removal=True,
         deprecated_reason=_BURST_RISK,
-        help='How many times as busy as has been measured guests are taken '
-             'to be, for those that come and for days to come. Used by '
+        help='Factor by which the measured load of guests is multiplied, to '
+             'allow for new guests and for days with a higher load. Used by '
              'nova-compute.'),
     cfg.FloatOpt(
         'burst_ratio_max', default=3.0, min=1.0, max=10.0,
         deprecated_for_removal=True,
         deprecated_reason=_UNNEEDED,
-        help='How many times what is kept for bursts is promised at most, '
-             'whatever has been measured. The kernel holds this part of each '
-             'burst in any case, as a guarantee, so that all of them '
+        help='Maximum ratio of the sum of all bursts to the bandwidth that is '
+             'reserved for bursts, whatever has been measured. The kernel '
+             'guarantees each burst divided by this ratio, so that all bursts '
              'together never take what other guests are guaranteed. Used by '
              'nova-compute and ghsched-host; must not be lowered while '
              'guests with bursts run.'),
@@ -63,45 +64,46 @@ OPTS: list[cfg.Opt] = [
         'bottleneck_hysteresis', default=20, min=0, max=99,
         deprecated_for_removal=True,
         deprecated_reason=_UNNEEDED,
-        help='Percent of a threshold by which a figure has to fall below it '
-             'before the node is no bottleneck any more. Used by '
-             'nova-compute.'),
+        help='Percent by which a value must fall below its threshold before '
+             'the NUMA node is no longer a bottleneck. Used by nova-compute.'),
     cfg.FloatOpt(
         'affinity_half_life', default=300.0, min=1.0,
         deprecated_for_removal=True,
         deprecated_reason=_UNNEEDED,
-        help='Seconds in which what guests have said to each other counts '
-             'half, when they are silent. Used by nova-compute.'),
+        help='Half-life in seconds of the measured traffic between guests: '
+             'without new traffic it counts half after this time. Used by '
+             'nova-compute.'),
     cfg.FloatOpt(
         'affinity_delay', default=900.0, min=0.0,
         deprecated_for_removal=True,
         deprecated_reason=_UNNEEDED,
-        help='Seconds for which guests that say less than 1 MB/s to each '
-             'other still belong together. Used by nova-compute.'),
+        help='Seconds for which guests still belong together after the '
+             'traffic between them has fallen below 1 MB/s. Used by '
+             'nova-compute.'),
     cfg.FloatOpt(
         'load_period', default=30.0, min=0.0,
         deprecated_for_removal=True,
         deprecated_reason=_UNNEEDED,
-        help='Seconds over which load and waiting of NUMA nodes are measured '
-             'at least. They are measured when nova-compute reports its '
-             'resources, [DEFAULT]update_resources_interval; a report that '
-             'comes earlier repeats what was measured before. Used by '
-             'nova-compute.'),
+        help='Minimum seconds over which load and wait times of NUMA nodes '
+             'are measured. They are measured when nova-compute reports its '
+             'resources ([DEFAULT]update_resources_interval). An earlier '
+             'report repeats the previous measurement. Used by nova-compute.'),
     cfg.FloatOpt(
         'load_smoothing', default=120.0, min=0.0,
         deprecated_for_removal=True,
         deprecated_reason=_UNNEEDED,
-        help='Seconds after which what was measured before counts for 37 '
-             'percent (1/e) in a figure of load or waiting; 0 reports each '
-             'measurement as it is. With less, a short burst makes a node a '
-             'bottleneck. Used by nova-compute.'),
+        help='Time constant in seconds by which load and wait times are '
+             'smoothed: after this time an earlier measurement counts 37 '
+             'percent (1/e). With 0 each measurement is reported as it is. '
+             'With a small value, a short burst makes a node a bottleneck. '
+             'Used by nova-compute.'),
     cfg.IntOpt(
         'max_candidates_per_host', default=64, min=1,
         deprecated_for_removal=True,
         deprecated_reason=_UNNEEDED,
-        help='How many ways to give NUMA nodes of one host to those of the '
-             'guest, among Placement\'s allocation candidates and with room '
-             'for it, are tried before the host is passed over. Used by '
+        help='Maximum number of assignments of host NUMA nodes to guest NUMA '
+             'nodes that are tried on a host before it is refused. They come '
+             'from Placement\'s allocation candidates. Used by '
              'nova-scheduler.'),
     cfg.IntOpt(
         'scheduler_index_hosts', default=100, min=0,

@@ -83,9 +83,9 @@ OPTS: list[cfg.Opt] = [
         help='Whether guests may have the class deadline '
              '(ghsched:vcpu_scheduler). It runs before every priority, '
              'interrupt handlers included, for the runtime that the flavor '
-             'says. The kernel takes it only where each CPU of '
+             'specifies. The kernel accepts it only if each CPU of '
              '[compute]cpu_dedicated_set is an exclusive cpuset of its own, '
-             'or where sched_rt_runtime_us is -1; nova-compute tries that. '
+             'or if sched_rt_runtime_us is -1; nova-compute tests this. '
              'Used by nova-compute.'),
     cfg.IntOpt(
         'realtime_shared_percent', default=0, min=0, max=100,
@@ -94,9 +94,9 @@ OPTS: list[cfg.Opt] = [
              'guests share on each NUMA node (ghsched:vcpu_scheduler with '
              'hw:cpu_policy=shared). Placement counts it as '
              'CUSTOM_RT_CPU_PERMILLE. Such a vCPU runs before all other '
-             'guests on these CPUs; the kernel holds those of the class '
-             'deadline to their runtime, and those of fifo and rr to '
-             'nothing. Used by nova-compute.'),
+             'guests on these CPUs. The kernel limits those of the class '
+             'deadline to their runtime; it does not limit those of fifo and '
+             'rr. Used by nova-compute.'),
     cfg.ListOpt(
         'irq_bypass', default=['auto'],
         item_type=types.String(choices=[
@@ -128,10 +128,11 @@ OPTS: list[cfg.Opt] = [
     cfg.Opt(
         'bottleneck_thresholds',
         type=types.Dict(types.Integer(min=0)), default={},
-        help='Percent from which on a NUMA node is a bottleneck, as '
-             'NAME:PERCENT,NAME:PERCENT, of cpu_load (90 by default), '
-             'cpu_wait (10), memory_load (80), memory_wait (5), io_load (95) '
-             'and io_wait (800: eight requests that wait at a device). With '
-             '0 a figure makes no bottleneck. Used by nova-compute, and by '
-             'nova-scheduler to compare nodes that are none.'),
+        help='Thresholds in percent at which a NUMA node becomes a '
+             'bottleneck, as NAME:PERCENT,NAME:PERCENT. The names are '
+             'cpu_load (90 by default), cpu_wait (10), memory_load (80), '
+             'memory_wait (5), io_load (95) and io_wait (800: eight requests '
+             'that wait at a device). With 0 the value is not considered. '
+             'Used by nova-compute, and by nova-scheduler to compare nodes '
+             'that are not bottlenecks.'),
 ]

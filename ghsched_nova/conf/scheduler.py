@@ -41,19 +41,20 @@ OPTS: list[cfg.Opt] = [
     cfg.FloatOpt(
         'gradient_weight_multiplier', default=1.0,
         help='Multiplier of GhschedGradientWeigher among the weighers. '
-             'More than 0 puts a guest where it leaves least that the guests '
-             'which usually come cannot use; 0 turns the weigher off, for '
-             'the choice of NUMA nodes within a host as well. The same name '
+             'More than 0 prefers hosts on which a guest leaves the least '
+             'capacity that the usual guests cannot use; 0 turns the weigher '
+             'off, for the choice of NUMA nodes within a host as well. The '
+             'same name '
              'in the metadata of an aggregate holds for its hosts. Used by '
              'nova-scheduler.'),
     cfg.BoolOpt(
         'load_placement', default=True,
-        help='Whether a guest gets, of the NUMA nodes of a host that have '
-             'what it asks for, those with the least load and waiting that '
-             'are no bottleneck. Where all are alike, they take turns, '
-             'unless [compute]packing_host_numa_cells_allocation_strategy '
-             'is on. Hosts that do not report their load give the nodes of '
-             'the lowest numbers. Used by nova-scheduler.'),
+        help='Whether a guest gets the least loaded of the host NUMA nodes on '
+             'which it fits, and if possible none that is a bottleneck. Nodes '
+             'with equal load are used in turn, unless '
+             '[compute]packing_host_numa_cells_allocation_strategy is on. On '
+             'hosts that do not report their load, the nodes with the lowest '
+             'numbers are used. Used by nova-scheduler.'),
     cfg.FloatOpt(
         'load_weight_multiplier', default=1.0,
         help='Multiplier of GhschedLoadWeigher among the weighers. More '

@@ -257,7 +257,7 @@ class PolicyChanger:
             raise policies.PolicyError(
                 changes.get_changeable_extra_spec(
                     next(iter(new_values), 'mem_bw_max')),
-                'the guest has no policy that could change')
+                'the guest has no bandwidth policy that could be changed')
         allocation = self.make_allocation_client(guest)
         allocation.check_policy_traits(guest.compute_node, change.after)
         answer = self._check_host(guest, change)

@@ -294,7 +294,7 @@ def record_action(context: Any, uuid: str,
             context, uuid, event, want_result=False,
             host=shared.config().host)
     except Exception as error:
-        raise errors.Refused('the action cannot be recorded: '
+        raise errors.Refused('cannot record the instance action: '
                              f'{type(error).__name__}: {error}') from error
     failure = None
     try:
@@ -360,7 +360,7 @@ def open_cell_context(uuid: str, user_context: Any = None) -> Iterator[Any]:
     except exception.InstanceMappingNotFound as error:
         raise errors.GuestGone(f'Nova has no server {uuid}') from error
     except Exception as error:
-        raise errors.Refused("Nova's API database cannot be asked: "
+        raise errors.Refused("cannot read Nova's API database: "
                              f'{type(error).__name__}: {error}') from error
     if mapping.cell_mapping is None:
         raise errors.RefusedByState('the server is on no host')

@@ -158,6 +158,6 @@ def require_compatible_fixes(process: str) -> None:
     wrong = sorted(iterate_unknown_fixes(shared.config().ghsched.nova_fixes))
     if wrong:
         raise registry.IncompatibleNova(
-            f'[ghsched]nova_fixes names no repair of Nova: '
+            '[ghsched]nova_fixes has unknown names of fixes: '
             f'{", ".join(wrong)}; known: {", ".join(sorted(_BY_NAME))}')
     signatures.require_seams(process, list_fix_only_functions())

@@ -169,9 +169,10 @@ def make_vf_request_groups(spec: shared.RequestSpec,
     if pci_requests.parse_vf_requests(ours) != policy.vfs:
         raise policies.PolicyError(
             keys.VFS.extra_spec,
-            'nova-api asked for other VFs; is the filter of ghsched in its '
-            'api-paste.ini, does the flavor say hw:numa_nodes, and was a '
-            'resize reverted without it?')
+            'the PCI requests that nova-api made do not match; check that the '
+            'filter of ghsched is in api-paste.ini, that the flavor has '
+            'hw:numa_nodes, and that no resize was reverted without the '
+            'filter')
     return [_make_vf_request_group(spec, need, pci_request, option)
             for need, pci_request in zip(policy.vfs, ours, strict=True)]
 
