@@ -16,10 +16,8 @@ import argparse
 from collections.abc import Iterable
 from collections.abc import Iterator
 from collections.abc import Sequence
-import sys
 from typing import Any
 
-from osc_lib import exceptions
 
 from ghsched_placement import exits
 from ghsched_placement.findings import Finding
@@ -86,14 +84,8 @@ class Audit(base.Lister):
         for one in plans:
             self.log.warning('host %s: planned repair of consumer %s: %s',
                              one.host, one.consumer, one.text)
-        if is_confirmed:
-            return
-        if not sys.stdin.isatty():
-            raise exceptions.CommandError(
-                'nothing was done: no terminal to confirm on, pass --yes')
-        if input('Do all of this? [y/N] ').strip().lower() not in (
-                'y', 'yes'):
-            raise exceptions.CommandError('nothing was done: not confirmed')
+        if not is_confirmed:
+            base.require_user_consent()
 
     def _apply_repairs(self, client: clients.Client,
                        plans: Sequence[repair.Repair],

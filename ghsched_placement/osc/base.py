@@ -16,6 +16,7 @@ import argparse
 from collections.abc import Iterable
 from collections.abc import Sequence
 import logging
+import sys
 from typing import Any
 
 from keystoneauth1 import exceptions as ksa_exceptions
@@ -96,6 +97,18 @@ def _format_cells(row: Iterable[Any], output_format: str) -> list[Any]:
 def format_count(number: int, noun: str) -> str:
     """Format a number with its noun, such as ``1 host`` or ``2 hosts``."""
     return f'{number} {noun}' + ('' if number == 1 else 's')
+
+
+def require_user_consent() -> None:
+    """Ask the user on the terminal whether to make the planned changes.
+
+    :raises CommandError: if the user does not agree.
+    """
+    if not sys.stdin.isatty():
+        raise exceptions.CommandError(
+            'nothing was done: no terminal to confirm on, pass --yes')
+    if input('Do all of this? [y/N] ').strip().lower() not in ('y', 'yes'):
+        raise exceptions.CommandError('nothing was done: not confirmed')
 
 
 #: A cloud, or a choice of its hosts, in which no host is of ghsched.

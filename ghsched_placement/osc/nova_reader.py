@@ -27,7 +27,6 @@ from openstack import exceptions as sdk_exceptions
 from osc_lib import exceptions
 
 from ghsched_placement import diagnostics
-from ghsched_placement import load
 from ghsched_placement import node_move
 from ghsched_placement.osc import base
 from ghsched_placement.osc import http
@@ -241,10 +240,6 @@ class NovaReader:
         if response is None or response.status_code != 200:
             return None
         return diagnostics.from_diagnostics(dict(response.json()))
-
-    def get_host_load(self, uuid: str) -> load.Load | None:
-        """Return the measured load of a server's host; None if unknown."""
-        return load.from_stats(self.get_diagnostics(uuid))
 
     def get_diagnostics(self, uuid: str, host: str = '') -> dict[str, Any]:
         """Return Nova's diagnostics of a server; empty if unavailable.

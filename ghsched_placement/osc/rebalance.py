@@ -19,7 +19,7 @@ from collections.abc import Mapping
 from collections.abc import Sequence
 import dataclasses
 from dataclasses import dataclass
-import sys
+import functools
 import time
 from typing import Any
 from typing import cast
@@ -245,7 +245,7 @@ class ApplyRebalance(base.Lister):
                              records[move.guest]['name'], move.origin,
                              move.destination, move.reason)
         if moves and not parsed_args.yes:
-            require_user_consent()
+            base.require_user_consent()
         return RESULT, list(self._applied(
             client, moves, records, _Replan(found.again),
             parsed_args.timeout))
@@ -324,24 +324,17 @@ def _way(move: move_plan.Move) -> tuple[str, move_plan.Spot, move_plan.Spot]:
     return move.guest, move.origin, move.destination
 
 
-def require_user_consent() -> None:
-    """Ask the user on the terminal whether to make the planned moves.
-
-    :raises CommandError: if the user does not agree.
-    """
-    if not sys.stdin.isatty():
-        raise exceptions.CommandError(
-            'nothing was done: no terminal to confirm on, pass --yes')
-    if input('Do all of this? [y/N] ').strip().lower() not in ('y', 'yes'):
-        raise exceptions.CommandError('nothing was done: not confirmed')
-
-
 def move_server_within_host(client: clients.Client,
                             move: move_plan.Move) -> Outcome:
     """Ask nova-api to move a server to another NUMA node of its host."""
+    return _request_move(functools.partial(
+        client.move_nodes, move.guest, {0: move.destination.node},
+        dry_run=False))
+
+
+def _request_move(request: Callable[[], object]) -> Outcome:
     try:
-        client.move_nodes(move.guest, {0: move.destination.node},
-                          dry_run=False)
+        request()
     except base.Refused as error:
         return Outcome(str(error), unchanged=True)
     except exceptions.CommandError as error:
@@ -363,12 +356,10 @@ def migrate_server_between_hosts(
     if service is None:
         return Outcome(f'Nova knows no compute host {move.destination.host}',
                        unchanged=True)
-    try:
-        client.live_migrate_server(move.guest, service)
-    except base.Refused as error:
-        return Outcome(str(error), unchanged=True)
-    except exceptions.CommandError as error:
-        return Outcome(str(error))
+    requested = _request_move(functools.partial(
+        client.live_migrate_server, move.guest, service))
+    if requested.problem:
+        return requested
     for _turn in range(max(1, int(timeout / _INTERVAL))):
         record = client.get_server(move.guest)
         if record is None:

@@ -154,8 +154,8 @@ class Cloud:
         reports none.
         """
         try:
-            return nova_reader.NovaReader(self._connection).get_host_load(
-                guest.uuid)
+            reader = nova_reader.NovaReader(self._connection)
+            return load.from_stats(reader.get_diagnostics(guest.uuid))
         except (exceptions.SDKException, osc_exceptions.CommandError):
             return None
 
