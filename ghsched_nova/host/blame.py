@@ -37,7 +37,6 @@ from ghsched_nova.host import blame_session
 from ghsched_nova.host import desired
 from ghsched_nova.host import load_use
 from ghsched_nova.monitor import blame_periods
-from ghsched_nova.monitor import load_meter
 from ghsched_nova.monitor import load_rates
 from ghsched_nova.monitor import load_reader
 from ghsched_nova.monitor import reader as readers
@@ -197,11 +196,9 @@ def yield_guests_with_policies(running: Iterable[desired.Running]
                if one.domain.id >= 0 and one.xml}
     for guest in load_use.list_guests_and_policies(by_uuid.values()):
         root = by_uuid[guest.uuid].root
-        yield view.Guest(
-            guest.name, guest.uuid, guest.domain_id, guest.policy,
-            cells=_parse_cells(root), flavor=guest.flavor,
-            server=metadata.read_server_name(root),
-            project=metadata.read_project_id(root))
+        yield replace(guest, cells=_parse_cells(root),
+                      server=metadata.read_server_name(root),
+                      project=metadata.read_project_id(root))
 
 
 def _parse_cells(root: etree._Element) -> tuple[cells.Cell, ...]:
@@ -222,11 +219,7 @@ def _make_guest_load_meter(section: Any,
 
     Each call of that function returns the load since its previous call.
     """
-    meter = load_meter.LoadMeter(
-        load_reader.LoadReader(load_reader.Paths(
-            sysfs=Path(section.sysfs_path),
-            run=Path(section.libvirt_run_path))),
-        conf.make_bottleneck_limits(section))
+    meter = load_use.make_load_meter(section)
     running = [load_reader.RunningGuest(
         guest.uuid, guest.domain_id or 0, guest.name, guest.cells)]
 

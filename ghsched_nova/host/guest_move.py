@@ -42,12 +42,6 @@ from ghsched_placement.node_move import GuestCell
 
 LOG = logging.getLogger(__name__)
 
-#: Arguments of virDomainSetMetadata and virDomainPinVcpuFlags
-#: (libvirt-domain.h).
-_ELEMENT = 2
-_LIVE = 1
-_CONFIG = 2
-
 #: Enters the claim of the new nodes; yields a function that writes Nova's
 #: record.
 Claim = Callable[[], contextlib.AbstractContextManager[Callable[[], None]]]
@@ -224,17 +218,16 @@ class Mover:
                 continue
             where = tuple(cpu in cpus for cpu in range(most + 1))
             if kind == 'vcpupin':
-                handle.pinVcpuFlags(number, where, _LIVE)
+                handle.pinVcpuFlags(number, where, policy_change.LIVE)
             elif kind == 'emulatorpin':
-                handle.pinEmulator(where, _LIVE)
+                handle.pinEmulator(where, policy_change.LIVE)
             else:
-                handle.pinIOThread(number, where, _LIVE)
+                handle.pinIOThread(number, where, policy_change.LIVE)
 
     def _write_record(self, domain: policy_change.Domain,
                       text: str | None) -> None:
-        domain.guest._domain.setMetadata(
-            _ELEMENT, text, move_record.PREFIX, move_record.NAMESPACE,
-            _LIVE | _CONFIG)
+        domain.write_metadata(text, move_record.PREFIX,
+                              move_record.NAMESPACE)
 
     def _remove_record(self, domain: policy_change.Domain) -> None:
         """Remove the record of a move from a domain's metadata; never raises.

@@ -101,13 +101,9 @@ class LoadReporter:
     def _measure_load(self, running: Iterable[desired.Running],
                       snapshot: view.Snapshot | None) -> None:
         if self._meter is None:
-            section = self._section
-            self._meter = load_meter.LoadMeter(
-                load_reader.LoadReader(load_reader.Paths(
-                    sysfs=Path(section.sysfs_path),
-                    run=Path(section.libvirt_run_path))),
-                conf.make_bottleneck_limits(section), section.load_period,
-                section.load_smoothing)
+            self._meter = make_load_meter(
+                self._section, self._section.load_period,
+                self._section.load_smoothing)
         changes = self._meter.measure_host_load(
             list(list_measurable_guests(running)),
             load_rates.extract_known_bandwidth(snapshot))
@@ -123,6 +119,16 @@ class LoadReporter:
                          'any more: measured %(resource)s is %(value).2f',
                          values)
             self._notify(change, values)
+
+
+def make_load_meter(section: Any, period: float = 0.0,
+                    smoothing: float = 0.0) -> load_meter.LoadMeter:
+    """Return a meter of the load of this host."""
+    return load_meter.LoadMeter(
+        load_reader.LoadReader(load_reader.Paths(
+            sysfs=Path(section.sysfs_path),
+            run=Path(section.libvirt_run_path))),
+        conf.make_bottleneck_limits(section), period, smoothing)
 
 
 def list_measurable_guests(running: Iterable[desired.Running]

@@ -36,9 +36,10 @@ from ghsched_placement.policy import NodePolicy
 
 LOG = logging.getLogger(__name__)
 
-#: Arguments of virDomainSetMetadata (libvirt-domain.h).
+#: Arguments of virDomainSetMetadata and virDomainPinVcpuFlags
+#: (libvirt-domain.h).
 _ELEMENT = 2
-_LIVE = 1
+LIVE = 1
 _CONFIG = 2
 
 
@@ -82,9 +83,17 @@ class Domain:
     def write(self, policy: metadata.DomainPolicy) -> None:
         """Write a bandwidth policy to a domain's live and persistent metadata.
         """
-        self.guest._domain.setMetadata(
-            _ELEMENT, metadata.render_policy(policy), metadata.PREFIX,
-            metadata.NAMESPACE, _LIVE | _CONFIG)
+        self.write_metadata(metadata.render_policy(policy), metadata.PREFIX,
+                            metadata.NAMESPACE)
+
+    def write_metadata(self, text: str | None, prefix: str,
+                       namespace: str) -> None:
+        """Write an element of a domain's live and persistent metadata.
+
+        :param text: XML of the element; None removes the element.
+        """
+        self.guest._domain.setMetadata(_ELEMENT, text, prefix, namespace,
+                                       LIVE | _CONFIG)
 
 
 def read_policy(xml: str) -> list[dict[str, Any]] | None:
