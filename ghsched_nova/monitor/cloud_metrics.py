@@ -110,13 +110,6 @@ class Collector(registry.Collector):
     def __init__(self, read: Callable[[], CloudReading]) -> None:
         self._read = read
 
-    def describe(self) -> list[core.Metric]:
-        """Return no metrics, because registering must not read the cloud.
-
-        Prometheus' client calls this method when the collector is registered.
-        """
-        return []
-
     def collect(self) -> list[core.Metric]:
         """Return all Prometheus metrics of a cloud, from its last known state.
 

@@ -190,13 +190,6 @@ class Collector(registry.Collector):
         # Each scrape runs in a thread of its own.
         self._collected = shared_work.SharedWork(self._collect, TIMEOUT)
 
-    def describe(self) -> list[core.Metric]:
-        """Return no metrics, because registering must not read the host.
-
-        Prometheus' client calls this method when the collector is registered.
-        """
-        return []
-
     def collect(self) -> list[core.Metric]:
         """Return all Prometheus metrics of the host's memory bandwidth.
 

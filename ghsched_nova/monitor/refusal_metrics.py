@@ -24,6 +24,7 @@ from prometheus_client import registry
 
 from ghsched_nova.monitor import metrics
 from ghsched_placement import refusal_record
+from ghsched_placement import wire
 
 
 class Collector(registry.Collector):
@@ -41,10 +42,7 @@ class Collector(registry.Collector):
 
         The metrics are the number of refusals and the time of the last one.
         """
-        try:
-            record = refusal_record.from_json(self._path.read_text())
-        except (OSError, UnicodeDecodeError):
-            record = ()
+        record = refusal_record.from_json(wire.read_file(self._path))
         yield metrics.make_metric('ghsched_refusals', [
             ((one.flavor, one.name), one.count) for one in record])
         yield metrics.make_metric('ghsched_last_refusal_timestamp_seconds', [

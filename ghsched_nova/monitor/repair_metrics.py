@@ -67,9 +67,6 @@ class Collector(registry.Collector):
 
         A repair is a correction of a guest's resctrl group by nova-compute.
         """
-        try:
-            counts = parse_repair_counts(self._path.read_text())
-        except (OSError, UnicodeDecodeError):
-            counts = {}
+        counts = parse_repair_counts(wire.read_file(self._path))
         yield metrics.make_metric('ghsched_repairs', [
             ((kind,), count) for kind, count in sorted(counts.items())])

@@ -84,13 +84,6 @@ class Collector(registry.Collector):
     def __init__(self, path: Path) -> None:
         self._path = path
 
-    def describe(self) -> list[core.Metric]:
-        """Return no metrics, because registering must not read a file.
-
-        Prometheus' client calls this method when the collector is registered.
-        """
-        return []
-
     def collect(self) -> list[core.Metric]:
         """Return metrics of the guaranteed and used bandwidth of servers.
 
