@@ -65,10 +65,7 @@ class StartingDriver(base.DriverBase):
               *args: Any, **kwargs: Any) -> Any:
         rest = (image_meta, injected_files, admin_password, allocations)
         if not compute.is_rebuilt_in_place(instance):
-            self._check_allocated_nodes(
-                instance, instance.numa_topology, allocations,
-                pci_requests.list_claimed_vf_nodes(instance))
-            self._check_claimed_devices(instance, allocations)
+            self._check_claims(instance, allocations)
             with (failed_live_migration.saving_without_destination(instance)
                   if compute.is_being_evacuated_here(instance)
                   and fixes.is_fix_applied_to('failed-live-migration',
@@ -85,16 +82,19 @@ class StartingDriver(base.DriverBase):
             raise exception.InstanceDeployFailure(
                 reason=str(error)) from error
 
+    def _check_claims(self, instance: Any, allocations: Any) -> None:
+        self._check_allocated_nodes(
+            instance, instance.numa_topology, allocations,
+            pci_requests.list_claimed_vf_nodes(instance))
+        self._check_claimed_devices(instance, allocations)
+
     @unprotected.refusing_unprotected_guests()
     def finish_migration(self, context: Any, migration: Any, instance: Any,
                          disk_info: Any, network_info: Any, image_meta: Any,
                          resize_instance: Any, allocations: Any,
                          *args: Any, **kwargs: Any) -> Any:
         try:
-            self._check_allocated_nodes(
-                instance, instance.numa_topology, allocations,
-                pci_requests.list_claimed_vf_nodes(instance))
-            self._check_claimed_devices(instance, allocations)
+            self._check_claims(instance, allocations)
             return super().finish_migration(
                 context, migration, instance, disk_info, network_info,
                 image_meta, resize_instance, allocations, *args, **kwargs)

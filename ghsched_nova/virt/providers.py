@@ -106,6 +106,18 @@ def update_inventories(provider_tree: Any, nodename: str,
     return wanted
 
 
+def _get_inventory(provider_tree: Any, uuid: str) -> Mapping[str, Any]:
+    """Return a provider's inventory; empty if there is no such provider."""
+    return (provider_tree.data(uuid).inventory
+            if provider_tree.exists(uuid) else {})
+
+
+def _get_foreign_inventory(data: Any) -> dict[str, Any]:
+    """Return the part of a provider's inventory that is not of ghsched."""
+    return {name: record for name, record in data.inventory.items()
+            if name not in names.OUR_CLASSES}
+
+
 def _find_uncontrolled_bandwidth(provider_tree: Any, root_uuid: str,
                                  host: HostDescription,
                                  usages: Usages) -> Mapping[str, tree.Current]:
@@ -121,9 +133,7 @@ def _find_uncontrolled_bandwidth(provider_tree: Any, root_uuid: str,
     found = {}
     for node in set(host.numa_nodes) - set(host.nodes):
         uuid = names.make_numa_provider_uuid(root_uuid, node)
-        if not provider_tree.exists(uuid):
-            continue
-        record = provider_tree.data(uuid).inventory.get(names.MEM_BW_PCT)
+        record = _get_inventory(provider_tree, uuid).get(names.MEM_BW_PCT)
         if record:
             found[uuid] = tree.Current(
                 total=int(record['total']),
@@ -143,8 +153,7 @@ def _find_shrinking_resources(
     found = {}
     for node in {*host.nodes, *host.numa_nodes}:
         uuid = names.make_numa_provider_uuid(root_uuid, node)
-        inventory = (provider_tree.data(uuid).inventory
-                     if provider_tree.exists(uuid) else {})
+        inventory = _get_inventory(provider_tree, uuid)
         offered = {name: amount for name, (amount, _least)
                    in tree.get_offered_amounts(host, node).items()}
         offered[names.MEM_BW_BURST_PCT] = tree.get_promisable_burst_percent(
@@ -174,8 +183,7 @@ def _find_shrinking_bandwidth(
     found = {}
     for node in host.nodes:
         uuid = names.make_numa_provider_uuid(root_uuid, node)
-        record = (provider_tree.data(uuid).inventory.get(names.MEM_BW_PCT)
-                  if provider_tree.exists(uuid) else None)
+        record = _get_inventory(provider_tree, uuid).get(names.MEM_BW_PCT)
         known = current.get(uuid, tree.Current())
         offered = tree.make_bandwidth_inventory(node, host, config, known)
         if record and (tree.compute_free_amount(record, 0)
@@ -202,8 +210,7 @@ def _get_guarantees_to_be_rounded(
              and host.has_uniform_guarantee_steps)
     for node in () if exact else host.nodes:
         uuid = names.make_numa_provider_uuid(root_uuid, node)
-        record = (provider_tree.data(uuid).inventory.get(names.MEM_BW_PCT)
-                  if provider_tree.exists(uuid) else None)
+        record = _get_inventory(provider_tree, uuid).get(names.MEM_BW_PCT)
         if record is not None and (
                 not host.has_uniform_guarantee_steps
                 or (record['step_size'], record['min_unit'])
@@ -218,8 +225,7 @@ def _put_provider(provider_tree: Any, provider: tree.Provider) -> None:
         provider_tree.new_child(provider.name, provider.parent_uuid,
                                 uuid=provider.uuid)
     data = provider_tree.data(provider.uuid)
-    others = {name: record for name, record in data.inventory.items()
-              if name not in names.OUR_CLASSES}
+    others = _get_foreign_inventory(data)
     provider_tree.update_inventory(
         provider.uuid, {**others, **provider.inventories})
     gone = {trait for trait in data.traits - provider.traits
@@ -300,8 +306,7 @@ def _remove_provider(provider_tree: Any, data: Any) -> None:
 
     :param data: the provider in the tree.
     """
-    others = {name: record for name, record in data.inventory.items()
-              if name not in names.OUR_CLASSES}
+    others = _get_foreign_inventory(data)
     if others or len(provider_tree.get_provider_uuids(data.uuid)) > 1:
         provider_tree.update_inventory(data.uuid, others)
         provider_tree.remove_traits(data.uuid, names.NUMA_NODE_TRAIT)
