@@ -121,10 +121,10 @@ def derive_candidates(template: Template,
     :param template: template made from the candidates of the other host.
     :param view: free resources of the host.
     """
-    left = view.row.left
+    left = view.row.placement_headroom
     if left is None or left.shape != template.shape:
         return []
-    rooms = [room for room in view.rooms if room.bandwidth is not None]
+    rooms = [room for room in view.nodes if room.bandwidth is not None]
     if len(rooms) ** len(template.groups) > MAX_COMBINATIONS:
         return []
     return [_make_candidate(template, view.row.uuid, chosen)

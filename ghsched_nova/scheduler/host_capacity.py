@@ -58,19 +58,19 @@ class Need:
 
     :param nodes: resources that each guest NUMA node needs.
     :param groups: number of resctrl control groups.
-    :param steered: whether the host must run ghsched's driver, which lets the
-        scheduler choose the host NUMA nodes of a guest.
-    :param label: all other requirements for which Placement may refuse a
-        host. Requests with equal needs have equal labels.
-    :param unreported: whether the request needs resources of which a host may
-        offer more at any time, without a new report (bandwidth bursts).
+    :param needs_driver: whether the host must run ghsched's driver, which lets
+        the scheduler choose the host NUMA nodes of a guest.
+    :param other_requirements: all other requirements for which Placement may
+        refuse a host; equal for requests with equal requirements.
+    :param needs_bursts: whether the request asks for bandwidth bursts, of
+        which a host may offer more at any time, without a new report.
     """
 
     nodes: tuple[NodeNeed, ...]
     groups: int = 0
-    steered: bool = False
-    label: Hashable = None
-    unreported: bool = False
+    needs_driver: bool = False
+    other_requirements: Hashable = None
+    needs_bursts: bool = False
 
     @functools.cached_property
     def guest_nodes_by_size(self) -> tuple[int, ...]:
@@ -145,10 +145,10 @@ class HostReport:
     :param updated: value that differs between two reports of the host, such as
         the time of the report.
     :param guests: number of guests that the report includes.
-    :param steered: whether the host runs ghsched's driver, which lets the
+    :param has_driver: whether the host runs ghsched's driver, which lets the
         scheduler choose the host NUMA nodes of a guest.
-    :param left: free bandwidth and control groups in Placement, as the host
-        has reported them; None if it has not.
+    :param placement_headroom: free bandwidth and control groups in Placement,
+        as the host has reported them; None if it has not.
     :param floating: number of free devices whose NUMA node is unknown, by
         vendor and product.
     """
@@ -159,8 +159,8 @@ class HostReport:
     updated: Hashable
     nodes: tuple[NodeCapacity, ...] = ()
     guests: int = 0
-    steered: bool = False
-    left: headroom.Headroom | None = None
+    has_driver: bool = False
+    placement_headroom: headroom.Headroom | None = None
     floating: Mapping[Device, int] = field(default_factory=dict)
 
 
@@ -169,7 +169,7 @@ class HostView:
     """Free resources of a host at one moment.
 
     :param row: last report of the host.
-    :param rooms: free resources of the host's NUMA nodes, in the order of the
+    :param nodes: free resources of the host's NUMA nodes, in the order of the
         report.
     :param groups: number of free control groups; None if unknown.
     :param refused: time at which Placement or Nova refused a request on this
@@ -177,7 +177,7 @@ class HostView:
     """
 
     row: HostReport
-    rooms: tuple[NodeCapacity, ...]
+    nodes: tuple[NodeCapacity, ...]
     groups: int | None = None
     refused: Mapping[Need, float] = field(default_factory=dict)
 
@@ -191,7 +191,7 @@ class HostView:
         :returns: the chosen host NUMA nodes, as positions in the host's
             report; None if the guest certainly does not fit on the host.
         """
-        if need.steered and not self.row.steered:
+        if need.needs_driver and not self.row.has_driver:
             return None
         if self.groups is not None and self.groups < need.groups:
             return None
@@ -210,10 +210,10 @@ class HostView:
         :returns: the nodes as positions in the host's report, the node with
             the fewest free CPUs first.
         """
-        places = [place for place, room in enumerate(self.rooms)
+        places = [place for place, room in enumerate(self.nodes)
                   if room.has_capacity_for(need)]
         return sorted(
-            places, key=lambda at: _make_node_sort_key(self.rooms[at], need))
+            places, key=lambda at: _make_node_sort_key(self.nodes[at], need))
 
     def has_refused(self, need: Need, now: float) -> bool:
         """Return whether the host refused an equal request in the last minute.
@@ -227,8 +227,8 @@ class HostView:
     def has_more_free_than(self, earlier: 'HostView') -> bool:
         """Return whether more of any resource is free than in an earlier view.
         """
-        return (_nodes_gained(earlier.rooms, self.rooms)
-                or self.row.steered > earlier.row.steered
+        return (_nodes_gained(earlier.nodes, self.nodes)
+                or self.row.has_driver > earlier.row.has_driver
                 or _may_have_grown(self.groups, earlier.groups)
                 or self.row.guests < earlier.row.guests
                 or _amounts_grew(earlier.row.floating, self.row.floating))

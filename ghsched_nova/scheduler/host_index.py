@@ -93,12 +93,12 @@ class _Claim:
         groups = view.groups
         if groups is not None and self.counted:
             groups -= self.need.groups
-        rooms = list(view.rooms)
+        nodes = list(view.nodes)
         for place, need in zip(self.nodes, self.need.nodes, strict=True):
-            if place < len(rooms):
-                rooms[place] = rooms[place].subtract_guest_node(
+            if place < len(nodes):
+                nodes[place] = nodes[place].subtract_guest_node(
                     need, self.claimed, self.counted)
-        return replace(view, rooms=tuple(rooms), groups=groups)
+        return replace(view, nodes=tuple(nodes), groups=groups)
 
 
 class Host:
@@ -115,7 +115,7 @@ class Host:
         self._bandwidth: dict[int, int] = {}
         self._groups: int | None = None
         self._corrected_at = float('inf')
-        self._read_headroom(row.left)
+        self._read_headroom(row.placement_headroom)
         self.view = HostView(row, ())
         self._recompute(row, 0.0)
 
@@ -143,13 +143,13 @@ class Host:
         """
         was = self.view.row
         self._clear_flag_of_oldest_claims('claimed', row.guests - was.guests)
-        if row.left is not None and row.left != was.left:
-            before = was.left.guests if was.left else 0
-            self._clear_flag_of_oldest_claims('counted',
-                                              row.left.guests - before)
-            self._read_headroom(row.left)
+        old, new = was.placement_headroom, row.placement_headroom
+        if new is not None and new != old:
+            self._clear_flag_of_oldest_claims(
+                'counted', new.guests - (old.guests if old else 0))
+            self._read_headroom(new)
         elif now - self._corrected_at >= CLAIM_AGE:
-            self._read_headroom(row.left)
+            self._read_headroom(new)
         return self._recompute(row, now)
 
     def _clear_flag_of_oldest_claims(self, flag: str, count: int) -> None:
@@ -324,7 +324,7 @@ class Index:
     def _update_class(self, host: Host) -> None:
         self._classes.set_host_class(
             host.view.row.uuid, host, capacity_classes.classify_host(
-                (room.pinned, room.bandwidth) for room in host.view.rooms))
+                (room.pinned, room.bandwidth) for room in host.view.nodes))
 
     def set_unavailable_hosts(self, host_names: Collection[str]) -> None:
         """Set the hosts that the index must not propose.

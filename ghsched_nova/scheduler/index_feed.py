@@ -362,10 +362,10 @@ def parse_compute_node(cell: str, report: Mapping[str, Any]) -> HostReport:
                       nodes=nodes,
                       guests=_parse_count(int(stats.get('num_instances')
                                               or 0)),
-                      steered=bool(cells)
+                      has_driver=bool(cells)
                       and all(map(_runs_ghsched_driver, cells)),
                       floating=devices.get(None, {}),
-                      left=headroom.from_stats(stats))
+                      placement_headroom=headroom.from_stats(stats))
 
 
 def _parse_json_column(report: Mapping[str, Any], column: str) -> Any:

@@ -149,8 +149,9 @@ def compute_request_need(spec: shared.RequestSpec,
             host_nodes.list_guest_node_requirements(topology, 1),
             strict=True)))
     return Need(nodes, int(bool(policy and policy.needs_control_group)),
-                steered=policy is not None, label=_make_label(spec),
-                unreported=policy is not None and any(
+                needs_driver=policy is not None,
+                other_requirements=_make_other_requirements(spec),
+                needs_bursts=policy is not None and any(
                     node.burst for node in policy.nodes))
 
 
@@ -169,7 +170,7 @@ def _is_unsupported_by_index(spec: shared.RequestSpec) -> bool:
                           for name in ('host', 'node')))
 
 
-def _make_label(spec: shared.RequestSpec) -> Any:
+def _make_other_requirements(spec: shared.RequestSpec) -> Any:
     image = spec.image if 'image' in spec else None
     return (spec.flavor.name, spec.flavor.memory_mb,
             tuple(sorted(spec.flavor.extra_specs.items())),

@@ -95,7 +95,7 @@ class RefusalCache:
             cached longer.
         :param reason: text that explains why no host fits.
         """
-        if need.unreported:
+        if need.needs_bursts:
             return
         name = make_request_signature(spec)
         least, most = AGE

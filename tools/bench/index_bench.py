@@ -73,8 +73,9 @@ def make_rows(count: int, fill: float, chance: random.Random
                          1,
                          tuple(nodes),
                          guests=1,
-                         steered=True,
-                         left=headroom.Headroom(1.0, 1, 99, bandwidth))
+                         has_driver=True,
+                         placement_headroom=headroom.Headroom(
+                             1.0, 1, 99, bandwidth))
 
 
 def make_need(nodes: int, pinned: int, bandwidth: int) -> Need:

@@ -38,7 +38,7 @@ def row(name, free, updated=1):
     return HostReport(name, name, 'c', updated, tuple(
         NodeCapacity(number, cpus=64, pinned=cpus, pages={0: 9, 4: 9})
         for number, (cpus, _share) in enumerate(free)), guests=0,
-        steered=True, left=headroom.Headroom(
+        has_driver=True, placement_headroom=headroom.Headroom(
             float(updated), 0, 9, {number: share for number, (_cpus, share)
                                    in enumerate(free)}))
 
@@ -184,5 +184,5 @@ class WalkTest(base.TestCase):
                      for host in self.index._classes.list_members([known])}
             self.assertEqual({
                 view.row.uuid: capacity_classes.classify_host(
-                    (room.pinned, room.bandwidth) for room in view.rooms)
+                    (room.pinned, room.bandwidth) for room in view.nodes)
                 for view in self.index.list_views()}, filed)

@@ -39,8 +39,9 @@ def report(uuid, free=(50, 50), shape=SHAPE):
     return HostReport(
         uuid, uuid[:1], 'c', 1, tuple(
             NodeCapacity(number, 8, 8, 0, {0: 4096})
-            for number in range(len(free))), steered=True,
-        left=headroom.Headroom(1., 0, 9, dict(enumerate(free)), shape))
+            for number in range(len(free))), has_driver=True,
+        placement_headroom=headroom.Headroom(
+            1., 0, 9, dict(enumerate(free)), shape))
 
 
 def view(*args, **kwargs):

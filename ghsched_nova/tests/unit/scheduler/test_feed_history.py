@@ -129,8 +129,8 @@ class Cloud:
 
     def list_known(self):
         """Return guests and bandwidth by host, as the index has them."""
-        return {view.row.name: (view.row.guests, view.row.left
-                                and view.row.left.bandwidth)
+        return {view.row.name: (view.row.guests, view.row.placement_headroom
+                                and view.row.placement_headroom.bandwidth)
                 for view in self.feed.index.list_views()}
 
     def list_written(self):

@@ -53,8 +53,8 @@ def row(name='a', nodes=None, bandwidth=None, guests=0, updated=1,
                       updated=updated,
                       nodes=tuple(nodes or (node(0), node(1))),
                       guests=guests,
-                      steered=True,
-                      left=left or None,
+                      has_driver=True,
+                      placement_headroom=left or None,
                       **values)
 
 
@@ -93,8 +93,8 @@ class FitTest(base.TestCase):
 
     def test_fit_on_a_host_without_the_driver_finds_none(self):
         host = host_index.Host(
-            dataclasses.replace(row(), steered=False)).view
-        self.assertIsNone(host.assign_nodes(need(steered=True)))
+            dataclasses.replace(row(), has_driver=False)).view
+        self.assertIsNone(host.assign_nodes(need(needs_driver=True)))
         self.assertEqual((0,), host.assign_nodes(need(groups=0)))
 
     @given(st.lists(st.tuples(st.integers(0, 8), st.integers(0, 100)),
@@ -131,7 +131,7 @@ class HostTest(base.TestCase):
         self.host = host_index.Host(row(bandwidth={0: 100, 1: 100}))
 
     def list_free_amounts(self):
-        return [(room.pinned, room.bandwidth) for room in self.host.view.rooms]
+        return [(room.pinned, room.bandwidth) for room in self.host.view.nodes]
 
     def test_claim_is_subtracted_until_the_host_reports_the_guest(self):
         self.host.add_claim('x', need(), now=1)
@@ -175,7 +175,7 @@ class HostTest(base.TestCase):
 
     def test_refusals_beyond_the_limit_drop_the_oldest(self):
         self.patch(host_index, '_REFUSALS', 2)
-        wanted = [need(label=label) for label in 'abc']
+        wanted = [need(other_requirements=label) for label in 'abc']
         for one in wanted:
             self.host.add_refusal(one, 1.)
         self.assertEqual([False, True, True], [
@@ -239,7 +239,8 @@ class IndexTest(base.TestCase):
     def test_propose_leaves_out_hosts_that_refused_the_need(self):
         self.index.add_refusals(['a', 'z'], need(), 0)
         self.assertEqual(['b', 'c'], self.names())
-        self.assertEqual(['a', 'b', 'c'], self.names(need(label='other')))
+        self.assertEqual(['a', 'b', 'c'], self.names(
+            need(other_requirements='other')))
 
     def test_gains_count_new_hosts_and_hosts_that_are_back(self):
         before = self.index.gains
@@ -300,7 +301,7 @@ class IndexTest(base.TestCase):
         self.index.add_claim('a', 'x', need(), 0)
         self.index.add_claim('b', 'x', need(), 0)
         self.assertEqual([8, 4, 8], [
-            view.rooms[0].pinned for view in self.index.list_views()])
+            view.nodes[0].pinned for view in self.index.list_views()])
 
     def test_shuffle_returns_all_hosts_in_a_random_order(self):
         uuids = [str(number) for number in range(12)]
@@ -323,7 +324,7 @@ class OldChangesTest(base.TestCase):
         """Return free CPUs, bandwidth and groups of the host at a time."""
         self.index.drop_old_changes(now)
         view = self.index.list_views()[0]
-        return [(room.pinned, room.bandwidth) for room in view.rooms], (
+        return [(room.pinned, room.bandwidth) for room in view.nodes], (
             view.groups)
 
     def test_claim_is_subtracted_until_it_is_old(self):
@@ -413,10 +414,11 @@ class Truth:
                              devices) in enumerate(free)),
             len(self.guests),
             True,
-            left=headroom.Headroom(float(self.updated), len(self.guests), 99, {
-                number: share
-                for number, (_, share, _, _) in enumerate(free)
-            }))
+            placement_headroom=headroom.Headroom(
+                float(self.updated), len(self.guests), 99, {
+                    number: share
+                    for number, (_, share, _, _) in enumerate(free)
+                }))
 
 
 class RefusedFromMemoryTest(base.TestCase):

@@ -416,7 +416,7 @@ class ForgedReportTest(base.TestCase):
     NEEDS = (Need((NodeNeed(pinned=1, memory=10, page=4,
                             devices=((('a', 'b'), 1),)),)),
              Need((NodeNeed(shared=1, memory=10), NodeNeed(shared=1)),
-                  groups=1, steered=True))
+                  groups=1, needs_driver=True))
 
     def setUp(self):
         super().setUp()
@@ -446,7 +446,7 @@ class ForgedReportTest(base.TestCase):
             # MiB of 2 ** 53 pages of as many KiB.
             self.assertTrue(all(
                 abs(left) < 2 ** 97 for view in found
-                for room in view.rooms for left in (
+                for room in view.nodes for left in (
                     room.pinned, room.shared, *room.pages.values(),
                     *room.devices.values())))
 

@@ -104,14 +104,14 @@ class ReadTest(base.TestCase):
         self.assertEqual((0, 3, 2, 3, {2048: 140, 0: 5120}), (
             room.number, room.cpus, room.pinned, room.shared, room.pages))
         self.assertEqual(('u', 'h', 'c', 2, True, {0: 40}), (
-            row.uuid, row.name, row.cell, row.guests, row.steered,
-            row.left.bandwidth))
+            row.uuid, row.name, row.cell, row.guests, row.has_driver,
+            row.placement_headroom.bandwidth))
 
     def test_a_host_without_numa_nodes(self):
         row = index_feed.parse_compute_node(
             'c', self.report(numa_topology=None, stats=None))
         self.assertEqual(((), False, None),
-                         (row.nodes, row.steered, row.left))
+                         (row.nodes, row.has_driver, row.placement_headroom))
 
 
 class ForIndexTest(base.TestCase):
@@ -139,7 +139,7 @@ class ForIndexTest(base.TestCase):
         without = self.need(specs=specs)
         self.assertEqual(without.nodes, with_burst.nodes)
         self.assertEqual((False, True),
-                         (without.unreported, with_burst.unreported))
+                         (without.needs_bursts, with_burst.needs_bursts))
 
     def test_several_servers_in_one_request(self):
         self.assertFalse(self.is_for_it(('i', 'j')))

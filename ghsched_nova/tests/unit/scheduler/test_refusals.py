@@ -75,7 +75,7 @@ class RefusalsTest(base.TestCase):
         self.assertFalse(self.is_remembered())
 
     def test_refusal_of_a_guest_with_bursts_is_not_repeated(self):
-        self.refuse(need=replace(NEED, unreported=True))
+        self.refuse(need=replace(NEED, needs_bursts=True))
         self.assertFalse(self.is_remembered())
 
     def test_refusal_of_a_long_search_is_repeated_for_longer(self):
@@ -122,7 +122,7 @@ class RefusalsTest(base.TestCase):
         """Select a host for a guest of 4 CPUs from an index of one host."""
         self.indexed.index.update_hosts([HostReport(
             uuid=uuids.host, name='host', cell='cell', updated=free,
-            nodes=(NodeCapacity(0, 8, free, 0, {0: 1024}),), steered=True)],
+            nodes=(NodeCapacity(0, 8, free, 0, {0: 1024}),), has_driver=True)],
             (), self.now)
 
         def run(_spec):

@@ -47,7 +47,7 @@ STEPS = 100
 CPUS = 16
 
 NEEDS = [Need(tuple(NodeNeed(pinned=pinned, memory=10, bandwidth=5)
-                    for pinned in nodes), groups=1, label=nodes)
+                    for pinned in nodes), groups=1, other_requirements=nodes)
          for nodes in ((1,), (2,), (3, 1), (4, 4))]
 
 
@@ -56,7 +56,8 @@ def row(number, updated, free=CPUS):
     name = f'h{number}'
     return HostReport(name, name, 'c', updated, tuple(
         NodeCapacity(node, CPUS, free, 0, {0: 10 ** 6}, 100)
-        for node in range(2)), steered=True, left=headroom.Headroom(
+        for node in range(2)), has_driver=True,
+        placement_headroom=headroom.Headroom(
             float(updated), 0, 50, {0: 100, 1: 100}))
 
 
@@ -116,9 +117,9 @@ class IndexStressTest(base.TestCase):
         self.index.update_hosts(rows, (), 0)
         fresh = host_index.Index()
         fresh.update_hosts(rows, (), 0)
-        found = {view.row.uuid: (view.row, view.rooms, view.groups)
+        found = {view.row.uuid: (view.row, view.nodes, view.groups)
                  for view in self.index.list_views()}
-        self.assertEqual({view.row.uuid: (view.row, view.rooms, view.groups)
+        self.assertEqual({view.row.uuid: (view.row, view.nodes, view.groups)
                           for view in fresh.list_views()}, found)
         self.assertEqual((HOSTS, {}), (len(self.index), self.index._placed))
 
@@ -141,7 +142,7 @@ class IndexStressTest(base.TestCase):
                         cpus=need.pinned, share=need.bandwidth)
             self.assertEqual(
                 ([(room['cpus'], room['share']) for room in rooms], groups),
-                ([(room.pinned, room.bandwidth) for room in host.view.rooms],
+                ([(room.pinned, room.bandwidth) for room in host.view.nodes],
                  host.view.groups))
 
 
