@@ -29,6 +29,7 @@ from ghsched_nova.cmd import node
 from ghsched_nova.guest import metadata
 from ghsched_nova.host import desired
 from ghsched_nova.host import host_facts
+from ghsched_nova.host import passthrough
 from ghsched_nova.host import readings
 from ghsched_nova.resctrl import host as resctrl_host
 from ghsched_nova.resctrl import preconditions
@@ -127,7 +128,7 @@ def _check_guest_on_kernel(
                 _RESCTRL,
             )
         guest = desired.make_desired_group(host, running, group_sizes)
-        desired.add_iommu_groups(guest, running, host, section)
+        passthrough.add_iommu_groups(guest, running, host, section)
     except metadata.MetadataError as error:
         return checks.Check(
             title,

@@ -16,12 +16,8 @@ from collections.abc import Iterable
 from collections.abc import Mapping
 from collections import Counter
 from dataclasses import dataclass
-from dataclasses import replace
 import functools
-import os
-from pathlib import Path
 from types import MappingProxyType
-from typing import Any
 
 from lxml import etree
 
@@ -255,45 +251,6 @@ def make_desired_group(host: resctrl_host.ResctrlHost, running: Running,
         monitor=policy.policy.monitor,
         ways=resolve.resolve_l3_ways(host, held, policy.host_nodes),
     )
-
-
-def add_iommu_groups(
-    guest: model.Guest,
-    running: Running,
-    host: resctrl_host.ResctrlHost,
-    section: Any,
-) -> model.Guest:
-    """Add the passthrough devices of a domain to its desired resctrl group.
-
-    The kernel then also limits the memory traffic of these devices. The
-    devices are given by the numbers of their IOMMU groups.
-
-    :param guest: desired group of the domain, without devices.
-    :param section: the ``[ghsched]`` section of the configuration.
-    :raises POLICY_ERRORS: if the traffic of a device cannot be controlled.
-    """
-    if (not host.dialect.devices or not section.control_devices
-            or guest.is_only_measured):
-        return guest
-    return replace(guest, devices=frozenset(
-        read_iommu_group(Path(section.sysfs_path), address)
-        for address in running.list_passthrough_addresses()))
-
-
-def read_iommu_group(sysfs: Path, address: str) -> int:
-    """Return the number of the IOMMU group of a host PCI device.
-
-    :param sysfs: mount point of sysfs.
-    :param address: PCI address of the device.
-    :raises DomainError: if the device is in no IOMMU group.
-    """
-    link = sysfs / 'bus' / 'pci' / 'devices' / address / 'iommu_group'
-    try:
-        return int(os.path.basename(os.readlink(link)))
-    except (OSError, ValueError) as error:
-        raise DomainError(
-            f'the traffic of PCI device {address} cannot be controlled: '
-            f'{link}: {error}') from error
 
 
 def make_common_cap_group(host: resctrl_host.ResctrlHost, running: Running,

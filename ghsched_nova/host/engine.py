@@ -18,56 +18,32 @@ Applies :mod:`ghsched_nova.resctrl.resolve` and
 
 from collections.abc import Callable
 from collections.abc import Iterable
-from collections.abc import Mapping
 from collections.abc import Sequence
 from dataclasses import replace
 import logging
 import os
 from pathlib import Path
 import threading
-from types import ModuleType
 from typing import Any
 
 from ghsched_nova.guest import metadata
 from ghsched_nova.host import desired
 from ghsched_nova.host import domain_xml
 from ghsched_nova.host import host_facts
+from ghsched_nova.host import passthrough
 from ghsched_nova.host import readings
+from ghsched_nova.host import report_log
+from ghsched_nova.host import root_calls
 from ghsched_nova.resctrl.cache import Cache
 from ghsched_nova.resctrl import fs
 from ghsched_nova.resctrl import host as resctrl_host
 from ghsched_nova.resctrl import model
 from ghsched_nova.resctrl import naming
 from ghsched_nova.resctrl import reconcile as reconciling
-from ghsched_nova.resctrl import resolve
-from ghsched_nova.resctrl import rounding
 from ghsched_placement.host import HostDescription
 from ghsched_placement.policy import GuestPolicy
 
 LOG = logging.getLogger(__name__)
-
-
-def _privileged() -> ModuleType:
-    # Imported on first use: oslo.privsep is slow to import.
-    from ghsched_nova.resctrl import privileged
-
-    return privileged
-
-
-def measure_schemata(root: Path, lines: Sequence[str],
-                     domain: int) -> Mapping[str, rounding.Readings]:
-    """Measure how the kernel rounds bandwidth percentages; needs root.
-
-    The kernel may enforce another percentage than the one that was written to
-    a schemata line.
-
-    :param root: mount point of resctrl.
-    :param lines: names of the schemata lines.
-    :param domain: resctrl domain to measure in.
-    """
-    found: Mapping[str, rounding.Readings] = _privileged().measure_percentages(
-        root, lines, domain)
-    return found
 
 
 def _list_foreign_groups(root: Path, names: frozenset[str],
@@ -82,17 +58,6 @@ def _list_foreign_groups(root: Path, names: frozenset[str],
     return frozenset(
         name for name in naming.list_foreign_groups(names) | (unowned & names)
         if os.path.exists(root / name / 'tasks'))
-
-
-def _reconcile_as_root(root: Path, run_path: Path,
-                       wanted: model.Wanted) -> reconciling.Report:
-    """Bring the host's resctrl groups to the desired state, as root.
-
-    The privileged helper of nova-compute makes the changes.
-    """
-    report: reconciling.Report = _privileged().reconcile(
-        root, run_path, wanted)
-    return report
 
 
 def _ignore_repairs(_kinds: Iterable[str]) -> None:
@@ -136,7 +101,7 @@ class HostEngine(host_facts.HostFacts):
         self.running: Callable[[], Iterable[desired.Running]] = tuple
         #: Brings resctrl into the desired state.
         self.apply: Callable[[Path, Path, model.Wanted],
-                             reconciling.Report] = _reconcile_as_root
+                             reconciling.Report] = root_calls.reconcile
         #: Renders policies into the XML of domains.
         self.domain_xml = domain_xml.DomainXml(self)
 
@@ -205,16 +170,14 @@ class HostEngine(host_facts.HostFacts):
             run_path, all_threads, host = (
                 self.run_path, self.all_threads, self.read_resctrl_host())
             guest = desired.make_desired_group(host, running)
-            others = resolve.make_unused_domain_values(host)
-            guest = desired.add_iommu_groups(guest, running, host,
-                                             self.section)
-            report = self.apply(
-                self.root, run_path, model.Wanted(
-                    (guest,), (running.domain,), others=others,
-                    all_threads=all_threads, tolerance=host.tolerance,
-                    staged=host.dialect.staged, writes=host.values_to_write,
-                    bounded=host.initial_guarantees))
-        _log_actions(report)
+            guest = passthrough.add_iommu_groups(
+                guest, running, host, self.section)
+            report = self.apply(self.root, run_path, model.Wanted(
+                (guest,), (running.domain,), others=host.unused_domain_values,
+                all_threads=all_threads, tolerance=host.tolerance,
+                staged=host.dialect.staged, bounded=host.initial_guarantees,
+                writes=host.values_to_write))
+        report_log.log_actions(report)
         for problem in report.problems:
             raise fs.GroupError(problem.reason, str(self.root / problem.group))
         return bool(report.actions)
@@ -251,7 +214,7 @@ class HostEngine(host_facts.HostFacts):
         return model.Wanted(
             tuple(guests), tuple(domain.domain for domain in running),
             frozenset(filter(naming.is_guest_group, old_groups)),
-            resolve.make_unused_domain_values(host) if host else {},
+            host.unused_domain_values if host else {},
             self.all_threads, bool(self.section.control_devices),
             host.spare_monitors if host else 0,
             host.monitors_per_group if host else 0,
@@ -294,7 +257,7 @@ class HostEngine(host_facts.HostFacts):
                     if promised else desired.make_common_cap_group(
                         host, domain, self.section.default_bandwidth_max))
                 if guest is not None:
-                    guests.append(desired.add_iommu_groups(
+                    guests.append(passthrough.add_iommu_groups(
                         guest, domain, host, self.section))
             except desired.POLICY_ERRORS as error:
                 owner = ((domain.domain.uuid, '') if promised
@@ -341,10 +304,11 @@ class HostEngine(host_facts.HostFacts):
                 return (*problems, *(
                     model.Problem(guest.domain.uuid, '', str(error))
                     for guest in wanted.guests)), ()
-            _log_actions(report)
+            report_log.log_actions(report)
             self._foreign = frozenset(report.foreign)
-            self._unmeasured = _log_unmeasured(report, self._unmeasured)
-            self._overlaps = _log_overlaps(report, self._overlaps)
+            self._unmeasured = report_log.log_unmeasured(
+                report, self._unmeasured)
+            self._overlaps = report_log.log_overlaps(report, self._overlaps)
             return (*problems, *report.problems), report.actions
 
     def release_group(self, uuid: str) -> None:
@@ -362,7 +326,7 @@ class HostEngine(host_facts.HostFacts):
         if not os.path.isdir(self.root / naming.render_own_group_name(uuid)):
             return
         try:
-            if _privileged().remove_own_group(self.root, uuid):
+            if root_calls.remove_own_group(self.root, uuid):
                 LOG.info('ghsched: removed the resctrl control group of '
                          'stopped guest %s', uuid)
         except Exception as error:
@@ -406,44 +370,3 @@ class HostEngine(host_facts.HostFacts):
                 not self.has_default_cap and running.needs_monitoring_group)
         except metadata.MetadataError:
             return True
-
-
-def _log_unmeasured(report: reconciling.Report,
-                    known: frozenset[model.Problem]
-                    ) -> frozenset[model.Problem]:
-    """Log each guest whose bandwidth cannot be measured, once.
-
-    :param known: guests that were logged before.
-    :returns: all guests whose bandwidth cannot be measured.
-    """
-    found = frozenset(report.unmeasured)
-    for problem in sorted(found - known, key=str):
-        LOG.warning('ghsched: cannot measure the memory bandwidth of guest '
-                    '%(uuid)s; reporting no bandwidth use for this guest: '
-                    '%(reason)s',
-                    {'uuid': problem.guest, 'reason': problem.reason})
-    return found
-
-
-def _log_overlaps(report: reconciling.Report,
-                  known: frozenset[model.Problem]
-                  ) -> frozenset[model.Problem]:
-    """Log each guest whose reserved L3 cache ways another group uses, once.
-
-    :param known: guests that were logged before.
-    :returns: all guests whose reserved ways another group uses.
-    """
-    found = frozenset(report.overlaps)
-    for problem in sorted(found - known, key=str):
-        LOG.warning('ghsched: guest %(uuid)s: another control group uses the '
-                    'L3 cache ways reserved for this guest (%(reason)s); '
-                    'change the cache ways of the other group or remove it',
-                    {'uuid': problem.guest, 'reason': problem.reason})
-    return found
-
-
-def _log_actions(report: reconciling.Report) -> None:
-    for action in report.actions:
-        LOG.info('ghsched: changed the resctrl settings of this host '
-                 '(%(action)s) because %(reason)s',
-                 {'action': action, 'reason': action.reason})

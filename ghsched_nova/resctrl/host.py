@@ -39,6 +39,7 @@ from ghsched_nova.resctrl import detection
 from ghsched_nova.resctrl import dialects
 from ghsched_nova.resctrl import errors
 from ghsched_nova.resctrl import host_texts
+from ghsched_nova.resctrl import knobs
 from ghsched_nova.resctrl import node_domains
 from ghsched_nova.resctrl import rounding
 from ghsched_nova.resctrl import schemata
@@ -175,6 +176,31 @@ class ResctrlHost:
         return {knob.line: knob.tolerance or self.granularity + _COARSEST
                 for knob in self.dialect.knobs if knob.tolerance
                 or knob.measured and knob.line not in self.scales}
+
+    @property
+    def unused_domain_values(self) -> dict[str, int]:
+        """Schemata values for resctrl domains that a guest does not use.
+
+        They are the values that a new control group has there. They must be
+        written, because libvirt may reuse a group with other values. Schemata
+        lines whose values are unknown are left out.
+        """
+        values = {knob.line: self.get_default_value(knob)
+                  for knob in self.dialect.knobs}
+        return {line: value for line, value in values.items()
+                if value is not None}
+
+    def get_default_value(self, knob: knobs.Knob) -> int | None:
+        """Return a schemata line's value in a new control group.
+
+        Returns None if the value is unknown.
+        """
+        if knob.role == 'maximum' and (
+                knob.is_percent or self.dialect.has_absolute_caps):
+            return self.no_cap
+        if knob.role == 'priority' and self.priority_default is not None:
+            return self.priority_default
+        return knob.default
 
     @property
     def initial_guarantees(self) -> dict[str, int]:

@@ -402,7 +402,7 @@ def _choose_priority(host: resctrl_host.ResctrlHost,
     if knob is None:
         return None
     if requested.priority is None:
-        return _get_default_value(host, knob)
+        return host.get_default_value(knob)
     if not knob.minimum <= requested.priority <= knob.maximum:
         raise PolicyRefused(
             f'{keys.MEM_BW_PRIORITY.extra_spec}={requested.priority} cannot '
@@ -434,28 +434,3 @@ def make_desired_lines(
                 value = knob.percent_to_value(value)
             desired.setdefault(knob.line, {})[setting.domain] = value
     return desired
-
-
-def make_unused_domain_values(
-    host: resctrl_host.ResctrlHost
-) -> differences.Others:
-    """Return schemata values for resctrl domains that a guest does not use.
-
-    They are the values that a new control group has there. They must be
-    written, because libvirt may reuse a group with other values. Schemata
-    lines whose values are unknown are left out.
-    """
-    values = {knob.line: _get_default_value(
-        host, knob) for knob in host.dialect.knobs}
-    return {line: value for line, value in values.items()
-            if value is not None}
-
-
-def _get_default_value(host: resctrl_host.ResctrlHost,
-                       knob: knobs.Knob) -> int | None:
-    if knob.role == 'maximum' and (
-            knob.is_percent or host.dialect.has_absolute_caps):
-        return host.no_cap
-    if knob.role == 'priority' and host.priority_default is not None:
-        return host.priority_default
-    return knob.default

@@ -34,6 +34,7 @@ from ghsched_nova.host import interrupts
 from ghsched_nova.host import protection_events
 from ghsched_nova.host import readings
 from ghsched_nova.host import repair_counts
+from ghsched_nova.host import root_calls
 from ghsched_nova.host import scheduling
 from ghsched_nova.monitor import repair_metrics
 from ghsched_nova.nova_seams import compute
@@ -59,7 +60,7 @@ class DriverBase(libvirt_driver.LibvirtDriver):
             shared.config().ghsched, readings.RoundingCache(
                 Path(shared.config().ghsched.resctrl_path),
                 Path(shared.config().state_path) / readings.FILE,
-                engine.measure_schemata))
+                root_calls.measure_schemata))
         self._ghsched.running = self._list_running_guests
         self._threads = scheduling.ThreadScheduler(
             shared.config().ghsched, dedicated=compute.get_dedicated_cpus())

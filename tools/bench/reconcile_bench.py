@@ -48,7 +48,6 @@ from ghsched_nova.resctrl import fs  # noqa: E402
 from ghsched_nova.resctrl import host as resctrl_host  # noqa: E402
 from ghsched_nova.resctrl import model  # noqa: E402
 from ghsched_nova.resctrl import reconcile  # noqa: E402
-from ghsched_nova.resctrl import resolve  # noqa: E402
 from ghsched_placement.policy import GuestPolicy  # noqa: E402
 from ghsched_placement.policy import NodePolicy  # noqa: E402
 
@@ -162,7 +161,7 @@ class Host:
         return model.Wanted(
             guests, tuple(one.domain for one in self.running),
             frozenset(self.files.directories(self.place.root)),
-            resolve.make_unused_domain_values(self.resctrl))
+            self.resctrl.unused_domain_values)
 
     def reconcile(self) -> int:
         """Once; how much was written."""

@@ -73,7 +73,7 @@ class OwnGroupTest(base.TestCase):
                 ),
             ),
             (domain,),
-            others=resolve.make_unused_domain_values(host),
+            others=host.unused_domain_values,
             tolerance=host.tolerance,
             writes=host.values_to_write,
             staged=host.dialect.staged,

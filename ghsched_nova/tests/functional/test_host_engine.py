@@ -37,6 +37,7 @@ from ghsched_nova.guest import metadata
 from ghsched_nova.host import desired
 from ghsched_nova.host import engine
 from ghsched_nova.host import readings
+from ghsched_nova.host import root_calls
 from ghsched_nova.lab.emulator import machines
 from ghsched_nova.lab.emulator import topology
 from ghsched_nova import privsep
@@ -141,7 +142,7 @@ class EmulatedTestCase(base.TestCase):
         return model.Wanted(
             (model.Guest(domain, frozenset(VCPUS), len(VCPUS), desired,
                          'libvirt'),), (domain,),
-            others=resolve.make_unused_domain_values(self.host))
+            others=self.host.unused_domain_values)
 
     def reconcile_one(self, desired, files=None,
                       lock_timeout=fs.LOCK_TIMEOUT):
@@ -316,7 +317,7 @@ class ReconcileTest(EmulatedTestCase):
             guests,
             tuple(guest.domain for guest in guests),
             frozenset(os.listdir(self.root)),
-            resolve.make_unused_domain_values(self.host),
+            self.host.unused_domain_values,
         )
 
     def reconcile(self, guests=None):
@@ -504,7 +505,7 @@ class EngineTest(EmulatedTestCase):
             self.addCleanup(options.clear_override, name, 'ghsched')
         self.engine = engine.HostEngine(
             options.ghsched, readings.RoundingCache(
-                self.root, measure=engine.measure_schemata))
+                self.root, measure=root_calls.measure_schemata))
         (self.sysfs / f'{NAME}.pid').write_text(str(self.threads.pid))
         self.group = naming.render_own_group_name(UUID)
 

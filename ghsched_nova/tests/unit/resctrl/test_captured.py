@@ -84,7 +84,7 @@ class CapturedTest(base.TestCase):
         nodes = [data.draw(captured.policies_of(host))] * len(places)
         desired = resolve.make_desired_lines(host, resolve.resolve_settings(
             host, GuestPolicy(nodes=tuple(nodes)), places))
-        defaults = resolve.make_unused_domain_values(host)
+        defaults = host.unused_domain_values
         after = text
         for line in differences.plan_schemata_writes(
             schemata.parse_kernel_schemata(text), desired, defaults

@@ -154,7 +154,7 @@ class RolesTest(base.TestCase):
         host = self._build_host('amd-gmb')
         self.assertEqual({'maximum': 'MB', 'kept': 'GMB'}, {
             knob.role: knob.line for knob in host.dialect.knobs})
-        self.assertEqual(4096, resolve.make_unused_domain_values(host)['GMB'])
+        self.assertEqual(4096, host.unused_domain_values['GMB'])
         self.assertEqual((), host.notes)
 
     def test_riscv_holds_guarantees_alone(self):

@@ -24,7 +24,6 @@ from ghsched_nova.resctrl import dialects
 from ghsched_nova.resctrl import differences
 from ghsched_nova.resctrl import host as resctrl_host
 from ghsched_nova.resctrl import host_texts
-from ghsched_nova.resctrl import resolve
 from ghsched_nova.resctrl import schemata
 from ghsched_nova.tests.fixtures import captured
 from ghsched_placement import names
@@ -239,7 +238,7 @@ class MachinesTest(base.TestCase):
                 differences.plan_schemata_writes(
                     schemata.parse_kernel_schemata(text),
                     {},
-                    resolve.make_unused_domain_values(host),
+                    host.unused_domain_values,
                 ),
                 machine,
             )

@@ -179,7 +179,7 @@ class BandwidthTest(base.TestCase):
             self.assertEqual((highest, 100), (setting.maximum,
                                               setting.maximum_percent))
             self.assertEqual(
-                {'MB': highest}, resolve.make_unused_domain_values(host)
+                {'MB': highest}, host.unused_domain_values
             )
 
     def test_a_cap_is_not_above_the_highest_value(self):
@@ -250,7 +250,7 @@ class FractionTest(base.TestCase):
             self.assertEqual({'MB': {1: 50}, 'MB_HLIM': {1: int(hardlimit)}},
                              desired)
         # What a fresh group holds there is not documented.
-        self.assertEqual({'MB': 100}, resolve.make_unused_domain_values(host))
+        self.assertEqual({'MB': 100}, host.unused_domain_values)
 
 
 class OpenEuler510Test(base.TestCase):
@@ -370,7 +370,7 @@ class ConvergenceTest(base.TestCase):
         policy = GuestPolicy(nodes=tuple(nodes))
         desired = resolve.make_desired_lines(
             host, resolve.resolve_settings(host, policy, host_nodes))
-        others = resolve.make_unused_domain_values(host)
+        others = host.unused_domain_values
         model = captured.Model(host, self.DOMAINS, start)
         for line in differences.plan_schemata_writes(
             schemata.parse_schemata(model.text()),

@@ -1,0 +1,61 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""Log lines about a reconciliation of resctrl."""
+
+import logging
+
+from ghsched_nova.resctrl import model
+from ghsched_nova.resctrl import reconcile as reconciling
+
+LOG = logging.getLogger(__name__)
+
+
+def log_unmeasured(
+    report: reconciling.Report, known: frozenset[model.Problem]
+) -> frozenset[model.Problem]:
+    """Log each guest whose bandwidth cannot be measured, once.
+
+    :param known: guests that were logged before.
+    :returns: all guests whose bandwidth cannot be measured.
+    """
+    found = frozenset(report.unmeasured)
+    for problem in sorted(found - known, key=str):
+        LOG.warning('ghsched: cannot measure the memory bandwidth of guest '
+                    '%(uuid)s; reporting no bandwidth use for this guest: '
+                    '%(reason)s',
+                    {'uuid': problem.guest, 'reason': problem.reason})
+    return found
+
+
+def log_overlaps(
+    report: reconciling.Report, known: frozenset[model.Problem]
+) -> frozenset[model.Problem]:
+    """Log each guest whose reserved L3 cache ways another group uses, once.
+
+    :param known: guests that were logged before.
+    :returns: all guests whose reserved ways another group uses.
+    """
+    found = frozenset(report.overlaps)
+    for problem in sorted(found - known, key=str):
+        LOG.warning('ghsched: guest %(uuid)s: another control group uses the '
+                    'L3 cache ways reserved for this guest (%(reason)s); '
+                    'change the cache ways of the other group or remove it',
+                    {'uuid': problem.guest, 'reason': problem.reason})
+    return found
+
+
+def log_actions(report: reconciling.Report) -> None:
+    for action in report.actions:
+        LOG.info('ghsched: changed the resctrl settings of this host '
+                 '(%(action)s) because %(reason)s',
+                 {'action': action, 'reason': action.reason})
