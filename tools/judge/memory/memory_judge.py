@@ -219,12 +219,12 @@ def figures(printed, alone, seed):
         'latency': printed['latency_ns'] / alone['latency_ns'],
         'servers': printed['servers'], 'streams': printed['streams'],
         'service': mean_service(printed) / mean_service(alone),
-        'p99_open': (open_p99(printed['services_ns'], gap, seed)
-                     / open_p99(alone['services_ns'], gap, seed)),
     }
     if all(has_closed_p99(one['services_ns']) for one in (printed, alone)):
         found['p99_closed'] = (closed_p99(printed['services_ns'])
                                / closed_p99(alone['services_ns']))
+    found['p99_open'] = (open_p99(printed['services_ns'], gap, seed)
+                         / open_p99(alone['services_ns'], gap, seed))
     return found
 
 
@@ -272,7 +272,16 @@ def run(simulator, directory, chosen, seeds, cycles, out):
                 {name: round(value, 4) for name, value in found.items()})
             print(seed, cell.name, recorded['cells'][cell.name][-1],
                   flush=True)
-            out.write_text(json.dumps(recorded, indent=1) + '\n')
+            out.write_text(render_recording(recorded))
+
+
+def render_recording(recorded):
+    """Return a recording as JSON text, with one line for each cell."""
+    cells = ',\n '.join(f'{json.dumps(name)}: {json.dumps(runs)}'
+                        for name, runs in recorded['cells'].items())
+    rest = json.dumps({name: value for name, value in recorded.items()
+                       if name != 'cells'})
+    return f'{rest[:-1]}, "cells": {{\n {cells}\n}}}}\n'
 
 
 def stalled(printed):
