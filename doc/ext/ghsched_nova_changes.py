@@ -14,7 +14,7 @@
 
 ``.. ghsched-nova-fixes::`` becomes a table of
 :data:`ghsched_nova.nova_fixes.rows.FIXES`, and ``.. ghsched-nova-replaced::``
-one of :data:`ghsched_nova.nova_seams.replaced.REPLACED`, and
+one of :data:`nova_replaced.REPLACED`, and
 ``.. ghsched-nova-private::`` one of its ``PRIVATE``.
 """
 
@@ -28,7 +28,7 @@ from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
 
 from ghsched_nova.nova_fixes import rows
-from ghsched_nova.nova_seams import replaced
+import nova_replaced
 
 _SERVERS = {'ours': 'with a key of ghsched', 'none': 'a connection, no server'}
 
@@ -61,7 +61,7 @@ def replacements() -> Iterator[str]:
     return _render(
         ('Name in Nova', 'Services', 'What for, and why this way'),
         '45 15 40', ((f'``{one.name}``', ', '.join(one.processes), one.reason)
-                     for one in replaced.REPLACED))
+                     for one in nova_replaced.REPLACED))
 
 
 def private() -> Iterator[str]:
@@ -70,7 +70,7 @@ def private() -> Iterator[str]:
         ('Private name in Nova', 'Used how', 'Why'), '45 15 40', (
             (f'``{one.name}``',
              'overridden' if one.is_overridden else 'called', one.reason)
-            for one in replaced.PRIVATE))
+            for one in nova_replaced.PRIVATE))
 
 
 class _TableDirective(SphinxDirective):
@@ -96,14 +96,14 @@ class FixesDirective(_TableDirective):
 class ReplacedDirective(_TableDirective):
     """Table of the functions and lists of Nova that features replace."""
 
-    source = str(replaced.__file__)
+    source = str(nova_replaced.__file__)
     table = staticmethod(replacements)
 
 
 class PrivateDirective(_TableDirective):
     """Private names of Nova that features rely on."""
 
-    source = str(replaced.__file__)
+    source = str(nova_replaced.__file__)
     table = staticmethod(private)
 
 
