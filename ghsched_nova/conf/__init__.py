@@ -81,12 +81,6 @@ OPTS: list[cfg.Opt] = [
 
 DEPRECATED_OPTS = deprecated.OPTS
 
-#: Options that a cloud may need; all others are for tuning.
-ESSENTIAL = (
-    'reserved_bandwidth', 'node_bandwidth', 'bandwidth_cap',
-    'bandwidth_accounting', 'default_bandwidth_max', 'group_sharing',
-    'reserved_control_groups', 'bandwidth_bursts', 'burst_risk', 'nova_fixes')
-
 
 def register_opts(conf: cfg.ConfigOpts) -> None:
     """Register the ``[ghsched]`` options with a configuration.
