@@ -51,17 +51,6 @@ class PlacementReader(Protocol):
         """Send a GET request to Placement; return the response."""
 
 
-class PlacementWriter(PlacementReader, Protocol):
-    """Interface of a client that reads from and writes to a Placement service.
-    """
-
-    def put(self, url: str, *, json: Any, microversion: str) -> Response:
-        """Send a PUT request to Placement; return the response."""
-
-    def post(self, url: str, *, json: Any, microversion: str) -> Response:
-        """Send a POST request to Placement; return the response."""
-
-
 def get_json(client: PlacementReader, path: str,
              missing_ok: bool = False) -> Any:
     """Send a GET request to Placement; return the parsed JSON response.

@@ -47,7 +47,7 @@ class PrivatePlacement:
 
     It runs Placement's own code on a database in memory, in a process of its
     own. It is used as a context manager, and as a
-    :class:`ghsched_placement.planner.client.PlacementWriter`.
+    :class:`ghsched_placement.planner.client.PlacementReader` that also writes.
 
     :raises PlannerError: if Placement is not installed, or if the process has
         ended.
