@@ -19,8 +19,8 @@ from collections.abc import Mapping
 from collections.abc import Sequence
 import datetime
 import functools
-import hashlib
 from typing import Any
+from typing import NamedTuple
 
 import nova.conf
 from nova import context as nova_context
@@ -48,6 +48,26 @@ _DIGESTED = ('numa_topology', 'pci_stats', 'cpu_allocation_ratio',
 
 #: Maximum number of compute nodes that one query reads.
 _AT_A_TIME = 500
+
+#: SQL functions that make a JSON object of many rows, by dialect; the one of
+#: MySQL and MariaDB is not subject to ``group_concat_max_len``.
+_JSON_AGGREGATES = {'sqlite': 'json_group_object',
+                    'postgresql': 'json_object_agg'}
+
+#: SQL expression of the digest of a report whose digest is not computed.
+_NO_DIGEST = sa.cast(sa.null(), sa.Text)
+
+
+class ComputeNodes(NamedTuple):
+    """Compute nodes of a cell with the same ``updated_at`` and ``deleted``.
+
+    :param digests: digest of each compute node's report by UUID; None if
+        unknown.
+    """
+
+    updated: datetime.datetime | None
+    deleted: int
+    digests: Mapping[str, str | None]
 
 
 @seam('nova.context.CELL_TIMEOUT')
@@ -82,19 +102,30 @@ def count_updates_by_second(context: Any, since: datetime.datetime,
                     node.updated_at >= since).group_by(node.updated_at))}
 
 
-def list_changed_compute_nodes(
-        context: Any, since: Any,
-        omitted: Collection[datetime.datetime] = ()) -> list[Any]:
-    """Return the compute nodes of a cell that have changed since a time.
+def list_compute_nodes(
+        context: Any, since: datetime.datetime | None = None,
+        omitted: Collection[datetime.datetime] = (),
+        keys: Iterable[str] = ()) -> list[ComputeNodes]:
+    """Return the compute nodes of a cell, or those changed since a time.
 
-    ``nova.objects.ComputeNodeList`` has no such query.
+    ``nova.objects.ComputeNodeList`` has no such query. The database returns
+    one JSON object for each update time, because the client takes much more
+    processor time for a row than for a member of an object.
 
-    :param since: the time; None for all compute nodes.
+    :param since: the time; None for all compute nodes, without digests.
     :param omitted: update times of compute nodes to omit.
-    :returns: rows of UUID, ``updated_at`` and ``deleted``.
+    :param keys: keys of the stats that the digests cover.
     """
     node = main_models.ComputeNode
-    query = sa.select(node.uuid, node.updated_at, node.deleted)
+    dialect = _get_dialect(context)
+    aggregate = getattr(sa.func, _JSON_AGGREGATES.get(
+        dialect, 'json_objectagg'))
+    digest = _NO_DIGEST if since is None else _make_digest_expression(
+        dialect, tuple(keys))
+    query = sa.select(
+        node.updated_at, node.deleted,
+        aggregate(node.uuid, digest, type_=sa.JSON)).where(
+            node.uuid.is_not(None)).group_by(node.updated_at, node.deleted)
     if since is None:
         query = query.where(node.deleted == 0)
     else:
@@ -103,7 +134,7 @@ def list_changed_compute_nodes(
                     node.updated_at.not_in(list(omitted))),
             node.deleted_at >= since,
             sa.and_(node.updated_at.is_(None), node.deleted == 0)))
-    return _run_database_query(context, query)
+    return [ComputeNodes(*row) for row in _run_database_query(context, query)]
 
 
 def get_database_time(context: Any) -> datetime.datetime:
@@ -120,56 +151,47 @@ def get_database_time(context: Any) -> datetime.datetime:
     return datetime.datetime.fromisoformat(str(found))
 
 
-def read_compute_node_reports(context: Any,
-                              uuids: Sequence[str]) -> list[Mapping[str, Any]]:
+def read_compute_node_reports(
+        context: Any, uuids: Sequence[str],
+        keys: Iterable[str]) -> list[Mapping[str, Any]]:
     """Read the resource reports of a cell's compute nodes from the database.
 
+    :param keys: keys of the stats that the digests cover.
     :returns: for each compute node the columns that the scheduler's index of
-        hosts uses, by name.
+        hosts uses, and the digest, by name.
     """
     node = main_models.ComputeNode
-    return [row._mapping for row in _read_compute_nodes(
-        context, uuids, [getattr(node, name) for name in _REPORTED])]
-
-
-def read_compute_node_digests(context: Any, uuids: Sequence[str],
-                              keys: Iterable[str]) -> dict[str, str]:
-    """Read a digest of each compute node's report from a cell's database.
-
-    A report whose digest is unchanged need not be read again. The digest
-    covers NUMA topology, PCI devices, allocation ratios and some stats. The
-    database computes it, because a report is a hundred times as long.
-
-    :param uuids: UUIDs of the compute nodes.
-    :param keys: keys of the stats (``ComputeNode.stats``) that the digest
-        covers.
-    :returns: digest by UUID; a host without a digest has no readable report,
-        or is in a database that is neither MySQL, MariaDB nor SQLite.
-    """
-    node = main_models.ComputeNode
-    with main_db.get_engine(context=context).connect() as connection:
-        dialect = connection.dialect.name
-    if dialect not in ('mysql', 'mariadb', 'sqlite'):
-        return {}
-    found = _read_compute_nodes(context, uuids, [
-        node.uuid, _make_digest_expression(dialect, tuple(keys))])
-    return {uuid: hashlib.sha256(value.encode()).hexdigest()
-            if dialect == 'sqlite' else value
-            for uuid, value in found if value is not None}
+    columns = [getattr(node, name) for name in _REPORTED]
+    columns.append(_make_digest_expression(
+        _get_dialect(context), tuple(keys)).label('digest'))
+    found: list[Mapping[str, Any]] = []
+    for first in range(0, len(uuids), _AT_A_TIME):
+        found += (row._mapping for row in _run_database_query(
+            context, sa.select(*columns).where(
+                node.deleted == 0,
+                node.uuid.in_(uuids[first:first + _AT_A_TIME]))))
+    return found
 
 
 @functools.cache
 def _make_digest_expression(dialect: str, keys: tuple[str, ...]) -> Any:
     """Return an SQL expression that computes the digest of a host's report.
 
+    A report whose digest is unchanged need not be read again. The digest
+    covers NUMA topology, PCI devices, allocation ratios and some stats. The
+    database computes it, because a report is a hundred times as long.
+
     SQLite has no digest function, so there the expression is the text of the
     report. The digest is NULL if the stats of the host are malformed, because
-    one such host must not make the query fail.
+    one such host must not make the query fail. It is always NULL in databases
+    other than MySQL, MariaDB and SQLite.
 
     :param dialect: SQLAlchemy's name of the database, such as ``mysql``.
     :param keys: keys of the stats (``ComputeNode.stats``) that the digest
         covers.
     """
+    if dialect not in ('mysql', 'mariadb', 'sqlite'):
+        return _NO_DIGEST
     node = main_models.ComputeNode
     parts: list[Any] = [getattr(node, name) for name in _DIGESTED]
     parts += [sa.func.json_extract(node.stats, f'$.{key}') for key in keys]
@@ -181,18 +203,6 @@ def _make_digest_expression(dialect: str, keys: tuple[str, ...]) -> Any:
         digest = sa.func.sha2(sa.func.concat_ws(
             '|', *(sa.func.coalesce(part, '') for part in parts)), 256)
     return sa.case((sa.func.json_valid(node.stats) == 1, digest))
-
-
-def _read_compute_nodes(context: Any, uuids: Sequence[str],
-                        columns: Sequence[Any]) -> list[Any]:
-    """Read columns of a cell's compute nodes, some hundreds at a time."""
-    node = main_models.ComputeNode
-    found: list[Any] = []
-    for first in range(0, len(uuids), _AT_A_TIME):
-        found += _run_database_query(context, sa.select(*columns).where(
-            node.deleted == 0,
-            node.uuid.in_(uuids[first:first + _AT_A_TIME])))
-    return found
 
 
 def list_unavailable_hosts(context: Any) -> set[str]:
@@ -210,6 +220,11 @@ def list_unavailable_hosts(context: Any) -> set[str]:
         sa.or_(service.disabled == sa.true(),
                service.forced_down == sa.true(), last_seen < oldest))
     return {row.host for row in _run_database_query(context, query)}
+
+
+def _get_dialect(context: Any) -> str:
+    """Return SQLAlchemy's name of a cell database's dialect."""
+    return str(main_db.get_engine(context=context).dialect.name)
 
 
 @seam('nova.db.main.api.get_engine', ('use_slave', 'context'))

@@ -74,26 +74,21 @@ MAX_NUMBER = 2 ** 53
 #: Keys of a compute node's stats that the index uses.
 _STATS_KEYS = ('num_instances', headroom.KEY)
 
-#: Update time of a report that may be written again within the same second.
-_UNSETTLED = object()
-
 
 @dataclass(frozen=True)
 class _Answer:
     """Reports of compute nodes that were read from one cell's database.
 
-    :param seen: UUID, ``updated_at`` and ``deleted`` of compute nodes.
+    :param seen: compute nodes by update time, the latest answer last.
     :param counts: number and IDs of compute nodes by recent update time.
-    :param digests: digests of the reports that are newer than before.
-    :param reports: columns of those whose digest has changed.
+    :param reports: columns of the reports that have changed.
     :param down: names of hosts that are disabled or down.
     :param now: time of the cell's database.
     """
 
     cell: str
-    seen: Sequence[tuple[str, Any, Any]]
+    seen: Sequence[scheduler_hosts.ComputeNodes]
     counts: Mapping[datetime.datetime, tuple[int, int]]
-    digests: Mapping[str, str]
     reports: Sequence[Mapping[str, Any]]
     down: set[str]
     now: datetime.datetime
@@ -113,7 +108,7 @@ class Feed:
         # UUID -> digest of the report that was read last
         self._digests: dict[str, str | None] = {}
         self._since: dict[str, datetime.datetime] = {}    # by cell
-        self._ahead: dict[str, frozenset[str]] = {}       # by cell
+        self._ahead: dict[str, int] = {}                  # by cell
         # By cell: compute nodes by update time, of seconds that have passed
         self._counts: dict[str, dict[datetime.datetime, tuple[int, int]]] = {}
         self._unread: set[str] = set()
@@ -142,7 +137,7 @@ class Feed:
 
         Such a date means that the clocks of the cloud's services differ.
         """
-        return sum(map(len, self._ahead.values()))
+        return sum(self._ahead.values())
 
     @property
     def unreadable_hosts(self) -> int:
@@ -179,8 +174,8 @@ class Feed:
         found = [answer for answer in answers if answer is not None]
         complete = len(found) == len(answers)
         rows, unread = self._parse_reports(found)
-        gone = {uuid for answer in found for uuid, _updated, deleted
-                in answer.seen if deleted}
+        gone = {uuid for answer in found for nodes in answer.seen
+                if nodes.deleted for uuid in nodes.digests}
         if full and complete:
             gone |= self._find_missing_hosts(found)
         for uuid in gone:
@@ -218,23 +213,44 @@ class Feed:
         def query_cell(in_cell: Any) -> _Answer:
             now = scheduler_hosts.get_database_time(in_cell)
             cell = in_cell.cell_uuid
-            since = None if all_hosts else self._since.get(cell)
-            counts = {} if since is None else (
-                scheduler_hosts.count_updates_by_second(in_cell, since))
-            unchanged = counts.items() & self._counts.get(cell, {}).items()
-            seen = scheduler_hosts.list_changed_compute_nodes(
-                in_cell, since, [second for second, _count in unchanged])
-            fresh = [uuid for uuid, updated, deleted in seen
-                     if not deleted and self._known.get(uuid) != updated]
-            # Before the reports, so that a digest is never the newer one.
-            digests = scheduler_hosts.read_compute_node_digests(
-                in_cell, fresh, _STATS_KEYS)
-            reports = scheduler_hosts.read_compute_node_reports(in_cell, [
-                uuid for uuid in fresh
-                if self._is_report_changed(uuid, digests.get(uuid))])
-            return _Answer(cell, seen, counts, digests, reports,
+            since = self._since.get(cell)
+            seen = scheduler_hosts.list_compute_nodes(in_cell) if (
+                all_hosts or since is None) else []
+            changed = {uuid for nodes in seen for uuid in nodes.digests
+                       if self._known.get(uuid) != nodes.updated}
+            counts = {}
+            if since is not None:
+                counts = scheduler_hosts.count_updates_by_second(
+                    in_cell, since)
+                unchanged = (counts.items()
+                             & self._counts.get(cell, {}).items())
+                recent = scheduler_hosts.list_compute_nodes(
+                    in_cell, since, [second for second, _count in unchanged],
+                    _STATS_KEYS)
+                changed = self._find_changed_reports(changed, recent)
+                seen += recent
+            reports = scheduler_hosts.read_compute_node_reports(
+                in_cell, list(changed), _STATS_KEYS)
+            return _Answer(cell, seen, counts, reports,
                            list_down_hosts(in_cell), now)
         return scheduler_hosts.call_in_cells(context, cells, query_cell)
+
+    def _find_changed_reports(
+            self, changed: set[str],
+            recent: Sequence[scheduler_hosts.ComputeNodes]) -> set[str]:
+        """Return the hosts whose reports must be read from the database.
+
+        :param changed: UUIDs of the hosts with a changed update time.
+        :param recent: compute nodes that were updated recently; of these, the
+            digest decides.
+        """
+        for nodes in recent:
+            changed = changed.difference(nodes.digests)
+            if not nodes.deleted:
+                changed.update(
+                    uuid for uuid, digest in nodes.digests.items()
+                    if self._is_report_changed(uuid, digest))
+        return changed
 
     def _is_report_changed(self, uuid: str, digest: str | None) -> bool:
         """Return whether a host's report must be read from the database.
@@ -264,7 +280,7 @@ class Feed:
             self._record_update_times(answer)
             for report in answer.reports:
                 uuid = report['uuid']
-                self._digests[uuid] = answer.digests.get(uuid)
+                self._digests[uuid] = report['digest']
                 row = self._try_parse_report(answer.cell, report)
                 if row is None:
                     unread.add(uuid)
@@ -275,47 +291,42 @@ class Feed:
     def _find_missing_hosts(self, answers: Sequence[_Answer]) -> set[str]:
         """Return UUIDs of hosts that the cell databases no longer contain."""
         return set(self._known).difference(
-            uuid for answer in answers
-            for uuid, _updated, _deleted in answer.seen)
+            uuid for answer in answers for nodes in answer.seen
+            for uuid in nodes.digests)
 
     def _record_update_times(self, answer: _Answer) -> None:
         """Record the time from which to look for changes in a cell next.
 
         A host's update time that is in the future is ignored: the clock of the
         nova-conductor that wrote it is ahead of the database's clock, and
-        later changes of other hosts have earlier times. A report of the
-        current second is read again at the next look: the database stores
-        whole seconds, so that a second report within it has the same time.
+        later changes of other hosts have earlier times. Reports of the current
+        second are read again at the next look: the database stores whole
+        seconds, so that a second report within it has the same time.
 
         :param answer: the cell's answer, with the update time of each host.
         """
-        newest = self._since.get(answer.cell)
+        cell, limit = answer.cell, answer.now + LATE
         this_second = answer.now.replace(microsecond=0)
-        self._counts[answer.cell] = {
+        self._counts[cell] = {
             second: count for second, count in answer.counts.items()
-            if second < this_second}
-        ahead = set()
-        for uuid, updated, deleted in answer.seen:
+            if not this_second <= second <= limit}
+        for updated, deleted, digests in answer.seen:
             if not deleted:
-                unsettled = updated is not None and (
-                    this_second <= updated <= answer.now + LATE)
-                self._known[uuid] = _UNSETTLED if unsettled else updated
-            if updated is None:
-                continue
-            if updated > answer.now + LATE:
-                ahead.add(uuid)
-            elif newest is None or updated - LATE > newest:
-                newest = min(updated, answer.now) - LATE
-        if newest is not None:
-            self._since[answer.cell] = newest
-        if ahead and not self._ahead.get(answer.cell):
+                self._known.update(dict.fromkeys(digests, updated))
+            if updated is not None and updated <= limit:
+                since = min(updated, answer.now) - LATE
+                self._since[cell] = max(since, self._since.get(cell, since))
+        ahead = {second: count for second, (count, _ids)
+                 in answer.counts.items() if second > limit}
+        if ahead and not self._ahead.get(cell):
             LOG.warning(
                 'ghsched: cell %(cell)s: %(count)d compute nodes (such as '
                 '%(uuid)s) have update times ahead of the database clock; '
                 'synchronize the clocks of nova-conductor and the database',
-                {'cell': answer.cell, 'count': len(ahead),
-                 'uuid': min(ahead)})
-        self._ahead[answer.cell] = frozenset(ahead)
+                {'cell': cell, 'count': sum(ahead.values()), 'uuid': min(
+                    (uuid for nodes in answer.seen if nodes.updated in ahead
+                     for uuid in nodes.digests), default=None)})
+        self._ahead[cell] = sum(ahead.values())
 
     def _try_parse_report(self, cell: str,
                           report: Mapping[str, Any]) -> HostReport | None:

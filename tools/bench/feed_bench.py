@@ -104,8 +104,10 @@ class Cloud:
         self._reported.append(dataclasses.replace(
             measured, time=float(number % _PERIOD
                                  - self._chance.choice((1, 2)) * _PERIOD)))
+        updated = _START + datetime.timedelta(
+            seconds=self._reported[number].time)
         self.rows.append({**form, 'uuid': f'u{number:035}',
-                          'host': f'h{number:06}', 'updated_at': _START})
+                          'host': f'h{number:06}', 'updated_at': updated})
         self._write_stats(number)
 
     def _write_stats(self, number: int) -> None:
@@ -170,13 +172,19 @@ class Cloud:
         return {updated: (count, ids[updated])
                 for updated, count in found.items()}
 
-    def list_changed(self, _context: Any, since: Any,
-                     omitted: Sequence[datetime.datetime]) -> list[Any]:
-        rows = map(self.rows.__getitem__, self._list_numbers(since))
-        found = [(row['uuid'], row['updated_at'], 0) for row in rows
-                 if row['updated_at'] not in omitted]
-        self.read += 64 * len(found)
-        return found
+    def list_nodes(self, _context: Any, since: Any = None,
+                   omitted: Sequence[datetime.datetime] = (),
+                   keys: Sequence[str] = ()) -> list[Any]:
+        found: dict[datetime.datetime, dict[str, str | None]] = {}
+        for number in self._list_numbers(since):
+            row = self.rows[number]
+            if row['updated_at'] not in omitted:
+                found.setdefault(row['updated_at'], {})[row['uuid']] = (
+                    _make_digest(row, keys)
+                    if since is not None and self._delta else None)
+                self.read += 46 if since is None else 106
+        return [scheduler_hosts.ComputeNodes(updated, 0, digests)
+                for updated, digests in found.items()]
 
     def _list_numbers(self, since: Any) -> Iterable[int]:
         """Return the numbers of hosts that have changed since a time."""
@@ -186,25 +194,14 @@ class Cloud:
         return [number for number in sorted(last)
                 if self.rows[number]['updated_at'] >= since]
 
-    def read_reports(self, _context: Any, uuids: Sequence[str]
-                     ) -> list[Mapping[str, Any]]:
+    def read_reports(self, _context: Any, uuids: Sequence[str],
+                     keys: Sequence[str]) -> list[Mapping[str, Any]]:
         found = []
         for uuid in uuids:
             row = self.rows[int(uuid[1:])]
-            found.append({name: row[name] for name in _WHOLE})
+            found.append({**{name: row[name] for name in _WHOLE}, 'digest':
+                          _make_digest(row, keys) if self._delta else None})
             self.read += sum(len(str(row[name])) for name in _WHOLE)
-        return found
-
-    def read_digests(self, _context: Any, uuids: Sequence[str],
-                     keys: Sequence[str]) -> dict[str, str]:
-        found = {}
-        for uuid in uuids:
-            row = self.rows[int(uuid[1:])]
-            stats = json.loads(row['stats'])
-            found[uuid] = hashlib.sha256(repr((
-                row['numa_topology'], row['pci_stats'],
-                [stats[key] for key in keys])).encode()).hexdigest()
-        self.read += 100 * len(found)
         return found
 
     def get_time(self, _context: Any) -> datetime.datetime:
@@ -212,6 +209,13 @@ class Cloud:
         """
         return _START + datetime.timedelta(
             seconds=self.now + (0 if self._delta else 1))
+
+
+def _make_digest(row: Mapping[str, Any], keys: Sequence[str]) -> str:
+    stats = json.loads(row['stats'])
+    return hashlib.sha256(repr((
+        row['numa_topology'], row['pci_stats'],
+        [stats[key] for key in keys])).encode()).hexdigest()
 
 
 class Database:
@@ -303,13 +307,11 @@ def measure(options: argparse.Namespace, noise: float, delta: bool,
     if server is not None:
         database = Database(server, cloud.rows, options.index)
     else:
-        fakes |= {'list_changed_compute_nodes': cloud.list_changed,
+        fakes |= {'list_compute_nodes': cloud.list_nodes,
                   'count_updates_by_second': cloud.count_updates,
-                  'read_compute_node_reports': cloud.read_reports,
-                  'read_compute_node_digests': cloud.read_digests}
+                  'read_compute_node_reports': cloud.read_reports}
     if not delta:
-        fakes |= {'read_compute_node_digests': lambda *_args: {},
-                  'count_updates_by_second': lambda *_args: {}}
+        fakes |= {'count_updates_by_second': lambda *_args: {}}
     spent = [0.]
     fakes = {name: _count_time(fake, spent) for name, fake in fakes.items()}
     fakes['call_in_cells'] = lambda _context, cells, look: [
@@ -320,6 +322,10 @@ def measure(options: argparse.Namespace, noise: float, delta: bool,
             index_feed, 'time', mock.Mock(
                 monotonic=lambda: float(cloud.now),
                 process_time=time.process_time)))
+        if not delta:
+            stack.enter_context(mock.patch.object(
+                scheduler_hosts, '_make_digest_expression',
+                lambda *_args: scheduler_hosts._NO_DIGEST))
         if database is not None:
             stack.callback(database.close)
             stack.enter_context(mock.patch.object(

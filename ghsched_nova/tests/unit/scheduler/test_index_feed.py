@@ -188,9 +188,9 @@ class ChangedReportTest(FeedTestCase):
         """Return a list to which the hosts are added that are read whole."""
         found, read = [], scheduler_hosts.read_compute_node_reports
 
-        def count(context, names):
+        def count(context, names, keys):
             found.extend(names)
-            return read(context, names)
+            return read(context, names, keys)
         self.useFixture(fixtures.MonkeyPatch(
             'ghsched_nova.nova_seams.scheduler_hosts.'
             'read_compute_node_reports', count))
@@ -240,39 +240,80 @@ class ChangedReportTest(FeedTestCase):
     def test_refresh_reads_a_report_that_changes_while_it_is_read(self):
         self.add('a', _TIME)
         self.refresh_and_count()
-        for number, name in enumerate(('read_compute_node_digests',
-                                       'read_compute_node_reports'), 1):
-            self.change('a', 10 * number,
+        for full, (number, name) in itertools.product(
+                (0, index_feed.FULL), enumerate((
+                    'count_updates_by_second', 'list_compute_nodes',
+                    'read_compute_node_reports'))):
+            second = 10 * number + full
+            self.change('a', second,
                         stats=f'{{"num_instances": "{number + 5}"}}')
             read = getattr(scheduler_hosts, name)
 
-            def change_after(*args, read=read, number=number):
+            def change_after(*args, read=read, number=number, second=second):
                 found = read(*args)
-                self.change('a', 10 * number + 1,
+                self.change('a', second + 1,
                             stats=f'{{"num_instances": "{number}"}}')
                 return found
             with fixtures.MonkeyPatch(
                     f'ghsched_nova.nova_seams.scheduler_hosts.{name}',
                     change_after):
-                self.refresh_and_count()
+                self.refresh_and_count(full or 2.0)
             self.assertEqual({'a': number}, self.refresh_and_count())
+
+    def test_refresh_reads_each_of_many_hosts_that_changed_in_one_second(self):
+        names = [f'h{number}' for number in range(1200)]
+        for name in names:
+            self.add(name, _TIME)
+        self.refresh_and_count()
+        changed = {'h0': 1, 'h600': 2, 'h1199': 3}
+        for name in names:
+            self.change(name, 10, stats=json.dumps(
+                {'num_instances': changed.get(name, 0)}))
+        whole = self.count_whole_reads()
+        self.assertEqual(dict.fromkeys(names, 0) | changed,
+                         self.refresh_and_count())
+        whole.clear()
+        self.change('h601', 10, stats='{"num_instances": 4}')
+        self.change('h7', 11, stats='{"num_instances": 0}')
+        self.assertEqual(dict.fromkeys(names, 0) | changed | {'h601': 4},
+                         self.refresh_and_count())
+        self.assertEqual(['h601'], whole)
+
+    def test_refresh_refuses_a_truncated_list_of_hosts(self):
+        class Truncated:
+            def __init__(self):
+                self.found = {}
+
+            def step(self, uuid, digest):
+                self.found[uuid] = digest
+
+            def finalize(self):
+                return json.dumps(self.found)[:-9]
+        with self.engine.connect() as connection:
+            connection.connection.create_aggregate('truncated', 2, Truncated)
+        self.add('a', _TIME)
+        self.add('b', _TIME)
+        self.refresh_and_count()
+        self.patch(scheduler_hosts, '_JSON_AGGREGATES',
+                   {'sqlite': 'truncated'})
+        self.assertRaises(ValueError, self.refresh_and_count)
 
     def list_hosts_by_look(self, *changes):
         """Return the hosts that are listed at each look, once a second.
 
         :param changes: the second of the update, by host, before each look.
         """
-        found, read = [], scheduler_hosts.list_changed_compute_nodes
+        found, read = [], scheduler_hosts.list_compute_nodes
 
-        def record(context, since, omitted):
-            rows = read(context, since, omitted)
-            found.append({row.uuid for row in rows})
-            return rows
+        def record(*args):
+            nodes = read(*args)
+            found.append(set().union(*(one.digests for one in nodes)))
+            return nodes
         for name in 'abc':
             self.add(name, _TIME)
         with fixtures.MonkeyPatch(
                 'ghsched_nova.nova_seams.scheduler_hosts.'
-                'list_changed_compute_nodes', record):
+                'list_compute_nodes', record):
             for number, updates in enumerate(changes):
                 self.database_time = _TIME + datetime.timedelta(
                     seconds=10.3 + number)
@@ -298,22 +339,27 @@ class ChangedReportTest(FeedTestCase):
             self.assertEqual(set(), found[2])
             self.assertLessEqual(set(late), found[3], late)
 
-    def test_refresh_compares_no_digests_of_reports_that_did_not_change(self):
+    def test_refresh_reads_no_digests_of_reports_that_did_not_change(self):
         self.add('a', _TIME)
         self.add('b', _TIME)
         self.change('b', 3600)
-        self.refresh_and_count()
-        found, read = [], scheduler_hosts.read_compute_node_digests
+        for _look in range(2):
+            self.refresh_and_count()
+        found, read = [], scheduler_hosts.list_compute_nodes
 
-        def count(context, names, keys):
-            found.extend(names)
-            return read(context, names, keys)
+        def record(*args):
+            nodes = read(*args)
+            found.extend(digest for one in nodes
+                         for digest in one.digests.values())
+            return nodes
         self.useFixture(fixtures.MonkeyPatch(
-            'ghsched_nova.nova_seams.scheduler_hosts.'
-            'read_compute_node_digests', count))
+            'ghsched_nova.nova_seams.scheduler_hosts.list_compute_nodes',
+            record))
         self.refresh_and_count()
-        self.refresh_and_count(index_feed.FULL)
         self.assertEqual([], found)
+        self.refresh_and_count(index_feed.FULL)
+        self.assertEqual([None] * 2, found)
+        self.assertEqual(1, self.feed.hosts_with_future_reports)
 
     def test_refresh_reads_an_unchanged_report_of_a_host_that_was_dropped(
             self):
@@ -333,6 +379,8 @@ class ChangedReportTest(FeedTestCase):
 
     def test_refresh_of_another_database_reads_each_report(self):
         self.patch(self.engine.dialect, 'name', 'postgresql')
+        self.patch(scheduler_hosts, '_JSON_AGGREGATES',
+                   {'postgresql': 'json_group_object'})
         self.add('a', _TIME)
         self.refresh_and_count()
         whole = self.count_whole_reads()

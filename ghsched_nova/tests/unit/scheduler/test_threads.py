@@ -22,6 +22,7 @@ from nova import exception
 from nova import objects
 from oslo_utils.fixture import uuidsentinel as uuids
 
+from ghsched_nova.nova_seams import scheduler_hosts
 from ghsched_nova.scheduler import fragments
 from ghsched_nova.scheduler.host_capacity import HostReport
 from ghsched_nova.scheduler.host_capacity import Need
@@ -186,9 +187,8 @@ class FeedStressTest(base.TestCase):
                     look(cell) for cell in cells]),
                 ('get_database_time', lambda _context: self.TIME
                  + datetime.timedelta(days=1)),
-                ('list_changed_compute_nodes', self.changed),
+                ('list_compute_nodes', self.changed),
                 ('count_updates_by_second', self.counts),
-                ('read_compute_node_digests', self.digests),
                 ('read_compute_node_reports', self.reports)):
             self.useFixture(fixtures.MonkeyPatch(
                 f'ghsched_nova.nova_seams.scheduler_hosts.{name}', value))
@@ -205,17 +205,18 @@ class FeedStressTest(base.TestCase):
                 found[self.at(updated)] = count + 1, ids + number
         return found
 
-    def changed(self, _context, since, omitted):
-        return [(uuid, self.at(updated), 0)
-                for uuid, updated in list(self.hosts.items())
-                if since is None or (self.at(updated) >= since
-                                     and self.at(updated) not in omitted)]
+    def changed(self, _context, since=None, omitted=(), _keys=()):
+        found = {}
+        for uuid, number in list(self.hosts.items()):
+            updated = self.at(number)
+            if since is None or (updated >= since and updated not in omitted):
+                found.setdefault(updated, {})[uuid] = (
+                    None if since is None else str(number))
+        return [scheduler_hosts.ComputeNodes(updated, 0, digests)
+                for updated, digests in found.items()]
 
-    def digests(self, _context, uuids_of_hosts, _keys):
-        return {uuid: str(self.hosts[uuid]) for uuid in uuids_of_hosts}
-
-    def reports(self, _context, uuids_of_hosts):
-        return [{'uuid': uuid, 'host': uuid,
+    def reports(self, _context, uuids_of_hosts, _keys):
+        return [{'uuid': uuid, 'host': uuid, 'digest': str(self.hosts[uuid]),
                  'updated_at': self.at(self.hosts[uuid]), 'stats':
                  f'{{"num_instances": "{self.hosts[uuid]}"}}',
                  'numa_topology': None, 'pci_stats': None}
