@@ -28,22 +28,23 @@ from ghsched_placement import burst_record
 #: Name, help and value of each metric; all are by host NUMA node.
 _METRICS: tuple[tuple[str, str, Callable[[burst_record.Record],
                                          float | None]], ...] = (
-    ('pool_percent', 'Share of a node that is there for bursts of guests.',
-     lambda record: record.pool),
-    ('promised_percent', 'Share of a node that guests are promised as '
-     'bursts.', lambda record: record.promised),
-    ('offered_percent', 'Share of a node that may be promised as bursts.',
-     lambda record: record.offered),
-    ('short_chance', 'Part of the periods in which what is there for bursts '
-     'is expected not to suffice.', lambda record: record.chance),
+    ('pool_percent', 'Percent of a node\'s bandwidth that is reserved for '
+     'bursts of guests.', lambda record: record.pool),
+    ('promised_percent', 'Percent of a node\'s bandwidth that guests are '
+     'promised as bursts.', lambda record: record.promised),
+    ('offered_percent', 'Percent of a node\'s bandwidth that may be promised '
+     'as bursts.', lambda record: record.offered),
+    ('short_chance', 'Expected fraction of the periods in which the bandwidth '
+     'reserved for bursts does not suffice.', lambda record: record.chance),
     ('periods', 'Periods in which bursts were measured, over the window.',
      lambda record: record.total.periods),
-    ('periods_over', 'Periods of the window in which bursts used all that is '
-     'there for them.', lambda record: record.total.over),
-    ('periods_short', 'Periods of the window in which the node was full '
-     'besides.', lambda record: record.total.short),
-    ('largest_project_percent', 'Share of a node that guests of one project '
-     'are promised as bursts at most.',
+    ('periods_over', 'Periods of the window in which bursts used all the '
+     'bandwidth that is reserved for them.',
+     lambda record: record.total.over),
+    ('periods_short', 'Periods of the window in which bursts used all their '
+     'bandwidth and the node was full.', lambda record: record.total.short),
+    ('largest_project_percent', 'Largest percent of a node\'s bandwidth that '
+     'guests of one project are promised as bursts.',
      lambda record: record.uses.largest_promised))
 
 

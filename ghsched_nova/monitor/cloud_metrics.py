@@ -38,11 +38,11 @@ METRICS = (
                 'host NUMA node.'),
     metrics.MetricDescription(
         'ghsched_cloud_allocated',
-        'Amount of a resource class that is promised to guests.', _AMOUNT,
+        'Amount of a resource class that is allocated to guests.', _AMOUNT,
         details='The exporters of the hosts measure what is used of it.'),
     metrics.MetricDescription(
         'ghsched_cloud_free',
-        'Amount of a resource class that is left.', _AMOUNT),
+        'Amount of a resource class that is free.', _AMOUNT),
     metrics.MetricDescription(
         'ghsched_cloud_fragmentation_percent',
         'Share of a host\'s free bandwidth that is on NUMA nodes in use.',

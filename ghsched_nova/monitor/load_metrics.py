@@ -31,22 +31,24 @@ _GUEST = ('guest_node', 'node', 'guest_uuid', 'guest_name')
 #: Field of the load record, name of the metric, and help text.
 _OF_NODE = (
     ('reclaim', 'ghsched_node_reclaimed_pages_per_second',
-     'Pages that the kernel took back on a host NUMA node.'),
+     'Memory pages that the kernel reclaimed on a host NUMA node.'),
     ('refaults', 'ghsched_node_refaults_per_second',
-     'Pages of a host NUMA node that were read again after that.'),
+     'Reclaimed pages of a host NUMA node that were read in again.'),
     ('remote', 'ghsched_node_remote_memory_ratio',
-     'Part of the memory of guests on a host NUMA node that is on others.'),
+     'Fraction of the memory of guests on a host NUMA node that is on other '
+     'nodes.'),
     ('memory_free', 'ghsched_node_memory_free_mebibytes',
-     'Memory of a host NUMA node that nobody uses.'))
+     'Free memory of a host NUMA node.'))
 _OF_GUEST = (
     ('cpu_load', 'ghsched_guest_cpu_load_ratio',
-     'Busy time of the vCPUs of a guest NUMA node.'),
+     'Fraction of the time that the vCPUs of a guest NUMA node were busy.'),
     ('cpu_wait', 'ghsched_guest_cpu_wait_ratio',
-     'Time that vCPUs of a guest NUMA node were ready and did not run.'),
+     'Fraction of the time that vCPUs of a guest NUMA node waited for a CPU.'),
     ('memory_wait', 'ghsched_guest_memory_wait_ratio',
-     'Time that some thread of a guest waited for memory.'),
+     'Fraction of the time that some thread of a guest waited for memory.'),
     ('remote', 'ghsched_guest_remote_memory_ratio',
-     'Part of the memory of a guest that is not where its vCPUs run.'))
+     'Fraction of the memory of a guest that is on other nodes than its '
+     'vCPUs.'))
 
 
 def make_load_metrics(
@@ -59,10 +61,11 @@ def make_load_metrics(
     if measured is None:
         return
     for kind, text in (
-            ('load', 'Part of the time that a resource of a host NUMA node '
-                     'was busy.'),
-            ('wait', 'Waiting for a resource of a host NUMA node: part of '
-                     'the time; of io, requests.')):
+            ('load', 'Fraction of the time that a resource of a host NUMA '
+                     'node was busy.'),
+            ('wait', 'Fraction of the time that a resource of a host NUMA '
+                     'node was waited for; for io, number of waiting '
+                     'requests.')):
         family = core.GaugeMetricFamily(f'ghsched_node_{kind}', text,
                                         labels=_NODE)
         for node in measured.nodes:

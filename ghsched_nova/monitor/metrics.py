@@ -83,55 +83,58 @@ class MetricDescription:
 METRICS = (
     MetricDescription(
         'ghsched_memory_bytes',
-        'Bytes that a group has moved from and to memory.', _FIGURE, True,
+        'Bytes that a resctrl group has transferred from and to memory.',
+        _FIGURE, True,
         '``group="/"`` is the default group.'),
     MetricDescription(
         'ghsched_memory_bytes_per_second',
-        'Memory bandwidth of a group at this moment.', _FIGURE,
-        details='In place of ``ghsched_memory_bytes_total``, where the '
-                'kernel reports a rate.'),
+        'Memory bandwidth that a resctrl group uses now.', _FIGURE,
+        details='Replaces ``ghsched_memory_bytes_total`` if the kernel '
+                'reports a rate.'),
     MetricDescription(
         'ghsched_cache_occupancy_bytes',
-        'Bytes of an L3 cache that a group fills.', _FIGURE,
-        details='With ``--cache-occupancy``, where the kernel tells it. The '
+        'Bytes of an L3 cache that a resctrl group occupies.', _FIGURE,
+        details='With ``--cache-occupancy``, if the kernel reports it. The '
                 'domain is the number of the cache.'),
     MetricDescription(
         'ghsched_core_energy_joules',
-        'Energy that the processor cores have used for a group.',
+        'Energy that the processor cores have used for a resctrl group.',
         ('group', 'kind', 'package', *_GUEST), True,
-        'Where the kernel reports it (``core_energy`` of Intel, since Linux '
+        'If the kernel reports it (``core_energy`` of Intel, since Linux '
         '7.0), by processor package. L3 caches, memory and devices are not '
-        'in it. Take differences (``increase()``): a new group need not '
+        'included. Take differences (``increase()``): a new group need not '
         'begin with 0.'),
     MetricDescription(
         'ghsched_asked_min_percent',
-        'Guaranteed share of a node\'s bandwidth, as asked for.', _ASKED),
+        'Guaranteed percent of a node\'s bandwidth, as the flavor requests '
+        'it.', _ASKED),
     MetricDescription(
         'ghsched_asked_max_percent',
-        'Cap as a share of a node\'s bandwidth, as asked for.', _ASKED),
+        'Cap in percent of a node\'s bandwidth, as the flavor requests it.',
+        _ASKED),
     MetricDescription(
         'ghsched_effective_min_percent',
-        'Guaranteed share of a node\'s bandwidth. In force, as the group '
-        'has it.', _HELD, details='A group that guests share has a sample '
-        'for each of them, or one without a name where none is known. The '
-        'same holds for the other two.'),
+        'Guaranteed percent of a node\'s bandwidth that is in force for a '
+        'resctrl group.', _HELD, details='A group that guests share has a '
+        'sample for each of them, or one without a name if no guest is '
+        'known. The same holds for the next two metrics.'),
     MetricDescription(
         'ghsched_effective_max_percent',
-        'Cap as a share of a node\'s bandwidth. In force, as the group has '
-        'it.', _HELD),
+        'Cap in percent of a node\'s bandwidth that is in force for a '
+        'resctrl group.', _HELD),
     MetricDescription(
         'ghsched_effective_max_bytes_per_second',
-        'Cap as a bandwidth. In force, as the group has it.', _HELD),
+        'Cap as a bandwidth that is in force for a resctrl group.', _HELD),
     MetricDescription(
         'ghsched_guest_not_protected',
         'Whether a guest with a bandwidth policy has no control group.',
         _GUEST, details='Alert on it: see :ref:`not-protected`.'),
     MetricDescription(
         'ghsched_repairs',
-        'Steps with which nova-compute has made the kernel hold a policy '
-        'again, by kind.', ('kind',), True,
-        'With ``--repairs``. The kinds are those of ``ghsched-host plan``; '
-        'what is done when a guest starts does not count.'),
+        'Repairs of resctrl groups and their limits by nova-compute, by '
+        'kind.', ('kind',), True,
+        'With ``--repairs``. The kinds are those of ``ghsched-host plan``. '
+        'Changes at the start of a guest are not counted.'),
     MetricDescription(
         'ghsched_refusals',
         'Requests for which nova-scheduler found no host, by flavor.',
@@ -151,11 +154,11 @@ METRICS = (
     MetricDescription(
         'ghsched_node_capacity_bytes_per_second',
         'Theoretical memory bandwidth of a host NUMA node.', ('node',),
-        details='Where it is known.'),
+        details='If it is known.'),
     MetricDescription(
         'ghsched_unread_figures',
-        'Figures of bandwidth without a number now, by state.', ('state',),
-        details='They have no sample.'),
+        'Measured bandwidths whose value is unknown now, by state.',
+        ('state',), details='They have no sample in the other metrics.'),
     MetricDescription(
         'ghsched_resctrl_up', 'Whether the host reports memory bandwidth.'),
     MetricDescription('ghsched_libvirt_up', 'Whether libvirt answered.'),

@@ -80,14 +80,16 @@ class Collector(registry.Collector):
         """
         process, figures = str(os.getpid()), self._figures
         requests = core.CounterMetricFamily(
-            f'{_PREFIX}requests', 'Requests, by how a host was looked for.',
+            f'{_PREFIX}requests',
+            'Scheduling requests, by how they were served.',
             labels=('process', 'way'))
         for name, way in _WAYS.items():
             requests.add_metric((process, way), figures.counts.get(name, 0))
         yield requests
         rebuilds = core.CounterMetricFamily(
             f'{_PREFIX}index_rebuilds',
-            'How often the index looked at all hosts.', labels=('process',))
+            'Times that the index read the reports of all hosts.',
+            labels=('process',))
         rebuilds.add_metric((process,), figures.rebuilt)
         yield rebuilds
         for name, text, value in (
@@ -99,7 +101,7 @@ class Collector(registry.Collector):
                  'Hosts with a report that cannot be read.',
                  figures.malformed),
                 ('index_looked_timestamp_seconds',
-                 'When the index last looked at what hosts reported.',
+                 'Time at which the index last read reports of hosts.',
                  figures.read_at)):
             gauge = core.GaugeMetricFamily(f'{_PREFIX}{name}', text,
                                            labels=('process',))
