@@ -71,17 +71,18 @@ class _Claim:
     :ivar nodes: host NUMA node of each guest NUMA node, as a position in the
         host's report.
     :ivar time: time of the claim in seconds of the monotonic clock.
-    :ivar claimed: whether to subtract the guest's CPUs, memory and devices,
-        because the host's last report does not include the guest.
-    :ivar counted: whether to subtract the guest's bandwidth and control
-        group, because the figures from Placement do not include the guest.
+    :ivar missing_in_report: whether the host's last report does not include
+        the guest, so that its CPUs, memory and devices must be subtracted.
+    :ivar missing_in_placement: whether the figures from Placement do not
+        include the guest, so that its bandwidth and control group must be
+        subtracted.
     """
 
     need: Need
     nodes: tuple[int, ...]
     time: float
-    claimed: bool = True
-    counted: bool = True
+    missing_in_report: bool = True
+    missing_in_placement: bool = True
 
     def subtract_claim_from(self, view: HostView) -> HostView:
         """Return a host's free resources after this claim uses some of them.
@@ -91,13 +92,13 @@ class _Claim:
         :param view: free resources of the host without the claim.
         """
         groups = view.groups
-        if groups is not None and self.counted:
+        if groups is not None and self.missing_in_placement:
             groups -= self.need.groups
         nodes = list(view.nodes)
         for place, need in zip(self.nodes, self.need.nodes, strict=True):
             if place < len(nodes):
                 nodes[place] = nodes[place].subtract_guest_node(
-                    need, self.claimed, self.counted)
+                    need, self.missing_in_report, self.missing_in_placement)
         return replace(view, nodes=tuple(nodes), groups=groups)
 
 
@@ -126,7 +127,7 @@ class Host:
 
     @property
     def has_changes_since_report(self) -> bool:
-        """Whether the free resources differ from the host's last report.
+        """Whether the free resources differ from those in the last report.
 
         They differ while this scheduler has claims on the host that the report
         lacks, or after it has read newer values from Placement.
@@ -142,11 +143,13 @@ class Host:
         :returns: whether the host may have more free resources than before.
         """
         was = self.view.row
-        self._clear_flag_of_oldest_claims('claimed', row.guests - was.guests)
+        self._clear_flag_of_oldest_claims('missing_in_report',
+                                          row.guests - was.guests)
         old, new = was.placement_headroom, row.placement_headroom
         if new is not None and new != old:
             self._clear_flag_of_oldest_claims(
-                'counted', new.guests - (old.guests if old else 0))
+                'missing_in_placement',
+                new.guests - (old.guests if old else 0))
             self._read_headroom(new)
         elif now - self._corrected_at >= CLAIM_AGE:
             self._read_headroom(new)
@@ -159,8 +162,8 @@ class Host:
         flag of a claim is set, the guest's resources are subtracted from those
         of the report.
 
-        :param flag: ``claimed`` for CPUs, memory and devices, ``counted`` for
-            bandwidth and control groups.
+        :param flag: ``missing_in_report`` for CPUs, memory and devices,
+            ``missing_in_placement`` for bandwidth and control groups.
         :param count: number of guests that are new in the report, which is the
             number of flags to clear.
         """
@@ -185,7 +188,8 @@ class Host:
         self._bandwidth.update(bandwidth)
         self._groups = groups
         for claim in self._claims.values():
-            claim.counted = claim.counted and claim.time >= queried_at
+            claim.missing_in_placement = (
+                claim.missing_in_placement and claim.time >= queried_at)
         return self._recompute(self.view.row, now)
 
     def add_claim(self, consumer: str, need: Need, now: float) -> None:
@@ -233,7 +237,7 @@ class Host:
         """
         self._claims = {
             consumer: claim for consumer, claim in self._claims.items()
-            if (claim.claimed or claim.counted)
+            if (claim.missing_in_report or claim.missing_in_placement)
             and now - claim.time < CLAIM_AGE}
         view = HostView(row, tuple(
             replace(node, bandwidth=self._bandwidth.get(node.number))

@@ -74,7 +74,7 @@ _NEED_CANDIDATES = frozenset({'PciPassthroughFilter', 'NUMATopologyFilter',
                               'GhschedNUMATopologyFilter'})
 
 
-class NotForIndex(Exception):
+class UnsupportedByIndex(Exception):
     """Raised if a request cannot be scheduled by the index of hosts.
 
     It is then scheduled by a search of all hosts.
@@ -233,8 +233,8 @@ def make_one_host_query(query_string: str) -> Query:
     proposes.
 
     :param query_string: Nova's query for allocation candidates.
-    :raises NotForIndex: if the query has a parameter that the index of hosts
-        does not support.
+    :raises UnsupportedByIndex: if the query has a parameter that the index of
+        hosts does not support.
     """
     pairs = parse.parse_qsl(query_string)
     amounts = [name.removeprefix('resources') for name, _value in pairs
@@ -245,7 +245,7 @@ def make_one_host_query(query_string: str) -> Query:
     for name, value in pairs:
         if name.startswith('in_tree') or value.startswith('in:') and (
                 name.startswith('required')):
-            raise NotForIndex(name)
+            raise UnsupportedByIndex(name)
         if name == 'root_required':
             traits.append((None, tuple(value.split(','))))
             continue
@@ -441,7 +441,7 @@ def _query_host_candidates(client: Any, context: Any, query: Query,
         f'/allocation_candidates?{query.for_host(host.uuid)}',
         version=version, global_request_id=context.global_id)
     if response.status_code != 200:
-        raise NotForIndex(f'{response.status_code} {response.text}')
+        raise UnsupportedByIndex(f'{response.status_code} {response.text}')
     answer: Mapping[str, Any] = response.json()
     return answer
 

@@ -145,7 +145,7 @@ class IndexedScheduler:
                     return found
                 if not search.states:
                     break
-        except index_search.NotForIndex as reason:
+        except index_search.UnsupportedByIndex as reason:
             LOG.debug('ghsched: the index of hosts does not support a '
                       'scheduling request; searching all hosts instead: %s',
                       reason)
@@ -190,21 +190,21 @@ class IndexedScheduler:
 
         The result has the form of the client's ``get_allocation_candidates``.
 
-        :raises NotForIndex: if the index cannot serve the request, or after
-            any other error. Nothing is claimed yet, so that all hosts can be
-            searched.
+        :raises UnsupportedByIndex: if the index cannot serve the request, or
+            after any other error. Nothing is claimed yet, so that all hosts
+            can be searched.
         """
         assert self.current_search is not None  # noqa: S101
         try:
             return index_search.get_allocation_candidates(
                 self.current_search, self.index, client, self._manager,
                 context, resources)
-        except index_search.NotForIndex:
+        except index_search.UnsupportedByIndex:
             raise
         except Exception as error:
             LOG.exception('ghsched: cannot get allocation candidates from the '
                           'index of hosts; searching all hosts instead')
-            raise index_search.NotForIndex(repr(error)) from error
+            raise index_search.UnsupportedByIndex(repr(error)) from error
 
     def confirm_candidate(self, client: Any, context: Any,
                           request: Any) -> bool:
@@ -213,8 +213,8 @@ class IndexedScheduler:
         Placement is asked only about candidates that were not in its answer.
 
         :param request: the allocation candidate.
-        :raises NotForIndex: if Placement cannot be asked. Nothing is claimed
-            yet, so that all hosts can be searched.
+        :raises UnsupportedByIndex: if Placement cannot be asked. Nothing is
+            claimed yet, so that all hosts can be searched.
         """
         search = self.current_search
         if search is None:
@@ -222,12 +222,12 @@ class IndexedScheduler:
         try:
             return index_search.confirm_derived_candidate(
                 search, self.index, client, context, request)
-        except index_search.NotForIndex:
+        except index_search.UnsupportedByIndex:
             raise
         except Exception as error:
             LOG.exception('ghsched: cannot confirm an allocation candidate of '
                           'the index of hosts; searching all hosts instead')
-            raise index_search.NotForIndex(repr(error)) from error
+            raise index_search.UnsupportedByIndex(repr(error)) from error
 
     def subtract_placed_guest(self, selections: Any, spec: Any,
                               need: Need) -> None:

@@ -58,7 +58,7 @@ class QueryTest(base.TestCase):
 
     def test_reasons_known_to_the_full_search_only(self):
         for name, value in (('in_tree', 'h'), ('required', 'in:A,B')):
-            self.assertRaises(index_search.NotForIndex, self.read,
+            self.assertRaises(index_search.UnsupportedByIndex, self.read,
                               ('resources', 'PCPU:1'), (name, value))
 
     def test_candidates_that_have_the_traits(self):
