@@ -75,6 +75,7 @@ from ghsched_nova.resctrl import measure
 from ghsched_nova.resctrl import model
 from ghsched_nova.resctrl import naming
 from ghsched_nova.resctrl import reconcile
+from ghsched_nova.resctrl import wanted_check
 from ghsched_nova.threads import engine as threads
 from ghsched_nova.threads import model as threads_model
 from ghsched_placement import exits
@@ -241,7 +242,7 @@ def _apply_policies_and_print_changes(
     before = host.list_resctrl_groups()
     running = domains.list_running_domains(arguments.connect)
     wanted, refused = host.make_wanted_state(running, before)
-    model.check_desired_state(wanted)
+    wanted_check.check_desired_state(wanted)
     report = reconcile.Report(
         foreign=tuple(sorted(naming.list_foreign_groups(before)))
     )

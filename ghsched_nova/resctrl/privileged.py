@@ -26,14 +26,11 @@ import functools
 from pathlib import Path
 from typing import Annotated
 
-from oslo_config import cfg
-
 from ghsched_nova.bounds import Range
 from ghsched_nova.bounds import Text
-from ghsched_nova import conf
-from ghsched_nova import kernel_files
 from ghsched_nova import privsep
 from ghsched_nova.resctrl.cache import Cache
+from ghsched_nova.resctrl import configured_paths
 from ghsched_nova.resctrl import differences
 from ghsched_nova.resctrl import fs
 from ghsched_nova.resctrl import measure as measuring
@@ -41,43 +38,13 @@ from ghsched_nova.resctrl import model
 from ghsched_nova.resctrl import naming
 from ghsched_nova.resctrl import reconcile as reconciling
 from ghsched_nova.resctrl import rounding
+from ghsched_nova.resctrl import wanted_check
 
 _PATH = r'/[^\x00]*'
 
-
-def _check_root(root: str) -> None:
-    """Refuse a resctrl mount point other than the configured one.
-
-    The privileged helper checks its arguments, as it runs as root.
-
-    :raises GroupError: with the reason.
-    """
-    _check_configured('resctrl_path', root)
-    found = kernel_files.get_file_system_type(root)
-    if found not in cfg.CONF.ghsched.resctrl_magic:
-        raise fs.GroupError(
-            f'is not on a resctrl file system (type {found:#x}); is resctrl '
-            'still mounted?', root)
-
-
-def _check_configured(option: str, requested: str) -> None:
-    """Refuse a path other than the configured one.
-
-    :raises GroupError: with the reason.
-    """
-    conf.register_opts(cfg.CONF)
-    configured = cfg.CONF.ghsched[option]
-    # The caller has made paths of its options, without a slash at the end.
-    if requested != str(Path(configured)):
-        raise fs.GroupError(
-            f'[ghsched]{option} is {configured} in the configuration of the '
-            'privileged helper; does it read the same files as nova-compute?',
-            requested)
-
-
-_Root = Annotated[str, Text(_PATH, 4095), _check_root]
+_Root = Annotated[str, Text(_PATH, 4095), configured_paths.check_root]
 _RunPath = Annotated[str, Text(_PATH, 4095), functools.partial(
-    _check_configured, 'libvirt_run_path')]
+    configured_paths.check_path, 'libvirt_run_path')]
 _Uuid = Annotated[str, Text('[0-9a-fA-F-]{36}', 36)]
 #: IOMMU groups, domains of schemata, vCPUs, and how many of something.
 _Number = Annotated[int, Range(0, 2 ** 31 - 1)]
@@ -155,7 +122,7 @@ def reconcile(root: Path, run_path: Path,
 @privsep.entrypoint(privsep.context, timeout=300.0)
 def _reconcile(root: _Root, run_path: _RunPath, packed: _Wanted) -> _Report:
     wanted = _unpack_wanted(packed)
-    model.check_desired_state(wanted)
+    wanted_check.check_desired_state(wanted)
     report = reconciling.reconcile(
         reconciling.HostPaths(Path(root), Path(run_path)), wanted)
     return ([(one.kind, one.group, one.reason, one.guest, one.line,

@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from ghsched_nova.guest import metadata
 from ghsched_nova.host import desired
 from ghsched_nova.resctrl import model
+from ghsched_nova.resctrl import wanted_check
 from ghsched_nova.tests.fixtures import captured
 from ghsched_placement.policy import GuestPolicy
 from ghsched_placement.policy import NodePolicy
@@ -112,4 +113,4 @@ class DesiredTest(base.TestCase):
                                                desired.Running(DOMAIN, xml))
         except (desired.DomainError, desired.etree.XMLSyntaxError):
             return
-        model.check_desired_state(model.Wanted((guest,)))
+        wanted_check.check_desired_state(model.Wanted((guest,)))

@@ -28,6 +28,7 @@ from ghsched_nova.resctrl import dialects
 from ghsched_nova.resctrl import fs
 from ghsched_nova.resctrl import model
 from ghsched_nova.resctrl import tasks
+from ghsched_nova.resctrl import wanted_check
 from ghsched_nova.tests.fixtures import world
 from ghsched_placement.tests import base
 
@@ -199,7 +200,7 @@ class DevicesTest(DevicesTestCase):
     def test_no_iommu_group_is_below_0(self):
         self.has(0, -1)
         self.assertRaises(
-            ValueError, model.check_desired_state, self.world.wanted()
+            ValueError, wanted_check.check_desired_state, self.world.wanted()
         )
 
     def test_nothing_to_add_is_the_plan_as_it_was(self):

@@ -32,6 +32,7 @@ from ghsched_nova.resctrl import model
 from ghsched_nova.resctrl import naming
 from ghsched_nova.resctrl import plan
 from ghsched_nova.resctrl import reconcile
+from ghsched_nova.resctrl import wanted_check
 from ghsched_nova.tests.fixtures import world
 from ghsched_placement.tests import base
 
@@ -503,7 +504,7 @@ class NamesTest(base.TestCase):
 
     def test_invalid_desired_states_are_refused(self):
         good = self.guest('x')
-        model.check_desired_state(model.Wanted((good,), (good.domain,)))
+        wanted_check.check_desired_state(model.Wanted((good,), (good.domain,)))
         for bad in (self.guest('../x'), self.guest('x', number=-1),
                     self.guest('x', 'me'),
                     model.Guest(good.domain, frozenset(), 0, {}, 'libvirt'),
@@ -513,5 +514,5 @@ class NamesTest(base.TestCase):
                                 {'MB': {0: -1}}, 'libvirt'),
                     model.Guest(model.Domain('../..', 1, 'x'), good.vcpus, 1,
                                 {}, 'ghsched')):
-            self.assertRaises(ValueError, model.check_desired_state,
+            self.assertRaises(ValueError, wanted_check.check_desired_state,
                               model.Wanted((bad,)))
