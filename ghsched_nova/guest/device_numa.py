@@ -279,7 +279,7 @@ def _refuse_unsupported_machine(root: etree._Element) -> None:
             'devices; use q35 or, on Arm, virt (image property '
             'hw_machine_type)')
     if not pci.has_acpi(root):
-        raise DeviceNumaError('the guest has no ACPI, which tells a guest the '
+        raise DeviceNumaError('the guest has no ACPI, which shows guests the '
                               'NUMA nodes of its devices')
     if not pci.list_cell_numbers(root):
         raise DeviceNumaError('the guest has no NUMA nodes (hw:numa_nodes)')

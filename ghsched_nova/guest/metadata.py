@@ -87,7 +87,7 @@ class DomainPolicy:
                 self.host_nodes != self.realtime_nodes):
             raise ValueError(
                 f'the guest is on the host NUMA nodes {self.host_nodes}, and '
-                f'its real time is counted on {self.realtime_nodes}')
+                f'its real-time CPU time is on {self.realtime_nodes}')
 
     @property
     def allocated_nodes(self) -> tuple[int, ...]:

@@ -77,8 +77,8 @@ def check_allocation(policy: GuestPolicy, accounting: Accounting,
         if have != share:
             raise ClaimMismatch(
                 f'guest NUMA node {guest_node} was claimed on host NUMA node '
-                f'{node}, where Placement holds {have} % memory bandwidth '
-                f'for it instead of {share} %')
+                f'{node}, where Placement has allocated {have} % memory '
+                f'bandwidth for it instead of {share} %')
     _check_node_allocations(policy, accounting, host_nodes, allocations,
                             compute_node_uuid)
     for guest_node, device_node in vfs:
@@ -112,13 +112,13 @@ def check_devices(requests: Iterable[Devices],
         if len(one.claimed) != one.count:
             raise ClaimMismatch(
                 f'{len(one.claimed)} devices of {one.name} were claimed, '
-                f'{one.count} are asked for')
+                f'{one.count} were requested')
         if not one.allocated:
             continue
         if Counter(one.claimed) != Counter(one.allocated):
             raise ClaimMismatch(
-                f'devices of {one.name} were claimed of the providers '
-                f'{_format_providers(one.claimed)}, Placement gave those of '
+                f'devices of {one.name} were claimed from the providers '
+                f'{_format_providers(one.claimed)}, but allocated from '
                 f'{_format_providers(one.allocated)}')
         total.update(one.claimed)
     for provider, count in total.items():
@@ -129,7 +129,7 @@ def check_devices(requests: Iterable[Devices],
         if held < count:
             raise ClaimMismatch(
                 f'{count} devices of provider {provider} were claimed, '
-                f'Placement holds {held} of them for the guest')
+                f'but Placement has allocated {held} to the guest')
 
 
 def describe_missing_devices(requests: Iterable[Devices]) -> tuple[str, ...]:
@@ -160,8 +160,9 @@ def _check_node_allocations(policy: GuestPolicy, accounting: Accounting,
             if amounts.get(name, have) != have:
                 raise ClaimMismatch(
                     f'guest NUMA node {guest_node} was claimed on host NUMA '
-                    f'node {host_nodes[guest_node]}, where Placement holds '
-                    f'{have} {unit} for it instead of {amounts[name]}')
+                    f'node {host_nodes[guest_node]}, where Placement has '
+                    f'allocated {have} {unit} for it instead of '
+                    f'{amounts[name]}')
 
 
 def _get_amount(allocations: Mapping[str, Any], provider: str,

@@ -48,9 +48,9 @@ from ghsched_placement import blame as evidence
 from ghsched_placement import blame_report
 from ghsched_placement import load as loads
 
-#: Investigations of a process at a time.
+#: Maximum number of concurrent investigations of one process.
 MOST = 2
-#: Event types of notifications, before ``start`` and ``end``.
+#: Prefix of the event types of notifications; ``start`` or ``end`` follows.
 EVENT = 'ghsched.server.blame.cap.'
 
 
@@ -157,8 +157,8 @@ class Investigator:
         def count(milliseconds: int, only_speed: bool) -> blame_probe.Counts:
             pid = qemu.find_qemu_process(run_path, guest.name)
             if pid is None:
-                raise ProcessLookupError(f'the process of {guest.name} is '
-                                         'unknown')
+                raise ProcessLookupError(
+                    f'the QEMU process of guest {guest.name} is unknown')
             # Guests may have ended since the last call.
             there = ((one.uuid, (one.name, process)) for one in others
                      if (process := qemu.find_qemu_process(

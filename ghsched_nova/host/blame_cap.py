@@ -43,14 +43,14 @@ from ghsched_placement.policy import NodePolicy
 
 LOG = logging.getLogger(__name__)
 
-#: Percent of a host NUMA node's bandwidth that a suspect is left, or its
-#: guarantee if that is more.
+#: Cap of a suspected guest in percent of a host NUMA node's bandwidth. A
+#: higher guarantee is kept.
 CAP_PERCENT = 10
-#: Seconds after which a cap is undone, whatever has become of its trial.
+#: Maximum duration of a cap in seconds, even if its trial has not ended.
 CAP_LIMIT_S = 10.0
 
 NotCapped = blame_session.NotCapped
-#: Errors of a control group that cannot be written.
+#: Exceptions if the control group of a guest cannot be changed.
 _ERRORS = (*desired.POLICY_ERRORS, fs.GroupError, etree.XMLSyntaxError)
 
 
@@ -105,7 +105,8 @@ def lower_cap(running: desired.Running,
         _lower_node_cap(policy) if node in nodes else policy for policy, node
         in zip(found.policy.nodes, found.host_nodes, strict=True))
     if capped == found.policy.nodes:
-        raise NotCapped('its guarantee is all that its cap leaves it there')
+        raise NotCapped('its cap there cannot be lower, because the guest '
+                        'would lose its guarantee')
     return _replace_policy(running, dataclasses.replace(
         found, policy=dataclasses.replace(found.policy, nodes=capped)))
 
@@ -124,8 +125,8 @@ def _add_low_cap(running: desired.Running,
     tune = running.root.find('cputune')
     if tune is not None and (tune.find('memorytune') is not None
                              or tune.find('cachetune') is not None):
-        raise NotCapped('its control group is one of libvirt, which ghsched '
-                        'does not change')
+        raise NotCapped('libvirt has created its control group, which '
+                        'ghsched does not change')
     monitor = running.policy is not None and running.policy.policy.monitor
     places = tuple(sorted(nodes))
     return _replace_policy(running, metadata.DomainPolicy(

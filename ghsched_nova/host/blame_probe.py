@@ -32,14 +32,14 @@ from ghsched_placement import load as loads
 
 LOG = logging.getLogger(__name__)
 
-#: Shortest wait in which events are counted, in seconds: nobody reads what is
-#: measured while a changed cap settles, and each count opens all counters.
+#: Shortest wait, in seconds, during which events are counted. The short waits
+#: after a changed cap are not evaluated, and each count opens all counters.
 LEAST_COUNTED_S = 0.5
 
-#: Measures the load of the server; None before there are two samples.
+#: Function that measures the load of the server; None at the first call.
 MeasureLoad = Callable[[load_rates.Bandwidth], loads.Load | None]
-#: Counts events for some milliseconds: of the server and of other guests, or
-#: only those from which the speed of the server is computed.
+#: Function that counts events for a number of milliseconds. The second
+#: argument is whether to count only those that show the server's speed.
 CountEvents = Callable[[int, bool], 'Counts']
 
 

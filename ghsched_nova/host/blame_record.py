@@ -27,7 +27,7 @@ LOG = logging.getLogger(__name__)
 
 #: Name of the file in Nova's state_path.
 FILE = 'ghsched-blame.json'
-#: Bytes that are read of the file at most.
+#: Maximum number of bytes to read from the file.
 LONGEST_FILE = 4 * 2 ** 20
 
 

@@ -26,22 +26,23 @@ from typing import Protocol
 from ghsched_placement import blame
 from ghsched_placement import blame_trials
 
-#: Seconds within which an answer is given.
+#: Maximum duration of an investigation in seconds.
 BUDGET_S = 56.0
-#: Samples of an observation, and seconds of each.
+#: Number of samples before any cap, and duration of each in seconds.
 SAMPLES = 8
 SAMPLE_S = 1.0
-#: Seconds that a change of a cap needs to show, and seconds that are measured
-#: after it.
+#: Seconds until a changed cap has an effect, and duration of the measurement
+#: that follows.
 SETTLE_S = 0.3
 WINDOW_S = 1.2
-#: Seconds that are measured once a load has changed within a trial: of guests
-#: that work for a few seconds, a short trial sees all of it.
+#: Duration of measurements, in seconds, once a guest's load has changed during
+#: a trial. Short trials fit into the load phases of such guests.
 SHORT_WINDOW_S = 0.6
-#: Part of the nodes' bandwidth that other guests may leave unused while a
-#: suspect is capped; above it, one of them rests, which may help the server.
+#: Maximum drop of other guests' bandwidth while a suspect is capped, as a
+#: fraction of the bandwidth of all guests before the cap. After a larger drop,
+#: the server may be faster because of these guests.
 RESTED = 0.1
-#: Caps of one suspect that are undone early, after which it is left.
+#: Number of prematurely removed caps after which a suspect is given up.
 FAILURES = 3
 
 

@@ -295,7 +295,7 @@ def _find_group_maker(root: etree._Element
     if not tunes:
         return 'ghsched', None
     if len(tunes) > 1:
-        raise DomainError('the domain has more than one memorytune')
+        raise DomainError('the domain has more than one <memorytune>')
     text = tunes[0].get('vcpus')
     if text is None:
         return 'libvirt-process', None

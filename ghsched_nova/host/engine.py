@@ -95,14 +95,14 @@ class HostEngine(host_facts.HostFacts):
         self._reconciling = threading.RLock()
         #: Reason why a guest's policy is not enforced, by UUID of the guest.
         self.not_held: dict[str, str] = {}
-        #: Guarantee that Placement lacks, by UUID of the guest.
+        #: Guarantee that Placement has not allocated, by UUID of the guest.
         self.uncounted: dict[str, str] = {}
-        #: Lists all running domains.
+        #: Function that lists all running domains.
         self.running: Callable[[], Iterable[desired.Running]] = tuple
-        #: Brings resctrl into the desired state.
+        #: Function that brings resctrl into the desired state.
         self.apply: Callable[[Path, Path, model.Wanted],
                              reconciling.Report] = root_calls.reconcile
-        #: Renders policies into the XML of domains.
+        #: Renderer of policies into the XML of domains.
         self.domain_xml = domain_xml.DomainXml(self)
 
     def describe_bandwidth_control(

@@ -35,12 +35,13 @@ LOG = logging.getLogger(__name__)
 #: Name of the file in Nova's state_path.
 FILE = 'ghsched-readings.json'
 
-#: Seconds after a measurement that failed before the next attempt.
+#: Seconds between a failed measurement and the next attempt.
 RETRY_S = 60.0
 
 _BOOT_ID = Path('/proc/sys/kernel/random/boot_id')
 
-#: Measures lines in a domain, below a root.
+#: Function that measures the rounding, given the mount point of resctrl, the
+#: names of schemata lines and a resctrl domain.
 Measure = Callable[[Path, Sequence[str], int],
                    Mapping[str, rounding.Readings]]
 

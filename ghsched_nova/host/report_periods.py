@@ -16,8 +16,8 @@ from collections.abc import Iterator
 import contextlib
 import threading
 
-#: Seconds that one period counts at most: after a pause of nova-compute the
-#: rate of the time before is not known.
+#: Maximum length of a period in seconds. After a longer pause of nova-compute,
+#: the earlier bandwidth is unknown.
 PERIOD_MAX_S = 600.0
 
 

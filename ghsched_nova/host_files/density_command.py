@@ -48,10 +48,10 @@ from ghsched_placement import policy as policies
 COLUMNS = ('Flavor', 'Hosts', 'Guests per Host', 'Guests', 'As One Pool',
            'Whole Nodes', 'Binds', 'One More Buys')
 
-#: The column of what the contention model says of a machine.
+#: Column of the container densities that the contention model predicts.
 PREDICTED = 'Density (Simulated)'
 
-#: Flavor of the rows of a mix that are of hosts.
+#: Text in the flavor column for rows of a mix of flavors.
 MIX = '(mix)'
 
 NO_MACHINE = ('no density is predicted: that takes --machine FILE, the '

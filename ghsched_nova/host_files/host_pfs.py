@@ -23,7 +23,7 @@ import os_traits
 from ghsched_placement import names
 from ghsched_placement import tree
 
-#: What nova.compute.pci_placement_translator gives a provider of devices.
+#: Traits of device providers, as in nova.compute.pci_placement_translator.
 _TRAITS = frozenset({os_traits.COMPUTE_MANAGED_PCI_DEVICE,
                      os_traits.OWNER_NOVA})
 

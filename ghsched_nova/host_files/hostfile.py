@@ -44,7 +44,8 @@ from ghsched_placement import tree
 
 _SCHEMA = Path(__file__).parent / 'hostfile.json'
 
-#: What a host file cannot say of contention, because it says so elsewhere.
+#: Schema of the section ``contention``. It excludes keys of the contention
+#: model whose values come from other sections.
 _CONTENTION = {'type': 'object', 'propertyNames': {
     'not': {'enum': ['name', 'nodes', 'nics', 'controls']}}}
 
@@ -52,7 +53,7 @@ _Section = dict[str, Any]
 
 
 class HostFileError(Exception):
-    """A host file is invalid; the message names the key and the reason."""
+    """Reason, with the key, why a host file is invalid."""
 
 
 @dataclass(frozen=True)
@@ -308,8 +309,8 @@ def _parse_pfs(sections: Sequence[_Section],
         if classes.setdefault(pf.alias, pf.resource_class) != (
                 pf.resource_class):
             raise schema.Invalid(
-                f'pfs[{place}].resource_class: the alias {pf.alias} is '
-                f'{classes[pf.alias]} elsewhere')
+                f'pfs[{place}].resource_class: another PF of the alias '
+                f'{pf.alias} has {classes[pf.alias]}')
         found[pf.address] = pf
     return tuple(found.values())
 
@@ -419,8 +420,8 @@ def _convert_node_bandwidths(
     for place, number in enumerate(speeds):
         if domains[number] and not speeds[number]:
             raise schema.Invalid(
-                f'nodes[{place}].bandwidth_mb: is missing; a cap of the '
-                f'{dialect.title} is a bandwidth, and no share of one')
+                f'nodes[{place}].bandwidth_mb: is missing; caps of the '
+                f'{dialect.title} are absolute bandwidths')
     return {number: speed * 10 ** 6 for number, speed in speeds.items()}
 
 

@@ -29,7 +29,7 @@ from ghsched_placement import tree
 
 _NAMESPACE = uuid.UUID('7c2c2e0b-27a0-5a0e-9f43-6f4d6a0c5b7e')
 
-#: GiB where the description says nothing of disks: never too little.
+#: Disk space in GiB of hosts whose host file gives none: always enough.
 _ENOUGH = 10 ** 9
 
 

@@ -79,8 +79,8 @@ def load_hosts(texts: Iterable[str]) -> tuple[DescribedHosts, ...]:
                  if match else (file.name,))
         if taken.intersection(names):
             raise PlannerError(
-                f'{path}: there is a host {min(taken.intersection(names))} '
-                f'already; write {path}*N for N hosts')
+                f'{path}: duplicate host {min(taken.intersection(names))}; '
+                f'for N equal hosts, use {path}*N')
         taken.update(names)
         found.append(DescribedHosts(file, names))
     return tuple(found)
@@ -120,8 +120,8 @@ def load_density_machine(
         ``contention``.
     """
     if _COPIES.fullmatch(path):
-        raise PlannerError(f'{path}: densities are of one host; leave out '
-                           'what begins with the last *')
+        raise PlannerError(f'{path}: a density is predicted for one host; '
+                           'omit the *COUNT at the end')
     (one,) = load_hosts([path])
     same = next((other for other in plan_hosts
                  if other.file == one.file), None)
@@ -185,8 +185,9 @@ def _map_unambiguous_aliases(known: Iterable[tuple[str, str]]) -> dict[str,
     for alias, name in known:
         if found.setdefault(alias, name) != name:
             raise PlannerError(
-                f'the PCI alias {alias} is {found[alias]} and {name}; a plan '
-                f'needs it to be one: --alias {alias}=CLASS')
+                f'the PCI alias {alias} has the resource classes '
+                f'{found[alias]} and {name}; choose one: '
+                f'--alias {alias}=CLASS')
     return found
 
 
@@ -206,9 +207,9 @@ def load_flavors(texts: Sequence[str], connection: Any = None) -> list[Flavor]:
             found.append(flavors.parse_flavor_argument(text))
         elif connection is None:
             raise PlannerError(
-                f'flavor {text}: is neither NAME:KEY=VALUE,... nor a file '
-                'that ends with .yaml, .yml or .json; flavors by name are '
-                'those of a cloud')
+                f'flavor {text}: is neither NAME:KEY=VALUE,... nor the name '
+                'of a .yaml, .yml or .json file; names of flavors require a '
+                'cloud')
         else:
             found.append(_read_cloud_flavor(connection, text))
     return found
@@ -313,7 +314,7 @@ def _read_cloud_flavor(connection: Any, name: str) -> Flavor:
     with _convert_service_errors(connection, 'compute', f'flavor {name}'):
         found = connection.compute.find_flavor(name, get_extra_specs=True)
     if found is None:
-        raise PlannerError(f'flavor {name}: the cloud has none of that name')
+        raise PlannerError(f'flavor {name}: the cloud has no such flavor')
     return Flavor(
         name=found.name, vcpus=found.vcpus, ram=found.ram,
         disk=(found.disk or 0) + (found.ephemeral or 0),

@@ -24,7 +24,8 @@ _KINDS = {type(None): 'empty', list: 'a list', dict: 'a mapping',
 _TYPES = {'object': 'a mapping', 'array': 'a list with something in it',
           'string': 'text', 'integer': 'a whole number', 'number': 'a number'}
 
-#: JSON takes 2.0 for a whole number, and YAML has numbers without an end.
+#: Type checker for values of YAML. JSON Schema would accept 2.0 as an integer,
+#: and YAML has infinite numbers.
 _CHECKER = jsonschema.Draft202012Validator.TYPE_CHECKER.redefine_many({
     'integer': lambda _checker, value: (
         isinstance(value, int) and not isinstance(value, bool)),

@@ -160,8 +160,8 @@ def plan_cpuset_mems(
             _moves_to_wanted_nodes((new, old), back)):
         return (new,)
     raise MemoryMoveError(
-        'the kernel binds memory of a running process to other NUMA nodes in '
-        f'their order only, and not {_text(wanted)}')
+        'the kernel keeps the order of NUMA nodes when it moves memory, so it '
+        f'cannot move {_text(wanted)}')
 
 
 def _moves_to_wanted_nodes(

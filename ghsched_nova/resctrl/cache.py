@@ -10,19 +10,20 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""Ways of the L3 that guests have to themselves (pure).
+"""L3 cache ways that guests reserve (pure).
 
 A cache bit mask has a bit for each way (CAT of Intel and AMD) or portion
-(MPAM). Guests get theirs from one end of the mask, the host and all guests
-that ask for none have the rest: what is not in use by then, too. Both are
-without gaps, so that they are taken by kernels and processors that have no
-sparse masks (``info/L3/sparse_masks``).
+(MPAM). Guests get reserved ways from one end of the mask. The host and all
+other guests share the remaining ways. The shared ways, and those of each
+guest, are contiguous, because some kernels and processors refuse other masks
+(``info/L3/sparse_masks``).
 
-The ways that devices write into (``info/L3/shareable_bits``, and with
-``io_alloc`` those of ``info/L3/bit_usage`` that hardware uses) stay with the
-rest, as Documentation/filesystems/resctrl.rst advises. Those of a control
-group whose mode is exclusive can be written to no other group; guests get none
-of them.
+Guests cannot reserve the ways that devices write into
+(``info/L3/shareable_bits``, and with ``io_alloc`` those of
+``info/L3/bit_usage`` that hardware uses), as
+Documentation/filesystems/resctrl.rst advises. Nor can they reserve ways of a
+control group in mode exclusive, because the kernel refuses to give these to
+another group.
 """
 
 from collections.abc import Iterable
@@ -38,13 +39,13 @@ from ghsched_nova.resctrl import schemata
 from ghsched_nova.resctrl import sysfs as sysfs_files
 from ghsched_placement import decimals
 
-#: The lines that can hold the ways of an L3, and whether their domains are
-#: NUMA nodes. With CDP there are two, which get the same; OLK-5.10 has a line
-#: of its own for the portions (mpam_resctrl.c).
+#: Names of the schemata lines for L3 ways, and whether their domains are NUMA
+#: nodes. With CDP there are two lines, which get the same values; OLK-5.10 has
+#: a line of its own for the portions (mpam_resctrl.c).
 _LINES = ((('L3',), False), (('L3CODE', 'L3DATA'), False),
           (('L3PBM',), True))
 
-#: Where resctrl describes them, by the first of the lines.
+#: Directory in info/ that describes the ways, by first of these lines.
 _INFO = {'L3': 'L3', 'L3CODE': 'L3CODE', 'L3PBM': 'L3'}
 
 

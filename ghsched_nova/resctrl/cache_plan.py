@@ -35,7 +35,7 @@ from ghsched_nova.resctrl import cache as caches
 from ghsched_nova.resctrl import model
 from ghsched_nova.resctrl import schemata
 
-#: The kernel's default group, below the root.
+#: Path of the kernel's default group below the mount point.
 ROOT = ''
 _ROOT_TEXT = "the kernel's default group"
 

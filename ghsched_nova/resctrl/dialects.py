@@ -52,10 +52,10 @@ Info = Mapping[str, str]
 
 _NOTHING: Set[str] = frozenset()
 
-#: Lines that limit the bandwidth which a cap gives, where they are below their
-#: highest value. ``GMB`` is a cap over all L3 caches of a NUMA node (AMD's
-#: Global Memory Bandwidth Allocation, patches of April 2026); a new group
-#: holds the highest value.
+#: Schemata lines that limit bandwidth in addition to the cap in the MB line,
+#: unless they have their highest value, as in a new group. ``GMB`` caps all L3
+#: caches of a NUMA node together (AMD's Global Memory Bandwidth Allocation,
+#: patches of April 2026).
 LIMITING = ('GMB',)
 
 
@@ -405,7 +405,7 @@ NVIDIA = Dialect(
         any_line=('MB_HLIM',), any_file=('MB/max_lim',)),
 )
 
-#: A kernel that none of the others is, and that describes its controls.
+#: Dialect of other kernels that describe their controls below info/.
 SELF_DESCRIBED = Dialect(
     name='self-described',
     title='self-described resctrl',
@@ -417,7 +417,7 @@ SELF_DESCRIBED = Dialect(
     libvirt=False,
 )
 
-#: Every dialect, and all that there is to add for a further one.
+#: All dialects. A new dialect must be added only here.
 ALL: tuple[Dialect, ...] = (OPENEULER_66, OPENEULER_510, INTEL, INTEL_MBPS,
                             AMD, MPAM, NVIDIA)
 

@@ -22,19 +22,19 @@ from types import MappingProxyType
 from ghsched_nova.resctrl import errors
 from ghsched_nova.resctrl import schemata
 
-#: Values by line name and domain.
+#: Wanted values by name of the schemata line and resctrl domain.
 Desired = Mapping[str, Mapping[int, int]]
 
-#: The value of every domain that Desired does not name, by line name.
+#: Wanted value of all domains that Desired leaves out, by name of the line.
 Others = Mapping[str, int]
 
-#: What to write for a value that is shown otherwise, by line name; all other
-#: values are written as they are shown.
+#: Value to write, by name of the line and value that the line then shows. All
+#: other values are written unchanged.
 Writes = Mapping[str, Mapping[int, int]]
 
 _NONE: Others = MappingProxyType({})
 _AS_SHOWN: Writes = MappingProxyType({})
-#: Percent by which a line may differ from what it should show, by line.
+#: Accepted difference between shown and wanted value, by name of the line.
 Tolerance = Mapping[str, int]
 
 _EXACT: Tolerance = MappingProxyType({})
@@ -112,7 +112,7 @@ def plan_schemata_writes(current: schemata.Schemata, desired: Desired,
         if difference.found is None:
             raise errors.PolicyRefused(
                 f'the group has no {difference.line} of domain '
-                f'{difference.domain} to hold {difference.wanted}')
+                f'{difference.domain}, which should be {difference.wanted}')
         if _parse_number(difference.found) is None:
             raise errors.PolicyRefused(
                 f'the group shows {difference.found!r} as {difference.line} '

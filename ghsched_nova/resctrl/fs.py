@@ -32,10 +32,11 @@ from ghsched_nova.resctrl import naming
 from ghsched_nova.resctrl import tasks
 from ghsched_placement import retries
 
-#: Seconds to wait for the lock. libvirt holds it while it makes one group.
+#: Maximum time in seconds to wait for the lock of resctrl. libvirt holds it
+#: while it creates a group.
 LOCK_TIMEOUT = 10.0
 
-#: Seconds that a reader waits for a writer.
+#: Maximum time in seconds that a reader waits for a writing process.
 READER_PATIENCE = 0.5
 
 _PROC = Path('/proc')

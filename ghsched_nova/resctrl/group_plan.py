@@ -154,7 +154,7 @@ def _explain_leaked_nova_group(name: str, group: Group, uuids: Set[str],
                                placed: Set[str]) -> str:
     if name == naming.DEFAULT:
         # What is in it belongs to the kernel's own group then.
-        return 'no guest is held by it'
+        return 'no guest uses it'
     if group.vcpu_threads or group.error:
         return ''
     if name == naming.PROBE:
@@ -269,7 +269,7 @@ def _make_group(
 def _repair_group(guest: Guest, name: str, group: Group,
                   wanted: model.Wanted) -> Iterator[Action]:
     if group.schemata is None:
-        raise _RepairError(group.error or 'its schemata was not read')
+        raise _RepairError(group.error or 'its schemata were not read')
     wrong = differences.find_schemata_differences(
         group.schemata, guest.desired, wanted.others, wanted.tolerance
     )

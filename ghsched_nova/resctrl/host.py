@@ -49,11 +49,11 @@ from ghsched_placement import host as placement_host
 
 _NUMBER = re.compile(r'[0-9]{1,18}')
 
-#: Largest difference, in percent, between what is written to openEuler's
-#: drivers with a control of 6 bits or more and what they show.
+#: Maximum rounding, in percent, of openEuler's drivers if the hardware stores
+#: 6 bits or more.
 _COARSEST = 3
 
-#: Bytes per second of the unit of HostSettings.node_bandwidth.
+#: Unit of HostSettings.node_bandwidth in bytes per second.
 NODE_BANDWIDTH_UNIT = 10 ** 6
 
 
@@ -373,7 +373,7 @@ def _detect_dialect(
     dialect = detection.detect_dialect(info, root, files.names)
     if dialect is None:
         raise ResctrlUnavailable(
-            f'the resctrl at {files.resctrl} is of an unknown kind: '
+            f'the resctrl at {files.resctrl} is of an unknown variant: '
             + detection.explain_unknown_dialect(info, root, files.names))
     monitor = next(
         (monitor for monitor in (dialect.monitor, dialect.other_monitor)
@@ -402,7 +402,7 @@ def _parse_info_number(info: Mapping[str, str], name: str, lowest: int) -> int:
         raise ResctrlUnavailable(f'there is no info/{name}')
     if not _NUMBER.fullmatch(text.strip()) or int(text) < lowest:
         raise ResctrlUnavailable(f'info/{name} is {text.strip()!r}, not a '
-                                 f'number from {lowest} on')
+                                 f'number of at least {lowest}')
     return int(text)
 
 
@@ -504,8 +504,8 @@ def compute_settable_percentages(
         highest = scales[knob.line].highest_percent
         if knob.role == 'maximum' and highest < 100:
             raise ResctrlUnavailable(
-                f'{knob.line} shows {highest} at most, whatever is written: '
-                'this kernel cannot leave a group without a cap')
+                f'the highest value of {knob.line} is {highest}: this kernel '
+                'caps the bandwidth of every control group')
     return scales
 
 

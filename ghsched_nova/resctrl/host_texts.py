@@ -88,8 +88,8 @@ def read_info(resctrl: Path) -> dict[str, str]:
     top = resctrl / 'info'
     if os.path.isdir(resctrl) and not os.access(resctrl, os.X_OK):
         raise ResctrlUnavailable(
-            f'{resctrl} is closed to the user of this process; give it the '
-            f'group of nova-compute (chgrp nova {resctrl})')
+            f'the user of this process has no access to {resctrl}; give it '
+            f'the group of nova-compute (chgrp nova {resctrl})')
     if not os.path.isdir(top):  # False for a dead mount, too
         raise ResctrlUnavailable(
             f'there is no {top}; is resctrl mounted? '

@@ -54,7 +54,7 @@ def measure_percentages(root: Path, lines: Sequence[str], domain: int,
         except OSError as exc:
             status = fs.read_last_status(files, root)
             raise fs.GroupError(
-                'there is no control group left to measure with'
+                'no control group is free for the measurement'
                 if exc.errno == errno.ENOSPC else 'cannot be made',
                 str(group), errno=exc.errno or 0, status=status) from exc
         try:

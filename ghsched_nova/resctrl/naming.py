@@ -11,30 +11,28 @@
 # under the License.
 
 
-"""Names of control groups, and the guests and kinds that they stand for
-(pure).
+"""Names of resctrl groups, and their guests and creators (pure).
 
-Three kinds of groups are told apart. Those that nova-compute makes are
-``ghsched-<UUID>``, of one guest, ``ghsched-shared-<digest>``, of all guests of
-one policy, and ``ghsched-default``, of those without one; and
-``mon_groups/ghsched-<UUID>``, a monitoring group, of a guest that is measured
-in the kernel's default group. libvirt's are
-``qemu-<id>-<name>``, with ``-vcpus_<list>`` behind it unless the group is for
-the whole process (libvirt 12.8 and later, for a ``<memorytune>`` without
-``vcpus``). All others belong to another program.
+nova-compute creates these groups:
 
-nova-compute makes groups itself where libvirt cannot. libvirt up to 12.8 reads
-every line of the root group whose name begins with ``MB`` as the ``MB`` line
-(``virResctrlAllocParseMemoryBandwidthLine``), and takes ``L3PRI`` for a cache
+* ``ghsched-<UUID>``: control group of one guest;
+* ``ghsched-shared-<digest>``: control group of guests with equal policies;
+* ``ghsched-default``: control group that caps guests without a policy;
+* ``mon_groups/ghsched-<UUID>``: monitoring group, in the kernel's default
+  group, of a guest that is only measured.
+
+libvirt creates groups ``qemu-<id>-<name>-vcpus_<list>``, and
+``qemu-<id>-<name>`` for a whole QEMU process (libvirt 12.8 and later, for a
+``<memorytune>`` without ``vcpus``). All other groups belong to other software.
+
+nova-compute creates groups if libvirt cannot. libvirt up to 12.8 parses every
+line of the root group whose name begins with ``MB`` as the ``MB`` line
+(``virResctrlAllocParseMemoryBandwidthLine``), and ``L3PRI`` as a cache
 (``virResctrlAllocParseCacheLine``). On a kernel with such lines
 (:func:`schemata.can_libvirt_parse`) it refuses to start a guest that has a
-``<node>`` in its ``<memorytune>``. openEuler's libvirt knows them; with any
-other :mod:`ghsched_nova.resctrl.reconcile` makes the group and puts the vCPU
-threads into it while the guest is paused.
-
-A guest that is to be measured and not to be held needs no control group, but
-a monitoring group in the kernel's default group. Where libvirt cannot make
-that either, nova-compute makes it in the same way.
+``<node>`` in its ``<memorytune>``. openEuler's libvirt can parse these lines.
+With any other libvirt, :mod:`ghsched_nova.resctrl.reconcile` creates the group
+and moves the vCPU threads into it while the guest is paused.
 """
 
 from collections.abc import Collection
@@ -47,30 +45,30 @@ from ghsched_placement import cpulist
 from ghsched_placement.policy import compute_digest
 from ghsched_placement.policy import NodePolicy
 
-#: Directories of the root group that are no control groups.
+#: Directories in the mount point of resctrl that are no control groups.
 NOT_GROUPS = frozenset({'info', 'mon_groups', 'mon_data'})
 
-#: Begins the name of every group that is ours; the guest's UUID follows.
+#: Prefix of the names of nova-compute's groups.
 PREFIX = 'ghsched-'
 
-#: Where the monitoring groups of the kernel's default group are.
+#: Directory of the monitoring groups of a control group.
 MONITORS = 'mon_groups/'
 
 _SHARED_PREFIX = PREFIX + 'shared-'
 _SHARED = re.compile(re.escape(_SHARED_PREFIX) + '[0-9a-f]{16}')
 
-#: The group of all guests that ask for no bandwidth, if they are capped.
+#: Name of the control group that caps all guests without a policy.
 DEFAULT = PREFIX + 'default'
 
-#: The group in which :mod:`ghsched_nova.resctrl.measure` asks the kernel what
-#: it shows; there only while it does.
+#: Name of the temporary control group in which
+#: :mod:`ghsched_nova.resctrl.measure` measures how the kernel rounds values.
 PROBE = PREFIX + 'probe'
 
 _UUID = re.compile(r'[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}')
 _LIBVIRT = re.compile(r'qemu-([0-9]{1,9})-([A-Za-z0-9.-]*?)'
                       r'(?:-vcpus_[0-9,-]+)?')
 _LETTERS = re.compile(r'[^A-Za-z0-9]')
-#: libvirt adds to the name of a machine as long as it is shorter.
+#: Maximum length of the machine names that libvirt derives from domain names.
 _MACHINE_LENGTH = 64
 
 

@@ -55,8 +55,8 @@ def map_domains(
             and set(mapped[1].values()) <= {_NO_CPU}]
     if len(maps) == 2 and maps[0][0] != maps[1][0]:
         raise ResctrlUnavailable(
-            'the domains of the MB line can be NUMA nodes as well as L3 '
-            'caches on this machine, and it is not known which')
+            'it is unknown whether the domains of the MB line are NUMA nodes '
+            'or L3 caches, because both are possible on this machine')
     return maps[0] if maps else _map_domains_of_kind('numa', domains, sysfs)
 
 

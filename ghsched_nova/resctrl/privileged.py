@@ -46,15 +46,15 @@ _Root = Annotated[str, Text(_PATH, 4095), configured_paths.check_root]
 _RunPath = Annotated[str, Text(_PATH, 4095), functools.partial(
     configured_paths.check_path, 'libvirt_run_path')]
 _Uuid = Annotated[str, Text('[0-9a-fA-F-]{36}', 36)]
-#: IOMMU groups, domains of schemata, vCPUs, and how many of something.
+#: Number of an IOMMU group, resctrl domain or vCPU, or a count.
 _Number = Annotated[int, Range(0, 2 ** 31 - 1)]
-#: A value of a line of schemata.
+#: Value in a schemata line.
 _Value = Annotated[int, Range(0, 2 ** 32 - 1)]
 _Line = Annotated[str, Text('[A-Z][A-Z0-9_]*', 32)]
 _Mask = Annotated[str, Text('[0-9a-f]+', 256)]
-#: Of a control group or a monitoring group, below the root.
+#: Path of a control group or monitoring group below the mount point.
 _GroupName = Annotated[str, Text(r'(mon_groups/)?(?!\.)[A-Za-z0-9_.,-]+', 300)]
-#: Desired as it crosses: [line, [[domain, value], ...]], in order.
+#: differences.Desired in the wire format: [line, [[domain, value], ...]].
 _Values = Sequence[tuple[_Line, Sequence[tuple[_Number, _Value]]]]
 _Domain = tuple[_Uuid, _Number, privsep.DomainName]
 #: The fields of model.Guest, in order.
@@ -106,8 +106,8 @@ def reconcile(root: Path, run_path: Path,
         actions, problems, foreign, unmeasured, overlaps = _reconcile(
             str(root), str(run_path), _pack_wanted(wanted))
     except privsep.HelperTimeout as error:
-        raise fs.GroupError(f'{error}; the next report of the host tries '
-                            'again') from None
+        raise fs.GroupError(f'{error}; retrying in the next periodic '
+                            'task') from None
     return reconciling.Report(
         tuple(model.Action(kind, group, reason, guest, line, tuple(threads),
                            tuple(devices))

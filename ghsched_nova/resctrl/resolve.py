@@ -161,14 +161,14 @@ def resolve_l3_ways(
                  f'NUMA node {guest_node} cannot be enforced')
         cache = host.cache
         if cache is None:
-            raise PolicyRefused(f'{where}: the L3 of this host cannot be '
-                                'divided')
+            raise PolicyRefused(f'{where}: L3 cache ways of this host cannot '
+                                'be reserved')
         domains = cache.domains_by_node.get(host_node)
         if not domains:
-            raise PolicyRefused(f'{where} on host NUMA node {host_node}: it '
-                                'has no L3 of its own')
+            raise PolicyRefused(f'{where} on host NUMA node {host_node}: the '
+                                'node has no L3 cache of its own')
         if not cache.least <= requested.l3_ways <= cache.way_count:
-            raise PolicyRefused(f'{where}: guests of this host can have '
+            raise PolicyRefused(f'{where}: guests of this host can reserve '
                                 f'{cache.least} to {cache.way_count} ways')
         found.update(dict.fromkeys(domains, requested.l3_ways))
     return found
@@ -211,9 +211,9 @@ def make_common_cap_policy(
     held = host.capabilities()
     if not held & {'MEM_BW_HARDLIMIT', 'MEM_BW_SOFTLIMIT'}:
         raise PolicyRefused(
-            'a cap for guests without a policy cannot be enforced: '
-            f'[ghsched]bandwidth_cap must say how the {host.dialect.title} '
-            'of this host holds one')
+            'a cap for guests without a policy cannot be enforced: it is '
+            f'unknown whether caps of the {host.dialect.title} of this host '
+            'are hard or soft; set [ghsched]bandwidth_cap')
     priority = host.dialect.find_knob('priority')
     node = guest_policy.NodePolicy(
         maximum=maximum, hardlimit='MEM_BW_HARDLIMIT' in held,
@@ -287,7 +287,7 @@ def _join_settings(host: resctrl_host.ResctrlHost, first: DomainSetting,
              f'are both in domain {second.domain} of the host')
     if first.host_node == second.host_node:
         raise PolicyRefused(f'{where}, on host NUMA node {first.host_node}; '
-                            'ghsched:mem_bw_* needs a host NUMA node for '
+                            'ghsched:mem_bw_* requires a host NUMA node for '
                             'each')
     if first.requested != second.requested:
         raise PolicyRefused(f'{where}, which has one set of limits; '
@@ -317,7 +317,7 @@ def _round_up_value(host: resctrl_host.ResctrlHost, knob: knobs.Knob,
         if found is None:
             raise PolicyRefused(
                 f'{key.extra_spec}={value} cannot be enforced: {knob.line} of '
-                f'this host shows {scale.highest_percent} at most')
+                f'this host cannot exceed {scale.highest_percent}')
         return found
     if knob.stepped:
         # A multiple, not floor + N steps: libvirt refuses anything else,
@@ -406,8 +406,8 @@ def _choose_priority(host: resctrl_host.ResctrlHost,
     if not knob.minimum <= requested.priority <= knob.maximum:
         raise PolicyRefused(
             f'{keys.MEM_BW_PRIORITY.extra_spec}={requested.priority} cannot '
-            f'be held: the {host.dialect.title} of this host has priorities '
-            f'{knob.minimum}..{knob.maximum}')
+            f'be enforced: the {host.dialect.title} of this host has '
+            f'priorities {knob.minimum}..{knob.maximum}')
     return requested.priority
 
 

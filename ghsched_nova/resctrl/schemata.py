@@ -32,12 +32,12 @@ _VALUE = re.compile(r'[!-:<>-~]+')
 _DIGITS = {10: re.compile(r'[0-9]{1,18}'),
            16: re.compile(r'[0-9a-fA-F]{1,32}')}
 _CACHE_LINE = re.compile(r'L[0-9]+(CODE|DATA)?')
-#: The lines of bandwidth that openEuler's libvirt knows (virresctrl.c).
+#: Bandwidth lines that openEuler's libvirt can parse (virresctrl.c).
 _OPENEULER_LINES = frozenset({'MB', 'MBHDL', 'MBPRI', 'MBMIN'})
 
 
 class SchemataError(ValueError):
-    """A schemata file is malformed; the message names the line."""
+    """Reason, with the line, why a schemata file is malformed."""
 
 
 @dataclass(frozen=True)
@@ -104,7 +104,7 @@ def parse_schemata(text: str) -> Schemata:
     names = [line.name for line in lines]
     for name in filter(None, names):
         if names.count(name) > 1:
-            raise SchemataError(f'{name}: the line is there more than once')
+            raise SchemataError(f'{name}: the line is duplicate')
     return Schemata(lines)
 
 
@@ -114,10 +114,10 @@ def parse_kernel_schemata(text: str) -> Schemata:
     :raises SchemataError: if the text is malformed or its end is cut off.
     """
     if not text:
-        raise SchemataError('it is empty')
+        raise SchemataError('the file is empty')
     if not text.endswith('\n'):
-        raise SchemataError('it does not end with a line feed, so it is not '
-                            'whole')
+        raise SchemataError('the file does not end with a newline, so it is '
+                            'incomplete')
     return parse_schemata(text)
 
 

@@ -35,8 +35,8 @@ from ghsched_nova.resctrl import model
 from ghsched_nova.resctrl import schemata
 
 _RESOURCE = re.compile('L[0-9]+(CODE|DATA)?|MB')
-#: Suffix of the line of a guarantee. It is written first, so that a group
-#: never has that of another guest.
+#: Suffix of the names of guarantee lines. They are written first, so that a
+#: group never gets the guarantee of another guest.
 _GUARANTEE = 'MIN'
 
 _Values = dict[str, dict[int, str]]

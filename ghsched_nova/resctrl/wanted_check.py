@@ -43,7 +43,7 @@ def check_desired_state(wanted: model.Wanted) -> None:
         if '/' in domain.name or '\0' in domain.name:
             raise ValueError(f'{domain.name!r} is not the name of a domain')
         if domain.id < 0:
-            raise ValueError(f'{domain.id} is not a number of a domain')
+            raise ValueError(f'{domain.id} is not a domain id')
     for name in wanted.removable:
         if not naming.is_guest_group(name):
             raise ValueError(f'{name!r} is not the name of a group of '

@@ -26,10 +26,11 @@ import ipaddress
 
 from ghsched_nova.traffic.flow_source import Flow
 
-#: Flows of all addresses, and of one address: those with the most bytes.
+#: Maximum number of connections of all addresses, and of one address. Those
+#: with the most bytes are selected.
 MAX_FLOWS = 65536
 MAX_FLOWS_OF_ADDRESS = 1024
-#: Lines between two looks at the clock.
+#: Number of lines after which the time limit is checked.
 _LINES = 1024
 _BYTES = ' bytes='
 #: Fields that distinguish connections between the same addresses.

@@ -24,10 +24,11 @@ from dataclasses import dataclass
 
 from ghsched_placement.rebalance import affinity
 
-#: Entry points of sources, loaded by the name in [ghsched]affinity_source.
+#: Group of the entry points from which [ghsched]affinity_source is loaded.
 SOURCES = 'ghsched.affinity_sources'
-#: Peers of an address that are kept from look to look. A guest reports 32
-#: (ghsched_placement.traffic.MOST); the rest may become stronger.
+#: Maximum number of peers for which an address has an average. Only 32 of a
+#: guest are reported (ghsched_placement.traffic.MOST), but the traffic of
+#: others may grow.
 MAX_PEERS = 128
 
 

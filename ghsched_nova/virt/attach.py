@@ -38,10 +38,10 @@ from ghsched_nova.guest import pci_topology
 
 LOG = logging.getLogger(__name__)
 
-#: XML of a device -> XML of the device with its guest address.
+#: Function that adds a guest PCI address to a device's XML and returns it.
 AddressAdder = Callable[[str], str]
 
-#: NUMA distances of a host (ACPI SLIT), by node and node.
+#: Distances (ACPI SLIT) of a host by NUMA node and other node.
 Distances = Mapping[int, Mapping[int, int]]
 
 #: Ports whose device is passed through: nova.network.model.VNIC_TYPE_*.

@@ -225,7 +225,7 @@ class PolicyEndpoint:
         if not (instance.task_state == records.LOCKED if lock is None
                 else records.is_locked(instance, lock)):
             raise policy_change.NotChanged(
-                'the server is not being changed any more, its task '
+                'the server is not locked for this change any more; its task '
                 f'state is {instance.task_state}')
         return instance
 

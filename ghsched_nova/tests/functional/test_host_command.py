@@ -140,7 +140,8 @@ class MeasuredTest(CommandTestCase):
             self.addCleanup(self.resctrl, 'rmdir', group)
         guest = self.start('a', '')
         status, document = self.ghsched_host(
-            'reconcile', warning='no control group left to measure with')
+            'reconcile',
+            warning='no control group is free for the measurement')
         problem, = document['problems']
         self.assertEqual((1, guest, naming.render_monitor_path(guest)),
                          (status, problem['guest'], problem['group']))

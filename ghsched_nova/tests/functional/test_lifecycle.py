@@ -345,8 +345,8 @@ class UncountedTest(nova_base.GhschedTestCase):
         self.placement.delete(f'/allocations/{server["id"]}')
         self._reboot_server(server, hard=True)
         self._run_periodics()
-        reason = ('Placement holds 0 % memory bandwidth for it instead of '
-                  '60 %')
+        reason = ('Placement has allocated 0 % memory bandwidth for it '
+                  'instead of 60 %')
         self.assertIn(reason, self.uncounted_reason(server))
         self.assertIn(server['id'], log.output)
         self.assertIn(reason, log.output)

@@ -769,7 +769,7 @@ class SilentHostTest(LiveChangeTestCase):
         context = nova_context.get_admin_context()
         self.assertIn('cancelled the change', endpoint.set_policy(
             context, **request)['refused'])
-        self.assertIn('not being changed any more', endpoint.set_policy(
+        self.assertIn('not locked for this change', endpoint.set_policy(
             context, **{**request, 'token': 'another'})['refused'])
         self.assert_as_before()
 

@@ -94,7 +94,7 @@ class CheckMoveTest(nova_base.GhschedTestCase):
         first, second = self.host_nodes(server)
         error = self.assertRaises(errors.Refused, self.check, server,
                                   {0: second, 1: first})
-        self.assertIn('in their order only', str(error))
+        self.assertIn('keeps the order', str(error))
         error = self.assertRaises(errors.Refused, self.check, server,
                                   {0: second})
         self.assertIn('two NUMA nodes of the guest', str(error))

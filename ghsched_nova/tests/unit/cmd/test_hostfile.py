@@ -101,7 +101,7 @@ class LoadTest(LoadTestCase):
                          f'pfs[0].{key}', reason)
         self.refused(changed([pf, pf], 'pfs'), 'is given twice')
         other = {**pf, 'address': '0000:82:00.0', 'resource_class': 'OTHER'}
-        self.refused(changed([pf, other], 'pfs'), 'CUSTOM_VF elsewhere')
+        self.refused(changed([pf, other], 'pfs'), 'has CUSTOM_VF')
 
     def test_settings_of_the_host(self):
         host = self.load(changed(

@@ -83,7 +83,7 @@ class InputTest(base.TestCase):
                           ('amd-epyc9755',)], [one.names for one in found])
 
     def test_a_name_can_not_be_there_twice(self):
-        with self.assertRaisesRegex(PlannerError, r'write .*\*N for N hosts'):
+        with self.assertRaisesRegex(PlannerError, r'equal hosts, use .*\*N'):
             planner_inputs.load_hosts([KUNPENG, KUNPENG])
 
     def test_number_after_a_star_is_required(self):
@@ -96,7 +96,7 @@ class InputTest(base.TestCase):
             2, len(planner_inputs.load_density_machines([KUNPENG, EPYC])))
         with self.assertRaisesRegex(PlannerError, 'kunpeng920 already'):
             planner_inputs.load_density_machines([KUNPENG, KUNPENG])
-        with self.assertRaisesRegex(PlannerError, 'of one host'):
+        with self.assertRaisesRegex(PlannerError, 'for one host'):
             planner_inputs.load_density_machine(f'{KUNPENG}*2')
 
     def test_guests_of_a_machine_that_is_planned_for_are_counted(self):
@@ -166,7 +166,7 @@ class InputTest(base.TestCase):
                 self.assertGreater(flavor.vcpus, 0)
 
     def test_a_name_alone_needs_a_cloud(self):
-        with self.assertRaisesRegex(PlannerError, 'those of a cloud'):
+        with self.assertRaisesRegex(PlannerError, 'require a cloud'):
             planner_inputs.load_flavors(['m1.small'])
 
     def test_a_flavor_of_a_cloud(self):
@@ -178,7 +178,7 @@ class InputTest(base.TestCase):
         self.assertEqual((2, 64, 8, {'hw:numa_nodes': '1'}), (
             found.vcpus, found.ram, found.disk, found.extra_specs))
         connection.compute.find_flavor.return_value = None
-        with self.assertRaisesRegex(PlannerError, 'none of that name'):
+        with self.assertRaisesRegex(PlannerError, 'no such flavor'):
             planner_inputs.load_flavors(['m1'], connection)
 
 

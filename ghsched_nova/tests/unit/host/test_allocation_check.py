@@ -128,7 +128,8 @@ class DevicesTest(base.TestCase):
         for claimed in ((), ('pf0',), ('pf0',) * 3):
             for given in ((), ('pf0', 'pf0')):
                 self.assertIn(
-                    f'{len(claimed)} devices of alias nic were claimed, 2 are',
+                    f'{len(claimed)} devices of alias nic were claimed, '
+                    '2 were',
                     self.refused(('alias nic', 2, given, claimed)))
         self.assertIn('0 devices of port one were claimed',
                       self.refused(('port one', 1, (), ())))
@@ -143,15 +144,15 @@ class DevicesTest(base.TestCase):
                     ('port one', 1, (), ()))]))
 
     def test_devices_of_another_provider_are_refused(self):
-        self.assertIn('Placement gave those of pf0, pf1', self.refused(
+        self.assertIn('but allocated from pf0, pf1', self.refused(
             ('alias nic', 2, ('pf0', 'pf1'), ('pf0', 'pf0'))))
-        self.assertIn('of the providers None', self.refused(
+        self.assertIn('from the providers None', self.refused(
             ('alias nic', 1, ('pf1',), (None,))))
 
     def test_amount_that_placement_does_not_hold_is_refused(self):
         self.check(('alias nic', 1, ('pf0',), ('pf0',)))
-        self.assertIn('3 devices of provider pf0 were claimed, Placement '
-                      'holds 2', self.refused(
+        self.assertIn('3 devices of provider pf0 were claimed, but '
+                      'Placement has allocated 2', self.refused(
                           ('alias nic', 3, ('pf0',) * 3, ('pf0',) * 3)))
-        self.assertIn('Placement holds 0', self.refused(
+        self.assertIn('Placement has allocated 0', self.refused(
             ('alias nic', 1, ('pf2',), ('pf2',))))

@@ -108,7 +108,7 @@ class RefusalsTest(base.TestCase):
         one, other = _cell(0, 4), _cell(1, 8)
         found = self.refusals(request=MoveRequest(
             NodeMove((one, other), (other, one)), {}))
-        self.assertIn('in their order only', found[0])
+        self.assertIn('keeps the order', found[0])
 
     def test_there_must_be_memory_as_the_kernel_counts_it(self):
         self.memory(400, 111)

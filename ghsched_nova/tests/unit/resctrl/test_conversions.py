@@ -144,7 +144,7 @@ class EveryPercentageTest(base.TestCase):
                 self.assertEqual(16, bits)
                 error = self.assertRaises(resctrl_host.ResctrlUnavailable,
                                           self.world, machine)
-                self.assertIn('without a cap', str(error))
+                self.assertIn('caps the bandwidth of every', str(error))
 
     def test_percentage_on_linux_is_held_as_the_next_one_shown(self):
         self.check_widths(0)

@@ -205,10 +205,10 @@ class MachinesTest(base.TestCase):
                 ('intel-mba-mbps-5.15', '[ghsched]node_bandwidth'),
                 ('amd-epyc-milan', '[ghsched]node_bandwidth'),
                 ('kunpeng920-openeuler22.03-mbpbm', 'no line MBMAX or MB'),
-                ('nvidia-ambiguous', 'it is not known which'),
-                ('broken-truncated', 'it is not whole'),
+                ('nvidia-ambiguous', 'it is unknown whether'),
+                ('broken-truncated', 'it is incomplete'),
                 ('broken-binary', 'has no colon'),
-                ('broken-empty', 'schemata: it is empty'),
+                ('broken-empty', 'schemata: the file is empty'),
                 ('broken-cpulist', 'it has no CPU'),
                 ('broken-counters', 'info/L3_MON/num_mbm_cntrs'),
                 ('not-there', 'is resctrl mounted?')):
