@@ -61,6 +61,8 @@ _NO_DIGEST = sa.cast(sa.null(), sa.Text)
 class ComputeNodes(NamedTuple):
     """Compute nodes of a cell with the same ``updated_at`` and ``deleted``.
 
+    :param updated: time of the last update of these compute nodes.
+    :param deleted: 0, or another number for deleted compute nodes.
     :param digests: digest of each compute node's report by UUID; None if
         unknown.
     """

@@ -46,20 +46,22 @@ from ghsched_placement import names
 
 LOG = logging.getLogger(__name__)
 
-#: Minimum seconds between two looks at what has changed.
+#: Minimum seconds between two queries for changed compute nodes.
 REFRESH = 1.0
 
-#: Allowed delay of a conductor's write, and difference of clocks.
+#: Maximum delay of nova-conductor's write to the database, and maximum
+#: difference of their clocks.
 LATE = datetime.timedelta(seconds=2)
 
-#: Seconds between two looks at all hosts. They find hosts that a look at what
-#: has changed misses, because a clock is wrong or a record was removed.
+#: Seconds between two queries for all compute nodes. They find changes that a
+#: query for changed compute nodes misses, because a clock is wrong or a record
+#: was removed.
 FULL = 60.0
 
-#: Seconds for which the index counts as current after a look.
+#: Seconds for which the index counts as current after an update.
 CURRENT = 10.0
 
-#: Seconds to wait for the first look of another thread.
+#: Seconds to wait for the first update of the index by another thread.
 FIRST_LOOK_TIMEOUT_S = 10.0
 
 #: Maximum length of one column of a report, in characters.
@@ -77,13 +79,16 @@ _STATS_KEYS = ('num_instances', headroom.KEY)
 
 @dataclass(frozen=True)
 class _Answer:
-    """Reports of compute nodes that were read from one cell's database.
+    """Results of the queries of one cell's database for changed hosts.
 
-    :param seen: compute nodes by update time, the latest answer last.
-    :param counts: number and IDs of compute nodes by recent update time.
+    :param cell: UUID of the cell.
+    :param seen: compute nodes that were found, by update time and digest. A
+        later entry of a compute node replaces an earlier one.
+    :param counts: number of compute nodes and sum of their IDs by update time,
+        since the time of the last query.
     :param reports: columns of the reports that have changed.
-    :param down: names of hosts that are disabled or down.
-    :param now: time of the cell's database.
+    :param down: names of hosts whose nova-compute is disabled or down.
+    :param now: time of the cell's database before the queries.
     """
 
     cell: str
@@ -97,7 +102,7 @@ class _Answer:
 class Feed:
     """Updater of the index of hosts from the cells' databases; thread-safe.
 
-    :ivar rebuilt: how often the reports of all hosts were read.
+    :ivar rebuilt: number of times that all compute nodes were queried.
     """
 
     def __init__(self, index: Index) -> None:
@@ -295,13 +300,13 @@ class Feed:
             for uuid in nodes.digests)
 
     def _record_update_times(self, answer: _Answer) -> None:
-        """Record the time from which to look for changes in a cell next.
+        """Record the time since which the next query looks for changes.
 
         A host's update time that is in the future is ignored: the clock of the
         nova-conductor that wrote it is ahead of the database's clock, and
         later changes of other hosts have earlier times. Reports of the current
-        second are read again at the next look: the database stores whole
-        seconds, so that a second report within it has the same time.
+        second are read again by the next query: the database stores whole
+        seconds, so that another report within the second has the same time.
 
         :param answer: the cell's answer, with the update time of each host.
         """
@@ -396,7 +401,7 @@ def _parse_json_column(report: Mapping[str, Any], column: str) -> Any:
 def _parse_count(value: object) -> int:
     """Return a number in a host's report as a non-negative integer.
 
-    :raises Exception: if the value is no such number or above a fixed maximum.
+    :raises Exception: if it is not, or if it is above a fixed maximum.
     """
     return check_integer(value, MAX_NUMBER)
 
@@ -505,7 +510,9 @@ def _parse_free_pages(pages: Mapping[str, Any]) -> tuple[int, int]:
 def _runs_ghsched_driver(cell: Mapping[str, Any]) -> bool:
     """Return whether a host runs ghsched's compute driver.
 
-    :param cell: the NUMA node in the host's report.
+    The driver reports an artificial physical network for each NUMA node.
+
+    :param cell: one NUMA node in the host's report.
     """
     network = cell.get('network_metadata')
     return network is not None and names.make_node_physnet(
