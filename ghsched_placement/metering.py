@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from collections.abc import Mapping
 from typing import Any
 
-from ghsched_placement.service_level import Key
+from ghsched_placement.service_level import LevelKey
 from ghsched_placement.service_level import Owner
 from ghsched_placement.service_level import Period
 
@@ -32,7 +32,8 @@ UNIT = '%'
 
 
 def make_bandwidth_notification(host: str, seconds: float,
-                                periods: Mapping[Key, tuple[Owner, Period]]
+                                periods: Mapping[LevelKey,
+                                                 tuple[Owner, Period]]
                                 ) -> dict[str, Any]:
     """Return the payload of a bandwidth notification on a host's servers.
 
@@ -45,7 +46,7 @@ def make_bandwidth_notification(host: str, seconds: float,
             'measurements': list(_yield_measurements(periods))}
 
 
-def _yield_measurements(periods: Mapping[Key, tuple[Owner, Period]]
+def _yield_measurements(periods: Mapping[LevelKey, tuple[Owner, Period]]
                         ) -> Iterator[dict[str, Any]]:
     by_server: dict[str, list[tuple[Owner, Period]]] = {}
     for key, found in sorted(periods.items()):

@@ -33,10 +33,11 @@ _CONCURRENT = 'placement.concurrent_update'
 
 
 class PlacementError(Exception):
-    """Placement refused a request, or could not be asked.
+    """Raised if Placement refuses a request or does not answer.
 
-    :ivar code: HTTP status; 0 when there was no answer.
-    :ivar concurrent: whether a write met another one.
+    :ivar code: HTTP status; 0 if Placement did not answer.
+    :ivar concurrent: whether the request was refused because of a concurrent
+        update, so that it can be retried.
     """
 
     def __init__(self, text: str, code: int = 0,
@@ -46,10 +47,10 @@ class PlacementError(Exception):
 
 
 class PlacementClient:
-    """Client of Placement; its methods raise :class:`PlacementError` only.
+    """Client of Placement whose methods raise only :class:`PlacementError`.
 
-    :param session: with ``get``, ``put`` and ``delete``, as Nova's report
-        client has them.
+    :param session: object with the methods ``get``, ``put`` and ``delete`` of
+        Nova's report client.
     """
 
     def __init__(self, session: Any) -> None:

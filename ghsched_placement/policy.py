@@ -48,11 +48,11 @@ _MAX_GUEST_NODES = 128
 
 @dataclass(frozen=True)
 class Vfs:
-    """SR-IOV VFs of one kind for one guest NUMA node.
+    """SR-IOV VFs of a PCI alias that a flavor requests for a guest NUMA node.
 
-    :param guest_node: counted from 0.
-    :param alias: name of the kind in Nova's ``[pci]alias``.
-    :param count: how many, at least 1.
+    :param guest_node: number of the guest NUMA node, from 0.
+    :param alias: name of the alias in Nova's ``[pci]alias``.
+    :param count: number of VFs, at least 1.
     """
 
     guest_node: int
@@ -62,24 +62,26 @@ class Vfs:
 
 @dataclass(frozen=True)
 class GuestPolicy:
-    """All that a guest asks of its host by ghsched's extra specs.
+    """Everything that ghsched's extra specs request for a guest.
 
-    :param nodes: one entry per guest NUMA node, empty when the guest has no
-        ``ghsched:mem_bw_*`` and no ``ghsched:l3_ways`` key (it then needs no
-        control group).
-    :param monitor: whether a monitoring group was asked for.
+    :param nodes: memory bandwidth and L3 ways of each guest NUMA node; empty
+        if the guest has no ``ghsched:mem_bw_*`` and no ``ghsched:l3_ways``
+        extra spec, and therefore needs no control group.
+    :param monitor: whether a resctrl monitoring group is requested.
     :param device_numa: whether the guest must (``required``) or should
         (``preferred``) see the NUMA node of its passthrough devices.
-    :param vfs: by guest NUMA node, and then in the order of the flavor.
-    :param vfs_locality: how far a VF may be at most: ``node``, ``socket`` or
-        ``any``.
-    :param threads: how the threads of the guest are scheduled on the host.
-    :param affinity_group: which guests it should be near; empty for none.
-    :param guest_topology: whether the guest sees the part of the host that
-        backs it.
-    :param rt_permille: thousandths of a CPU that its real-time vCPUs take of
-        the shared ones, by guest NUMA node; empty when none do.
-    :param auto_nodes: whether the scheduler chooses the number of its NUMA
+    :param vfs: requested VFs, by guest NUMA node and then in the order of the
+        flavor.
+    :param vfs_locality: largest allowed distance between a VF and its guest
+        node: ``node``, ``socket`` or ``any``.
+    :param threads: scheduling of the guest's threads on the host.
+    :param affinity_group: name of the group of guests to which the guest
+        should be near; empty for none.
+    :param guest_topology: whether the guest sees the sockets and caches of the
+        host CPUs on which it runs.
+    :param rt_permille: thousandths of a shared CPU that the guest's real-time
+        vCPUs use, by guest NUMA node; empty if they use none.
+    :param auto_nodes: whether nova-scheduler chooses the number of guest NUMA
         nodes.
     """
 
@@ -261,12 +263,12 @@ def get_guest_node_count(extra_specs: Mapping[str, str],
     return int(text)
 
 
-def find_misspelt_keys(given: Iterable[str]) -> Iterator[PolicyError]:
+def find_misspelt_keys(extra_specs: Iterable[str]) -> Iterator[PolicyError]:
     """Yield an error for each extra spec that is a misspelled one of ghsched.
 
-    :param given: names of the extra specs.
+    :param extra_specs: names of the extra specs.
     """
-    for extra_spec in sorted(given):
+    for extra_spec in sorted(extra_specs):
         if extra_spec.startswith(_PREFIX):
             continue
         nearest = keys.guess_extra_spec(extra_spec)
@@ -289,34 +291,35 @@ def find_doubtful_keys(extra_specs: Iterable[str]) -> Iterator[str]:
                    f'form {meant or _PREFIX + "NAME"}')
 
 
-def check_extra_spec_names(given: Iterable[str]) -> None:
+def check_extra_spec_names(extra_specs: Iterable[str]) -> None:
     """Refuse extra specs that are misspelled ones of ghsched.
 
-    :param given: names of the extra specs.
+    :param extra_specs: names of the extra specs.
     :raises PolicyError: for the first misspelled name; the error suggests the
         right name.
     """
-    error = next(find_misspelt_keys(given), None)
+    error = next(find_misspelt_keys(extra_specs), None)
     if error is not None:
         raise error
 
 
 def check_flavor(extra_specs: Mapping[str, str],
-                 given: Iterable[str]) -> GuestPolicy | None:
+                 changed_keys: Iterable[str]) -> GuestPolicy | None:
     """Validate the ghsched extra specs of a flavor; return its guest policy.
 
     The guest policy is all that ghsched gives guests of the flavor, such as
     memory bandwidth and VFs.
 
-    :param given: names of the extra specs that are new or changed.
+    :param changed_keys: names of the extra specs that are new or changed.
     :returns: None if the flavor has no ghsched extra specs, or if neither one
         of them nor hw:numa_nodes is new or changed. Also None if the flavor's
         hw:numa_nodes is not a number.
     :raises PolicyError: for the first extra spec that is invalid.
     """
-    check_extra_spec_names(given)
+    check_extra_spec_names(changed_keys)
     if not any(extra_spec.startswith(_PREFIX)
-               or extra_spec == keys.NUMA_NODES for extra_spec in given):
+               or extra_spec == keys.NUMA_NODES
+               for extra_spec in changed_keys):
         return None
     if not any(extra_spec.startswith(_PREFIX) for extra_spec in extra_specs):
         return None

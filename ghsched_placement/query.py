@@ -47,15 +47,15 @@ _NOT_SHOWN = re.compile(
 
 @dataclass(frozen=True)
 class Flavor:
-    """Resources that a flavor asks Placement for, in Nova's units.
+    """Amounts that a flavor requests from Placement.
 
-    :param vcpus: vCPUs that share host CPUs.
-    :param pcpus: host CPUs of its own, with the one of isolated emulator
-        threads.
-    :param memory_mb: MiB of RAM.
-    :param disk_gb: GiB of root and ephemeral disks together; the root disk
+    :param vcpus: number of vCPUs that share host CPUs.
+    :param pcpus: number of dedicated host CPUs, including the one for isolated
+        emulator threads.
+    :param memory_mb: memory in MiB.
+    :param disk_gb: root and ephemeral disks together in GiB; the root disk
         counts 0 for a server that boots from a volume.
-    :param swap_mb: MiB of swap disk; Nova rounds it up to GiB.
+    :param swap_mb: swap disk in MiB; Nova rounds it up to GiB.
     """
 
     vcpus: int
@@ -72,11 +72,14 @@ class Flavor:
 
 @dataclass
 class _Group:
-    """Request group of an allocation candidates query, being built.
+    """Request group of an allocation candidates query that is being built.
 
-    :ivar naming: whether this is a group of ghsched that only names a provider
-        and has no resources. Nova's own groups have an empty list of
-        resources instead.
+    :ivar resources: amounts by resource class.
+    :ivar required: traits that the provider must have.
+    :ivar forbidden: traits that the provider must not have.
+    :ivar naming: whether this is a group of ghsched that requests no resources
+        and only selects a provider. Such a group has no ``resources``
+        parameter, while Nova's own groups have an empty one.
     """
 
     resources: dict[str, int] = field(default_factory=dict)

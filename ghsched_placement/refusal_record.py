@@ -109,9 +109,9 @@ def from_json(text: str) -> tuple[Refused, ...]:
 
 
 def _parse_flavor(mapping: dict[str, Any]) -> Refused:
-    """Parse how often and when a flavor was refused, from a record.
+    """Parse how often and when one flavor was refused, from its record.
 
-    :raises ValueError: for a number that is not possible.
+    :raises ValueError: if a number is out of range.
     """
     count, last = int(mapping['count']), float(mapping['last'])
     if not 0 < count < 2 ** 53 or not 0 <= last < 2 ** 53:

@@ -45,11 +45,13 @@ _DIFFERENT = ('allocation-differs', 'nodes-differ')
 class Repair:
     """Planned correction of the allocation of one consumer.
 
-    :param host: name of the compute node that it is about.
+    :param host: name of the compute node whose providers are concerned.
+    :param consumer: UUID of the consumer.
     :param text: description of the repair.
-    :param wanted: amounts to allocate to the consumer on providers of the
-        host, 0 for none; other amounts are kept.
-    :param owner: UUID of the server that takes all of it over, if one does.
+    :param wanted: amounts to allocate to the consumer from providers of the
+        host; 0 removes an amount. Amounts that are not listed are kept.
+    :param owner: UUID of the server to which the allocation is transferred;
+        empty if it is not transferred.
     """
 
     host: str

@@ -46,10 +46,10 @@ SLOW_COMBINATIONS = 10 ** 5
 class Group:
     """A granular request group of an allocation candidates query.
 
-    :param suffix: suffix of ``resources`` and ``required``.
-    :param resources: amounts by resource class, all from one provider; empty
-        names a provider and takes nothing of it (Placement 1.36).
-    :param required: traits of that provider.
+    :param suffix: suffix of the parameters ``resources`` and ``required``.
+    :param resources: amounts by resource class, all from one provider. If
+        empty, the group only selects a provider (Placement microversion 1.36).
+    :param required: traits that the provider must have.
     """
 
     suffix: str
@@ -61,15 +61,15 @@ class Group:
 class Request:
     """Everything that ghsched adds to an allocation candidates query.
 
-    :param groups: in a stable order.
-    :param resources: amounts by resource class for the unnumbered group,
-        which Placement takes from the compute node without a choice to make.
-    :param root_required: traits that the compute node itself must have, so
-        that a host which would drop a part of the policy is never a
-        candidate.
-    :param same_subtree: suffixes of groups whose providers are below that of
-        the first.
-    :param is_isolated: whether each group is to have a provider of its own.
+    :param groups: granular request groups, in a stable order.
+    :param resources: amounts by resource class that are added to the
+        unnumbered request group. Only the compute node's own provider has
+        these classes.
+    :param root_required: traits that the compute node must have, so that no
+        host is a candidate that would ignore a part of the policy.
+    :param same_subtree: lists of group suffixes. The providers of the groups
+        in a list must be below the provider of its first group.
+    :param is_isolated: whether each group needs a provider of its own.
     """
 
     groups: tuple[Group, ...] = ()
@@ -81,12 +81,13 @@ class Request:
 
 @dataclass(frozen=True)
 class Devices:
-    """VFs of one kind for one guest NUMA node, as Nova asks for them.
+    """Nova's PCI request for VFs of one guest NUMA node, divided among PFs.
 
+    :param guest_node: number of the guest NUMA node.
     :param request_id: ID of Nova's InstancePCIRequest.
-    :param resources: resource class of one VF.
-    :param required: traits of the PF that they are of.
-    :param sizes: how many to take from one PF each.
+    :param resource_class: resource class of one VF.
+    :param sizes: number of VFs to take from each PF.
+    :param required: traits that the PFs must have.
     """
 
     guest_node: int

@@ -34,11 +34,13 @@ from ghsched_placement.placement_client import PlacementError
 
 @dataclass(frozen=True)
 class Provider:
-    """A resource provider in the tree of a compute node.
+    """Resource provider in the tree of a compute node.
 
-    :param parent: UUID; empty for the compute node itself.
+    :param parent: UUID of the parent; empty for the compute node itself.
     :param classes: resource classes of its inventories.
-    :param holders: consumers that hold something that ghsched counts.
+    :param traits: its traits.
+    :param holders: UUIDs of consumers that have allocated ghsched's resource
+        classes from it.
     """
 
     uuid: str
@@ -51,10 +53,13 @@ class Provider:
 
 @dataclass(frozen=True)
 class Step:
-    """Change of a provider that removes data of ghsched from Placement.
+    """Change of a provider that removes ghsched's data from Placement.
 
-    :param what: a parent, one resource class, traits, or all of it.
-    :param value: UUID of the new parent, or what is taken away.
+    :param kind: ``move`` gives the provider another parent, ``class`` removes
+        one inventory, ``traits`` removes traits, ``delete`` deletes the
+        provider.
+    :param value: UUID of the new parent, or the name of the resource class, or
+        names of the traits.
     """
 
     kind: Literal['move', 'class', 'traits', 'delete']

@@ -28,7 +28,8 @@ from ghsched_placement import keys
 #: Classes that run before every thread of another class.
 REALTIME = frozenset({'fifo', 'rr'})
 
-#: Runs before even those, for a time that it says beforehand.
+#: Scheduling class that runs before the classes of :data:`REALTIME`; a thread
+#: states in advance how much CPU time it needs.
 DEADLINE = 'deadline'
 
 #: Percent of its period that a thread may run at most: what the kernel
@@ -38,10 +39,11 @@ DEADLINE = 'deadline'
 #: kernel/sched/deadline.c).
 DEADLINE_SHARE = 90
 
-#: The same of a shared CPU, in thousandths.
+#: Thousandths of a shared CPU that the kernel keeps for threads of other
+#: classes.
 _KEPT_FOR_OTHERS = 50
 
-#: What a class of :data:`REALTIME` has without a priority in the flavor.
+#: Priority of a class of :data:`REALTIME` if the flavor sets none.
 DEFAULT_PRIORITY = 1
 
 _CPU_POLICY = 'hw:cpu_policy'
@@ -53,10 +55,12 @@ _REALTIME = 'hw:cpu_realtime'
 class Scheduling:
     """Scheduling class and parameters of one kind of thread.
 
-    :param scheduler: one of :data:`keys.SCHEDULERS`.
-    :param priority: 1..99 for a class of :data:`REALTIME`, None for others.
-    :param runtime_us: for ``deadline``, None for others; likewise
-        ``deadline_us`` and ``period_us``.
+    :param scheduler: scheduling class, one of :data:`keys.SCHEDULERS`.
+    :param priority: 1 to 99 for a class of :data:`REALTIME`; else None.
+    :param runtime_us: CPU time in each period in microseconds, for
+        ``deadline``; else None.
+    :param deadline_us: deadline in microseconds, for ``deadline``; else None.
+    :param period_us: period in microseconds, for ``deadline``; else None.
     """
 
     scheduler: str
@@ -87,17 +91,23 @@ class Scheduling:
 
 @dataclass(frozen=True)
 class ThreadPolicy:
-    """Scheduling of a guest's threads; None does not change a kind of thread.
+    """Scheduling of a guest's threads, and how the guest gets interrupts.
 
-    :param mask: the vCPUs that ``vcpus`` is for, as the flavor has it; empty
-        for all.
+    The scheduling of a kind of thread is None if the flavor does not set it.
+
+    :param vcpus: scheduling of vCPU threads.
+    :param mask: vCPUs to which ``vcpus`` applies, as written in the flavor;
+        empty for all.
+    :param emulator: scheduling of emulator threads.
+    :param iothreads: scheduling of I/O threads.
     :param lock_memory: whether all memory of QEMU is locked.
-    :param irq_bypass: whether interrupts of its devices must (``required``)
-        or should (``preferred``) reach the guest without the hypervisor.
-    :param permille: thousandths of a CPU that each vCPU of a real-time class
-        takes of the shared ones; 0 with CPUs of its own, which are counted
-        as they are.
-    :param irq_affinity: which host CPUs handle interrupts of its devices.
+    :param irq_bypass: whether interrupts of the guest's devices must
+        (``required``) or should (``preferred``) reach the guest without the
+        hypervisor.
+    :param permille: thousandths of a shared CPU that each real-time vCPU uses;
+        0 for vCPUs with dedicated CPUs, which are counted as CPUs.
+    :param irq_affinity: host CPUs that handle interrupts of the guest's
+        devices.
     """
 
     vcpus: Scheduling | None = None

@@ -14,7 +14,7 @@
 
 A server is short in a period when its vCPUs were busy and it moved less than
 its guarantee, or as much as its cap allows. Each period that is short has one
-cause, the first that applies in the order of :class:`Cause`.
+cause, the first that applies in the order of :class:`ShortageCause`.
 """
 
 from collections.abc import Mapping
@@ -49,10 +49,13 @@ LEVELS_KEPT = 2048
 KEPT_S = 86400.0
 
 
-class Cause(enum.StrEnum):
-    """Reason why a server got too little bandwidth; the first that applies."""
+class ShortageCause(enum.StrEnum):
+    """Cause of a server getting less bandwidth than its guarantee.
 
-    #: The control group does not hold the server's policy.
+    If several causes apply, the first one in this order is reported.
+    """
+
+    #: The control group does not enforce the server's policy.
     NOT_PROTECTED = 'not_protected'
     #: The server has reached the cap of its flavor.
     OWN_CAP = 'own_cap'
@@ -60,12 +63,16 @@ class Cause(enum.StrEnum):
     HOST_MOVED = 'host_moved'
     #: The host NUMA node delivers no more bandwidth.
     NODE_FULL = 'node_full'
-    #: The use of the host NUMA node is not known.
+    #: The used bandwidth of the host NUMA node is unknown.
     UNKNOWN = 'unknown'
 
 
-class Key(NamedTuple):
-    """Server on a host NUMA node."""
+class LevelKey(NamedTuple):
+    """Key of a record about one server on one host NUMA node.
+
+    :param server: UUID of the server.
+    :param node: number of the host NUMA node.
+    """
 
     server: str
     node: int
@@ -82,17 +89,20 @@ class Owner:
 
 @dataclass(frozen=True)
 class Period:
-    """Bandwidth of a server on a host node between two measurements.
+    """Bandwidth of a server on a host NUMA node between two measurements.
 
-    :param asked: guarantee of the flavor.
-    :param cap: cap of the flavor; 100 without one.
-    :param allocated: share in Placement.
-    :param held: guarantee in the control group; None as well where the kernel
-        has no guarantees.
-    :param got: share that the server used.
-    :param node_used: share that all groups used.
-    :param busy: busy time of the server's vCPUs, 0 to 1.
-    :param protected: whether the control group holds the policy.
+    All bandwidths are in percent of the node's bandwidth. A value is None if
+    it is unknown.
+
+    :param asked: guarantee in the flavor.
+    :param cap: cap in the flavor; 100 for none.
+    :param allocated: percent allocated in Placement.
+    :param held: guarantee of the control group; None also if the kernel cannot
+        guarantee bandwidth.
+    :param got: percent that the server used.
+    :param node_used: percent that all control groups of the node used.
+    :param busy: busy fraction of the server's vCPUs, 0 to 1.
+    :param protected: whether the control group enforces the policy.
     """
 
     asked: float = 0.0
@@ -105,7 +115,7 @@ class Period:
     protected: bool = True
 
 
-def find_shortage_cause(period: Period, moved: bool) -> Cause | None:
+def find_shortage_cause(period: Period, moved: bool) -> ShortageCause | None:
     """Return the cause of a server's bandwidth shortage in a measured period.
 
     :param period: bandwidth of the server between two measurements.
@@ -118,28 +128,29 @@ def find_shortage_cause(period: Period, moved: bool) -> Cause | None:
         return None
     capped = period.cap < 100 and got >= CAP_REACHED * period.cap
     if got >= ENOUGH * period.asked:
-        return Cause.OWN_CAP if capped else None
+        return ShortageCause.OWN_CAP if capped else None
     if not period.protected or (
             period.held is not None
             and period.held < period.asked - ROUNDING):
-        return Cause.NOT_PROTECTED
+        return ShortageCause.NOT_PROTECTED
     if capped:
-        return Cause.OWN_CAP
+        return ShortageCause.OWN_CAP
     if period.node_used is not None and period.node_used < 100 * burst.FULL:
         return None     # nobody kept it from using more
     if moved:
-        return Cause.HOST_MOVED
-    return Cause.UNKNOWN if period.node_used is None else Cause.NODE_FULL
+        return ShortageCause.HOST_MOVED
+    return (ShortageCause.UNKNOWN if period.node_used is None
+            else ShortageCause.NODE_FULL)
 
 
 @dataclass(frozen=True)
 class Hour:
-    """Bandwidth of a server in one hour.
+    """Bandwidth of a server on a host NUMA node in one hour.
 
     :param number: hours since 1970.
-    :param seconds: time that was measured.
-    :param got: mean share that the server used, in percent.
-    :param short: seconds in which it was short.
+    :param seconds: measured seconds of the hour.
+    :param got: mean percent of the node's bandwidth that the server used.
+    :param short: seconds in which the server got less than its guarantee.
     """
 
     number: int
@@ -150,17 +161,21 @@ class Hour:
 
 @dataclass(frozen=True)
 class Level:
-    """Bandwidth that a server has got on a host NUMA node in one month.
+    """Bandwidth service level of a server on a host NUMA node in one month.
 
-    :param month: year times 12 plus month, of UTC.
-    :param seen: when its last period ended, in seconds since 1970.
+    The server is short while it gets less bandwidth than its guarantee.
+
+    :param owner: name, project and flavor of the server.
+    :param month: year times 12 plus month, in UTC.
+    :param seen: end of the last period, in seconds since 1970.
     :param last: the last period.
-    :param seconds: time that was measured in the month.
-    :param unmeasured: seconds in which its use was not known.
-    :param periods: periods that were measured in the month.
-    :param short_periods: periods in which it was short, by cause.
-    :param short: seconds in which it was short, by cause.
-    :param hours: the last hours, the oldest first.
+    :param seconds: measured seconds of the month.
+    :param unmeasured: seconds in which the used bandwidth was unknown.
+    :param periods: number of periods measured in the month.
+    :param short_periods: number of periods in which the server was short, by
+        cause.
+    :param short: seconds in which the server was short, by cause.
+    :param hours: records of the last hours, the oldest first.
     """
 
     owner: Owner = Owner()
@@ -175,7 +190,7 @@ class Level:
     hours: tuple[Hour, ...] = ()
 
 
-Levels = Mapping[Key, Level]
+Levels = Mapping[LevelKey, Level]
 
 
 class ShortTime(NamedTuple):
@@ -198,7 +213,7 @@ class ShortTime(NamedTuple):
         return 100 * self.short / self.measured if self.measured else None
 
 
-def map_shortage_times(levels: Levels) -> dict[Key, ShortTime]:
+def map_shortage_times(levels: Levels) -> dict[LevelKey, ShortTime]:
     """Return how long each server of a host got less than its guarantee.
 
     The times are those of the month in which the server was last measured.
@@ -206,15 +221,15 @@ def map_shortage_times(levels: Levels) -> dict[Key, ShortTime]:
 
     :param levels: service levels of the host's servers.
     """
-    return {key: ShortTime(sum(seconds for cause, seconds
-                               in level.short.items()
-                               if cause != Cause.OWN_CAP), level.seconds)
+    return {key: ShortTime(
+        sum(seconds for cause, seconds in level.short.items()
+            if cause != ShortageCause.OWN_CAP), level.seconds)
             for key, level in levels.items()}
 
 
 def add_period_to_levels(before: Levels,
-                         periods: Mapping[Key, tuple[Owner, Period]],
-                         seconds: float, now: float) -> dict[Key, Level]:
+                         periods: Mapping[LevelKey, tuple[Owner, Period]],
+                         seconds: float, now: float) -> dict[LevelKey, Level]:
     """Add a new measurement to the service levels of a host's servers.
 
     A service level says how much bandwidth a server got in a month, and how
@@ -325,7 +340,7 @@ def to_json(levels: Levels) -> str:
         for key, level in levels.items()]}, separators=(',', ':'))
 
 
-def from_json(text: str) -> dict[Key, Level]:
+def from_json(text: str) -> dict[LevelKey, Level]:
     """Parse the bandwidth service levels of a host's servers from JSON.
 
     A service level says how much bandwidth a server got in a month, and how
@@ -335,7 +350,7 @@ def from_json(text: str) -> dict[Key, Level]:
     return wire.parse_record(text, VERSION, _parse_levels) or {}
 
 
-def from_file(path: Path | None) -> dict[Key, Level]:
+def from_file(path: Path | None) -> dict[LevelKey, Level]:
     """Read the bandwidth service levels of a host's servers from a file.
 
     The result is empty if the path is None, or if the file cannot be read.
@@ -343,8 +358,8 @@ def from_file(path: Path | None) -> dict[Key, Level]:
     return from_json(wire.read_file(path))
 
 
-def _parse_levels(found: Mapping[str, Any]) -> dict[Key, Level]:
-    return {Key(str(server), int(node)): _parse_level(level)
+def _parse_levels(found: Mapping[str, Any]) -> dict[LevelKey, Level]:
+    return {LevelKey(str(server), int(node)): _parse_level(level)
             for server, node, level in found['levels'][:LEVELS_KEPT]}
 
 
@@ -353,7 +368,7 @@ def _parse_level(mapping: Mapping[str, Any]) -> Level:
 
     Unknown keys are ignored.
     """
-    causes = {str(cause) for cause in Cause}
+    causes = {str(cause) for cause in ShortageCause}
     return Level(
         Owner(**{name: str(value) for name, value
                  in wire.select_fields(Owner, mapping['owner']).items()}),

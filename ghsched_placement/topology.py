@@ -44,15 +44,15 @@ _THREADS = re.compile(r'trait([1-9][0-9]*)?:HW_CPU_HYPERTHREADING')
 
 
 class TopologyError(ValueError):
-    """A flavor that Nova refuses; names the extra spec and the reason."""
+    """Raised for a flavor that Nova refuses; names the extra spec."""
 
 
 @dataclass(frozen=True)
 class Cell:
-    """CPUs and memory of one guest NUMA node.
+    """vCPUs and memory of one guest NUMA node.
 
-    :param vcpus: guest CPU numbers.
-    :param memory_mb: MiB of RAM.
+    :param vcpus: numbers of the vCPUs.
+    :param memory_mb: memory in MiB.
     """
 
     vcpus: frozenset[int]
@@ -61,16 +61,16 @@ class Cell:
 
 @dataclass(frozen=True)
 class Guest:
-    """A guest's CPUs and RAM.
+    """vCPUs and memory of a guest, and its NUMA topology.
 
-    :param vcpus: number of guest CPUs.
-    :param memory_mb: MiB of RAM.
-    :param cells: guest NUMA nodes; empty for a guest without a topology.
-    :param pcpus: host CPUs of its own, with the one of isolated emulator
-        threads.
-    :param shared: guest CPUs that share host CPUs.
-    :param dedicated: guest CPU numbers with a host CPU of their own.
-    :param page_size: size of the memory pages that the guest asks for.
+    :param vcpus: number of vCPUs.
+    :param memory_mb: memory in MiB.
+    :param cells: guest NUMA nodes; empty for a guest without a NUMA topology.
+    :param pcpus: number of dedicated host CPUs, including the one for isolated
+        emulator threads.
+    :param shared: number of vCPUs that share host CPUs.
+    :param dedicated: numbers of the vCPUs that have a dedicated host CPU.
+    :param page_size: size of the memory pages that the guest requests.
     """
 
     vcpus: int

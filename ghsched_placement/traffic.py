@@ -31,9 +31,12 @@ MOST = 32
 
 @dataclass(frozen=True)
 class AddressTraffic:
-    """Network traffic between an address of a guest and another address.
+    """Mean network traffic between an address of a guest and another address.
 
-    :param rate: bytes per second, decayed as a tie is.
+    :param address: IP address of the guest.
+    :param peer: the other IP address.
+    :param rate: bytes per second; a decaying mean, see
+        :class:`ghsched_placement.rebalance.affinity.Settings`.
     """
 
     address: str
@@ -43,10 +46,11 @@ class AddressTraffic:
 
 @dataclass(frozen=True)
 class Port:
-    """A fixed IP address of a guest.
+    """Fixed IP address of a guest, with its network.
 
-    :param network: project and network name of the address.
     :param guest: UUID of the guest.
+    :param network: name of the network, with its project.
+    :param address: the IP address.
     """
 
     guest: str
@@ -155,7 +159,7 @@ def _find_guest_by_address(ports_of_address: Iterable[Port],
 
     :param ports_of_address: ports with the address, in different networks.
     :param networks: networks whose guests are preferred.
-    :returns: an empty text if several guests are possible, or none.
+    :returns: an empty text if no guest, or more than one, has the address.
     """
     ports_of_address = list(ports_of_address)
     near = {port.guest for port in ports_of_address

@@ -57,23 +57,27 @@ ANY_HOST = frozenset({'DEVICE_NUMA', 'GUEST_TOPOLOGY', 'NUMA_AUTO'})
 #: Percent of a node's theoretical bandwidth is what is counted.
 WHOLE_NODE = 100
 
-#: Percent of it that no memory delivers. With a fifth of writes the published
-#: curves of the contention model end at 79 and 83 % (Mess, MICRO 2024).
+#: Percent of the theoretical bandwidth that no memory delivers. With 20 % of
+#: writes, the published curves of the contention model end at 79 and 83 %
+#: (Mess, MICRO 2024).
 UNDELIVERED = 20
 DELIVERED = WHOLE_NODE - UNDELIVERED
-#: Stands for the NUMA nodes that an option leaves out.
+#: Key in an option for all NUMA nodes that the option does not list.
 ELSEWHERE = '*'
 
 
 @dataclass(frozen=True)
 class Config:
-    """Options of a host that its providers depend on.
+    """Configuration options on which the providers of a host depend.
 
-    :param reserved_bandwidth: percent that is not guaranteed, by NUMA node:
-        what memory does not deliver, and what the host itself uses.
-    :param reserved_elsewhere: the same of the nodes left out.
-    :param allocation_ratio: how far guarantees may be overcommitted.
-    :param bursts: percent kept for bursts, by NUMA node.
+    :param reserved_bandwidth: percent of bandwidth that cannot be guaranteed
+        to guests, by NUMA node: what the memory does not deliver, and what the
+        host itself uses.
+    :param allocation_ratio: maximum ratio of guaranteed bandwidth to
+        bandwidth.
+    :param bursts: percent of bandwidth reserved for bursts, by NUMA node.
+    :param reserved_elsewhere: percent like ``reserved_bandwidth``, for nodes
+        that it does not list.
     """
 
     reserved_bandwidth: Mapping[int, int] = field(default_factory=dict)
@@ -88,14 +92,14 @@ class Config:
 
 
 @dataclass(frozen=True)
-class Current:
-    """Inventory, usage and traits of one provider in Placement now.
+class CurrentInventory:
+    """Current inventory and usage of a resource class in Placement.
 
-    :param total: total of our resource class, 0 when there is none.
-    :param used: how much of it is allocated.
-    :param holders: consumers that have allocated it, where that matters.
-    :param amounts: amount of each of them, if a host cannot provide each
-        share.
+    :param total: total of the inventory; 0 if there is none.
+    :param used: allocated amount.
+    :param holders: UUIDs of the consumers; filled for control groups only.
+    :param amounts: allocated amount of each consumer. It is filled only for
+        bandwidth that the host may have to round up to its steps.
     """
 
     total: int = 0
@@ -105,13 +109,13 @@ class Current:
 
 
 @dataclass(frozen=True)
-class Provider:
-    """Wanted inventories and traits of one provider that ghsched maintains.
+class WantedProvider:
+    """Resource provider as ghsched wants it to be in Placement.
 
-    :param parent_uuid: None for the compute node itself.
-    :param inventories: inventory by resource class of ghsched. Classes of
-        ghsched that are missing here are removed from the provider.
-    :param traits: traits of ghsched only.
+    :param parent_uuid: UUID of the parent; None for the compute node itself.
+    :param inventories: inventories of ghsched's resource classes. A class of
+        ghsched that is missing here is removed from the provider.
+    :param traits: traits that ghsched maintains; other traits are kept.
     """
 
     uuid: str
@@ -123,9 +127,10 @@ class Provider:
 
 def build_providers(root_uuid: str, root_name: str, host: HostDescription,
                     config: Config,
-                    current: Mapping[str, Current] | None = None,
-                    shrinking: Mapping[tuple[str, str], Current] | None = None,
-                    ) -> tuple[Provider, ...]:
+                    current: Mapping[str, CurrentInventory] | None = None,
+                    shrinking: Mapping[tuple[str, str],
+                                       CurrentInventory] | None = None,
+                    ) -> tuple[WantedProvider, ...]:
     """Return the resource providers that a host should have in Placement.
 
     The compute node's provider comes first, then one for each NUMA node.
@@ -142,10 +147,11 @@ def build_providers(root_uuid: str, root_name: str, host: HostDescription,
     capabilities = frozenset(
         names.CAPABILITY_TRAITS[capability]
         for capability in host.capabilities | ANY_HOST)
-    root = Provider(
+    root = WantedProvider(
         uuid=root_uuid, name=root_name, parent_uuid=None,
         inventories=_make_group_inventory(host,
-                                          current.get(root_uuid, Current())),
+                                          current.get(root_uuid,
+                                                      CurrentInventory())),
         traits=capabilities)
     offered = [
         _make_numa_provider(root, node, host, config, current, shrinking or {})
@@ -155,8 +161,9 @@ def build_providers(root_uuid: str, root_name: str, host: HostDescription,
         offered, key=lambda provider: provider.parent_uuid != root_uuid))
 
 
-def make_retired_provider(provider: Provider,
-                          current: Mapping[str, Current]) -> Provider:
+def make_retired_provider(
+        provider: WantedProvider,
+        current: Mapping[str, CurrentInventory]) -> WantedProvider:
     """Return the provider of a removed NUMA node that guests still use.
 
     Placement does not delete an inventory in use (409 InventoryInUse). The
@@ -165,7 +172,7 @@ def make_retired_provider(provider: Provider,
     :param provider: provider of the NUMA node as ghsched has reported it.
     :param current: total and usage in Placement, by resource class.
     """
-    return Provider(
+    return WantedProvider(
         uuid=provider.uuid, name=provider.name,
         parent_uuid=provider.parent_uuid, traits=provider.traits,
         inventories={name: _make_closed_inventory(held) for name, held
@@ -186,7 +193,7 @@ def make_inventory(total: int, reserved: int = 0,
     }
 
 
-def list_control_group_names(provider: Provider) -> frozenset[str]:
+def list_control_group_names(provider: WantedProvider) -> frozenset[str]:
     """Return the name of each resctrl control group that a host offers.
 
     Placement only counts control groups. Each unit of this inventory stands
@@ -213,22 +220,23 @@ def compute_free_amount(record: Inventory, used: int) -> int:
     return max(0, math.floor(capacity) - used)
 
 
-def _make_numa_provider(root: Provider, node: int, host: HostDescription,
-                        config: Config, current: Mapping[str, Current],
-                        shrinking: Mapping[tuple[str, str], Current]
-                        ) -> Provider:
+def _make_numa_provider(root: WantedProvider, node: int, host: HostDescription,
+                        config: Config,
+                        current: Mapping[str, CurrentInventory],
+                        shrinking: Mapping[tuple[str, str], CurrentInventory]
+                        ) -> WantedProvider:
     uuid = names.make_numa_provider_uuid(root.uuid, node)
     offered = {
         names.MEM_BW_PCT: make_bandwidth_inventory(
-            node, host, config, current.get(uuid, Current())),
+            node, host, config, current.get(uuid, CurrentInventory())),
         names.MEM_BW_BURST_PCT: _make_burst_inventory(
             node, host, config,
-            shrinking.get((uuid, names.MEM_BW_BURST_PCT), Current())),
+            shrinking.get((uuid, names.MEM_BW_BURST_PCT), CurrentInventory())),
         **{name: _make_l3_or_rt_inventory(
-            amount, least, shrinking.get((uuid, name), Current()))
+            amount, least, shrinking.get((uuid, name), CurrentInventory()))
            for name, (amount, least) in get_offered_amounts(
                host, node).items()}}
-    return Provider(
+    return WantedProvider(
         uuid=uuid,
         name=names.make_numa_provider_name(root.name, node),
         parent_uuid=(names.make_numa_provider_uuid(root.uuid,
@@ -241,7 +249,8 @@ def _make_numa_provider(root: Provider, node: int, host: HostDescription,
 
 
 def make_bandwidth_inventory(node: int, host: HostDescription, config: Config,
-                             current: Current) -> dict[str, int | float]:
+                             current: CurrentInventory) -> dict[str,
+                                                                int | float]:
     """Return the memory bandwidth inventory of a host NUMA node.
 
     The reserved amount is limited by what is allocated, since Placement would
@@ -308,7 +317,8 @@ def get_offered_amounts(host: HostDescription,
 
 
 def _make_l3_or_rt_inventory(amount: int, least: int,
-                             current: Current) -> dict[str, int | float]:
+                             current: CurrentInventory) -> dict[str,
+                                                                int | float]:
     """Return a host NUMA node's inventory of L3 ways or real-time CPU time.
 
     Placement would refuse a total below the usage. If more is used than the
@@ -369,7 +379,7 @@ def get_promisable_burst_percent(node: int, host: HostDescription,
 
 
 def _make_burst_inventory(node: int, host: HostDescription, config: Config,
-                          current: Current) -> dict[str, int | float]:
+                          current: CurrentInventory) -> dict[str, int | float]:
     """Return the inventory of bandwidth bursts of a host NUMA node.
 
     A burst is bandwidth above a guest's guarantee. The allocation ratio allows
@@ -390,7 +400,8 @@ def _make_burst_inventory(node: int, host: HostDescription, config: Config,
                           if offered != pool else 1.0)
 
 
-def _make_closed_inventory(current: Current) -> dict[str, int | float]:
+def _make_closed_inventory(current: CurrentInventory) -> dict[str,
+                                                              int | float]:
     """Return an inventory from which nothing more can be allocated.
 
     It replaces the inventory of a resource that the host does not offer any
@@ -406,7 +417,8 @@ def _make_closed_inventory(current: Current) -> dict[str, int | float]:
 
 
 def _make_group_inventory(host: HostDescription,
-                          current: Current) -> Mapping[str, Inventory]:
+                          current: CurrentInventory) -> Mapping[str,
+                                                                Inventory]:
     """Return the inventory of a host's resctrl control groups.
 
     A control group that several guests share counts once. The total does not

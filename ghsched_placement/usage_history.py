@@ -38,23 +38,28 @@ VERSION = 1
 KEY = 'ghsched_history'
 
 MINUTE_S = 60
-#: Minutes that are kept at most, with the current one.
+#: Maximum number of minutes that are kept, including the current one.
 MINUTES_KEPT = 360
-#: Servers on a host NUMA node that are kept at most; the newest stay.
+#: Maximum number of pairs of a server and a host NUMA node; the newest are
+#: kept.
 SERVERS_KEPT = 2048
-#: Minutes of all servers together that are kept at most.
+#: Maximum number of minutes of all servers together.
 ENTRIES_KEPT = 65536
-#: Characters of a server's name that are kept.
+#: Maximum length of a server's name.
 NAME_LENGTH = 64
-#: Minutes and host NUMA nodes in the diagnostics of a server.
+#: Maximum numbers of minutes and of host NUMA nodes in a server's diagnostics.
 MINUTES_REPORTED = 180
 NODES_REPORTED = 16
-#: Bytes of a record at most; a longer file is not read.
+#: Maximum length of a record in bytes; a longer file is not read.
 LONGEST = 4 * 2 ** 20
 
 
-class Key(NamedTuple):
-    """Server on a host NUMA node, by its UUID; empty for the whole node."""
+class UsageKey(NamedTuple):
+    """Key of the bandwidth of one server on one host NUMA node.
+
+    :param server: UUID of the server; empty for the whole node.
+    :param node: number of the host NUMA node.
+    """
 
     server: str
     node: int
@@ -77,27 +82,34 @@ class Minute(NamedTuple):
 class History:
     """Bandwidth of a host's servers in each of the last minutes.
 
-    :param minutes: measured minutes of a server, the oldest first.
-    :param names: name of a server, by its UUID.
-    :param capacity: bytes per second that a host NUMA node can deliver.
+    :param minutes: measured minutes by server and host NUMA node, the oldest
+        first.
+    :param names: name of each server by its UUID.
+    :param capacity: bytes per second that the memory can deliver, by host NUMA
+        node.
     """
 
-    minutes: Mapping[Key, tuple[Minute, ...]] = field(default_factory=dict)
+    minutes: Mapping[UsageKey,
+                     tuple[Minute, ...]] = field(default_factory=dict)
     names: Mapping[str, str] = field(default_factory=dict)
     capacity: Mapping[int, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class Period:
-    """Bandwidth of a host's servers in one period, bytes per second.
+    """Bandwidth of a host's servers between two measurements.
 
-    :param start: seconds since 1970.
-    :param end: seconds since 1970.
+    :param start: start of the period in seconds since 1970.
+    :param end: end of the period in seconds since 1970.
+    :param rates: mean bytes per second by server and host NUMA node.
+    :param names: name of each server by its UUID.
+    :param capacity: bytes per second that the memory can deliver, by host NUMA
+        node.
     """
 
     start: float
     end: float
-    rates: Mapping[Key, float] = field(default_factory=dict)
+    rates: Mapping[UsageKey, float] = field(default_factory=dict)
     names: Mapping[str, str] = field(default_factory=dict)
     capacity: Mapping[int, float] = field(default_factory=dict)
 
@@ -159,7 +171,8 @@ def _add_to_minutes(before: Sequence[Minute],
     """Add a measurement to the bandwidth record of a server by minute.
 
     :param before: minutes until now; those that are too old are dropped.
-    :param parts: number of each measured minute, with the seconds measured.
+    :param parts: minutes that the measurement covers: the number of each
+        minute, and the seconds of the measurement in it.
     :param rate: measured bandwidth in bytes per second.
     :param now: number of the current minute.
     :returns: the minutes with the measurement.
@@ -181,8 +194,8 @@ def _add_to_minutes(before: Sequence[Minute],
     return (*untouched, *(changed[number] for number in sorted(changed)))
 
 
-def _limit_history_size(minutes: Mapping[Key, tuple[Minute, ...]]
-                        ) -> dict[Key, tuple[Minute, ...]]:
+def _limit_history_size(minutes: Mapping[UsageKey, tuple[Minute, ...]]
+                        ) -> dict[UsageKey, tuple[Minute, ...]]:
     """Drop the oldest servers and minutes of a history that is too long.
 
     :param minutes: measured minutes of each server.
@@ -197,15 +210,17 @@ def _limit_history_size(minutes: Mapping[Key, tuple[Minute, ...]]
 
 
 @dataclass(frozen=True)
-class Use:
-    """Bandwidth that a server has used on a host NUMA node in some minutes.
+class BandwidthUse:
+    """Bandwidth that a server has used on a host NUMA node in several minutes.
 
-    :param seconds: time that was measured.
-    :param moved: bytes.
+    :param key: server and host NUMA node.
+    :param name: name of the server.
+    :param seconds: measured seconds.
+    :param moved: bytes read from and written to memory.
     :param peak: highest mean of one minute in bytes per second.
     """
 
-    key: Key
+    key: UsageKey
     name: str
     seconds: float
     moved: float
@@ -217,19 +232,19 @@ class Use:
         return self.moved / self.seconds if self.seconds else 0.0
 
 
-def list_bandwidth_uses(history: History, first: int) -> list[Use]:
-    """Return the bandwidth that each server of a host has used recently.
+def list_bandwidth_uses(history: History, first: int) -> list[BandwidthUse]:
+    """Return the bandwidth that each server of a host has used since a minute.
 
     The server that moved most bytes comes first.
 
     :param history: bandwidth of each server in each of the last minutes.
-    :param first: number of the first minute that counts.
+    :param first: number of the minute, in minutes since 1970.
     """
     found = []
     for key, minutes in history.minutes.items():
         chosen = [one for one in minutes if one.number >= first]
         if chosen:
-            found.append(Use(
+            found.append(BandwidthUse(
                 key, history.names.get(key.server, ''),
                 math.fsum(one.seconds for one in chosen),
                 math.fsum(one.seconds * one.rate for one in chosen),
@@ -297,7 +312,7 @@ def _parse_history(found: Mapping[str, Any]) -> History:
     for server, node, packed in found['minutes'][:SERVERS_KEPT]:
         one = _parse_minutes(packed)
         if one:
-            minutes[Key(str(server), int(node))] = one
+            minutes[UsageKey(str(server), int(node))] = one
     return History(
         _limit_history_size(minutes),
         {str(server): str(name)[:NAME_LENGTH] for server, name

@@ -134,8 +134,9 @@ def group_free_vfs(pfs: Iterable[Pf], locality: str) -> dict[str, list[int]]:
 
 
 def yield_vf_requests(policy: GuestPolicy,
-                      find: Callable[[], Mapping[str, Sequence[Pf]]],
-                      too_many: Callable[[Sizes], None] = lambda _sizes: None,
+                      find_pfs: Callable[[], Mapping[str, Sequence[Pf]]],
+                      report_skipped: Callable[
+                          [Sizes], None] = lambda _sizes: None,
                       ) -> Iterator[tuple[str, Sizes]]:
     """Yield the ways to request a guest's VFs from Placement, best first.
 
@@ -144,21 +145,21 @@ def yield_vf_requests(policy: GuestPolicy,
     For each locality, the first way takes all VFs of a guest node from one PF.
 
     :param policy: policy of ghsched's extra specs in the guest's flavor.
-    :param find: function that returns the PFs of each PCI alias; called only
-        if needed.
-    :param too_many: called for each way that is skipped because Placement
-        would take too long.
+    :param find_pfs: function that returns the PFs of each PCI alias; called
+        only if needed.
+    :param report_skipped: called for each way that is skipped because
+        Placement would take too long.
     """
     pfs: Mapping[str, Sequence[Pf]] | None = None
     last = LOCALITIES.index(policy.vfs_locality)
     for locality in LOCALITIES[:last + 1]:
         yield locality, {}
-        pfs = find() if pfs is None else pfs
+        pfs = find_pfs() if pfs is None else pfs
         for sizes in list_vf_divisions(policy.vfs, pfs, locality, WAYS):
             if is_search_feasible(policy.vfs, pfs, sizes):
                 yield locality, sizes
             else:
-                too_many(sizes)
+                report_skipped(sizes)
 
 
 def is_search_feasible(needs: Sequence[Vfs], pfs: Mapping[str, Sequence[Pf]],

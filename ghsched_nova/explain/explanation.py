@@ -103,7 +103,7 @@ class Explanation:
     """
 
     question: Question
-    providers: tuple[tree.Provider, ...]
+    providers: tuple[tree.WantedProvider, ...]
     refusal: str | None = None
     policy: policies.GuestPolicy | None = None
     guest: topology.Guest | None = None

@@ -33,9 +33,9 @@ from ghsched_placement import tree
 LOG = logging.getLogger(__name__)
 
 
-def compute_headroom(providers: Sequence[tree.Provider], nodes: Iterable[int],
-                     guests: Iterable[str], accounting: Accounting,
-                     now: float) -> Headroom | None:
+def compute_headroom(providers: Sequence[tree.WantedProvider],
+                     nodes: Iterable[int], guests: Iterable[str],
+                     accounting: Accounting, now: float) -> Headroom | None:
     """Return the bandwidth and control groups that a host has free.
 
     They are the reported inventories without what guests use. nova-scheduler

@@ -22,7 +22,7 @@ from ghsched_nova.host import report_periods
 from ghsched_nova.monitor import load_rates
 from ghsched_nova.monitor import view
 from ghsched_placement import usage_history
-from ghsched_placement.usage_history import Key
+from ghsched_placement.usage_history import UsageKey
 
 LOG = logging.getLogger(__name__)
 
@@ -84,8 +84,9 @@ def make_period(snapshot: view.Snapshot, start: float,
     known = load_rates.extract_known_bandwidth(snapshot)
     return usage_history.Period(
         start, end,
-        {**{Key(*key): rate for key, rate in known.guests.items() if key[0]},
-         **{Key('', node): rate for node, rate in known.used.items()}},
+        {**{UsageKey(*key): rate for key,
+            rate in known.guests.items() if key[0]},
+         **{UsageKey('', node): rate for node, rate in known.used.items()}},
         dict(_yield_names(snapshot)), known.capacity)
 
 

@@ -25,13 +25,13 @@ from ghsched_nova.host import report_periods
 from ghsched_nova.monitor import view
 from ghsched_placement import load
 from ghsched_placement import service_level
-from ghsched_placement.service_level import Key
+from ghsched_placement.service_level import LevelKey
 from ghsched_placement.service_level import Owner
 from ghsched_placement.service_level import Period
 
 LOG = logging.getLogger(__name__)
 
-Notify = Callable[[float, Mapping[Key, tuple[Owner, Period]]], None]
+Notify = Callable[[float, Mapping[LevelKey, tuple[Owner, Period]]], None]
 
 #: Name of the file in Nova's state_path.
 FILE = 'ghsched-service-levels.json'
@@ -97,7 +97,8 @@ def yield_received_bandwidth(snapshot: view.Snapshot,
                              measured: load.Load | None,
                              unprotected: Collection[str],
                              unallocated: Collection[str]
-                             ) -> Iterator[tuple[Key, tuple[Owner, Period]]]:
+                             ) -> Iterator[tuple[LevelKey,
+                                                 tuple[Owner, Period]]]:
     """Yield what each server requested and received on each host NUMA node.
 
     These are the guarantee and the limit of the server, and the bandwidth it
@@ -121,7 +122,7 @@ def yield_received_bandwidth(snapshot: view.Snapshot,
                     row.asked.minimum or row.asked.maximum < 100):
                 continue
             node, = row.nodes
-            yield Key(guest.uuid, node), (
+            yield LevelKey(guest.uuid, node), (
                 Owner(guest.server or guest.name, guest.project,
                       guest.flavor),
                 _make_service_level_period(

@@ -228,8 +228,9 @@ def yield_plan_rows(plan: planner.Plan) -> Iterator[tuple[Any, ...]]:
             yield _make_plan_row(MIX, host)
         for name, guests in sorted(plan.mix.guests.items()):
             unknown = columns.mark_unknown(None)
-            yield (f'{MIX} {name}', columns.Words([]), unknown, guests,
-                   unknown, unknown, columns.Lines([]), columns.Lines([]))
+            yield (f'{MIX} {name}', columns.CommaListCell([]), unknown, guests,
+                   unknown, unknown, columns.MultilineCell([]),
+                   columns.MultilineCell([]))
 
 
 def _make_plan_row(name: str, host: planner.HostPlan) -> tuple[Any, ...]:
@@ -237,7 +238,7 @@ def _make_plan_row(name: str, host: planner.HostPlan) -> tuple[Any, ...]:
 
     :param name: name of the flavor or of the mix.
     """
-    return (name, columns.Words(list(host.hosts)), host.guests,
+    return (name, columns.CommaListCell(list(host.hosts)), host.guests,
             host.guests * len(host.hosts), columns.mark_unknown(host.pooled),
             f'{host.whole_before} -> {host.whole_after} of {host.nodes}',
             ReasonColumn([one.to_json_object() for one in host.lacks]),
@@ -252,10 +253,10 @@ def make_density_row(plan: DensityPlan) -> tuple[Any, ...]:
     """Return a table row that shows how many containers run well on a machine.
     """
     return (plan.subject,
-            columns.Words([f'{plan.report.machine} (simulated)']),
+            columns.CommaListCell([f'{plan.report.machine} (simulated)']),
             plan.guests['ghsched'],
             *(columns.mark_unknown(None) for _ in range(3)),
-            columns.Lines([]), columns.Lines([]),
+            columns.MultilineCell([]), columns.MultilineCell([]),
             DensityColumn(list(_curves_to_dicts(plan))))
 
 
@@ -275,7 +276,7 @@ def _curves_to_dicts(plan: DensityPlan) -> Iterator[dict[str, Any]]:
                'simulated': True}
 
 
-class DensityColumn(columns.Lines):
+class DensityColumn(columns.MultilineCell):
     """Table column: for each scenario, how many containers run well.
 
     It also shows their p99 latency relative to that of a single container.
@@ -311,14 +312,14 @@ def _format_node_name(item: Mapping[str, Any]) -> str:
     return 'host' if item['node'] is None else f'node {item["node"]}'
 
 
-class ReasonColumn(columns.Lines):
+class ReasonColumn(columns.MultilineCell):
     """Table column: for each NUMA node, why no further guest fits."""
 
     def line(self, item: Mapping[str, Any]) -> str:
         return f'{_format_node_name(item)}: {item["text"]}'
 
 
-class GainColumn(columns.Lines):
+class GainColumn(columns.MultilineCell):
     """Table column: how many guests would fit with more of a resource."""
 
     def line(self, item: Mapping[str, Any]) -> str:

@@ -46,15 +46,15 @@ class HostPf:
     resource_class: str
 
 
-def make_pf_providers(root: tree.Provider,
-                      pfs: Sequence[HostPf]) -> Iterator[tree.Provider]:
+def make_pf_providers(root: tree.WantedProvider,
+                      pfs: Sequence[HostPf]) -> Iterator[tree.WantedProvider]:
     """Yield the Placement providers that Nova would create for a host's PFs.
 
     :param root: provider of the compute node, the parent of the providers.
     """
     for pf in pfs:
         name = f'{root.name}_{pf.address.upper()}'
-        yield tree.Provider(
+        yield tree.WantedProvider(
             uuid=str(uuid.uuid5(uuid.UUID(root.uuid), name)), name=name,
             parent_uuid=names.make_numa_provider_uuid(root.uuid, pf.node),
             inventories={pf.resource_class: tree.make_inventory(pf.vfs)},

@@ -33,7 +33,8 @@ _NAMESPACE = uuid.UUID('7c2c2e0b-27a0-5a0e-9f43-6f4d6a0c5b7e')
 _ENOUGH = 10 ** 9
 
 
-def make_providers(host: HostFile, name: str) -> tuple[tree.Provider, ...]:
+def make_providers(host: HostFile, name: str) -> tuple[tree.WantedProvider,
+                                                       ...]:
     """Return the resource providers that ghsched would report for a host.
 
     The root provider is first.

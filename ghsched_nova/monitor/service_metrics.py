@@ -109,7 +109,7 @@ class Collector(registry.Collector):
                 [
                     ((*labels, cause), level.short.get(cause, 0.0) / 60)
                     for labels, level in rows
-                    for cause in service_level.Cause]),
+                    for cause in service_level.ShortageCause]),
             _make_server_metric(
                 'periods', [(labels, level.periods) for labels, level in rows]
             ),
@@ -118,7 +118,7 @@ class Collector(registry.Collector):
                 [
                     ((*labels, cause), level.short_periods.get(cause, 0))
                     for labels, level in rows
-                    for cause in service_level.Cause]),
+                    for cause in service_level.ShortageCause]),
         ]
 
 

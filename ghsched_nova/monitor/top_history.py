@@ -46,7 +46,7 @@ def parse_minutes(text: str) -> int:
 
 def list_bandwidth_uses_since(
         history: usage_history.History, minutes: int, now: float,
-        name_filter: str = '') -> list[usage_history.Use]:
+        name_filter: str = '') -> list[usage_history.BandwidthUse]:
     """Return the bandwidth that each guest used in the last minutes.
 
     The guest that used the most comes first.
@@ -62,7 +62,7 @@ def list_bandwidth_uses_since(
             or name_filter in use.key.server]
 
 
-def render_bandwidth_uses(uses: Sequence[usage_history.Use],
+def render_bandwidth_uses(uses: Sequence[usage_history.BandwidthUse],
                           history: usage_history.History) -> str:
     """Return a text table of the bandwidth that guests have used."""
     rows = []
@@ -78,7 +78,8 @@ def render_bandwidth_uses(uses: Sequence[usage_history.Use],
 
 
 def render_bandwidth_uses_as_json(
-        uses: Iterable[usage_history.Use], history: usage_history.History,
+        uses: Iterable[usage_history.BandwidthUse],
+        history: usage_history.History,
         now: float, minutes: int) -> str:
     """Return the bandwidth that guests have used, as one line of JSON.
 

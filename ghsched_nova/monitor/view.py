@@ -42,7 +42,7 @@ from ghsched_placement import policy as policies
 from ghsched_placement import service_level
 
 #: Time in which servers got less than their guarantees.
-ShortTimes = Mapping[service_level.Key, service_level.ShortTime]
+ShortTimes = Mapping[service_level.LevelKey, service_level.ShortTime]
 
 
 @dataclass(frozen=True)
@@ -244,7 +244,7 @@ class Snapshot:
             was measured; None if unknown.
         """
         found = [self.short_times[key] for key in (
-            service_level.Key(uuid, node) for node in nodes)
+            service_level.LevelKey(uuid, node) for node in nodes)
             if key in self.short_times] if self.short_times else ()
         return max(found, default=None)
 

@@ -64,7 +64,7 @@ class ReportingDriver(base.DriverBase):
         super().__init__(virtapi, read_only)
         self._numa_nodes: tuple[int, ...] = ()
         self._nearest: dict[int, int] = {}
-        self._offered: tuple[tree.Provider, ...] = ()
+        self._offered: tuple[tree.WantedProvider, ...] = ()
         self._headroom: headroom.Headroom | None = None
         # Whether a report of resources precedes update_provider_tree, which
         # Nova calls for claims, too.
@@ -234,8 +234,8 @@ class ReportingDriver(base.DriverBase):
 
     def _notify_bandwidth(
         self, seconds: float,
-        periods: Mapping[service_level.Key, tuple[service_level.Owner,
-                                                  service_level.Period]]
+        periods: Mapping[service_level.LevelKey, tuple[service_level.Owner,
+                                                       service_level.Period]]
     ) -> None:
         messaging.send_notification(
             metering.EVENT, metering.make_bandwidth_notification(

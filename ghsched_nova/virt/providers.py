@@ -67,7 +67,7 @@ def hash_compute_node(provider_tree: Any, nodename: str) -> str | None:
 def update_inventories(provider_tree: Any, nodename: str,
                        host: HostDescription, config: tree.Config,
                        groups_before: int, usages: Usages,
-                       holders: Holders) -> tuple[tree.Provider, ...]:
+                       holders: Holders) -> tuple[tree.WantedProvider, ...]:
     """Write a host's bandwidth and control groups to Nova's provider tree.
 
     :param provider_tree: tree of Nova's libvirt driver; changed in place.
@@ -82,11 +82,11 @@ def update_inventories(provider_tree: Any, nodename: str,
     current = {}
     if host.sharing:
         units = holders(root_uuid, names.RESCTRL_GROUP)
-        current[root_uuid] = tree.Current(
+        current[root_uuid] = tree.CurrentInventory(
             total=groups_before, used=sum(units.values()),
             holders=frozenset(units))
     elif groups_before > host.control_groups:
-        current[root_uuid] = tree.Current(
+        current[root_uuid] = tree.CurrentInventory(
             total=groups_before,
             used=usages(root_uuid).get(names.RESCTRL_GROUP, 0))
     current.update(
@@ -118,9 +118,9 @@ def _get_foreign_inventory(data: Any) -> dict[str, Any]:
             if name not in names.OUR_CLASSES}
 
 
-def _find_uncontrolled_bandwidth(provider_tree: Any, root_uuid: str,
-                                 host: HostDescription,
-                                 usages: Usages) -> Mapping[str, tree.Current]:
+def _find_uncontrolled_bandwidth(
+        provider_tree: Any, root_uuid: str, host: HostDescription,
+        usages: Usages) -> Mapping[str, tree.CurrentInventory]:
     """Return the bandwidth inventory of NUMA nodes without bandwidth control.
 
     The host can no longer limit the bandwidth of guests on these nodes, but
@@ -135,7 +135,7 @@ def _find_uncontrolled_bandwidth(provider_tree: Any, root_uuid: str,
         uuid = names.make_numa_provider_uuid(root_uuid, node)
         record = _get_inventory(provider_tree, uuid).get(names.MEM_BW_PCT)
         if record:
-            found[uuid] = tree.Current(
+            found[uuid] = tree.CurrentInventory(
                 total=int(record['total']),
                 used=usages(uuid).get(names.MEM_BW_PCT, 0))
     return found
@@ -144,7 +144,7 @@ def _find_uncontrolled_bandwidth(provider_tree: Any, root_uuid: str,
 def _find_shrinking_resources(
         provider_tree: Any, root_uuid: str, host: HostDescription,
         config: tree.Config,
-        usages: Usages) -> Mapping[tuple[str, str], tree.Current]:
+        usages: Usages) -> Mapping[tuple[str, str], tree.CurrentInventory]:
     """Return the resources of which a host will offer less than now.
 
     :param usages: function that returns the used amounts of a provider.
@@ -162,7 +162,7 @@ def _find_shrinking_resources(
             record = inventory.get(name)
             if record and max(record['total'],
                               tree.compute_free_amount(record, 0)) > amount:
-                found[uuid, name] = tree.Current(
+                found[uuid, name] = tree.CurrentInventory(
                     total=int(record['total']),
                     used=usages(uuid).get(name, 0))
     return found
@@ -171,7 +171,8 @@ def _find_shrinking_resources(
 def _find_shrinking_bandwidth(
         provider_tree: Any, root_uuid: str, host: HostDescription,
         config: tree.Config, usages: Usages,
-        current: Mapping[str, tree.Current]) -> Mapping[str, tree.Current]:
+        current: Mapping[str, tree.CurrentInventory]
+) -> Mapping[str, tree.CurrentInventory]:
     """Return current amounts of NUMA nodes whose bandwidth inventory shrinks.
 
     :param usages: function that returns the used amounts of a provider.
@@ -184,7 +185,7 @@ def _find_shrinking_bandwidth(
     for node in host.nodes:
         uuid = names.make_numa_provider_uuid(root_uuid, node)
         record = _get_inventory(provider_tree, uuid).get(names.MEM_BW_PCT)
-        known = current.get(uuid, tree.Current())
+        known = current.get(uuid, tree.CurrentInventory())
         offered = tree.make_bandwidth_inventory(node, host, config, known)
         if record and (tree.compute_free_amount(record, 0)
                        > tree.compute_free_amount(offered, 0)):
@@ -195,7 +196,7 @@ def _find_shrinking_bandwidth(
 
 def _get_guarantees_to_be_rounded(
         provider_tree: Any, root_uuid: str, host: HostDescription,
-        holders: Holders) -> Mapping[str, tree.Current]:
+        holders: Holders) -> Mapping[str, tree.CurrentInventory]:
     """Return the allocated guarantees that a host may have to round up.
 
     A host may enforce guaranteed bandwidth only in steps. NUMA nodes whose
@@ -215,12 +216,12 @@ def _get_guarantees_to_be_rounded(
                 not host.has_uniform_guarantee_steps
                 or (record['step_size'], record['min_unit'])
                 != (host.guarantee_step, host.round_up_guarantee(1))):
-            found[uuid] = tree.Current(amounts=tuple(sorted(
+            found[uuid] = tree.CurrentInventory(amounts=tuple(sorted(
                 holders(uuid, names.MEM_BW_PCT).values())))
     return found
 
 
-def _put_provider(provider_tree: Any, provider: tree.Provider) -> None:
+def _put_provider(provider_tree: Any, provider: tree.WantedProvider) -> None:
     if not provider_tree.exists(provider.uuid):
         provider_tree.new_child(provider.name, provider.parent_uuid,
                                 uuid=provider.uuid)
@@ -238,7 +239,8 @@ def _put_provider(provider_tree: Any, provider: tree.Provider) -> None:
 
 @seam('nova.compute.provider_tree.ProviderTree.update_resources',
       ('self', 'name_or_uuid', 'resources'))
-def _put_group_resources(provider_tree: Any, root: tree.Provider) -> None:
+def _put_group_resources(provider_tree: Any,
+                         root: tree.WantedProvider) -> None:
     """Write the name of each control group to the provider tree.
 
     The names are those of Nova's ``Resource`` objects. Nova's resource tracker
@@ -259,7 +261,7 @@ def _put_group_resources(provider_tree: Any, root: tree.Provider) -> None:
 
 
 def _remove_providers_of_lost_nodes(
-        provider_tree: Any, current: Sequence[tree.Provider],
+        provider_tree: Any, current: Sequence[tree.WantedProvider],
         usages: Usages) -> None:
     """Remove the providers of NUMA nodes that a host no longer has.
 
@@ -285,16 +287,17 @@ def _remove_providers_of_lost_nodes(
             _remove_provider(provider_tree, data)
 
 
-def _reserve_inventory(data: Any, used: Mapping[str, int]) -> tree.Provider:
+def _reserve_inventory(data: Any,
+                       used: Mapping[str, int]) -> tree.WantedProvider:
     totals = {name: int(data.inventory.get(name, {'total': amount})['total'])
               for name, amount in used.items()}
     return tree.make_retired_provider(
-        tree.Provider(uuid=data.uuid, name=data.name,
-                      parent_uuid=data.parent_uuid, inventories={},
-                      traits=frozenset({names.NUMA_NODE_TRAIT,
-                                        names.NUMA_ROOT_TRAIT,
-                                        names.OWNER_TRAIT})),
-        {name: tree.Current(total=totals[name], used=amount)
+        tree.WantedProvider(uuid=data.uuid, name=data.name,
+                            parent_uuid=data.parent_uuid, inventories={},
+                            traits=frozenset({names.NUMA_NODE_TRAIT,
+                                              names.NUMA_ROOT_TRAIT,
+                                              names.OWNER_TRAIT})),
+        {name: tree.CurrentInventory(total=totals[name], used=amount)
          for name, amount in used.items()})
 
 

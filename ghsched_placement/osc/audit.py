@@ -31,12 +31,13 @@ COLUMNS = ('Host', 'Kind', 'Subject', 'Finding', 'Remedy', 'Fixable')
 
 
 class Audit(base.Lister):
-    """Name all that Placement, Nova and the hosts do not agree about.
+    """Report differences between the records of Placement, Nova and the hosts.
 
-    Compared are, on each host, what consumers hold in Placement, the servers
-    and the migrations in progress of Nova, and the domains and control groups
-    of which nova-compute tells. Exit status: 0 nothing was found, 1 something
-    was, 2 something could not be checked, and nothing else was found.
+    For each host, the audit compares the allocations in Placement with the
+    servers and the migrations in progress in Nova, and with the libvirt
+    domains and control groups that nova-compute reports. Exit status: 0 no
+    difference was found, 1 there are differences, 2 no difference was found
+    but something could not be checked.
     """
 
     SHORT = COLUMNS[:-1]
@@ -94,6 +95,8 @@ class Audit(base.Lister):
 
         Each host is audited again first. Repairs that are no longer needed are
         skipped.
+
+        :param plans: the planned repairs.
         """
         again = collect_host_records(client, sorted({
             one.host for one in plans}), parsed_args)

@@ -34,18 +34,20 @@ SERVICE_ERRORS = (exceptions.CommandError, sdk_exceptions.SDKException,
 
 
 class Refused(exceptions.CommandError):
-    """A command has failed or was refused, with the reason."""
+    """Raised if a request of a command was refused, with the reason."""
 
 
-#: Formats whose cells are texts, and what stands for an unknown value there.
+#: Text for an unknown value, by output format, for formats that have only text
+#: cells.
 _PLAIN = {'csv': '', 'shell': '', 'value': '-'}
 
 
-class _Ending:
-    """Command whose exit status depends on its result."""
+class _ExitStatusMixin:
+    """Mixin for a command that sets its exit status and logs service errors.
+    """
 
     log: logging.Logger
-    #: Of a command that did its work.
+    #: Exit status of the command if no service has reported an error.
     status = exits.DONE
 
     def run(self, parsed_args: argparse.Namespace) -> int:
@@ -111,18 +113,20 @@ def require_user_consent() -> None:
         raise exceptions.CommandError('nothing was done: not confirmed')
 
 
-#: A cloud, or a choice of its hosts, in which no host is of ghsched.
+#: Message if none of the selected hosts runs ghsched.
 NO_HOSTS = ('No compute host in Placement has the driver of ghsched '
             '(compute_driver = ghsched.GhschedLibvirtDriver).')
 
 
-class Lister(_Ending, command.Lister):
-    """A command that shows a table."""
+class Lister(_ExitStatusMixin, command.Lister):
+    """Base class of commands that print a table."""
 
-    #: Columns of a table without --long; empty: there are no others.
+    #: Columns of a table without --long; if empty, the table always has all
+    #: columns.
     SHORT: tuple[str, ...] = ()
 
-    #: Sentence in place of a table without rows; other formats have none.
+    #: Sentence that is printed instead of a table without rows. Other output
+    #: formats do not print it.
     nothing = 'There is nothing to show.'
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
@@ -141,7 +145,7 @@ class Lister(_Ending, command.Lister):
             if not rows:
                 self.app.stdout.write(f'{self.nothing}\n')
                 return 0
-            self.formatter = tables.Fitted()
+            self.formatter = tables.WrappedTableFormatter()
             if self.SHORT and not (parsed_args.long or parsed_args.columns):
                 parsed_args.columns = [name for name in column_names
                                        if name in self.SHORT]
@@ -149,8 +153,8 @@ class Lister(_Ending, command.Lister):
         return shown
 
 
-class ShowOne(_Ending, command.ShowOne):
-    """A command that shows one thing."""
+class ShowOne(_ExitStatusMixin, command.ShowOne):
+    """Base class of commands that print the fields of one object."""
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
         return _fit_tables_to_terminal(super().get_parser(prog_name))

@@ -33,19 +33,19 @@ COLUMNS = (
 
 
 class ShowCapacity(base.Lister):
-    """Show what hosts have left, by NUMA node.
+    """Show the free resources of hosts, by NUMA node.
 
-    CPUs and memory are those of guests with a NUMA topology, as Nova counts
-    them; a host reports them with a server that runs there. Bandwidth (BW)
-    is in percent of what a NUMA node can deliver in theory.
-    Control groups and fragmentation are those of the whole host. The largest
-    guarantee is that of a guest with a control group of its own.
-    Fragmentation is the part of its free bandwidth that is on NUMA nodes in
-    use already. Bursts are what is promised beyond guarantees: more in all
-    than is kept for them where they are oversubscribed; "openstack ghsched
-    host show" tells how likely they are to be short. L3 ways are those that
-    guests can have to themselves in each L3 of a node, real time is what
-    real-time vCPUs can take of its shared CPUs.
+    CPUs and memory are those that Nova has left for guests with a NUMA
+    topology. A host reports them with any server that runs there. Bandwidth
+    (BW) is in percent of the theoretical bandwidth of a NUMA node. Control
+    groups and fragmentation are those of the whole host. Fragmentation is the
+    percent of the host's free bandwidth that is on NUMA nodes which guests use
+    already. The largest guarantee is that of a guest with a control group of
+    its own. Bursts are bandwidth promised above guarantees. If they are
+    overcommitted, more is promised than is reserved; "openstack ghsched host
+    show" shows how likely they are to be short. L3 ways are those that guests
+    can have exclusively in each L3 cache of a node. Real time is the CPU time
+    that real-time vCPUs can use of the shared CPUs.
     """
 
     nothing = base.NO_HOSTS
@@ -85,13 +85,13 @@ def list_node_rows(host: capacity.Host) -> Iterator[tuple[Any, ...]]:
                        host.get_largest_guarantee(node))
         yield (host.name, columns.mark_unknown(node.number),
                *map(columns.mark_unknown, figures),
-               columns.Vfs(make_vf_report(node.pfs)),
+               columns.VfsCell(make_vf_report(node.pfs)),
                *of_host, *map(columns.mark_unknown, (
                    *_get_burst_figures(node), *_get_free_cpus_and_memory(node),
                    *node_classes.yield_l3_and_cpu_amounts(node))))
     if host.elsewhere or not host.nodes:
         yield (host.name, *(columns.mark_unknown(None), ) * 6,
-               columns.Vfs(make_vf_report(host.elsewhere)), *of_host,
+               columns.VfsCell(make_vf_report(host.elsewhere)), *of_host,
                *(columns.mark_unknown(None), ) *
                (6 + len(node_classes.COLUMNS)))
 

@@ -52,10 +52,11 @@ ACTION_TIMEOUT_S = (5, 2000)
 
 
 class Client(nova_reader.NovaReader):
-    """Client of ghsched's commands for Nova and Placement.
+    """Client of ghsched's OpenStackClient commands for Nova and Placement.
 
     :param connection: connection of openstacksdk.
-    :param workers: requests at the same time; 1: no threads.
+    :param workers: number of requests that are sent at the same time; with 1,
+        no threads are started.
     """
 
     @property

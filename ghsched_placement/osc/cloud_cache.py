@@ -64,10 +64,10 @@ _OVERLAP_S = 60.0
 
 
 class ReadOnlyService:
-    """API of a service that answers GET requests alone, and counts them.
+    """API of an OpenStack service that allows only GET requests.
 
     :param adapter: adapter of openstacksdk.
-    :param count: function that counts a request.
+    :param count: function that is called for each request, to count it.
     """
 
     def __init__(self, adapter: Any, count: Callable[[], None]) -> None:
@@ -126,7 +126,7 @@ class ReadOnlyConnection:
 
 
 class CloudClient(clients.Client):
-    """Reads single hosts of a cloud, and lists what has changed."""
+    """Client that reads single hosts of a cloud and lists changed hosts."""
 
     def list_provider_trees(self) -> dict[str, list[dict[str, Any]]]:
         """Return the resource provider records of all hosts that run ghsched.
@@ -208,10 +208,11 @@ def parse_watched_flavor(text: str) -> WatchedFlavor:
 
 @dataclass(frozen=True)
 class Settings:
-    """Choices of an operator for the figures of a cloud.
+    """Settings of the operator for the metrics of a cloud.
 
+    :param watched: flavors for which to compute how many more guests fit.
     :param accounting: value of ``[ghsched]bandwidth_accounting``.
-    :param classes: resource class of the VFs of each PCI alias.
+    :param classes: pairs of a PCI alias and the resource class of its VFs.
     """
 
     watched: tuple[WatchedFlavor, ...] = ()
@@ -221,10 +222,12 @@ class Settings:
 
 @dataclass(frozen=True)
 class _Entry:
-    """Host as it was read from Placement.
+    """Cache entry of one host.
 
-    :param generations: generation of each provider, by UUID.
-    :param checked: when it was read or checked, of the monotonic clock.
+    :param host: host as it was read from Placement.
+    :param generations: generation of each resource provider, by UUID.
+    :param checked: time when the host was last read or found to be unchanged,
+        in seconds of the monotonic clock.
     """
 
     host: capacity.Host
@@ -233,10 +236,11 @@ class _Entry:
 
 
 class CloudCache:
-    """Hosts of a cloud, kept up to date for metrics with few requests.
+    """Cache of a cloud's hosts for metrics, refreshed with few requests.
 
-    :ivar cloud: the state of the cloud; replaced as a whole by each refresh.
-        One thread refreshes it, all may read it.
+    :param clock: returns the time of the monotonic clock in seconds.
+    :ivar cloud: state of the cloud after the last refresh. A refresh replaces
+        the whole object, so that other threads can read it.
     """
 
     def __init__(self, client: CloudClient, settings: Settings,
@@ -286,7 +290,7 @@ class CloudCache:
         """Return the UUIDs of compute nodes that are new or have changed.
 
         A compute node has changed if the generation of one of its resource
-        providers has changed, or if Nova has changed one of its servers.
+        providers has changed, or if a server on it has changed in Nova.
 
         :param trees: Placement's records of resource providers by compute node
             UUID.
@@ -444,7 +448,12 @@ class CloudCache:
 
 @dataclass(frozen=True)
 class _Verdicts:
-    """Verdicts of hosts on a flavor, by UUID of the compute node."""
+    """Cached results of checking how many guests of a flavor fit on each host.
+
+    :param requirements: requirements of the flavor for each number of guest
+        NUMA nodes.
+    :param by_host: result by UUID of the compute node.
+    """
 
     requirements: Sequence[flavors.Requirements]
     by_host: dict[str, fitting.Verdict]

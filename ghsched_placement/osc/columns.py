@@ -20,9 +20,10 @@ from cliff import columns
 
 
 class Unknown(columns.FormattableColumn[None]):
-    """An unknown value: a dash for people, null for programs.
+    """Table cell with an unknown value.
 
-    Sorted before everything that is known.
+    It is shown as a dash in tables and as null in formats for programs. It is
+    sorted before all known values.
     """
 
     def __init__(self) -> None:
@@ -43,8 +44,8 @@ def mark_unknown(value: Any) -> Any:
     return Unknown() if value is None else value
 
 
-class Lines(columns.FormattableColumn[Sequence[Any]]):
-    """Column with several values in each cell, one per line."""
+class MultilineCell(columns.FormattableColumn[Sequence[Any]]):
+    """Table cell with several values, one per line."""
 
     def human_readable(self) -> str:
         return '\n'.join(map(self.line, self._value)) or '-'
@@ -53,29 +54,38 @@ class Lines(columns.FormattableColumn[Sequence[Any]]):
         return str(item)
 
 
-class Words(Lines):
-    """Column with several values in each cell, separated by commas."""
+class CommaListCell(MultilineCell):
+    """Table cell with several values, separated by commas."""
 
     def human_readable(self) -> str:
         return ', '.join(map(self.line, self._value)) or '-'
 
 
-class Percents(Words):
-    """Column with a percent of each NUMA node; None if unknown."""
+class PercentsCell(CommaListCell):
+    """Table cell with a percentage for each NUMA node.
+
+    A dash is shown for an unknown percentage.
+    """
 
     def line(self, item: int | None) -> str:
         return '-' if item is None else str(item)
 
 
-class Vfs(Lines):
-    """Column with the free and total number of VFs of each PF."""
+class VfsCell(MultilineCell):
+    """Table cell with the number of free and of all VFs of each PF."""
 
     def line(self, item: Mapping[str, Any]) -> str:
         return f'{item["pf"]} {item["free"]}/{item["total"]}'
 
 
-class _Plain(columns.FormattableColumn[Any]):
-    """A cell for CSV and the like: its text, sorted as it was before."""
+class _PlainCell(columns.FormattableColumn[Any]):
+    """Table cell as plain text, for output formats such as CSV.
+
+    It is sorted by the value of the original cell.
+
+    :param cell: the original cell.
+    :param blank: text for an unknown value.
+    """
 
     def __init__(self, cell: columns.FormattableColumn[Any],
                  blank: str) -> None:
@@ -91,8 +101,11 @@ class _Plain(columns.FormattableColumn[Any]):
         return self._blank if text == '-' else '; '.join(text.split('\n'))
 
 
-class _Blank(Unknown):
-    """An unknown value in formats that have no null."""
+class _BlankCell(Unknown):
+    """Unknown value for output formats that have no null.
+
+    :param text: text for the unknown value.
+    """
 
     def __init__(self, text: str) -> None:
         super().__init__()
@@ -108,7 +121,7 @@ def make_plain_cell(cell: Any, unknown_text: str = '') -> Any:
     :param unknown_text: text to use for an unknown value.
     """
     if isinstance(cell, Unknown):
-        return _Blank(unknown_text)
+        return _BlankCell(unknown_text)
     if isinstance(cell, columns.FormattableColumn):
-        return _Plain(cell, unknown_text)
+        return _PlainCell(cell, unknown_text)
     return cell

@@ -73,15 +73,16 @@ class Size:
 
 
 class CheckFlavor(base.Lister):
-    """Check a flavor against the cloud as it is now.
+    """Check a flavor, and show how many guests of it fit on each host now.
 
-    Lists what is wrong with the keys of the flavor, or else which hosts can
-    take a guest of it, how many, and why the others cannot. Bandwidth, VFs,
-    CPUs and memory are counted by NUMA node, for a flavor without a guest
-    NUMA topology by host. Where no control group is left, guests may share
-    one that is there. A host whose nova-compute is down or disabled takes
-    none. Exit status: 0 the hosts can take --count guests, 1 they cannot, or
-    the flavor is wrong, 2 the cloud cannot be asked or has no such host.
+    Lists the errors in the flavor's extra specs. If there are none, lists for
+    each host how many guests fit, or why none fits. Bandwidth, VFs, CPUs and
+    memory are checked by NUMA node; for a flavor without a guest NUMA topology
+    they are checked by host. If a host has no free control group, guests may
+    share the control group of other guests. No guest fits on a host whose
+    nova-compute is down or disabled. Exit status: 0 --count guests fit, 1 they
+    do not fit or the flavor is invalid, 2 the cloud cannot be reached or has
+    no such host.
     """
 
     nothing = base.NO_HOSTS
@@ -480,5 +481,5 @@ def list_verdict_rows(verdicts: Iterable[fitting.Verdict]) -> Iterator[
     """
     for verdict in verdicts:
         yield (verdict.host, bool(verdict.guests), verdict.guests,
-               verdict.sharing, columns.Words(list(verdict.nodes)),
-               columns.Lines(list(verdict.reason_texts)))
+               verdict.sharing, columns.CommaListCell(list(verdict.nodes)),
+               columns.MultilineCell(list(verdict.reason_texts)))

@@ -43,13 +43,13 @@ def add_accounting_option(parser: argparse.ArgumentParser) -> None:
 
 
 class ListHosts(base.Lister):
-    """List the compute hosts of ghsched.
+    """List the compute hosts that run ghsched.
 
-    Bandwidth (BW) is in percent of what one NUMA node can deliver in theory,
-    for each node in the order of their numbers; with --long also as the sum
-    over all nodes. Guests are those whose flavor has a
-    key of ghsched. Drift is how much does not agree between Placement and
-    Nova; "openstack ghsched host show" tells what.
+    Bandwidth (BW) is in percent of the theoretical bandwidth of one NUMA node,
+    for each node in ascending order; with --long also as the sum over all
+    nodes. Guests are the servers whose flavor has a ghsched extra spec. Drift
+    is the number of differences between Placement and Nova; "openstack ghsched
+    host show" lists them.
     """
 
     nothing = base.NO_HOSTS
@@ -85,17 +85,17 @@ def make_host_row(observed: observe.HostRecords) -> tuple[Any, ...]:
                 sum(pf.stock.free for pf in host.pfs) if host.pfs else None),
             columns.mark_unknown(host.groups.free if host.groups else None),
             len(observed.guests), len(observed.findings),
-            columns.Percents([
+            columns.PercentsCell([
                 node.bandwidth.free if node.bandwidth else None
                 for node in host.nodes]))
 
 
 class ShowHost(base.ShowOne):
-    """Show a compute host of ghsched: inventory, use, and drift.
+    """Show inventory, usage and drift of a compute host.
 
-    The host is asked what it has really set for each guest, and what is used
-    of its bandwidth; it can tell when at least one guest with a policy runs
-    there.
+    The limits that the host has really set for each guest, and the bandwidth
+    in use, are read from the host itself. It reports them only if at least one
+    guest with a bandwidth policy runs there.
     """
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
@@ -154,12 +154,12 @@ def make_host_report(observed: observe.HostRecords,
         'uuid': host.uuid,
         'state': columns.mark_unknown(observed.state),
         'status': columns.mark_unknown(observed.status),
-        'capabilities': columns.Lines(list(host.capabilities)),
-        'numa_nodes': Nodes(list(_nodes(observed))),
-        'load': Loads([{name: value for name, value in vars(node).items()
-                        if value is not None}
-                       for node in (measured.nodes if measured else ())]),
-        'devices_without_node': columns.Vfs(
+        'capabilities': columns.MultilineCell(list(host.capabilities)),
+        'numa_nodes': NodesCell(list(_nodes(observed))),
+        'load': LoadsCell([{name: value for name, value in vars(node).items()
+                            if value is not None}
+                           for node in (measured.nodes if measured else ())]),
+        'devices_without_node': columns.VfsCell(
             shown.make_vf_report(host.elsewhere)),
         'control_groups_total': columns.mark_unknown(groups and groups.total),
         'control_groups_reserved': columns.mark_unknown(groups
@@ -168,8 +168,9 @@ def make_host_report(observed: observe.HostRecords,
         'control_groups_free': columns.mark_unknown(groups and groups.free),
         'fragmentation_percent':
         columns.mark_unknown(capacity.compute_fragmentation(host)),
-        'guests': Guests(list(_guests(observed))),
-        'drift': Drift([vars(finding) for finding in observed.findings]),
+        'guests': GuestsCell(list(_guests(observed))),
+        'drift': FindingsCell([vars(finding)
+                               for finding in observed.findings]),
     }
 
 
@@ -259,8 +260,9 @@ def _guests(seen: observe.HostRecords) -> Iterator[dict[str, Any]]:
                 None), }
 
 
-class Loads(columns.Lines):
-    """Load and waiting of NUMA nodes, one to a line."""
+class LoadsCell(columns.MultilineCell):
+    """Table cell with load and waiting time of each NUMA node, one per line.
+    """
 
     def line(self, item: Mapping[str, Any]) -> str:
         parts = []
@@ -278,8 +280,8 @@ class Loads(columns.Lines):
                 + (', '.join(parts) or 'nothing is known'))
 
 
-class Nodes(columns.Lines):
-    """NUMA nodes, one to a line."""
+class NodesCell(columns.MultilineCell):
+    """Table cell with the resources of each NUMA node, one node per line."""
 
     def line(self, item: Mapping[str, Any]) -> str:
         head = f'node {item["node"]}: '
@@ -327,8 +329,9 @@ def _format_bursts(item: Mapping[str, Any]) -> str:
     return text
 
 
-class Guests(columns.Lines):
-    """Guests with a policy, one to a line."""
+class GuestsCell(columns.MultilineCell):
+    """Table cell with the bandwidth of each guest with a policy, one per line.
+    """
 
     def line(self, item: Mapping[str, Any]) -> str:
         text = (
@@ -349,8 +352,9 @@ def _format_shares(shares: Mapping[int, int | None]) -> str:
         for node, share in shares.items()) or 'nothing'
 
 
-class Drift(columns.Lines):
-    """Findings of the audit, each with what to do below it."""
+class FindingsCell(columns.MultilineCell):
+    """Table cell with the findings of an audit, each followed by its remedy.
+    """
 
     def line(self, item: Mapping[str, Any]) -> str:
         return (f'{item["kind"]}: {item["subject"]}: {item["text"]}\n'

@@ -60,7 +60,7 @@ def set_session_timeout(connection: Any,
 
 
 class Unreachable(exceptions.CommandError):
-    """A service that does not answer; names the service and its URL."""
+    """Raised if a service does not answer; names the service and its URL."""
 
 
 @contextlib.contextmanager

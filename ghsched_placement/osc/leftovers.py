@@ -43,10 +43,11 @@ _ABSENT = (exceptions.CommandError, ksa_exceptions.ClientException,
 
 @dataclass(frozen=True)
 class Leftover:
-    """A provider, file or record to remove before the package is removed.
+    """Object of ghsched to remove from a cloud before ghsched is uninstalled.
 
-    :param where: service that has it.
-    :param kind: kind of leftover, in the words of that service.
+    :param where: name of the service that stores it.
+    :param kind: kind of object, as the service calls it.
+    :param name: name of the object.
     :param remedy: command or page of the manual that removes it.
     """
 
@@ -57,11 +58,12 @@ class Leftover:
 
 
 class ListLeftovers(base.Lister):
-    """List what is left of ghsched in a cloud that goes back to stock Nova.
+    """List what ghsched has left in a cloud that is going back to stock Nova.
 
-    The rows are in the order in which to remove things. "ghsched doctor
-    --leftovers" does the same for the files and processes of one node. Exit
-    status: 0 nothing is left, 1 something is, 2 the cloud cannot be asked.
+    The rows are in the order in which to remove the objects. "ghsched doctor
+    --leftovers" lists the files and processes that are left on one node. Exit
+    status: 0 nothing is left, 1 something is left, 2 the cloud cannot be
+    reached.
     """
 
     nothing = 'Nothing of ghsched is left in Nova and Placement.'

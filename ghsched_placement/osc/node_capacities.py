@@ -35,13 +35,13 @@ SERVERS_ASKED = 3
 
 @dataclass(frozen=True)
 class NodeCapacities:
-    """CPUs and memory of the NUMA nodes of some hosts.
+    """CPUs and memory of the NUMA nodes of hosts.
 
-    :param by_host: by UUID of the compute node; a host that publishes none
-        is missing.
-    :param spread: names of hosts whose CPUs and memory are taken as evenly
-        spread.
-    :param unknown: names of hosts that publish nothing.
+    :param by_host: by UUID of the compute node. A host that does not report
+        them is missing.
+    :param spread: names of hosts whose CPUs and memory are assumed to be
+        spread evenly over their NUMA nodes.
+    :param unknown: names of hosts that do not report them.
     """
 
     by_host: Mapping[str, tuple[NodeCapacity, ...]]

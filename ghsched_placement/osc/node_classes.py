@@ -24,10 +24,11 @@ from ghsched_placement import names
 
 @dataclass(frozen=True)
 class NodeResource:
-    """A resource class of NUMA nodes, as commands show it.
+    """Resource class of NUMA nodes, as commands show it.
 
-    :param title: title of table columns.
-    :param unit: unit in table columns, with a blank before it; or empty.
+    :param resource_class: name of the resource class.
+    :param title: title of the resource in table columns.
+    :param unit: unit in table columns, preceded by a blank; empty for none.
     :param field: name of the JSON field.
     """
 

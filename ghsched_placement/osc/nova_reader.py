@@ -69,10 +69,11 @@ WORKERS = 8
 
 
 class _SilentHosts:
-    """Hosts that have not answered in time and are not asked again.
+    """Hosts that have not answered in time and are therefore skipped.
 
-    :param most: hosts in a row without an answer after which the message bus
-        is taken to be down, and no host is asked.
+    :param most: number of hosts that may fail to answer one after another. At
+        this number all hosts are skipped, because the message bus is probably
+        down.
     """
 
     def __init__(self, most: int) -> None:
@@ -117,7 +118,7 @@ class NovaReader:
     """Reader of servers, hosts, flavors and migrations in Nova.
 
     :param connection: connection of openstacksdk.
-    :param workers: requests at the same time; 1: no threads.
+    :param workers: number of parallel requests; with 1, no thread starts.
     """
 
     def __init__(self, connection: Any, workers: int = WORKERS) -> None:

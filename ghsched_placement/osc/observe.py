@@ -47,17 +47,20 @@ HYPERVISOR = 'OS-EXT-SRV-ATTR:hypervisor_hostname'
 
 @dataclass(frozen=True)
 class HostRecords:
-    """Records of Placement, Nova and a host itself about the host.
+    """Records of Placement, of Nova and of a host itself about the host.
 
-    :param servers: servers of the host, with and without a policy.
-    :param holdings: amounts that consumers have allocated on the host.
-    :param state: ``up`` or ``down``; None where Nova does not know the host.
-    :param status: ``enabled`` or ``disabled``.
+    :param host: host with its inventories in Placement.
+    :param servers: servers of the host, with and without a bandwidth policy.
+    :param holdings: allocations from the host's providers, by consumer.
+    :param findings: differences between the records.
+    :param state: ``up`` or ``down``; None if Nova does not know the host.
+    :param status: ``enabled`` or ``disabled``; None if unknown.
     :param reported_nodes: NUMA nodes as the host itself reports them; empty if
-        it was not asked, or has no guest to report about.
-    :param unchecked: comparisons that failed, if the host was asked.
-    :param accounting: ``[ghsched]bandwidth_accounting`` of the host, if it was
-        asked.
+        the host was not asked, or has no guest with which it could report
+        them.
+    :param unchecked: comparisons that failed because the host did not answer.
+    :param accounting: ``[ghsched]bandwidth_accounting`` of the host, or the
+        caller's default if the host was not asked.
     """
 
     host: capacity.Host

@@ -116,12 +116,14 @@ def restrict_movable_guests(
 
 
 @dataclass(frozen=True)
-class Planned:
+class PlannedMoves:
     """Planned moves of servers of a cloud.
 
+    :param moves: moves in the order in which they are to be made.
     :param records: servers by UUID, as Nova's API has them.
-    :param again: makes the plan without moves of some servers, by UUID.
-    :param nothing: reason why there are no moves; empty if there are.
+    :param again: function that makes the plan again without moves of the
+        servers with given UUIDs.
+    :param nothing: reason why there are no moves; empty if there are some.
     """
 
     moves: tuple[move_plan.Move, ...]
@@ -131,7 +133,7 @@ class Planned:
 
 
 def plan_server_moves(client: clients.Client,
-                      parsed_args: argparse.Namespace) -> Planned:
+                      parsed_args: argparse.Namespace) -> PlannedMoves:
     """Plan the moves of servers that the command line asks for.
 
     The moves relieve overloaded NUMA nodes, or make room for a flavor.
@@ -156,7 +158,7 @@ def plan_server_moves(client: clients.Client,
             restrict_movable_guests(cloud, parsed_args.only, staying), limits,
             history, now)
     moves = again(frozenset())
-    return Planned(
+    return PlannedMoves(
         moves, records, again,
         '' if moves else no_move_reasons.explain_no_moves(
             restrict_movable_guests(cloud, parsed_args.only), limits, history,
@@ -164,15 +166,15 @@ def plan_server_moves(client: clients.Client,
 
 
 def _plan_moves_for_flavor(client: clients.Client,
-                           parsed_args: argparse.Namespace) -> Planned:
+                           parsed_args: argparse.Namespace) -> PlannedMoves:
     """Plan moves of servers that make room for new servers of a flavor."""
     question = rebalance_for_flavor.read_flavor_move_request(
         client, parsed_args.flavor, parsed_args.count, parsed_args.image)
     only = parsed_args.only
     moves = question.plan_moves(only=only)
-    return Planned(moves, question.records,
-                   lambda staying: question.plan_moves(staying, only),
-                   '' if moves else question.explain_no_moves(only))
+    return PlannedMoves(moves, question.records,
+                        lambda staying: question.plan_moves(staying, only),
+                        '' if moves else question.explain_no_moves(only))
 
 
 def make_move_row(move: move_plan.Move,
@@ -187,13 +189,15 @@ def make_move_row(move: move_plan.Move,
 
 
 class PlanRebalance(base.Lister):
-    """Show which servers should be moved, and change nothing.
+    """Show which servers should be moved; change nothing.
 
-    By what hosts have measured, servers leave NUMA nodes that are
-    bottlenecks, those with the weakest affinity to what is there first, and
-    are brought to the node of those that they talk to. Each move gains more
-    than it costs. Nova chooses the node of the host that a server is migrated
-    to; that shown is the one with room.
+    Servers on a NUMA node that is a bottleneck are moved away, those first
+    that exchange the least network traffic with other servers of the node.
+    Other servers are moved to the NUMA node of the servers with which they
+    exchange much traffic. Each move saves more CPU time than it costs. The
+    loads are those that the hosts have measured. If a server is migrated, Nova
+    chooses the NUMA node of the destination host; the node in the table is one
+    with enough room.
     """
 
     SHORT = COLUMNS[1:]
@@ -214,11 +218,12 @@ class PlanRebalance(base.Lister):
 class ApplyRebalance(base.Lister):
     """Move the servers that should be moved, one after the other.
 
-    Between hosts Nova migrates them; inside a host they are moved while they
-    run, as by "server move-node". Where Placement has no room both refuse. A
-    server whose move is refused stays, and of the moves that were shown those
-    are made that would be planned without it. The command ends with the first
-    move that fails in another way. Exit status: 0 all were made, 1 not all.
+    Servers are live-migrated to another host, or moved within their host as by
+    "server move-node". If Nova or Placement refuses a move, the server stays
+    where it is. The plan is then made again without this server, and only
+    those of the shown moves are made that the new plan contains. The command
+    ends at the first move that fails for another reason. Exit status: 0 all
+    moves were made, 1 not all of them.
     """
 
     SHORT = RESULT[1:]
@@ -274,10 +279,10 @@ class ApplyRebalance(base.Lister):
 
 @dataclass(frozen=True)
 class Outcome:
-    """Result of a move.
+    """Result of a move of a server.
 
-    :param problem: reason why it was not made; empty if it was.
-    :param unchanged: whether the server and the cloud are as before then.
+    :param problem: reason why the move failed; empty if it succeeded.
+    :param unchanged: whether a failed move has changed nothing.
     """
 
     problem: str = ''
@@ -292,9 +297,10 @@ class Outcome:
 
 
 class _Replan:
-    """Selection of the moves that remain useful if some servers cannot move.
+    """Decides which moves remain useful after a move was refused.
 
-    :param again: makes the plan without moves of some servers.
+    :param again: function that makes the plan again without moves of the
+        servers with given UUIDs.
     """
 
     def __init__(self, again: Callable[

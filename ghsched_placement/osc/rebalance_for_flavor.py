@@ -52,13 +52,14 @@ def add_flavor_arguments(parser: argparse.ArgumentParser) -> None:
 
 @dataclass(frozen=True)
 class FlavorMoveRequest:
-    """Request for moves of servers after which servers of a flavor fit.
+    """Request to plan moves of servers that make room for a flavor.
 
-    :param demand: amounts that a server of the flavor takes of a host.
+    :param name: name of the flavor.
+    :param count: number of new servers that should fit.
+    :param demand: resources that a server of the flavor needs.
+    :param hosts: hosts with their free resources.
     :param guests: running servers that can be moved.
     :param records: all servers by UUID, as Nova's API has them.
-    :param name: name of the flavor.
-    :param count: number of servers that are to fit.
     """
 
     name: str

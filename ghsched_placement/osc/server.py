@@ -44,17 +44,18 @@ COLUMNS = (
 
 
 @dataclass(frozen=True)
-class Guest:
-    """Records of Placement, Nova and its host about a server.
+class ServerRecords:
+    """Records of Placement, of Nova and of a host about one server.
 
-    :param host: name of its compute node; None where it has none, or where
-        only an admin is told.
-    :param nodes: host NUMA node of each guest NUMA node, None where only an
-        admin is told.
-    :param allocated: percent that Placement holds for it, by host NUMA node;
-        None where only an admin is told.
-    :param report: its host's report about it.
-    :param held: further amounts of its allocation, see
+    A value that only an admin may see is None for other users.
+
+    :param host: name of the server's compute node; None also if it has none.
+    :param policy: bandwidth policy of the server's flavor.
+    :param nodes: host NUMA node of each guest NUMA node.
+    :param allocated: percent of bandwidth allocated in Placement, by host NUMA
+        node.
+    :param report: report of nova-compute about the server.
+    :param held: amounts of other resources allocated in Placement, see
         :func:`node_classes.sum_allocations_by_node`.
     """
 
@@ -67,12 +68,14 @@ class Guest:
 
 
 class ShowServerBandwidth(base.Lister):
-    """Show what a server may have of the NUMA nodes of its host.
+    """Show requested, allocated and enforced resources of a server, by node.
 
-    Memory bandwidth, bursts, ways of the L3 and real time: asked, by its
-    flavor; allocated, in Placement; bandwidth also effective, in the control
-    group on the host. Users who are not admins see only what is asked.
-    For a guest that is only measured, there is a line for each host NUMA node.
+    The resources are memory bandwidth, bursts, L3 cache ways and real-time CPU
+    time. Requested amounts are those of the flavor. Allocated amounts are
+    those in Placement. Effective values of the bandwidth are those of the
+    control group on the host. Users who are not admins see only the requested
+    amounts. A server without a NUMA topology has a row for each host NUMA node
+    that it uses.
     """
 
     SHORT = ('Guest Node', 'Host Node', 'Min (%)', 'Max (%)',
@@ -101,7 +104,7 @@ class ShowServerBandwidth(base.Lister):
 
 
 def collect_server_records(client: clients.Client, record: Mapping[str, Any],
-                           warn: Any) -> Guest:
+                           warn: Any) -> ServerRecords:
     """Read the records of a server in Placement, in Nova and on its host.
 
     :param record: server record of Nova's API.
@@ -121,7 +124,7 @@ def collect_server_records(client: clients.Client, record: Mapping[str, Any],
     if None in nodes or (host is None and not server.moving):
         warn('Only an admin sees the host of a server, and what is '
              'allocated and effective there.')
-        return Guest(host, server.policy, nodes)
+        return ServerRecords(host, server.policy, nodes)
     report = client.get_server_report(server.uuid, server.host)
     if report is None:
         warn('Effective values are not known: the host does not report '
@@ -130,7 +133,7 @@ def collect_server_records(client: clients.Client, record: Mapping[str, Any],
         warn('Effective values are not known: %s',
              report.problem or 'the server does not run')
     allocated, held = _read_server_allocations(client, server, host, warn)
-    return Guest(host, server.policy, nodes, allocated, report, held)
+    return ServerRecords(host, server.policy, nodes, allocated, report, held)
 
 
 def _read_server_allocations(
@@ -155,7 +158,7 @@ def _read_server_allocations(
             node_classes.sum_allocations_by_node(on, held))
 
 
-def list_node_rows(guest: Guest) -> Iterator[tuple[Any, ...]]:
+def list_node_rows(guest: ServerRecords) -> Iterator[tuple[Any, ...]]:
     """Yield a table row for each guest NUMA node of a server.
 
     A server without a NUMA topology has a row for each host NUMA node.
@@ -171,7 +174,7 @@ def list_node_rows(guest: Guest) -> Iterator[tuple[Any, ...]]:
         yield (
             number, *map(columns.mark_unknown,
                          (guest.host, node, *_list_bandwidth_cells(asked))),
-            columns.Lines([
+            columns.MultilineCell([
                 f'{vfs.alias}:{vfs.count}' for vfs in guest.policy.vfs
                 if vfs.guest_node == number]),
             *map(columns.mark_unknown,
@@ -185,7 +188,7 @@ def list_node_rows(guest: Guest) -> Iterator[tuple[Any, ...]]:
 
 
 def _list_measured_node_rows(
-        guest: Guest, reported: Iterable[diagnostics.GuestNode]
+        guest: ServerRecords, reported: Iterable[diagnostics.GuestNode]
 ) -> Iterator[tuple[Any, ...]]:
     """Yield a table row for each host NUMA node that a server uses.
 
@@ -198,14 +201,14 @@ def _list_measured_node_rows(
     for real in rows or [None]:
         yield (columns.mark_unknown(None), *map(columns.mark_unknown, (
             guest.host, real and real.host_node, *(None,) * 4)),
-            columns.Lines([]), *map(columns.mark_unknown, (
+            columns.MultilineCell([]), *map(columns.mark_unknown, (
                 None, *_list_bandwidth_cells(
                     real.enforced_limits if real else None),
                 _convert_to_megabytes(real.used if real else None),
                 *(None,) * (2 * len(node_classes.BESIDE)))))
 
 
-def _yield_amounts_except_bandwidth(guest: Guest, number: int,
+def _yield_amounts_except_bandwidth(guest: ServerRecords, number: int,
                                     node: int | None) -> Iterator[int | None]:
     """Yield the cells of a guest NUMA node for resources except bandwidth.
 
@@ -244,17 +247,19 @@ def _convert_to_megabytes(used: int | None) -> float | None:
 LIST = ('Server', 'Name', 'Host', 'Host Nodes', 'Min (%)', 'Allocated (%)',
         'Used (MB/s)')
 
-#: Place in LIST, and whether the largest is first.
+#: Index of the column in LIST, and whether the largest value comes first.
 _SORTED = {'name': (1, False), 'host': (2, False), 'min': (4, True),
            'allocated': (5, True), 'used': (6, True)}
 
 
 class ListServers(base.Lister):
-    """List the servers of all projects that ask for anything of ghsched.
+    """List the servers of all projects that use ghsched.
 
-    Percentages and MB/s are sums over the NUMA nodes of a server. What is
-    used is that of the last seconds: nova-compute is asked about each server
-    that runs, and once more after --interval where it had not been before.
+    These are the servers whose flavor has a ghsched extra spec. Percentages
+    and MB/s are sums over the NUMA nodes of a server. The used bandwidth is
+    the mean of the last seconds. It is read from nova-compute for each running
+    server; if nova-compute has not measured the server before, it is read
+    again after --interval.
     """
 
     SHORT = LIST[1:]
@@ -327,7 +332,7 @@ def make_server_row(observed: observe.HostRecords,
     used = [real.used for real in (guest.effective or {}).values()
             if real.used is not None]
     return (guest.uuid, guest.name, observed.host.name,
-            columns.Words(list(guest.nodes)),
+            columns.CommaListCell(list(guest.nodes)),
             sum(node.minimum for node in nodes), sum(shares.values()),
             columns.mark_unknown(
                 _convert_to_megabytes(sum(used)) if used else None))

@@ -20,12 +20,14 @@ from ghsched_placement.osc import client as clients
 
 
 class BlameServer(base.Lister):
-    """Find out which guest of its host disturbs a server by memory.
+    """Find out which guest of its host slows a server down by memory traffic.
 
-    Shows what the other guests use, how that goes with the server's own
-    figure, and with --prove what a cap on them does to it. Says so when the
-    server waits for something else than memory. Takes up to a minute.
-    nova-api must have the filter of ghsched in its api-paste.ini.
+    Shows how much memory bandwidth each other guest uses, and how well that
+    correlates with the speed of the server. With --prove, the bandwidth of
+    suspected guests is capped for a short time, and the effect on the server
+    is shown, too. If the server waits for something other than memory, the
+    command says so. It takes up to a minute. nova-api must have the filter of
+    ghsched in its api-paste.ini.
     """
 
     nothing = 'No other guest uses memory of its host NUMA nodes.'

@@ -23,10 +23,11 @@ from ghsched_placement import policy as policies
 
 
 class SetServer(base.Lister):
-    """Give a server another memory bandwidth policy, without a restart.
+    """Change the memory bandwidth policy of a server without a restart.
 
-    nova-api must have the filter of ghsched in its api-paste.ini. "ghsched
-    server set" needs none, and runs where nova-manage runs.
+    nova-api must have the filter of ghsched in its api-paste.ini. The command
+    "ghsched server set" does not need the filter; it runs on a node with
+    nova-manage.
     """
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
@@ -52,10 +53,10 @@ class SetServer(base.Lister):
 class MoveServerNodes(base.Lister):
     """Move a running server to other NUMA nodes of its host.
 
-    Shows the CPUs of each vCPU before and after, or why the server has to
-    stay where it is: for want of CPUs, memory or bandwidth there, or because
-    its memory is pinned. nova-api must have the filter of ghsched in its
-    api-paste.ini.
+    Shows the host CPUs of each vCPU before and after the move. If the move is
+    not possible, shows the reason: too few free CPUs, too little memory or
+    bandwidth on the target nodes, or memory that is pinned. nova-api must have
+    the filter of ghsched in its api-paste.ini.
     """
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:

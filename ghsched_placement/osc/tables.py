@@ -26,7 +26,7 @@ from cliff.formatters import table as cliff_table
 from cliff import utils
 import prettytable
 
-#: What prettytable puts around a cell, and before the first one.
+#: Characters that prettytable adds to each cell, and before the first cell.
 _AROUND, _FIRST = 3, 1
 
 
@@ -51,8 +51,11 @@ def fit_column_widths(full: Sequence[int], minimum: Sequence[int],
     return narrowed(limit)
 
 
-class Fitted(cliff_table.TableFormatter):
-    """cliff's table, whose headings are wrapped as well, by words."""
+class WrappedTableFormatter(cliff_table.TableFormatter):
+    """Table formatter of cliff that also wraps column headings.
+
+    Headings are wrapped between words, so that tables fit into the terminal.
+    """
 
     def emit_list(self, column_names: Sequence[str],
                   data: Iterable[Sequence[Any]], stdout: TextIO,

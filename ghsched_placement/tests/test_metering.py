@@ -24,7 +24,7 @@ import subprocess
 import fixtures
 
 from ghsched_placement import metering
-from ghsched_placement.service_level import Key
+from ghsched_placement.service_level import LevelKey
 from ghsched_placement.service_level import Owner
 from ghsched_placement.service_level import Period
 from ghsched_placement.tests import base
@@ -33,10 +33,14 @@ METERS = Path(__file__).parents[2] / 'etc' / 'ghsched' / 'ceilometer'
 
 #: Two nodes of a server, one of another, and one whose use is unknown.
 PERIODS = {
-    Key('u1', 0): (Owner('web', 'p1', 'f'), Period(allocated=30, got=12.5)),
-    Key('u1', 1): (Owner('web', 'p1', 'f'), Period(allocated=20, got=1.0)),
-    Key('u2', 0): (Owner('db', 'p2', 'g'), Period(allocated=None, got=7.0)),
-    Key('u3', 1): (Owner('log', 'p2', 'g'), Period(allocated=10, got=None))}
+    LevelKey('u1', 0): (Owner('web', 'p1', 'f'),
+                        Period(allocated=30, got=12.5)),
+    LevelKey('u1', 1): (Owner('web', 'p1', 'f'),
+                        Period(allocated=20, got=1.0)),
+    LevelKey('u2', 0): (Owner('db', 'p2', 'g'),
+                        Period(allocated=None, got=7.0)),
+    LevelKey('u3', 1): (Owner('log', 'p2', 'g'),
+                        Period(allocated=10, got=None))}
 
 #: (name, server, project, value), by the definition of PERIODS.
 SAMPLES = [

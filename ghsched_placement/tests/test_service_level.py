@@ -17,10 +17,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ghsched_placement import service_level
-from ghsched_placement.service_level import Cause
-from ghsched_placement.service_level import Key
+from ghsched_placement.service_level import LevelKey
 from ghsched_placement.service_level import Owner
 from ghsched_placement.service_level import Period
+from ghsched_placement.service_level import ShortageCause
 from ghsched_placement.tests import base
 
 #: 1 November 2026, 00:00 UTC.
@@ -51,27 +51,27 @@ class CauseTest(base.TestCase):
 
     def test_each_cause_is_found(self):
         for cause, figures in (
-                (Cause.NODE_FULL, {'node_used': 97}),
-                (Cause.NODE_FULL, {'node_used': 97, 'busy': None}),
-                (Cause.UNKNOWN, {'node_used': None}),
-                (Cause.NOT_PROTECTED, {'protected': False}),
-                (Cause.NOT_PROTECTED, {'held': 20, 'node_used': 97}),
-                (Cause.HOST_MOVED, {'moved': True, 'node_used': 97}),
-                (Cause.HOST_MOVED, {'moved': True, 'node_used': None}),
-                (Cause.OWN_CAP, {'cap': 50, 'got': 49}),
-                (Cause.OWN_CAP, {'asked': 0, 'cap': 50, 'got': 60})):
+                (ShortageCause.NODE_FULL, {'node_used': 97}),
+                (ShortageCause.NODE_FULL, {'node_used': 97, 'busy': None}),
+                (ShortageCause.UNKNOWN, {'node_used': None}),
+                (ShortageCause.NOT_PROTECTED, {'protected': False}),
+                (ShortageCause.NOT_PROTECTED, {'held': 20, 'node_used': 97}),
+                (ShortageCause.HOST_MOVED, {'moved': True, 'node_used': 97}),
+                (ShortageCause.HOST_MOVED, {'moved': True, 'node_used': None}),
+                (ShortageCause.OWN_CAP, {'cap': 50, 'got': 49}),
+                (ShortageCause.OWN_CAP, {'asked': 0, 'cap': 50, 'got': 60})):
             self.assertEqual(cause, short(**figures), figures)
 
     def test_guarantee_that_the_kernel_rounds_down_is_held(self):
         self.assertIsNone(short(held=28))
-        self.assertEqual(Cause.NODE_FULL, short(held=28, node_used=97))
+        self.assertEqual(ShortageCause.NODE_FULL, short(held=28, node_used=97))
 
     def test_first_cause_that_applies_is_taken(self):
         figures = {'protected': False, 'moved': True, 'node_used': 97}
-        self.assertEqual(Cause.NOT_PROTECTED, short(**figures))
+        self.assertEqual(ShortageCause.NOT_PROTECTED, short(**figures))
         del figures['protected']
-        self.assertEqual(Cause.HOST_MOVED, short(**figures))
-        self.assertEqual(Cause.OWN_CAP, short(**figures, cap=10))
+        self.assertEqual(ShortageCause.HOST_MOVED, short(**figures))
+        self.assertEqual(ShortageCause.OWN_CAP, short(**figures, cap=10))
 
 
 class DayTest(base.TestCase):
@@ -91,9 +91,9 @@ class DayTest(base.TestCase):
         for minute in range(1, DAY // 60 + 1):
             figures, cause = self.STAGES[(minute // 7) % len(self.STAGES)]
             self.true[cause] += 1
-            self.add(minute, Key('a', 0), figures)
+            self.add(minute, LevelKey('a', 0), figures)
             if minute >= 600:     # moved from another host, and full there
-                self.add(minute, Key('b', 1), {'node_used': 97})
+                self.add(minute, LevelKey('b', 1), {'node_used': 97})
 
     def add(self, minute, key, figures):
         self.levels = service_level.add_period_to_levels(self.levels, {key: (
@@ -122,7 +122,7 @@ class DayTest(base.TestCase):
 
     def test_month_begins_with_sums_of_0_and_keeps_the_hours(self):
         for minute in (30 * 1440, 30 * 1440 + 1):
-            self.add(minute, Key('a', 0), {'node_used': 97})
+            self.add(minute, LevelKey('a', 0), {'node_used': 97})
         level = self.levels['a', 0]
         self.assertEqual((60.0, 1, {'node_full': 60.0}),
                          (level.seconds, level.periods, level.short))
@@ -140,7 +140,7 @@ class BoundsTest(base.TestCase):
         levels = {}
         for hour in range(200):
             levels = service_level.add_period_to_levels(levels, {
-                Key(name, 0): (Owner(), Period(got=1.0))
+                LevelKey(name, 0): (Owner(), Period(got=1.0))
                 for name in ('a', f'b{hour}')}, 3600.0, BEGIN + 3600 * hour)
             self.assertLessEqual(len(levels), 10)
         self.assertEqual(service_level.HOURS_KEPT, len(levels['a', 0].hours))
@@ -149,7 +149,7 @@ class BoundsTest(base.TestCase):
         self.assertEqual({}, levels)
 
     def test_malformed_record_is_empty(self):
-        good = service_level.to_json({Key('a', 0): service_level.Level()})
+        good = service_level.to_json({LevelKey('a', 0): service_level.Level()})
         self.assertEqual(1, len(service_level.from_json(good)))
         for text in ('', '[]', 'x', '{"version": 1}',
                      good.replace('"month":0', '"month":"x"'),
@@ -163,7 +163,7 @@ class BoundsTest(base.TestCase):
         levels = {}
         for number, period in enumerate(periods):
             levels = service_level.add_period_to_levels(levels, {
-                Key('a', 0): (Owner('n'), period)}, 60.0,
+                LevelKey('a', 0): (Owner('n'), period)}, 60.0,
                 BEGIN + 60 * number)
         for level in levels.values():
             self.assertEqual(60.0 * len(periods),
@@ -177,7 +177,7 @@ class BoundsTest(base.TestCase):
 
     def test_unknown_fields_and_causes_of_another_release_are_ignored(self):
         document = json.loads(service_level.to_json({
-            Key('a', 0): service_level.Level(short={'new': 1.0})}))
+            LevelKey('a', 0): service_level.Level(short={'new': 1.0})}))
         document['levels'][0][2]['owner']['colour'] = 'red'
         level, = service_level.from_json(json.dumps(document)).values()
         self.assertEqual({}, level.short)

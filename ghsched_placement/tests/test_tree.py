@@ -77,7 +77,7 @@ class ReservedTest(TreeTestCase):
         config = tree.Config(reserved_elsewhere=reserved,
                              allocation_ratio=ratio)
         _root, node, _other = self.desired(
-            config=config, current={uuid: tree.Current(used=used)})
+            config=config, current={uuid: tree.CurrentInventory(used=used)})
         record = node.inventories[names.MEM_BW_PCT]
         capacity = tree.compute_free_amount(record, 0)
         self.assertEqual(100, record['total'])
@@ -107,7 +107,7 @@ class DesiredTreeTest(TreeTestCase):
         self.assertEqual((9, 0, 2), tuple(
             record[name] for name in ('total', 'reserved', 'min_unit')))
         self.assertNotIn(names.L3_WAYS, node1.inventories)
-        used = tree.Current(total=12, used=11)
+        used = tree.CurrentInventory(total=12, used=11)
         _root, node0, node1 = tree.build_providers(
             ROOT, 'node1', host, tree.Config(),
             shrinking={(node.uuid, names.L3_WAYS): used
@@ -124,7 +124,7 @@ class DesiredTreeTest(TreeTestCase):
             (900, 900), (node0.inventories[names.RT_CPU_PERMILLE]['total'],
                          node0.inventories[names.RT_CPU_PERMILLE]['max_unit']))
         self.assertNotIn(names.RT_CPU_PERMILLE, node1.inventories)
-        used = tree.Current(total=1800, used=1200)
+        used = tree.CurrentInventory(total=1800, used=1200)
         _root, node0, _node1 = tree.build_providers(
             ROOT, 'node1', host, tree.Config(),
             shrinking={(node0.uuid, names.RT_CPU_PERMILLE): used})
@@ -139,7 +139,8 @@ class DesiredTreeTest(TreeTestCase):
         _root, node0, node1 = self.desired(host, config)
         _root, node0, _node1 = tree.build_providers(
             ROOT, 'node1', host, config,
-            shrinking={(node0.uuid, names.MEM_BW_BURST_PCT): tree.Current(
+            shrinking={(node0.uuid,
+                        names.MEM_BW_BURST_PCT): tree.CurrentInventory(
                 total=pool, used=used)})
         record = node0.inventories[names.MEM_BW_BURST_PCT]
         self.assertEqual((pool, pool), (record['total'], record['max_unit']))
@@ -167,7 +168,8 @@ class DesiredTreeTest(TreeTestCase):
         self.assertEqual(0, node0.inventories[names.MEM_BW_PCT]['reserved'])
         _root, node0, _node1 = tree.build_providers(
             ROOT, 'node1', host, tree.Config(bursts={0: 40}),
-            shrinking={(node0.uuid, names.MEM_BW_BURST_PCT): tree.Current(
+            shrinking={(node0.uuid,
+                        names.MEM_BW_BURST_PCT): tree.CurrentInventory(
                 total=40, used=60)})
         self.assertEqual(0, tree.compute_free_amount(
             node0.inventories[names.MEM_BW_BURST_PCT], 0))
@@ -204,7 +206,7 @@ class DesiredTreeTest(TreeTestCase):
         uuid = names.make_numa_provider_uuid(ROOT, 0)
         _root, node = self.desired(
             host, tree.Config(reserved_bandwidth={0: 10}),
-            {uuid: tree.Current(amounts=(6, 8, 10))})
+            {uuid: tree.CurrentInventory(amounts=(6, 8, 10))})
         record = node.inventories[names.MEM_BW_PCT]
         self.assertEqual((2, 16), (record['step_size'], record['reserved']))
 
@@ -221,7 +223,7 @@ class DesiredTreeTest(TreeTestCase):
                                  ((76,), 22), ((75,), 22), ((23, 50), 25),
                                  ((76, 22), 0)):
             _root, node = self.desired(
-                host, current={uuid: tree.Current(amounts=amounts)})
+                host, current={uuid: tree.CurrentInventory(amounts=amounts)})
             self.assertEqual(offered, tree.compute_free_amount(
                 node.inventories[names.MEM_BW_PCT], sum(amounts)), amounts)
 
@@ -239,7 +241,8 @@ class DesiredTreeTest(TreeTestCase):
                 taken.append(amount)
         for amount in asked:
             _root, node = self.desired(
-                host, config, {uuid: tree.Current(amounts=tuple(taken))})
+                host, config,
+                {uuid: tree.CurrentInventory(amounts=tuple(taken))})
             record = node.inventories[names.MEM_BW_PCT]
             self.assertLessEqual(sum(taken), 100 - record['reserved'])
             if (amount % record['step_size'] == 0
@@ -266,7 +269,7 @@ class DesiredTreeTest(TreeTestCase):
     def test_slots_that_are_held_stay_and_the_lost_ones_are_reserved(self):
         root, *_ = self.desired(
             HostDescription(nodes=(0,), control_groups=7),
-            current={ROOT: tree.Current(total=31, used=2)})
+            current={ROOT: tree.CurrentInventory(total=31, used=2)})
         record = root.inventories[names.RESCTRL_GROUP]
         self.assertEqual((31, 24), (record['total'], record['reserved']))
         self.assertEqual(31, len(tree.list_control_group_names(root)))
@@ -274,7 +277,7 @@ class DesiredTreeTest(TreeTestCase):
     def test_slots_that_nobody_holds_go(self):
         root, *_ = self.desired(
             HostDescription(nodes=(0,), control_groups=7),
-            current={ROOT: tree.Current(total=31, used=0)})
+            current={ROOT: tree.CurrentInventory(total=31, used=0)})
         self.assertEqual(7, root.inventories[names.RESCTRL_GROUP]['total'])
 
     def groups(self, holders, total=0, usable=7, **sharing):
@@ -285,7 +288,7 @@ class DesiredTreeTest(TreeTestCase):
         """
         root, *_ = self.desired(
             HostDescription(control_groups=usable, sharing=sharing),
-            current={ROOT: tree.Current(
+            current={ROOT: tree.CurrentInventory(
                 total=max(total, len(holders)), used=len(holders),
                 holders=frozenset(holders))})
         return root.inventories.get(names.RESCTRL_GROUP)
@@ -350,14 +353,14 @@ class DesiredTreeTest(TreeTestCase):
         uuid = names.make_numa_provider_uuid(ROOT, 3)
         _root, node = self.desired(
             HostDescription(numa_nodes=(3,)),
-            current={uuid: tree.Current(total=100, used=60)})
+            current={uuid: tree.CurrentInventory(total=100, used=60)})
         record = node.inventories[names.MEM_BW_PCT]
         self.assertEqual((100, 100), (record['total'], record['reserved']))
 
     def test_a_retired_node_offers_nothing_and_keeps_what_is_held(self):
         node = self.desired()[1]
         closed = tree.make_retired_provider(node, {
-            names.MEM_BW_PCT: tree.Current(total=100, used=60)})
+            names.MEM_BW_PCT: tree.CurrentInventory(total=100, used=60)})
         record = closed.inventories[names.MEM_BW_PCT]
         self.assertEqual((100, 100), (record['total'], record['reserved']))
         self.assertEqual(0, tree.compute_free_amount(record, 60))
@@ -368,7 +371,7 @@ class DesiredTreeTest(TreeTestCase):
         used = min(used, total)
         root, *_ = self.desired(
             HostDescription(control_groups=usable),
-            current={ROOT: tree.Current(total=total, used=used)})
+            current={ROOT: tree.CurrentInventory(total=total, used=used)})
         record = root.inventories.get(names.RESCTRL_GROUP)
         if record is None:
             self.assertEqual(0, used)

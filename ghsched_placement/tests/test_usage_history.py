@@ -22,13 +22,13 @@ from hypothesis import strategies as st
 from ghsched_placement.tests import base
 from ghsched_placement import usage_history
 from ghsched_placement.usage_history import History
-from ghsched_placement.usage_history import Key
 from ghsched_placement.usage_history import Minute
 from ghsched_placement.usage_history import Period
+from ghsched_placement.usage_history import UsageKey
 
 #: 1 November 2026, 00:00 UTC.
 BEGIN = 1793491200
-KEYS = (Key('a', 0), Key('a', 1), Key('b', 0), Key('', 0))
+KEYS = (UsageKey('a', 0), UsageKey('a', 1), UsageKey('b', 0), UsageKey('', 0))
 
 #: Length of a period and pause before it, in whole seconds.
 PERIODS = st.lists(st.tuples(
@@ -107,7 +107,7 @@ class RecordTest(base.TestCase):
 
     def test_history_of_too_many_servers_keeps_the_newest_within_its_limits(
             self):
-        keys = [Key(f'{number:036}', 0) for number in range(3000)]
+        keys = [UsageKey(f'{number:036}', 0) for number in range(3000)]
         history = History()
         for minute in range(40):
             now = BEGIN + 60 * minute

@@ -44,7 +44,7 @@ RANGES: Mapping[str, tuple[float, float]] = {
     'dma_mb': (17.0, 78.125),
 }
 
-#: DensityRange of the relative growth of p99 with the latency of memory, below
+#: Range of the relative growth of p99 with the latency of memory, below
 #: saturation: a request waits for memory for at least 27 % and at most all of
 #: its time.
 ELASTICITY = (0.24, 1.0)

@@ -45,11 +45,12 @@ class KnownTest(base.TestCase):
 class LinesTest(base.TestCase):
 
     def test_people_see_lines_and_programs_a_list(self):
-        for kind, text in ((columns.Lines, '1\n2'), (columns.Words, '1, 2')):
+        for kind, text in ((columns.MultilineCell, '1\n2'),
+                           (columns.CommaListCell, '1, 2')):
             self.assertEqual((text, '-', [1, 2]), (
                 kind([1, 2]).human_readable(), kind([]).human_readable(),
                 kind([1, 2]).machine_readable()))
 
     def test_vfs_of_a_pf(self):
-        self.assertEqual('0000:81:00.0 3/8', columns.Vfs([
+        self.assertEqual('0000:81:00.0 3/8', columns.VfsCell([
             {'pf': '0000:81:00.0', 'free': 3, 'total': 8}]).human_readable())

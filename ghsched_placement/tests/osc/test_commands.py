@@ -164,7 +164,7 @@ class ServersTest(base.TestCase):
         policy = policies.parse_policy({
             'ghsched:mem_bw_min.1': '20', 'ghsched:vfs.0': 'nic:2'}, 2)
         rows = [commands.plain(row)
-                for row in server.list_node_rows(server.Guest(
+                for row in server.list_node_rows(server.ServerRecords(
                     'a', policy, (1, 0), {0: 20}, diagnostics.Report((
                         diagnostics.GuestNode(
                             0, 20, 100, True, 3, 1500000),))))]
@@ -221,7 +221,7 @@ class ServersOfTheCloudTest(base.TestCase):
 class LoadsTest(base.TestCase):
 
     def test_a_node_says_what_is_known_and_where_it_is_a_bottleneck(self):
-        found = host.Loads([{
+        found = host.LoadsCell([{
             'node': 1, 'cpu_load': 0.954, 'cpu_wait': 0.0, 'io_wait': 2.0,
             'remote': 0.25, 'bottlenecks': ('cpu_load',)}, {'node': 2}])
         self.assertEqual(
@@ -442,7 +442,7 @@ class PlainTest(base.TestCase):
     @given(st.none() | st.integers() | st.lists(st.text(
         st.characters(categories=['L', 'N']), min_size=1), max_size=3))
     def test_no_cell_is_a_repr_of_python(self, value):
-        cell = (columns.Lines(value) if isinstance(value, list)
+        cell = (columns.MultilineCell(value) if isinstance(value, list)
                 else columns.mark_unknown(value))
         found = columns.make_plain_cell(cell, 'x')
         text = str(getattr(found, 'machine_readable', lambda: found)())

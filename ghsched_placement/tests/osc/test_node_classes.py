@@ -166,7 +166,7 @@ class ClassTest(base.TestCase):
         on = self.host(kind)
         for known in (True, False):
             row, = server.list_node_rows(
-                server.Guest(
+                server.ServerRecords(
                     'a', policy, (1, ) if known else (None, ),
                     audit.get_bandwidth_by_node(on, held) if known else None,
                     diagnostics.Report(),

@@ -18,7 +18,7 @@ from ghsched_placement.osc import server
 from ghsched_placement.osc import server_history
 from ghsched_placement.tests import base
 from ghsched_placement import usage_history
-from ghsched_placement.usage_history import Key
+from ghsched_placement.usage_history import UsageKey
 
 #: 1 November 2026, 00:00 UTC.
 BEGIN = 1793491200
@@ -39,8 +39,9 @@ class HistoryTest(base.TestCase):
     def test_minutes_of_a_server_are_rows_in_order_of_time(self):
         history = usage_history.add_period_to_history(
             usage_history.History(), usage_history.Period(
-                BEGIN, BEGIN + 90, {Key('u1', 1): 2e9, Key('u1', 0): 1e9,
-                                    Key('u2', 0): 5e9}, {}, {0: 10e9}))
+                BEGIN, BEGIN + 90,
+                {UsageKey('u1', 1): 2e9, UsageKey('u1', 0): 1e9,
+                 UsageKey('u2', 0): 5e9}, {}, {0: 10e9}))
         self.assertEqual(
             (server_history.COLUMNS,
              [('2026-11-01T00:00Z', 0, 1000.0, 10.0, 60.0),

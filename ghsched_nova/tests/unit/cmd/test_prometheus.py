@@ -148,11 +148,12 @@ class PrometheusTestCase(test_exporter.ExporterTestCase):
         """Serve the metrics of a cloud, loads and service levels."""
         levels = self.top / 'levels.json'
         levels.write_text(service_level.to_json({
-            service_level.Key(f'server of {project}', 1): service_level.Level(
+            service_level.LevelKey(f'server of {project}',
+                                   1): service_level.Level(
                 service_level.Owner('web', project, 'f'), 7, 1000.0,
                 service_level.Period(30, 80, None, 28, 12.5), 600.0, 0.0, 10,
-                {service_level.Cause.NODE_FULL: 2},
-                {service_level.Cause.NODE_FULL: 120.0})
+                {service_level.ShortageCause.NODE_FULL: 2},
+                {service_level.ShortageCause.NODE_FULL: 120.0})
             for project in PROJECTS}))
         registry = prometheus_client.CollectorRegistry()
         for collector in (

@@ -125,7 +125,7 @@ class BatchTest(TopTestCase):
     def test_top_with_service_levels_shows_short_time_of_guests(self):
         path = self.tree.top / 'levels.json'
         path.write_text(service_level.to_json({
-            service_level.Key(trees.UUID, 0): service_level.Level(
+            service_level.LevelKey(trees.UUID, 0): service_level.Level(
                 seconds=3600.0, short={'node_full': 30.0, 'unknown': 6.0,
                                        'own_cap': 900.0})}))
         _status, text, _errors = self.run_top(

@@ -17,8 +17,8 @@ import fixtures
 from ghsched_nova.host import history_use
 from ghsched_nova.tests.unit.host import test_service_level_use
 from ghsched_placement.tests import base
-from ghsched_placement.usage_history import Key
 from ghsched_placement.usage_history import Minute
+from ghsched_placement.usage_history import UsageKey
 
 guest = test_service_level_use.guest
 snapshot = test_service_level_use.snapshot
@@ -36,8 +36,10 @@ class HistoryUseTest(base.TestCase):
         for now, used in ((1200.0, 9.0), (1230.0, 10.0), (1290.0, 40.0)):
             self.use.record_guest_bandwidth(snapshot(guest(used)), now)
         self.assertEqual(
-            {Key('u', 0): (Minute(20, 60.0, 25.0), Minute(21, 30.0, 40.0)),
-             Key('', 0): (Minute(20, 60.0, 500.0), Minute(21, 30.0, 500.0))},
+            {UsageKey('u', 0): (Minute(20, 60.0, 25.0),
+                                Minute(21, 30.0, 40.0)),
+             UsageKey('', 0): (Minute(20, 60.0, 500.0),
+                               Minute(21, 30.0, 500.0))},
             self.use.history.minutes)
         self.assertEqual(({'u': 'instance-1'}, {0: 1000.0}),
                          (self.use.history.names, self.use.history.capacity))
@@ -47,7 +49,7 @@ class HistoryUseTest(base.TestCase):
     def test_unknown_bandwidth_and_a_long_pause_add_no_time(self):
         for now, used in ((1200.0, 9.0), (1260.0, None), (9060.0, 10.0)):
             self.use.record_guest_bandwidth(snapshot(guest(used)), now)
-        minutes = self.use.history.minutes[Key('u', 0)]
+        minutes = self.use.history.minutes[UsageKey('u', 0)]
         self.assertEqual(600.0, sum(one.seconds for one in minutes))
 
     def test_host_without_bandwidth_writes_nothing(self):
@@ -61,7 +63,7 @@ class HistoryUseTest(base.TestCase):
             self.use.record_guest_bandwidth(snapshot(guest(100.0)), now)
         self.assertIn('cannot save the bandwidth history of guests; retrying '
                       'in the next periodic task', self.log.output)
-        self.assertEqual({Key('u', 0), Key('', 0)},
+        self.assertEqual({UsageKey('u', 0), UsageKey('', 0)},
                          set(self.use.history.minutes))
 
     def test_link_in_place_of_the_record_is_logged_and_replaced(self):

@@ -18,7 +18,7 @@ import yaml
 
 from ghsched_nova.monitor import service_metrics
 from ghsched_placement import service_level
-from ghsched_placement.service_level import Cause
+from ghsched_placement.service_level import ShortageCause
 from ghsched_placement.tests import base
 
 ETC = Path(__file__).parents[4] / 'etc' / 'ghsched'
@@ -37,10 +37,11 @@ class ServiceMetricsTest(base.TestCase):
     def test_values_of_the_file_for_each_server(self):
         path = Path(self.useFixture(fixtures.TempDir()).path, 'levels.json')
         path.write_text(service_level.to_json({
-            service_level.Key('u', 1): service_level.Level(
+            service_level.LevelKey('u', 1): service_level.Level(
                 service_level.Owner('web', 'p', 'f'), 7, 1000.0,
                 service_level.Period(30, 80, None, 28, 12.5), 600.0, 0.0, 10,
-                {Cause.NODE_FULL: 2}, {Cause.NODE_FULL: 120.0})}))
+                {ShortageCause.NODE_FULL: 2},
+                {ShortageCause.NODE_FULL: 120.0})}))
         for expected, name, labels in (
                 (30, 'asked_percent', {}), (None, 'allocated_percent', {}),
                 (28, 'held_percent', {}), (12.5, 'got_percent', {}),

@@ -22,7 +22,7 @@ from ghsched_nova.cmd import top
 from ghsched_nova.monitor import top_history
 from ghsched_placement.tests import base
 from ghsched_placement import usage_history
-from ghsched_placement.usage_history import Key
+from ghsched_placement.usage_history import UsageKey
 
 
 class ParseTest(base.TestCase):
@@ -49,7 +49,7 @@ class SinceTest(base.TestCase):
             history = usage_history.add_period_to_history(
                 history, usage_history.Period(
                     end - ago - 60, end - ago,
-                    {Key(uuid, 1): rate for uuid, rate in rates.items()},
+                    {UsageKey(uuid, 1): rate for uuid, rate in rates.items()},
                     {'u1': 'web\x1b', 'u2': 'batch'}, {1: 10e9}))
         self.path.write_text(usage_history.to_json(history))
 

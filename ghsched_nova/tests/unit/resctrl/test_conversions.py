@@ -210,7 +210,7 @@ class SumsTest(base.TestCase):
                 one for one in tree.build_providers(
                     world.UUID.format(0), 'node', host.make_description(),
                     config,
-                    {uuid: tree.Current(amounts=tuple(taken))})
+                    {uuid: tree.CurrentInventory(amounts=tuple(taken))})
                 if one.uuid == uuid).inventories[names.MEM_BW_PCT]
             if (share % record['step_size'] == 0
                     and share >= record['min_unit']

@@ -90,11 +90,12 @@ class GuestDiagnosticsTest(GuestDiagnosticsTestCase):
         self.assertEqual(trees.CAPACITY, found.host[1].capacity)
 
     def test_diagnostics_have_the_guests_own_last_hours(self):
-        key = usage_history.Key(trees.UUID, 1)
+        key = usage_history.UsageKey(trees.UUID, 1)
         minutes = (usage_history.Minute(5, 60.0, 7.0),)
         found = self.asked('openeuler66', history=lambda: (
             usage_history.History({key: minutes,
-                                   usage_history.Key('x', 1): minutes})))()
+                                   usage_history.UsageKey('x',
+                                                          1): minutes})))()
         self.assertEqual(
             {key: minutes},
             usage_history.from_diagnostics(found).minutes)
