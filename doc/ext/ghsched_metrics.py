@@ -30,7 +30,7 @@ from sphinx.util.docutils import SphinxDirective
 from ghsched_nova.monitor import metrics
 
 
-def table(described: Iterable[metrics.Described]) -> Iterator[str]:
+def table(described: Iterable[metrics.MetricDescription]) -> Iterator[str]:
     """Yield the lines of the table of some metrics."""
     yield from ('.. list-table::', '   :header-rows: 1', '',
                 '   * - Metric', '     - Type', '     - Labels',
