@@ -193,8 +193,8 @@ def parse_prove_flag(parameters: Mapping[str, Any]) -> bool:
         if not isinstance(parameters.get(name, False), bool):
             raise policies.PolicyError(name, 'must be true or false')
     if not parameters[KEY] or set(parameters) - {KEY, 'prove'}:
-        raise policies.PolicyError(KEY, 'must be true, and stand beside '
-                                        '"prove" alone')
+        raise policies.PolicyError(KEY, 'must be true; the only other '
+                                        'parameter may be "prove"')
     return parameters.get('prove', False)
 
 

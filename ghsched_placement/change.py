@@ -71,8 +71,8 @@ def get_changeable_extra_spec(name: str) -> str:
         known = ', '.join(one.extra_spec for one in CHANGEABLE)
         raise policies.PolicyError(
             prefix + name.removeprefix(prefix),
-            f'cannot change while the guest exists; {known} can, for all '
-            'else resize the guest')
+            f'cannot change while the guest exists; only {known} can. To '
+            'change another one, resize the guest')
     return key.extra_spec + dot + node
 
 

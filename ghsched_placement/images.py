@@ -69,7 +69,7 @@ def _merge_image_value(key: str, name: str, value: str,
     of_flavor = extra_specs.get(key)
     if name == 'hw_mem_page_size':
         if of_flavor not in _OPEN_PAGES:
-            raise ImageError(f'{name}: the flavor must say hw:mem_page_size='
+            raise ImageError(f'{name}: the flavor must set hw:mem_page_size='
                              'any or large, or the image may choose none')
         return value
     if not of_flavor:
@@ -78,8 +78,8 @@ def _merge_image_value(key: str, name: str, value: str,
         raise ImageError(f'{name}: the flavor already sets {key}')
     if name == 'hw_cpu_policy':
         if value == 'dedicated' and of_flavor != 'dedicated':
-            raise ImageError(f'{name}: dedicated, and the flavor says {key}='
-                             f'{of_flavor}')
+            raise ImageError(f'{name}: dedicated is not allowed, because '
+                             f'the flavor sets {key}={of_flavor}')
     return of_flavor
 
 

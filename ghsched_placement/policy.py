@@ -521,7 +521,8 @@ def _parse_locality(general: dict[str, Value], device_numa: str) -> str:
     if required and locality != 'node':
         raise PolicyError(
             keys.VFS_LOCALITY.extra_spec,
-            f'{locality} does not go with {keys.DEVICE_NUMA.extra_spec}='
+            f'{locality} cannot be combined with '
+            f'{keys.DEVICE_NUMA.extra_spec}='
             'required, which needs each VF on a host NUMA node of the guest')
     return locality
 
@@ -543,8 +544,9 @@ def _pop_vfs_by_guest_node(general: dict[str, Value],
     others = [node for node in range(guest_nodes) if node not in by_node]
     for_all = cast(Devices, general.pop(keys.VFS.name, ()))
     if for_all and not others:
-        raise PolicyError(keys.VFS.extra_spec, 'every guest NUMA node has a '
-                                               'key of its own')
+        raise PolicyError(keys.VFS.extra_spec, 'every guest NUMA node has its '
+                                               'own value, so that this one '
+                                               'has no effect')
     for position, node in enumerate(others):
         by_node[node] = tuple(
             (alias, _get_even_part(count, position, len(others)))

@@ -239,7 +239,7 @@ def list_scheduled_vcpus(policy: ThreadPolicy, count: int) -> frozenset[int]:
 
     :param policy: scheduling class, with an optional mask of vCPUs.
     :param count: number of vCPUs of the guest.
-    :raises PolicyError: when the mask leaves no vCPU, or names one that the
+    :raises PolicyError: if the mask selects no vCPU, or one that the
         guest does not have.
     """
     every = frozenset(range(count))
@@ -248,13 +248,15 @@ def list_scheduled_vcpus(policy: ThreadPolicy, count: int) -> frozenset[int]:
     chosen = parse_vcpu_mask(policy.mask, count)
     key = keys.VCPU_SCHEDULER_MASK.extra_spec
     if not chosen:
-        raise PolicyError(key, f'{policy.mask!r} leaves no vCPU of {count}')
+        raise PolicyError(
+            key, f'{policy.mask!r} selects none of {count} vCPUs')
     if not chosen <= every:
         raise PolicyError(
             key, f'{policy.mask!r} names vCPU {max(chosen - every)}, and the '
                  f'guest has {count} (counted from 0)')
     if policy.vcpus.realtime and chosen == every:
-        raise PolicyError(key, f'{policy.mask!r} leaves no vCPU out')
+        raise PolicyError(key, f'{policy.mask!r} must leave out at least one '
+                               'vCPU')
     return chosen
 
 

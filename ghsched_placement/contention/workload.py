@@ -357,8 +357,8 @@ def make_bandwidth_controls(machine: Machine, workload: Workload,
     if keys is None or not keys.nodes:
         return {}
     if len(keys.nodes) != workload.nodes:
-        raise ValueError(f'the keys are of a guest with {len(keys.nodes)} '
-                         f'NUMA nodes, the guests have {workload.nodes}')
+        raise ValueError(f'the policy is for a guest with {len(keys.nodes)} '
+                         f'NUMA nodes, but the guests have {workload.nodes}')
     missing = (
         keys.get_needed_capabilities() & set(CONTROLS)) - machine.controls
     if missing:

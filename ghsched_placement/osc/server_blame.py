@@ -38,8 +38,9 @@ class BlameServer(base.Lister):
                             help='Server (name or ID)')
         parser.add_argument(
             '--prove', action='store_true',
-            help='Cap suspects for moments, one at a time, and compare the '
-                 'figure of the server meanwhile; guarantees are kept')
+            help='Cap the bandwidth of suspected guests for a short time, one '
+                 'at a time, and measure whether the server gets faster; '
+                 'their guarantees are not reduced')
         return parser
 
     def take_action(self, parsed_args: argparse.Namespace
