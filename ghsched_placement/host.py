@@ -22,30 +22,31 @@ import math
 class HostDescription:
     """Properties of a compute host that its providers in Placement depend on.
 
-    :param nodes: the host NUMA nodes whose memory bandwidth can be
-        controlled, ascending.
-    :param numa_nodes: all host NUMA nodes that guests can be placed on,
-        ascending; devices belong to a node whether its bandwidth can be
-        controlled or not.
-    :param nearest: the nearest node with CPUs, by node without CPUs.
-    :param control_groups: how many resctrl control groups guests may have,
-        the kernel's default group not counted.
-    :param sharing: the group of each guest that shares one, or will when it
-        is started, by the guest's UUID.
-    :param shares: traits of host NUMA nodes with a group that further guests
-        can share, see :func:`names.shares_trait`.
+    :param nodes: host NUMA nodes whose memory bandwidth can be controlled, in
+        ascending order.
+    :param numa_nodes: all host NUMA nodes on which guests can be placed, in
+        ascending order. A device belongs to its node whether the bandwidth of
+        the node can be controlled or not.
+    :param control_groups: number of resctrl control groups that guests may
+        have, without the kernel's default group.
     :param capabilities: keys of :data:`names.CAPABILITY_TRAITS`.
-    :param guarantees: guaranteed shares that the host can hold, percent,
-        ascending.
-    :param kept_share: percent of each host NUMA node that no guest can be
-        guaranteed, because each control group of the kernel has some of it.
-    :param l3_ways: ways of an L3 that guests can have to themselves, by host
-        NUMA node; nodes without any are left out.
-    :param l3_ways_least: the fewest that one of them can have.
+    :param guarantees: bandwidth guarantees in percent that the host can
+        enforce, in ascending order.
+    :param kept_share: percent of each host NUMA node that cannot be guaranteed
+        to guests, because each control group of the kernel gets a part of it.
+    :param l3_ways: number of ways of an L3 cache that guests can have
+        exclusively, by host NUMA node; nodes without any are missing.
+    :param l3_ways_least: smallest number of ways that one guest can have.
     :param rt_permille: thousandths of a shared CPU that real-time vCPUs may
-        take, by host NUMA node; nodes without any are left out.
-    :param bursts: percent that may be promised as bursts in all, by host NUMA
-        node; of nodes left out as much as is kept for them.
+        use, by host NUMA node; nodes without any are missing.
+    :param bursts: percent of bandwidth that may be promised as bursts in
+        total, by host NUMA node. For a node that is missing it is the percent
+        that is reserved for bursts.
+    :param sharing: name of the control group of each guest that shares one, or
+        will share one when it is started, by UUID of the guest.
+    :param shares: traits of host NUMA nodes that have a control group which
+        further guests can share, see :func:`names.make_share_trait`.
+    :param nearest: nearest node with CPUs, by node without CPUs.
     """
 
     nodes: tuple[int, ...] = ()

@@ -140,8 +140,8 @@ def build_providers(root_uuid: str, root_name: str, host: HostDescription,
     :param host: properties of the host.
     :param config: options of the host.
     :param current: inventories and usages in Placement, by provider UUID.
-    :param shrinking: inventories and usages in Placement of which the host
-        offers less than before, by provider UUID and resource class.
+    :param shrinking: current inventory and usage of each resource of which the
+        host now offers less than before, by provider UUID and resource class.
     """
     current = current or {}
     capabilities = frozenset(
