@@ -78,7 +78,8 @@ class LoadWeigherTest(base.TestCase):
         state = host(0.0)
         state.numa_topology = 'none'
         self.assertEqual(-0.5, self.weigh(state))
-        self.assertIn('cannot read the load', self.log.output)
+        self.assertIn('cannot compute the weigher score for load',
+                      self.log.output)
 
     def test_costs_are_none_where_placement_by_load_is_off(self):
         self.assertEqual({0, 1}, set(by_load.compute_node_costs(host(0.9,
