@@ -11,15 +11,21 @@
 # under the License.
 
 
-"""Domain XML of a guest after a move to other NUMA nodes of its host (pure).
+"""XML of a guest that moves to other NUMA nodes of its host (pure).
 
-Only values of existing elements change: what Nova did not pin stays unpinned.
-Device NUMA nodes need no change, because a guest with passthrough devices
-cannot be moved.
+In the domain XML after the move only values of existing elements change: what
+Nova did not pin stays unpinned. Device NUMA nodes need no change, because a
+guest with passthrough devices cannot be moved.
+
+A record of the move is in the domain's metadata while the guest is moved. The
+element is independent of nova-compute, so that a restarted nova-compute finds
+a move that was in progress.
 """
 
 from collections.abc import Iterable
 from collections.abc import Mapping
+import json
+from typing import Any
 
 from lxml import etree
 
@@ -28,6 +34,10 @@ from ghsched_nova.guest import metadata
 from ghsched_placement import cpulist
 from ghsched_placement.node_move import GuestCell
 from ghsched_placement.node_move import NodeMove
+
+NAMESPACE = 'https://opendev.org/x/ghsched/move/1.0'
+PREFIX = 'ghsched_move'
+_MOVE = f'{{{NAMESPACE}}}move'
 
 
 def map_vcpu_cpus(cells: Iterable[GuestCell],
@@ -142,3 +152,33 @@ def _move_memory(root: etree._Element, move: NodeMove) -> None:
         number = int(node.get('cellid', '-1'))
         if 0 <= number < len(move.after):
             node.set('nodeset', str(move.after[number].host_node))
+
+
+def render_move_record(packed: Any) -> str:
+    """Render a guest's move between host NUMA nodes as an XML element.
+
+    The element is stored in the metadata of the domain (virDomainSetMetadata)
+    while the guest is moved. An interrupted move can thus be detected.
+
+    :param packed: the move in the wire format of RPC calls.
+    """
+    element = etree.Element('move')
+    element.text = json.dumps(packed)
+    return etree.tostring(element, encoding='unicode')
+
+
+def read_move_record(xml: str) -> Any:
+    """Return the move between NUMA nodes that a domain's metadata contains.
+
+    :returns: the move in the wire format of RPC calls; None if no move is in
+        progress; an empty list if the element is malformed.
+    """
+    if NAMESPACE not in xml:
+        return None
+    element = document.parse_element(xml).find(f'metadata/{_MOVE}')
+    if element is None:
+        return None
+    try:
+        return json.loads(element.text or '')
+    except (ValueError, RecursionError):
+        return []

@@ -14,7 +14,7 @@
 
 Nova's record decides where the guest belongs: on its old nodes until Nova's
 record is written, on the new nodes afterwards. A record of the move stands in
-the domain (:mod:`ghsched_nova.guest.move_record`) from before the first step
+the domain (:mod:`ghsched_nova.guest.move_xml`) from before the first step
 until after the last. After a crash, the next report finds this record and
 moves the domain to the nodes in Nova's record. Each step does nothing if it is
 done already.
@@ -30,8 +30,7 @@ from typing import Any
 from oslo_log import log as logging
 
 from ghsched_nova.guest import metadata
-from ghsched_nova.guest import move_record
-from ghsched_nova.guest import move_xml as domains
+from ghsched_nova.guest import move_xml
 from ghsched_nova.host import desired
 from ghsched_nova.host import engine
 from ghsched_nova.host import policy_change
@@ -105,7 +104,7 @@ class Mover:
         """
         request = move_messages.unpack_move(packed)
         try:
-            self._write_record(domain, move_record.render_move_record(packed))
+            self._write_record(domain, move_xml.render_move_record(packed))
             self._move_domain(domain, request)
             commit()
         except Exception as error:
@@ -125,7 +124,7 @@ class Mover:
                     '%(error)r',
                     {'name': domain.guest.name, 'error': error})
         try:
-            if move_record.read_move_record(domain.live) is not None:
+            if move_xml.read_move_record(domain.live) is not None:
                 if is_same_placement(request.move.after, record()):
                     return
                 self._move_domain(domain, move_messages.MoveRequest(
@@ -156,7 +155,7 @@ class Mover:
         :param cells: NUMA nodes of the guest in Nova's record.
         :returns: whether a move of the domain was interrupted.
         """
-        packed = move_record.read_move_record(domain.live)
+        packed = move_xml.read_move_record(domain.live)
         if packed is None:
             return False
         try:
@@ -189,7 +188,7 @@ class Mover:
         """
         move = request.move
         with self._changing:
-            wanted = domains.make_policy_after_move(domain.live, move)
+            wanted = move_xml.make_policy_after_move(domain.live, move)
             if (wanted is not None
                     and metadata.read_policy(domain.live) != wanted):
                 domain.write(wanted)
@@ -199,16 +198,18 @@ class Mover:
         self._memory.move_guest_memory(
             domain.guest.name, dict(move.nodes_moved.values()),
             [cell.host_node for cell in move.before])
-        xml = self._engine.domain_xml.update_memorytune(domains.render_move(
+        xml = self._engine.domain_xml.update_memorytune(move_xml.render_move(
             domain.persistent, move, request.shared_cpus))
         if xml != domain.persistent:
             domain.define(xml)
 
     def _pin_threads(self, domain: policy_change.Domain,
                      request: move_messages.MoveRequest) -> None:
-        before = domains.parse_pins(domain.live)
-        after = domains.parse_pins(
-            domains.render_move(domain.live, request.move, request.shared_cpus)
+        before = move_xml.parse_pins(domain.live)
+        after = move_xml.parse_pins(
+            move_xml.render_move(
+                domain.live, request.move, request.shared_cpus
+            )
         )
         most = max((max(cpus) for cpus in after.values() if cpus),
                    default=-1)
@@ -226,8 +227,8 @@ class Mover:
 
     def _write_record(self, domain: policy_change.Domain,
                       text: str | None) -> None:
-        domain.write_metadata(text, move_record.PREFIX,
-                              move_record.NAMESPACE)
+        domain.write_metadata(text, move_xml.PREFIX,
+                              move_xml.NAMESPACE)
 
     def _remove_record(self, domain: policy_change.Domain) -> None:
         """Remove the record of a move from a domain's metadata; never raises.

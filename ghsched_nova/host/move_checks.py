@@ -22,7 +22,7 @@ import re
 from lxml import etree
 
 from ghsched_nova.guest import document
-from ghsched_nova.guest import move_xml as domains
+from ghsched_nova.guest import move_xml
 from ghsched_nova.live import move_messages
 from ghsched_nova.memory import numa_maps
 from ghsched_nova.memory import page_move
@@ -81,7 +81,7 @@ def _check_bound_memory(name: str, request: move_messages.MoveRequest,
 def _find_policy_errors(xml: str,
                         request: move_messages.MoveRequest) -> Iterator[str]:
     try:
-        domains.make_policy_after_move(xml, request.move)
+        move_xml.make_policy_after_move(xml, request.move)
     except ValueError as error:
         yield str(error)
 
@@ -105,7 +105,7 @@ def _describe_differences(root: etree._Element,
         unknown. They are read from the process, because after a move the live
         XML still names the nodes that the domain was started on.
     """
-    wanted = domains.map_vcpu_cpus(request.move.before, request.shared_cpus)
+    wanted = move_xml.map_vcpu_cpus(request.move.before, request.shared_cpus)
     pins = {int(pin.get('vcpu', '-1')): frozenset(cpulist.parse_cpu_list(
         pin.get('cpuset', ''))) for pin in root.findall('cputune/vcpupin')}
     wrong = sorted(vcpu for vcpu, cpus in wanted.items()

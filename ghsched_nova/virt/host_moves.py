@@ -24,7 +24,7 @@ from nova import exception
 from nova import objects
 from oslo_log import log as logging
 
-from ghsched_nova.guest import move_record
+from ghsched_nova.guest import move_xml
 from ghsched_nova.host import desired
 from ghsched_nova.host import guest_move
 from ghsched_nova.host import move_checks
@@ -137,7 +137,7 @@ class HostMoves:
             domain of a given UUID is locked.
         """
         for one in running:
-            if move_record.NAMESPACE not in one.xml:
+            if move_xml.NAMESPACE not in one.xml:
                 continue
             uuid = one.domain.uuid
             try:

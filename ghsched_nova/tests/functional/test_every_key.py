@@ -26,7 +26,7 @@ from testtools import content
 
 from ghsched_nova.api import limits
 from ghsched_nova.guest import metadata
-from ghsched_nova.guest import move_record
+from ghsched_nova.guest import move_xml
 from ghsched_nova.live import errors
 from ghsched_nova.live import records
 from ghsched_nova.live import servers
@@ -134,7 +134,7 @@ class AllCapabilitiesTestCase(openstack_base.CommandTestCase,
         self.assertLessEqual(set(domain.allocated_nodes), {node})
         self.assertEqual(wanted, domain.policy.get_resources_by_node())
         self.assertEqual(policy.nodes, domain.policy.nodes)
-        self.assertIsNone(move_record.read_move_record(self.xml(server)))
+        self.assertIsNone(move_xml.read_move_record(self.xml(server)))
 
     def check_records(self, server, extra_specs):
         """Placement, domain, report and audit agree on the node."""

@@ -24,8 +24,7 @@ from oslo_utils import importutils
 from testtools import content
 
 from ghsched_nova.guest import metadata
-from ghsched_nova.guest import move_record
-from ghsched_nova.guest import move_xml as domains
+from ghsched_nova.guest import move_xml
 from ghsched_nova.host import guest_move
 from ghsched_nova.host import load_use
 from ghsched_nova.host import policy_change
@@ -151,7 +150,7 @@ class Steps(fixtures.Fixture):
         if self._count('_remove_record'):
             return
         domain.guest._domain.setMetadata(
-            2, None, move_record.PREFIX, move_record.NAMESPACE, 3)
+            2, None, move_xml.PREFIX, move_xml.NAMESPACE, 3)
 
     def _count(self, name):
         self.names.append(name)
@@ -199,12 +198,12 @@ class MoveTest(openstack_base.CommandTestCase):
         live, stored = self.domain.XMLDesc(0), self.domain.XMLDesc(2)
         for xml in (live, stored):
             self.assertEqual((node,), metadata.read_policy(xml).host_nodes)
-            self.assertIsNone(move_record.read_move_record(xml))
+            self.assertIsNone(move_xml.read_move_record(xml))
             self.assertEqual(
                 {vcpu: frozenset({cpu})
                  for vcpu, cpu in cell.cpu_pinning.items()},
                 {number: cpus for (kind, number), cpus
-                 in domains.parse_pins(xml).items() if kind == 'vcpupin'})
+                 in move_xml.parse_pins(xml).items() if kind == 'vcpupin'})
         self.assertIn(f'<memnode cellid="0" nodeset="{node}"', stored)
         self.assertIn(self.memory.nodes.get(self.domain.name()),
                       (frozenset({node}), None))

@@ -20,7 +20,7 @@ and not another value in the test.
 import json
 
 from ghsched_nova.guest import metadata
-from ghsched_nova.guest import move_record
+from ghsched_nova.guest import move_xml
 from ghsched_nova.live import move_messages
 from ghsched_nova import pci_requests
 from ghsched_nova.resctrl import naming
@@ -169,4 +169,4 @@ class HostTest(base.TestCase):
             move_messages.MoveRequest(
                 node_move.NodeMove((cell(0, 2),), (cell(1, 6),)),
                 {0: frozenset({1}), 1: frozenset({5})}),
-            move_messages.unpack_move(move_record.read_move_record(MOVE)))
+            move_messages.unpack_move(move_xml.read_move_record(MOVE)))

@@ -17,8 +17,7 @@ from unittest import mock
 from lxml import etree
 
 from ghsched_nova.guest import metadata
-from ghsched_nova.guest import move_record
-from ghsched_nova.guest import move_xml as domains
+from ghsched_nova.guest import move_xml
 from ghsched_nova.host import guest_move
 from ghsched_nova.host import policy_change
 from ghsched_nova.live import move_messages
@@ -64,13 +63,13 @@ class MovingTest(base.TestCase):
         for xml in self.host.xml.values():
             self.assertEqual((cell.host_node,),
                              metadata.read_policy(xml).host_nodes)
-            self.assertIsNone(move_record.read_move_record(xml))
+            self.assertIsNone(move_xml.read_move_record(xml))
             both = frozenset(cell.pins.values())
             self.assertEqual(
                 {**{('vcpupin', vcpu): {cpu}
                     for vcpu, cpu in cell.pins.items()},
                  ('emulatorpin', 0): both, ('iothreadpin', 1): both},
-                domains.parse_pins(xml))
+                move_xml.parse_pins(xml))
         memory = etree.fromstring(self.host.xml[1]).find('numatune/memnode')
         self.assertEqual(str(cell.host_node), memory.get('nodeset'))
 
@@ -140,8 +139,8 @@ class MovingTest(base.TestCase):
 
     def test_a_record_of_a_move_elsewhere_is_dropped(self):
         self.host.setMetadata(
-            2, move_record.render_move_record([{'x': 1}]), '',
-            move_record.NAMESPACE, 3)
+            2, move_xml.render_move_record([{'x': 1}]), '',
+            move_xml.NAMESPACE, 3)
         self.host.enforced.append((0,))
         self.assertTrue(
             self.mover.resolve_interrupted_move(self.host.domain, (OLD,)))

@@ -32,7 +32,7 @@ from testtools import content
 
 from ghsched_nova.api import limits
 from ghsched_nova.guest import metadata
-from ghsched_nova.guest import move_record
+from ghsched_nova.guest import move_xml
 from ghsched_nova.guest import scheduling
 from ghsched_nova.host import desired
 from ghsched_nova.host import domain_xml
@@ -280,7 +280,7 @@ class KeyTestCase(base.TestCase):
         for xml in server.host.xml.values():
             domain = metadata.read_policy(xml)
             self.assertLessEqual(set(domain.allocated_nodes), {node})
-            self.assertIsNone(move_record.read_move_record(xml))
+            self.assertIsNone(move_xml.read_move_record(xml))
             self.assert_policy(server, domain)
         self.assertEqual({}, uncounted_guests.log_unallocated_guests(
             [desired.Running(model.Domain(UUID, 1, 'i-1'),
