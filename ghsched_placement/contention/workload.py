@@ -362,7 +362,7 @@ def make_bandwidth_controls(machine: Machine, workload: Workload,
     missing = (
         keys.get_needed_capabilities() & set(CONTROLS)) - machine.controls
     if missing:
-        raise ValueError(f'{machine.name}: the host cannot hold '
+        raise ValueError(f'{machine.name}: the host cannot enforce '
                          + ', '.join(sorted(missing)))
     return {
         (make_group_name(guest), node): BandwidthControl.from_policy(

@@ -316,9 +316,9 @@ def _format_measured_bandwidth(item: Mapping[str, Any]) -> str:
 
 
 def _format_bursts(item: Mapping[str, Any]) -> str:
-    text = (f'bursts of {item["promised_percent"]} % promised of '
-            f'{item["kept_percent"]} % kept for them, '
-            f'{item["free_percent"]} % more may be')
+    text = (f'{item["promised_percent"]} % of bursts promised, '
+            f'{item["kept_percent"]} % kept for bursts, '
+            f'{item["free_percent"]} % more can be promised')
     if item['largest_project_percent']:
         text += f', {item["largest_project_percent"]} % are of one project'
     if item['short_chance'] is not None:

@@ -82,8 +82,9 @@ class BurstsTest(base.TestCase):
     def test_largest_project_is_shown_where_the_host_reports_it(self):
         node = clouds.host(clouds.node(
             0, used=30, bursts=40, bursts_used=30)).nodes[0]
-        for largest, shown in ((18, ', 18 % are of one project,'),
-                               (None, '40 % kept for them, 10 % more may be')):
+        for largest, shown in (
+                (18, ', 18 % are of one project,'),
+                (None, '40 % kept for bursts, 10 % more can be promised')):
             self.assertIn(shown, host._format_bursts(host._make_burst_report(
                 node, diagnostics.HostNode(
                     0, bursts_chance=.004, bursts_largest_project=largest))))
