@@ -215,12 +215,15 @@ class HostClient:
                                  f'{error.exc_type}: {error.value}') from error
         except oslo_messaging.MessagingException as error:
             raise _make_unreachable_bus_error(guest.host) from error
-        _raise_answered_error(answer, guest.host)
+        _raise_error_of_answer(answer, guest.host)
         return answer
 
 
-def _raise_answered_error(answer: object, host: str) -> None:
-    """Raise the error in a compute host's answer to an RPC call, if any."""
+def _raise_error_of_answer(answer: object, host: str) -> None:
+    """Raise the error that a compute host returned as answer to an RPC call.
+
+    Do nothing if the call succeeded.
+    """
     if not isinstance(answer, dict):
         raise errors.Refused(f'nova-compute on {host} returned an answer '
                              f'of unknown type {type(answer).__name__}')

@@ -192,9 +192,9 @@ class Host:
 
     @property
     def capabilities(self) -> tuple[str, ...]:
-        """Names of the ghsched features that the host supports, sorted.
+        """Sorted names of the capabilities that the host has for ghsched.
 
-        A feature is, for instance, MEM_BW_MAX (bandwidth caps).
+        A capability is, for instance, MEM_BW_MAX (bandwidth caps).
         """
         return tuple(sorted(
             name for name, trait in names.CAPABILITY_TRAITS.items()

@@ -187,7 +187,7 @@ def _can_share_control_group(node: capacity.Node, demand: GuestDemand,
 
     Guests with the same bandwidth policy can share a resctrl control group.
     """
-    return node.traits >= request.make_share_traits(demand.policy).get(
+    return node.traits >= request.compute_sharing_traits(demand.policy).get(
         guest_node, frozenset())
 
 

@@ -131,7 +131,7 @@ def build_request(policy: GuestPolicy, accounting: Accounting,
     demand = policy.get_resources_by_node(accounting)
     own_group = policy.needs_control_group and not joining
     needed = policy.get_needed_capabilities()
-    traits = make_share_traits(policy) if joining else {}
+    traits = compute_sharing_traits(policy) if joining else {}
     groups = [
         Group(names.make_bandwidth_suffix(node), amounts,
               traits.get(node, frozenset()))
@@ -233,10 +233,11 @@ def _make_node_groups(with_bandwidth: Collection[int],
     return groups, tuple(subtrees)
 
 
-def make_share_traits(policy: GuestPolicy) -> dict[int, frozenset[str]]:
-    """Return the traits of host nodes that have a control group to share.
+def compute_sharing_traits(policy: GuestPolicy) -> dict[int, frozenset[str]]:
+    """Return the trait by which a host node shows a shareable control group.
 
-    Guests with the same bandwidth policy can share a resctrl control group.
+    Guests with the same bandwidth policy can share a resctrl control group. A
+    host node with such a group has a trait named after the policy.
 
     :param policy: bandwidth policy of the guest.
     :returns: required traits of the host node, by guest NUMA node.

@@ -78,8 +78,9 @@ def check_exporter_installed(
                            'install ghsched-exporter, if Prometheus is used')
 
 
-def _list_missing_parts(files: Sequence[str] | None) -> Iterator[checks.Check]:
-    """Yield a failed check for each part of ghsched missing on this node.
+def _check_installed_parts(files: Sequence[str] | None
+                           ) -> Iterator[checks.Check]:
+    """Check which parts of ghsched are installed; yield the failed checks.
 
     :param files: configuration files; None for those of nova-compute.
     """
@@ -124,7 +125,7 @@ def main(argv: Sequence[str]) -> int:
                              'nova-compute reads)')
     arguments = parser.parse_args(argv)
     try:
-        missing = tuple(_list_missing_parts(arguments.config_file))
+        missing = tuple(_check_installed_parts(arguments.config_file))
     except (cfg.Error, OSError) as error:
         print(f'ghsched-status: {error}', file=sys.stderr)
         return exits.COULD_NOT

@@ -64,7 +64,8 @@ def patch_nova_api() -> None:
 def patch_nova_compute() -> None:
     """Patch nova-compute to ignore requests for cancelled live migrations.
 
-    A lost host reads old requests when it is back. The patch acts on servers
+    When a failed host runs again, its nova-compute receives old requests, also
+    for servers that have been evacuated meanwhile. The patch acts on servers
     whose flavor has ghsched extra specs. A second call changes nothing.
     """
     registry.replace_function(

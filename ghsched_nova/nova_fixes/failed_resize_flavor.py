@@ -62,8 +62,8 @@ def _set_instance_info(original: Callable[..., None], instance: Any,
 def keep_new_flavor(instance: Any) -> None:
     """Mark an instance so that Nova does not reset it to its old flavor.
 
-    Only this process knows the mark. Without the patch of
-    :func:`patch_nova_compute`, the mark has no effect.
+    The mark is an attribute of this object and is not stored in the database.
+    It has no effect without the patch of :func:`patch_nova_compute`.
     """
     if instance.new_flavor is not None and (
             instance.flavor.flavorid == instance.new_flavor.flavorid

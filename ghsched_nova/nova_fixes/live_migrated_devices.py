@@ -49,11 +49,12 @@ def patch_nova_compute() -> None:
     """Patch nova-compute to live-migrate guests with the flavor's devices.
 
     The patch acts on servers whose flavor has ghsched extra specs and asks for
-    passthrough devices. It keeps the server's PCI requests. It replaces the
-    device addresses in the guest's XML in an order in which no address is
-    replaced twice. The destination releases the devices that it has claimed if
-    it refuses the migration, and also if the migration failed and the
-    destination was not asked to roll it back. A second call changes nothing.
+    passthrough devices. It keeps the server's PCI requests. In the guest's
+    XML, each device address is replaced only once, even if the address of one
+    device on the source is that of another on the destination. The destination
+    releases the devices that it has claimed if it refuses the migration, and
+    also if the migration failed and the destination was not asked to roll it
+    back. A second call changes nothing.
     """
     registry.replace_function(
         'nova.compute.manager.ComputeManager.'

@@ -59,10 +59,10 @@ def patch_nova_compute() -> None:
     """Patch nova-compute to claim the allocated NUMA nodes at a destination.
 
     A live migration's claim should take the NUMA nodes on which Placement has
-    allocated the guest's bandwidth. Nova 31 to 33 lose the limits of this
-    claim (bug 2153425), and so does each release when an administrator forces
-    the host. The patch acts on servers whose flavor has ghsched extra specs. A
-    second call changes nothing.
+    allocated the guest's bandwidth. Nova 31 to 33 do not pass the limits of
+    the claim to the destination (bug 2153425). No release passes them if an
+    administrator forces the destination host. The patch acts on servers whose
+    flavor has ghsched extra specs. A second call changes nothing.
     """
     registry.replace_function(
         'nova.compute.resource_tracker.ResourceTracker.'

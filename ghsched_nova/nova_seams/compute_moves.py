@@ -87,7 +87,7 @@ def claiming_new_nodes(
     gained, key = _make_claim_topology(before, wanted), (node, instance.uuid)
 
     def commit() -> None:
-        with _make_tracker_lock():
+        with _get_claim_lock():
             instance.numa_topology = wanted
             # Whoever deletes the guest has read the record of before.
             instance.save(expected_task_state=[instance.task_state])
@@ -95,14 +95,14 @@ def claiming_new_nodes(
             for topology, sign in ((gained, -1), (before, -1), (wanted, 1)):
                 tracker._update_usage(_make_usage(topology), node, sign)
 
-    with _make_tracker_lock():
+    with _get_claim_lock():
         _check_memory(tracker.compute_nodes[node], gained)
         tracker._update_usage(_make_usage(gained), node)
         _MOVING[key] = gained
     try:
         yield commit
     finally:
-        with _make_tracker_lock():
+        with _get_claim_lock():
             if _MOVING.pop(key, None) is not None:
                 # Else it is what a report in between did not count.
                 with contextlib.suppress(exception.NovaException):
@@ -110,10 +110,10 @@ def claiming_new_nodes(
 
 
 @seam('nova.compute.resource_tracker.COMPUTE_RESOURCE_SEMAPHORE')
-def _make_tracker_lock() -> Any:
-    """Return the lock that nova-compute holds while it claims resources.
+def _get_claim_lock() -> Any:
+    """Return the lock that Nova's resource tracker holds during a claim.
 
-    ``ResourceTracker`` holds it for each claim.
+    All claims of this nova-compute process use the same lock.
     """
     return lockutils.lock(resource_tracker.COMPUTE_RESOURCE_SEMAPHORE,
                           'nova-', fair=True)

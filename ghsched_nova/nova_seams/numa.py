@@ -167,9 +167,7 @@ def _fit_first_topology(fit: Callable[[Any], Any], topologies: Sequence[Any],
 @contextlib.contextmanager
 def claiming_first_fit(topologies: Sequence[InstanceNUMATopology] | None,
                        ) -> Iterator[None]:
-    """Within this context, a claim takes the first guest topology that fits.
-
-    The topology is the guest's NUMA topology.
+    """Within this context, Nova claims the first NUMA topology that fits.
 
     :param topologies: guest NUMA topologies to try, the best first; None for
         the topology that the flavor asks for.

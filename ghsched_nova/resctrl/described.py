@@ -196,7 +196,7 @@ def _parse_control(top: str, info: Mapping[str, str]) -> Control | None:
 def add_described_knobs(known: Sequence[knobs.Knob],
                         controls: Sequence[Control], root: schemata.Schemata
                         ) -> tuple[knobs.Knob, ...]:
-    """Return known bandwidth controls, and those that the kernel describes.
+    """Return the known bandwidth controls and those described by the kernel.
 
     New kernels describe each schemata line in files below info/. Described
     lines that ghsched cannot use are left out.

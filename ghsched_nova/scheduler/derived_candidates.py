@@ -61,14 +61,15 @@ class Template:
     isolated: bool
 
 
-def make_template(parameters: Sequence[tuple[str, str]],
-                  candidates: Sequence[Mapping[str, Any]],
-                  summaries: Mapping[str, Any],
-                  row: HostReport) -> Template | None:
-    """Return a template for the allocation candidates of similar hosts.
+def make_candidate_template(parameters: Sequence[tuple[str, str]],
+                            candidates: Sequence[Mapping[str, Any]],
+                            summaries: Mapping[str, Any],
+                            row: HostReport) -> Template | None:
+    """Return a template from which other hosts' candidates are derived.
 
-    Placement's candidates on one host show what candidates on hosts with equal
-    traits and resource classes contain, except for the NUMA nodes.
+    Placement's allocation candidates on one host show what it would return for
+    another host with the same traits and resource classes. Only the NUMA nodes
+    differ.
 
     :param parameters: parameters of the query, without traits and the host.
     :param candidates: Placement's candidates on the host.

@@ -377,8 +377,9 @@ class _CandidateCollector:
                 row)
             if found:
                 if not self._query.has_granular_traits:
-                    self._template = derived_candidates.make_template(
-                        self._query.parameters, found, summaries, row)
+                    self._template = (
+                        derived_candidates.make_candidate_template(
+                            self._query.parameters, found, summaries, row))
                 self._add_candidates(row.uuid, found, summaries)
         else:
             search.withdraw_host(row.uuid)

@@ -91,10 +91,11 @@ class IndexedScheduler:
 
     def compute_need(self, context: Any, spec: Any,
                      instance_uuids: Any) -> Need | None:
-        """Return the resources that a request needs, and update the index.
+        """Return the resources that a scheduling request needs.
 
-        Returns None if the in-memory index of hosts cannot serve the request.
-        Nova's own search serves it then.
+        Also updates the in-memory index of hosts from Nova's database. Returns
+        None if the index cannot be used for the request; Nova then searches
+        all hosts.
         """
         try:
             need = index_search.compute_request_need(

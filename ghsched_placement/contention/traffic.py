@@ -65,8 +65,12 @@ class BandwidthControl:
                    sharing.DEFAULT_PRIORITY if policy.priority is None
                    else policy.priority)
 
-    def make_bandwidth_claim(self, capacity: float, demand: float) -> Claim:
-        """Return a control group's demand and limits on a host node, in MB/s.
+    def compute_demand_and_limits(self, capacity: float, demand: float
+                                  ) -> Claim:
+        """Return the demand of a control group and its limits, in MB/s.
+
+        The limits are the group's minimum and maximum, which are shares of the
+        bandwidth of a host NUMA node.
 
         :param capacity: bandwidth of the node, in MB/s.
         :param demand: bandwidth that the group would use without limits, in
@@ -231,7 +235,7 @@ def _compute_delays_at_memory(
             users[flow.group, flow.memory == node].append(number)
     claims = [
         (controls.get((group, node), _FREE)
-         if here else _FREE).make_bandwidth_claim(
+         if here else _FREE).compute_demand_and_limits(
              capacity, math.fsum(arriving[number] for number in numbers))
         for (group, here), numbers in users.items()]
     got = sharing.share_bandwidth(

@@ -328,9 +328,10 @@ class State:
 
     @property
     def hysteresis_load(self) -> float:
-        """Load below which an overloaded host NUMA node counts as relieved.
+        """Load below which a host NUMA node is no longer overloaded.
 
-        Loads are relative: at 1, a node becomes overloaded.
+        It is relative to the load at which a node becomes overloaded, and
+        below 1 by the configured hysteresis.
         """
         return 1 - self.settings.hysteresis
 

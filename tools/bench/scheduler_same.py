@@ -179,7 +179,7 @@ def derive(lab: labs.Lab, spec: Any, query: index_search.Query,
              in lab.manager._indexed.index.list_views()}
     for host in found:
         template = found[host] and not query.has_granular_traits and (
-            derived_candidates.make_template(
+            derived_candidates.make_candidate_template(
                 query.parameters, found[host],
                 answers[host]['provider_summaries'], views[host].row))
         for other in found if template else ():

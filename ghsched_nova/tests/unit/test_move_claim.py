@@ -161,12 +161,12 @@ class ClaimStressTest(ClaimTestCase):
             def step(_chance):
                 with (compute_moves.claiming_new_nodes(self.virtapi, one,
                                                        after),
-                      compute_moves._make_tracker_lock()):
+                      compute_moves._get_claim_lock()):
                     assert cpu + 4 in self.taken()[1]
             return step
 
         def report(_chance):
-            with compute_moves._make_tracker_lock():
+            with compute_moves._get_claim_lock():
                 self.count({0, 1, 2, 3})    # as of the records alone
                 self.tracker._update_usage_from_instances(None, [], 'host_a')
 

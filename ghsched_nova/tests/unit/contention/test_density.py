@@ -153,7 +153,7 @@ class PredictTest(base.TestCase):
                  lambda: density.predict_latencies(MACHINE, 'x')),
                 ('no guest of 999', lambda: density.predict_latencies(
                     MACHINE, 'static', workload=Workload(vcpus=999))),
-                ('cannot enforce MEM_BW_MIN', lambda: density.predict_latencies(
+                ('enforce MEM_BW_MIN', lambda: density.predict_latencies(
                     figures.machine(controls=['MEM_BW_MAX']), 'ghsched',
                     {'ghsched:mem_bw_min': '5'})),
                 ('guest with 1 NUMA', lambda: density.predict_latencies(

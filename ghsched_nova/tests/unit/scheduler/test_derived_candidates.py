@@ -67,7 +67,7 @@ def summaries(uuid, traits=TRAITS):
 
 
 def template(parameters=PARAMETERS, found=None):
-    return derived_candidates.make_template(
+    return derived_candidates.make_candidate_template(
         parameters, [found or candidate(FIRST, 1)], summaries(FIRST),
         report(FIRST))
 
