@@ -132,8 +132,8 @@ class HostProbe:
 
         :param count: function that counts for a number of milliseconds.
         :param milliseconds: how long to count.
-        :returns: the counts, and the reason why the server's instructions
-            are not among them; None in place of the reason if they are.
+        :returns: the counts, and None if the instructions of the server that
+            is examined were counted, or else the reason why not.
         """
         try:
             found = count(milliseconds, self._has_capped)

@@ -89,8 +89,9 @@ class ServiceLevelRecorder:
                 if periods:
                     self._notify(seconds, periods)
         except Exception as error:
-            LOG.warning('ghsched: cannot update or send service levels; '
-                        'retrying in the next periodic task: %r', error)
+            LOG.warning('ghsched: cannot record the service levels of servers '
+                        'or send their notification; retrying in the next '
+                        'periodic task: %r', error)
 
 
 def yield_received_bandwidth(snapshot: view.Snapshot,

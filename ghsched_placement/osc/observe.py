@@ -119,7 +119,10 @@ def get_flavor_extra_specs(record: Mapping[str, Any]) -> dict[str, str]:
 
 
 def is_server_moving(record: Mapping[str, Any]) -> bool:
-    """Return whether a server is being migrated, resized or otherwise changed.
+    """Return whether Nova is migrating or resizing a server.
+
+    The result is also True during any other task of Nova on the server, such
+    as a reboot.
 
     :param record: server record of Nova's API.
     """

@@ -131,6 +131,7 @@ class UseTest(base.TestCase):
         self.use = self.make(Path('/none/levels'))
         for now in (1000.0, 1060.0):
             self.measure(now, guest(100.0))
-        self.assertIn('cannot update or send service levels; retrying in the '
-                      'next periodic task', self.log.output)
+        self.assertIn('cannot record the service levels of servers or send '
+                      'their notification; retrying in the next periodic '
+                      'task', self.log.output)
         self.assertEqual(60.0, self.use.levels['u', 0].seconds)
