@@ -136,8 +136,9 @@ def plan_node_move(guest: Sequence[GuestCell],
     for number, node in sorted(moving.items()):
         room = _add_freed_cpus(host_nodes[node], node, guest, moving)
         _check_memory(guest[number], room, node)
-        after[number] = _move_cell(guest[number], room, node,
-                                   host_nodes[guest[number].host_node].cores)
+        after[number] = _assign_cell_to_node(
+            guest[number], room, node,
+            host_nodes[guest[number].host_node].cores)
     return NodeMove(tuple(guest), tuple(after))
 
 
@@ -204,14 +205,16 @@ def _check_memory(cell: GuestCell, target: HostCell, node: int) -> None:
 # -- CPUs ---------------------------------------------------------------------
 
 
-def _move_cell(cell: GuestCell, target: HostCell, node: int,
-               cores: Iterable[frozenset[int]]) -> GuestCell:
-    """Return a guest NUMA node with CPUs of its new host NUMA node.
+def _assign_cell_to_node(cell: GuestCell, target: HostCell, node: int,
+                         cores: Iterable[frozenset[int]]) -> GuestCell:
+    """Return a guest NUMA node that is placed on another host NUMA node.
+
+    Its CPUs are chosen among those that are free there.
 
     :param cell: guest NUMA node before the move.
     :param target: free CPUs of the new host NUMA node.
     :param node: number of the new host NUMA node.
-    :param cores: cores of the old host NUMA node.
+    :param cores: sets of sibling threads of the old host NUMA node.
     :raises NotMovable: when the new host NUMA node has too few CPUs.
     """
     if cell.vcpus and not target.shared:

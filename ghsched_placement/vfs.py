@@ -193,7 +193,7 @@ def list_vf_divisions(needs: Sequence[Vfs], pfs: Mapping[str, Sequence[Pf]],
     for root in {pf.root for of_alias in pfs.values() for pf in of_alias}:
         of_host = {alias: [pf for pf in of_alias if pf.root == root]
                    for alias, of_alias in pfs.items()}
-        found.update(set(_yield_host_divisions(needs, of_host, locality)))
+        found.update(set(_yield_vfs_per_pf(needs, of_host, locality)))
     ready = sorted(
         (way for way in found if any(len(sizes) > 1 for sizes in way)),
         key=lambda way: (sum(map(len, way)), -found[way], way))
@@ -202,16 +202,18 @@ def list_vf_divisions(needs: Sequence[Vfs], pfs: Mapping[str, Sequence[Pf]],
             for way in ready[:max_count]]
 
 
-def _yield_host_divisions(needs: Sequence[Vfs],
-                          pfs: Mapping[str, Sequence[Pf]], locality: str
-                          ) -> Iterator[tuple[tuple[int, ...], ...]]:
-    """Yield the ways to take a guest's VFs from the PFs of one host.
+def _yield_vfs_per_pf(needs: Sequence[Vfs],
+                      pfs: Mapping[str, Sequence[Pf]], locality: str
+                      ) -> Iterator[tuple[tuple[int, ...], ...]]:
+    """Yield possible numbers of VFs to take from each PF of one host.
 
-    Each assignment of guest NUMA nodes to host nodes is tried.
+    Each result has a tuple for each requested kind of VF. Each assignment of
+    guest NUMA nodes to host nodes is tried.
 
     :param needs: VFs that the guest requests.
     :param pfs: PFs of the host, by PCI alias.
-    :param locality: how near the VFs must be to their guest NUMA nodes.
+    :param locality: value of ``ghsched:vfs_locality``, for instance ``node``
+        for VFs that must be on the host node of their guest NUMA node.
     """
     places = {alias: group_free_vfs(of_alias, locality)
               for alias, of_alias in pfs.items()}

@@ -94,7 +94,10 @@ def list_unmet_preconditions(
 
 
 def read_node_options(files: Sequence[str] | None) -> cfg.ConfigOpts:
-    """Read the options of ghsched and Nova that the node checks need."""
+    """Return the options of ghsched and Nova that the node checks need.
+
+    :param files: configuration files to read; None for those of nova-compute.
+    """
     found = cfg.ConfigOpts()
     conf.register_opts(found)
     found.register_opt(cfg.StrOpt('compute_driver'))

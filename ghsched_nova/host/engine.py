@@ -188,7 +188,7 @@ class HostEngine(host_facts.HostFacts):
         :returns: whether resctrl was changed.
         :raises GroupError: if the policy of this guest cannot be enforced.
         """
-        problems, actions = self._reconcile_running(running)
+        problems, actions = self._enforce_all_policies(running)
         for problem in problems:
             if problem.guest == running.domain.uuid:
                 raise fs.GroupError(problem.reason,
@@ -273,17 +273,18 @@ class HostEngine(host_facts.HostFacts):
         :returns: policies that are not enforced, with the reasons.
         """
         with self._reconciling:     # an older call must not replace not_held
-            problems, actions = self._reconcile_running()
+            problems, actions = self._enforce_all_policies()
             self.not_held = {problem.guest: problem.reason
                              for problem in problems if problem.guest}
         count_repairs(action.kind for action in actions)
         return problems
 
-    def _reconcile_running(self, started: desired.Running | None = None
-                           ) -> _Done:
+    def _enforce_all_policies(self, started: desired.Running | None = None
+                              ) -> _Done:
         """Enforce all running guests' bandwidth policies.
 
-        :param started: just started guest; replaces its entry from libvirt.
+        :param started: guest that has just been started. This record is used
+            instead of the one that libvirt returns for the guest.
         :returns: policies that are not enforced, and the changes made.
         """
         with self._reconciling:

@@ -118,9 +118,9 @@ class Collector(registry.Collector):
         reading = self._read()
         cloud = reading.cloud
         return [
-            *_make_amount_metrics(cloud.hosts),
+            *_yield_host_resource_metrics(cloud.hosts),
             *_make_host_metrics(cloud),
-            *_make_flavor_metrics(cloud.flavors),
+            *_yield_fitting_guest_metrics(cloud.flavors),
             _make_cloud_metric(
                 'requests',
                 (
@@ -135,9 +135,13 @@ class Collector(registry.Collector):
         ]
 
 
-def _make_amount_metrics(
+def _yield_host_resource_metrics(
         hosts: Iterable[capacity.Host]) -> Iterator[core.Metric]:
-    """Yield metrics of each host's total, allocated and free resources."""
+    """Yield metrics of each host's total, allocated and free resources.
+
+    The metrics are ``ghsched_cloud_capacity``, ``_allocated`` and ``_free``,
+    by host, NUMA node and resource class.
+    """
     found = [((one.host, '' if one.node is None else str(one.node),
                one.resource_class), one)
              for host in hosts
@@ -167,10 +171,13 @@ def _make_host_metrics(cloud: cloud_figures.Cloud) -> Iterator[core.Metric]:
         for host in cloud.hosts))
 
 
-def _make_flavor_metrics(
+def _yield_fitting_guest_metrics(
         flavors: Sequence[cloud_figures.FlavorCapacity]
 ) -> Iterator[core.Metric]:
-    """Yield metrics of how many more guests of each flavor fit in a cloud.
+    """Yield metrics of how many more guests of each flavor the cloud can take.
+
+    Further metrics count the hosts that can take one, and those that cannot,
+    by the resource that they lack.
 
     :param flavors: flavors that the administrator chose to watch.
     """

@@ -75,9 +75,8 @@ def extend_usage_deltas(
     """Make Nova count further resources against a project's unified limits.
 
     Nova checks the unified limits for a new server, a resize, a restore and an
-    unshelving. ``nova.limit.placement.enforce_num_instances_and_resources``
-    looks ``_get_deltas`` up in its module. Nova 31 to 33 have
-    ``_get_deltas_by_flavor``, which takes only the flavor of a request.
+    unshelving. It gets the amounts to check from ``_get_deltas``, or from
+    ``_get_deltas_by_flavor`` in Nova 31 to 33. This function is replaced.
 
     :param function: function that returns the amount of each resource to
         count. Its arguments are Nova's function, the RequestSpec and the

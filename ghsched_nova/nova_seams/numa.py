@@ -33,7 +33,7 @@ from ghsched_placement import node_move
 seam = registry.make_seam_decorator(registry.SCHEDULER, registry.COMPUTE)
 
 #: Guest topologies that the claim of this thread may take, see
-#: :func:`claiming_first_fit`.
+#: :func:`claiming_best_topology`.
 _claim = threading.local()
 
 
@@ -165,8 +165,8 @@ def _fit_first_topology(fit: Callable[[Any], Any], topologies: Sequence[Any],
 
 
 @contextlib.contextmanager
-def claiming_first_fit(topologies: Sequence[InstanceNUMATopology] | None,
-                       ) -> Iterator[None]:
+def claiming_best_topology(topologies: Sequence[InstanceNUMATopology] | None,
+                           ) -> Iterator[None]:
     """Within this context, Nova claims the first NUMA topology that fits.
 
     :param topologies: guest NUMA topologies to try, the best first; None for

@@ -78,7 +78,7 @@ def _find_qemu_process(proc: Path, tids: Iterable[int], uuid: str) -> int:
     :returns: process id; 0 unless exactly one process matches.
     """
     found = {process for tid in tasks.select_vcpu_threads(tids, proc)
-             for process in tasks.read_process_id(proc, tid)}
+             for process in tasks.read_process_ids(proc, tid)}
     number = decimals.parse_decimal(found.pop() if len(found) == 1 else '')
     return number if number and _is_qemu_of_guest(proc, number, uuid) else 0
 

@@ -68,11 +68,8 @@ def read_thread_name(proc: Path, tid: int) -> str:
     return name.rstrip('\n')
 
 
-def read_process_id(proc: Path, tid: int) -> set[str]:
-    """Return the process id of a thread, as a set with one item.
-
-    The set is empty if the thread has ended.
-    """
+def read_process_ids(proc: Path, tid: int) -> set[str]:
+    """Return a set with the process ID of a thread; empty if it has ended."""
     try:
         status = (proc / str(tid) / 'status').read_text(errors='replace')
     except OSError:

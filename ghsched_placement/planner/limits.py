@@ -56,7 +56,10 @@ def _yield_trait_lacks(state: State, need: Need) -> Iterator[Lack]:
 
 
 def yield_host_shortages(state: State, need: Need) -> Iterator[Lack]:
-    """Yield each resource of which a whole host has too little for a guest."""
+    """Yield each resource that a host has too little of for a guest.
+
+    Only resources of the whole host are checked, not those of a NUMA node.
+    """
     needed = []
     for name, amount in need.root_provider_amounts.items():
         most = (int(state.get_inventory_record((0, name))['max_unit'])

@@ -199,7 +199,7 @@ class State:
                                               devices.get(node, {}))
                     for place, node in self.host.node_by_provider.items()]
         found = []
-        floating = self._count_floating_vcpus_per_node()
+        floating = self._compute_vcpu_share_of_node()
         for node, room in self._rooms.items():
             found.append(HostNode(
                 number=node, memory_free=room.memory_free,
@@ -209,11 +209,11 @@ class State:
                 devices=devices.get(node, {})))
         return found
 
-    def _count_floating_vcpus_per_node(self) -> int:
-        """Return a node's part of the vCPUs of guests without a NUMA topology.
+    def _compute_vcpu_share_of_node(self) -> int:
+        """Return a node's share of the vCPUs of guests without NUMA topology.
 
         These vCPUs may run on all NUMA nodes of the host. Each node is assumed
-        to have an equal part of them.
+        to run the same number of them.
         """
         placed = sum(self._rooms[cell.node].vcpus_used - cell.vcpus_used
                      for cell in self.host.cells)

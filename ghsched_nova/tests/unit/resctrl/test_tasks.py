@@ -68,8 +68,8 @@ class ThreadsTest(base.TestCase):
             tasks.parse_thread_ids('101\n102\n103\n999\n'), self.proc))
 
     def test_the_process_of_a_thread(self):
-        self.assertEqual({'100'}, tasks.read_process_id(self.proc, 101))
-        self.assertEqual(set(), tasks.read_process_id(self.proc, 999))
+        self.assertEqual({'100'}, tasks.read_process_ids(self.proc, 101))
+        self.assertEqual(set(), tasks.read_process_ids(self.proc, 999))
 
     def test_invalid_thread_ids_are_ignored(self):
         self.assertEqual({101}, tasks.parse_thread_ids(
