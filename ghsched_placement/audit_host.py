@@ -176,7 +176,8 @@ def find_leftover_domains_and_groups(host: capacity.Host,
         yield Finding(
             host.name, 'domain-without-server', uuid,
             'a domain with a policy runs, and Nova has no such server on '
-            'this host', 'nova-compute treats it as '
+            'this host', 'if the server is in ERROR on no host, delete it; '
+            'nova-compute treats the domain of a deleted server as '
             '[DEFAULT]running_deleted_instance_action says')
     for name in sorted(groups):
         yield Finding(

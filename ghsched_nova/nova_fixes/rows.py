@@ -70,6 +70,7 @@ FIXES = (
     Fix('devices-of-far-pf', (_COMPUTE, _SCHEDULER)),
     Fix('evacuated-devices', (_COMPUTE,)),
     Fix('evacuated-live-migration', (_API, _COMPUTE)),
+    Fix('failed-build', (_COMPUTE,)),
     Fix('failed-live-migration', (_COMPUTE,)),
     Fix('failed-post-live-migration', (_COMPUTE,)),
     Fix('failed-rebuild', (_COMPUTE,)),
