@@ -12,6 +12,8 @@
 
 """Servers whose build fails when their guest runs already."""
 
+import traceback
+
 import fixtures
 from nova.compute import task_states
 from nova import objects
@@ -19,6 +21,46 @@ from oslo_messaging import exceptions as messaging
 
 from ghsched_nova.nova_fixes import servers
 from ghsched_nova.tests.functional import nova_base
+
+
+class LostSaveTest(nova_base.GhschedTestCase):
+    """The conductor does not answer one of the requests of a build."""
+
+    def setUp(self):
+        super().setUp()
+        self.start_host()
+        self.lost = None
+        self.requests = 0
+        save = objects.Instance.save
+
+        def count_and_save(instance, *args, **kwargs):
+            if any(frame.filename.endswith('nova/compute/manager.py')
+                   for frame in traceback.extract_stack()):
+                number, self.requests = self.requests, self.requests + 1
+                if number == self.lost:
+                    raise messaging.MessagingTimeout('no answer')
+            return save(instance, *args, **kwargs)
+
+        self.useFixture(fixtures.MonkeyPatch(
+            'nova.objects.Instance.save', count_and_save))
+
+    def test_nothing_is_left_whichever_request_is_lost(self):
+        domains_of = {}
+        # Nova leaves the server in BUILD if the first request is lost.
+        for lost in range(1, self.count_requests_of_a_build()):
+            self.lost, self.requests = lost, 0
+            server = self.boot(self.flavor(mem_bw_min=60), 'ERROR')
+            domains_of[lost] = self.domains('host_a')
+            self.assertEqual({}, self.resources(server['id']))
+        self.assertLess(3, len(domains_of))
+        self.assertEqual(dict.fromkeys(domains_of, []), domains_of)
+
+    def count_requests_of_a_build(self):
+        self.requests = 0
+        server = self.boot(self.flavor(mem_bw_min=60))
+        found = self.requests
+        self._delete_server(server)
+        return found
 
 
 class ConductorAwayTest(nova_base.GhschedTestCase):
