@@ -45,6 +45,8 @@ from ghsched_nova import bounds
 from ghsched_nova import conf
 from ghsched_nova import qemu
 
+conf.register_opts(cfg.CONF)
+
 #: Maximum time-out of a call in seconds.
 MAX_TIMEOUT = 600.0
 #: Seconds after which sending a call to a helper that does not read fails.
@@ -181,7 +183,6 @@ def _close_if_unusable(owner: priv_context.PrivContext, force: bool) -> None:
 
 def get_qemu_pid_directory() -> Path:
     """Return the configured directory of libvirt's QEMU PID files."""
-    conf.register_opts(cfg.CONF)
     return Path(cfg.CONF.ghsched.libvirt_run_path)
 
 

@@ -88,14 +88,15 @@ class Executor:
     wait_budget: float = _BUSY_TIMEOUT
     retries: int = _RETRIES
 
-    def apply_actions(self, actions: Iterable[model.Action]) -> None:
+    def apply_actions(self, actions: Iterable[model.Action],
+                      members: model.Members) -> None:
         for action in actions:
             if self.has_failed_dependency(action):
                 continue
             try:
                 self._apply_action(action)
             except fs.GroupError as error:
-                self._record_failure(action, error)
+                self._record_failure(action, error, members)
         for group in sorted(self.created - self.populated):
             self._remove_incomplete_group(group)
 
@@ -258,7 +259,8 @@ class Executor:
         return (self.root, path) if in_default else (path,)
 
     def _record_failure(self, action: model.Action,
-                        error: fs.GroupError) -> None:
+                        error: fs.GroupError,
+                        members: model.Members) -> None:
         if action.kind in model.COUNTING:
             self.failed.add((action.group, action.kind))
             return
@@ -267,9 +269,9 @@ class Executor:
             _RELEASE if action.kind == _RELEASE
             else action.guest if moving
             else '' if action.group in self.created else action.part)))
-        problems = [] if action.is_for_monitoring else [model.Problem(
-            action.guest, action.group,
-            _strip_group_name(self.root / action.group, error))]
+        problems = model.make_problems(
+            action, members,
+            _strip_group_name(self.root / action.group, error))
         self.problems += problems
         if action.kind == 'make group' and error.errno == errno.ENOSPC:
             self.unavailable.setdefault(action.group, []).extend(problems)

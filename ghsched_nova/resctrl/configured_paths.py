@@ -20,6 +20,8 @@ from ghsched_nova import conf
 from ghsched_nova import kernel_files
 from ghsched_nova.resctrl import fs
 
+conf.register_opts(cfg.CONF)
+
 
 def check_root(root: str) -> None:
     """Refuse a resctrl mount point other than the configured one.
@@ -41,7 +43,6 @@ def check_path(option: str, requested: str) -> None:
 
     :raises GroupError: with the reason.
     """
-    conf.register_opts(cfg.CONF)
     configured = cfg.CONF.ghsched[option]
     # The caller has made paths of its options, without a slash at the end.
     if requested != str(Path(configured)):

@@ -184,10 +184,6 @@ def _explain_leaked_libvirt_group(name: str, group: Group,
 # -- one group ----------------------------------------------------------------
 
 
-class _RepairError(Exception):
-    """Reason why a guest's existing resctrl group cannot be corrected."""
-
-
 def _plan_group(name: str, guests: Sequence[Guest], actual: model.Actual,
                 wanted: model.Wanted) -> Iterator[Action | Problem]:
     """Yield the changes that create or correct a guest's resctrl group.
@@ -200,21 +196,15 @@ def _plan_group(name: str, guests: Sequence[Guest], actual: model.Actual,
     uuids = [guest.domain.uuid for guest in guests]
     missing = [_describe_missing_vcpus(guest, actual) for guest in guests]
     group = actual.groups.get(name)
-    try:
-        if group is not None:
-            if not guests[0].is_only_measured:
-                yield from _repair_group(guests[0], name, group, wanted)
-            elif group.error:
-                raise _RepairError(group.error)
-        elif not all(missing):
-            yield from _make_group(guests[0], name, wanted)
-    except _RepairError as error:
-        yield from (Problem(uuid, name, str(error)) for uuid in uuids)
-        return
     if group is None and all(missing):
         yield from (Problem(uuid, name, 'the control group is not there, and '
                                         + text)
                     for uuid, text in zip(uuids, missing, strict=True))
+        return
+    try:
+        yield from _plan_values(guests[0], name, group, wanted)
+    except errors.PolicyRefused as error:
+        yield from (Problem(uuid, name, error.reason) for uuid in uuids)
         return
     for guest, text in zip(guests, missing, strict=True):
         yield from _move_threads(guest, name, (group or Group()).tasks, actual,
@@ -249,43 +239,44 @@ def _describe_missing_vcpus(guest: Guest, actual: model.Actual) -> str:
             f'{guest.online} are expected')
 
 
-def _make_group(
-    guest: Guest, name: str, wanted: model.Wanted
-) -> Iterator[Action]:
-    """Yield the changes that create a guest's resctrl group.
+def _plan_values(guest: Guest, name: str, group: Group | None,
+                 wanted: model.Wanted) -> Iterator[Action]:
+    """Yield the changes that create a resctrl group or correct its values.
 
     Values that the kernel gives to every new group are not written.
+
+    :param guest: guest of the group; any of them if several share it.
+    :param group: the existing group; None if it must be created.
+    :raises PolicyRefused: if the values of the group cannot be corrected.
     """
     uuid = '' if guest.shared else guest.domain.uuid
-    yield Action('make group', name,
-                 'guests are to share it' if guest.shared
-                 else 'the guest is to be measured' if guest.is_only_measured
-                 else 'the guest has no control group', uuid)
-    for line in differences.render_new_group_lines(
-            guest.desired, wanted.others, wanted.writes):
-        yield Action('write line', name, 'the group is new', uuid, line=line)
-
-
-def _repair_group(guest: Guest, name: str, group: Group,
-                  wanted: model.Wanted) -> Iterator[Action]:
+    if group is None:
+        yield Action('make group', name,
+                     'guests are to share it' if guest.shared
+                     else 'the guest is to be measured'
+                     if guest.is_only_measured
+                     else 'the guest has no control group', uuid)
+        for line in differences.render_new_group_lines(
+                guest.desired, wanted.others, wanted.writes):
+            yield Action('write line', name, 'the group is new', uuid,
+                         line=line)
+        return
+    if group.error:
+        raise errors.PolicyRefused(group.error)
+    if guest.is_only_measured:
+        return
     if group.schemata is None:
-        raise _RepairError(group.error or 'its schemata were not read')
+        raise errors.PolicyRefused('its schemata were not read')
     wrong = differences.find_schemata_differences(
-        group.schemata, guest.desired, wanted.others, wanted.tolerance
-    )
+        group.schemata, guest.desired, wanted.others, wanted.tolerance)
     if not wrong:
         return
-    try:
-        lines = differences.plan_schemata_writes(
+    for line in differences.plan_schemata_writes(
             group.schemata, guest.desired, wanted.others, wanted.tolerance,
-            wanted.writes)
-    except errors.PolicyRefused as error:
-        raise _RepairError(error.reason) from error
-    for line in lines:
+            wanted.writes):
         reason = '; '.join(str(difference) for difference in wrong
                            if difference.line == line.partition(':')[0])
-        yield Action('write line', name, reason,
-                     '' if guest.shared else guest.domain.uuid, line=line)
+        yield Action('write line', name, reason, uuid, line=line)
 
 
 def _select_threads(guest: Guest, actual: model.Actual,

@@ -160,11 +160,11 @@ class ResctrlHost:
         one may have to be written. Values that the kernel does not change are
         left out.
         """
-        return {
-            line: scale.values_to_write
-            for line, scale in self.scales.items()
-            if scale.values_to_write
-        }
+        changed = {
+            line: {shown: value for shown, value in scale.written.items()
+                   if shown != value}
+            for line, scale in self.scales.items()}
+        return {line: values for line, values in changed.items() if values}
 
     @property
     def tolerance(self) -> dict[str, int]:
@@ -538,7 +538,8 @@ def _can_libvirt_write_caps(
     knob = dialect.find_knob('maximum')
     if not dialect.libvirt or minimum < 1 or knob is None:
         return False
-    if any(scale.values_to_write for scale in scales.values()):
+    if any(shown != value for scale in scales.values()
+           for shown, value in scale.written.items()):
         return False
     cap = scales.get(knob.line)
     return cap is None or all(shown % granularity == 0

@@ -33,12 +33,10 @@ kernel's default group. It is treated like a control group without values.
 
 from collections.abc import Collection
 from collections.abc import Iterable
-from collections.abc import Iterator
 from collections.abc import Mapping
 from collections.abc import Sequence
 from dataclasses import dataclass
 from dataclasses import field
-from dataclasses import replace
 from typing import Literal
 
 from ghsched_nova.resctrl.cache import Cache
@@ -429,18 +427,19 @@ def get_monitoring_group_path(group: str, uuid: str) -> str:
     return f'{group}/{naming.render_monitor_path(uuid)}'
 
 
-def expand_shared_problems(
-    guests: Iterable[Guest], problems: Iterable[Problem]
-) -> Iterator[Problem]:
-    """Repeat each problem of a shared control group for each of its guests.
+def make_problems(action: Action, members: Members,
+                  reason: str) -> list[Problem]:
+    """Return a problem for each guest that a change of resctrl concerns.
 
-    All other problems are yielded unchanged.
+    A change for no certain guest concerns all guests of its group. The list is
+    empty if the change only serves to measure bandwidth.
+
+    :param action: the change, which failed or had no effect.
+    :param members: guests by group.
+    :param reason: text for users.
     """
-    by_group = map_guests_by_group(guests, ())
-    for problem in problems:
-        concerned = [] if problem.guest else by_group.get(problem.group, [])
-        if concerned:
-            for guest in concerned:
-                yield replace(problem, guest=guest.domain.uuid)
-        else:
-            yield problem
+    if action.is_for_monitoring:
+        return []
+    uuids = [action.guest] if action.guest else [
+        guest.domain.uuid for guest in members.get(action.group, ())]
+    return [Problem(uuid, action.group, reason) for uuid in uuids or ['']]

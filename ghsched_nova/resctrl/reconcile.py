@@ -115,20 +115,14 @@ def reconcile(paths: HostPaths, wanted: model.Wanted,
             if not (rounds and left):
                 break
             rounds -= 1
-            work.apply_actions(left)
+            work.apply_actions(left, actual.members)
             wanted = replace(wanted, scarce=bool(work.unavailable))
-    return Report(tuple(work.done), tuple(model.expand_shared_problems(
-        wanted.guests, (
-            *work.problems,
-            *(problem for problem in plan.problems
-              if not work.has_failed_dependency(problem)),
-            *plan.internal_overlaps,
-            *(_make_repeated_problem(action) for action in left
-              if not action.is_for_monitoring)))),
+    return Report(tuple(work.done), (
+        *work.problems,
+        *(problem for problem in plan.problems
+          if not work.has_failed_dependency(problem)),
+        *plan.internal_overlaps,
+        *(problem for action in left for problem in model.make_problems(
+            action, actual.members,
+            f'{action.kind} was done, and is still needed: {action.reason}'))),
         plan.foreign, plan.unmeasured, plan.overlaps)
-
-
-def _make_repeated_problem(action: model.Action) -> model.Problem:
-    return model.Problem(
-        action.guest, action.group,
-        f'{action.kind} was done, and is still needed: {action.reason}')

@@ -85,15 +85,6 @@ class SettablePercentages:
         """Highest percentage that the schemata line can be set to."""
         return max(self.written, default=0)
 
-    @property
-    def values_to_write(self) -> dict[int, int]:
-        """Value to write, by percentage that the line then shows.
-
-        Entries with equal values are left out.
-        """
-        return {shown: value for shown, value in self.written.items()
-                if shown != value}
-
     def find_percent_at_least(self, percent: int) -> int | None:
         """Round a percentage up to one that the schemata line can be set to.
 

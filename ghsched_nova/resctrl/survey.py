@@ -44,10 +44,10 @@ def read_actual_state(files: fs.Files, root: Path, wanted: model.Wanted,
     :raises GroupError: if the groups cannot be listed.
     """
     names = _list_group_names(files, root, wanted)
-    members = model.map_guests_by_group(wanted.guests, names)
-    unused = (wanted.removable & names.keys()) - members.keys()
     other_monitors = (_count_other_monitors(files, root, names)
                       if wanted.has_single_rmid_pool else 0)
+    members = model.map_guests_by_group(wanted.guests, names)
+    unused = (wanted.removable & names.keys()) - members.keys()
     counted = (counters.read_counter_assignments(
         files, root, counters.map_measuring_groups(members))
         if any(guest.monitor for guest in wanted.guests) else None)
@@ -73,13 +73,29 @@ def read_actual_state(files: fs.Files, root: Path, wanted: model.Wanted,
 
 def _list_group_names(files: fs.Files, root: Path,
                       wanted: model.Wanted) -> dict[str, None]:
-    measuring = _list_measuring_groups(files, root, wanted)
+    """Return the names of the control groups and of guests' monitoring groups.
+
+    Guests without a control group are measured in monitoring groups of the
+    default control group. Other monitoring groups there are left out.
+    """
     try:
         names = [name for name in files.directories(root)
                  if name not in naming.NOT_GROUPS]
     except OSError as exc:
         raise fs.make_group_error('cannot be listed', root, exc) from exc
-    return dict.fromkeys([*names, *measuring])
+    measured = [guest for guest in wanted.guests if guest.is_only_measured]
+    known = {name for name in (*wanted.removable,
+                               *(guest.group for guest in measured))
+             if name.startswith(naming.MONITORS)
+             and naming.parse_own_group_uuid(name)}
+    with contextlib.suppress(OSError):      # a host without monitors
+        there = files.directories(
+            root / naming.MONITORS) if known or measured else []
+        names += [name for name in map(naming.MONITORS.__add__, there)
+                  if name in known
+                  or any(model.is_libvirt_monitor(name, guest.domain)
+                         for guest in measured)]
+    return dict.fromkeys(names)
 
 
 def _read_schemata(files: fs.Files, root: Path, names: Iterable[str]
@@ -124,30 +140,6 @@ def _read_guest_groups(
                 group.tasks - own, processes.proc))
         groups[name] = group
     return groups, threads
-
-
-def _list_measuring_groups(files: fs.Files, root: Path,
-                           wanted: model.Wanted) -> list[str]:
-    """Return the guests' monitoring groups in the default control group.
-
-    Guests without a control group are measured in such a group.
-    """
-    known = wanted.removable | {guest.group for guest in wanted.guests}
-    known = frozenset(name for name in known
-                      if name.startswith(naming.MONITORS)
-                      and naming.parse_own_group_uuid(name))
-    domains = [
-        guest.domain for guest in wanted.guests if guest.is_only_measured
-    ]
-    if not known and not domains:
-        return []
-    try:
-        there = files.directories(root / naming.MONITORS)
-    except OSError:     # a host without monitors
-        return []
-    return [name for name in map(naming.MONITORS.__add__, there)
-            if name in known or any(model.is_libvirt_monitor(name, domain)
-                                    for domain in domains)]
 
 
 def _read_group(files: fs.Files, path: Path,

@@ -28,7 +28,6 @@ from oslo_config import cfg
 
 from ghsched_nova import bounds
 from ghsched_nova.bounds import Range
-from ghsched_nova import conf
 from ghsched_nova import privsep
 from ghsched_nova import qemu
 from ghsched_nova.threads import deadline
@@ -88,7 +87,6 @@ def _check_scheduling_class(value: tuple[str, int, int, int, int]) -> None:
     :param value: class, priority, runtime, deadline, period.
     """
     scheduler, priority, *times = value
-    conf.register_opts(cfg.CONF)
     section = cfg.CONF.ghsched
     if scheduler not in (*_NUMBERS, DEADLINE):
         raise bounds.Refused(f'{scheduler} is not a scheduling class')

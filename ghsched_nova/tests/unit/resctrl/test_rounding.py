@@ -64,7 +64,7 @@ class FractionsTest(base.TestCase):
         self.assertEqual(6, shown('linux', 4, 100))
         self.assertEqual(100, shown('linux-unrounded', 4, 100))
         self.assertEqual(
-            98, rounding.make_mpam_percentages(7, 6).values_to_write[100]
+            98, rounding.make_mpam_percentages(7, 6).written[100]
         )
 
     def test_each_percentage_is_shown_from_seven_bits_on(self):
@@ -72,7 +72,6 @@ class FractionsTest(base.TestCase):
         for minimum in (0, 1):
             scale = rounding.make_mpam_percentages(1, minimum)
             self.assertEqual(everything, scale.written)
-            self.assertEqual({}, scale.values_to_write)
 
     def test_numbers_of_no_control_are_refused(self):
         self.assertRaises(KeyError, rounding.make_mpam_percentages, 10, 10)
