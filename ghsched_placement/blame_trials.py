@@ -128,9 +128,9 @@ class Effect:
         """Whether trials prove that the suspected guest slows the server down.
 
         Capping the guest must make the server faster with 99 percent
-        confidence, and by at least 5 percent with 90 percent confidence. That
-        the mean is above 5 percent does not suffice, because a few trials can
-        exceed it by chance.
+        confidence, and faster by at least 5 percent with 90 percent
+        confidence. A mean of at least 5 percent does not suffice, because the
+        mean of few trials can reach 5 percent by chance.
         """
         return (self.trials >= PROVING_TRIALS and self.low > 0
                 and self.likely_low >= LEAST_EFFECT)

@@ -172,12 +172,13 @@ class RoundingCache:
 
 
 def _validate_readings(table: object) -> rounding.Readings:
-    """Return a saved table of how the kernel rounds percentages; check it.
+    """Refuse a malformed table of percentages that the kernel has rounded.
 
     The table must be a list of 101 items, one for each of 0 to 100 percent.
     Each item is the rounded percentage; None if the kernel refused it.
 
-    :param table: the table, from a file in JSON.
+    :param table: the table, as read from the file of the cache.
+    :returns: the table as a tuple.
     :raises ValueError: if the table is malformed.
     """
     if not (isinstance(table, list) and len(table) == 101 and all(

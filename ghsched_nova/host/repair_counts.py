@@ -38,11 +38,11 @@ class Repairs:
         self._adding = threading.Lock()
 
     def count_repairs(self, kinds: Iterable[str]) -> None:
-        """Count corrections of guests' resctrl groups in a file; never raises.
+        """Add changes by nova-compute to the repair counters; never raises.
 
-        A correction is a repair: something has changed what nova-compute had
-        set. Assigning the kernel's bandwidth counters to groups is not
-        counted.
+        Each change is a repair: something has altered what nova-compute had
+        set for a guest. Assignments of the kernel's bandwidth counters to
+        resctrl groups do not count.
 
         :param kinds: kinds of the changes made.
         """

@@ -331,7 +331,7 @@ def get_visible_server(uuid: str, user_context: Any) -> Any:
     user is an admin.
 
     :param user_context: context of the user.
-    :raises Gone: if the user may see no such server.
+    :raises GuestGone: if the user may see no such server.
     :raises Refused: if the databases cannot be read.
     """
     with open_cell_context(uuid, user_context) as cell:

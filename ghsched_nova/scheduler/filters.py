@@ -412,4 +412,4 @@ def _log_refusals_once(spec: shared.RequestSpec, refused: GroupedReasons,
     for line in lines:
         if line not in known:
             known.add(line)
-            LOG.info('ghsched: hosts refused or ranked lower: %s', line)
+            LOG.info('ghsched: hosts refused or ranked lower: flavor %s', line)

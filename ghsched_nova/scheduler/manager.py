@@ -531,8 +531,8 @@ def _log_distinct_lines(lines: Iterable[str],
                         log_method: Callable[..., None]) -> None:
     """Log why hosts were refused, each distinct reason once.
 
-    :param lines: the reasons, each with the names of hosts.
+    :param lines: the reasons, each with the flavor and the names of hosts.
     :param log_method: method of the logger, such as ``LOG.info``.
     """
     for line in dict.fromkeys(lines):
-        log_method('ghsched: hosts refused or ranked lower: %s', line)
+        log_method('ghsched: hosts refused or ranked lower: flavor %s', line)

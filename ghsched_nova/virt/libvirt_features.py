@@ -55,11 +55,11 @@ def _supports_memorytune_attributes(host: Any) -> bool:
 
 
 def _creates_process_groups(host: Any) -> bool:
-    """Return whether libvirt puts all threads of a QEMU in a resctrl group.
+    """Return whether libvirt can put a whole QEMU process in a resctrl group.
 
-    Older releases of libvirt put only the vCPU threads there. libvirt is asked
-    only if ``[ghsched]control_threads`` is ``all``; otherwise the result is
-    False.
+    libvirt before 12.8 can put only the vCPU threads of the process in the
+    group. libvirt is asked only if ``[ghsched]control_threads`` is ``all``;
+    otherwise the result is False.
     """
     if shared.config().ghsched.control_threads != 'all':
         return False

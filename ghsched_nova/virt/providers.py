@@ -241,11 +241,10 @@ def _put_provider(provider_tree: Any, provider: tree.WantedProvider) -> None:
       ('self', 'name_or_uuid', 'resources'))
 def _put_group_resources(provider_tree: Any,
                          root: tree.WantedProvider) -> None:
-    """Write the name of each control group to the provider tree.
+    """Add a named resource for each control group to Nova's provider tree.
 
-    The names are those of Nova's ``Resource`` objects. Nova's resource tracker
-    then assigns a control group to each guest, as it does for virtual
-    persistent memory.
+    From these ``Resource`` objects, Nova's resource tracker assigns a control
+    group to each guest, as it does for virtual persistent memory.
 
     :param root: provider of the compute node, with the number of groups.
     """

@@ -457,14 +457,15 @@ def check_host_for_flavor(
 def check_host_for_node_counts(
         client: clients.Client, host: capacity.Host,
         requirements: Sequence[Requirements]) -> fitting.Verdict:
-    """Return how many guests of a flavor fit on a host, or why none fits.
+    """Check how many guests fit on a host with each number of NUMA nodes.
 
-    If the scheduler chooses the number of guest NUMA nodes, the smallest
-    number with which a guest fits is used. If no guest fits, the result is the
-    one for the largest number.
+    A flavor has several numbers of guest NUMA nodes if nova-scheduler chooses
+    the number.
 
     :param requirements: requirements of the flavor for each number of guest
         NUMA nodes, in ascending order.
+    :returns: how many guests fit, for the smallest number of guest NUMA nodes
+        with which one fits. If none fits, the reason for the largest number.
     """
     for one in requirements:
         verdict = check_host_for_flavor(client, host, *one)

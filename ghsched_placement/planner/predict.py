@@ -91,10 +91,10 @@ def predict_container_densities(
         placement: PrivatePlacement, against: Machine | None = None,
         search: bool = False, progress: Progress = cloud.ignore_progress,
 ) -> DensityPredictions:
-    """Predict how many containers run well on machines, for each flavor.
+    """Predict how many containers run well on each machine, by flavor.
 
-    Densities in the published test, with its fixed guests, are predicted as
-    well.
+    The same is predicted for the published test, whose guests have a fixed
+    size and belong to no flavor.
 
     :param plan: capacity plan of the same flavors, in the same order.
     :param targets: machines to predict for.

@@ -113,7 +113,9 @@ class ReferenceTest(test_vfs.VfsTestCase):
         self.assertEqual({}, self.allocated(server))
         self.assertIn('nodes with the memory bandwidth and VFs lack the CPUs',
                       self.fault(server))
-        self.assertIn('refused on 1 host (host_a): ', self.logger.output)
+        self.assertRegex(
+            self.logger.output,
+            r'lower: flavor \S+ refused on 1 host \(host_a\): ')
         self.assertIn('; NUMA nodes 0', self.logger.output)
 
     def test_a_nic_on_each_socket_serves_two_if_near_is_a_must(self):
