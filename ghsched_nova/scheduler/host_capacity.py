@@ -137,6 +137,28 @@ class NodeCapacity:
 
 
 @dataclass(frozen=True)
+class PfCapacity:
+    """Free VFs of a PF.
+
+    :param provider: UUID of the PF's resource provider in Placement.
+    :param node: number of the PF's host NUMA node.
+    :param device: vendor and product of the VFs.
+    :param free: number of free VFs.
+    """
+
+    provider: str
+    node: int
+    device: Device
+    free: int
+
+    @property
+    def resource_class(self) -> str:
+        """Resource class of the VFs, unless ``[pci]device_spec`` sets another.
+        """
+        return 'CUSTOM_PCI_{}_{}'.format(*self.device).upper()
+
+
+@dataclass(frozen=True)
 class HostReport:
     """Free resources that a compute host reported to Nova's database.
 
@@ -151,6 +173,7 @@ class HostReport:
         as the host has reported them; None if it has not.
     :param floating: number of free devices whose NUMA node is unknown, by
         vendor and product.
+    :param pfs: PFs with free VFs whose provider and NUMA node are known.
     """
 
     uuid: str
@@ -162,6 +185,7 @@ class HostReport:
     has_driver: bool = False
     placement_headroom: headroom.Headroom | None = None
     floating: Mapping[Device, int] = field(default_factory=dict)
+    pfs: tuple[PfCapacity, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -180,6 +204,21 @@ class HostView:
     nodes: tuple[NodeCapacity, ...]
     groups: int | None = None
     refused: Mapping[Need, float] = field(default_factory=dict)
+
+    def list_pfs(self) -> list[PfCapacity]:
+        """Return the host's PFs with the VFs that are certainly free.
+
+        Guests that were placed later than the host's report have VFs of a
+        NUMA node, and the PF is not recorded: the VFs are subtracted from
+        each PF of the node.
+        """
+        newer: dict[tuple[int, Device], int] = {}
+        for reported, room in zip(self.row.nodes, self.nodes, strict=True):
+            for device, count in reported.devices.items():
+                newer[room.number, device] = (
+                    count - room.devices.get(device, 0))
+        return [replace(pf, free=pf.free - newer.get((pf.node, pf.device), 0))
+                for pf in self.row.pfs]
 
     def assign_nodes(self, need: Need) -> tuple[int, ...] | None:
         """Choose a host NUMA node for each guest NUMA node.

@@ -22,6 +22,7 @@ only if its digest has changed.
 
 from collections.abc import Callable
 from collections.abc import Iterable
+from collections.abc import Iterator
 from collections.abc import Mapping
 from collections.abc import Sequence
 from collections import Counter
@@ -34,11 +35,13 @@ import time
 from typing import Any
 
 from oslo_log import log as logging
+from oslo_utils import uuidutils
 
 from ghsched_nova.nova_seams import scheduler_hosts
 from ghsched_nova.scheduler.host_capacity import Device
 from ghsched_nova.scheduler.host_capacity import HostReport
 from ghsched_nova.scheduler.host_capacity import NodeCapacity
+from ghsched_nova.scheduler.host_capacity import PfCapacity
 from ghsched_nova.scheduler.host_index import Index
 from ghsched_placement.bandwidth import check_integer
 from ghsched_placement import headroom
@@ -368,8 +371,8 @@ def parse_compute_node(cell: str, report: Mapping[str, Any]) -> HostReport:
         'cells'])) if document is not None else []
     if len(cells) > MAX_NODES:
         raise ValueError(f'{len(cells)} NUMA nodes (at most {MAX_NODES})')
-    devices = _add_devices_to_nearest_nodes(
-        _count_free_devices(_parse_json_column(report, 'pci_stats')), cells)
+    pools = _parse_json_column(report, 'pci_stats')
+    devices = _add_devices_to_nearest_nodes(_count_free_devices(pools), cells)
     nodes = tuple(_parse_node_capacity(one, report, devices) for one in cells)
     return HostReport(uuid=report['uuid'],
                       name=report['host'],
@@ -381,6 +384,7 @@ def parse_compute_node(cell: str, report: Mapping[str, Any]) -> HostReport:
                       has_driver=bool(cells)
                       and all(map(_runs_ghsched_driver, cells)),
                       floating=devices.get(None, {}),
+                      pfs=tuple(_iterate_pfs(pools)),
                       placement_headroom=headroom.from_stats(stats))
 
 
@@ -443,6 +447,24 @@ def _count_free_devices(pools: Any) -> dict[int | None, Counter[Device]]:
         found.setdefault(number, Counter())[device] += _parse_count(
             pool['count'])
     return found
+
+
+def _iterate_pfs(pools: Any) -> Iterator[PfCapacity]:
+    """Yield the PFs in a host's PCI pools that have free VFs.
+
+    PFs without a resource provider in Placement or without a NUMA node are
+    left out.
+    """
+    known = () if pools is None else _get_object_fields(pools)['objects']
+    for pool in map(_get_object_fields, known):
+        tags, node = pool.get('tags') or {}, pool.get('numa_node')
+        provider = str(tags.get('rp_uuid'))
+        if node is None or tags.get('dev_type') != 'type-VF' or not (
+                uuidutils.is_uuid_like(provider)):
+            continue
+        yield PfCapacity(provider, _parse_count(node),
+                         (pool['vendor_id'], pool['product_id']),
+                         _parse_count(pool['count']))
 
 
 def _add_devices_to_nearest_nodes(devices: dict[int | None, Counter[Device]],

@@ -218,8 +218,13 @@ class Query:
 
     @property
     def has_granular_traits(self) -> bool:
-        """Whether any granular request group requires or forbids traits."""
-        return any(suffix for suffix, _traits in self.traits)
+        """Whether any granular request group requires or forbids traits.
+
+        Traits that Nova gives each PF do not count.
+        """
+        of_pfs = derived_candidates.PF_TRAITS
+        return any(suffix and not of_pfs.issuperset(traits)
+                   for suffix, traits in self.traits)
 
     def for_host(self, uuid: str) -> str:
         return parse.urlencode([*self.parameters, *(

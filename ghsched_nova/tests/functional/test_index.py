@@ -27,6 +27,7 @@ from oslo_utils.fixture import uuidsentinel as uuids
 from ghsched_nova.scheduler import index_feed
 from ghsched_nova.scheduler import refusal_cache
 from ghsched_nova.tests.functional import nova_base
+from ghsched_nova.tests.functional import test_vfs
 from ghsched_nova.virt.driver import GhschedLibvirtDriver
 from ghsched_placement import headroom
 from ghsched_placement import load
@@ -57,7 +58,7 @@ class IndexTestCase(nova_base.GhschedTestCase):
     def host(self, server):
         return self.api.get_server(server['id'])['OS-EXT-SRV-ATTR:host']
 
-    def boot_that_fails_once(self, share=20):
+    def boot_that_fails_once(self, share=20, **flavor):
         """Return a server, and the two hosts on which it was started."""
         spawn, tried = GhschedLibvirtDriver.spawn, []
 
@@ -69,10 +70,22 @@ class IndexTestCase(nova_base.GhschedTestCase):
         self.useFixture(fixtures.MonkeyPatch(
             'ghsched_nova.virt.driver.GhschedLibvirtDriver.spawn',
             fail_once))
-        server = self.boot(self.flavor(mem_bw_min=share))
+        server = self.boot(self.flavor(mem_bw_min=share, **flavor))
         self.assertEqual(2, len(set(tried)))
         self.assertEqual(tried[1], self.host(server))
         return server, tried
+
+    def record_queries(self):
+        """Record queries to Placement for allocation candidates."""
+        self.queries = []
+        get = report.SchedulerReportClient.get
+
+        def count(client, url, *args, **kwargs):
+            if url.startswith('/allocation_candidates'):
+                self.queries.append(url)
+            return get(client, url, *args, **kwargs)
+        self.useFixture(fixtures.MonkeyPatch(
+            'nova.scheduler.client.report.SchedulerReportClient.get', count))
 
 
 class WayTest(IndexTestCase):
@@ -188,15 +201,7 @@ class QueriesTest(IndexTestCase):
         for _number in range(2):
             # The second report has the traits of the first.
             self.reserve()
-        self.queries = []
-        get = report.SchedulerReportClient.get
-
-        def count(client, url, *args, **kwargs):
-            if url.startswith('/allocation_candidates'):
-                self.queries.append(url)
-            return get(client, url, *args, **kwargs)
-        self.useFixture(fixtures.MonkeyPatch(
-            'nova.scheduler.client.report.SchedulerReportClient.get', count))
+        self.record_queries()
 
     def test_reported_shape_is_that_of_the_provider_in_placement(self):
         for host in ('host_a', 'host_b'):
@@ -238,6 +243,33 @@ class QueriesTest(IndexTestCase):
             'traits': sorted({*known['traits'], *add} - {*remove}),
             'resource_provider_generation': known[
                 'resource_provider_generation']}, version='1.36')
+
+
+class VfQueriesTest(IndexTestCase, test_vfs.MovesTestCase):
+    """Queries to Placement for guests with VFs."""
+
+    def setUp(self):
+        super().setUp()
+        self.start_two()
+        for _number in range(2):
+            self.reserve()
+        self.record_queries()
+
+    def test_one_query_places_a_guest_with_vfs_that_has_an_alternate(self):
+        server, tried = self.boot_that_fails_once(
+            nodes=2, vfs='nic:4', vfs_locality='node')
+        self.assertEqual(({'host_a', 'host_b'}, 1, (1, 0, 0)),
+                         (set(tried), len(self.queries), self.ways()))
+        self.assert_placed(server, tried[1])
+
+    def test_guests_with_vfs_fill_two_hosts_by_the_index(self):
+        servers = [self.boot(self.big()) for _number in range(4)]
+        self.assertEqual((4, 0, 0), self.ways())
+        hosts = [self.host(server) for server in servers]
+        self.assertEqual({'host_a': 2, 'host_b': 2},
+                         {host: hosts.count(host) for host in hosts})
+        for server, host in zip(servers, hosts, strict=True):
+            self.assertEqual(self.shared(host), self.allocated(server))
 
 
 class SmallCloudTest(IndexTestCase):

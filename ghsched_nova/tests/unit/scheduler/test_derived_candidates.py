@@ -10,6 +10,8 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
+import copy
+import dataclasses
 import types
 
 from ghsched_nova.scheduler import derived_candidates
@@ -17,6 +19,7 @@ from ghsched_nova.scheduler.host_capacity import HostReport
 from ghsched_nova.scheduler.host_capacity import Need
 from ghsched_nova.scheduler.host_capacity import NodeCapacity
 from ghsched_nova.scheduler.host_capacity import NodeNeed
+from ghsched_nova.scheduler.host_capacity import PfCapacity
 from ghsched_nova.scheduler import host_index
 from ghsched_nova.scheduler import index_search
 from ghsched_placement import headroom
@@ -128,19 +131,145 @@ class DeriveTest(base.TestCase):
                 template(PARAMETERS[:2], found), view(SECOND)))
 
 
+VF, VF_CLASS = ('15b3', '101e'), 'CUSTOM_PCI_15B3_101E'
+VF_PARAMETERS = (*PARAMETERS, ('resources_y', 'CUSTOM_MEM_BW_PCT:30'),
+                 ('resources_vx', f'{VF_CLASS}:2'),
+                 ('resources_vy', f'{VF_CLASS}:3'),
+                 ('same_subtree', '_vx,_x'), ('same_subtree', '_y,_vy'))
+
+
+def pf_report(uuid, *free, **kwargs):
+    """Return the report of a host with a PF on each NUMA node."""
+    row = report(uuid, **kwargs)
+    return dataclasses.replace(
+        row, nodes=tuple(
+            dataclasses.replace(node, devices={VF: count})
+            for node, count in zip(row.nodes, free, strict=True)),
+        pfs=tuple(PfCapacity(f'{uuid[:1]}-pf{node}', node, VF, count)
+                  for node, count in enumerate(free)))
+
+
+def vf_candidate(uuid, *nodes):
+    found = candidate(uuid, *nodes)
+    for suffix, node, count in zip(('_vx', '_vy'), nodes, (2, 3),
+                                   strict=True):
+        pf = f'{uuid[:1]}-pf{node}'
+        found['mappings'][suffix] = [pf]
+        taken = found['allocations'].setdefault(pf, {'resources': {}})
+        taken['resources'][VF_CLASS] = count + taken['resources'].get(
+            VF_CLASS, 0)
+    return found
+
+
+def vf_summaries(uuid):
+    return {**summaries(uuid), **{
+        f'{uuid[:1]}-pf{node}': {
+            'traits': list(derived_candidates.PF_TRAITS),
+            'resources': {VF_CLASS: {'capacity': 8, 'used': 0}},
+            'parent_provider_uuid': names.make_numa_provider_uuid(uuid, node)}
+        for node in (0, 1)}}
+
+
+class DeriveVfsTest(base.TestCase):
+    """Guests of two NUMA nodes that need 2 and 3 VFs."""
+
+    def template(self, parameters=VF_PARAMETERS, found=None, row=None,
+                 answer=None):
+        return derived_candidates.make_candidate_template(
+            parameters, [found or vf_candidate(FIRST, 0, 1)],
+            answer or vf_summaries(FIRST), row or pf_report(FIRST, 8, 8))
+
+    def derive(self, row, need=None):
+        host = host_index.Host(row)
+        if need is not None:
+            host.add_claim('guest', need, 0.)
+        return derived_candidates.derive_candidates(self.template(), host.view)
+
+    def test_derive_names_the_pfs_of_the_other_host(self):
+        self.assertEqual(
+            [vf_candidate(SECOND, 0, 1), vf_candidate(SECOND, 1, 0)],
+            self.derive(pf_report(SECOND, 8, 8)))
+
+    def test_derive_lets_two_guest_nodes_share_a_pf_with_enough_vfs(self):
+        for count, expected in ((4, []), (5, [vf_candidate(SECOND, 0, 0)])):
+            self.assertEqual(expected, self.derive(
+                pf_report(SECOND, count, 1, free=(60, 60))))
+
+    def test_derive_omits_pfs_without_enough_vfs(self):
+        self.assertEqual([vf_candidate(SECOND, 0, 1)],
+                         self.derive(pf_report(SECOND, 2, 3)))
+        self.assertEqual([], self.derive(pf_report(SECOND, 2, 2)))
+
+    def test_derive_omits_pfs_of_another_class_or_node(self):
+        row = pf_report(SECOND, 8, 8)
+        for values in ({'device': ('15b3', '1018')}, {'node': 7}):
+            self.assertEqual([], self.derive(dataclasses.replace(
+                row, pfs=(row.pfs[0],
+                          dataclasses.replace(row.pfs[1], **values)))))
+
+    def test_derive_with_isolated_groups_uses_a_pf_once(self):
+        parameters = (*VF_PARAMETERS[:3], ('resources_vx', f'{VF_CLASS}:1'),
+                      ('resources_vy', f'{VF_CLASS}:1'),
+                      ('same_subtree', '_vx,_vy,_x'))
+        found = candidate(FIRST, 0)
+        found['mappings'].update(_vx=['1-pf0'], _vy=['1-pf0'])
+        found['allocations']['1-pf0'] = {'resources': {VF_CLASS: 2}}
+        host = host_index.Host(pf_report(SECOND, 8, 8)).view
+        for policy, count in (('none', 2), ('isolate', 0)):
+            made = self.template((*parameters, ('group_policy', policy)),
+                                 found)
+            self.assertEqual(count, len(
+                derived_candidates.derive_candidates(made, host)))
+
+    def test_derive_subtracts_vfs_of_guests_placed_since_the_report(self):
+        need = Need((NodeNeed(pinned=1, devices=((VF, 6),)),))
+        row = pf_report(SECOND, 8, 4)
+        # The guest is on the first node, which has 2 VFs left.
+        self.assertEqual([vf_candidate(SECOND, 0, 1)], self.derive(row, need))
+
+    def test_derive_with_too_many_combinations_of_pfs_returns_none(self):
+        row = pf_report(SECOND, 8, 8)
+        more = tuple(dataclasses.replace(row.pfs[0], provider=f'more{number}')
+                     for number in range(20))
+        self.assertEqual([], self.derive(
+            dataclasses.replace(row, pfs=row.pfs + more)))
+
+    def test_template_of_pfs_that_differ_in_placement_is_none(self):
+        self.assertIsNotNone(self.template())
+        for key, value in (('traits', [names.OWNER_TRAIT]),
+                           ('parent_provider_uuid', FIRST),
+                           ('resources', {'CUSTOM_FAST': {}})):
+            answer = copy.deepcopy(vf_summaries(FIRST))
+            answer['1-pf1'][key] = value
+            self.assertIsNone(self.template(answer=answer))
+        answer = vf_summaries(FIRST)
+        del answer['1-pf1']
+        self.assertIsNone(self.template(answer=answer))
+
+    def test_template_of_unknown_pfs_or_groups_is_none(self):
+        row = pf_report(FIRST, 8, 8)
+        self.assertIsNone(self.template(
+            row=dataclasses.replace(row, pfs=row.pfs[:1])))
+        for parameters in (
+                VF_PARAMETERS[:-1],
+                (*VF_PARAMETERS, ('same_subtree', '_x,_y')),
+                (*VF_PARAMETERS, ('resources_z', 'CUSTOM_FAST:1'))):
+            self.assertIsNone(self.template(parameters))
+
+
 class AnsweringClient:
     """Placement that has the same candidate on each host; counts queries."""
 
     def __init__(self, hosts=(FIRST, SECOND, THIRD)):
         self.hosts = {uuid: candidate(uuid, 1) for uuid in hosts}
-        self.asked = []
+        self.asked, self.summaries = [], summaries
 
     def get(self, url, **_kwargs):
         (uuid,) = (one for one in (FIRST, SECOND, THIRD) if one in url)
         self.asked.append(uuid)
         found = [self.hosts[uuid]] if uuid in self.hosts else []
         body = {'allocation_requests': found,
-                'provider_summaries': summaries(uuid)}
+                'provider_summaries': self.summaries(uuid)}
         return types.SimpleNamespace(status_code=200, json=lambda: body)
 
 
@@ -164,8 +293,8 @@ class CollectTest(base.TestCase):
         self.patch(index_search, '_propose_hosts', propose)
         self.context = types.SimpleNamespace(global_id='g')
 
-    def collect(self, traits=''):
-        query = '&'.join(f'{name}={value}' for name, value in PARAMETERS)
+    def collect(self, traits='', parameters=PARAMETERS):
+        query = '&'.join(f'{name}={value}' for name, value in parameters)
         resources = types.SimpleNamespace(
             to_querystring=lambda: f'{query}&root_required=T{traits}')
         self.index.update_hosts([one.row for one in self.views], (), 0.)
@@ -180,6 +309,33 @@ class CollectTest(base.TestCase):
         self.assertLessEqual({FIRST, SECOND, THIRD}, hosts)
         self.assertEqual({SECOND, THIRD}, set(self.search.derived))
         self.assertIn(candidate(THIRD, 0), found)
+
+    def collect_with_vfs(self, trait=names.OWNER_TRAIT):
+        hosts = (FIRST, SECOND, THIRD)
+        self.views[:] = [host_index.Host(pf_report(uuid, 8, 8)).view
+                         for uuid in hosts]
+        self.client.hosts = {uuid: vf_candidate(uuid, 0, 1) for uuid in hosts}
+        self.patch(self.client, 'summaries', lambda uuid: {
+            **vf_summaries(uuid), **{
+                f'{uuid[:1]}-pf{node}': {
+                    **vf_summaries(uuid)[f'{uuid[:1]}-pf{node}'],
+                    'traits': [*derived_candidates.PF_TRAITS, 'CUSTOM_FAST']}
+                for node in (0, 1)}})
+        return self.collect(f'&required_vx={trait}&required_vy={trait}',
+                            VF_PARAMETERS)
+
+    def test_one_query_finds_candidates_with_vfs_of_three_hosts(self):
+        found, _hosts = self.collect_with_vfs()
+        self.assertEqual([FIRST], self.client.asked)
+        self.assertEqual({SECOND, THIRD}, set(self.search.derived))
+        self.assertIn(vf_candidate(THIRD, 1, 0), found)
+        self.assertTrue(self.confirm(vf_candidate(THIRD, 0, 1)))
+        self.assertFalse(self.confirm(vf_candidate(SECOND, 1, 0)))
+
+    def test_hosts_are_asked_about_if_pfs_need_a_trait_of_an_alias(self):
+        self.collect_with_vfs('CUSTOM_FAST')
+        self.assertEqual([FIRST, SECOND, THIRD], self.client.asked)
+        self.assertEqual({}, self.search.derived)
 
     def test_hosts_that_report_no_shape_are_asked_about(self):
         self.views[1:] = [view(SECOND, shape=None), view(THIRD, shape='x')]

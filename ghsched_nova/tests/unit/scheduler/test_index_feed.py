@@ -441,7 +441,9 @@ _REPORT = {
         for number in range(2)]}},
     'pci_stats': {'nova_object.data': {'objects': [{'nova_object.data': {
         'numa_node': 0, 'vendor_id': 'a', 'product_id': 'b',
-        'count': 2}}]}}}
+        'count': 2, 'tags': {
+            'dev_type': 'type-VF',
+            'rp_uuid': '11111111-2222-4333-8444-555555555555'}}}]}}}
 
 
 def _paths(document, path=()):

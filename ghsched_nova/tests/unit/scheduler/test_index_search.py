@@ -16,6 +16,7 @@ from urllib import parse
 
 import fixtures
 from nova import objects
+from nova.objects import pci_device_pool
 from nova.scheduler import utils
 from oslo_serialization import jsonutils
 from oslo_utils.fixture import uuidsentinel as uuids
@@ -23,6 +24,7 @@ from oslo_utils.fixture import uuidsentinel as uuids
 from ghsched_nova.scheduler import host_capacity
 from ghsched_nova.scheduler.host_capacity import Need
 from ghsched_nova.scheduler.host_capacity import NodeNeed
+from ghsched_nova.scheduler.host_capacity import PfCapacity
 from ghsched_nova.scheduler import host_index
 from ghsched_nova.scheduler import index_feed
 from ghsched_nova.scheduler import index_search
@@ -106,6 +108,18 @@ class ReadTest(base.TestCase):
         self.assertEqual(('u', 'h', 'c', 2, True, {0: 40}), (
             row.uuid, row.name, row.cell, row.guests, row.has_driver,
             row.placement_headroom.bandwidth))
+
+    def test_report_of_pci_pools_lists_pfs_with_a_provider_and_a_node(self):
+        pool = {'vendor_id': 'v', 'product_id': 'p', 'numa_node': 0,
+                'count': 3, 'dev_type': 'type-VF', 'rp_uuid': uuids.pf}
+        pools = pci_device_pool.from_pci_stats([
+            pool, {**pool, 'rp_uuid': uuids.floating, 'numa_node': None},
+            {**pool, 'rp_uuid': 'no UUID'}, {
+                **pool, 'rp_uuid': uuids.whole, 'dev_type': 'type-PF'}])
+        row = index_feed.parse_compute_node('c', self.report(
+            pci_stats=jsonutils.dumps(pools.obj_to_primitive())))
+        self.assertEqual((PfCapacity(uuids.pf, 0, ('v', 'p'), 3),), row.pfs)
+        self.assertEqual('CUSTOM_PCI_V_P', row.pfs[0].resource_class)
 
     def test_a_host_without_numa_nodes(self):
         row = index_feed.parse_compute_node(
