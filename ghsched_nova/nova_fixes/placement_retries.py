@@ -23,6 +23,7 @@ from collections.abc import Callable
 import functools
 from typing import Any
 
+from keystoneauth1 import exceptions as ksa_exceptions
 from nova import exception
 import tenacity
 
@@ -77,8 +78,15 @@ def _delete_with_retries(original: Callable[...,
 def _has_ghsched_allocation(client: Any, context: Any, consumer: str) -> bool:
     """Return whether a server's allocation has a resource class of ghsched.
 
+    Returns False if the allocation cannot be read: Nova's callers handle the
+    error of the deletion, but not one of this query.
+
     :param consumer: UUID of the server.
     """
-    held = client.get_allocs_for_consumer(context, consumer)
+    try:
+        held = client.get_allocs_for_consumer(context, consumer)
+    except (exception.ConsumerAllocationRetrievalFailed,
+            ksa_exceptions.ClientException):
+        return False
     return any(names.OUR_CLASSES & set(part['resources'])
                for part in held['allocations'].values())

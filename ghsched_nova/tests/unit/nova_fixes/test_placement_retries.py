@@ -13,6 +13,7 @@
 from unittest import mock
 
 import fixtures
+from keystoneauth1 import exceptions as ksa_exceptions
 from nova import exception
 from nova.scheduler.client import report
 
@@ -68,3 +69,19 @@ class GiveBackAgainTest(base.TestCase):
         self.assertRaises(exception.AllocationDeleteFailed,
                           self.client().delete_allocation_for_instance,
                           None, None)
+
+    def test_error_of_the_deletion_is_raised_if_placement_cannot_be_read(self):
+        for error in (
+                exception.ConsumerAllocationRetrievalFailed(
+                    consumer_uuid='1', error='503'),
+                ksa_exceptions.ConnectFailure()):
+            for readable in (0, 5):
+                self.answer.side_effect = [self.failed(
+                    'Inventory and/or allocations changed')] * (readable + 1)
+                self.client.get_allocs_for_consumer = mock.Mock(
+                    side_effect=[{'allocations': {
+                        'provider': {'resources': self.held}}}] * readable
+                    + [error])
+                self.assertRaises(
+                    exception.AllocationDeleteFailed,
+                    self.client().delete_allocation_for_instance, None, None)
