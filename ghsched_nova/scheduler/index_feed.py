@@ -252,8 +252,9 @@ class Feed:
         :param recent: compute nodes that were updated recently; of these, the
             digest decides.
         """
+        changed = set(changed)
         for nodes in recent:
-            changed = changed.difference(nodes.digests)
+            changed.difference_update(nodes.digests)
             if not nodes.deleted:
                 changed.update(
                     uuid for uuid, digest in nodes.digests.items()
