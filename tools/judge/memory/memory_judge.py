@@ -21,9 +21,9 @@ usage: memory_judge.py all TREE DIRECTORY [OPTION]...
        memory_judge.py table [FILE]
 
 "all" builds the simulation in DIRECTORY from TREE, a checkout of DRAMsim3 (see
-memory_build.py) or a tree in which Ramulator2 is built (see ramulator2.py),
-simulates every cell and compares the model with the result. "run" simulates
-with what was built before, and "table" compares a recording.
+memory_build.py) or of Ramulator2 (see ramulator2.py), simulates every cell and
+compares the model with the result. "run" simulates with what was built before,
+and "table" compares a recording.
 
   --simulator NAME  dramsim3 (default) or ramulator2
   --cells REGEX     only the cells whose names match; default: all of them

@@ -9,15 +9,18 @@
 # WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
 # License for the specific language governing permissions and limitations
 # under the License.
-"""Link the memory simulation with Ramulator2 and configure its memories.
+"""Build the memory simulation with Ramulator2 and configure its memories.
 
-Ramulator2 (github.com/CMU-SAFARI/ramulator2) is used as a library: its source
-tree holds libramulator.so once it is built as its README says. Only files of
-this directory are compiled here.
+Ramulator2 (github.com/CMU-SAFARI/ramulator2) is used as a library, and not
+changed. A source tree that holds libramulator.so is used as it is; another is
+copied and built, which needs cmake, and network access unless its directory
+"ext" holds yaml-cpp and fmt.
 """
 
 import importlib
+import os
 from pathlib import Path
+import shutil
 import subprocess  # noqa: S404
 import sys
 from unittest import mock
@@ -29,9 +32,13 @@ LIBRARY = 'libramulator.so'
 #: Ramulator2 gives them.
 PRESETS = {
     'ddr4': ('DDR4', 'DDR4_8Gb_x8', 'DDR4_3200AA'),
+    'ddr4-closed': ('DDR4', 'DDR4_8Gb_x8', 'DDR4_3200AA'),
     'ddr5': ('DDR5', 'DDR5_16Gb_x8', 'DDR5_4800C'),
     'ddr4-4ch': ('DDR4', 'DDR4_8Gb_x8', 'DDR4_3200AA'),
 }
+
+#: Memories whose rows are closed after an access; the others keep them open.
+CLOSED = frozenset({'ddr4-closed'})
 
 #: Ranks of a channel, as in the memories of DRAMsim3.
 RANKS = 2
@@ -41,20 +48,42 @@ SERVICE_CLASS_SCHEDULER = 'ServiceClass'
 
 
 class NotBuiltError(Exception):
-    """A source tree without the library."""
+    """A library that cannot be built on this machine."""
+
+
+def build_library(tree, directory):
+    """Build Ramulator2 in a copy of its source tree, and return the copy.
+
+    :param directory: directory that gets the copy.
+    :raises NotBuiltError: if cmake is not installed.
+    """
+    if shutil.which('cmake') is None:
+        raise NotBuiltError(f'{tree} has no {LIBRARY}, and cmake, which '
+                            'builds it, is not installed')
+    copy = directory / 'ramulator2'
+    shutil.copytree(tree, copy, dirs_exist_ok=True,
+                    ignore=shutil.ignore_patterns('.git', 'build'))
+    offline = (copy / 'ext' / 'yaml-cpp').exists()
+    subprocess.run(
+        ['cmake', '-S', str(copy), '-B', str(copy / 'build'),
+         '-DRAMULATOR_PYTHON_BINDINGS=OFF',
+         f'-DFETCHCONTENT_FULLY_DISCONNECTED={"ON" if offline else "OFF"}'],
+        check=True, timeout=900)
+    subprocess.run(['cmake', '--build', str(copy / 'build'), '--parallel',
+                    str(os.cpu_count())], check=True, timeout=3600)
+    return copy
 
 
 def link(tree, directory):
-    """Compile the memory simulation, link it with the library of a source
-    tree, and return the program's path.
+    """Compile the memory simulation, link it with the library of Ramulator2,
+    and return the program's path.
 
-    :raises NotBuiltError: if the source tree has no library.
+    :raises NotBuiltError: if there is no library and it cannot be built.
     """
     tree, directory = (Path(path).resolve() for path in (tree, directory))
-    if not (tree / LIBRARY).exists():
-        raise NotBuiltError(f'{tree} has no {LIBRARY}: build Ramulator2 there '
-                            'first, as its README says')
     directory.mkdir(parents=True, exist_ok=True)
+    if not (tree / LIBRARY).exists():
+        tree = build_library(tree, directory)
     program = directory / 'memory'
     subprocess.run(
         ['g++', '-std=c++20', '-O2', f'-I{HERE}', f'-I{tree}/src',
@@ -67,8 +96,7 @@ def link(tree, directory):
 def get_configuration(tree, memory, channels):
     """Return the configuration of a memory as Ramulator2 computes it.
 
-    Rows stay open, and the first ready command is served first, as in the
-    example of Ramulator2.
+    The first ready command is served first, as in the example of Ramulator2.
     """
     with mock.patch('sys.path', [str(Path(tree) / 'python'), *sys.path]):
         package = importlib.import_module('ramulator')
@@ -78,7 +106,9 @@ def get_configuration(tree, memory, channels):
     controllers = [package.controller.GenericDDR(
         dram=dram, scheduler=package.scheduler.FRFCFS(),
         refresh_manager=package.refresh_manager.AllBank(),
-        row_policy=package.row_policy.Open(),
+        # With a cap of 1, a row has one access, or two at once.
+        row_policy=(package.row_policy.ClosedCAP(cap=1) if memory in CLOSED
+                    else package.row_policy.Open()),
         addr_mapper=package.addr_mapper.RoBaRaCoCh())
         for _ in range(channels)]
     return {

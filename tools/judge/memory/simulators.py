@@ -79,15 +79,14 @@ class Dramsim3:
 
 
 class Ramulator2:
-    """Ramulator2, with its own timings; rows stay open."""
+    """Ramulator2, with its own timings."""
 
     title = 'Ramulator2'
     memories = tuple(ramulator2.PRESETS)
     recording = RECORDINGS / 'simulated_memory_ramulator2.json'
 
     def build(self, tree, directory):
-        """Link the memory simulation with a tree in which Ramulator2 is built.
-        """
+        """Build the memory simulation in a directory from a source tree."""
         ramulator2.link(tree, directory)
         for memory in self.memories:
             (directory / f'{memory}.json').write_text(json.dumps(

@@ -98,10 +98,10 @@ class RecordedTest(base.TestCase):
         recorded = json.loads(RAMULATOR2.recording.read_text(
             encoding='utf-8'))
         rows = list(memory_compare.rows(recorded))
-        self.assertEqual(171, len(rows))
+        self.assertEqual(197, len(rows))
         self.assertEqual([], [(row.cell, row.figure) for row in rows
                               if not row.agrees])
-        self.assertEqual(169, sum(row.holds for row in rows))
+        self.assertEqual(193, sum(row.holds for row in rows))
         self.assertEqual(
             (TOP / 'doc/source/admin/contention-judge-ramulator2.inc'
              ).read_text(encoding='utf-8'),
@@ -174,10 +174,31 @@ class BuildTest(base.TestCase):
 
 class Ramulator2Test(base.TestCase):
 
-    def test_link_needs_a_built_library(self):
+    def test_library_that_is_missing_is_built_in_a_copy(self):
+        tree = Path(self.useFixture(fixtures.TempDir()).path)
+        directory = Path(self.useFixture(fixtures.TempDir()).path)
+        (tree / 'src').mkdir()
+        for offline in ('OFF', 'ON'):
+            with mock.patch('subprocess.run') as run, \
+                    mock.patch('shutil.which', return_value='/usr/bin/cmake'):
+                ramulator2.link(tree, directory)
+            configure, build, link = (call.args[0]
+                                      for call in run.call_args_list)
+            copy = directory / 'ramulator2'
+            self.assertTrue((copy / 'src').exists())
+            self.assertIn(f'-DFETCHCONTENT_FULLY_DISCONNECTED={offline}',
+                          configure)
+            self.assertIn(f'{copy}/build', build)
+            self.assertIn(f'{copy}/{ramulator2.LIBRARY}', link)
+            (tree / 'ext' / 'yaml-cpp').mkdir(parents=True, exist_ok=True)
+        self.assertEqual(['ext', 'src'],
+                         sorted(path.name for path in tree.iterdir()))
+
+    def test_library_needs_cmake_to_be_built(self):
         tree = self.useFixture(fixtures.TempDir()).path
-        self.assertRaises(ramulator2.NotBuiltError, ramulator2.link, tree,
-                          tree)
+        with mock.patch('shutil.which', return_value=None):
+            self.assertRaises(ramulator2.NotBuiltError, ramulator2.link, tree,
+                              tree)
 
     def test_link_compiles_only_files_of_the_judge(self):
         tree = self.useFixture(fixtures.TempDir()).path
@@ -204,6 +225,18 @@ class Ramulator2Test(base.TestCase):
         self.assertEqual({'line_cycles', 'frontend', 'memory_system'},
                          set(found))
         self.assertEqual(8, found['line_cycles'])
+        package.row_policy.ClosedCAP.assert_not_called()
+
+    def test_rows_are_closed_where_the_memory_says_so(self):
+        package = mock.MagicMock()
+        package.dram.DDR4.return_value.resolve.return_value = (
+            {}, {'nBL': 4})
+        with mock.patch.object(importlib, 'import_module',
+                               return_value=package):
+            ramulator2.get_configuration('tree', 'ddr4-closed', 1)
+        self.assertIs(
+            package.row_policy.ClosedCAP.return_value,
+            package.controller.GenericDDR.call_args.kwargs['row_policy'])
 
     def test_scheduler_follows_the_classes_inside_the_controller(self):
         directory = Path(self.useFixture(fixtures.TempDir()).path)
@@ -224,7 +257,8 @@ class Ramulator2Test(base.TestCase):
         def choose(pattern):
             return [cell.name for cell in memory_judge.choose_cells(
                 RAMULATOR2, re.compile(pattern))]
-        self.assertEqual(['ddr5 alone', 'ddr5 want 25%'],
+        self.assertEqual(['ddr4-closed alone', 'ddr4-closed want 25%',
+                          'ddr5 alone', 'ddr5 want 25%'],
                          choose('^ddr(5|4-closed) want 25%'))
         self.assertEqual(set(ramulator2.PRESETS), {
             cell.memory for cell in memory_judge.CELLS
