@@ -17,7 +17,7 @@ usage: memory_build.py TREE DIRECTORY
 TREE is a checkout of github.com/umd-memsys/DRAMsim3 and is only read.
 DIRECTORY gets the program, ``memory``, and the configurations. DRAMsim3 is
 compiled as it is, except for three calls that order its queues by service
-class (:data:`INSERTIONS`). Needs g++.
+class (:data:`INSERTIONS`). Needs a g++ that compiles C++17.
 """
 
 import concurrent.futures
@@ -25,6 +25,8 @@ from pathlib import Path
 import shutil
 import subprocess  # noqa: S404
 import sys
+
+import toolchain
 
 HERE = Path(__file__).resolve().parent
 
@@ -119,7 +121,11 @@ def compile_program(directory, jobs):
 
 
 def build(tree, directory, jobs=1):
-    """Build the simulation in a directory and return the program's path."""
+    """Build the simulation in a directory and return the program's path.
+
+    :raises ToolchainError: if g++ is missing or too old.
+    """
+    toolchain.check_compiler('c++17')
     directory = Path(directory).resolve()
     directory.mkdir(parents=True, exist_ok=True)
     prepare(Path(tree), directory)
@@ -129,4 +135,7 @@ def build(tree, directory, jobs=1):
 if __name__ == '__main__':
     if len(sys.argv) != 3:
         sys.exit(__doc__)
-    print(build(*sys.argv[1:]))
+    try:
+        print(build(*sys.argv[1:]))
+    except toolchain.ToolchainError as error:
+        sys.exit(f'memory_build.py: {error}')

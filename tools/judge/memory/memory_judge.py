@@ -25,6 +25,9 @@ memory_build.py) or of Ramulator2 (see ramulator2.py), simulates every cell and
 compares the model with the result. "run" simulates with what was built before,
 and "table" compares a recording.
 
+  --ramulator2 TREE "all" does the same with Ramulator2 after DRAMsim3, in
+                    DIRECTORY/ramulator2, and adds "_ramulator2" to the
+                    recording's name
   --simulator NAME  dramsim3 (default) or ramulator2
   --cells REGEX     only the cells whose names match; default: all of them
   --seeds NUMBER    runs of each cell; default: 3
@@ -51,6 +54,7 @@ import sys
 import tempfile
 
 import simulators
+import toolchain
 
 RECORDED = simulators.SIMULATORS['dramsim3'].recording
 _DDR4_CYCLE_NS = 0.63
@@ -310,31 +314,69 @@ def arguments(given):
     parser.add_argument('--seeds', default=SEEDS, type=int)
     parser.add_argument('--simulator', default='dramsim3',
                         choices=simulators.SIMULATORS)
+    parser.add_argument('--ramulator2', type=Path, metavar='TREE')
     parser.add_argument('--out', type=Path)
     parser.add_argument('--short', action='store_true')
-    return parser.parse_args(given)
+    options = parser.parse_args(given)
+    if options.ramulator2 and (options.action, options.simulator) != (
+            'all', 'dramsim3'):
+        parser.error('--ramulator2 is only for "all" with DRAMsim3')
+    return options
+
+
+def list_judged(options):
+    """Return the simulators that the options choose, as tuples of simulator,
+    source tree, directory and recording.
+    """
+    simulator = simulators.SIMULATORS[options.simulator]
+    directory = options.paths[-1].resolve()
+    path = options.out or simulator.recording
+    judged = [(simulator, options.paths[0], directory, path)]
+    if options.ramulator2:
+        judged.append((simulators.SIMULATORS['ramulator2'],
+                       options.ramulator2, directory / 'ramulator2',
+                       path.with_stem(f'{path.stem}_ramulator2')))
+    return judged
+
+
+def compare(path, reference=None):
+    """Print a recording beside the model and return the exit status.
+
+    :param reference: recording of DRAMsim3 whose means are printed too.
+    """
+    import memory_compare
+    return memory_compare.show(
+        json.loads(path.read_text()),
+        json.loads(reference.read_text()) if reference else None)
 
 
 def main(given=None):
     options = arguments(given)
-    simulator = simulators.SIMULATORS[options.simulator]
-    path = options.out or simulator.recording
     if options.action == 'table':
-        path = options.paths[0] if options.paths else path
-    else:
-        directory = options.paths[-1].resolve()
-        if options.action == 'all':
-            simulator.build(options.paths[0], directory)
+        path = (options.paths[0] if options.paths else options.out
+                or simulators.SIMULATORS[options.simulator].recording)
+        sys.exit(compare(path, None if options.simulator == 'dramsim3'
+                         else RECORDED))
+    judged = list_judged(options)
+    if options.action == 'all':
+        # Before the first run, which takes minutes: a build may be refused.
+        for simulator, tree, directory, _path in judged:
+            simulator.build(tree, directory)
+    for simulator, _tree, directory, path in judged:
         run(simulator, directory, options.cells,
             1 if options.short else options.seeds,
             CYCLES // 3 if options.short else CYCLES, path)
-    if options.action != 'run':
-        import memory_compare
-        sys.exit(memory_compare.show(
-            json.loads(path.read_text()),
-            None if options.simulator == 'dramsim3'
-            else json.loads(RECORDED.read_text())))
+    if options.action == 'all':
+        reference = (RECORDED if options.simulator == 'ramulator2'
+                     else judged[0][-1])
+        errors = [compare(path, None if simulator.title == 'DRAMsim3'
+                          else reference)
+                  for simulator, _tree, _directory, path in judged]
+        sys.exit('; '.join(filter(None, errors)) or None)
 
 
 if __name__ == '__main__':
-    main()
+    try:
+        main()
+    except toolchain.ToolchainError as error:
+        sys.exit(f'memory_judge.py: {error}')

@@ -13,8 +13,8 @@
 
 Ramulator2 (github.com/CMU-SAFARI/ramulator2) is used as a library, and not
 changed. A source tree that holds libramulator.so is used as it is; another is
-copied and built, which needs cmake, and network access unless its directory
-"ext" holds yaml-cpp and fmt.
+copied and built, which needs cmake 3.14, and network access unless its
+directory "ext" holds yaml-cpp and fmt. Both need a g++ that compiles C++20.
 """
 
 import importlib
@@ -24,6 +24,8 @@ import shutil
 import subprocess  # noqa: S404
 import sys
 from unittest import mock
+
+import toolchain
 
 HERE = Path(__file__).resolve().parent
 LIBRARY = 'libramulator.so'
@@ -47,26 +49,21 @@ RANKS = 2
 SERVICE_CLASS_SCHEDULER = 'ServiceClass'
 
 
-class NotBuiltError(Exception):
-    """A library that cannot be built on this machine."""
-
-
 def build_library(tree, directory):
     """Build Ramulator2 in a copy of its source tree, and return the copy.
 
     :param directory: directory that gets the copy.
-    :raises NotBuiltError: if cmake is not installed.
+    :raises ToolchainError: if cmake is missing or too old.
     """
-    if shutil.which('cmake') is None:
-        raise NotBuiltError(f'{tree} has no {LIBRARY}, and cmake, which '
-                            'builds it, is not installed')
+    toolchain.check_cmake()
     copy = directory / 'ramulator2'
     shutil.copytree(tree, copy, dirs_exist_ok=True,
                     ignore=shutil.ignore_patterns('.git', 'build'))
-    offline = (copy / 'ext' / 'yaml-cpp').exists()
+    offline = all((copy / 'ext' / name / 'CMakeLists.txt').exists()
+                  for name in ('yaml-cpp', 'fmt'))
     subprocess.run(
         ['cmake', '-S', str(copy), '-B', str(copy / 'build'),
-         '-DRAMULATOR_PYTHON_BINDINGS=OFF',
+         '-DRAMULATOR_PYTHON_BINDINGS=OFF', '-DCMAKE_CXX_COMPILER=g++',
          f'-DFETCHCONTENT_FULLY_DISCONNECTED={"ON" if offline else "OFF"}'],
         check=True, timeout=900)
     subprocess.run(['cmake', '--build', str(copy / 'build'), '--parallel',
@@ -78,8 +75,10 @@ def link(tree, directory):
     """Compile the memory simulation, link it with the library of Ramulator2,
     and return the program's path.
 
-    :raises NotBuiltError: if there is no library and it cannot be built.
+    :raises ToolchainError: if g++ is missing or too old, or cmake is and there
+        is no library.
     """
+    toolchain.check_compiler('c++20')
     tree, directory = (Path(path).resolve() for path in (tree, directory))
     directory.mkdir(parents=True, exist_ok=True)
     if not (tree / LIBRARY).exists():

@@ -31,6 +31,7 @@ with mock.patch('sys.path', [str(TOP / 'tools/judge/memory'), *sys.path]):
     memory_judge = importlib.import_module('memory_judge')
     ramulator2 = importlib.import_module('ramulator2')
     simulators = importlib.import_module('simulators')
+    toolchain = importlib.import_module('toolchain')
 
 DRAMSIM3, RAMULATOR2 = (simulators.SIMULATORS[name]
                         for name in ('dramsim3', 'ramulator2'))
@@ -172,6 +173,99 @@ class BuildTest(base.TestCase):
                              set(found[2:]))
 
 
+class ToolchainTest(base.TestCase):
+
+    def _refuse(self, check, *given, installed=True, **printed):
+        """Return the error of a check of a program that prints this."""
+        with mock.patch('shutil.which', return_value=installed or None), \
+                mock.patch('subprocess.run',
+                           return_value=mock.Mock(**printed)):
+            return str(self.assertRaises(toolchain.ToolchainError, check,
+                                         *given))
+
+    def test_missing_compiler_is_refused_by_name(self):
+        self.assertIn('g++ is not installed', self._refuse(
+            toolchain.check_compiler, 'c++20', installed=False))
+
+    def test_old_compiler_is_refused_with_its_version(self):
+        error = self._refuse(
+            toolchain.check_compiler, 'c++20', returncode=1,
+            stdout='g++ (Debian) 8.3.0\n', stderr='unrecognized option\n')
+        self.assertIn('g++ 8.3.0 is too old', error)
+        self.assertIn('c++20: unrecognized option', error)
+
+    def test_old_cmake_is_refused_with_both_versions(self):
+        for version in ('3.9.6', '2.8'):
+            self.assertIn(f'cmake {version} is too old: the build needs 3.14',
+                          self._refuse(toolchain.check_cmake,
+                                       stdout=f'cmake version {version}\n'))
+        self.assertIn('without a version', self._refuse(
+            toolchain.check_cmake, stdout=''))
+
+    def test_cmake_that_is_new_enough_is_accepted(self):
+        for version in ('3.14.0', '4.0.2'):
+            with mock.patch('shutil.which', return_value='cmake'), \
+                    mock.patch('subprocess.run', return_value=mock.Mock(
+                        stdout=f'cmake version {version}\n')):
+                toolchain.check_cmake()
+
+    def test_dramsim3_needs_a_compiler(self):
+        with mock.patch('shutil.which', return_value=None):
+            self.assertRaises(toolchain.ToolchainError, DRAMSIM3.build,
+                              'tree', self.useFixture(fixtures.TempDir()).path)
+
+
+class CommandTest(base.TestCase):
+
+    def setUp(self):
+        super().setUp()
+        self.calls = []
+        for name, simulator in simulators.SIMULATORS.items():
+            self.useFixture(fixtures.MockPatchObject(
+                simulator, 'build', lambda tree, directory, name=name:
+                self.calls.append(('build', name, tree, directory))))
+        self.useFixture(fixtures.MockPatchObject(
+            memory_judge, 'run', lambda simulator, directory, *rest:
+            self.calls.append(('run', simulator.title, rest[-1]))))
+        self.compare = self.useFixture(fixtures.MockPatchObject(
+            memory_judge, 'compare', return_value=None)).mock
+
+    def test_all_builds_both_simulators_before_it_runs_them(self):
+        self.assertRaises(SystemExit, memory_judge.main, [
+            'all', 'tree', '/out', '--ramulator2', 'second',
+            '--out', 'a.json'])
+        self.assertEqual(
+            [('build', 'dramsim3', Path('tree'), Path('/out')),
+             ('build', 'ramulator2', Path('second'), Path('/out/ramulator2')),
+             ('run', 'DRAMsim3', Path('a.json')),
+             ('run', 'Ramulator2', Path('a_ramulator2.json'))], self.calls)
+        self.assertEqual(
+            [mock.call(Path('a.json'), None),
+             mock.call(Path('a_ramulator2.json'), Path('a.json'))],
+            self.compare.call_args_list)
+
+    def test_all_writes_the_recording_of_each_simulator(self):
+        self.assertRaises(SystemExit, memory_judge.main, [
+            'all', 'tree', '/out', '--ramulator2', 'second'])
+        self.assertEqual([DRAMSIM3.recording, RAMULATOR2.recording],
+                         [call[-1] for call in self.calls[2:]])
+
+    def test_all_fails_with_the_errors_of_both_simulators(self):
+        self.compare.side_effect = ['1 figures disagree', '2 figures disagree']
+        error = self.assertRaises(SystemExit, memory_judge.main, [
+            'all', 'tree', '/out', '--ramulator2', 'second'])
+        self.assertEqual('1 figures disagree; 2 figures disagree', error.code)
+
+    def test_second_simulator_is_only_for_all_with_the_first(self):
+        for given in (['run', '/out'],
+                      ['all', 'tree', '/out', '--simulator', 'ramulator2']):
+            with mock.patch('sys.stderr'):
+                error = self.assertRaises(SystemExit, memory_judge.main,
+                                          [*given, '--ramulator2', 'second'])
+            self.assertEqual(2, error.code)
+        self.assertEqual([], self.calls)
+
+
 class Ramulator2Test(base.TestCase):
 
     def test_library_that_is_missing_is_built_in_a_copy(self):
@@ -180,7 +274,8 @@ class Ramulator2Test(base.TestCase):
         (tree / 'src').mkdir()
         for offline in ('OFF', 'ON'):
             with mock.patch('subprocess.run') as run, \
-                    mock.patch('shutil.which', return_value='/usr/bin/cmake'):
+                    mock.patch.object(toolchain, 'check_cmake'), \
+                    mock.patch.object(toolchain, 'check_compiler'):
                 ramulator2.link(tree, directory)
             configure, build, link = (call.args[0]
                                       for call in run.call_args_list)
@@ -190,21 +285,38 @@ class Ramulator2Test(base.TestCase):
                           configure)
             self.assertIn(f'{copy}/build', build)
             self.assertIn(f'{copy}/{ramulator2.LIBRARY}', link)
-            (tree / 'ext' / 'yaml-cpp').mkdir(parents=True, exist_ok=True)
+            for name in ('yaml-cpp', 'fmt'):
+                (tree / 'ext' / name).mkdir(parents=True, exist_ok=True)
+                (tree / 'ext' / name / 'CMakeLists.txt').touch()
         self.assertEqual(['ext', 'src'],
                          sorted(path.name for path in tree.iterdir()))
 
-    def test_library_needs_cmake_to_be_built(self):
+    def test_library_that_lacks_one_dependency_is_built_online(self):
+        tree, directory = (Path(self.useFixture(fixtures.TempDir()).path)
+                           for _ in range(2))
+        (tree / 'ext' / 'yaml-cpp').mkdir(parents=True)
+        (tree / 'ext' / 'yaml-cpp' / 'CMakeLists.txt').touch()
+        with mock.patch('subprocess.run') as run, \
+                mock.patch.object(toolchain, 'check_cmake'):
+            ramulator2.build_library(tree, directory)
+        self.assertIn('-DFETCHCONTENT_FULLY_DISCONNECTED=OFF',
+                      run.call_args_list[0].args[0])
+
+    def test_library_that_is_missing_needs_cmake(self):
         tree = self.useFixture(fixtures.TempDir()).path
-        with mock.patch('shutil.which', return_value=None):
-            self.assertRaises(ramulator2.NotBuiltError, ramulator2.link, tree,
-                              tree)
+        with mock.patch.object(toolchain, 'check_compiler'), \
+                mock.patch('shutil.which', return_value=None):
+            error = self.assertRaises(toolchain.ToolchainError,
+                                      ramulator2.link, tree, tree)
+        self.assertIn('cmake is not installed', str(error))
 
     def test_link_compiles_only_files_of_the_judge(self):
         tree = self.useFixture(fixtures.TempDir()).path
         Path(tree, ramulator2.LIBRARY).touch()
-        with mock.patch('subprocess.run') as run:
+        with mock.patch('subprocess.run') as run, \
+                mock.patch.object(toolchain, 'check_compiler') as check:
             ramulator2.link(tree, tree)
+        check.assert_called_once_with('c++20')
         (command,) = run.call_args.args
         self.assertEqual(
             {'memory.cc', 'ramulator2.cc'},
