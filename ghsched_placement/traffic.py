@@ -13,13 +13,17 @@
 """Network traffic of guests, as hosts report it, and its endpoints (pure).
 
 A host knows addresses. Which guest has one is known to Nova, and two networks
-may have the same one; what is not clear is left out.
+may have the same one; what is not clear is left out. A tenant chooses the
+addresses of its guests and to which addresses they send, so one report counts
+only within a network; between networks both guests must have traffic with each
+other.
 """
 
 from collections.abc import Iterable
 from collections.abc import Mapping
 from dataclasses import dataclass
 import ipaddress
+import math
 from typing import Any
 
 from ghsched_placement.rebalance import affinity
@@ -27,6 +31,8 @@ from ghsched_placement.rebalance import affinity
 KEY = 'ghsched_traffic'
 #: Of a guest: the busiest of its peers.
 MOST = 32
+#: Bytes per second of all traffic of a guest at most: a port of 200 Gbit/s.
+MAX_GUEST_RATE = 25e9
 
 
 @dataclass(frozen=True)
@@ -123,7 +129,10 @@ def compute_guest_traffic(reports: Mapping[str, Iterable[AddressTraffic]],
     """Return the network traffic between each pair of guests of a cloud.
 
     Hosts report traffic between IP addresses; these identify the guests. If
-    both hosts report the traffic of a pair, the larger amount counts.
+    both guests are in one network, the larger of the two reported amounts
+    counts; otherwise the smaller one, which is 0 if one host reports nothing.
+    The amounts that a guest reports are scaled to at most
+    :data:`MAX_GUEST_RATE`.
 
     :param reports: traffic of each guest's addresses, by guest UUID.
     :param ports: all fixed IP addresses in the cloud.
@@ -135,34 +144,57 @@ def compute_guest_traffic(reports: Mapping[str, Iterable[AddressTraffic]],
         by_address.setdefault(port.address, []).append(port)
         networks.setdefault((port.guest, port.address),
                             set()).add(port.network)
-    found: dict[affinity.Pair, float] = {}
-    for guest, guest_reports in reports.items():
-        rates: dict[str, float] = {}
-        for talk in guest_reports:
-            peer = _find_guest_by_address(by_address.get(talk.peer, ()),
-                                          networks.get((guest, talk.address),
-                                                       set()))
-            if peer and peer != guest:
-                rates[peer] = rates.get(peer, 0.0) + talk.rate
-        for peer, rate in rates.items():
+    near: dict[affinity.Pair, float] = {}
+    far: dict[affinity.Pair, dict[str, float]] = {}
+    for guest, talks in reports.items():
+        for (peer, is_near), rate in _sum_peer_rates(
+                guest, talks, by_address, networks).items():
             pair = affinity.make_pair_key(guest, peer)
-            found[pair] = max(found.get(pair, 0.0), rate)
+            if is_near:
+                near[pair] = max(near.get(pair, 0.0), rate)
+            else:
+                far.setdefault(pair, {})[guest] = rate
+    found = near | {pair: near.get(pair, 0.0) + min(rates.values())
+                    for pair, rates in far.items() if len(rates) == len(pair)}
     return affinity.TrafficAverages(0.0, {pair: affinity.PairTraffic(rate, 0.0)
                                           for pair, rate in found.items()})
 
 
+def _sum_peer_rates(guest: str, talks: Iterable[AddressTraffic],
+                    by_address: Mapping[str, Iterable[Port]],
+                    networks: Mapping[tuple[str, str], set[str]]
+                    ) -> dict[tuple[str, bool], float]:
+    """Return the traffic of a guest by peer, at most MAX_GUEST_RATE together.
+
+    :param by_address: ports of the cloud by IP address.
+    :param networks: networks by guest UUID and IP address.
+    :returns: bytes per second by UUID of the other guest, and whether both
+        addresses are in one network.
+    """
+    rates: dict[tuple[str, bool], float] = {}
+    for talk in talks:
+        peer, is_near = _find_guest_by_address(
+            by_address.get(talk.peer, ()),
+            networks.get((guest, talk.address), set()))
+        if peer and peer != guest:
+            rates[peer, is_near] = rates.get((peer, is_near), 0.0) + talk.rate
+    scale = min(1.0, MAX_GUEST_RATE / (math.fsum(rates.values()) or 1.0))
+    return {peer: rate * scale for peer, rate in rates.items()}
+
+
 def _find_guest_by_address(ports_of_address: Iterable[Port],
-                           networks: set[str]) -> str:
+                           networks: set[str]) -> tuple[str, bool]:
     """Return the UUID of the guest that has an IP address.
 
     Guests in different networks can have the same address.
 
     :param ports_of_address: ports with the address, in different networks.
     :param networks: networks whose guests are preferred.
-    :returns: an empty text if no guest, or more than one, has the address.
+    :returns: an empty text if no guest, or more than one, has the address; and
+        whether the guest is in one of the networks.
     """
     ports_of_address = list(ports_of_address)
     near = {port.guest for port in ports_of_address
             if port.network in networks}
     found = near or {port.guest for port in ports_of_address}
-    return found.pop() if len(found) == 1 else ''
+    return next(iter(found)) if len(found) == 1 else '', bool(near)

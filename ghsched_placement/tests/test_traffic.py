@@ -78,11 +78,40 @@ class BetweenTest(base.TestCase):
         self.assertEqual({('a', 'b'): 70}, self.ties(
             {'a': [AddressTraffic('1', '2', 50),
                    AddressTraffic('1', '3', 20)]},
-            'a n 1', 'b n 2', 'b m 3'))
+            'a n 1', 'b n 2', 'b n 3'))
 
     def test_an_address_of_two_networks_is_that_of_the_own_one(self):
         self.assertEqual({('a', 'b'): 50}, self.ties(
             {'a': [AddressTraffic('1', '2', 50)]}, 'a n 1', 'b n 2', 'c m 2'))
+
+    def test_tie_between_networks_needs_traffic_of_both_guests(self):
+        victim = [AddressTraffic('7', '8', 1e6)]
+        friend = [AddressTraffic('8', '7', 1e6)]
+        ports = ('attacker x 9', 'victim y 7', 'friend y 8')
+        for amount in (1.0, 1e12):
+            self.assertEqual({('friend', 'victim'): 1e6}, self.ties(
+                {'attacker': [AddressTraffic('9', '7', amount)],
+                 'victim': victim, 'friend': friend}, *ports))
+        self.assertEqual(
+            {('friend', 'victim'): 1e6, ('attacker', 'victim'): 5},
+            self.ties({'attacker': [AddressTraffic('9', '7', 1e9)],
+                       'victim': [*victim, AddressTraffic('7', '9', 5)]},
+                      *ports))
+
+    def test_near_and_far_addresses_of_a_pair_add_up(self):
+        self.assertEqual({('a', 'b'): 57}, self.ties(
+            {'a': [AddressTraffic('1', '2', 50), AddressTraffic('3', '4', 9)],
+             'b': [AddressTraffic('4', '3', 7)]},
+            'a n 1', 'b n 2', 'a x 3', 'b y 4'))
+
+    @given(st.lists(st.floats(0, 1e300), min_size=1, max_size=9))
+    def test_traffic_of_one_guest_is_limited(self, rates):
+        found = self.ties(
+            {'a': [AddressTraffic('1', f'p{number}', rate)
+                   for number, rate in enumerate(rates)]},
+            'a n 1', *(f'g{number} n p{number}'
+                       for number in range(len(rates))))
+        self.assertLessEqual(sum(found.values()), 25.001e9)
 
     def test_ambiguous_values_are_left_out(self):
         talks = {
