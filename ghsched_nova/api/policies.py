@@ -50,7 +50,8 @@ def list_rules() -> list[policy.DocumentedRuleDefault]:
         policy.DocumentedRuleDefault(
             DRY_RUN, f'rule:{SET}',
             'Find out whether a server could be changed or moved; nothing is '
-            'changed.', _OPERATIONS, scope_types=_SCOPES),
+            f'changed. A dry run of a move is also asked for {MOVE}, as it '
+            'names nodes and CPUs of the host.', _OPERATIONS, scope_types=_SCOPES),
         policy.DocumentedRuleDefault(
             MOVE, f'rule:{SET}',
             'Move a server to other NUMA nodes of its host. That names nodes '

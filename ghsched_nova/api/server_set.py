@@ -245,10 +245,12 @@ def _run_server_action(context: Any, uuid: str, action: Any) -> dict[str, Any]:
     is_move = isinstance(action, dict) and move_report.KEY in action
     dry_run = isinstance(action, dict) and action.get('dry_run') is True
     server = records.get_visible_server(uuid, context)
-    rules.authorize(
-        context, rules.DRY_RUN if dry_run else rules.MOVE if is_move
-        else rules.SET,
-        {'project_id': server.project_id, 'user_id': server.user_id})
+    target = {'project_id': server.project_id, 'user_id': server.user_id}
+    if dry_run:
+        rules.authorize(context, rules.DRY_RUN, target)
+    # A dry run of a move names nodes and CPUs of the host, as the move does.
+    if is_move or not dry_run:
+        rules.authorize(context, rules.MOVE if is_move else rules.SET, target)
     # As check_instance_lock() of nova/compute/api.py.
     if server.locked and not context.is_admin:
         raise errors.RefusedByState('the server is locked')

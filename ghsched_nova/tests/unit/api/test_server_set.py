@@ -220,9 +220,9 @@ class FilterTest(base.TestCase):
         kinds = ('SET', 'DRY_RUN', 'MOVE', 'MOVE DRY_RUN')
         for allowed, expected in (
                 ({'SET': '@'}, (200, 200, 200, 200)),
-                ({'SET': '@', 'MOVE': '!'}, (200, 200, 403, 200)),
+                ({'SET': '@', 'MOVE': '!'}, (200, 200, 403, 403)),
                 ({'SET': '@', 'DRY_RUN': '!'}, (200, 403, 200, 403)),
-                ({'DRY_RUN': 'role:member'}, (403, 200, 403, 200)),
+                ({'DRY_RUN': 'role:member'}, (403, 200, 403, 403)),
                 ({'MOVE': 'role:member'}, (403, 403, 200, 403))):
             self.allow(**allowed)
             self.become('member')
