@@ -49,6 +49,10 @@ _TRIAL = Scheduling('deadline', None, 1000, 100000, 100000)
 
 #: Seconds within which a child process has to try a class.
 _TRIAL_TIMEOUT = 10.0
+#: Sets of CPUs in one call at most, and seconds until all are tried: the
+#: caller gives up then, so a further trial would serve nobody.
+_MAX_TRIALS = 2048
+_TRIALS_TIMEOUT = 60.0
 
 _PROC = Path('/proc')
 
@@ -103,6 +107,13 @@ def _check_scheduling_class(value: tuple[str, int, int, int, int]) -> None:
     if scheduler == DEADLINE and not section.deadline_guests:
         raise bounds.Refused('[ghsched]deadline_guests is off in the '
                              'configuration of the privileged helper')
+
+
+def _check_number_of_trials(places: list[list[int]]) -> None:
+    """Refuse more sets of CPUs than a host has; each is tried in a process."""
+    if len(places) > _MAX_TRIALS:
+        raise bounds.Refused(f'{len(places)} sets of CPUs are more than '
+                             f'{_MAX_TRIALS}')
 
 
 _Thread = Annotated[tuple[privsep.DomainName, Kind,
@@ -184,11 +195,17 @@ def probe_deadline_scheduling(cpu_sets: Iterable[Iterable[int]]) -> str:
     return _try_deadline(sorted(map(sorted, cpu_sets)))
 
 
-@privsep.entrypoint(privsep.threads, timeout=60.0)
-def _try_deadline(places: list[_Cpus]) -> str:
-    return next(filter(None, (
-        _run_in_child_process(functools.partial(_own_deadline, cpus))
-        for cpus in places)), '')
+@privsep.entrypoint(privsep.threads, timeout=_TRIALS_TIMEOUT)
+def _try_deadline(
+        places: Annotated[list[_Cpus], _check_number_of_trials]) -> str:
+    end = time.monotonic() + _TRIALS_TIMEOUT
+    for cpus in places:
+        if time.monotonic() > end:
+            return f'not all CPUs were tried within {_TRIALS_TIMEOUT:g} s'
+        reason = _run_in_child_process(functools.partial(_own_deadline, cpus))
+        if reason:
+            return reason
+    return ''
 
 
 @privsep.entrypoint(privsep.threads, timeout=30.0)
@@ -224,6 +241,7 @@ def _run_in_child_process(test: Callable[[], int]) -> str:
             return deadline.explain_scheduling_errno(error) if error else ''
         time.sleep(0.01)
     os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
     return f'it got no CPU time within {_TRIAL_TIMEOUT:g} seconds'
 
 

@@ -336,6 +336,11 @@ class EntryPointsTest(EntryPointTestCase):
             self.assertNotEqual('', self.refused(
                 name, (process, others, brief, milliseconds)))
 
+    def test_trials_on_too_many_sets_of_cpus_are_refused(self):
+        name = 'ghsched_nova.threads.privileged._try_deadline'
+        self.assertEqual('', self.refused(name, (2048 * [[0]],)))
+        self.assertIn('more than 2048', self.refused(name, (2049 * [[0]],)))
+
     @ddt.data(*ENTRY_POINTS)
     def test_entry_point_with_too_many_values_is_refused(self, name):
         with mock.patch.object(bounds, 'MAX_VALUES', 1):

@@ -15,9 +15,11 @@
 
 import contextlib
 import io
+import itertools
 import json
 import os
 from pathlib import Path
+import signal
 import subprocess
 import tempfile
 import time
@@ -322,6 +324,33 @@ class PinTest(ThreadsTestCase):
         self.qemu.add_thread('IO iothread2')
         self.assertEqual((), self.reconcile(guest).problems)
         self.assertEqual(BATCH, self.threads()[late].scheduling)
+
+
+class TrialTest(base.TestCase):
+    """Trials in a child process that never ends by itself."""
+
+    def setUp(self):
+        super().setUp()
+        now = itertools.count(step=7)
+        self.os = self.enterContext(mock.patch.multiple(
+            os, fork=mock.DEFAULT, waitpid=mock.DEFAULT, kill=mock.DEFAULT))
+        self.os['fork'].return_value = 7
+        self.os['waitpid'].return_value = (0, 0)
+        self.enterContext(mock.patch.multiple(
+            time, monotonic=lambda: next(now), sleep=mock.DEFAULT))
+
+    def test_killed_child_is_waited_for(self):
+        self.assertIn('no CPU time', privileged._try_here())
+        self.os['kill'].assert_called_once_with(7, signal.SIGKILL)
+        self.assertEqual(mock.call(7, 0), self.os['waitpid'].call_args)
+
+    def test_trials_end_when_the_caller_has_given_up(self):
+        self.os['waitpid'].return_value = (7, 0)
+        self.enterContext(mock.patch.object(privsep.threads, 'client_mode',
+                                            new=False))
+        self.assertEqual('', privileged._try_deadline(2 * [[0]]))
+        self.assertIn('not all CPUs', privileged._try_deadline(9 * [[0]]))
+        self.assertLess(self.os['fork'].call_count, 9)
 
 
 class DeadlineTest(ThreadsTestCase):
