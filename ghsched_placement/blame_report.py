@@ -57,6 +57,8 @@ trials
     ``after`` the cap.
 """
 
+from collections.abc import Collection
+from collections.abc import Iterable
 from collections.abc import Iterator
 from collections.abc import Mapping
 from collections.abc import Sequence
@@ -73,6 +75,16 @@ KEY = 'blame'
 
 HEADER = ('Guest', 'Share %', 'Node %', 'Corr.', 'Strength',
           'Effect %', 'Interval', 'Trials', 'Not Tried')
+
+#: Text in place of a guest of another project.
+_OTHER_GUEST = 'other guest'
+#: Text in place of the reason why a guest was not capped.
+_UNTRIED = 'it could not be capped'
+#: Figures of the server and of a suspect, in the order of the report.
+_OWN_FIGURES = ('busy', 'cpu_wait', 'stalled', 'io_wait', 'cap', 'per_cycle',
+                'misses', 'stalled_cycles', 'used')
+_FIGURES = ('share', 'node_share', 'miss_share', 'correlation', 'points',
+            'strength', 'effect', 'low', 'high', 'trials')
 
 #: Suspects in a report at most.
 SUSPECTS_SHOWN = 10
@@ -136,8 +148,7 @@ def _report_server_medians(server: str, samples: Sequence[blame.Sample]
     """
     values: dict[str, list[float | None]] = {
         name: [getattr(one, name) for one in samples]
-        for name in ('busy', 'cpu_wait', 'stalled', 'io_wait', 'cap',
-                     'per_cycle', 'misses', 'stalled_cycles')}
+        for name in _OWN_FIGURES[:-1]}
     values['used'] = [one.rates.get(server) for one in samples]
     known = {name: [one for one in found if one is not None]
              for name, found in values.items()}
@@ -200,31 +211,75 @@ def parse_prove_flag(parameters: Mapping[str, Any]) -> bool:
 
 def hide_other_guests(report: Mapping[str, Any],
                       project: str) -> dict[str, Any]:
-    """Return a copy of a report without the names of other projects' guests.
+    """Return a report for a user who is not an admin.
 
-    It is for users who are not admins. The guests are numbered instead.
+    It consists of numbers, of words of this module's lists, and of the user's
+    own guests; those of other projects are numbered. The reason why a guest
+    was not capped can name files and other guests of the host: left out.
 
     :param report: report on which guests slow a server down.
     :param project: UUID of the user's project.
     """
+    own = {one['uuid']: one['name'] for one in report['suspects']
+           if one['uuid'] and one['project'] == project}
     places = {one['uuid']: f'other guest {number}' for number, one
-              in enumerate(report['suspects'], 1)
-              if one['uuid'] and one['project'] != project}
+              in enumerate(report['suspects'], 1)} | {
+                  uuid: uuid for uuid in own}
 
     def hide(uuid: str | None) -> str | None:
-        return places.get(uuid, uuid)
+        return places.get(uuid, _OTHER_GUEST) if uuid else None
+
+    def hide_suspect(one: Mapping[str, Any]) -> dict[str, Any]:
+        return {'uuid': hide(one['uuid']), 'project': None,
+                'name': own.get(one['uuid'], hide(one['uuid'])),
+                **_keep_numbers(one, _FIGURES),
+                'by_cache': one['by_cache'] is True,
+                'untried': _UNTRIED if one['untried'] else None}
 
     verdict = report['verdict']
-    return {
-        **report,
-        'verdict': {**verdict, 'suspect': hide(verdict['suspect']),
-                    'name': places.get(verdict['suspect'], verdict['name'])},
-        'suspects': [{
-            **one, 'uuid': hide(one['uuid']), 'project': None,
-            'name': places.get(one['uuid'], one['name'])}
-            for one in report['suspects']],
-        'trials': [{**one, 'suspect': hide(one['suspect'])}
+    return _keep_figures(report) | {
+        'verdict': {
+            'kind': _keep_word(verdict['kind'], _SENTENCES) or 'unknown',
+            'suspect': hide(verdict['suspect']),
+            'name': own.get(verdict['suspect'], hide(verdict['suspect'])),
+            'cause': _keep_word(verdict['cause'], tuple(blame.NonMemoryCause)),
+            'value': _keep_number(verdict['value']),
+            'proven': verdict['proven'] is True},
+        'suspects': list(map(hide_suspect, report['suspects'])),
+        'trials': [{'suspect': hide(one['suspect']),
+                    **_keep_numbers(one, ('before', 'during', 'after'))}
                    for one in report['trials']]}
+
+
+def _keep_figures(report: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the parts of a report that concern no other guest.
+
+    The name of the host is left out.
+    """
+    server = report['server']
+    return {
+        'server': {'uuid': server['uuid'], 'name': server['name'],
+                   'host': None},
+        'prove': report['prove'] is True,
+        'nodes': [node for node in report['nodes'] if type(node) is int],
+        'load': _keep_number(report['load']),
+        'figure': _keep_word(report.get('figure'),
+                             ('bandwidth', 'instructions')),
+        'uncounted': _keep_word(report.get('uncounted'), _UNCOUNTED),
+        'own': _keep_numbers(report['own'], _OWN_FIGURES)}
+
+
+def _keep_numbers(values: Mapping[str, Any],
+                  names: Iterable[str]) -> dict[str, float | None]:
+    return {name: _keep_number(values.get(name)) for name in names}
+
+
+def _keep_number(value: Any) -> float | None:
+    return value if type(value) in (int, float) else None
+
+
+def _keep_word(value: Any, known: Collection[str]) -> str | None:
+    return value if isinstance(value, str) and value in known else None
 
 
 # -- text ---------------------------------------------------------------------

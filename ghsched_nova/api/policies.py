@@ -29,6 +29,7 @@ SET = 'os_compute_api:ghsched:server-set'
 DRY_RUN = 'os_compute_api:ghsched:dry-run'
 MOVE = 'os_compute_api:ghsched:move-nodes'
 BLAME = 'os_compute_api:ghsched:blame'
+BLAME_PROVE = 'os_compute_api:ghsched:blame-prove'
 LIST_REFUSALS = 'os_compute_api:ghsched:list-refusals'
 
 _OPERATIONS: Any = [{'method': 'POST', 'path': '/servers/{server_id}/action '
@@ -51,7 +52,8 @@ def list_rules() -> list[policy.DocumentedRuleDefault]:
             DRY_RUN, f'rule:{SET}',
             'Find out whether a server could be changed or moved; nothing is '
             f'changed. A dry run of a move is also asked for {MOVE}, as it '
-            'names nodes and CPUs of the host.', _OPERATIONS, scope_types=_SCOPES),
+            'names nodes and CPUs of the host.', _OPERATIONS,
+            scope_types=_SCOPES),
         policy.DocumentedRuleDefault(
             MOVE, f'rule:{SET}',
             'Move a server to other NUMA nodes of its host. That names nodes '
@@ -59,9 +61,14 @@ def list_rules() -> list[policy.DocumentedRuleDefault]:
             _OPERATIONS, scope_types=_SCOPES),
         policy.DocumentedRuleDefault(
             BLAME, 'rule:context_is_admin',
-            'Find out which guest disturbs a server by memory. Other guests '
-            'of the host are capped for a moment with "prove". The names of '
+            'Find out which guest disturbs a server by memory. The names of '
             'other projects\' guests are shown to admins only.',
+            _OPERATIONS, scope_types=_SCOPES),
+        policy.DocumentedRuleDefault(
+            BLAME_PROVE, 'rule:context_is_admin',
+            'Prove which guest disturbs a server ("prove"), besides the rule '
+            f'{BLAME}. Other guests of the host, also those of other '
+            'projects, are capped for a moment.',
             _OPERATIONS, scope_types=_SCOPES),
         policy.DocumentedRuleDefault(
             LIST_REFUSALS, 'rule:context_is_admin',

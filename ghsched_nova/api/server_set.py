@@ -280,9 +280,11 @@ def _report_slowing_guests(context: Any, uuid: str,
         action.
     """
     server = records.get_visible_server(uuid, context)
-    rules.authorize(context, rules.BLAME, {
-        'project_id': server.project_id, 'user_id': server.user_id})
+    target = {'project_id': server.project_id, 'user_id': server.user_id}
+    rules.authorize(context, rules.BLAME, target)
     prove = blame_report.parse_prove_flag(action)
+    if prove:
+        rules.authorize(context, rules.BLAME_PROVE, target)
     with records.open_cell_context(uuid, context) as cell:
         report = servers.get_blame_report(cell, uuid, prove)
     return report if context.is_admin else blame_report.hide_other_guests(

@@ -100,8 +100,13 @@ class Investigator:
             raise NotInvestigated(f'{MOST} servers of this host are being '
                                   'investigated; try again in a minute')
         try:
-            with (blame_cap.guest_cap_lock(self.capper.engine.root) if prove
-                  else contextlib.nullcontext()):
+            with contextlib.ExitStack() as stack:
+                if prove:
+                    stack.enter_context(blame_cap.guest_cap_lock(
+                        self.capper.engine.root))
+                    if self.capper.pauses is not None:
+                        stack.enter_context(
+                            self.capper.pauses.investigation())
                 return self._investigate(server, prove)
         except (topology.MonitorUnavailable, blame_cap.NotCapped) as error:
             raise NotInvestigated(str(error)) from error

@@ -25,9 +25,11 @@ import dataclasses
 import errno
 import fcntl
 import logging
+import math
 import os
 from pathlib import Path
 import threading
+import time
 from typing import Any
 
 from lxml import etree
@@ -48,6 +50,11 @@ LOG = logging.getLogger(__name__)
 CAP_PERCENT = 10
 #: Maximum duration of a cap in seconds, even if its trial has not ended.
 CAP_LIMIT_S = 10.0
+
+#: Seconds after an investigation with caps until another one may cap guests
+#: of this host, and until the same guests may be capped again.
+HOST_PAUSE_S = 300.0
+GUEST_PAUSE_S = 900.0
 
 NotCapped = blame_session.NotCapped
 #: Exceptions if the control group of a guest cannot be changed.
@@ -80,6 +87,58 @@ def guest_cap_lock(root: Path) -> Iterator[None]:
                         'with --prove') from error
     finally:
         os.close(descriptor)
+
+
+@dataclasses.dataclass
+class Pauses:
+    """Pauses between investigations that cap guests of this host.
+
+    Without them, whoever may ask could keep a guest capped about half of the
+    time. Only the holder of :func:`guest_cap_lock` may use this object.
+
+    :param clock: function that returns the time of a monotonic clock in
+        seconds.
+    """
+
+    clock: Callable[[], float] = time.monotonic
+    _host_until: float = -math.inf
+    _guests_until: dict[str, float] = dataclasses.field(default_factory=dict)
+    _capped: set[str] = dataclasses.field(default_factory=set)
+
+    @contextlib.contextmanager
+    def investigation(self) -> Iterator[None]:
+        """Within this context, one investigation may cap guests.
+
+        :raises NotCapped: if the previous investigation ended too recently.
+        """
+        left = self._host_until - self.clock()
+        if left > 0:
+            raise NotCapped('guests of this host were capped a short time '
+                            f'ago; try again in {math.ceil(left)} s')
+        self._capped.clear()
+        try:
+            yield
+        finally:
+            now = self.clock()
+            if self._capped:
+                self._host_until = now + HOST_PAUSE_S
+            self._guests_until = {
+                uuid: until for uuid, until in self._guests_until.items()
+                if until > now} | dict.fromkeys(self._capped,
+                                                now + GUEST_PAUSE_S)
+
+    def note_cap(self, uuid: str) -> None:
+        """Note that the current investigation caps a guest.
+
+        :param uuid: UUID of the guest.
+        :raises NotCapped: if an earlier investigation capped the guest too
+            recently.
+        """
+        left = self._guests_until.get(uuid, -math.inf) - self.clock()
+        if left > 0:
+            raise NotCapped('it was capped a short time ago; it can be '
+                            f'capped again in {math.ceil(left)} s')
+        self._capped.add(uuid)
 
 
 def lower_cap(running: desired.Running,
@@ -167,12 +226,14 @@ class Capper:
         if it has ended.
     :param report: function that logs and notifies that a cap begins or ends.
         It takes ``start`` or ``end``, and the UUID of the guest.
+    :param pauses: pauses between investigations; None without pauses.
     """
 
     engine: engines.HostEngine
     changing: contextlib.AbstractContextManager[Any]
     find: Callable[[str], desired.Running | None]
     report: Callable[[str, str], None] = lambda _event, _uuid: None
+    pauses: Pauses | None = None
     _timer: threading.Timer | None = None
     _capped: str = ''
 
@@ -189,6 +250,8 @@ class Capper:
             if running is None or not running.xml:
                 raise NotCapped('it does not run')
             capped = lower_cap(running, nodes)
+            if self.pauses is not None:
+                self.pauses.note_cap(uuid)
             self._capped = uuid
             self._timer = threading.Timer(CAP_LIMIT_S, self.restore_limits)
             self._timer.daemon = True

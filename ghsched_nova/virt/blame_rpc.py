@@ -58,7 +58,7 @@ class BlameEndpoint:
         get_periods: Callable[[], Sequence[blame_periods.Period]],
     ) -> None:
         capper = blame_cap.Capper(own_engine, changing, find,
-                                  _report_temporary_cap)
+                                  _report_temporary_cap, blame_cap.Pauses())
         self._investigator = blame.Investigator(
             capper, shared.config().host, list_running, get_periods)
 

@@ -11,7 +11,10 @@
 # under the License.
 
 
+import contextlib
+import functools
 import json
+import operator
 
 from ghsched_placement import blame
 from ghsched_placement import blame_report
@@ -37,6 +40,16 @@ def report(kind=blame.VerdictKind.GUEST, prove=True, **verdict):
         (SAMPLE,))
     return blame_report.make_report('s', 'host_a', (1, 0), found, NAMES,
                                     prove)
+
+
+def paths_of(value, path=()):
+    """Yield the keys that lead to each leaf of a JSON document."""
+    inner = (value.items() if isinstance(value, dict)
+             else enumerate(value) if isinstance(value, list) else None)
+    if not inner:
+        yield path
+    for key, one in inner or ():
+        yield from paths_of(one, (*path, key))
 
 
 class ReportTest(base.TestCase):
@@ -129,6 +142,42 @@ class ReportTest(base.TestCase):
         self.assertEqual('other guest 1', shown['verdict']['name'])
         self.assertIn('other guest 1 disturbs web',
                       blame_report.summarize_verdict(shown))
+
+    def test_hidden_report_repeats_no_text_of_the_host(self):
+        # Only the user's own server and guest may be named.
+        own = {('server', 'uuid'), ('server', 'name'),
+               ('suspects', 1, 'uuid'), ('suspects', 1, 'name')}
+        whole = report(suspect='a', proven=True)
+        for path in [path for path in paths_of(whole) if path not in own]:
+            for poison in ('UUID-secret', ['UUID-secret'],
+                           {'UUID-secret': 'UUID-secret'}):
+                poisoned = json.loads(json.dumps(whole))
+                *parents, last = path
+                functools.reduce(operator.getitem, parents,
+                                 poisoned)[last] = poison
+                with contextlib.suppress(KeyError, TypeError,
+                                         AttributeError):
+                    self.assertNotIn('secret', json.dumps(
+                        blame_report.hide_other_guests(poisoned, 'mine')),
+                        str(path))
+
+    def test_hidden_report_of_own_guests_names_them(self):
+        found = report(suspect='b')
+        found['trials'].append({**found['trials'][0], 'suspect': 'gone'})
+        shown = blame_report.hide_other_guests(found, 'mine')
+        self.assertEqual(('b', 'calm'), (shown['verdict']['suspect'],
+                                         shown['verdict']['name']))
+        self.assertEqual('it could not be capped',
+                         shown['suspects'][1]['untried'])
+        self.assertEqual(['other guest 1', 'other guest'],
+                         [one['suspect'] for one in shown['trials']])
+        self.assertIsNone(shown['server']['host'])
+        self.assertEqual(found['own'], shown['own'])
+        self.assertEqual(set(found), set(shown))
+        for one, other in zip(found['suspects'], shown['suspects'],
+                              strict=True):
+            self.assertEqual(set(one), set(other))
+        list(blame_report.list_suspect_rows(shown))
 
     def test_request_that_is_malformed_is_refused(self):
         for asked in ({'blame': False}, {'blame': 1},

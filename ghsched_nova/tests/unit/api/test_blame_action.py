@@ -25,12 +25,16 @@ from ghsched_nova.api import server_set
 from ghsched_nova.live import errors
 from ghsched_nova.live import servers
 from ghsched_nova.tests.fixtures import plans
+from ghsched_placement import blame
+from ghsched_placement import blame_report
 from ghsched_placement.tests import base
 
-REPORT = {'server': {'name': 'web'}, 'suspects': [
-    {'uuid': 'x', 'name': 'noisy', 'project': 'other'}],
-    'verdict': {'suspect': 'x', 'name': 'noisy'},
-    'trials': [{'suspect': 'x'}]}
+REPORT = blame_report.make_report(
+    's', 'host_a', (0,), blame.Evidence(
+        blame.Verdict(blame.VerdictKind.GUEST, suspect='x'),
+        (blame.Suspect('x', 0.5, untried='/sys/fs/resctrl/ghsched-x: busy'),)),
+    {'s': blame_report.GuestName('web', 'project'),
+     'x': blame_report.GuestName('noisy', 'other')}, True)
 
 
 class BlameActionTest(base.TestCase):
@@ -57,9 +61,9 @@ class BlameActionTest(base.TestCase):
             'user', 'project', roles=[role], is_admin=role == 'admin')
         return server_set.handle_server_action(context, plans.UUID, action)
 
-    def allow(self, role):
-        path, = self.create_tempfiles(
-            [('policy', f'"{policies.BLAME}": "role:{role}"')], '.yaml')
+    def allow(self, *rules):
+        path, = self.create_tempfiles([('policy', ''.join(
+            f'"{rule}": "role:member"\n' for rule in rules))], '.yaml')
         conf.CONF.set_override('policy_file', path, 'oslo_policy')
         self.addCleanup(conf.CONF.clear_override, 'policy_file',
                         'oslo_policy')
@@ -75,10 +79,21 @@ class BlameActionTest(base.TestCase):
     def test_report_for_a_user_with_a_rule_names_no_other_project(self):
         self.assertEqual(403, self.ask({'blame': True}, 'member').status_int)
         self.servers.assert_not_called()
-        self.allow('member')
+        self.allow(policies.BLAME)
         found = self.ask({'blame': True}, 'member')
         self.assertEqual(200, found.status_int)
-        self.assertNotIn('noisy', found.text)
+        for word in ('noisy', 'host_a', 'resctrl', '"x"'):
+            self.assertNotIn(word, found.text)
+
+    def test_proof_needs_a_rule_of_its_own(self):
+        for rules, codes in (((policies.BLAME,), (200, 403)),
+                             ((policies.BLAME_PROVE,), (403, 403)),
+                             ((policies.BLAME, policies.BLAME_PROVE),
+                              (200, 200))):
+            self.allow(*rules)
+            self.assertEqual(codes, tuple(
+                self.ask({'blame': True, 'prove': prove},
+                         'member').status_int for prove in (False, True)))
 
     def test_malformed_question_is_refused(self):
         self.assertEqual(400, self.ask({'blame': 'yes'}).status_int)

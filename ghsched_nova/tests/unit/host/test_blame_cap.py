@@ -20,6 +20,7 @@ from fixtures import FakeLogger
 from fixtures import TempDir
 
 from ghsched_nova.guest import metadata
+from ghsched_nova.host import blame
 from ghsched_nova.host import blame_cap
 from ghsched_nova.host import desired
 from ghsched_nova.resctrl import fs
@@ -183,3 +184,70 @@ class TrialLockTest(base.TestCase):
         self.assertRaises(
             blame_cap.NotCapped, blame_cap.guest_cap_lock(
                 Path(self.useFixture(TempDir()).path)).__enter__)
+
+
+class PausesTest(base.TestCase):
+    """Investigations one after the other, on one host."""
+
+    def setUp(self):
+        super().setUp()
+        case = blame_cases.make_case('cap', 1)
+        host = blame_hosts.open_host(
+            case, 'cap', self.enterContext(contextlib.ExitStack()))
+        self.guests = [one.uuid for one in case.tenants if one.node == 0]
+        self.now = 0.0
+        self.capper = blame_cap.Capper(
+            host.engine, threading.RLock(), host.find,
+            pauses=blame_cap.Pauses(lambda: self.now))
+        self.investigator = blame.Investigator(
+            self.capper, 'host', host.list_running, lambda: ())
+
+    def investigate(self, *uuids, prove=True):
+        """Return why each guest was not capped, in one investigation."""
+        def cap_all(_server, _prove):
+            found = []
+            for uuid in uuids:
+                try:
+                    self.capper.cap(uuid, {0})
+                    found.append('')
+                except blame_cap.NotCapped as error:
+                    found.append(str(error))
+            self.now += 56
+            return found
+
+        with mock.patch.object(blame.Investigator, '_investigate',
+                               side_effect=cap_all):
+            return self.investigator.investigate_server('x', prove)
+
+    def test_host_has_a_pause_after_caps(self):
+        one = self.guests[0]
+        self.assertEqual(['', ''], self.investigate(one, one))
+        error = self.assertRaises(blame.NotInvestigated, self.investigate,
+                                  *self.guests)
+        self.assertIn('try again in 300 s', str(error))
+        self.assertEqual([], self.investigate(prove=False))
+        self.now += 300
+        self.investigate()
+
+    def test_investigation_without_caps_needs_no_pause(self):
+        self.investigate()
+        self.assertEqual([''], self.investigate(self.guests[0]))
+
+    def test_guest_has_a_longer_pause_than_the_host(self):
+        one, other = self.guests[:2]
+        self.investigate(one)
+        self.now += 300
+        refused, capped = self.investigate(one, other)
+        self.assertIn('again in 600 s', refused)
+        self.assertEqual('', capped)
+        self.now += 600
+        self.assertEqual('', self.investigate(one)[0])
+
+    def test_guest_is_capped_a_small_part_of_the_time(self):
+        ended = 100 * [0]
+        one = self.guests[0]
+        for number, _slot in enumerate(ended):
+            with contextlib.suppress(blame.NotInvestigated):
+                ended[number] = self.investigate(one) == ['']
+            self.now += 10
+        self.assertLess(56 * sum(ended), self.now / 10)
