@@ -16,9 +16,9 @@
 # at $NOVA_TREE, or a clone), properties with new
 # examples and the judge of guest NUMA nodes (properties), random hosts (fuzz), a
 # hundred moves inside a host that are killed (killed), each key of a flavor
-# through all moves (keys), benchmarks (bench), all moves
-# between two hosts of a cloud (moves) and of guests that share groups (sharing),
-# an upgrade (upgrade), Watcher (watcher), every operation with every fault
+# through all moves and each sequence of two operations (keys), benchmarks
+# (bench), all moves between two hosts of a cloud (moves) and of guests that
+# share groups (sharing), an upgrade (upgrade), Watcher (watcher), every operation with every fault
 # (pairs), random ones (soak), simulated memory beside the contention model
 # (judge: DRAMsim3 at $DRAMSIM3_TREE, or a clone), staged cases of servers that
 # others disturb (blame), Aetos, Ceilometer, Gnocchi and CloudKitty (tenants),
@@ -99,6 +99,10 @@ part_keys() {
         "$VENV/bin/python" -m stestr \
         --test-path ghsched_nova/tests/functional run \
         'test_every_key|test_auto_vfs'
+    stage 'each sequence of two operations' 60 \
+        env GHSCHED_OPERATION_PAIRS=all OS_TEST_TIMEOUT=3000 \
+        "$VENV/bin/python" -m stestr \
+        --test-path ghsched_nova/tests/functional run test_operation_pairs
     stage 'flavor check and boots in random clouds' 60 \
         env GHSCHED_CHECK_CLOUDS=100 GHSCHED_CHECK_SEED="$RANDOM" \
         OS_TEST_TIMEOUT=1700 "$VENV/bin/python" -m stestr \

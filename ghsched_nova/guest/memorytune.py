@@ -26,6 +26,7 @@ whitespace as they are.
 
 from collections.abc import Iterable
 from collections.abc import Mapping
+from collections.abc import Sequence
 from dataclasses import dataclass
 import re
 from typing import Any
@@ -172,26 +173,50 @@ def renumber_nodes(xml: str, nodes: Mapping[int, int]) -> str:
     return document.render_document(root)
 
 
-def update_memorytune_limits(xml: str, nodes: Iterable[NodeTune],
-                             extended: bool) -> str:
-    """Update the bandwidth limits (``<memorytune>``) in a domain XML.
+def update_memorytune_nodes(xml: str, nodes: Iterable[NodeTune],
+                            extended: bool) -> str:
+    """Replace numbers and limits of the nodes of ``<memorytune>``.
 
-    :param nodes: new limits. Limits of nodes that the domain does not have are
-        ignored.
-    :returns: the unchanged text if no limit differs.
-    :raises MemoryTuneError: if the document is not a domain.
+    The elements keep their vCPUs and their monitors. A ``<memorytune>``
+    without nodes, which is only a monitor, stays as it is.
+
+    :param nodes: limits of all resctrl domains; must not be empty.
+    :returns: the unchanged text if no number and no limit differs.
+    :raises MemoryTuneError: if the document is not a domain, or if two nodes
+        have the same number, which libvirt refuses.
     """
-    root = _parse_domain(xml)
-    values = {str(node.id): _make_attributes(node, extended) for node in nodes}
+    root, nodes = _parse_domain(xml), tuple(nodes)
+    _check_node_ids(nodes)
+    wanted = {str(node.id): _make_attributes(node, extended) for node in nodes}
     changed = False
-    for element in root.findall(f'cputune/{_TAG}/node'):
-        wanted = values.get(element.get('id', ''), {})
-        # libvirt may return more attributes than were defined.
-        if any(element.get(name) != text for name, text in wanted.items()):
-            for name, text in wanted.items():
-                element.set(name, text)
+    for tune in root.findall(f'cputune/{_TAG}'):
+        elements = tune.findall('node')
+        if elements and not _has_nodes(elements, wanted):
+            _replace_nodes(tune, elements, wanted.values())
             changed = True
     return document.render_document(root) if changed else xml
+
+
+def _has_nodes(elements: Sequence[etree._Element],
+               wanted: Mapping[str, Mapping[str, str]]) -> bool:
+    """Whether node elements have exactly the wanted numbers, and the limits.
+
+    :param wanted: attributes of a node element by number. libvirt may return
+        more attributes than were defined.
+    """
+    return (sorted(element.get('id', '') for element in elements)
+            == sorted(wanted)
+            and all(element.get(name) == text for element in elements
+                    for name, text in wanted[element.get('id', '')].items()))
+
+
+def _replace_nodes(tune: etree._Element, elements: Sequence[etree._Element],
+                   wanted: Iterable[dict[str, str]]) -> None:
+    place = tune.index(elements[0])
+    for element in elements:
+        document.remove_element(element)
+    document.insert_children(
+        tune, [etree.Element('node', values) for values in wanted], place)
 
 
 def _make_element(tune: MemoryTune, extended: bool) -> etree._Element:
@@ -212,7 +237,11 @@ def _check_tune(tune: MemoryTune) -> None:
     if not tune.nodes and not tune.monitor:
         raise MemoryTuneError('a memorytune needs a node or a monitor; '
                               'libvirt drops one without')
-    ids = [node.id for node in tune.nodes]
+    _check_node_ids(tune.nodes)
+
+
+def _check_node_ids(nodes: Iterable[NodeTune]) -> None:
+    ids = [node.id for node in nodes]
     if len(set(ids)) < len(ids):
         raise MemoryTuneError('a memorytune names a node twice: '
                               + ', '.join(map(str, ids)))

@@ -19,7 +19,6 @@ host engine knows from the running domains alone what resctrl should hold,
 without Nova's database.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from dataclasses import replace
 from typing import Self
@@ -231,21 +230,6 @@ def read_flavor_name(domain: etree._Element) -> str:
     """
     element = domain.find(_FLAVOR)
     return '' if element is None else str(element.get('name', ''))
-
-
-def remap_host_nodes(xml: str, new_node: Mapping[int, int]) -> str:
-    """Replace the host NUMA nodes in the policy of a domain XML.
-
-    This is needed in a live migration.
-
-    :param new_node: host NUMA node at the destination by node at the source.
-    :returns: the new domain XML.
-    """
-    domain = read_policy(xml)
-    if domain is None:
-        return xml
-    return write_policy(xml, domain.replace_host_nodes(tuple(
-        new_node.get(node, node) for node in domain.allocated_nodes)))
 
 
 def _parse_node_policy(element: etree._Element) -> NodePolicy:

@@ -122,7 +122,8 @@ class DomainXml:
     def update_memorytune(self, xml: str) -> str:
         """Update the bandwidth limits in a domain XML to its current policy.
 
-        The limits are in ``<memorytune>``, the policy is in the metadata.
+        The limits and the NUMA nodes to which they apply are in
+        ``<memorytune>``, the policy is in the metadata.
 
         :returns: the unchanged text if ``<memorytune>`` is up to date, or if
             libvirt does not create the control group.
@@ -132,12 +133,37 @@ class DomainXml:
         domain = metadata.read_policy(xml)
         if domain is None or not domain.policy.needs_control_group:
             return xml
-        settings = resolve.resolve_settings(
-            self._facts.read_resctrl_host(), domain.policy, domain.host_nodes)
-        return memorytune.update_memorytune_limits(
+        return memorytune.update_memorytune_nodes(
             xml, memorytune.make_node_tunes(
-                setting.memorytune for setting in settings),
+                setting.memorytune for setting in self._resolve(domain)),
             self.libvirt.extended)
+
+    def update_memorytune_for_destination(
+            self, xml: str, nodes: Sequence[int]) -> str:
+        """Update the limits in the XML that a live migration's source sends.
+
+        The policy in the metadata still has the NUMA nodes of this host, the
+        source, which computes the limits. The resctrl domains of both hosts
+        are numbered as their NUMA nodes.
+
+        :param nodes: host NUMA node at the destination of each guest NUMA
+            node.
+        :raises POLICY_ERRORS: if the policy cannot be read, or if this host
+            can no longer enforce the policy.
+        """
+        domain = metadata.read_policy(xml)
+        if domain is None or not domain.policy.needs_control_group:
+            return xml
+        return memorytune.update_memorytune_nodes(
+            xml, memorytune.make_node_tunes(
+                {**setting.memorytune, 'id': nodes[setting.guest_node]}
+                for setting in self._resolve(domain)),
+            self.libvirt.extended)
+
+    def _resolve(self, domain: metadata.DomainPolicy
+                 ) -> tuple[resolve.DomainSetting, ...]:
+        return resolve.resolve_settings(
+            self._facts.read_resctrl_host(), domain.policy, domain.host_nodes)
 
     def add_device_numa_nodes(self, xml: str, policy: GuestPolicy,
                               devices: Sequence[device_numa.Device],

@@ -16,17 +16,31 @@ The source writes the XML that the destination starts (``nova.virt.libvirt.
 migration.get_updated_guest_xml``). Nova updates pinning and memory from
 ``migrate_data.dst_numa_info``, but not memorytune. So Nova reads the XML from
 a guest that shows the destination's nodes in memorytune and metadata.
+
+All numbers are taken by guest NUMA node. Host NUMA nodes of the source tell
+nothing about the guest: after a move inside the source the policy has the new
+ones, while memnode and memorytune of the running domain keep the old ones,
+which libvirt cannot change.
 """
 
-from collections.abc import Callable
-from collections.abc import Mapping
+from collections.abc import Sequence
+import logging
 from typing import Any
 
 from ghsched_nova.guest import document
 from ghsched_nova.guest import memorytune
 from ghsched_nova.guest import metadata
+from ghsched_nova.host import desired
+from ghsched_nova.host import domain_xml
 from ghsched_nova.resctrl import host as resctrl_host
 from ghsched_nova.resctrl import resolve
+
+LOG = logging.getLogger(__name__)
+
+
+class NotRenumbered(ValueError):  # noqa: N818
+    """Reason why the XML of a guest cannot have the destination's NUMA nodes.
+    """
 
 
 def check_domain_numbering(host: resctrl_host.ResctrlHost) -> None:
@@ -46,40 +60,72 @@ def check_domain_numbering(host: resctrl_host.ResctrlHost) -> None:
                 f'NUMA node {node} are numbered {list(domains)}')
 
 
-def map_host_nodes(xml: str, migrate_data: Any) -> dict[int, int]:
-    """Map each host NUMA node of a guest's source to one of the destination.
-
-    This is needed in a live migration. The result is empty for a guest without
-    a policy, or without NUMA nodes.
-
-    :param xml: the domain XML of the running guest.
-    :param migrate_data: Nova's LibvirtLiveMigrateData. Its ``dst_numa_info``
-        has the destination's nodes by guest NUMA node, in ``cell_pins``.
-    """
-    if ('dst_numa_info' not in migrate_data
-            or metadata.read_policy(xml) is None):
-        return {}
-    info = migrate_data.dst_numa_info
-    if 'cell_pins' not in info:
-        return {}
-    here = {memnode.attrib['cellid']: int(memnode.attrib['nodeset'])
-            for memnode in document.parse_element(xml).findall(
-                'numatune/memnode')}
-    return {here[cell]: int(next(iter(pins)))
-            for cell, pins in info.cell_pins.items() if cell in here}
-
-
 def list_destination_nodes(migrate_data: Any) -> list[int]:
     """Return the destination's host NUMA node of each guest NUMA node.
 
     :param migrate_data: Nova's LibvirtLiveMigrateData.
+    :returns: empty if the guest has no NUMA nodes.
+    :raises NotRenumbered: if a guest NUMA node is missing, or is not on one
+        host NUMA node.
     """
     if ('dst_numa_info' not in migrate_data
             or 'cell_pins' not in migrate_data.dst_numa_info):
         return []
-    pins_of = migrate_data.dst_numa_info.cell_pins
-    return [int(next(iter(pins_of[cell])))
-            for cell in sorted(pins_of, key=int)]
+    pins = {int(cell): sorted(nodes) for cell, nodes
+            in migrate_data.dst_numa_info.cell_pins.items()}
+    if sorted(pins) != [*range(len(pins))] or any(
+            len(nodes) != 1 for nodes in pins.values()):
+        raise NotRenumbered(
+            'the destination host names these host NUMA nodes by guest NUMA '
+            f'node: {pins}; exactly one for each is needed')
+    return [int(pins[cell][0]) for cell in range(len(pins))]
+
+
+def render_for_destination(renderer: domain_xml.DomainXml, xml: str,
+                           nodes: Sequence[int]) -> str:
+    """Return a domain XML with the NUMA nodes of a live migration's target.
+
+    The policy in the metadata and ``<memorytune>`` are changed. If this host
+    can no longer enforce the policy, ``<memorytune>`` keeps its old limits.
+
+    :param xml: live XML of the domain on this host, the source.
+    :param nodes: host NUMA node at the destination of each guest NUMA node.
+    :raises NotRenumbered: if the destination names too few NUMA nodes.
+    :raises MetadataError: if the policy cannot be read.
+    :raises MemoryTuneError: if the old limits cannot be renumbered.
+    """
+    domain = metadata.read_policy(xml)
+    if domain is None:
+        return xml
+    count = len(domain.allocated_nodes)
+    if count > len(nodes):
+        raise NotRenumbered(
+            f'the policy of the guest is for {count} guest NUMA nodes, and '
+            f'the destination host names host NUMA nodes for {len(nodes)}')
+    try:
+        tuned = renderer.update_memorytune_for_destination(xml, nodes)
+    except desired.POLICY_ERRORS as error:
+        LOG.warning('ghsched: cannot update the bandwidth caps in the XML '
+                    'of a live-migrated guest; keeping the old caps: %s',
+                    error)
+        tuned = _renumber_old_limits(xml, nodes)
+    return metadata.write_policy(
+        tuned, domain.replace_host_nodes(tuple(nodes[:count])))
+
+
+def _renumber_old_limits(xml: str, nodes: Sequence[int]) -> str:
+    """Renumber ``<memorytune>`` of a running domain, with its old limits.
+
+    Its nodes are those on which the domain was started, like the nodes of
+    ``<memnode>``; libvirt changes neither while the domain runs.
+    """
+    started = {
+        int(memnode.attrib['nodeset']): int(memnode.attrib['cellid'])
+        for memnode in document.parse_element(xml).findall('numatune/memnode')
+        if memnode.get('nodeset', '').isdecimal()}
+    return memorytune.renumber_nodes(xml, {
+        node: nodes[cell] for node, cell in started.items()
+        if cell < len(nodes)})
 
 
 class MigratingGuest:
@@ -88,21 +134,25 @@ class MigratingGuest:
     It is used in a live migration, on the source.
 
     :param guest: Guest of nova.virt.libvirt.guest.
-    :param moves: the destination's host NUMA node by that of the source.
-    :param update_limits: function that updates ``<memorytune>`` in a domain
-        XML to the policy in its metadata.
+    :param renderer: renderer of the source.
+    :param nodes: host NUMA node at the destination of each guest NUMA node.
     """
 
-    def __init__(self, guest: Any, moves: Mapping[int, int],
-                 update_limits: Callable[[str], str]) -> None:
+    def __init__(self, guest: Any, renderer: domain_xml.DomainXml,
+                 nodes: Sequence[int]) -> None:
         self._guest = guest
-        self._moves = moves
-        self._update_limits = update_limits
+        self._renderer = renderer
+        self._nodes = nodes
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._guest, name)
 
     def get_xml_desc(self, *args: Any, **kwargs: Any) -> str:
-        xml = self._update_limits(self._guest.get_xml_desc(*args, **kwargs))
-        return memorytune.renumber_nodes(
-            metadata.remap_host_nodes(xml, self._moves), self._moves)
+        return self.render(self._guest.get_xml_desc(*args, **kwargs))
+
+    def render(self, xml: str) -> str:
+        """Return the XML for the destination, given that of this host.
+
+        :raises ValueError: see :func:`render_for_destination`.
+        """
+        return render_for_destination(self._renderer, xml, self._nodes)

@@ -164,13 +164,38 @@ class MigratingDriver(base.DriverBase):
                                   device_names: Any) -> Any:
         xml = guest.get_xml_desc()
         self._check_leaving_ports(context, instance, dest, xml, migrate_data)
-        moves = migration_xml.map_host_nodes(xml, migrate_data)
-        if moves:
-            guest = migration_xml.MigratingGuest(guest, moves,
-                                                 self._update_memorytune)
         return super()._live_migration_operation(
-            context, instance, dest, block_migration, migrate_data, guest,
+            context, instance, dest, block_migration, migrate_data,
+            self._renumber_guest(instance, guest, xml, migrate_data),
             device_names)
+
+    def _renumber_guest(self, instance: Any, guest: Any, xml: str,
+                        migrate_data: Any) -> Any:
+        """Return a guest whose XML has the destination's NUMA nodes.
+
+        :param guest: Guest of nova.virt.libvirt.guest, which is returned if
+            the domain has no policy.
+        :param xml: live XML of the domain.
+        :raises nova.exception.MigrationPreCheckError: if the domain cannot
+            get these NUMA nodes. Nova rolls the live migration back.
+        """
+        try:
+            if metadata.read_policy(xml) is None:
+                return guest
+            renumbered = migration_xml.MigratingGuest(
+                guest, self._ghsched.domain_xml,
+                migration_xml.list_destination_nodes(migrate_data))
+            renumbered.render(xml)
+        except (*refusal.NOT_HELD, migration_xml.NotRenumbered) as error:
+            LOG.error('ghsched: refusing a live migration because the '
+                      'bandwidth policy of the guest cannot be written for '
+                      'the NUMA nodes of the destination: %s', error,
+                      instance=instance)
+            raise exception.MigrationPreCheckError(
+                reason='ghsched: the bandwidth policy of the guest cannot be '
+                'written for the NUMA nodes of the destination; hard reboot '
+                'the server and try again') from error
+        return renumbered
 
     def _check_leaving_ports(self, context: Any, instance: Any, dest: str,
                              xml: str, migrate_data: Any) -> None:
@@ -197,23 +222,6 @@ class MigratingDriver(base.DriverBase):
             moving_ports.check_free_pci_ports(xml, ports, guest_node_of)
         except pci_topology.DeviceNumaError as error:
             raise _make_port_refusal(error, instance) from error
-
-    def _update_memorytune(self, xml: str) -> str:
-        """Update the bandwidth limits in a domain XML to the current policy.
-
-        The limits are in ``<memorytune>``. The policy may have changed after
-        the guest's start.
-
-        :returns: the updated XML; the given XML if the host can no longer
-            enforce the policy.
-        """
-        try:
-            return self._ghsched.domain_xml.update_memorytune(xml)
-        except refusal.NOT_HELD as error:
-            LOG.warning('ghsched: cannot update the bandwidth caps in the XML '
-                        'of a live-migrated guest; keeping the old caps: %s',
-                        error)
-            return xml
 
     @seam('nova.virt.libvirt.driver.LibvirtDriver.'
           'rollback_live_migration_at_destination',

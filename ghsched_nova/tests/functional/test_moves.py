@@ -40,17 +40,22 @@ def move_disk(driver, _context, instance, *_args, **_kwargs):
 class MovesTestCase(nova_base.GhschedTestCase):
 
     CAST_AS_CALL = False
+    #: NUMA nodes of each host.
+    NODES = 2
 
     def setUp(self):
         super().setUp()
         self.flags(shelved_offload_time=0)
-        for name in ('host_a', 'host_b'):
-            self.start_host(name)
+        self.start_hosts()
         self.src, self.dest = self.computes['host_a'], self.computes['host_b']
         self.useFixture(fixtures.MonkeyPatch(test_lifecycle.MOVE_DISK,
                                              move_disk))
         self.useFixture(fixtures.MockPatch(
             'nova.virt.libvirt.driver.LibvirtDriver.snapshot'))
+
+    def start_hosts(self):
+        for name in ('host_a', 'host_b'):
+            self.start_host(name, nodes=self.NODES)
 
     def host(self):
         return self.api.get_server(
@@ -60,7 +65,7 @@ class MovesTestCase(nova_base.GhschedTestCase):
         """{host: percent} of all NUMA nodes, whoever holds it."""
         found = {}
         for host in self.computes:
-            for node in (0, 1):
+            for node in range(self.NODES):
                 used = self._get_provider_usages(
                     self.provider(host, node)).get(names.MEM_BW_PCT, 0)
                 if used:

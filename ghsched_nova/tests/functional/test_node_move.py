@@ -205,6 +205,7 @@ class MoveTest(openstack_base.CommandTestCase):
                 {number: cpus for (kind, number), cpus
                  in move_xml.parse_pins(xml).items() if kind == 'vcpupin'})
         self.assertIn(f'<memnode cellid="0" nodeset="{node}"', stored)
+        self.assertIn(f'<node id="{node}"', stored)
         self.assertIn(self.memory.nodes.get(self.domain.name()),
                       (frozenset({node}), None))
         self.assertEqual(set(cell.cpu_pinning.values()), self.taken())

@@ -192,24 +192,36 @@ class ReadTest(base.TestCase):
 
 class RetuneTest(base.TestCase):
 
-    @given(DOMAINS, TUNES, NODES, st.booleans())
-    def test_only_the_values_of_its_own_nodes_change(self, xml, tune, nodes,
-                                                     extended):
+    @given(DOMAINS, TUNES.filter(lambda tune: tune.nodes),
+           NODES.filter(bool), st.booleans())
+    def test_update_leaves_exactly_the_given_nodes_and_no_other_change(
+            self, xml, tune, nodes, extended):
         before = mt.replace_memorytune(xml, tune, extended)
-        after = mt.update_memorytune_limits(before, nodes, extended)
-        new = {node.id: node for node in nodes}
+        after = mt.update_memorytune_nodes(before, nodes, extended)
         self.assertEqual(without(before), without(after))
-        for old, node in zip(tune.nodes, read_memorytune(after).nodes,
-                             strict=True):
-            self.assertEqual(old.id, node.id)
-            self.assertEqual(new.get(old.id, old).bandwidth, node.bandwidth)
+        wanted = mt.MemoryTune(tune.vcpus, nodes, tune.monitor)
+        self.assertEqual(wanted if extended else plain(wanted),
+                         read_memorytune(after))
         self.assertIs(after,
-                      mt.update_memorytune_limits(after, nodes, extended))
+                      mt.update_memorytune_nodes(after, nodes, extended))
 
-    def test_a_domain_without_is_left_alone(self):
-        for xml in samples.ALL:
+    def test_update_keeps_more_attributes_that_libvirt_returns(self):
+        xml = mt.replace_memorytune(samples.NOVA, TUNE, True)
+        self.assertIs(xml, mt.update_memorytune_nodes(
+            xml, TUNE.nodes[::-1], False))
+
+    def test_update_refuses_one_number_for_two_nodes(self):
+        xml = mt.replace_memorytune(samples.NOVA, TUNE, True)
+        with self.assertRaisesRegex(mt.MemoryTuneError, 'twice: 3, 3'):
+            mt.update_memorytune_nodes(
+                xml, (mt.NodeTune(3, 20), mt.NodeTune(3, 30)), True)
+
+    def test_update_of_a_domain_without_nodes_returns_the_same_text(self):
+        for xml in (*samples.ALL, mt.replace_memorytune(
+                samples.NOVA, mt.MemoryTune(frozenset({0}), monitor=True),
+                True)):
             self.assertIs(xml,
-                          mt.update_memorytune_limits(xml, TUNE.nodes, True))
+                          mt.update_memorytune_nodes(xml, TUNE.nodes, True))
 
 
 class RemapTest(base.TestCase):

@@ -91,14 +91,6 @@ class MetadataTest(base.TestCase):
     def test_a_guest_of_somebody_else_has_no_policy(self):
         self.assertIsNone(metadata.read_policy(DOMAIN))
 
-    def test_moving_changes_the_host_nodes_alone(self):
-        policy = GuestPolicy((NodePolicy(60), NodePolicy(30)))
-        xml = metadata.write_policy(
-            DOMAIN, metadata.DomainPolicy(policy, (0, 1)))
-        moved = metadata.read_policy(
-            metadata.remap_host_nodes(xml, {0: 1, 1: 0}))
-        self.assertEqual(metadata.DomainPolicy(policy, (1, 0)), moved)
-
     def test_other_numbers_of_nodes_than_the_policy_has_are_refused(self):
         two = (NodePolicy(60), NodePolicy(30))
         for policy, hosts, realtime in (

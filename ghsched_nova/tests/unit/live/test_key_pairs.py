@@ -252,11 +252,11 @@ class Server:
     def migrated(self, node, memorytune):
         """Return the XML that the source sends for a host NUMA node."""
         xml = self.render(memorytune)
-        cells = migration_xml.map_host_nodes(xml, MigrateData(node))
         return migration_xml.MigratingGuest(
-            types.SimpleNamespace(get_xml_desc=lambda: xml), cells,
-            domain_xml.DomainXml(
-                facts(memorytune)).update_memorytune).get_xml_desc()
+            types.SimpleNamespace(get_xml_desc=lambda: xml),
+            domain_xml.DomainXml(facts(memorytune)),
+            migration_xml.list_destination_nodes(
+                MigrateData(node))).get_xml_desc()
 
 
 class MigrateData:
