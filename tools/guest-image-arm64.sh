@@ -25,10 +25,11 @@
 
 set -euo pipefail
 . "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
+. "$GHSCHED_TOP/tools/cloud.d/vnode/debian.sh"
 show_help "$0" "$@"
 
 target=${1:-$GHSCHED_HOME/cache/guest-arm64}
-mirror=${DEBIAN_MIRROR:-http://deb.debian.org/debian}
+mirror=$(debian_mirror)
 init=$GHSCHED_TOP/tools/cloud.d/guest-init
 revision=$(cat "$0" "$init" | sha256sum | cut -c 1-16)
 [ "$(cat "$target/revision" 2> /dev/null)" != "$revision" ] || exit 0

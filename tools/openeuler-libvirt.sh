@@ -23,6 +23,7 @@
 
 set -euo pipefail
 . "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
+. "$GHSCHED_TOP/tools/cloud.d/vnode/debian.sh"
 
 # Whatever a driver of QEMU does not need is left out.
 OPTIONS=(
@@ -38,12 +39,13 @@ OPTIONS=(
 
 # source_package: as "apt-get source" fetches it, without its lists in /etc.
 source_package() {
-    local codename keys=/usr/share/keyrings/debian-archive-keyring.gpg
+    local codename mirror keys=/usr/share/keyrings/debian-archive-keyring.gpg
+    mirror=$(debian_mirror) || return
     codename=$(. /etc/os-release && echo "$VERSION_CODENAME")
     mkdir -p "$TOP/apt/lists/partial" "$TOP/apt/cache/archives/partial" ||
         return
-    echo "deb-src [signed-by=$keys] http://deb.debian.org/debian" \
-        "$codename main" > "$TOP/apt/sources.list" || return
+    echo "deb-src [signed-by=$keys] $mirror $codename main" \
+        > "$TOP/apt/sources.list" || return
     local -a private=(
         -o "Dir::Etc::sourcelist=$TOP/apt/sources.list"
         -o Dir::Etc::sourceparts=/dev/null

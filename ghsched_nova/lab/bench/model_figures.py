@@ -14,7 +14,7 @@
 
 Both are *simulated*. The model's range is that of all shipped latency curves,
 of both places where a guarantee or priority may act, and of all elasticities
-of p99. Simulated memory is DRAMsim3, see tools/judge/memory.
+of p99. Simulated memory is a recording of DRAMsim3.
 """
 
 from collections.abc import Iterable

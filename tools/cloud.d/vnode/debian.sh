@@ -14,22 +14,28 @@
 # Packages of Debian bookworm that are unpacked instead of installed; to be
 # sourced by bash.
 
-# The mirror that this machine's apt uses for bookworm, else Debian's own.
+# debian_mirror: print the URL from which this machine's apt has Debian.
 debian_mirror() {
     local uri
-    uri=$(apt-get indextargets --format '$(REPO_URI)' \
-        'Codename: bookworm' 'Label: Debian' 2> /dev/null | head -n 1)
-    echo "${uri:-http://deb.debian.org/debian}"
+    uri=$(apt-get indextargets --format '$(REPO_URI)' 'Label: Debian' |
+        head -n 1)
+    [ -n "$uri" ] || {
+        echo 'the apt of this machine has no lists of Debian: name an' \
+            'archive in /etc/apt/sources.list.d and run apt-get update' >&2
+        return 1
+    }
+    echo "$uri"
 }
 
 # debian_lists DIRECTORY SUITE: read a suite's package lists into a directory;
 # DEBIAN_APT holds the options by which apt works there. The machine's own
 # lists and sources are neither read nor changed.
 debian_lists() {
-    local directory=$1 suite=$2
+    local directory=$1 suite=$2 mirror
+    mirror=$(debian_mirror) || return
     mkdir -p "$directory"/{lists,cache}
     echo "deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg]" \
-        "$(debian_mirror) $suite main" > "$directory/sources.list"
+        "$mirror $suite main" > "$directory/sources.list"
     DEBIAN_APT=(
         -q -o Acquire::Retries=3 -o APT::Sandbox::User=root
         -o Dir::Etc::sourcelist="$directory/sources.list"

@@ -9,7 +9,7 @@
 # WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
 # License for the specific language governing permissions and limitations
 # under the License.
-"""Compare the contention model's ranges with a recording of memory_judge.py.
+"""Compare the contention model's ranges with a recorded memory simulation.
 
 The range of the model is what the shipped latency curves of measured machines
 give, and the simulated memory's own curve, which is that of its cells without
@@ -26,8 +26,7 @@ from pathlib import Path
 import re
 import sys
 
-import memory_judge as judge
-import simulators
+import memory_cells
 
 TOP = Path(__file__).resolve().parents[3]
 sys.path.insert(0, str(TOP))
@@ -42,9 +41,6 @@ from ghsched_placement.contention import shipped  # noqa: E402
 #: Streams that get less than they want by more than this factor have all that
 #: the memory delivers.
 _SATURATED = 1.02
-
-#: Relative error of the latency of one short run.
-_NOISE = 0.10
 
 #: Figures of a cell, and their titles.
 FIGURES = {'latency': 'latency', 'streams': 'streams get',
@@ -117,7 +113,7 @@ def simulated(memory, recorded):
     """
     cells = recorded['cells']
     points = {0.0: 1.0}
-    for cell in judge.CELLS:
+    for cell in memory_cells.CELLS:
         if cell.name in cells and re.fullmatch(f'{memory} want (all|..%)',
                                                cell.name):
             wanted = min(cell.option('demand'),
@@ -132,7 +128,7 @@ def simulated(memory, recorded):
 
 def mean(runs, figure):
     """Return the mean of a figure over the runs of a cell."""
-    return judge.interval([run[figure] for run in runs])[0]
+    return memory_cells.interval([run[figure] for run in runs])[0]
 
 
 def ranges(cell, alone, known, error):
@@ -152,7 +148,8 @@ def ranges(cell, alone, known, error):
         'latency': (lowest, highest),
         'streams': (min(streams) * (1 - error), max(streams) * (1 + error)),
         'p99_closed': (low, high),
-        'p99_open': (low, server.get_relative_open_loop_p99(judge.BUSY, high))}
+        'p99_open': (low, server.get_relative_open_loop_p99(
+            memory_cells.BUSY, high))}
 
 
 def rows(recorded):
@@ -161,8 +158,8 @@ def rows(recorded):
     machines = measured()
     error = largest_error(machines)
     own = {memory: simulated(memory, recorded)
-           for memory in simulators.MEMORIES}
-    for cell in judge.CELLS:
+           for memory in memory_cells.MEMORIES}
+    for cell in memory_cells.CELLS:
         if cell.name not in found or not cell.option('streams', 1):
             continue
         alone = {name: mean(found[f'{cell.memory} alone'], name)
@@ -172,21 +169,22 @@ def rows(recorded):
         # Runs with few requests have no p99 of a closed loop.
         for figure in (name for name in FIGURES if all(
                 name in run for run in found[cell.name])):
-            middle, *ends = judge.interval(
+            middle, *ends = memory_cells.interval(
                 [run[figure] for run in found[cell.name]])
             yield Row(cell.name, figure, middle, tuple(ends), model[figure])
 
 
-def render(simulator, recorded, reference=None):
+def render(title, recorded, reference=None):
     """Render the comparison as a table in reStructuredText.
 
+    :param title: name of the simulator.
     :param reference: recording of DRAMsim3 whose means are given too.
     """
     lines = ['.. Written by tools/contention-tables.', '',
-             f'.. list-table:: Memory of {simulator.title} and the range of '
+             f'.. list-table:: Memory of {title} and the range of '
              'the model (both simulated)',
              '   :header-rows: 1', '', '   * - Cell']
-    lines += [f'     - {title.capitalize()}' for title in FIGURES.values()]
+    lines += [f'     - {name.capitalize()}' for name in FIGURES.values()]
     for name, group in itertools.groupby(rows(recorded),
                                          key=lambda row: row.cell):
         lines.append(f'   * - {name}')
@@ -213,31 +211,3 @@ def get_reference(row, reference):
     if not runs or any(row.figure not in run for run in runs):
         return None
     return mean(runs, row.figure)
-
-
-def show(recorded, reference=None):
-    """Print the comparison as a table, and return an error or None.
-
-    :param reference: recording of DRAMsim3 whose means are printed too.
-    """
-    compared = list(rows(recorded))
-    print(f'{"cell":45} {"figure":12} {"simulated":>22} {"model":>16}'
-          + ('  DRAMsim3' if reference else ''))
-    for row in compared:
-        low, high = row.interval
-        mark = '' if row.holds else '  outside'
-        other = get_reference(row, reference)
-        beside = '' if other is None else f'  {other:8.2f}'
-        print(f'{row.cell:45} {FIGURES[row.figure]:12} '
-              f'{row.mean:6.2f} ({low:5.2f} to {high:5.2f}) '
-              f'{row.model[0]:6.2f} to {row.model[1]:6.2f}{beside}{mark}')
-    missed = [row for row in compared if not row.agrees]
-    if all(row.interval == (row.mean, row.mean) for row in compared):
-        # One run alone has no interval: its percentiles are noise.
-        missed = [row for row in missed if row.figure == 'latency'
-                  and not row.model[0] * (1 - _NOISE) <= row.mean
-                  <= row.model[1] * (1 + _NOISE)]
-    print(f'{len(compared)} figures, {sum(row.holds for row in compared)} '
-          f'in the range of the model, {len(missed)} beyond it by more than '
-          'the interval of the runs')
-    return f'{len(missed)} figures disagree' if missed else None
