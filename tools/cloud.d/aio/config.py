@@ -354,8 +354,8 @@ def compute(settings: Settings) -> Config:
         'ghsched': {'resctrl_path': '/sys/fs/resctrl',
                     # That of FUSE, which the emulator is.
                     'resctrl_magic': 0x65735546,
-                    # The emulated memory delivers all that it is said to.
-                    'reserved_bandwidth': '*:0',
+                    **({'reserved_bandwidth': settings.reserved_bandwidth}
+                       if settings.reserved_bandwidth else {}),
                     'node_bandwidth': host.node_bandwidth(
                         nodes=settings.host.nodes)},
         **_privsep(settings),

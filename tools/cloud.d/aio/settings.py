@@ -84,6 +84,7 @@ class Settings:
     :param port_base: the first of the TCP ports.
     :param control_groups: how many closids the simulated host has, the
         kernel's default group included.
+    :param reserved_bandwidth: the option of this name; empty for its default.
     :param host: the compute host that is looked at.
     """
 
@@ -91,6 +92,7 @@ class Settings:
     top: Path
     port_base: int
     control_groups: int
+    reserved_bandwidth: str = ''
     host: ComputeHost = ComputeHost()
 
     @property
@@ -265,7 +267,8 @@ def read() -> Settings:
     return Settings(
         home=home, top=Path(__file__).resolve().parents[3],
         port_base=_number('GHSCHED_PORT_BASE', 18000, 1024, 65500),
-        control_groups=_number('GHSCHED_CLOSIDS', 16, 2, 4096))
+        control_groups=_number('GHSCHED_CLOSIDS', 16, 2, 4096),
+        reserved_bandwidth=os.environ.get('GHSCHED_RESERVED_BANDWIDTH', ''))
 
 
 def _number(name: str, default: int, low: int, high: int) -> int:
