@@ -12,6 +12,7 @@
 """The configuration that nova-compute has, as far as it is needed here."""
 
 from collections.abc import Sequence
+import os
 from pathlib import Path
 from typing import Any
 
@@ -84,7 +85,8 @@ def list_nova_conf_files(directory: Path = Path('/etc/nova')) -> list[str]:
     from oslo_config import cfg
 
     before, after = (
-        [str(path)] if path.is_file() else []
+        # Not Path.is_file(): it raises if the directory is closed.
+        [str(path)] if os.path.isfile(path) else []
         for path in (directory / 'ghsched-scheduler.conf',
                      directory / 'ghsched-compute.conf'))
     return [*before, *cfg.find_config_files(project='nova',

@@ -67,12 +67,28 @@ class UnitsTest(base.TestCase):
         self.assertEqual(len(units), done.stdout.count(
             'Overall exposure level for ghsched-'), done.stdout)
 
-    def test_service_in_the_group_of_libvirt_is_none(self):
-        for unit in (TOP / 'etc/ghsched/systemd').glob('*.service'):
+    def test_service_is_in_no_group_with_rights_of_others(self):
+        """The groups libvirt and nova are root, or read passwords."""
+        units = [*(TOP / 'etc/ghsched/systemd').glob('*.service'),
+                 *(TOP / 'tools/packaging/files').glob('ghsched-*.d/*.conf')]
+        self.assertGreater(len(units), 1)
+        groups = []
+        for unit in units:
             for line in unit.read_text().splitlines():
                 name, _, value = line.partition('=')
                 if name in ('Group', 'SupplementaryGroups', 'User'):
-                    self.assertNotIn('libvirt', value, unit.name)
+                    groups += value.split()
+        self.assertEqual(['ghsched-resctrl'], groups)
+
+    def test_group_of_units_is_made_and_has_the_directory(self):
+        files = TOP / 'tools/packaging/files'
+        for path, line in (
+                ('sysusers.d/ghsched.conf', 'g ghsched-resctrl -'),
+                ('tmpfiles.d/ghsched.conf',
+                 'z /sys/fs/resctrl 0750 root ghsched-resctrl'),
+                ('nova-compute.service.d/ghsched.conf',
+                 'SupplementaryGroups=ghsched-resctrl')):
+            self.assertIn(line, (files / path).read_text().splitlines())
 
     def test_service_without_limits_is_too_exposed(self):
         path = pathlib.Path(self.enterContext(
