@@ -176,7 +176,8 @@ _BY_NAME = {metric.name: metric for metric in METRICS}
 
 #: States of a measurement in which the bandwidth is unknown.
 _NO_NUMBER = tuple(state for state in rates.State
-                   if state not in (rates.State.OK, rates.State.FIRST))
+                   if state not in (rates.State.OK, rates.State.IDLE,
+                                    rates.State.FIRST))
 
 Owned = list[tuple[view.Group, view.Guest | None]]
 
@@ -285,7 +286,7 @@ def _figures(found: reader.MonitorReadings,
                     (group.name or '/', kind, place.domain,
                      cpulist.render_cpu_list(place.nodes), *_labels(guest)),
                     reading.value * scale))
-            else:
+            elif reading.state is not rates.State.IDLE:
                 unread[reading.state] += 1
     if found.host.monitor.unit == 'rate_mb':
         yield make_metric('ghsched_memory_bytes_per_second', samples)

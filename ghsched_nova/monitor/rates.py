@@ -22,7 +22,9 @@ OLK-6.6).
 In place of a figure the kernel may write a word
 (Documentation/filesystems/resctrl.rst, fs/resctrl/ctrlmondata.c):
 ``Unavailable`` if the hardware does not count the group now, ``Unassigned`` if
-no counter is assigned to the group, and ``Error``. None of them means 0.
+no counter is assigned to the group, and ``Error``. None of them means 0, with
+one exception: AMD processors without assignable counters report
+``Unavailable`` for an L3 cache below which no task of the group has run yet.
 """
 
 from collections.abc import Hashable
@@ -60,14 +62,18 @@ class State(enum.IntEnum):
     """
 
     OK = 0
+    #: The hardware has not counted the group in the domain yet, because none
+    #: of its tasks ran there. Only readings have this state; the bandwidth is
+    #: 0 then.
+    IDLE = 1
     #: Only one reading of the counter since its start or reset, so that no
     #: bandwidth can be computed.
-    FIRST = 1
-    UNASSIGNED = 2
-    UNAVAILABLE = 3
+    FIRST = 2
+    UNASSIGNED = 3
+    UNAVAILABLE = 4
     #: The file or the group does not exist.
-    MISSING = 4
-    ERROR = 5
+    MISSING = 5
+    ERROR = 6
 
     @property
     def label(self) -> str:
@@ -158,6 +164,8 @@ def _of_rate(reading: Reading) -> Figure:
 
 
 def _of_counter(before: Reading | None, now: Reading) -> Figure:
+    if now.state is State.IDLE:
+        return ZERO
     if now.state is not State.OK:
         return Figure(now.state, None)
     # After a word the counter may have been reset without being lower.

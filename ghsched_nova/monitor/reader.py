@@ -108,6 +108,8 @@ class Reader:
         self._looked = 0.0
         self._host: topology.Host | None = None
         self._last: MonitorReadings | None = None
+        # Readings that were a number since the group exists.
+        self._counted: frozenset[Key] = frozenset()
 
     @property
     def last_readings(self) -> MonitorReadings | None:
@@ -169,8 +171,27 @@ class Reader:
             occupancy |= {(group.name, group.number, cache):
                           _reading(f'{path}/{cache.path}', self._clock)
                           for cache in caches}
+        if host.idle_unavailable:
+            readings = self._mark_idle_domains(readings)
         return MonitorReadings(host, files, tuple(groups), readings, occupancy,
                                self._read_core_energy(host, groups))
+
+    def _mark_idle_domains(
+        self, readings: dict[Key, rates.Reading]
+    ) -> dict[Key, rates.Reading]:
+        """Mark domains in which no task of a resctrl group has run yet.
+
+        The hardware has reported no number for the group in such a domain
+        since this reader knows the group. Their readings get the state IDLE.
+        """
+        self._counted = frozenset(
+            key for key, reading in readings.items()
+            if reading.state is rates.State.OK or key in self._counted)
+        return {
+            key: reading._replace(state=rates.State.IDLE)
+            if (reading.state is rates.State.UNAVAILABLE
+                and key not in self._counted) else reading
+            for key, reading in readings.items()}
 
     def _read_core_energy(
         self, host: topology.Host, groups: Sequence[view.Group]

@@ -93,6 +93,9 @@ class Host:
         kernel does not report it.
     :param energy: kind of file that reports the energy of cores; None if the
         kernel does not report it.
+    :param idle_unavailable: whether the kernel reports ``Unavailable`` for a
+        domain in which no task of the group has run yet. AMD processors
+        without assignable counters do so.
     """
 
     title: str
@@ -104,6 +107,7 @@ class Host:
     no_cap: int = 100
     occupancy: dialects.Monitor | None = None
     energy: dialects.Monitor | None = None
+    idle_unavailable: bool = False
 
 
 def read_monitored_host(
@@ -144,7 +148,14 @@ def read_monitored_host(
         capacity={node: rate for node, rate in capacity.items() if rate},
         control=control, no_cap=no_cap,
         occupancy=_OCCUPANCY if _OCCUPANCY.is_available(info) else None,
-        energy=_ENERGY if _ENERGY.is_available(info) else None)
+        energy=_ENERGY if _ENERGY.is_available(info) else None,
+        idle_unavailable=_is_idle_unavailable(dialect, info))
+
+
+def _is_idle_unavailable(dialect: dialects.Dialect | None,
+                         info: Mapping[str, str]) -> bool:
+    return (dialect is not None and dialect.name == dialects.AMD.name
+            and '[mbm_event]' not in info.get('L3_MON/mbm_assign_mode', ''))
 
 
 def find_monitor_files(

@@ -196,6 +196,27 @@ class StatesTest(ReaderTestCase):
         figure = self.host.reader.measure_group_bandwidth().groups[1].used[1,]
         self.assertEqual(State.ERROR, figure.state)
 
+    def test_amd_domain_in_which_nothing_ran_is_zero(self):
+        host = self.host('amd')
+        host.group(QEMU, tid=100)
+        host.sync()
+        (host.root / 'info/L3_MON/mbm_assign_mode').write_text('[default]\n')
+        files = sorted((host.root / QEMU).glob('mon_data/*/mbm_total_bytes'))
+
+        def measure(*texts):
+            for path, text in zip(files, texts, strict=False):
+                path.write_text(text)
+            host.threads.seconds += 10
+            return host.reader.measure_group_bandwidth().groups[1].used[0,]
+
+        self.assertEqual(State.FIRST, measure('5\n', 'Unavailable\n').state)
+        self.assertEqual((State.OK, 10.0),
+                         measure('105\n', 'Unavailable\n'))
+        # It was counted once: now the kernel does not know.
+        self.assertEqual(State.FIRST, measure('205\n', '7\n').state)
+        self.assertEqual((State.UNAVAILABLE, 10.0),
+                         measure('305\n', 'Unavailable\n'))
+
     def test_group_made_again_gives_no_rate(self):
         self.host.run()
         self.host.reader.measure_group_bandwidth()
