@@ -52,6 +52,11 @@ UNKNOWN_DEVICES = Lack(
     'the host has not reported',
     cure='are they in its [pci]device_spec, and is [pci]report_in_placement '
     'on?')
+UNKNOWN_DEVICE_NODE = Lack(
+    None, 'VFs', reason='the host does not know the NUMA node of the device, '
+    'which ghsched:vfs_locality needs',
+    cure='/sys/bus/pci/devices/*/numa_node is -1 there: the firmware must '
+    'name the node')
 TOO_FAR = Lack(
     None, 'VFs', reason='the VFs would be farther from their guest NUMA nodes '
     'than ghsched:vfs_locality allows')

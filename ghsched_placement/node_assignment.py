@@ -42,6 +42,7 @@ from ghsched_placement.candidates import NodeAssignment
 from ghsched_placement.candidates import NodeRequestGroups
 from ghsched_placement.candidates import ONE_NODE_FOR_TWO
 from ghsched_placement.candidates import TOO_FAR
+from ghsched_placement.candidates import UNKNOWN_DEVICE_NODE
 from ghsched_placement.candidates import UNKNOWN_DEVICES
 from ghsched_placement.candidates import UNKNOWN_NODES
 from ghsched_placement.lack import Lack
@@ -133,7 +134,8 @@ def _separate_usable_candidates(candidates: Sequence[Mapping[str, Any]],
 
 #: Refusal reasons, the most informative first. A reason that is not listed,
 #: such as full host nodes, comes before all of them.
-_MEANING = (TOO_FAR, ONE_NODE_FOR_TWO, UNKNOWN_DEVICES, UNKNOWN_NODES)
+_MEANING = (TOO_FAR, UNKNOWN_DEVICE_NODE, ONE_NODE_FOR_TWO, UNKNOWN_DEVICES,
+            UNKNOWN_NODES)
 
 
 class _Row:
@@ -235,7 +237,8 @@ class _Reader:
             return rows
         lacks = [row for row in found if isinstance(row, Lack)]
         return next((lack for lack in (UNKNOWN_NODES, UNKNOWN_DEVICES,
-                                       TOO_FAR) if lack in lacks), lacks[0])
+                                       UNKNOWN_DEVICE_NODE, TOO_FAR)
+                     if lack in lacks), lacks[0])
 
     def _find_fitting_nodes(self, guest_node: _Guest, provider: Any,
                             pfs: tuple[str, ...]) -> _Row | Lack:
@@ -265,8 +268,9 @@ class _Reader:
                        if self._has_capacity(guest_node.number, node)]
             wasted = () if guest_node.vfs else self._with_pfs
             guest_node.rows[key] = (
-                TOO_FAR if not near else make_node_capacity_reason(near)
-                if not open_to
+                UNKNOWN_DEVICE_NODE if not near and None in devices
+                else TOO_FAR if not near
+                else make_node_capacity_reason(near) if not open_to
                 else _Row({node: near[node] * self._unit + (node in wasted)
                            for node in open_to}))
         return guest_node.rows[key]

@@ -23,6 +23,7 @@ fills the inventory. A provider that Nova made earlier is moved (Placement
 from collections.abc import Callable
 from collections.abc import Iterable
 from collections.abc import Mapping
+from collections.abc import Sequence
 from typing import Any
 
 from oslo_log import log as logging
@@ -68,6 +69,22 @@ def map_provider_nodes(devices: Iterable[Mapping[str, Any]], tags_of: TagsOf,
         if address:
             nodes.setdefault(f'{nodename}_{address.upper()}', node)
     return nodes
+
+
+def assign_to_only_node(devices: Iterable[dict[str, Any]],
+                        nodes: Sequence[int]) -> None:
+    """Set the NUMA node of devices whose node the firmware does not name.
+
+    On a host with one NUMA node all devices are on it. Nothing is done on
+    other hosts.
+
+    :param devices: PCI devices as the libvirt driver reports them; changed in
+        place.
+    :param nodes: NUMA nodes of the host.
+    """
+    for device in devices if len(nodes) == 1 else ():
+        if device.get('numa_node') in (None, -1):
+            device['numa_node'] = nodes[0]
 
 
 class PciProviderMover:

@@ -155,9 +155,12 @@ class ReportingDriver(base.DriverBase):
 
         ``update_provider_tree`` uses the stored devices.
         """
-        devices = str(super()._get_pci_passthrough_devices())
-        self._pci_devices = jsonutils.loads(devices)
-        return devices
+        self._pci_devices = jsonutils.loads(
+            super()._get_pci_passthrough_devices())
+        topology = super()._get_host_numa_topology()
+        pci_providers.assign_to_only_node(self._pci_devices, [
+            cell.id for cell in (topology.cells if topology else ())])
+        return str(jsonutils.dumps(self._pci_devices))
 
     def _list_stopped_guests(self) -> list[desired.Running]:
         """Return the stopped guests, which may share control groups later.

@@ -170,7 +170,7 @@ class VfsTest(base.TestCase):
 
     def test_place_takes_a_pf_without_a_node_for_far(self):
         nowhere = candidate('rp0', 'rp1', **{'a-0': 'pf?', 'b-0': 'pf0'})
-        self.assertEqual(candidates.TOO_FAR,
+        self.assertEqual(candidates.UNKNOWN_DEVICE_NODE,
                          self.assign_with_vfs(nowhere, locality='socket')[1])
         self.assertEqual((3, 2), self.assign_with_vfs(nowhere)[0][0].far)
 

@@ -44,6 +44,15 @@ class WantedNodesTest(base.TestCase):
         self.assertEqual({}, pci_providers.map_provider_nodes(
             [device('0000:81:10.0')], lambda _device: None, 'host'))
 
+    def test_device_without_a_node_is_on_the_only_node(self):
+        for nodes, seen in (([3], [3, 3, 1]), ([0, 3], [None, -1, 1]),
+                            ([], [None, -1, 1])):
+            devices = [device('0000:81:10.0', node=None),
+                       device('0000:82:00.0', 'type-PF', node=-1),
+                       device('0000:83:00.0', 'type-PF', node=1)]
+            pci_providers.assign_to_only_node(devices, nodes)
+            self.assertEqual(seen, [one['numa_node'] for one in devices])
+
     def test_no_node_is_made_up_for_a_device_without_one(self):
         self.assertEqual({}, self.wanted(
             device('0000:81:10.0', node=None),
