@@ -406,3 +406,22 @@ def _check_realtime_vcpus(policy: ThreadPolicy, extra_specs: Mapping[str, str],
             key, f'{name} on every vCPU leaves no CPU for QEMU itself; set '
                  f'{_EMULATOR_POLICY}=share or isolate, or leave a vCPU out '
                  f'with {keys.VCPU_SCHEDULER_MASK.extra_spec}')
+
+
+def warn_of_shared_emulator(policy: ThreadPolicy,
+                            extra_specs: Mapping[str, str]) -> str:
+    """Return a warning if only some hosts can run the guest's emulator.
+
+    With ``hw:emulator_threads_policy=share`` the threads of QEMU are on the
+    CPUs of ``[compute]cpu_shared_set``. Without this option they are on those
+    of the vCPUs, and the host refuses a guest whose vCPUs are all real time.
+
+    :returns: empty if there is nothing to warn of.
+    """
+    if (policy.vcpus is None or not policy.vcpus.realtime or policy.permille
+            or policy.mask or extra_specs.get(_EMULATOR_POLICY) != 'share'):
+        return ''
+    return (f'{keys.VCPU_SCHEDULER.extra_spec}={policy.vcpus.scheduler} with '
+            f'{_EMULATOR_POLICY}=share: hosts without '
+            '[compute]cpu_shared_set refuse such a guest; set it there, or '
+            f'set {_EMULATOR_POLICY}=isolate')

@@ -31,10 +31,14 @@ from typing import Any
 
 from nova.api.validation.extra_specs import base
 from nova import exception
+from oslo_log import log as logging
 
 from ghsched_placement import keys
 from ghsched_placement import policy
 from ghsched_placement import request
+from ghsched_placement import scheduling
+
+LOG = logging.getLogger(__name__)
 
 #: Guest NUMA node numbers, written as the parser takes them.
 _NODE = {'name': 'node', 'pattern': '(0|[1-9][0-9]{0,3})'}
@@ -85,6 +89,10 @@ def check_flavor(extra_specs: Mapping[str, str],
             # With bandwidth_accounting=max there can only be more: the
             # scheduler knows the option.
             request.check_combination_count(found)
+            shared = scheduling.warn_of_shared_emulator(found.threads,
+                                                        extra_specs)
+            if shared:
+                LOG.warning('ghsched: flavor with %s', shared)
     except policy.PolicyError as error:
         raise _make_error(error) from None
 

@@ -82,9 +82,10 @@ def render_scheduling(xml: str, policy: ThreadPolicy) -> str:
 
     :returns: the new domain XML; the unchanged text if the policy requests
         none of these.
-    :raises PolicyError: if the vCPU mask does not fit the domain. With
-        ``ghsched:irq_bypass=required`` also if QEMU has no CPUs other than
-        those of the vCPUs.
+    :raises PolicyError: if the vCPU mask does not fit the domain, or if QEMU
+        has no CPUs other than those of real-time vCPUs. With
+        ``ghsched:irq_bypass=required`` also if it has none other than those
+        of all vCPUs.
     :raises DocumentError: if the document is not a domain.
     """
     bypass = policy.irq_bypass != keys.NONE
@@ -94,6 +95,7 @@ def render_scheduling(xml: str, policy: ThreadPolicy) -> str:
     root = document.parse_document(xml)
     if bypass:
         _exclude_vcpu_cpus(root, policy.irq_bypass == keys.REQUIRED)
+    _exclude_realtime_cpus(root, policy)
     elements = list(_make_elements(policy, _read_count(root, 'vcpu', 1),
                                    _read_count(root, 'iothreads', 0)))
     if policy.vcpus is not None and policy.vcpus.runtime_us:
@@ -260,7 +262,51 @@ def _exclude_vcpu_cpus(root: etree._Element, required: bool) -> None:
         raise PolicyError(
             keys.IRQ_BYPASS.extra_spec,
             'QEMU has no CPUs other than those of the vCPUs')
-    for (kind, number), cpus in others.items():
+    _narrow_pins(cputune, pins, others)
+
+
+def _exclude_realtime_cpus(root: etree._Element, policy: ThreadPolicy) -> None:
+    """Remove the host CPUs of real-time vCPUs from those of other threads.
+
+    A thread of QEMU that may run on such CPUs alone waits for vCPUs that
+    never sleep, and the guest does not start.
+
+    :raises PolicyError: if the emulator or an I/O thread has no other CPU.
+    """
+    cputune = root.find('cputune')
+    # On shared CPUs the time of real-time vCPUs is counted instead.
+    if (cputune is None or policy.permille or policy.vcpus is None
+            or not policy.vcpus.realtime):
+        return
+    pins = dict(_parse_pins(cputune))
+    cpus = frozenset[int]().union(*(
+        pins.get(('vcpu', number), ()) for number in list_scheduled_vcpus(
+            policy, _read_count(root, 'vcpu', 1))))
+    others = {one: found - cpus for one, found in pins.items()
+              if one[0] != 'vcpu'}
+    lacking = sorted({kind for (kind, _number), found in others.items()
+                      if not found and cpus})
+    if lacking:
+        raise PolicyError(
+            keys.VCPU_SCHEDULER.extra_spec,
+            f'the {" and ".join(lacking)} threads of QEMU would have no host '
+            'CPUs other than those of real-time vCPUs, and the guest would '
+            'stall: the host has no [compute]cpu_shared_set for '
+            'hw:emulator_threads_policy=share; set it, or use isolate')
+    _narrow_pins(cputune, pins, others)
+
+
+def _narrow_pins(
+    cputune: etree._Element | None,
+    pins: Mapping[tuple[str, int], frozenset[int]],
+    narrowed: Mapping[tuple[str, int], frozenset[int]],
+) -> None:
+    """Write the narrowed CPU sets of threads; empty ones are left as they are.
+
+    :param pins: present host CPUs by kind and number of the thread.
+    :param narrowed: host CPUs that the threads shall have.
+    """
+    for (kind, number), cpus in narrowed.items():
         if cpus and cpus != pins[kind, number]:
             assert cputune is not None  # noqa: S101
             _set_pin(cputune, kind, number, cpus)

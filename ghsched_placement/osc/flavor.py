@@ -40,6 +40,7 @@ from ghsched_placement.osc import node_capacities
 from ghsched_placement import policy as policies
 from ghsched_placement import query
 from ghsched_placement import request
+from ghsched_placement import scheduling
 from ghsched_placement import topology
 
 COLUMNS = ('Host', 'Fits', 'Guests That Fit', 'Sharing', 'Host Nodes',
@@ -152,6 +153,9 @@ class CheckFlavor(base.Lister):
         """
         for text in policies.find_doubtful_keys(specs):
             self.log.warning(text)
+        shared = scheduling.warn_of_shared_emulator(policy.threads, specs)
+        if shared:
+            self.log.warning(shared)
         unknown = sorted({vfs.alias for vfs in policy.vfs} - classes.keys())
         if unknown:
             self.log.warning(

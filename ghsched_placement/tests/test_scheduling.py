@@ -83,6 +83,24 @@ class ParseTest(base.TestCase):
             specs, vcpu_scheduler='fifo', vcpu_scheduler_mask='^0',
             emulator_scheduler='rr'))
 
+    def test_shared_emulator_needs_shared_cpus_of_the_host(self):
+        def warning(specs, **ours):
+            return scheduling.warn_of_shared_emulator(
+                parsed(specs, **ours), specs)
+
+        self.assertIn('[compute]cpu_shared_set',
+                      warning(DEDICATED, vcpu_scheduler='rr'))
+        isolated = DEDICATED | {'hw:emulator_threads_policy': 'isolate'}
+        for specs, ours in ((isolated, {'vcpu_scheduler': 'rr'}),
+                            (DEDICATED, {'vcpu_scheduler': 'batch'}),
+                            (DEDICATED, {'vcpu_scheduler': 'rr',
+                                         'vcpu_scheduler_mask': '^0'}),
+                            (DEDICATED, {}),
+                            (SHARED, {'vcpu_scheduler': 'rr',
+                                      'vcpu_runtime_us': 1000,
+                                      'vcpu_period_us': 10000})):
+            self.assertEqual('', warning(specs, **ours), (specs, ours))
+
     def test_novas_realtime_cannot_be_combined(self):
         self.assertIn('hw:cpu_realtime', self.refused(
             {**DEDICATED, 'hw:cpu_realtime': 'yes'}, vcpu_scheduler='rr'))

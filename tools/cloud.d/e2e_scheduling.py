@@ -56,6 +56,7 @@ class Scheduling(GuestRoom):
         with self._options(('compute', 'cpu_dedicated_set', '0'),
                            ('compute', 'cpu_shared_set', '1')):
             server = self._active(self.lab.boot('rr', 'rr10'))
+            self.lab.console(server)    # until the guest is ready
             thread, = self.lab.vcpu_threads(server)
             self.checks.equal(
                 'class and priority of vCPU 0',
@@ -70,6 +71,8 @@ class Scheduling(GuestRoom):
                 'threads that vCPU 0 makes would be of its class')
             self.lab.delete(server)
             self._refused_by_host('rr60', 'is above what this host allows')
+        with self._options(('compute', 'cpu_dedicated_set', '0-1')):
+            self._refused_by_host('rr10', 'would have no host CPUs other than')
 
     def _refused_by_host(self, flavor: str, reason: str) -> None:
         with self.lab.log_of('nova-compute') as log:

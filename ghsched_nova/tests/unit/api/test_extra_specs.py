@@ -14,6 +14,7 @@
 from typing import Any
 from unittest import mock
 
+import fixtures
 from hypothesis import given
 from hypothesis import strategies as st
 from nova.api.openstack import api_version_request
@@ -173,6 +174,16 @@ class ControllerTest(LoadedTestCase):
                                     'bandwidth .* combinations') as raised:
             extra_specs.check_flavor(specs, specs)
         self.assertEqual(400, raised.exception.code)
+
+    def test_realtime_flavor_that_some_hosts_refuse_is_logged(self):
+        log = self.useFixture(fixtures.FakeLogger(level=30))
+        specs = {'hw:cpu_policy': 'dedicated', 'ghsched:vcpu_scheduler': 'rr',
+                 'hw:emulator_threads_policy': 'isolate'}
+        extra_specs.check_flavor(specs, specs)
+        self.assertEqual('', log.output)
+        specs['hw:emulator_threads_policy'] = 'share'
+        extra_specs.check_flavor(specs, specs)
+        self.assertIn('[compute]cpu_shared_set', log.output)
 
     def test_an_old_microversion_is_not_checked(self):
         self.check({'ghsched:mem_bw_min': '101'}, '2.85')

@@ -114,6 +114,31 @@ class RenderTest(base.TestCase):
                          self.render(all_pinned, irq_bypass='preferred'))
         self.assertEqual(BARE, self.render(BARE, irq_bypass='preferred'))
 
+    def test_qemu_is_kept_off_the_cpus_of_realtime_vcpus(self):
+        for one in (Scheduling('fifo', 5), Scheduling('rr', 10),
+                    Scheduling('deadline', None, 1000, 2000, 3000)):
+            text = self.render(PINNED, one, '^0')
+            pins = scheduling.read_domain_threads(etree.fromstring(text)).pins
+            self.assertEqual({('vcpu', 0): {2}, ('vcpu', 1): {3},
+                              ('emulator', 0): {0, 1, 2},
+                              ('iothread', 1): {4}}, pins)
+
+    def test_qemu_on_the_cpus_of_realtime_vcpus_alone_is_refused(self):
+        shared = PINNED.replace('0-2', '2-3')
+        for xml, thread in ((shared, 'emulator'),
+                            (PINNED.replace('3-4', '3'), 'iothread'),
+                            (shared.replace('3-4', '2'),
+                             'emulator and iothread')):
+            self.assertRaisesRegex(
+                PolicyError, f'the {thread} threads of QEMU .*cpu_shared_set',
+                self.render, xml, Scheduling('rr', 10))
+        for scheduler in ('batch', 'idle', 'other'):
+            self.assertIn('cpuset="2-3"', self.render(
+                shared, Scheduling(scheduler, None)))
+        # On shared CPUs their time is counted.
+        self.assertIn('cpuset="2-3"', self.render(
+            shared, Scheduling('rr', 10), permille=(200,)))
+
     def test_steering_is_in_the_metadata_once(self):
         text = self.render(PINNED, irq_affinity='housekeeping')
         self.assertEqual(text, self.render(text,
