@@ -40,6 +40,11 @@ KEEPS_CLUSTERS = (10, 1, 0)
 #: SLIT distance of a node to itself, and the largest one of a reachable node.
 _LOCAL, _FARTHEST = 10, 254
 
+#: Latency in nanoseconds of memory whose latency is unknown: that of common
+#: memory of the own node. Only the order of nodes can matter to a guest, and
+#: nodes of unknown latency are all alike.
+_NOMINAL_LATENCY_NS = 100
+
 #: QEMU requires bandwidth in whole MiB/s and stores multiples of a common
 #: power of two in 16 bits, where 0xffff is reserved.
 _MIB = 2 ** 20
@@ -207,18 +212,24 @@ def _make_interconnects(policy: GuestPolicy, host_nodes: Sequence[int],
     and libvirt 9.0 takes the two directions between two nodes for the same
     link and refuses the second one.
 
+    Linux shows a latency of 0 for a node of which only the bandwidth is in the
+    table. Such a node therefore gets the largest latency that is known of
+    another node of the guest, or else :data:`_NOMINAL_LATENCY_NS`.
+
     :param host_nodes: host NUMA node of each guest NUMA node.
     :returns: None if no value is known.
     """
+    bandwidths = compute_guest_bandwidths(policy, host_nodes, host)
+    known = {place: host.latency[node] for place, node
+             in enumerate(host_nodes) if host.latency.get(node)}
+    derived = max(known.values(), default=_NOMINAL_LATENCY_NS)
     found = etree.Element('interconnects')
-    for place, node in enumerate(host_nodes):
-        if host.latency.get(node):
+    for place in range(len(host_nodes)):
+        if place in known or place in bandwidths:
             etree.SubElement(
                 found, 'latency', initiator=str(place), target=str(place),
-                type='access', value=str(host.latency[node]))
-    for node, kib in compute_guest_bandwidths(
-        policy, host_nodes, host
-    ).items():
+                type='access', value=str(known.get(place, derived)))
+    for node, kib in bandwidths.items():
         etree.SubElement(
             found, 'bandwidth', initiator=str(node), target=str(node),
             type='access', value=str(kib), unit='KiB')
@@ -294,14 +305,19 @@ def _set_cpu_topology(root: etree._Element, cpu: etree._Element,
                       host: HostTopology) -> None:
     """Set a domain's ``<topology>`` to the topology of its host CPUs.
 
-    Guests without pinned vCPUs keep Nova's topology.
+    If not each vCPU is pinned to a CPU of its own, only its host NUMA node and
+    socket are shown. Guests of which neither is known keep Nova's topology.
     """
     pinned = _list_pinned_cpus(root)
     count = (root.findtext('vcpu') or '').strip()
-    if not pinned or count != str(len(pinned)) or any(
-            one not in host.cpus for one in pinned):
+    if pinned and count == str(len(pinned)) and all(
+            one in host.cpus for one in pinned):
+        places = [host.cpus[one] for one in pinned]
+    else:
+        places = _list_floating_places(root, cpu, host)
+    if not places or count != str(len(places)):
         return
-    found = compute_cpu_topology([host.cpus[one] for one in pinned])
+    found = compute_cpu_topology(places)
     element = cpu.find('topology')
     if element is None:
         element = etree.Element('topology')
@@ -312,13 +328,42 @@ def _set_cpu_topology(root: etree._Element, cpu: etree._Element,
     # QEMU supports dies only on x86, and clusters only on Arm.
     dies = 1 if arm else found.dies
     clusters = found.clusters if arm and host.clusters else 1
-    cores = len(pinned) // (found.sockets * dies * clusters * found.threads)
+    cores = len(places) // (found.sockets * dies * clusters * found.threads)
     element.attrib.clear()
     values = {'sockets': found.sockets, 'dies': dies, 'clusters': clusters,
               'cores': cores, 'threads': found.threads}
     for name, value in values.items():
         if value > 1 or name not in ('dies', 'clusters'):
             element.set(name, str(value))
+
+
+def _list_floating_places(root: etree._Element, cpu: etree._Element,
+                          host: HostTopology) -> list[CpuIds]:
+    """Return the place of each vCPU that may run on all CPUs of a node.
+
+    The vCPUs of a guest NUMA node are cores of one die, which is in the socket
+    of the host node.
+
+    :returns: empty if the vCPUs or the host socket of a guest NUMA node are
+        unknown.
+    """
+    pins = {pin.get('vcpu', ''): pin.get('cpuset', '')
+            for pin in root.findall('cputune/vcpupin')}
+    found: dict[int, CpuIds] = {}
+    for place, cell in enumerate(cpu.findall('numa/cell')):
+        try:
+            vcpus = cpulist.parse_cpu_list(cell.get('cpus', ''))
+            sockets = {host.cpus[one].socket for vcpu in vcpus
+                       for one in cpulist.parse_cpu_list(
+                           pins.get(str(vcpu), '')) if one in host.cpus}
+        except cpulist.CpuListError:
+            return []
+        if len(sockets) != 1:
+            return []
+        socket = sockets.pop()
+        found |= {vcpu: CpuIds(socket, place, 0, vcpu) for vcpu in vcpus}
+    return [found[vcpu] for vcpu in sorted(found)] if set(found) == set(
+        range(len(found))) else []
 
 
 def _list_pinned_cpus(root: etree._Element) -> list[int]:

@@ -104,6 +104,51 @@ class RenderTest(base.TestCase):
         root = etree.fromstring(rendered(samples.WITHOUT_CPUTUNE))
         self.assertIsNone(root.find('cpu/topology'))
 
+    def render_floating(self, sockets, nodes=2, vcpus=160,
+                        arch='x86_64" machine="q35'):
+        """Return the topology of a guest whose vCPUs float on their nodes.
+
+        :param sockets: socket of each host node, of 80 CPUs.
+        """
+        each = vcpus // nodes
+        pins = ''.join(
+            f'<vcpupin vcpu="{vcpu}" '
+            f'cpuset="{80 * (vcpu // each)}-{80 * (vcpu // each) + 79}"/>'
+            for vcpu in range(vcpus))
+        cells = ''.join(
+            f'<cell id="{node}" cpus="{node * each}-{node * each + each - 1}" '
+            'memory="1"/>' for node in range(nodes))
+        xml = (f'<domain><vcpu>{vcpus}</vcpu><cputune>{pins}</cputune><os>'
+               f'<type arch="{arch}">hvm</type></os><cpu mode="host-model">'
+               f'<topology sockets="{vcpus}" cores="1" threads="1"/>'
+               f'<numa>{cells}</numa></cpu></domain>')
+        host = HostTopology(cpus={
+            cpu: CpuIds(sockets[cpu // 80], 0, cpu // 8, cpu // 2)
+            for cpu in range(80 * len(sockets))})
+        root = etree.fromstring(rendered(xml, host, range(nodes)))
+        return dict(root.find('cpu/topology').attrib)
+
+    def test_vcpus_that_float_on_a_node_are_cores_of_its_socket(self):
+        for sockets, topology in (
+                ((0, 1), {'sockets': '2', 'cores': '80', 'threads': '1'}),
+                ((0, 0), {'sockets': '1', 'dies': '2', 'cores': '80',
+                          'threads': '1'})):
+            self.assertEqual(topology, self.render_floating(sockets))
+        self.assertEqual(
+            {'sockets': '1', 'cores': '160', 'threads': '1'},
+            self.render_floating((0, 0), arch='aarch64" machine="virt'))
+        self.assertEqual(
+            {'sockets': '1', 'cores': '3', 'threads': '1'},
+            self.render_floating((0, 0), nodes=1, vcpus=3))
+
+    def test_no_latency_is_zero_where_bandwidth_is_known(self):
+        for latency, shown in (({}, ['100', '100']), ({1: 130}, ['130'] * 2),
+                               ({0: 90, 1: 130}, ['90', '130'])):
+            root = etree.fromstring(rendered(
+                host=dataclasses.replace(HOST, latency=latency)))
+            self.assertEqual(shown, [one.get('value') for one
+                                     in root.iter('latency')])
+
     def test_clusters_are_for_arm_and_dies_for_x86(self):
         host = HostTopology(cpus={
             0: CpuIds(0, 0, 0, 0), 1: CpuIds(0, 0, 1, 1),
