@@ -14,15 +14,15 @@
 """Check of the destination before a guest arrives by live migration.
 
 Nova cannot return a guest that already runs on the destination. So kernel
-support, a free control group and this process's access to resctrl are checked
-first.
+support, a free control or monitoring group, and this process's access to
+resctrl are checked first.
 """
 
 from collections.abc import Sequence
 
 from ghsched_nova.host import engine
 from ghsched_nova.resctrl import fs
-from ghsched_nova.resctrl import naming
+from ghsched_nova.resctrl import group_ids
 from ghsched_nova.resctrl import resolve
 from ghsched_placement.policy import GuestPolicy
 
@@ -37,19 +37,22 @@ def check_arrival(host: engine.HostEngine, policy: GuestPolicy,
     :param host_nodes: host NUMA node of each guest NUMA node.
     :raises ResctrlUnavailable: if resctrl is no longer available on the host.
     :raises PolicyRefused: if the host cannot enforce the policy.
-    :raises GroupError: if no control group is free, or resctrl cannot be
-        written.
+    :raises GroupError: if no control group or monitoring group is free, or
+        resctrl cannot be written.
     """
-    if not policy.needs_control_group:
+    if not (policy.needs_control_group or policy.monitor):
         return
     found = host.read_resctrl_host()
-    resolve.resolve_settings(found, policy, host_nodes)
-    taken = sum(not name.startswith(naming.MONITORS)
-                and name not in naming.NOT_GROUPS
-                for name in host.list_resctrl_groups())
-    if (taken >= found.num_closids - 1
-            and not host.can_join_shared_group(policy, host_nodes)):
-        raise fs.GroupError(
-            f'no control group is free: {taken} of {found.num_closids - 1} '
-            'are in use')
+    existing = group_ids.read_existing_groups(host.root)
+    if policy.needs_control_group:
+        resolve.resolve_settings(found, policy, host_nodes)
+        if not (host.can_join_shared_group(policy, host_nodes)
+                or found.ids.count_free_control_groups(
+                    len(existing.control), existing.monitors)):
+            raise fs.GroupError(
+                'no control group is free: '
+                + found.ids.describe_use(existing))
+    elif not host.has_default_cap and not found.ids.is_monitor_free(existing):
+        raise fs.GroupError('no monitoring group is free: '
+                            + found.ids.describe_use(existing))
     host.check_resctrl_access()

@@ -79,9 +79,10 @@ class DomainXml:
         xml = metadata.write_policy(xml, domain)
         nodes = memorytune.make_node_tunes(
             setting.memorytune for setting in settings)
-        if domain.shared or not self._libvirt_uses_resctrl(
+        if (domain.shared or policy.needs_control_group and not nodes
+                or not self._libvirt_uses_resctrl(
                 host.can_libvirt_make_groups(self.libvirt.extended) if nodes
-                else host.dialect.libvirt_monitors):
+                else host.dialect.libvirt_monitors)):
             return xml      # nova-compute makes the group, and measures in it
         whole = self.libvirt.process_groups and self._facts.all_threads
         tune = memorytune.MemoryTune(vcpus=None if whole else _list_vcpus(xml),

@@ -36,6 +36,7 @@ from ghsched_nova.host import report_log
 from ghsched_nova.host import root_calls
 from ghsched_nova.resctrl.cache import Cache
 from ghsched_nova.resctrl import fs
+from ghsched_nova.resctrl import group_ids
 from ghsched_nova.resctrl import host as resctrl_host
 from ghsched_nova.resctrl import model
 from ghsched_nova.resctrl import naming
@@ -122,6 +123,7 @@ class HostEngine(host_facts.HostFacts):
             return HostDescription()
         groups = self.list_resctrl_groups()
         foreign = _list_foreign_groups(self.root, groups, self._foreign)
+        monitors = group_ids.read_existing_groups(self.root).monitors
         found = (f'memory bandwidth control: {host.dialect.title}, '
                  f'{host.num_closids} control groups, of which others use '
                  f'{len(foreign)}, NUMA nodes {sorted(host.domains_by_node)}')
@@ -131,8 +133,7 @@ class HostEngine(host_facts.HostFacts):
         return replace(
             host.make_description(
                 max(self.section.reserved_control_groups, len(foreign))
-                + self.has_default_cap + host.count_lost_control_groups(
-                    sum(name.startswith(naming.MONITORS) for name in groups))),
+                + self.has_default_cap, monitors),
             sharing={uuid: one.group for uuid, one in sharing.items()},
             shares=desired.list_sharing_traits(
                 one for one in running.values() if one.group in groups)

@@ -16,13 +16,13 @@ Uses no Nova object.
 """
 
 import logging
-import os
 from pathlib import Path
 from typing import Any
 
 from ghsched_nova import conf
 from ghsched_nova.host import readings
 from ghsched_nova.resctrl import fs
+from ghsched_nova.resctrl import group_ids
 from ghsched_nova.resctrl import host as resctrl_host
 from ghsched_nova.resctrl import host_texts
 from ghsched_nova.resctrl import naming
@@ -30,6 +30,21 @@ from ghsched_nova.resctrl import sysfs as sysfs_files
 from ghsched_placement import cpuless_nodes
 
 LOG = logging.getLogger(__name__)
+
+
+def make_host_settings(section: Any) -> resctrl_host.HostSettings:
+    """Return the configured properties of a host that resctrl does not report.
+
+    Every description of a compute host is made with these.
+
+    :param section: the ``[ghsched]`` section of the configuration.
+    :raises ValueError: if an option is invalid.
+    """
+    return resctrl_host.HostSettings(
+        node_bandwidth=conf.parse_node_values(section, 'node_bandwidth'),
+        cap=section.bandwidth_cap,
+        l3_ways_shared=section.l3_ways_shared,
+        burst_ratio=section.burst_ratio_max)
 
 
 class HostFacts:
@@ -65,13 +80,8 @@ class HostFacts:
         the configuration and the measured percentages are unchanged.
         """
         root, sysfs = self.root, self._sysfs
-        settings = resctrl_host.HostSettings(
-            node_bandwidth=conf.parse_node_values(self.section,
-                                                  'node_bandwidth'),
-            cap=self.section.bandwidth_cap,
-            l3_ways_shared=self.section.l3_ways_shared,
-            burst_ratio=self.section.burst_ratio_max)
-        basis = (host_texts.read_files(root, sysfs), settings,
+        basis = (host_texts.read_files(root, sysfs),
+                 make_host_settings(self.section),
                  self._rounding.get_measured_percentages())
         made = self._made
         if made is None or made[0] != basis:
@@ -89,19 +99,12 @@ class HostFacts:
         its domain has started, so each returned group has its domain in that
         list, unless the domain has stopped.
         """
-        names = {name for name in self._list_entries('')
-                 if name not in naming.NOT_GROUPS}
-        names |= {naming.MONITORS + name
-                  for name in self._list_entries(naming.MONITORS)
-                  if naming.parse_own_group_uuid(name)}
         return frozenset(
-            name for name in names if os.path.isdir(self.root / name))
-
-    def _list_entries(self, directory: str) -> list[str]:
-        try:
-            return os.listdir(self.root / directory)
-        except OSError:
-            return []
+            name for name in group_ids.list_directories(self.root)
+            if name not in naming.NOT_GROUPS) | frozenset(
+                naming.MONITORS + name for name
+                in group_ids.list_directories(self.root / naming.MONITORS)
+                if naming.parse_own_group_uuid(name))
 
     def read_distances(self) -> dict[int, dict[int, int]]:
         """Return the distance of each pair of host NUMA nodes (ACPI SLIT).
@@ -123,10 +126,15 @@ class HostFacts:
     def read_device_node(self, address: str) -> int | None:
         """Return the host NUMA node of a PCI device.
 
+        On a host with one node it is this node.
+
         :param address: PCI address of the device.
         :returns: None if the node is unknown.
         """
-        return sysfs_files.read_device_node(self._sysfs, address)
+        found = sysfs_files.read_device_node(self._sysfs, address)
+        nodes = [node for node, _path
+                 in sysfs_files.iterate_numa_nodes(self._sysfs)]
+        return nodes[0] if found is None and len(nodes) == 1 else found
 
     def find_nearest_nodes(self) -> dict[int, int]:
         """Return the nearest NUMA node with CPUs for each node without CPUs.

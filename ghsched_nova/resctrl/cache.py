@@ -13,10 +13,10 @@
 """L3 cache ways that guests reserve (pure).
 
 A cache bit mask has a bit for each way (CAT of Intel and AMD) or portion
-(MPAM). Guests get reserved ways from one end of the mask. The host and all
-other guests share the remaining ways. The shared ways, and those of each
-guest, are contiguous, because some kernels and processors refuse other masks
-(``info/L3/sparse_masks``).
+(MPAM). Guests get reserved ways from one end of the ways that they can
+reserve. The host and all other guests share the remaining ways. The shared
+ways, and those of each guest, are contiguous, because some kernels and
+processors refuse other masks (``info/L3/sparse_masks``).
 
 Guests cannot reserve the ways that devices write into
 (``info/L3/shareable_bits``, and with ``io_alloc`` those of
@@ -88,9 +88,9 @@ class Cache:
 
         Otherwise they get the highest free ways first.
         """
-        return bool(
-            self.region & self.longest_free_mask & -self.longest_free_mask
-        )
+        below = self.longest_free_mask & ((self.region & -self.region) - 1)
+        above = self.longest_free_mask >> self.region.bit_length()
+        return above.bit_count() >= below.bit_count()
 
     @property
     def way_count(self) -> int:
@@ -106,7 +106,7 @@ class Cache:
 
 def read_caches(
     info: Mapping[str, str], root: schemata.Schemata, sysfs: Path, shared: int
-) -> Cache | None:
+) -> tuple[Cache | None, tuple[str, ...]]:
     """Return the L3 caches of a host, with the ways that guests can reserve.
 
     A way is a part of a cache that can be allocated to a control group.
@@ -115,7 +115,8 @@ def read_caches(
     :param root: schemata of the root group.
     :param sysfs: mount point of sysfs.
     :param shared: minimum number of ways that stay shared by all guests.
-    :returns: None if cache ways cannot be allocated on the host.
+    :returns: the caches, and no notes; None and the reasons if guests cannot
+        reserve ways. There is no reason if the kernel allocates no ways.
     """
     for lines, of_nodes in _LINES:
         top = _INFO[lines[0]]
@@ -125,22 +126,49 @@ def read_caches(
                 root.line(line) is None for line in lines):
             continue
         least = max(1, _parse_count(info.get(f'{top}/min_cbm_bits', '')))
-        usage = info.get(f'{top}/bit_usage', '')
-        devices = (_parse_mask(info.get(f'{top}/shareable_bits', ''))
-                   | _parse_marked_ways(usage, 'HX'))
-        # MPAM shows all of them as shareable (mpam_resctrl.c), and so does
-        # io_alloc until its mask is made smaller: the rest can be no place
-        # for devices then.
-        exclusive = _parse_marked_ways_by_cache(usage, 'E')
-        region = choose_guest_ways(find_longest_free_run(mask, exclusive),
-                                   0 if devices == mask else devices,
-                                   max(least, shared))
-        domains = frozenset(domain for domain, _value in found.values)
-        by_node = _map_unshared_caches(domains, sysfs, of_nodes)
-        if region.bit_count() < least or not by_node:
-            return None
-        return Cache(lines, mask, region, least, by_node, exclusive)
-    return None
+        exclusive = _parse_marked_ways_by_cache(
+            info.get(f'{top}/bit_usage', ''), 'E')
+        free = find_longest_free_run(mask, exclusive)
+        devices = _read_device_ways(info, top, mask)
+        region = choose_guest_ways(free, devices, max(least, shared))
+        by_node = _map_unshared_caches(frozenset(
+            domain for domain, _value in found.values), sysfs, of_nodes)
+        if region.bit_count() < least:
+            return None, (
+                f'guests cannot reserve L3 ways: of {mask.bit_count()} ways, '
+                f'{free.bit_count()} adjacent ones are in no exclusive group, '
+                f'devices use {devices.bit_count()}, and '
+                f'{max(least, shared)} adjacent ways must stay shared',)
+        if not by_node:
+            return None, ('guests cannot reserve L3 ways: no host NUMA node '
+                          'has L3 caches of its own',)
+        return Cache(lines, mask, region, least, by_node, exclusive), ()
+    return None, ()
+
+
+def _read_device_ways(info: Mapping[str, str], top: str, mask: int) -> int:
+    """Return the L3 ways that devices write into, as a bit mask.
+
+    :param top: directory of info/ that describes the ways.
+    :param mask: all ways of a cache.
+    """
+    devices = mask & (
+        _parse_mask(info.get(f'{top}/shareable_bits', ''))
+        | _parse_marked_ways(info.get(f'{top}/bit_usage', ''), 'HX'))
+    # MPAM shows all of them as shareable (mpam_resctrl.c), and so does
+    # io_alloc until its mask is made smaller: the rest can be no place for
+    # devices then.
+    return 0 if devices == mask else devices
+
+
+def count_ways(info: Mapping[str, str]) -> int:
+    """Return the number of ways of each L3 cache.
+
+    :param info: text of the files below resctrl's info/, by path.
+    :returns: 0 if the kernel allocates no ways.
+    """
+    return max(_parse_mask(info.get(f'{top}/cbm_mask', '')).bit_count()
+               for top in _INFO.values())
 
 
 def _parse_marked_ways(usage: str, letters: str) -> int:
@@ -185,26 +213,26 @@ def find_longest_free_run(mask: int, exclusive: Mapping[int, int]) -> int:
 def choose_guest_ways(free: int, device_ways: int, shared: int) -> int:
     """Choose the L3 cache ways that guests may reserve for themselves.
 
-    The chosen ways are adjacent, and no device writes into them. They are at
-    the low or the high end of the free ways, whichever allows more ways.
+    The chosen ways are adjacent, and no device writes into them. Enough ways
+    below or above them stay shared.
 
     :param free: bit mask of the free ways, which are adjacent.
     :param device_ways: bit mask of ways that devices write into.
-    :param shared: minimum number of ways that stay shared by all guests.
+    :param shared: minimum number of adjacent ways that stay shared by all
+        guests.
     :returns: bit mask of the chosen ways.
     """
-    if not free:
-        return 0
     first = (free & -free).bit_length() - 1
-    width = free.bit_count()
-    bits = [bool(device_ways >> bit & 1)
-            for bit in range(first, first + width)]
-    low = bits.index(True) if True in bits else width
-    high = bits[::-1].index(True) if True in bits else width
-    ways = max(0, min(max(low, high), width - shared))
-    return make_low_bits_mask(ways) << (
-        first if low >= high else first + width - ways
-    )
+    end = free.bit_length()
+    best = 0
+    for run in iterate_bit_runs(free & ~device_ways):
+        low, high = (run & -run).bit_length() - 1, run.bit_length()
+        # The lowest ways of the run, with shared ways above, and vice versa.
+        for start, stop in ((low, min(high, end - shared)),
+                            (max(low, first + shared), high)):
+            if stop - start > best.bit_count():
+                best = make_low_bits_mask(stop - start) << start
+    return best
 
 
 def make_low_bits_mask(ways: int) -> int:
@@ -248,13 +276,16 @@ def find_longest_bit_run(mask: int) -> int:
 
     If several runs are equally long, the lowest is returned.
     """
-    best = 0
+    return max(iterate_bit_runs(mask), key=int.bit_count, default=0)
+
+
+def iterate_bit_runs(mask: int) -> Iterator[int]:
+    """Yield each run of adjacent set bits of a mask, as a mask, lowest first.
+    """
     while mask:
         run = mask & ~(mask + (mask & -mask))
         mask &= ~run
-        if run.bit_count() > best.bit_count():
-            best = run
-    return best
+        yield run
 
 
 def assign_reserved_masks(

@@ -164,6 +164,23 @@ def describe_unused_controls(
     return unknown + tuple(describe_reduced_caps(root))
 
 
+#: Note about hosts whose caps also slow the threads beside a capped thread.
+THREAD_NOTE = ('a cap slows all threads of a core, also the sibling thread of '
+               'another guest (info/MB/thread_throttle_mode is max)')
+
+
+def describe_thread_throttling(info: Info) -> Iterator[str]:
+    """Describe whether a bandwidth cap slows the sibling threads of a core.
+
+    Documentation/filesystems/resctrl.rst: in the mode ``max`` the lowest cap
+    of the threads of a core applies to all of them.
+
+    :param info: text of the files below resctrl's info/, by path.
+    """
+    if info.get('MB/thread_throttle_mode', '').strip() == 'max':
+        yield THREAD_NOTE
+
+
 def describe_reduced_caps(group: schemata.Schemata) -> Iterator[str]:
     """Describe schemata lines that limit a group to less than its cap.
 
@@ -215,6 +232,7 @@ def explain_mismatch(dialect: Dialect, info: Info, root: schemata.Schemata,
             or _explain_missing_throttle(dialect.evidence, info)
             or _explain_missing_evidence(dialect.evidence, info, root)
             or _explain_wrong_group_files(dialect.evidence, root, group_files)
+            or _explain_padding(dialect.evidence, root)
             or _explain_wrong_value(dialect, info, root))
 
 
@@ -287,6 +305,16 @@ def _explain_wrong_group_files(
         return None
     return (f'the root group has no file {evidence.group_file}, and no MB '
             'above 100')
+
+
+def _explain_padding(evidence: Evidence, root: schemata.Schemata
+                     ) -> str | None:
+    line = root.line('MB') if evidence.unpadded else None
+    if line is not None and any(
+            len(value) > 1 and value.startswith('0')
+            for _domain, value in line.values):
+        return 'the values of the MB line are padded with zeros'
+    return None
 
 
 def _get_values(root: schemata.Schemata, line: str) -> dict[int, int]:

@@ -105,6 +105,8 @@ class Evidence:
     :param group_file: file that the root group must have, unless one of its
         caps exceeds 100.
     :param no_group_file: file that the root group must not have.
+    :param unpadded: whether values of the MB line must not be padded with
+        zeros.
     :param throttled: whether the host must have
         info/MB/thread_throttle_mode, or the steps of caps that only Intel has.
     """
@@ -116,6 +118,7 @@ class Evidence:
     any_file: tuple[str, ...] = ()
     group_file: str = ''
     no_group_file: str = ''
+    unpadded: bool = False
     throttled: bool = False
 
 
@@ -279,6 +282,8 @@ OPENEULER_510 = Dialect(
                       no_files=('MB_MON/mon_features', 'MB/delay_linear')),
     # A bit map of portions, which is full unless somebody wrote to it.
     passive=('MBPBM',),
+    # rmid_alloc() takes all ids from one bit map.
+    own_rmids=False,
     staged=True,
     # It wants info/L3_MON/mon_features, and ids of L3 caches in the L3 line.
     # Without, a guest that has any memorytune does not start: "Resource
@@ -402,7 +407,29 @@ NVIDIA = Dialect(
         files=('MB/delay_linear',),
         no_files=('MB/thread_throttle_mode', 'MB/features'),
         content=(('MB/delay_linear', '1'),),
-        any_line=('MB_HLIM',), any_file=('MB/max_lim',)),
+        # Kernels from before max_lim have counters at the memory already.
+        # openEuler's kernels, which have rates there, pad values with zeros.
+        any_line=('MB_HLIM',), any_file=('MB/max_lim', 'MB_MON/mon_features'),
+        unpadded=True),
+)
+
+#: Files of info/ that only kernels with MPAM have: of L3 and L2 caches, whose
+#: masks may have holes, and of a monitor at the memory.
+MPAM_FILES = frozenset({'L3/sparse_masks', 'L2/sparse_masks',
+                        'MB_MON/mon_features'})
+
+#: Dialect of kernels that allocate L3 ways or measure bandwidth, but do not
+#: control bandwidth: CAT without MBA, and MPAM whose bandwidth control is
+#: left out.
+UNCONTROLLED = Dialect(
+    name='no-bandwidth-control',
+    title='resctrl without control of memory bandwidth',
+    knobs=(),
+    domain_kind='l3',
+    monitor=_L3_MONITOR,
+    hardlimit_fixed=None,
+    libvirt=False,
+    own_rmids=False,
 )
 
 #: Dialect of other kernels that describe their controls below info/.

@@ -30,7 +30,6 @@ from dataclasses import replace
 from fractions import Fraction
 import math
 from pathlib import Path
-import re
 from types import MappingProxyType
 from typing import Literal
 
@@ -38,6 +37,8 @@ from ghsched_nova.resctrl import cache as caches
 from ghsched_nova.resctrl import detection
 from ghsched_nova.resctrl import dialects
 from ghsched_nova.resctrl import errors
+from ghsched_nova.resctrl import group_ids
+from ghsched_nova.resctrl import host_info
 from ghsched_nova.resctrl import host_texts
 from ghsched_nova.resctrl import knobs
 from ghsched_nova.resctrl import node_domains
@@ -47,7 +48,6 @@ from ghsched_nova.resctrl import sysfs as sysfs_files
 from ghsched_placement import burst
 from ghsched_placement import host as placement_host
 
-_NUMBER = re.compile(r'[0-9]{1,18}')
 
 #: Maximum rounding, in percent, of openEuler's drivers if the hardware stores
 #: 6 bits or more.
@@ -91,8 +91,8 @@ class ResctrlHost:
         kernel's default group. A group needs an id in each resource, so the
         resource with the fewest ids determines the number. A CLOSID that the
         kernel uses for device traffic (``io_alloc``) does not count.
-    :param num_rmids: number of monitoring ids (RMIDs); 0 if bandwidth cannot
-        be measured.
+    :param num_rmids: number of monitoring ids (RMIDs) that the kernel reports;
+        0 if its groups need none.
     :param min_bandwidth: lowest cap, in the unit of the dialect.
     :param granularity: step of caps; MPAM rounds caps further.
     :param domains_by_node: domains of the MB line by host NUMA node. Only
@@ -112,6 +112,8 @@ class ResctrlHost:
         counters must be assigned to groups; empty if the kernel counts the
         bandwidth of every group.
     :param cache: the L3 caches; None if guests cannot reserve ways.
+    :param l3_way_count: number of ways of each L3 cache, also of those that
+        guests cannot reserve; 0 if the kernel allocates no ways.
     :param burst_ratio: see :class:`HostSettings`.
     :param scales: percentages that a schemata line can be set to, by line. A
         line that is not listed can be set to multiples of ``granularity`` if
@@ -137,6 +139,7 @@ class ResctrlHost:
     node_bandwidth: Mapping[int, int] = field(default_factory=dict)
     counters: Mapping[int, int] = field(default_factory=dict)
     cache: caches.Cache | None = None
+    l3_way_count: int = 0
     burst_ratio: float = burst.Limits().ratio
     scales: Mapping[str, rounding.SettablePercentages] = field(
         default_factory=dict)
@@ -228,32 +231,24 @@ class ResctrlHost:
         return 100 - max(0, math.floor(knob.value_to_percent(left)))
 
     @property
+    def ids(self) -> group_ids.GroupIds:
+        """Ids that the kernel gives to control and monitoring groups."""
+        return group_ids.GroupIds(self.num_closids, self.num_rmids,
+                                  self.dialect.own_rmids)
+
+    @property
     def spare_monitors(self) -> int:
         """Number of monitoring groups that can exist within control groups.
 
         A monitoring group needs a monitoring id (RMID) of its own. Each
         possible control group needs one, too, so only the remaining ids count.
         """
-        if not self.monitored:
-            return 0
-        return max(0, self.num_rmids - self.num_closids)
+        return self.ids.spare_monitors if self.monitored else 0
 
     @property
     def monitors_per_group(self) -> int:
         """Maximum number of monitoring groups within one control group."""
-        if not self.dialect.own_rmids:
-            return self.spare_monitors
-        return self.spare_monitors // self.num_closids
-
-    def count_lost_control_groups(self, monitors: int) -> int:
-        """Return how many control groups the host loses to monitoring groups.
-
-        Both kinds of groups need monitoring ids (RMIDs), and the host has a
-        fixed number of ids.
-
-        :param monitors: number of monitoring groups in the default group.
-        """
-        return max(0, monitors - self.spare_monitors)
+        return self.ids.monitors_per_group if self.monitored else 0
 
     def capabilities(self) -> frozenset[str]:
         """Return the bandwidth and cache controls that this host has.
@@ -279,17 +274,20 @@ class ResctrlHost:
         return tuple(range(step, knob.maximum + 1, step))
 
     def make_description(
-            self, reserved_groups: int = 0) -> placement_host.HostDescription:
+            self, reserved_groups: int = 0, monitors: int = 0
+    ) -> placement_host.HostDescription:
         """Return the host's properties that nova-compute reports to Placement.
 
         The host's inventory is made from them.
 
         :param reserved_groups: number of control groups reserved for other
             software, without the kernel's default group.
+        :param monitors: number of existing monitoring groups.
         """
         return placement_host.HostDescription(
             nodes=tuple(sorted(self.domains_by_node)),
-            control_groups=max(0, self.num_closids - 1 - reserved_groups),
+            control_groups=self.ids.count_free_control_groups(
+                reserved_groups, monitors),
             capabilities=self.capabilities(),
             guarantees=self.guaranteed_percentages,
             kept_share=self.unguaranteed_percent,
@@ -330,33 +328,35 @@ def make_host(files: host_texts.HostFiles, settings: HostSettings = _DEFAULT,
     """
     info, sysfs = files.info, files.sysfs
     root = _parse_root(files)
+    if not any(name.startswith('MB/') for name in info):
+        return _make_uncontrolled_host(files, root, settings)
     dialect = _detect_dialect(files, root, settings)
-    minimum, granularity = _read_lowest_cap(dialect, info)
+    minimum, granularity = host_info.read_lowest_cap(dialect, info)
     caps = root.values(dialect.cap_or_guarantee_knob.line) or {}
-    nodes, left_out = node_domains.map_domains(dialect, frozenset(caps), sysfs)
-    speeds = (_read_node_bandwidths(nodes, left_out, sysfs, settings)
-              if dialect.has_absolute_caps else {})
-    if not nodes:
-        raise ResctrlUnavailable(node_domains.describe_no_domains(left_out))
+    nodes, left_out, speeds = _map_controlled_nodes(
+        dialect, frozenset(caps), sysfs, settings)
+    cache, cache_notes = caches.read_caches(info, root, sysfs,
+                                            settings.l3_ways_shared)
     scales = compute_settable_percentages(dialect, minimum, granularity,
                                           readings)
     openeuler_reads = (
         schemata.can_openeuler_libvirt_parse(root) and _has_dense_domains(caps)
         and _can_libvirt_write_caps(dialect, minimum, granularity, scales))
     return ResctrlHost(
-        dialect=dialect, num_closids=_count_closids(info),
-        num_rmids=_count_rmids(dialect, info), min_bandwidth=minimum,
+        dialect=dialect, num_closids=host_info.count_closids(info),
+        num_rmids=host_info.count_rmids(dialect, info), min_bandwidth=minimum,
         granularity=granularity, domains_by_node=nodes, left_out=left_out,
         monitored=dialect.monitor is not None,
-        burst_ratio=settings.burst_ratio,
+        burst_ratio=settings.burst_ratio, no_cap=_compute_uncapped_value(
+            dialect, caps),
         priority_default=_get_default_priority(dialect, root),
         libvirt_reads=openeuler_reads and schemata.can_libvirt_parse(root),
         openeuler_libvirt_reads=openeuler_reads, node_bandwidth=speeds,
-        no_cap=_compute_uncapped_value(dialect, caps),
-        counters=_count_assignable_counters(dialect, info), scales=scales,
-        cache=caches.read_caches(info, root, sysfs, settings.l3_ways_shared),
+        counters=host_info.count_assignable_counters(dialect, info),
+        scales=scales, cache=cache, l3_way_count=caches.count_ways(info),
         unmeasured=_list_unmeasured_lines(dialect, granularity, readings),
-        notes=detection.describe_unused_controls(dialect, root))
+        notes=(*detection.describe_unused_controls(dialect, root),
+               *detection.describe_thread_throttling(info), *cache_notes))
 
 
 def _detect_dialect(
@@ -375,14 +375,63 @@ def _detect_dialect(
         raise ResctrlUnavailable(
             f'the resctrl at {files.resctrl} is of an unknown variant: '
             + detection.explain_unknown_dialect(info, root, files.names))
-    monitor = next(
-        (monitor for monitor in (dialect.monitor, dialect.other_monitor)
-         if monitor is not None and monitor.is_available(info)), None)
+    if dialect.name == dialects.MPAM.name and not (
+            files.is_arm or dialects.MPAM_FILES & info.keys()):
+        raise ResctrlUnavailable(
+            f'the resctrl at {files.resctrl} is of an unknown variant: '
+            'info/MB is that of MPAM, but the processors are not Arm '
+            'processors, and it is unknown what MB means')
+    if dialect.name == dialects.SELF_DESCRIBED.name:
+        dialect = replace(dialect, own_rmids=files.is_arm)
+    monitor = _find_available_monitor(dialect, info)
     fixed = dialect.hardlimit_fixed
     if fixed is None and settings.cap and dialect.find_knob(
             'hardlimit') is None:
         fixed = settings.cap == 'hard'
     return replace(dialect, monitor=monitor, hardlimit_fixed=fixed)
+
+
+def _find_available_monitor(
+    dialect: dialects.Dialect, info: Mapping[str, str]
+) -> dialects.Monitor | None:
+    return next(
+        (monitor for monitor in (dialect.monitor, dialect.other_monitor)
+         if monitor is not None and monitor.is_available(info)), None)
+
+
+def _make_uncontrolled_host(
+    files: host_texts.HostFiles, root: schemata.Schemata,
+    settings: HostSettings
+) -> ResctrlHost:
+    """Return the controls of a host that cannot control memory bandwidth.
+
+    Guests can reserve L3 ways, and their bandwidth can be measured.
+
+    :raises ResctrlUnavailable: if the host can do neither.
+    """
+    info = files.info
+    dialect = replace(
+        dialects.UNCONTROLLED, own_rmids=files.is_arm,
+        monitor=_find_available_monitor(dialects.UNCONTROLLED, info))
+    cache, notes = caches.read_caches(
+        info, root, files.sysfs, settings.l3_ways_shared)
+    lacking = (f'there is no {files.resctrl / "info" / "MB"}: this processor, '
+               'or its kernel, has no control of memory bandwidth')
+    if cache is None and dialect.monitor is None:
+        raise ResctrlUnavailable('; '.join((lacking, *notes)))
+    return ResctrlHost(
+        dialect=dialect, num_closids=host_info.count_closids(info),
+        num_rmids=host_info.count_rmids(dialect, info), min_bandwidth=0,
+        granularity=1, domains_by_node={}, monitored=(
+            dialect.monitor is not None), libvirt_reads=False,
+        openeuler_libvirt_reads=False, cache=cache,
+        l3_way_count=caches.count_ways(info),
+        counters=host_info.count_assignable_counters(dialect, info),
+        burst_ratio=settings.burst_ratio,
+        left_out=dict.fromkeys(
+            files.cpus, 'this host has no control of memory bandwidth'),
+        notes=(lacking, *detection.describe_unused_controls(dialect, root),
+               *notes))
 
 
 # -- info/ and the root group -------------------------------------------------
@@ -394,64 +443,6 @@ def _parse_root(files: host_texts.HostFiles) -> schemata.Schemata:
     except schemata.SchemataError as exc:
         raise ResctrlUnavailable(
             f'{files.resctrl / "schemata"}: {exc}') from exc
-
-
-def _parse_info_number(info: Mapping[str, str], name: str, lowest: int) -> int:
-    text = info.get(name)
-    if text is None:
-        raise ResctrlUnavailable(f'there is no info/{name}')
-    if not _NUMBER.fullmatch(text.strip()) or int(text) < lowest:
-        raise ResctrlUnavailable(f'info/{name} is {text.strip()!r}, not a '
-                                 f'number of at least {lowest}')
-    return int(text)
-
-
-def _count_closids(info: Mapping[str, str]) -> int:
-    _parse_info_number(info, 'MB/num_closids', lowest=1)
-    number = min(_parse_info_number(info, name, lowest=1) for name in info
-                 if name.endswith('/num_closids'))
-    # AMD's SDCIAE, since Linux 6.19, puts the traffic of devices into the
-    # cache with the highest number (resctrl_io_alloc_closid()).
-    for_devices = any(text.strip() == 'enabled' for name, text in info.items()
-                      if name.endswith('/io_alloc'))
-    return max(1, number - for_devices)
-
-
-def _count_rmids(dialect: dialects.Dialect, info: Mapping[str, str]) -> int:
-    if dialect.monitor is None:
-        return 0
-    # All that is measured of a group has one id, the same in each resource
-    # (resctrl_arch_system_num_rmid_idx()).
-    numbers = [_parse_info_number(info, name, lowest=0) for name in info
-               if name.endswith('_MON/num_rmids')]
-    return min([_parse_info_number(info, f'{dialect.monitor.info}/num_rmids',
-                                   lowest=0), *numbers])
-
-
-def _count_assignable_counters(dialect: dialects.Dialect,
-                               info: Mapping[str, str]) -> dict[int, int]:
-    """Return how many bandwidth counters each resctrl domain has.
-
-    The result is empty if counters need not be assigned to groups. They must
-    be assigned only in the mode mbm_event. The kernel puts the present mode
-    in brackets in mbm_assign_mode (Documentation/filesystems/resctrl.rst).
-    """
-    if dialect.monitor is None:
-        return {}
-    directory = dialect.monitor.info
-    modes = info.get(f'{directory}/mbm_assign_mode', '').split()
-    if '[mbm_event]' not in modes:
-        return {}
-    text = info.get(f'{directory}/num_mbm_cntrs', '').strip()
-    try:
-        return (
-            schemata.parse_schemata(f'counters:{text}').values('counters')
-            or {}
-        )
-    except schemata.SchemataError as exc:
-        raise ResctrlUnavailable(
-            f'info/{directory}/num_mbm_cntrs: {exc}'
-        ) from exc
 
 
 def _compute_uncapped_value(dialect: dialects.Dialect,
@@ -556,21 +547,6 @@ def _get_default_priority(dialect: dialects.Dialect,
     return min((root.values(knob.line) or {}).values(), default=knob.default)
 
 
-def _read_lowest_cap(dialect: dialects.Dialect,
-                     info: Mapping[str, str]) -> tuple[int, int]:
-    """Return the lowest bandwidth cap of a host and the granularity of caps.
-
-    :param info: text of the files below resctrl's info/, by path.
-    """
-    if dialect.name in dialects.BY_NAME:
-        return (_parse_info_number(info, 'MB/min_bandwidth', lowest=0),
-                _parse_info_number(info, 'MB/bandwidth_gran', lowest=1))
-    cap = dialect.find_knob('maximum')
-    if cap is None or dialect.has_absolute_caps:
-        return cap.minimum if cap else 0, 1
-    return math.ceil(cap.value_to_percent(cap.minimum)), 1
-
-
 def _has_dense_domains(caps: Mapping[int, int]) -> bool:
     """Whether the resctrl domain ids of a host are consecutive from 0.
 
@@ -579,6 +555,25 @@ def _has_dense_domains(caps: Mapping[int, int]) -> bool:
     :param caps: values of the MB line by domain id.
     """
     return set(caps) == set(range(len(caps)))
+
+
+def _map_controlled_nodes(
+    dialect: dialects.Dialect, domains: frozenset[int], sysfs: Path,
+    settings: HostSettings
+) -> tuple[dict[int, tuple[int, ...]], dict[int, str], dict[int, int]]:
+    """Return the host NUMA nodes whose bandwidth can be limited.
+
+    :param domains: ids of the domains in the MB schemata line.
+    :returns: domains by node, the reason for each other node, and bytes per
+        second by node if caps are a bandwidth.
+    :raises ResctrlUnavailable: if there is no such node.
+    """
+    nodes, left_out = node_domains.map_domains(dialect, domains, sysfs)
+    speeds = (_read_node_bandwidths(nodes, left_out, sysfs, settings)
+              if dialect.has_absolute_caps else {})
+    if not nodes:
+        raise ResctrlUnavailable(node_domains.describe_no_domains(left_out))
+    return nodes, left_out, speeds
 
 
 def _read_node_bandwidths(

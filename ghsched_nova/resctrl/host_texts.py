@@ -47,6 +47,8 @@ class HostFiles:
     :param names: names of the files in the root group.
     :param cpus: text of ``cpulist`` by host NUMA node; None if it cannot be
         read.
+    :param with_memory: host NUMA nodes that have memory; None if unknown.
+    :param is_arm: whether the processors are 64-bit Arm processors.
     """
 
     resctrl: Path
@@ -55,15 +57,16 @@ class HostFiles:
     schemata: str
     names: frozenset[str]
     cpus: Mapping[int, str | None]
+    with_memory: frozenset[int] | None = None
+    is_arm: bool = False
 
 
 def read_files(resctrl: Path, sysfs: Path) -> HostFiles:
     """Read the files of resctrl and sysfs that describe a host's controls.
 
-    :raises ResctrlUnavailable: if resctrl is not mounted, or does not control
-        memory bandwidth.
+    :raises ResctrlUnavailable: if resctrl is not mounted.
     """
-    info = _read_bandwidth_info(resctrl)
+    info = read_info(resctrl)
     names = frozenset(path.name for path in sysfs_files.list_directory(resctrl)
                       if os.path.isfile(path))
     cpus = {node: sysfs_files.read_text(path / 'cpulist')
@@ -73,7 +76,9 @@ def read_files(resctrl: Path, sysfs: Path) -> HostFiles:
     text = sysfs_files.read_text(path)
     if text is None:
         raise ResctrlUnavailable(f'{path} cannot be read')
-    return HostFiles(resctrl, sysfs, info, text, names, cpus)
+    return HostFiles(resctrl, sysfs, info, text, names, cpus,
+                     sysfs_files.read_nodes_with_memory(sysfs),
+                     sysfs_files.is_arm(sysfs))
 
 
 def read_info(resctrl: Path) -> dict[str, str]:
@@ -116,18 +121,3 @@ def _list_info_files(directory: Path, depth: int = 0) -> Iterator[Path]:
         elif depth != 1 and depth <= _DEPTH or path.name == (
                 'resource_schemata'):
             yield from _list_info_files(path, depth + 1)
-
-
-def _read_bandwidth_info(resctrl: Path) -> dict[str, str]:
-    """Read the files below resctrl's info/, which describe the host.
-
-    :param resctrl: mount point of resctrl.
-    :returns: text of the files, by path.
-    :raises ResctrlUnavailable: if the host cannot control memory bandwidth.
-    """
-    info = read_info(resctrl)
-    if not any(name.startswith('MB/') for name in info):
-        raise ResctrlUnavailable(
-            f'there is no {resctrl / "info" / "MB"}: this processor, or its '
-            'kernel, has no control of memory bandwidth')
-    return info

@@ -105,7 +105,7 @@ class Guest:
     def is_only_measured(self) -> bool:
         """Whether the guest has no bandwidth policy and is only measured."""
         return (self.maker == 'ghsched' and self.monitor
-                and not self.shared and not self.desired)
+                and not self.shared and not self.desired and not self.ways)
 
     @property
     def group(self) -> str:

@@ -32,8 +32,8 @@ def map_domains(
 
     :param domains: ids of the domains in the MB schemata line.
     :returns: domains by node, and the reason for each node that cannot have
-        limits. Such a node has no CPUs or domains, or has CPUs whose domain is
-        unknown.
+        limits. Such a node has no CPUs, memory or domains, or has CPUs whose
+        domain is unknown.
     :raises ResctrlUnavailable: if it is unknown what the domain ids mean.
     """
     if dialect.domain_kind != 'either':
@@ -52,7 +52,7 @@ def map_domains(
     )
     maps = [mapped for mapped, ids in kinds
             if mapped[0] and domains <= ids
-            and set(mapped[1].values()) <= {_NO_CPU}]
+            and set(mapped[1].values()) <= {_NO_CPU, _NO_MEMORY}]
     if len(maps) == 2 and maps[0][0] != maps[1][0]:
         raise ResctrlUnavailable(
             'it is unknown whether the domains of the MB line are NUMA nodes '
@@ -61,6 +61,7 @@ def map_domains(
 
 
 _NO_CPU = 'it has no CPU'
+_NO_MEMORY = 'it has no memory'
 
 
 def _map_domains_of_kind(
@@ -68,10 +69,14 @@ def _map_domains_of_kind(
 ) -> _NodeMap:
     by_node: dict[int, tuple[int, ...]] = {}
     left_out: dict[int, str] = {}
+    with_memory = sysfs_files.read_nodes_with_memory(sysfs)
     for node, path in sysfs_files.iterate_numa_nodes(sysfs):
         cpus = sysfs_files.read_node_cpus(path)
         if not cpus:
             left_out[node] = _NO_CPU
+            continue
+        if with_memory is not None and node not in with_memory:
+            left_out[node] = _NO_MEMORY
             continue
         found = {node} if kind == 'numa' else _list_l3_domains(sysfs, cpus)
         if found is None:

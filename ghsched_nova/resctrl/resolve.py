@@ -209,6 +209,10 @@ def make_common_cap_policy(
     :raises PolicyRefused: if it is unknown whether caps are hard or soft.
     """
     held = host.capabilities()
+    if 'MEM_BW_MAX' not in held:
+        raise PolicyRefused(
+            'a cap for guests without a policy cannot be enforced: the '
+            f'{host.dialect.title} of this host knows no cap')
     if not held & {'MEM_BW_HARDLIMIT', 'MEM_BW_SOFTLIMIT'}:
         raise PolicyRefused(
             'a cap for guests without a policy cannot be enforced: it is '
@@ -226,6 +230,10 @@ def _make_node_settings(host: resctrl_host.ResctrlHost,
                         requested: guest_policy.NodePolicy, guest_node: int,
                         host_node: int) -> list[DomainSetting]:
     domains = host.domains_by_node.get(host_node)
+    if not host.dialect.knobs:
+        _check_capabilities(host.dialect, frozenset(), requested,
+                            requested.is_capped)
+        return []
     if not domains:
         reason = host.left_out.get(host_node, 'it has no domain in the MB '
                                               'line')

@@ -51,6 +51,27 @@ def read_node_cpus(node: Path) -> frozenset[int]:
     return _read_cpu_list(node / 'cpulist')
 
 
+def read_nodes_with_memory(sysfs: Path) -> frozenset[int] | None:
+    """Return the host NUMA nodes that have memory.
+
+    :returns: None if the kernel does not say.
+    """
+    return cpulist.read_cpu_list(
+        sysfs / 'devices' / 'system' / 'node' / 'has_memory') or None
+
+
+def is_arm(sysfs: Path) -> bool:
+    """Whether the processors of a host are 64-bit Arm processors.
+
+    Only their kernel has the identification registers
+    (arch/arm64/kernel/cpuinfo.c).
+    """
+    return any(
+        (path / 'regs' / 'identification' / 'midr_el1').exists()
+        for path in list_directory(sysfs / 'devices' / 'system' / 'cpu')
+        if _CPU.fullmatch(path.name))
+
+
 def read_rated_bandwidth(node: Path) -> int:
     """Return a NUMA node's memory bandwidth in bytes per second.
 

@@ -246,7 +246,7 @@ def compare_schemata_with_policy(
             one, wanted, tolerance=host.tolerance
         )
     }
-    return {node: wrong.isdisjoint(host.domains_by_node[node])
+    return {node: wrong.isdisjoint(host.domains_by_node.get(node, ()))
             for node in host_nodes} if lines else {}
 
 

@@ -282,6 +282,11 @@ class Machine:
     mount_options: tuple[str, ...] = ()
 
     @property
+    def is_arm(self) -> bool:
+        """Whether its processors are 64-bit Arm processors."""
+        return bool(self.rmids_per_closid or self.old_layout)
+
+    @property
     def cpus(self) -> frozenset[int]:
         return frozenset().union(*(node.cpus for node in self.nodes))
 

@@ -125,6 +125,8 @@ def cpu_files(machine: machines.Machine, cpu: int) -> dict[str, str]:
         'topology/cluster_id': f'{core}\n',
         'cache/index3/id': f'{cache.id}\n',
     }
+    if machine.is_arm:
+        files['regs/identification/midr_el1'] = '0x00000000480fd010\n'
     alone = ('core_cpus', 'thread_siblings', 'cluster_cpus')
     together = ('core_siblings', 'die_cpus', 'package_cpus')
     for names, cpus in ((alone, {cpu}), (together, set(node.cpus))):

@@ -16,6 +16,7 @@ from pathlib import Path
 import tempfile
 
 from hypothesis import given
+from hypothesis import settings
 from hypothesis import strategies as st
 
 from ghsched_nova.resctrl import cache
@@ -153,6 +154,50 @@ class RegionTest(base.TestCase):
     def test_a_mask_that_devices_use_in_full_has_none(self):
         self.assertEqual(0, cache.choose_guest_ways(0xf, 0xf, 1))
 
+    def test_ways_of_devices_at_both_ends_leave_the_middle(self):
+        # Two device ways above, one below: two must stay shared.
+        self.assertEqual(0x3fffe, cache.choose_guest_ways(
+            0xfffff, 0xc0001, 2))
+        self.assertEqual(0x0fffe, cache.choose_guest_ways(
+            0xfffff, 0xc0001, 4))
+
+    @given(st.integers(0, 16), st.integers(0, 16), st.integers(0, 2 ** 16),
+           st.integers(1, 6))
+    def test_no_other_run_of_ways_is_longer(self, first, width, devices,
+                                            shared):
+        free = (1 << width) - 1 << first
+        found = cache.choose_guest_ways(free, devices, shared)
+        possible = [0]
+        for start in range(first, first + width):
+            for stop in range(start + 1, first + width + 1):
+                if (devices >> start & (1 << stop - start) - 1 == 0
+                        and max(start - first,
+                                first + width - stop) >= shared):
+                    possible.append((1 << stop - start) - 1 << start)
+        self.assertIn(found, possible)
+        self.assertEqual(max(one.bit_count() for one in possible),
+                         found.bit_count())
+
+    @settings(max_examples=300)
+    @given(st.integers(3, 16), st.integers(0, 2 ** 16), st.integers(1, 4),
+           st.lists(st.integers(1, 5), max_size=6))
+    def test_ways_that_no_guest_reserves_stay_adjacent_and_enough(
+            self, width, devices, shared, wanted):
+        mask = (1 << width) - 1
+        region = cache.choose_guest_ways(mask, devices, shared)
+        if not region:
+            return
+        made = cache.Cache(('L3',), mask, region, 1, {0: (0,)})
+        found = cache.assign_reserved_masks(
+            made, {f'g{n}': ways for n, ways in enumerate(wanted)}, {})
+        if sum(wanted) <= region.bit_count():
+            self.assertEqual(len(wanted), len(found))
+        rest = cache.compute_unreserved_ways(made, found, 0)
+        self.assertTrue(cache.is_contiguous(rest))
+        self.assertGreaterEqual(rest.bit_count(), shared)
+        for one in found.values():
+            self.assertFalse(one & (rest | devices))
+
 
 class ReadTest(base.TestCase):
 
@@ -174,7 +219,7 @@ class ReadTest(base.TestCase):
                     cpu += 1
             return cache.read_caches(
                 info, schemata.parse_schemata(root), sysfs, shared
-            )
+            )[0]
 
     def test_several_caches_of_a_node_are_all_its_own(self):
         found = self.read({'L3/cbm_mask': 'ffff\n', 'L3/min_cbm_bits': '1\n',

@@ -62,11 +62,13 @@ class CapturedTest(base.TestCase):
 
     def test_each_dialect_has_a_machine(self):
         self.assertEqual(set(dialects.BY_NAME),
-                         {host.dialect.name for host in HOSTS.values()})
+                         {host.dialect.name for host in HOSTS.values()
+                          if host.dialect.knobs})
 
     def test_every_machine(self):
         for name, host in HOSTS.items():
-            self._check_machine(name, host)
+            if host.dialect.knobs:
+                self._check_machine(name, host)
 
     def _check_machine(self, name, host):
         @settings(deadline=None, max_examples=40, database=None)

@@ -160,7 +160,9 @@ class MachinesTest(base.TestCase):
                 self.assertTrue((entry / monitor.file).is_file(), entry)
         for machine in ('arm-mainline-7.1', 'nvidia-grace-l3'):
             host = captured.read_machine(machine)
-            self.assertEqual((False, 0), (host.monitored, host.num_rmids))
+            self.assertFalse(host.monitored)
+            self.assertEqual((0, 0), (host.spare_monitors,
+                                      host.monitors_per_group))
             self.assertNotIn('MEM_BW_MONITOR', host.capabilities())
 
     def test_counters_that_are_assigned(self):
@@ -201,7 +203,6 @@ class MachinesTest(base.TestCase):
 
     def test_the_others_are_refused_with_a_reason(self):
         for machine, reason in (
-                ('intel-no-mba', 'no control of memory bandwidth'),
                 ('intel-mba-mbps-5.15', '[ghsched]node_bandwidth'),
                 ('amd-epyc-milan', '[ghsched]node_bandwidth'),
                 ('kunpeng920-openeuler22.03-mbpbm', 'no line MBMAX or MB'),
@@ -215,6 +216,12 @@ class MachinesTest(base.TestCase):
             exc = self.assertRaises(resctrl_host.ResctrlUnavailable,
                                     captured.read_machine, machine)
             self.assertIn(reason, exc.reason)
+
+    def test_monitor_without_control_of_bandwidth_is_offered(self):
+        host = captured.read_machine('intel-no-mba')
+        self.assertEqual({'MEM_BW_MONITOR'}, host.capabilities())
+        self.assertEqual({}, host.domains_by_node)
+        self.assertIn('no control of memory bandwidth', host.notes[0])
 
     def test_resctrl_closed_to_nova_compute_is_refused_with_the_cure(self):
         # Root may open everything, so a mode would not close it to root.
@@ -407,7 +414,9 @@ class ChangedTest(base.TestCase):
         (self.info / 'L3_MON/mon_features').write_text('llc_occupancy\n')
         host = self._read()
         self.assertFalse(host.monitored)
-        self.assertEqual(0, host.num_rmids)
+        # Each group takes an id all the same.
+        self.assertEqual(224, host.num_rmids)
+        self.assertEqual(0, host.spare_monitors)
 
     def test_the_root_groups_least_priority_is_the_default(self):
         self._take('unknown-lines')

@@ -1,0 +1,212 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""Ids of groups that others use up, against the emulated kernels."""
+
+import dataclasses
+from pathlib import Path
+import shutil
+import tempfile
+from unittest import mock
+
+from hypothesis import given
+from hypothesis import settings
+from hypothesis import strategies as st
+from oslo_config import cfg
+
+from ghsched_nova import conf
+from ghsched_nova.host import arrival_check
+from ghsched_nova.host import engine
+from ghsched_nova.lab.emulator import described
+from ghsched_nova.lab.emulator import kernel
+from ghsched_nova.lab.emulator import machines
+from ghsched_nova.resctrl import fs
+from ghsched_nova.resctrl import group_ids
+from ghsched_nova.resctrl import resolve
+from ghsched_nova.tests.fixtures import emulated
+from ghsched_nova.tests.fixtures import world
+from ghsched_placement.policy import GuestPolicy
+from ghsched_placement.policy import NodePolicy
+from ghsched_placement.tests import base
+
+UUID = '3f0c6a51-16d5-4d5e-8a0c-1f5b2b0d7{:03}'
+DIALECTS = sorted({**machines.DIALECTS, **described.MACHINES})
+
+#: What num_rmids of Arm's kernels has meant for P PARTIDs and M PMGs.
+ARM_RMIDS = {'product': lambda p, m: p * m, 'pmgs': lambda _p, m: m,
+             'one': lambda _p, _m: 1}
+
+
+def fill(model, groups, monitors, inside):
+    """Create groups of other software, as far as the kernel allows.
+
+    :param inside: whether monitoring groups are in these control groups, too.
+    """
+    made = []
+    for number in range(groups):
+        try:
+            model.mkdir(f'/pqos-{number}')
+        except kernel.ResctrlError:
+            break
+        made.append(f'/pqos-{number}')
+    parents = ['', *(made if inside else ())]
+    for number in range(monitors):
+        try:
+            model.mkdir(f'{parents[number % len(parents)]}'
+                        f'/mon_groups/{number}')
+        except kernel.ResctrlError:
+            break
+
+
+def count_successful_starts(model):
+    """Create control groups of guests until the kernel refuses."""
+    for number in range(1000):
+        try:
+            model.mkdir(f'/ghsched-{UUID.format(number)}')
+        except kernel.ResctrlError:
+            return number
+    raise AssertionError('the kernel has no limit')
+
+
+class Case:
+    """An emulated host whose ids are partly used by other software."""
+
+    def __init__(self, top, machine):
+        self.model = kernel.ResctrlModel(machine, emulated.NoThreads())
+        self.host = dataclasses.replace(
+            world.measured_host(described.build(
+                machine.dialect, emulated.NODES)),
+            num_closids=machine.num_closids, num_rmids=min(
+                monitor.rmids or machine.num_rmids
+                for monitor in machine.monitors))
+        self.root = top / 'resctrl'
+        options = cfg.ConfigOpts()
+        options([], project='nova', default_config_files=[],
+                default_config_dirs=[])
+        conf.register_opts(options)
+        options.set_override('resctrl_path', str(self.root), 'ghsched')
+        self.engine = engine.HostEngine(options.ghsched)
+
+    def show(self):
+        """Write the directories of the emulated groups to the file system."""
+        shutil.rmtree(self.root, ignore_errors=True)
+        self.root.mkdir(parents=True)
+        for name in self.model.listdir('/'):
+            if self.model.lookup(f'/{name}').children is None:
+                continue
+            (self.root / name).mkdir()
+            if name not in ('info', 'mon_data', 'mon_groups'):
+                (self.root / name / 'tasks').write_text('')
+        for name in ('', *(path.name for path in self.root.iterdir())):
+            path = f'/{name}/mon_groups'.replace('//', '/')
+            try:
+                inside = self.model.listdir(path)
+            except kernel.ResctrlError:
+                continue
+            for one in inside:
+                (self.root / name / 'mon_groups' / one).mkdir(parents=True)
+
+    def describe(self):
+        with mock.patch.object(engine.HostEngine, 'read_resctrl_host',
+                               return_value=self.host):
+            return self.engine.describe_bandwidth_control().control_groups
+
+    def can_arrive(self, policy):
+        with mock.patch.object(engine.HostEngine, 'read_resctrl_host',
+                               return_value=self.host), \
+                mock.patch.object(engine.HostEngine, 'check_resctrl_access'), \
+                mock.patch.object(resolve, 'resolve_settings'):
+            try:
+                arrival_check.check_arrival(self.engine, policy, (0,))
+            except fs.GroupError:
+                return False
+            return True
+
+
+class OfferedGroupsTest(base.TestCase):
+
+    def setUp(self):
+        super().setUp()
+        self.top = Path(self.enterContext(tempfile.TemporaryDirectory()))
+
+    def build(self, dialect, closids, rmids, spell='product'):
+        machine = described.build(dialect, emulated.NODES, closids=closids)
+        pmgs = machine.rmids_per_closid
+        if not pmgs:
+            return dataclasses.replace(machine, num_rmids=rmids)
+        shown = ARM_RMIDS[spell](closids, pmgs)
+        return dataclasses.replace(
+            machine, num_rmids=closids * pmgs, monitors=tuple(
+                dataclasses.replace(monitor, rmids=shown)
+                for monitor in machine.monitors))
+
+    def compare_offer_with_starts(self, case):
+        case.show()
+        offered = case.describe()
+        left = group_ids.count_groups_left(
+            case.host.ids, group_ids.read_existing_groups(case.root), 0,
+            False)
+        arrives = case.can_arrive(
+            GuestPolicy(nodes=(NodePolicy(maximum=50),)))
+        started = count_successful_starts(case.model)
+        self.assertEqual((started, started, started > 0),
+                         (offered, left, arrives), case.model.machine.dialect)
+
+    @settings(max_examples=150, deadline=None)
+    @given(st.sampled_from(DIALECTS), st.integers(1, 12), st.integers(1, 30),
+           st.integers(0, 12), st.integers(0, 30), st.booleans(),
+           st.sampled_from(sorted(ARM_RMIDS)))
+    def test_ids_used_by_others_are_not_offered(
+            self, dialect, closids, rmids, groups, monitors, inside, spell):
+        case = Case(self.top, self.build(dialect, closids, rmids, spell))
+        fill(case.model, groups, monitors, inside)
+        self.compare_offer_with_starts(case)
+
+    def test_each_dialect_with_all_monitoring_ids_used(self):
+        for dialect in DIALECTS:
+            for spell in ARM_RMIDS:
+                case = Case(self.top, self.build(dialect, 8, 20, spell))
+                fill(case.model, 2, 1000, True)
+                self.compare_offer_with_starts(case)
+
+    def test_own_groups_and_monitors_are_counted_once(self):
+        case = Case(self.top, self.build('intel', 8, 12))
+        case.model.mkdir('/pqos')
+        for number in (901, 902, 903):
+            case.model.mkdir(f'/ghsched-{UUID.format(number)}')
+        for number in range(3):
+            case.model.mkdir(f'/mon_groups/cpu-{number}')
+        case.show()
+        self.assertEqual(6, case.describe())
+        case.model.mkdir('/mon_groups/cpu-3')
+        case.model.mkdir('/pqos/mon_groups/cpu-4')
+        case.show()
+        self.assertEqual(5, case.describe())
+        self.assertEqual(2, count_successful_starts(case.model))
+
+    def test_measured_guest_arrives_if_a_monitoring_id_is_free(self):
+        for dialect in DIALECTS:
+            case = Case(self.top, self.build(dialect, 6, 9))
+            if not case.host.monitored:
+                continue
+            policy = GuestPolicy(monitor=True)
+            for number in range(40):
+                case.show()
+                arrives = case.can_arrive(policy)
+                try:
+                    case.model.mkdir(f'/mon_groups/{number}')
+                except kernel.ResctrlError:
+                    self.assertFalse(arrives, dialect)
+                    break
+                self.assertTrue(arrives, dialect)
+            else:
+                self.fail(dialect)
