@@ -21,8 +21,10 @@ from collections.abc import Iterator
 from collections.abc import Mapping
 from dataclasses import dataclass
 from dataclasses import field
-from typing import Literal
 
+from ghsched_nova.cmd import check
+from ghsched_nova.cmd import checks_groups
+from ghsched_nova.resctrl import detection
 from ghsched_nova.resctrl import preconditions
 
 DRIVER = 'ghsched.GhschedLibvirtDriver'
@@ -41,23 +43,8 @@ NOVA = (31, 34)
 #: oldest supported Nova.
 PLACEMENT = 13
 
-#: Status of a check; ``skipped`` if the check does not apply to this node.
-Status = Literal['ok', 'warning', 'error', 'skipped']
-
-
-@dataclass(frozen=True)
-class Check:
-    """Result of one check of a node.
-
-    :param name: name of the check, the same in each release.
-    :param text: finding of the check.
-    :param remedy: action for the operator; empty if none is needed.
-    """
-
-    name: str
-    status: Status
-    text: str
-    remedy: str = ''
+Check = check.Check
+Status = check.Status
 
 
 @dataclass(frozen=True)
@@ -81,8 +68,13 @@ class Facts:
         alone.
     :param overlaps: sentences, one for each control group of other software
         that has ways of the L3 which a guest has to itself.
+    :param groups: control groups and ids; None if resctrl is unavailable.
+    :param slows_siblings: whether a cap also slows the other threads of a
+        core.
     :param bandwidth: ``[ghsched]node_bandwidth``.
     :param invalid: error in ``[ghsched]``; empty if there is none.
+    :param doubtful: sentences on options of ``[ghsched]`` that are unknown, or
+        that the host cannot follow.
     :param helper: whether privsep-helper is found.
     :param own_file: the placement.conf of this node, empty without one.
     :param attempts: its ``[placement]allocation_conflict_retry_count``; None
@@ -104,8 +96,11 @@ class Facts:
     missing: tuple[preconditions.UnmetPrecondition, ...] = ()
     notes: tuple[str, ...] = ()
     overlaps: tuple[str, ...] = ()
+    groups: checks_groups.GroupFacts | None = None
+    slows_siblings: bool = False
     bandwidth: Mapping[int, int] = field(default_factory=dict)
     invalid: str = ''
+    doubtful: tuple[str, ...] = ()
     helper: bool = False
     own_file: str = ''
     attempts: int | None = None
@@ -173,6 +168,9 @@ def check_releases_and_options(facts: Facts) -> Iterator[Check]:
                     'name it with --config-file')
     if facts.invalid:
         yield Check('options', 'error', facts.invalid,
+                    'correct the section [ghsched] of nova.conf')
+    if facts.doubtful:
+        yield Check('option values', 'warning', '; '.join(facts.doubtful),
                     'correct the section [ghsched] of nova.conf')
 
 
@@ -266,7 +264,9 @@ def _check_compute_program(facts: Facts) -> Check:
     """
     title = 'compute program'
     if not facts.running_compute_programs:
-        return Check(title, 'skipped', 'no nova-compute runs here')
+        return Check(title, 'warning', 'no nova-compute runs here, but '
+                     f'compute_driver is set in {", ".join(facts.files)}',
+                     f'start {COMPUTE}, and see its log')
     if (facts.driver == DRIVER
             and NOVA_COMPUTE in facts.running_compute_programs):
         return Check(title, 'error', f'{NOVA_COMPUTE} runs, which cannot load '
@@ -281,8 +281,10 @@ def _check_compute_program(facts: Facts) -> Check:
 
 def _check_resctrl_mount(facts: Facts) -> Iterator[Check]:
     """Check that resctrl is mounted, supported and not world-accessible."""
+    # A host without control of bandwidth may have other controls.
+    known = {'mount', 'control'} if facts.dialect else {'mount'}
     yield from (Check(f'resctrl: {one.name}', 'error', one.text, one.remedy)
-                for one in facts.missing if one.name != 'mount')
+                for one in facts.missing if one.name not in known)
     if not facts.mounted:
         yield Check('resctrl', 'error',
                     f'it is not mounted at {facts.resctrl}',
@@ -301,6 +303,12 @@ def _check_resctrl_mount(facts: Facts) -> Iterator[Check]:
     else:
         yield Check('dialect', 'error', facts.unavailable,
                     'see the page on control groups in the manual')
+    if facts.groups:
+        yield from checks_groups.check_group_ids(facts.groups)
+    if facts.slows_siblings:
+        yield Check('thread throttling', 'ok', detection.THREAD_NOTE,
+                    'give guests with ghsched:mem_bw_max whole cores '
+                    '(hw:cpu_thread_policy=isolate)')
     if facts.notes:
         yield Check('controls', 'warning', '; '.join(facts.notes),
                     'check for a later release of ghsched; reset those '

@@ -23,15 +23,21 @@ from pathlib import Path
 import re
 import shutil
 import stat
+from typing import Any
 import zlib
 
 from oslo_config import cfg
 
 from ghsched_nova.cmd import checks
+from ghsched_nova.cmd import checks_groups
+from ghsched_nova.cmd import checks_options
 from ghsched_nova.cmd import configured
 from ghsched_nova import conf
+from ghsched_nova.host import host_facts
 from ghsched_nova.resctrl import cache as caches
+from ghsched_nova.resctrl import counters
 from ghsched_nova.resctrl import detection
+from ghsched_nova.resctrl import group_ids
 from ghsched_nova.resctrl import host as resctrl_host
 from ghsched_nova.resctrl import naming
 from ghsched_nova.resctrl import preconditions
@@ -52,16 +58,9 @@ def read_node_facts(
     """
     found = read_node_options(files)
     section = found.ghsched
-    bandwidth, invalid = {}, ''
-    try:
-        # Nova's services read all of them at their start.
-        dict(section)
-        bandwidth = conf.parse_node_values(section, 'node_bandwidth')
-        conf.make_tree_config(section)
-    except (cfg.Error, ValueError) as error:
-        invalid = str(error)
+    bandwidth, invalid = _parse_node_bandwidth(section)
     root = Path(section.resctrl_path)
-    host, unavailable = _read_resctrl_features(root, Path(section.sysfs_path))
+    host, unavailable = _read_resctrl_features(section, invalid)
     own_file, attempts = read_placement_write_attempts(files)
     return checks.Facts(
         nova=_get_installed_release('nova'),
@@ -78,10 +77,30 @@ def read_node_facts(
         unavailable=unavailable,
         missing=list_unmet_preconditions(root, Path(section.sysfs_path), proc),
         notes=tuple(_describe_foreign_controls(root, host)) if host else (),
+        groups=_read_groups(section, host) if host else None,
+        slows_siblings=bool(
+            host and detection.THREAD_NOTE in host.notes),
         overlaps=tuple(_describe_l3_overlaps(root, host.cache))
         if host else (),
-        bandwidth=bandwidth, invalid=invalid, own_file=own_file,
+        bandwidth=bandwidth, invalid=invalid,
+        doubtful=_list_doubtful_options(found, host, invalid),
+        own_file=own_file,
         helper=shutil.which('privsep-helper') is not None, attempts=attempts)
+
+
+def _parse_node_bandwidth(section: Any) -> tuple[dict[int, int], str]:
+    """Return ``[ghsched]node_bandwidth``, and an error in the section.
+
+    :returns: MB/s by host NUMA node, and the error; empty if there is none.
+    """
+    try:
+        # Nova's services read all of them at their start.
+        dict(section)
+        bandwidth = conf.parse_node_values(section, 'node_bandwidth')
+        conf.make_tree_config(section)
+        return bandwidth, ''
+    except (cfg.Error, ValueError) as error:
+        return {}, str(error)
 
 
 def list_unmet_preconditions(
@@ -150,16 +169,48 @@ def _get_installed_release(package: str) -> str:
 
 
 def _read_resctrl_features(
-    resctrl_path: Path, sysfs: Path
+    section: Any, invalid: str
 ) -> tuple[resctrl_host.ResctrlHost | None, str]:
     """Return the resctrl features of the host, and an empty text.
 
+    They are those that nova-compute reports, unless an option is invalid.
+
+    :param section: the ``[ghsched]`` section of the configuration.
+    :param invalid: error in the section; empty if there is none.
     :returns: None and the reason if resctrl is unavailable.
     """
+    settings = (resctrl_host.HostSettings() if invalid
+                else host_facts.make_host_settings(section))
     try:
-        return resctrl_host.read_host(resctrl_path, sysfs), ''
+        return resctrl_host.read_host(
+            Path(section.resctrl_path), Path(section.sysfs_path), settings
+        ), ''
     except (OSError, ValueError, resctrl_host.ResctrlUnavailable) as error:
         return None, str(error)
+
+
+def _read_groups(section: Any, host: resctrl_host.ResctrlHost
+                 ) -> checks_groups.GroupFacts:
+    """Read the resctrl groups of the host, and the ids that are left."""
+    root = Path(section.resctrl_path)
+    return checks_groups.GroupFacts(
+        host.ids, group_ids.read_existing_groups(root),
+        section.reserved_control_groups, section.default_bandwidth_max < 100,
+        counters.read_free_counters(root))
+
+
+def _list_doubtful_options(
+    options: cfg.ConfigOpts, host: resctrl_host.ResctrlHost | None,
+    invalid: str
+) -> tuple[str, ...]:
+    """Return sentences on options that are unknown or cannot be followed.
+
+    :param invalid: error in ``[ghsched]``; then values are not looked at.
+    """
+    section = options.ghsched
+    return (*checks_options.list_unknown_options(options),
+            *(() if invalid else checks_options.list_doubtful_values(
+                section, Path(section.sysfs_path), host)))
 
 
 def _read_kernel_properties(
@@ -196,7 +247,7 @@ def _describe_foreign_controls(
     resctrl_path: Path, host: resctrl_host.ResctrlHost
 ) -> Iterator[str]:
     """Yield sentences about resctrl limits that ghsched does not manage."""
-    yield from host.notes
+    yield from (one for one in host.notes if one != detection.THREAD_NOTE)
     for name, group in _read_group_schemata(resctrl_path):
         if naming.is_guest_group(name):
             yield from (f'control group {name}: {text}'

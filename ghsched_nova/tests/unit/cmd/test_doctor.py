@@ -21,6 +21,7 @@ import io
 import json
 import os
 from pathlib import Path
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -31,14 +32,21 @@ from hypothesis import strategies as st
 from oslo_upgradecheck import upgradecheck
 
 from ghsched_nova.cmd import checks
+from ghsched_nova.cmd import checks_groups
+from ghsched_nova.cmd import configured
 from ghsched_nova.cmd import console
 from ghsched_nova.cmd import leftovers
 from ghsched_nova.cmd import main
 from ghsched_nova.cmd import node
 from ghsched_nova.cmd import status
 from ghsched_nova.host import burst_use
+from ghsched_nova.host import host_facts
 from ghsched_nova.host import readings
+from ghsched_nova.lab.emulator import described
+from ghsched_nova.lab.emulator import machines
 from ghsched_nova.monitor import repair_metrics
+from ghsched_nova.resctrl import group_ids
+from ghsched_nova.resctrl import host as resctrl_host
 from ghsched_nova.resctrl import preconditions
 from ghsched_nova.tests.fixtures import emulated
 from ghsched_placement.tests import base
@@ -76,6 +84,16 @@ WRONG: tuple[tuple[dict, str, str], ...] = (
     ({'notes': ('the line MB_MIN is not known',)}, 'controls', 'warning'),
     ({'overlaps': ('control group low_prio has 3 ways of L3 0',)}, 'L3 ways',
      'warning'),
+    ({'doubtful': ('no such option',)}, 'option values', 'warning'),
+    ({'groups': checks_groups.GroupFacts(
+        group_ids.GroupIds(4, 8, False), group_ids.ExistingGroups(
+            frozenset(('a', 'b', 'c')), 0, 0))}, 'control groups', 'warning'),
+    ({'groups': checks_groups.GroupFacts(
+        group_ids.GroupIds(4, 16, True), group_ids.ExistingGroups(
+            frozenset(('a',)), 3, 3))}, 'monitoring ids', 'warning'),
+    ({'groups': checks_groups.GroupFacts(
+        group_ids.GroupIds(4, 8, False), group_ids.ExistingGroups(),
+        counters={0: 3, 1: 0})}, 'bandwidth counters', 'warning'),
     ({'bandwidth': {}}, 'node_bandwidth', 'warning'),
     ({'helper': False}, 'privsep', 'error'),
     ({'available': ()}, 'filter', 'error'),
@@ -158,11 +176,12 @@ class ChecksTest(base.TestCase):
             self.assertIn('or start nova-compute',
                           found['compute program'].remedy)
 
-    def test_compute_program_that_does_not_run_is_skipped(self):
+    def test_compute_program_that_does_not_run_is_a_warning(self):
         found, = (one for one in checks.run_node_checks(dataclasses.replace(
             GOOD, programs=(checks.SCHEDULER,))) if one.status != 'ok')
-        self.assertEqual(('compute program', 'skipped'),
+        self.assertEqual(('compute program', 'warning'),
                          (found.name, found.status))
+        self.assertIn('/etc/nova/nova.conf', found.text)
 
     def test_compute_host_whose_configuration_is_not_found_is_skipped(self):
         """The service in a container has files of its own."""
@@ -253,6 +272,80 @@ class CommandTest(base.TestCase):
         self.assertEqual(
             f'control group low_prio has 2 ways of L3 0 that {guest} has to '
             'itself', found['text'])
+
+    def read_checks(self):
+        _ended, text, _errors = self.run_command('--format', 'json')
+        return {one['name']: one for one in json.loads(text)}
+
+    def write_host(self, machine, speed=0, options=''):
+        shutil.rmtree(self.top / 'resctrl', ignore_errors=True)
+        shutil.rmtree(self.top / 'sysfs', ignore_errors=True)
+        emulated.write_tree(emulated.model(machine) if isinstance(
+            machine, str) else machine, self.top, speed)
+        self.write('[DEFAULT]\ncompute_driver = ' + checks.DRIVER + '\n'
+                   '[ghsched]\nresctrl_path = {top}/resctrl\n'
+                   'sysfs_path = {top}/sysfs\n' + options)
+
+    def test_host_is_described_as_nova_compute_describes_it(self):
+        for machine in {**machines.DIALECTS, **described.MACHINES}:
+            for options in ('', 'node_bandwidth = 0:204800,1:204800\n',
+                            'bandwidth_cap = soft\n',
+                            'l3_ways_shared = 5\n'):
+                self.write_host(machine, options=options)
+                section = configured.read_ghsched_options([str(self.file)])
+                try:
+                    expected = host_facts.HostFacts(
+                        section).read_resctrl_host(), ''
+                except resctrl_host.ResctrlUnavailable as error:
+                    expected = None, str(error)
+                self.assertEqual(expected, node._read_resctrl_features(
+                    section, ''), (machine, options))
+
+    def test_control_groups_of_others_are_named_with_what_is_left(self):
+        model = emulated.model('intel')
+        for number in range(14):
+            self.write_host(model)
+            found = self.read_checks()['control groups']
+            self.assertEqual('ok', found['status'])
+            self.assertIn(f'left for guests: {14 - number}', found['text'])
+            model.mkdir(f'/COS{number + 1}')
+        self.write_host(model)
+        self.assertEqual('warning',
+                         self.read_checks()['control groups']['status'])
+
+    def test_bandwidth_counters_of_others_are_named(self):
+        model = emulated.model('amd')
+        for number in range(15):
+            model.mkdir(f'/others-{number}')
+        self.write_host(model, 195312)
+        self.assertEqual('warning', self.read_checks()['bandwidth counters'][
+            'status'])
+
+    def test_cap_that_slows_sibling_threads_is_noted(self):
+        for machine, noted in (('intel', True), ('intel-snc-cdp', False),
+                               ('openeuler66', False)):
+            self.write_host(machine)
+            found = self.read_checks()
+            self.assertEqual(noted, 'thread throttling' in found, machine)
+            self.assertNotIn('all threads of a core',
+                             found.get('controls', {'text': ''})['text'])
+
+    def test_options_that_the_host_cannot_follow_are_named(self):
+        for option, word in (
+                ('bandwith_accounting = max', 'mean bandwidth_accounting?'),
+                ('reserved_bandwidth = 7:20', 'NUMA nodes [7]'),
+                ('node_bandwidth = 0:100,9:100', 'NUMA nodes [9]'),
+                ('bandwidth_bursts = 5:10', 'NUMA nodes [5]'),
+                ('nova_fixes = foo', 'nova_fixes names foo'),
+                ('l3_ways_shared = 99', 'has 20 ways'),
+                ('reserved_control_groups = 99', 'has 14 control groups')):
+            self.write_host('intel', options=option + '\n')
+            found = self.read_checks()['option values']
+            self.assertEqual('warning', found['status'])
+            self.assertIn(word, found['text'])
+        self.write_host('intel', options='nova_fixes = none\n'
+                        'reserved_bandwidth = *:10,0:20\n')
+        self.assertNotIn('option values', self.read_checks())
 
     def test_a_section_that_cannot_be_read(self):
         self.write('[ghsched]\nreserved_bandwidth = x:10\n')

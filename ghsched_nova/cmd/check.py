@@ -1,0 +1,34 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""Result of a check of a node."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+#: Status of a check; ``skipped`` if the check does not apply to this node.
+Status = Literal['ok', 'warning', 'error', 'skipped']
+
+
+@dataclass(frozen=True)
+class Check:
+    """Result of one check of a node.
+
+    :param name: name of the check, the same in each release.
+    :param text: finding of the check.
+    :param remedy: action for the operator; empty if none is needed.
+    """
+
+    name: str
+    status: Status
+    text: str
+    remedy: str = ''

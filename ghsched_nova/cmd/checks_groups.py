@@ -1,0 +1,96 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""Whether a compute host has ids left for the groups of guests (pure)."""
+
+from collections.abc import Iterator
+from collections.abc import Mapping
+from dataclasses import dataclass
+from dataclasses import field
+
+from ghsched_nova.cmd.check import Check
+from ghsched_nova.resctrl import group_ids
+
+
+@dataclass(frozen=True)
+class GroupFacts:
+    """Ids and groups in the resctrl of a compute host.
+
+    :param ids: ids that the kernel has.
+    :param existing: groups that exist.
+    :param reserved: ``[ghsched]reserved_control_groups``.
+    :param has_default_cap: whether guests without a policy have a common
+        control group.
+    :param counters: number of free bandwidth counters by resctrl domain; empty
+        if counters need not be assigned to groups.
+    """
+
+    ids: group_ids.GroupIds
+    existing: group_ids.ExistingGroups
+    reserved: int = 0
+    has_default_cap: bool = False
+    counters: Mapping[int, int] = field(default_factory=dict)
+
+    @property
+    def free_control_groups(self) -> int:
+        """Number of further guests that can get a control group."""
+        return group_ids.count_groups_left(
+            self.ids, self.existing, self.reserved, self.has_default_cap)
+
+
+def check_group_ids(facts: GroupFacts) -> Iterator[Check]:
+    """Check that control groups, monitoring ids and counters are left."""
+    others = len(facts.existing.foreign)
+    text = (f'{facts.ids.closids - 1} groups beside that of the kernel; '
+            f'others use {others}, guests '
+            f'{len(facts.existing.control) - others}; left for guests: '
+            f'{facts.free_control_groups}')
+    if facts.free_control_groups:
+        yield Check('control groups', 'ok', text)
+    else:
+        yield Check('control groups', 'warning', text,
+                    'end what makes groups there (pqos, collectd, another '
+                    'agent) and remove its groups, or remove guests')
+    yield from _check_monitoring_ids(facts)
+    lacking = sorted(domain for domain, free in facts.counters.items()
+                     if not free)
+    if lacking:
+        yield Check('bandwidth counters', 'warning',
+                    'no counter is free in domains '
+                    + ', '.join(map(str, lacking))
+                    + ': further guests may not be measured there',
+                    'remove groups of others, or their counters '
+                    '(mbm_L3_assignments)')
+    elif facts.counters:
+        yield Check('bandwidth counters', 'ok',
+                    f'free in each domain: {min(facts.counters.values())} or '
+                    'more')
+
+
+def _check_monitoring_ids(facts: GroupFacts) -> Iterator[Check]:
+    """Check that a monitoring group can be created in the default group."""
+    if not facts.ids.rmids:
+        return
+    if facts.ids.per_group:
+        text = (f'each control group has {facts.ids.monitors_per_group} '
+                'beside its own; of those of the default group, '
+                f'{facts.existing.default_monitors} are in use')
+    else:
+        used = len(facts.existing.control) + facts.existing.monitors
+        text = (f'{facts.ids.rmids - 1} beside that of the kernel, of which '
+                f'{used} are in use')
+    if facts.ids.is_monitor_free(facts.existing):
+        yield Check('monitoring ids', 'ok', text)
+    else:
+        yield Check('monitoring ids', 'warning', text,
+                    'end what measures each CPU or process there, and remove '
+                    'its monitoring groups')
