@@ -20,6 +20,7 @@ from collections.abc import Sequence
 import dataclasses
 from dataclasses import dataclass
 import functools
+import math
 import time
 from typing import Any
 from typing import cast
@@ -43,6 +44,16 @@ RESULT = (*COLUMNS, 'Result')
 
 #: Seconds between two looks at a live migration.
 _INTERVAL = 2.0
+
+#: Limits on groups of servers that are kept together: type, default and help
+#: by name.
+GROUP_BOUNDS: dict[str, tuple[type, float, str]] = {
+    'group_members': (int, affinity.Bounds().members,
+                      'maximum number of servers to keep together'),
+    'group_load': (float, 0.0, 'maximum number of CPUs that servers which are '
+                               'kept together keep busy'),
+    'group_memory': (int, 0, 'maximum memory in MiB of servers that are kept '
+                             'together')}
 
 #: What an admin may set of :class:`rebalance.Settings`.
 OPTIONS = {
@@ -86,10 +97,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             default=default, metavar='<n>',
             help=f'{text.capitalize()} (default: %(default)s)')
     rebalance_for_flavor.add_flavor_arguments(parser)
-    parser.add_argument(
-        '--group-members', type=int, default=affinity.Bounds().members,
-        metavar='<n>', help='Maximum number of servers to keep together '
-                            '(default: %(default)s)')
+    for name, (kind, default, text) in GROUP_BOUNDS.items():
+        parser.add_argument(
+            f'--{name.replace("_", "-")}', type=kind, default=default,
+            metavar='<n>', help=f'{text.capitalize()}; 0 is no limit '
+                                '(default: %(default)s)')
+
+
+def make_group_bounds(values: Mapping[str, Any]) -> affinity.Bounds:
+    """Return the limits on groups of servers that are kept together.
+
+    :param values: values by name of :data:`GROUP_BOUNDS`; 0 is no limit.
+    """
+    return affinity.Bounds(**{
+        name.removeprefix('group_'): values[name] or math.inf
+        for name in GROUP_BOUNDS})
 
 
 def settings(parsed_args: argparse.Namespace) -> move_plan.Settings:
@@ -145,7 +167,7 @@ def plan_server_moves(client: clients.Client,
     chosen, limits = load_rebalance_policy(
         parsed_args.policy), settings(parsed_args)
     cloud, records = measured.read_cloud_for_rebalance(
-        client, affinity.Bounds(members=parsed_args.group_members))
+        client, make_group_bounds(vars(parsed_args)))
     if not any(node.cpu is not None for node in cloud.nodes):
         raise exceptions.CommandError(
             'no host has reported its load yet; nova-compute does so with '

@@ -66,7 +66,7 @@ class Bounds:
     """
 
     load: float = math.inf
-    members: int = 16
+    members: float = 16
     memory: float = math.inf
 
     def can_hold_group(self, group: 'Group') -> bool:

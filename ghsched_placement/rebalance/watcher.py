@@ -31,7 +31,6 @@ from watcher.decision_engine.loading import default as loading
 
 from ghsched_placement.osc import measured
 from ghsched_placement.osc import rebalance as command
-from ghsched_placement.rebalance import affinity
 from ghsched_placement.rebalance import move_plan
 from ghsched_placement.rebalance import watcher_base
 
@@ -71,7 +70,11 @@ class NumaStrategy(watcher_base.GhschedStrategy):
                                      '--help".',
                       'type': 'number', 'minimum': 0,
                       'default': getattr(defaults, name)}
-               for name in command.OPTIONS}}}
+               for name in command.OPTIONS},
+            **{name: {'description': f'{text.capitalize()}; 0 is no limit.',
+                      'type': 'number', 'minimum': 0, 'default': default}
+               for name, (_kind, default, text)
+               in command.GROUP_BOUNDS.items()}}}
 
     def do_execute(self, audit: Any = None) -> None:
         chosen = dataclasses.replace(move_plan.Settings(), **{
@@ -79,7 +82,9 @@ class NumaStrategy(watcher_base.GhschedStrategy):
         client = self._make_client()
         now = time.time()
         found, _records = measured.read_cloud_for_rebalance(
-            client, affinity.Bounds())
+            client, command.make_group_bounds({
+                name: self.input_parameters[name]
+                for name in command.GROUP_BOUNDS}))
         uuids = watcher_base.map_compute_node_uuids(client)
         cloud = restrict_to_audit_scope(found, self.compute_model, uuids)
         moves = command.load_rebalance_policy(

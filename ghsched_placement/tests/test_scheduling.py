@@ -95,7 +95,7 @@ class ParseTest(base.TestCase):
                             (DEDICATED, {'vcpu_scheduler': 'batch'}),
                             (DEDICATED, {'vcpu_scheduler': 'rr',
                                          'vcpu_scheduler_mask': '^0'}),
-                            (DEDICATED, {}),
+                            (DEDICATED, {'lock_memory': 'true'}),
                             (SHARED, {'vcpu_scheduler': 'rr',
                                       'vcpu_runtime_us': 1000,
                                       'vcpu_period_us': 10000})):

@@ -15,6 +15,7 @@
 import argparse
 import dataclasses
 import datetime
+import math
 from unittest import mock
 
 from hypothesis import given
@@ -264,6 +265,20 @@ class CommandTest(base.TestCase):
         self.assertEqual(
             'b', self.planned(cloud, '--only', 'between')[0][1].host)
         self.assertEqual([], self.planned(cloud, '--moves', '0'))
+
+    def test_limits_on_groups_are_those_of_the_command_line(self):
+        for words, bounds in (
+                ((), affinity.Bounds()),
+                (('--group-load', '40.5', '--group-memory', '65536',
+                  '--group-members', '3'), affinity.Bounds(40.5, 3, 65536)),
+                (('--group-members', '0'), affinity.Bounds(
+                    members=math.inf))):
+            with mock.patch.object(
+                    measured, 'read_cloud_for_rebalance',
+                    side_effect=measured.read_cloud_for_rebalance) as read:
+                self.planned(Cloud(('t', said('t'), ''),
+                                   ('u', said('u'), '')), *words)
+            self.assertEqual(bounds, read.call_args.args[1])
 
     def test_who_was_moved_inside_a_host_rests(self):
         cloud = Cloud(('t', said('t'), ''), ('u', said('u'), ''))

@@ -12,6 +12,7 @@
 
 """The strategies on Watcher's own base classes, loaders, planner and model."""
 
+import math
 import unittest
 from unittest import mock
 import uuid
@@ -23,6 +24,7 @@ from ghsched_placement import fitting
 from ghsched_placement.osc import rebalance_for_flavor
 from ghsched_placement.policy import GuestPolicy
 from ghsched_placement.policy import NodePolicy
+from ghsched_placement.rebalance import affinity
 from ghsched_placement.rebalance import flavor_moves
 from ghsched_placement.rebalance import move_plan
 from ghsched_placement.rebalance.move_plan import Spot
@@ -116,6 +118,20 @@ class StrategyTestCase(base.TestCase):
 
 
 class StrategyTest(StrategyTestCase):
+
+    def test_limits_on_groups_are_those_of_the_audit(self):
+        for parameters, bounds in (
+                ({}, affinity.Bounds()),
+                ({'group_members': 3, 'group_load': 40.5,
+                  'group_memory': 65536}, affinity.Bounds(40.5, 3, 65536)),
+                ({'group_members': 0}, affinity.Bounds(members=math.inf))):
+            with mock.patch.object(
+                    ours.measured, 'read_cloud_for_rebalance',
+                    return_value=(cloud(), {})) as read, \
+                    mock.patch.object(ours.measured, 'list_recent_moves',
+                                      return_value=()):
+                self.execute(model(), mock.Mock(), **parameters)
+            self.assertEqual(bounds, read.call_args.args[1])
 
     def audit(self, model, planned=None, **parameters):
         """Return the actions that an audit proposes.
