@@ -107,6 +107,11 @@ def _nova_directory(settings: Settings) -> Path:
     directory = settings.etc / f'nova{settings.host.suffix}'
     directory.mkdir(parents=True, exist_ok=True)
     Path('/etc/nova').mkdir(mode=0o755, exist_ok=True)
+    # Commands on the host read the options of "tools/cloud set-option" from
+    # the file of ghsched-nova-compute that packages add.
+    link = directory / 'ghsched-compute.conf'
+    if not link.is_symlink():
+        link.symlink_to(settings.local_conf)
     return directory
 
 

@@ -118,7 +118,7 @@ def _revision(settings: Settings, name: str) -> str:
     suffix = settings.host.suffix if name in (COMPUTE, SSH) else ''
     directory = settings.etc / (name.partition('-')[0] + suffix)
     files = sorted(path for path in directory.rglob('*') if path.is_file()
-                   and path != settings.local_conf)
+                   and not path.is_symlink() and path != settings.local_conf)
     files.append(settings.venv / 'ghsched-requirements')
     if name in _EXTENDED:
         wheel = (settings.older_packages if name == COMPUTE and settings.older
