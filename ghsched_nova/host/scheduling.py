@@ -148,6 +148,24 @@ class ThreadScheduler:
                 '([ghsched]realtime_priority_max)')
         return scheduling.render_scheduling(xml, policy.threads)
 
+    def check_arrival(self, policy: GuestPolicy, emulator_policy: str | None,
+                      has_shared_cpus: bool) -> None:
+        """Refuse a live migration if QEMU would wait for real-time vCPUs.
+
+        :param emulator_policy: the guest's ``hw:emulator_threads_policy``.
+        :param has_shared_cpus: whether ``[compute]cpu_shared_set`` is set.
+        :raises PolicyError: if all CPUs of QEMU would be those of real-time
+            vCPUs on this host.
+        """
+        specs = {'hw:emulator_threads_policy': emulator_policy or ''}
+        if not has_shared_cpus and classes.warn_of_shared_emulator(
+                policy.threads, specs):
+            raise PolicyError(
+                keys.VCPU_SCHEDULER.extra_spec,
+                'the emulator threads of QEMU would have no CPUs other than '
+                'those of real-time vCPUs: the destination has no [compute]'
+                'cpu_shared_set for hw:emulator_threads_policy=share; set it')
+
     def reconcile_guest(self, running: desired.Running) -> None:
         """Correct the scheduling classes of a guest's threads.
 

@@ -31,6 +31,7 @@ from ghsched_nova.nova_fixes import failed_live_migration
 from ghsched_nova.nova_fixes import table as fixes
 from ghsched_nova.nova_seams import numa
 from ghsched_nova.nova_seams import registry
+from ghsched_nova.nova_seams import shared
 from ghsched_nova.virt import driver_base as base
 from ghsched_nova.virt import moving_ports
 from ghsched_nova.virt import refusal
@@ -99,6 +100,10 @@ class MigratingDriver(base.DriverBase):
             if policy is not None and topology is not None:
                 arrival_check.check_arrival(self._ghsched, policy,
                                             numa.list_host_nodes(topology))
+                self._threads.check_arrival(
+                    policy, topology.emulator_threads_policy
+                    if 'emulator_threads_policy' in topology else None,
+                    bool(shared.config().compute.cpu_shared_set))
         except refusal.NOT_HELD as error:
             LOG.warning('ghsched: refusing a live migration because this host '
                         'cannot enforce the bandwidth policy of the guest: '

@@ -16,6 +16,7 @@ import types
 from unittest import mock
 
 from ghsched_nova.host import scheduling
+from ghsched_placement import policy
 from ghsched_placement.tests import base
 
 
@@ -53,6 +54,23 @@ class OfferTest(base.TestCase):
         self.assertEqual([[[0], [1]], [[2, 3]]], tried)
         keeper.capabilities()
         self.assertEqual(2, len(tried))
+
+    def test_arrival_without_shared_cpus_for_qemu_is_refused(self):
+        policies = {scheduler: policy.parse_policy({
+            'hw:cpu_policy': 'dedicated', 'hw:emulator_threads_policy':
+            'share', 'ghsched:vcpu_scheduler': scheduler}, 1)
+            for scheduler in ('rr', 'batch')}
+        for scheduler, emulator, has_shared, is_refused in (
+                ('rr', 'share', False, True), ('rr', 'share', True, False),
+                ('rr', 'isolate', False, False), ('rr', None, False, False),
+                ('batch', 'share', False, False)):
+            arguments = policies[scheduler], emulator, has_shared
+            if is_refused:
+                self.assertRaisesRegex(policy.PolicyError, 'cpu_shared_set',
+                                       self.keeper().check_arrival,
+                                       *arguments)
+            else:
+                self.keeper().check_arrival(*arguments)
 
     def test_disabled_ways_are_not_tried(self):
         for keeper in (self.keeper(0), self.keeper(
