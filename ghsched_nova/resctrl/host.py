@@ -326,16 +326,15 @@ def make_host(files: host_texts.HostFiles, settings: HostSettings = _DEFAULT,
     :param readings: measured rounding by schemata line.
     :raises ResctrlUnavailable: see :func:`read_host`.
     """
-    info, sysfs = files.info, files.sysfs
-    root = _parse_root(files)
+    info, root = files.info, _parse_root(files)
     if not any(name.startswith('MB/') for name in info):
         return _make_uncontrolled_host(files, root, settings)
     dialect = _detect_dialect(files, root, settings)
     minimum, granularity = host_info.read_lowest_cap(dialect, info)
     caps = root.values(dialect.cap_or_guarantee_knob.line) or {}
     nodes, left_out, speeds = _map_controlled_nodes(
-        dialect, frozenset(caps), sysfs, settings)
-    cache, cache_notes = caches.read_caches(info, root, sysfs,
+        dialect, frozenset(caps), files.sysfs, settings)
+    cache, cache_notes = caches.read_caches(info, root, files.sysfs,
                                             settings.l3_ways_shared)
     scales = compute_settable_percentages(dialect, minimum, granularity,
                                           readings)
@@ -347,8 +346,8 @@ def make_host(files: host_texts.HostFiles, settings: HostSettings = _DEFAULT,
         num_rmids=host_info.count_rmids(dialect, info), min_bandwidth=minimum,
         granularity=granularity, domains_by_node=nodes, left_out=left_out,
         monitored=dialect.monitor is not None,
-        burst_ratio=settings.burst_ratio, no_cap=_compute_uncapped_value(
-            dialect, caps),
+        burst_ratio=settings.burst_ratio,
+        no_cap=_compute_uncapped_value(dialect, caps),
         priority_default=_get_default_priority(dialect, root),
         libvirt_reads=openeuler_reads and schemata.can_libvirt_parse(root),
         openeuler_libvirt_reads=openeuler_reads, node_bandwidth=speeds,
