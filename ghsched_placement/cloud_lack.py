@@ -97,11 +97,13 @@ def find_refusal_reasons(policy: GuestPolicy, accounting: Accounting,
     if bounds and not ask([_ANYTHING]):
         return [Lack(
             None, 'host', reason='Placement has no host where the request '
-            'may go (availability zone, aggregates or destination)')]
+            'may go (availability zone, aggregates or destination)',
+            query=(_ANYTHING, *bounds))]
     found = _find_unmet_needs(policy, accounting, replace(cloud, ask=ask),
                               rest)
     # Others may have it.
-    return [replace(one, reason=f'{one.reason} where the request may go')
+    return [replace(one, reason=f'{one.reason} where the request may go',
+                    query=one.query and (*one.query, *bounds))
             for one in found] if bounds else found
 
 
@@ -230,13 +232,14 @@ def _find_missing_capabilities(policy: GuestPolicy,
         wanting.setdefault('DEVICE_NUMA', keys.VFS)
     for capability in sorted(wanting):
         trait = names.CAPABILITY_TRAITS[capability]
-        if not ask([_ANYTHING, ('root_required', trait)]):
+        query = [_ANYTHING, ('root_required', trait)]
+        if not ask(query):
             yield Lack(
                 None, f'trait {trait}', reason='no host can hold '
                 f'{wanting[capability].extra_spec}',
                 detail=f'none has the trait {trait}',
                 cure='is resctrl mounted on the hosts, and does ghsched-host '
-                     'show what they can hold?')
+                     'show what they can hold?', query=tuple(query))
 
 
 def _find_missing_bandwidth_shares(policy: GuestPolicy, accounting: Accounting,
@@ -255,14 +258,15 @@ def _find_missing_bandwidth_shares(policy: GuestPolicy, accounting: Accounting,
                     f'no host NUMA node with {share} % of its memory '
                     'bandwidth left can hold that share exactly '
                     f'({_get_counted_extra_spec(accounting)})',
-                    f'one can hold {step} %')
+                    f'one can hold {step} %', query=_make_node_query(share))
                 continue
             most = _find_largest_free_amount(share, ask)
             yield Lack(
                 None, lack.BANDWIDTH, most, share,
                 f'no host NUMA node has {share} % of its memory bandwidth '
                 f'left ({_get_counted_extra_spec(accounting)})',
-                f'the most left on one node is {most} %')
+                f'the most left on one node is {most} %',
+                query=_make_node_query(share))
     if each_alone and len(demand) > 1 and not any(
             _can_fit_on_separate_nodes(demand.values(), left)
             for left in vfs.group_free_vfs(nodes(), 'any').values()):
@@ -294,7 +298,8 @@ def _find_missing_resources(policy: GuestPolicy, accounting: Accounting,
                     f'no host NUMA node has {count} {what} left '
                     f'({key.extra_spec})',
                     f'the most left on one node is {most}',
-                    '' if most else cure)
+                    '' if most else cure,
+                    _make_node_query(count, resource=name))
 
 
 def _get_counted_extra_spec(accounting: Accounting) -> str:
@@ -338,8 +343,13 @@ def _find_missing_shared_bandwidth(policy: GuestPolicy, accounting: Accounting,
 def _has_node_with_amount(share: int, ask: Ask,
                           trait: str = names.NUMA_NODE_TRAIT,
                           resource: str = names.MEM_BW_PCT) -> bool:
-    return ask([('resources', f'{resource}:{share}'),
-                ('required', trait)])
+    return ask([*_make_node_query(share, trait, resource)])
+
+
+def _make_node_query(share: int, trait: str = names.NUMA_NODE_TRAIT,
+                     resource: str = names.MEM_BW_PCT
+                     ) -> tuple[tuple[str, str], ...]:
+    return ('resources', f'{resource}:{share}'), ('required', trait)
 
 
 def _find_next_bandwidth_step(share: int, ask: Ask) -> int:
@@ -432,8 +442,10 @@ def _find_missing_inventory(rest: Iterable[tuple[str, str]],
         if item and not ask([('resources', item)]):
             name, _, needed = item.partition(':')
             word = lack.WORDS.get(name, name)
+            # Nova asks again with VCPU in place of PCPU.
             yield Lack(None, word, needed=int(needed), reason=(
-                f'no host has {needed} {lack.get_resource_unit(word)} left'))
+                f'no host has {needed} {lack.get_resource_unit(word)} left'),
+                query=() if name == 'PCPU' else (('resources', item),))
 
 
 def _find_missing_traits(rest: Iterable[tuple[str, str]],

@@ -28,6 +28,7 @@ from collections.abc import Iterator
 from collections.abc import Mapping
 from collections.abc import Sequence
 from dataclasses import dataclass
+from dataclasses import field
 from dataclasses import replace
 import re
 
@@ -114,6 +115,9 @@ class Lack:
         amount.
     :param detail: further facts for the operator.
     :param cure: remedy for the operator.
+    :param query: parameters of a query for allocation candidates that proves
+        the reason: as long as Placement has no candidate for it, no host can
+        take the guest. Empty if no single query proves the reason.
     """
 
     node: int | None
@@ -123,6 +127,7 @@ class Lack:
     reason: str = ''
     detail: str = ''
     cure: str = ''
+    query: tuple[tuple[str, str], ...] = field(default=(), compare=False)
 
     @property
     def text(self) -> str:

@@ -62,15 +62,12 @@ class Need:
         the scheduler choose the host NUMA nodes of a guest.
     :param other_requirements: all other requirements for which Placement may
         refuse a host; equal for requests with equal requirements.
-    :param needs_bursts: whether the request asks for bandwidth bursts, of
-        which a host may offer more at any time, without a new report.
     """
 
     nodes: tuple[NodeNeed, ...]
     groups: int = 0
     needs_driver: bool = False
     other_requirements: Hashable = None
-    needs_bursts: bool = False
 
     @functools.cached_property
     def guest_nodes_by_size(self) -> tuple[int, ...]:
@@ -78,6 +75,17 @@ class Need:
         """
         return tuple(sorted(range(len(self.nodes)), reverse=True, key=(
             lambda number: _get_sort_size(self.nodes[number]))))
+
+    @functools.cached_property
+    def cpus_and_memory(self) -> 'Need':
+        """Part of the need that each report of a host states as Nova reads it.
+
+        Bandwidth and control groups are left out, because a host reports them
+        only once in a while, and devices, because they may be on other nodes.
+        """
+        return Need(tuple(
+            NodeNeed(node.pinned, node.shared, node.memory, node.page)
+            for node in self.nodes))
 
 
 @dataclass(frozen=True)

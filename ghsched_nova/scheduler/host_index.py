@@ -22,11 +22,9 @@ immutable views of the hosts and hold no lock.
 
 Where few hosts have room, a walk goes by the classes of hosts
 (:mod:`ghsched_nova.scheduler.capacity_classes`) and passes over hosts that
-cannot. A host that changes its class meanwhile may be left out: it counts as a
-gain if it has more than before.
+cannot. A host that changes its class meanwhile may be left out.
 """
 
-import collections
 from collections.abc import Callable
 from collections.abc import Collection
 from collections.abc import Iterable
@@ -58,9 +56,6 @@ _REFUSALS = 64
 
 #: Maximum number of guests whose host is remembered.
 _PLACED = 10000
-
-#: Maximum number of gains that are remembered.
-_GAINS = 10000
 
 
 @dataclass
@@ -134,13 +129,12 @@ class Host:
         """
         return bool(self._claims) or self._corrected_at != float('inf')
 
-    def update_report(self, row: HostReport, now: float) -> bool:
+    def update_report(self, row: HostReport, now: float) -> None:
         """Replace this host's resource report by a newer or the same report.
 
         Old claims, and old values that were read from Placement, are dropped.
 
         :param row: the report.
-        :returns: whether the host may have more free resources than before.
         """
         was = self.view.row
         self._clear_flag_of_oldest_claims('missing_in_report',
@@ -153,7 +147,7 @@ class Host:
             self._read_headroom(new)
         elif now - self._corrected_at >= CLAIM_AGE:
             self._read_headroom(new)
-        return self._recompute(row, now)
+        self._recompute(row, now)
 
     def _clear_flag_of_oldest_claims(self, flag: str, count: int) -> None:
         """Stop subtracting the oldest claims, which a new report includes.
@@ -174,7 +168,7 @@ class Host:
 
     def set_free_amounts(self, bandwidth: Mapping[int, int],
                          groups: int | None, queried_at: float,
-                         now: float) -> bool:
+                         now: float) -> None:
         """Set a host's free bandwidth and control groups read from Placement.
 
         :param bandwidth: percent of bandwidth that is free, by NUMA node.
@@ -182,7 +176,6 @@ class Host:
         :param queried_at: time when Placement was queried. Guests claimed
             later are subtracted from the values.
         :param now: present time.
-        :returns: whether the host may have more free resources than before.
         """
         self._corrected_at = queried_at
         self._bandwidth.update(bandwidth)
@@ -190,7 +183,7 @@ class Host:
         for claim in self._claims.values():
             claim.missing_in_placement = (
                 claim.missing_in_placement and claim.time >= queried_at)
-        return self._recompute(self.view.row, now)
+        self._recompute(self.view.row, now)
 
     def add_claim(self, consumer: str, need: Need, now: float) -> None:
         """Subtract a new guest's resources from this host's free resources.
@@ -204,14 +197,14 @@ class Host:
             claim = self._claims[consumer] = _Claim(need, nodes, now)
             self.view = claim.subtract_claim_from(self.view)
 
-    def drop_claim(self, consumer: str) -> bool:
+    def drop_claim(self, consumer: str) -> None:
         """Drop a guest's claim, so that its resources count as free again.
 
         :param consumer: UUID of the guest.
-        :returns: whether the host may have more free resources than before.
         """
         claim = self._claims.pop(consumer, None)
-        return claim is not None and self._recompute(self.view.row, claim.time)
+        if claim is not None:
+            self._recompute(self.view.row, claim.time)
 
     def add_refusal(self, need: Need, now: float) -> None:
         """Record that this host refused a request.
@@ -226,14 +219,13 @@ class Host:
             del refused[next(iter(refused))]
         self.view = replace(self.view, refused=refused)
 
-    def _recompute(self, row: HostReport, now: float) -> bool:
+    def _recompute(self, row: HostReport, now: float) -> None:
         """Recompute this host's free resources.
 
         These are the resources of its report without the resources of guests
         that were placed on the host later.
 
         :param row: the host's resource report.
-        :returns: whether the host may have more free resources than before.
         """
         self._claims = {
             consumer: claim for consumer, claim in self._claims.items()
@@ -244,30 +236,22 @@ class Host:
             for node in row.nodes), self._groups)
         for claim in self._claims.values():
             view = claim.subtract_claim_from(view)
-        more = view.has_more_free_than(self.view)
-        if not more:
+        if not view.has_more_free_than(self.view):
             view = replace(view, refused=self.view.refused)
         self.view = view
-        return more
 
 
 class Index:
     """Free resources of all hosts of a cloud, kept in memory.
 
     They are shared by the threads of a scheduler process.
-
-    :ivar gains: number of times that the free resources of a host grew, or
-        may have grown.
     """
 
     def __init__(self, chance: random.Random | None = None) -> None:
-        self.gains = 0
         self._lock = threading.Lock()
         self._hosts: dict[str, Host] = {}
         self._walk: tuple[Host, ...] = ()
         self._classes = capacity_classes.HostClasses[Host]()
-        self._gained: collections.deque[str] = collections.deque(
-            maxlen=_GAINS)
         self._placed: dict[str, str] = {}    # consumer -> host
         self._unavailable: frozenset[str] = frozenset()
         self._chance = chance or random.Random()  # noqa: S311
@@ -319,9 +303,8 @@ class Index:
         if known is None:
             host = self._hosts[row.uuid] = Host(row)
             self._update_class(host)
-            self._record_gain(row.uuid)
         elif known.view.row != row:
-            self._record_gain(row.uuid, known.update_report(row, now))
+            known.update_report(row, now)
             self._update_class(known)
         return known is None
 
@@ -336,38 +319,21 @@ class Index:
         :param host_names: names of all hosts that are disabled or down.
         """
         with self._lock:
-            back = self._unavailable - set(host_names)
             self._unavailable = frozenset(host_names)
-            hosts = self._walk
-        for host in hosts if back else ():
-            if host.view.row.name in back:
-                with self._lock:
-                    self._record_gain(host.view.row.uuid)
 
-    def _record_gain(self, uuid: str, gained: bool = True) -> None:
-        if gained:
-            self.gains += 1
-            self._gained.append(uuid)
+    def has_cpus_and_memory_for(self, need: Need) -> bool:
+        """Return whether a host reports enough CPUs and memory for a request.
 
-    def may_fit_since(self, need: Need, gains: int) -> bool:
-        """Return whether a request may fit on hosts that gained resources.
+        If not, Nova's filters refuse every host, too: they read the same
+        reports. Claims of this scheduler are not subtracted, because they may
+        be those of guests that are gone.
 
-        Only hosts whose free resources grew after an earlier search count.
-        The scheduler repeats a search that found no host only if this is true.
-        If the result is False, the request certainly fits on none of these
-        hosts; if it is True, it may fit.
-
-        :param gains: value of :attr:`gains` when the earlier search began. The
-            counter grows whenever free resources of a host grow.
+        :param need: resources that the request needs on one host.
         """
-        with self._lock:
-            count = self.gains - gains
-            if count > len(self._gained):
-                return True
-            uuids = set(itertools.islice(reversed(self._gained), count))
-            hosts = [self._hosts[uuid] for uuid in uuids
-                     if uuid in self._hosts]
-        return any(host.view.assign_nodes(need) is not None for host in hosts)
+        bare = need.cpus_and_memory
+        return any(
+            HostView(row, row.nodes).assign_nodes(bare) is not None
+            for row in (host.view.row for host in self._walk))
 
     def propose_hosts(self, need: Need, allows: Callable[[HostReport], bool],
                       tried: Collection[str], now: float) -> list[HostView]:
@@ -451,7 +417,7 @@ class Index:
         uuid = self._placed.pop(consumer, '')
         host = self._hosts.get(uuid)
         if host is not None:
-            self._record_gain(uuid, host.drop_claim(consumer))
+            host.drop_claim(consumer)
             self._update_class(host)
 
     def set_free_amounts(self, uuid: str, bandwidth: Mapping[int, int],
@@ -469,8 +435,7 @@ class Index:
         with self._lock:
             host = self._hosts.get(uuid)
             if host is not None:
-                self._record_gain(uuid, host.set_free_amounts(
-                    bandwidth, groups, queried_at, now))
+                host.set_free_amounts(bandwidth, groups, queried_at, now)
                 self._update_class(host)
 
     def drop_old_changes(self, now: float) -> None:
@@ -487,7 +452,7 @@ class Index:
             with self._lock:
                 row = host.view.row
                 if self._hosts.get(row.uuid) is host:
-                    self._record_gain(row.uuid, host.update_report(row, now))
+                    host.update_report(row, now)
                     self._update_class(host)
 
     def add_refusals(self, uuids: Iterable[str], need: Need,

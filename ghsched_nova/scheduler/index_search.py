@@ -150,9 +150,7 @@ def compute_request_need(spec: shared.RequestSpec,
             strict=True)))
     return Need(nodes, int(bool(policy and policy.needs_control_group)),
                 needs_driver=policy is not None,
-                other_requirements=_make_other_requirements(spec),
-                needs_bursts=policy is not None and any(
-                    node.burst for node in policy.nodes))
+                other_requirements=_make_other_requirements(spec))
 
 
 def _is_unsupported_by_index(spec: shared.RequestSpec) -> bool:

@@ -21,6 +21,7 @@ while Placement holds its resources.
 
 from collections.abc import Callable
 from collections.abc import Iterator
+from collections.abc import Sequence
 import contextlib
 import threading
 import time
@@ -72,7 +73,7 @@ class IndexedScheduler:
         self.feed = index_feed.Feed(self.index)
         self._manager = manager
         self._current = _Current()
-        self._refusals = RefusalCache(self.index)
+        self._refusals = RefusalCache(self._may_have_cpus_and_memory)
         self._lock = threading.Lock()
         self._counts = {'hits': 0, 'fallbacks': 0, 'others': 0,
                         'remembered': 0}
@@ -152,22 +153,19 @@ class IndexedScheduler:
                       reason)
         finally:
             self._current.search = None
-        if has_other and not search.tried and self._can_prove_no_fit(need):
+        if has_other and not self._may_have_cpus_and_memory(need):
             raise NoHostFits
         self._count_request_result('fallbacks')
         return None
 
-    def _can_prove_no_fit(self, need: Need) -> bool:
-        """Return whether the index can prove that a request fits on no host.
+    def _may_have_cpus_and_memory(self, need: Need) -> bool:
+        """Return whether a host may have enough CPUs and memory for a request.
 
-        The index cannot prove it if a report is missing or unreadable, or if a
-        host is excluded because it refused an equal request in the last
-        minute.
+        The answer is no only if all hosts' reports were read just now. It
+        cannot be no if a report is unreadable.
         """
-        now = time.monotonic()
-        return (self.feed.is_current and not self.feed.unreadable_hosts
-                and not any(view.has_refused(need, now)
-                            for view in self.index.list_views()))
+        return (not self.feed.is_current or bool(self.feed.unreadable_hosts)
+                or self.index.has_cpus_and_memory_for(need))
 
     def _try_selecting_hosts(self, search: index_search.Search, spec: Any,
                              schedule_request: Callable[[Any], Any]) -> Any:
@@ -253,29 +251,33 @@ class IndexedScheduler:
 
     # -- refusals -------------------------------------------------------------
 
-    def refuse_if_cached(self, spec: Any, need: Need) -> None:
-        """Refuse a request if an equal request was just refused.
+    def refuse_if_cached(
+            self, spec: Any, need: Need,
+            has_candidates: Callable[[list[tuple[str, str]]], bool]) -> None:
+        """Refuse a request if an equal one was, and nothing has changed since.
 
+        :param has_candidates: function that returns whether Placement has an
+            allocation candidate for a query.
         :raises nova.exception.NoValidHost: with the reason of the earlier
             refusal.
         """
         reason = None
         with _logging_errors('cannot look up a cached refusal', spec):
-            if self.feed.is_current:
-                reason = self._refusals.find_refusal_reason(spec, need)
+            reason = self._refusals.find_refusal_reason(spec, need,
+                                                        has_candidates)
         if reason is not None:
             self._count_request_result('remembered')
             raise exception.NoValidHost(reason=reason)
 
-    def cache_refusal(self, spec: Any, need: Need, gains: int, seconds: float,
-                      reason: str) -> None:
+    def cache_refusal(self, spec: Any, need: Need, reason: str,
+                      queries: Sequence[Sequence[tuple[str, str]]]) -> None:
         """Cache the reason why a search of all hosts refused a request.
 
         Errors are logged. The parameters are those of
         :meth:`ghsched_nova.scheduler.refusal_cache.RefusalCache.add_refusal`.
         """
         with _logging_errors('cannot cache the refusal', spec):
-            self._refusals.add_refusal(spec, need, gains, seconds, reason)
+            self._refusals.add_refusal(spec, need, reason, queries)
 
     def drop_cached_refusals(self) -> None:
         """Drop all cached refusals of scheduling requests.
@@ -312,7 +314,7 @@ class IndexedScheduler:
         with _logging_errors('cannot write metrics'):
             self._metrics.write_metrics(index_metrics.Figures(
                 counts, len(self.index), self.feed.rebuilt,
-                time.time() - self.feed.age,
+                max(0.0, time.time() - self.feed.age),
                 self.feed.hosts_with_future_reports,
                 self.feed.unreadable_hosts))
 

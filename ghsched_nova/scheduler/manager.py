@@ -27,7 +27,6 @@ from collections.abc import Iterator
 from collections.abc import Mapping
 from pathlib import Path
 import threading
-import time
 from typing import Any
 from urllib import parse
 
@@ -86,6 +85,7 @@ class _RequestState(threading.local):
     :ivar hosts: UUIDs of compute nodes in Placement's answer.
     :ivar filtered: number of hosts before and after each filter, for the last
         instance.
+    :ivar shortages: reasons of the last refusal; empty if unknown.
     """
 
     def __init__(self) -> None:
@@ -97,6 +97,7 @@ class _RequestState(threading.local):
         self.query: list[tuple[str, str]] = []
         self.hosts: frozenset[str] = frozenset()
         self.filtered: list[lack.FilterResult] = []
+        self.shortages: list[lack.Lack] = []
 
     def reset_filters(self) -> None:
         self.filtered = []
@@ -238,19 +239,18 @@ class GhschedSchedulerManager(manager.SchedulerManager):
 
     def _search_unless_refused(self, indexed: IndexedScheduler, need: Need,
                                context: Any, *args: Any, **kwargs: Any) -> Any:
-        """Search all hosts for a request unless its refusal is in the cache.
+        """Search all hosts for a request unless a cached refusal still holds.
         """
-        spec, gains = kwargs['spec_obj'].obj_clone(), indexed.index.gains
-        indexed.refuse_if_cached(spec, need)
-        began = time.monotonic()
+        spec = kwargs['spec_obj'].obj_clone()
+        indexed.refuse_if_cached(spec, need, self._has_candidates)
         self._seen.reset()
         try:
             return self._search_all_hosts(context, *args, **kwargs)
         except exception.NoValidHost as error:
             if not self._seen.lost:
-                indexed.cache_refusal(spec, need, gains,
-                                      time.monotonic() - began,
-                                      error.kwargs.get('reason', ''))
+                indexed.cache_refusal(
+                    spec, need, error.kwargs.get('reason', ''),
+                    [item.query for item in self._seen.shortages])
             raise
 
     def _get_all_host_states(self, context: Any, spec_obj: Any,
@@ -411,6 +411,7 @@ class GhschedSchedulerManager(manager.SchedulerManager):
         for item in found:
             LOG.info('ghsched: no host found for flavor %(flavor)s: %(item)s',
                      {'flavor': spec.flavor.name, 'item': item})
+        self._seen.shortages = found
         return '; '.join(item.reason for item in found)
 
     def _find_shortages(self, spec: shared.RequestSpec,

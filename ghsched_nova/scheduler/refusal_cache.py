@@ -10,27 +10,33 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""Refusals of whole searches that nova-scheduler repeats from memory."""
+"""Refusals of whole searches that nova-scheduler repeats without a search.
 
+A refusal is repeated only while its proof holds, which is checked again for
+each request: Placement is asked again for the resources that no host had,
+or else the last reports of all hosts have too few CPUs or too little memory.
+So the cache does not need to know which events free resources.
+"""
+
+from collections.abc import Callable
+from collections.abc import Sequence
 from dataclasses import dataclass
 import hashlib
 import threading
 import time
 from typing import Any
+from typing import TypeAlias
 
 from oslo_serialization import jsonutils
 
 from ghsched_nova.scheduler.host_capacity import Need
-from ghsched_nova.scheduler.host_index import Index
 
-#: Minimum and maximum seconds for which a refusal is cached. It is dropped
-#: earlier if hosts gain free resources and may fit the request.
-AGE = 5.0, 300.0
+#: Parameters of a query for allocation candidates.
+Query: TypeAlias = Sequence[tuple[str, str]]
 
-#: Ratio of the time for which a refusal is cached to the duration of the
-#: search. Repeated requests therefore take at most this fraction of a
-#: scheduler's time.
-SEARCH_TIMES = 30
+#: Seconds for which a refusal is cached. Numbers in its reason, such as how
+#: many hosts a filter removed, may be that old.
+MAX_AGE = 60.0
 
 #: Maximum number of cached refusals.
 _MAX_REFUSALS = 256
@@ -46,62 +52,63 @@ class _Refusal:
 
     :param until: time at which the refusal expires, in seconds of the
         monotonic clock.
-    :param gains: value of :attr:`Index.gains` when the search began.
     :param reason: reason why no host was found.
+    :param queries: queries without an answer, one for each part of the reason;
+        empty if the reports of the hosts prove the refusal.
     """
 
     until: float
-    gains: int
     reason: str
+    queries: Sequence[Query]
 
 
 class RefusalCache:
     """Cache of requests for which no host was found; thread-safe.
 
-    :param index: tells which hosts have gained room since a refusal.
+    :param may_have_room: function that returns whether a host may have enough
+        CPUs and memory for a request.
     """
 
-    def __init__(self, index: Index) -> None:
-        self._index = index
+    def __init__(self, may_have_room: Callable[[Need], bool]) -> None:
+        self._may_have_room = may_have_room
         self._lock = threading.Lock()
         self._refusals: dict[str, _Refusal] = {}
 
-    def find_refusal_reason(self, spec: Any, need: Need) -> str | None:
+    def find_refusal_reason(self, spec: Any, need: Need,
+                            has_candidates: Callable[[list[tuple[str, str]]],
+                                                     bool]) -> str | None:
         """Return the cached reason why an equal request was refused.
 
-        Returns None if none was refused. A cached refusal is dropped once
-        hosts may have gained enough free resources for the request.
+        Returns None if none was refused, or if the reason may hold no more.
+
+        :param has_candidates: function that returns whether Placement has an
+            allocation candidate for a query.
         """
         name = make_request_signature(spec)
         with self._lock:
             known = self._refusals.get(name)
-        if known is None or time.monotonic() > known.until or (
-                self._index.may_fit_since(need, known.gains)):
+        if known is None or time.monotonic() > known.until:
             return None
-        return known.reason
+        holds = (not any(has_candidates([*query]) for query in known.queries)
+                 if known.queries else not self._may_have_room(need))
+        return known.reason if holds else None
 
-    def add_refusal(self, spec: Any, need: Need, gains: int, seconds: float,
-                    reason: str) -> None:
+    def add_refusal(self, spec: Any, need: Need, reason: str,
+                    queries: Sequence[Query]) -> None:
         """Cache the reason why a search of all hosts refused a request.
 
-        Requests with bandwidth bursts are not cached: a host may offer more
-        bursts after a measurement, and the index of hosts does not see that.
+        A refusal without a proof that can be checked again is not cached.
 
         :param need: resources that the request needs on one host.
-        :param gains: value of :attr:`Index.gains` when the search began. The
-            refusal is dropped when hosts that gained free resources later may
-            fit the request.
-        :param seconds: duration of the search. A refusal by a slow search is
-            cached longer.
         :param reason: text that explains why no host fits.
+        :param queries: for each part of the reason the query that proves it;
+            empty if none does.
         """
-        if need.needs_bursts:
+        proofs = queries if all(queries) else ()
+        if not proofs and self._may_have_room(need):
             return
         name = make_request_signature(spec)
-        least, most = AGE
-        found = _Refusal(
-            time.monotonic() + min(max(least, SEARCH_TIMES * seconds), most),
-            gains, reason)
+        found = _Refusal(time.monotonic() + MAX_AGE, reason, proofs)
         with self._lock:
             self._refusals.pop(name, None)
             self._refusals[name] = found

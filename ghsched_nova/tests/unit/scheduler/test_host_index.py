@@ -138,11 +138,10 @@ class HostTest(base.TestCase):
         self.assertEqual([(4, 70), (8, 100)], self.list_free_amounts())
         self.assertEqual(4, self.host.view.groups)
         # Nova's figures come first, ours with the next period.
-        more = self.host.update_report(row(
+        self.host.update_report(row(
             nodes=(node(0, pinned=4, pages={0: 3072}), node(1)),
             bandwidth={0: 100, 1: 100},
             guests=1, updated=2), now=2)
-        self.assertFalse(more)
         self.assertEqual([(4, 70), (8, 100)], self.list_free_amounts())
         self.host.update_report(row(
             nodes=(node(0, pinned=4, pages={0: 3072}), node(1)),
@@ -181,22 +180,26 @@ class HostTest(base.TestCase):
         self.assertEqual([False, True, True], [
             self.host.view.has_refused(one, 1.) for one in wanted])
 
-    def test_report_of_fewer_guests_counts_as_more_room(self):
-        host = host_index.Host(row(guests=2))
-        self.assertTrue(host.update_report(row(guests=1, updated=2), now=2))
+    def test_report_of_fewer_guests_clears_refusals(self):
+        self.host.update_report(row(guests=2), now=1)
+        self.host.add_refusal(need(), 1.)
+        self.host.update_report(row(guests=1, updated=2), now=2)
+        self.assertFalse(self.host.view.has_refused(need(), 2))
 
-    def test_report_of_a_free_device_of_no_node_counts_as_more_room(self):
-        self.assertTrue(self.host.update_report(row(
-            bandwidth={0: 100, 1: 100}, updated=2, floating={NIC: 1}), now=2))
+    def test_report_of_a_free_device_of_no_node_clears_refusals(self):
+        self.host.add_refusal(need(), 1.)
+        self.host.update_report(row(
+            bandwidth={0: 100, 1: 100}, updated=2, floating={NIC: 1}), now=2)
+        self.assertFalse(self.host.view.has_refused(need(), 2))
 
     def test_report_of_more_room_clears_refusals(self):
         wanted = need()
         self.host.add_refusal(wanted, 1.)
-        self.assertFalse(self.host.update_report(
-            row(bandwidth={0: 90, 1: 90}, updated=2), now=2))
+        self.host.update_report(
+            row(bandwidth={0: 90, 1: 90}, updated=2), now=2)
         self.assertTrue(self.host.view.has_refused(wanted, 2))
-        self.assertTrue(self.host.update_report(
-            row(bandwidth={0: 91, 1: 90}, updated=3), now=3))
+        self.host.update_report(
+            row(bandwidth={0: 91, 1: 90}, updated=3), now=3)
         self.assertFalse(self.host.view.has_refused(wanted, 3))
 
     def test_refusal_is_dropped_by_age(self):
@@ -242,60 +245,28 @@ class IndexTest(base.TestCase):
         self.assertEqual(['a', 'b', 'c'], self.names(
             need(other_requirements='other')))
 
-    def test_gains_count_new_hosts_and_hosts_that_are_back(self):
-        before = self.index.gains
-        self.index.update_hosts(
-            [row('a', updated=1), row('b', updated=2)], (), 0)
-        self.index.set_unavailable_hosts(['c'])
-        self.assertEqual(before, self.index.gains)
-        self.index.set_unavailable_hosts([])
-        self.index.update_hosts([row('d')], (), 0)
-        self.assertEqual(before + 2, self.index.gains)
-
-    def test_may_fit_since_needs_a_gain_of_a_host_with_room(self):
+    def test_cpus_and_memory_are_those_that_a_host_reports(self):
         big = need(NodeNeed(pinned=8, memory=1024))
         self.index.update_hosts(
-            [row(name, [node(0, 1)], updated=2) for name in 'abc'], (), 0)
-        before = self.index.gains
-        self.index.update_hosts([row('a', [node(0, 7)], updated=3)], (), 0)
-        self.assertFalse(self.index.may_fit_since(big, before))
-        self.assertTrue(self.index.may_fit_since(need(), before))
+            [row(name, [node(0, 7)], updated=2) for name in 'abc'], (), 0)
+        self.assertFalse(self.index.has_cpus_and_memory_for(big))
         self.index.update_hosts([row('b', [node(0, 8)], updated=3)], (), 0)
-        self.assertTrue(self.index.may_fit_since(big, before))
-        self.assertFalse(self.index.may_fit_since(big, self.index.gains))
+        self.assertTrue(self.index.has_cpus_and_memory_for(big))
 
-    def test_may_fit_since_counts_a_claim_that_is_released(self):
+    def test_cpus_and_memory_are_those_without_claims(self):
         big = need(NodeNeed(pinned=8), NodeNeed(pinned=8))
         for name in 'abc':
             self.index.add_claim(name, name, need(), 0)
-        before = self.index.gains
-        self.assertFalse(self.index.may_fit_since(big, before))
-        self.index.drop_claim('a')
-        self.assertTrue(self.index.may_fit_since(big, before))
+        self.assertEqual([], self.names(big))
+        self.assertTrue(self.index.has_cpus_and_memory_for(big))
 
-    def test_may_fit_since_counts_figures_of_placement(self):
-        self.index.set_free_amounts('a', {0: 10, 1: 10}, 5, 0, 0)
-        self.index.set_free_amounts('b', {0: 10, 1: 10}, 5, 0, 0)
-        self.index.set_free_amounts('c', {0: 10, 1: 10}, 5, 0, 0)
-        before = self.index.gains
-        self.index.set_free_amounts('b', {0: 40, 1: 10}, 5, 0, 0)
-        self.assertTrue(self.index.may_fit_since(need(), before))
-
-    def test_may_fit_since_counts_a_host_that_is_back(self):
-        self.index.set_unavailable_hosts(['a'])
-        before = self.index.gains
-        self.index.set_unavailable_hosts([])
-        self.assertTrue(self.index.may_fit_since(need(), before))
-
-    def test_may_fit_since_with_forgotten_gains_is_true(self):
-        self.useFixture(fixtures.MonkeyPatch(
-            f'{host_index.__name__}._GAINS', 2))
-        index = host_index.Index()
-        big = need(NodeNeed(pinned=99, memory=1024))
-        index.update_hosts([row('a'), row('b')], (), 0)
-        self.assertFalse(index.may_fit_since(big, 0))
-        index.update_hosts([row('c')], (), 0)
-        self.assertTrue(index.may_fit_since(big, 0))
+    def test_cpus_and_memory_are_not_bandwidth_groups_or_devices(self):
+        self.index.update_hosts(
+            [row(name, bandwidth={0: 0, 1: 0}, groups=0, updated=2)
+             for name in 'abc'], (), 0)
+        big = need(NodeNeed(pinned=8, bandwidth=10, devices=((NIC, 1),)))
+        self.assertEqual([], self.names(big))
+        self.assertTrue(self.index.has_cpus_and_memory_for(big))
 
     def test_claim_of_a_placed_guest_releases_its_first_host(self):
         self.index.add_claim('a', 'x', need(), 0)
@@ -330,23 +301,17 @@ class OldChangesTest(base.TestCase):
     def test_claim_is_subtracted_until_it_is_old(self):
         self.index.add_claim('a', 'guest', need(), 1000)
         before, after = ([(4, 70), (8, 100)], 4), ([(8, 100), (8, 100)], 5)
-        gains = self.index.gains
         for now in (1000, 1100, 1179):
             self.assertEqual(before, self.list_free_amounts(now))
-        self.assertEqual(gains, self.index.gains)
         self.assertEqual(after, self.list_free_amounts(1180))
-        self.assertEqual(gains + 1, self.index.gains)
 
     def test_amounts_of_placement_are_used_until_they_are_old(self):
         self.index.set_free_amounts('a', {0: 20}, 2, 1000, 1001)
-        gains = self.index.gains
         for now in (1001, 1100, 1179):
             self.assertEqual(([(8, 20), (8, 100)], 2),
                              self.list_free_amounts(now))
-        self.assertEqual(gains, self.index.gains)
         self.assertEqual(([(8, 100), (8, 100)], 5),
                          self.list_free_amounts(1180))
-        self.assertEqual(gains + 1, self.index.gains)
 
     def test_host_that_is_removed_meanwhile_is_not_proposed(self):
         def remove(host):
@@ -367,115 +332,3 @@ class OldChangesTest(base.TestCase):
                 host_index.Host, 'update_report') as updated:
             self.index.drop_old_changes(1181)
         updated.mock.assert_not_called()
-
-
-class Truth:
-    """A host as Nova and Placement have it, judged by exhaustive search."""
-
-    def __init__(self, chance, name):
-        self.chance, self.name, self.updated = chance, name, 0
-        self.guests = []
-        self.nodes = [(8, chance.choice([40, 70, 100]),
-                       chance.choice([1024, 4096]), chance.choice([0, 2]))
-                      for _node in range(chance.choice([2, 3]))]
-
-    def free(self):
-        """Return CPUs, bandwidth, memory and devices left, by node."""
-        left = [list(node) for node in self.nodes]
-        for _name, wanted, places in self.guests:
-            for place, amounts in zip(places, wanted, strict=True):
-                left[place] = [have - amount for have, amount
-                               in zip(left[place], amounts, strict=True)]
-        return left
-
-    def places(self, wanted):
-        """Return nodes for a guest of several nodes; None if none."""
-        free = self.free()
-        for some in itertools.permutations(range(len(free)), len(wanted)):
-            if all(have >= amount for place, amounts
-                   in zip(some, wanted, strict=True) for have, amount
-                   in zip(free[place], amounts, strict=True)):
-                return some
-        return None
-
-    def row(self):
-        """Return a report of the host."""
-        self.updated += 1
-        free = self.free()
-        return HostReport(
-            self.name,
-            self.name,
-            'c',
-            self.updated,
-            tuple(
-                NodeCapacity(number, 8, cpus, 0, {0: memory}, None,
-                             {NIC: devices} if devices else {})
-                for number, (cpus, _share, memory,
-                             devices) in enumerate(free)),
-            len(self.guests),
-            True,
-            placement_headroom=headroom.Headroom(
-                float(self.updated), len(self.guests), 99, {
-                    number: share
-                    for number, (_, share, _, _) in enumerate(free)
-                }))
-
-
-class RefusedFromMemoryTest(base.TestCase):
-    """Random guests come and go; hosts report now and then."""
-
-    def wanted(self, chance):
-        """Return the amounts that the nodes of a guest take."""
-        return tuple((chance.choice([1, 3, 5]), chance.choice([5, 30]),
-                      chance.choice([100, 900, 3000]),
-                      chance.choice([0, 0, 1]))
-                     for _node in range(chance.choice([1, 2, 2, 3])))
-
-    def need(self, wanted):
-        return Need(tuple(
-            NodeNeed(pinned=cpus, memory=memory, bandwidth=share,
-                     devices=((NIC, devices),) if devices else ())
-            for cpus, share, memory, devices in wanted), 1, True)
-
-    def step(self, chance, index, hosts, refused):
-        """Boot, delete or report, as chance will have it."""
-        host = chance.choice(hosts)
-        act = chance.random()
-        if act < .4:
-            wanted = self.wanted(chance)
-            gains = index.gains
-            places = host.places(wanted)
-            if places is not None:
-                name = f'guest-{chance.random()}'
-                host.guests.append((name, wanted, places))
-                index.add_claim(host.name, name, self.need(wanted), 0)
-            elif all(one.places(wanted) is None for one in hosts):
-                refused.append((wanted, gains))
-        elif act < .6 and host.guests:
-            name, _wanted, _places = host.guests.pop(
-                chance.randrange(len(host.guests)))
-            if chance.random() < .3:
-                index.drop_claim(name)
-        else:
-            index.update_hosts([host.row()], (), 0)
-
-    def test_refusal_is_never_repeated_when_a_search_would_find_room(self):
-        found = 0
-        for seed in range(150):
-            chance = random.Random(seed)  # noqa: S311
-            hosts = [Truth(chance, name) for name in 'ab']
-            index = host_index.Index(random.Random(1))  # noqa: S311
-            index.update_hosts([host.row() for host in hosts], (), 0)
-            refused = []
-            for _step in range(40):
-                self.step(chance, index, hosts, refused)
-            # Claims that no report has counted are dropped by now.
-            index.update_hosts([host.row() for host in hosts], (),
-                               host_index.CLAIM_AGE)
-            for wanted, gains in refused:
-                if any(host.places(wanted) for host in hosts):
-                    found += 1
-                    self.assertTrue(
-                        index.may_fit_since(self.need(wanted), gains),
-                        f'seed {seed}: {wanted}')
-        self.assertGreater(found, 100)

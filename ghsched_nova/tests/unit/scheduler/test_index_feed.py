@@ -491,7 +491,7 @@ class ForgedReportTest(base.TestCase):
             return
         for need in self.NEEDS:
             found = index.propose_hosts(need, lambda _row: True, (), 1.0)
-            index.may_fit_since(need, 0)
+            index.has_cpus_and_memory_for(need)
             index.add_claim('evil', 'y', need, 1.0)
             # MiB of 2 ** 53 pages of as many KiB.
             self.assertTrue(all(

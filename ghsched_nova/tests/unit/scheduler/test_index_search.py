@@ -152,8 +152,6 @@ class ForIndexTest(base.TestCase):
             specs={**specs, 'ghsched:mem_bw_burst': '20'})
         without = self.need(specs=specs)
         self.assertEqual(without.nodes, with_burst.nodes)
-        self.assertEqual((False, True),
-                         (without.needs_bursts, with_burst.needs_bursts))
 
     def test_several_servers_in_one_request(self):
         self.assertFalse(self.is_for_it(('i', 'j')))

@@ -12,8 +12,6 @@
 
 """Time for which nova-scheduler remembers that it found no host."""
 
-from dataclasses import replace
-
 import fixtures
 from nova import exception
 from nova import objects
@@ -55,51 +53,58 @@ class RefusalsTest(base.TestCase):
             'ghsched_nova.scheduler.index_feed.Feed.is_current',
             property(lambda _feed: self.is_current)))
 
-    def refuse(self, took=0.0, need=NEED):
-        self.indexed.cache_refusal(spec(), need, self.indexed.index.gains,
-                                   took, 'full')
+    def refuse(self, *queries):
+        self.indexed.cache_refusal(spec(), NEED, 'full', queries)
 
-    def is_remembered(self, name='big'):
+    def is_remembered(self, name='big', has_candidates=None):
         try:
-            self.indexed.refuse_if_cached(spec(name), NEED)
+            self.indexed.refuse_if_cached(spec(name), NEED,
+                                          has_candidates or self.fail)
         except exception.NoValidHost as error:
             self.assertEqual('full', error.kwargs['reason'])
             return True
         return False
 
-    def test_refusal_of_an_equal_request_is_repeated_for_a_while(self):
+    def report(self, pinned, updated):
+        self.indexed.index.update_hosts([HostReport(
+            'u', 'h', 'c', updated, (NodeCapacity(
+                0, cpus=8, pinned=pinned, pages={0: 1}),))], (), self.now)
+
+    def test_refusal_by_the_reports_of_hosts_is_repeated_for_a_while(self):
         self.refuse()
         self.assertTrue(self.is_remembered())
         self.assertFalse(self.is_remembered('other'))
-        self.now += refusal_cache.AGE[0] + 1
+        self.now += refusal_cache.MAX_AGE + 1
         self.assertFalse(self.is_remembered())
 
-    def test_refusal_of_a_guest_with_bursts_is_not_repeated(self):
-        self.refuse(need=replace(NEED, needs_bursts=True))
+    def test_refusal_by_placement_is_repeated_while_each_query_has_no_answer(
+            self):
+        self.report(8, 1)
+        self.refuse((('resources', 'A:1'),), (('resources', 'B:1'),))
+        asked = []
+        self.assertTrue(self.is_remembered(has_candidates=asked.append))
+        self.assertEqual([[('resources', 'A:1')], [('resources', 'B:1')]],
+                         asked)
+        self.assertFalse(self.is_remembered(
+            has_candidates=lambda query: 'B:1' in query[0]))
+
+    def test_refusal_that_placement_proves_in_part_is_not_repeated(self):
+        self.report(8, 1)
+        self.refuse((('resources', 'A:1'),), ())
         self.assertFalse(self.is_remembered())
 
-    def test_refusal_of_a_long_search_is_repeated_for_longer(self):
-        self.refuse(took=2.0)
-        self.now += 2 * refusal_cache.SEARCH_TIMES - 1
-        self.assertTrue(self.is_remembered())
-        self.now += 2
-        self.assertFalse(self.is_remembered())
-
-    def test_refusal_is_dropped_after_the_maximum_age(self):
-        self.refuse(took=1000.0)
-        self.now += refusal_cache.AGE[1] + 1
-        self.assertFalse(self.is_remembered())
-
-    def test_refusal_is_dropped_when_a_host_has_gained_room(self):
-        def report(pinned, updated):
-            self.indexed.index.update_hosts([HostReport(
-                'u', 'h', 'c', updated, (NodeCapacity(
-                    0, cpus=8, pinned=pinned, pages={0: 1}),))], (), self.now)
-        report(0, 1)
+    def test_refusal_is_dropped_when_a_host_reports_room(self):
+        self.report(0, 1)
         self.refuse()
-        report(3, 2)
+        self.report(3, 2)
         self.assertTrue(self.is_remembered())
-        report(4, 3)
+        self.report(4, 3)
+        self.assertFalse(self.is_remembered())
+
+    def test_refusal_while_a_host_reports_room_is_not_repeated(self):
+        self.report(4, 1)
+        self.refuse()
+        self.report(0, 2)
         self.assertFalse(self.is_remembered())
 
     def test_refusal_is_dropped_when_aggregates_change(self):
@@ -107,16 +112,19 @@ class RefusalsTest(base.TestCase):
         self.indexed.drop_cached_refusals()
         self.assertFalse(self.is_remembered())
 
-    def test_refusal_is_not_repeated_while_a_cell_does_not_answer(self):
+    def test_refusal_is_not_repeated_while_a_report_cannot_be_read(self):
         self.refuse()
         self.is_current = False
         self.assertFalse(self.is_remembered())
+        self.is_current = True
+        self.indexed.feed._unread.add('x')
+        self.assertFalse(self.is_remembered())
 
     def test_refusal_is_not_repeated_when_the_lookup_fails(self):
-        self.refuse()
-        self.useFixture(fixtures.MockPatchObject(
-            self.indexed.index, 'may_fit_since', side_effect=ValueError))
-        self.assertFalse(self.is_remembered())
+        def fail(_query):
+            raise ValueError
+        self.refuse((('resources', 'A:1'),))
+        self.assertFalse(self.is_remembered(has_candidates=fail))
 
     def select_small(self, has_other=True, free=2):
         """Select a host for a guest of 4 CPUs from an index of one host."""
@@ -142,9 +150,6 @@ class RefusalsTest(base.TestCase):
     def test_index_with_a_host_with_room_proves_nothing(self):
         self.assertIsNone(self.select_small(free=4))
 
-    def test_index_with_an_old_look_or_a_refused_host_proves_nothing(self):
+    def test_index_with_an_old_look_proves_nothing(self):
         self.is_current = False
-        self.assertIsNone(self.select_small())
-        self.is_current = True
-        self.indexed.index.add_refusals([uuids.host], NEED, self.now)
         self.assertIsNone(self.select_small())

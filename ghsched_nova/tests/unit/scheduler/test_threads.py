@@ -83,7 +83,7 @@ class IndexStressTest(base.TestCase):
         if len(placed) > 3 or (placed and chance.random() < .3):
             self.index.drop_claim(placed.popleft())
         need = chance.choice(NEEDS)
-        self.index.may_fit_since(need, self.index.gains - 5)
+        self.index.has_cpus_and_memory_for(need)
         found = self.index.propose_hosts(need, anywhere, ('h3',), 0)
         assert all(view.assign_nodes(need) for view in found)
         if not found:
@@ -156,7 +156,7 @@ def room_of(host, node):
 class RefusalStressTest(base.TestCase):
 
     def test_refusals_under_native_threads_stay_bounded(self):
-        cache = refusal_cache.RefusalCache(host_index.Index())
+        cache = refusal_cache.RefusalCache(lambda _need: False)
         self.patch(refusal_cache, '_MAX_REFUSALS', 4)
         specs = [objects.RequestSpec(
             instance_uuid=uuids.instance, flavor=objects.Flavor(
@@ -165,9 +165,10 @@ class RefusalStressTest(base.TestCase):
 
         def step(chance):
             spec = chance.choice(specs)
-            cache.add_refusal(spec, NEEDS[0], 0, 1.0, spec.flavor.name)
-            assert cache.find_refusal_reason(spec, NEEDS[0]) in (
-                None, spec.flavor.name)
+            cache.add_refusal(spec, NEEDS[0], spec.flavor.name, ())
+            assert cache.find_refusal_reason(
+                spec, NEEDS[0], lambda _query: False) in (
+                    None, spec.flavor.name)
             if chance.random() < .05:
                 cache.clear()
         self.assertEqual([], threads.stress([step] * 4, 40))
