@@ -61,8 +61,11 @@ LATE = datetime.timedelta(seconds=2)
 #: was removed.
 FULL = 60.0
 
-#: Seconds for which the index counts as current after an update.
-CURRENT = 10.0
+#: Seconds for which an update from all cells makes the index current.
+CURRENT = 2 * REFRESH
+
+#: Seconds after which a cell that cannot be read has no host in the index.
+SILENT = 60.0
 
 #: Seconds to wait for the first update of the index by another thread.
 FIRST_LOOK_TIMEOUT_S = 10.0
@@ -120,15 +123,16 @@ class Feed:
         # By cell: compute nodes by update time, of seconds that have passed
         self._counts: dict[str, dict[datetime.datetime, tuple[int, int]]] = {}
         self._unread: set[str] = set()
+        self._read_at: dict[str, float] = {}              # by cell
         self._at = self._full_at = self._complete_at = float('-inf')
 
     @property
     def age(self) -> float:
-        """Seconds since the scheduler's index of hosts was last updated.
+        """Seconds since the index was last updated from all cell databases.
 
-        The index is updated from the cell databases.
+        Infinite if it has not been yet.
         """
-        return time.monotonic() - self._at
+        return time.monotonic() - self._complete_at
 
     @property
     def is_current(self) -> bool:
@@ -137,7 +141,7 @@ class Feed:
         The index holds the free resources of all hosts in nova-scheduler's
         memory.
         """
-        return time.monotonic() - self._complete_at < CURRENT
+        return self.age < CURRENT
 
     @property
     def hosts_with_future_reports(self) -> int:
@@ -168,7 +172,7 @@ class Feed:
         if not self._lock.acquire(timeout=timeout):
             return
         try:
-            if self.age >= REFRESH:
+            if time.monotonic() - self._at >= REFRESH:
                 self._refresh(context, cells, list_down_hosts)
         finally:
             self._lock.release()
@@ -184,6 +188,7 @@ class Feed:
         rows, unread = self._parse_reports(found)
         gone = {uuid for answer in found for nodes in answer.seen
                 if nodes.deleted for uuid in nodes.digests}
+        gone |= self._forget_silent_cells(found, now)
         if full and complete:
             gone |= self._find_missing_hosts(found)
         for uuid in gone:
@@ -207,6 +212,30 @@ class Feed:
                     'CPU time',
                     {'hosts': len(self.index),
                      'cpu': time.process_time() - began})
+
+    def _forget_silent_cells(self, answers: Sequence[_Answer],
+                             now: float) -> set[str]:
+        """Forget what was read of cells that cannot be read for a minute.
+
+        Guests would be placed by reports that are older and older. The next
+        look at such a cell reads all of it.
+
+        :param answers: answers of the cells that could be read.
+        :returns: UUIDs of the hosts of these cells.
+        """
+        self._read_at.update(dict.fromkeys(
+            (answer.cell for answer in answers), now))
+        silent = {cell for cell, read_at in self._read_at.items()
+                  if now - read_at >= SILENT}
+        for cell in silent:
+            del self._read_at[cell]
+            self._since.pop(cell, None)
+            LOG.warning('ghsched: could not read the database of cell '
+                        '%(cell)s for %(seconds)d s; excluding its hosts from '
+                        'the index of hosts until it can be read',
+                        {'cell': cell, 'seconds': SILENT})
+        return {view.row.uuid for view in self.index.list_views()
+                if view.row.cell in silent} if silent else set()
 
     def _query_changed_compute_nodes(
         self, context: Any, cells: Sequence[Any], all_hosts: bool,

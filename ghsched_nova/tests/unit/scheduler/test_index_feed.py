@@ -127,11 +127,36 @@ class LookTest(FeedTestCase):
         self.add('a', _TIME)
         self.refresh_and_count()
         self.assertTrue(self.feed.is_current)
-        self.useFixture(fixtures.MonkeyPatch(
-            'ghsched_nova.nova_seams.scheduler_hosts.call_in_cells',
-            lambda *_args: [None]))
-        self.assertEqual({'a': 0}, self.refresh_and_count(index_feed.FULL))
+        with self.no_cell_answers():
+            self.assertEqual({'a': 0}, self.refresh_and_count())
         self.assertFalse(self.feed.is_current)
+
+    def test_age_without_a_complete_look_grows(self):
+        self.assertEqual(float('inf'), self.feed.age)
+        self.refresh_and_count()
+        self.assertEqual(0, self.feed.age)
+        with self.no_cell_answers():
+            for age in (2, 4, 6):
+                self.refresh_and_count()
+                self.assertEqual(age, self.feed.age)
+        self.refresh_and_count()
+        self.assertEqual(0, self.feed.age)
+
+    def test_refresh_drops_hosts_of_a_cell_that_is_silent_for_a_minute(self):
+        self.add('a', _TIME)
+        self.add('b', _TIME + datetime.timedelta(hours=1))
+        self.refresh_and_count()
+        with self.no_cell_answers():
+            self.assertEqual({}, self.refresh_and_count(index_feed.SILENT))
+            self.assertEqual({}, self.refresh_and_count())
+        self.assertEqual(1, self.log.output.count(
+            'could not read the database of cell c for 60 s'))
+        self.assertEqual({'a': 0, 'b': 0}, self.refresh_and_count())
+
+    def no_cell_answers(self):
+        return fixtures.MonkeyPatch(
+            'ghsched_nova.nova_seams.scheduler_hosts.call_in_cells',
+            lambda *_args: [None])
 
     def test_refresh_reads_a_report_of_a_late_clock_at_the_next_full_look(
             self):
