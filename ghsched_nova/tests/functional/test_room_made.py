@@ -21,6 +21,7 @@ import random
 import time
 from unittest import mock
 
+import fixtures
 from nova.scheduler.client import report
 
 from ghsched_nova.live import records
@@ -44,6 +45,9 @@ class RoomMadeTestCase(test_index.IndexTestCase):
         super().setUp()
         self.memory = self.useFixture(guest_memory.FakeMemory())
         self.flags(allow_resize_to_same_host=True)
+        self.useFixture(fixtures.MockPatch(
+            'nova.virt.libvirt.driver.LibvirtDriver.'
+            'migrate_disk_and_power_off', return_value='{}'))
         self.wanted = self.flavor(vcpus=1, mem_bw_min=60)
 
     @property
