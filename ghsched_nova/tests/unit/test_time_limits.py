@@ -59,7 +59,7 @@ HARMLESS = {
     ('ghsched_nova/tests/unit/cmd/test_top.py', 'time.monotonic'): _GIVES_UP,
     ('ghsched_nova/tests/unit/host/test_blame_session.py', 'wait(1.5)'):
         'seconds of a simulated host',
-    ('ghsched_nova/tests/unit/lab/emulator/test_qemu_probes.py',
+    ('ghsched_nova/tests/lab/emulator/test_qemu_probes.py',
      'time.monotonic'): _GIVES_UP,
     ('ghsched_nova/tests/unit/monitor/test_reader.py', 'join(0.2)'):
         'the thread is not to end',

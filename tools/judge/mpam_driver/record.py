@@ -26,7 +26,7 @@ import subprocess  # noqa: S404
 import sys
 
 OUT = (Path(__file__).resolve().parents[3]
-       / 'ghsched_nova/tests/unit/lab/emulator/vectors/mpam_driver.json.gz')
+       / 'ghsched_nova/tests/lab/emulator/vectors/mpam_driver.json.gz')
 WIDTHS = (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16)
 PARTIDS, INTERNAL, PORTIONS = 32, 12, 16
 #: Drawn writes to each machine.

@@ -23,7 +23,7 @@ import fixtures
 
 from ghsched_placement.tests import base
 
-TOP = Path(__file__).parents[3]
+TOP = Path(__file__).parents[4]
 with mock.patch('sys.path', [str(TOP / 'tools/bench'), *sys.path]):
     burst_bench = importlib.import_module('burst_bench')
     burst_crowds = importlib.import_module('burst_crowds')

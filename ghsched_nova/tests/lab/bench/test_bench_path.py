@@ -21,7 +21,7 @@ import fixtures
 
 from ghsched_placement.tests import base
 
-BENCH = Path(__file__).parents[3] / 'tools' / 'bench'
+BENCH = Path(__file__).parents[4] / 'tools' / 'bench'
 
 
 def programs():

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from ghsched_nova.lab.emulator import contention
 from ghsched_nova.lab.emulator import machines
-from ghsched_nova.tests.unit.lab.emulator import test_kernel
+from ghsched_nova.tests.lab.emulator import test_kernel
 from ghsched_placement.tests import base
 
 NODES = '0=0-1;1=2-3'

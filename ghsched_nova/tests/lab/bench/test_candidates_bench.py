@@ -21,7 +21,7 @@ from unittest import mock
 from ghsched_placement import node_assignment
 from ghsched_placement.tests import base
 
-TOP = Path(__file__).parents[3]
+TOP = Path(__file__).parents[4]
 with mock.patch('sys.path', [str(TOP / 'tools/bench'), *sys.path]):
     candidates_bench = importlib.import_module('candidates_bench')
 

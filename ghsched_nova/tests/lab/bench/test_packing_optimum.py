@@ -22,7 +22,7 @@ from unittest import mock
 
 from ghsched_placement.tests import base
 
-TOP = Path(__file__).parents[3]
+TOP = Path(__file__).parents[4]
 with mock.patch('sys.path', [str(TOP / 'tools/bench'), *sys.path]):
     packing = importlib.import_module('packing')
     packing_optimum = importlib.import_module('packing_optimum')

@@ -18,7 +18,7 @@ from ghsched_nova.lab.emulator import conversions
 from ghsched_nova.lab.emulator import machines
 from ghsched_placement.tests import base
 
-TOOL = (Path(__file__).resolve().parents[5]
+TOOL = (Path(__file__).resolve().parents[4]
         / 'tools/conversions/record.py')
 
 

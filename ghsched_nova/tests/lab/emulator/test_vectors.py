@@ -28,11 +28,11 @@ import re
 from ghsched_nova.lab.emulator import kernel
 from ghsched_nova.lab.emulator import machines
 from ghsched_nova.resctrl import schemata
-from ghsched_nova.tests.unit.lab.emulator import test_kernel
+from ghsched_nova.tests.lab.emulator import test_kernel
 from ghsched_placement.tests import base
 
 VECTORS = Path(__file__).parent / 'vectors'
-RECORDER = Path(__file__).resolve().parents[5] / 'tools/record_vectors.py'
+RECORDER = Path(__file__).resolve().parents[4] / 'tools/record_vectors.py'
 #: Nodes of the machine that a sequence was recorded on, by its kind.
 NODES = {'amd': '0=0-1;1=2-3', 'intel-snc-cdp': '0=0-1;1=2-3'}
 
