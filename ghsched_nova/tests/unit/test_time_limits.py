@@ -23,7 +23,8 @@ import ghsched_nova
 from ghsched_placement.tests import base
 
 TOP = Path(ghsched_nova.__file__).parents[1]
-FOLDERS = ('ghsched_nova/tests/fixtures', 'ghsched_nova/tests/unit',
+FOLDERS = ('ghsched_nova/tests/fixtures', 'ghsched_nova/tests/lab/bench',
+           'ghsched_nova/tests/lab/emulator', 'ghsched_nova/tests/unit',
            'ghsched_placement/tests')
 
 #: Methods that wait for the number of seconds that they are given.
