@@ -16,8 +16,14 @@
 # (with the simulated host), documentation, packages. The last line counts
 # tests and checks; the exit status is that of all of it.
 #
+# Of each exhaustive test one eighth runs, another one at each commit;
+# GHSCHED_SAMPLE=all runs the whole, as tools/nightly.sh does.
+#
 # usage: tools/test.sh [--release NUMBER | --nova DIRECTORY] [PART]...
 #   PART  checks, unit, functional, docs, packages; all when none is named.
+#         lab: tests of the emulator and of the benchmarks, which run without
+#         being named when one of their files has changed since they last
+#         passed (tools/lab-tested).
 #         threads: functional tests with native threads, which Nova 34 starts
 #         with; the others run on eventlet, as Nova's own do
 #   --release  with this release of Nova (31 to 34) instead of 34, in an
@@ -51,7 +57,10 @@ if [ "${1:-}" = --nova ]; then
     shift 2
     [ $# -gt 0 ] || set -- signatures unit functional
 fi
+# Functional tests wait, unit tests do not.
 WORKERS=${WORKERS:-2}
+FUNCTIONAL_WORKERS=${FUNCTIONAL_WORKERS:-$((WORKERS + 1))}
+SLOWEST=10
 passed=0
 failed=0
 
@@ -72,17 +81,17 @@ check() {
     fi
 }
 
-# run_tests TEXT DIRECTORY [OPTION...]: a step that counts as the tests below a
-# directory, those that options of "stestr run" choose.
+# run_tests TEXT DIRECTORY WORKERS [OPTION...]: a step that counts as the tests
+# below a directory, those that options of "stestr run" choose.
 run_tests() {
-    local text=$1 directory=$2 name log rc=0 good bad
-    shift 2
+    local text=$1 directory=$2 workers=$3 name log rc=0 good bad
+    shift 3
     name=${directory//\//-}
     log=$RESULTS/$name.log
     rm -rf "${RESULTS:?}/$name"
     mkdir "$RESULTS/$name"
     step "$text" stestr_to "$log" --repo-url "$RESULTS/$name" \
-        --test-path "$directory" run "$@" || rc=$?
+        --test-path "$directory" run --concurrency "$workers" "$@" || rc=$?
     good=$(total Passed "$log")
     bad=$(total Failed "$log")
     # A run that ends badly without a failed test has failed as a whole.
@@ -91,6 +100,9 @@ run_tests() {
         "$good" "$bad" "$(total Skipped "$log")" "$log"
     [ "$bad" = 0 ] || grep -E '\.\.\. FAILED$' "$log" | sed 's/^/      /' ||
         true
+    tree python -m stestr --repo-url "$RESULTS/$name" slowest 2> /dev/null |
+        awk -v n="$SLOWEST" '/^ghsched_/ && n-- > 0 {
+            printf "      %8.1f s  %s\n", $2, $1 }'
     passed=$((passed + good))
     failed=$((failed + bad))
 }
@@ -98,7 +110,7 @@ run_tests() {
 stestr_to() {
     local log=$1
     shift
-    tree python -m stestr "$@" --concurrency "$WORKERS" > "$log" 2>&1 ||
+    tree python -m stestr "$@" > "$log" 2>&1 ||
         { tail -n 60 "$log"; return 1; }
 }
 
@@ -149,23 +161,39 @@ signatures_to() {
 
 part_unit() {
     heading 'Unit tests'
-    run_tests 'ghsched_placement' ghsched_placement/tests
-    run_tests 'ghsched_nova' ghsched_nova/tests/unit
+    run_tests 'ghsched_placement' ghsched_placement/tests "$WORKERS"
+    run_tests 'ghsched_nova' ghsched_nova/tests/unit "$WORKERS"
 }
 
 part_functional() {
     heading 'Functional tests'
     run_tests 'ghsched_nova with Nova, Placement, libvirt, FUSE' \
-        ghsched_nova/tests/functional "${FUNCTIONAL[@]}"
+        ghsched_nova/tests/functional "$FUNCTIONAL_WORKERS" \
+        "${FUNCTIONAL[@]}"
 }
 
 part_threads() {
     heading 'Functional tests with native threads'
     export OS_NOVA_DISABLE_EVENTLET_PATCHING=true
     run_tests 'ghsched_nova with Nova, Placement, threads' \
-        ghsched_nova/tests/functional \
+        ghsched_nova/tests/functional "$FUNCTIONAL_WORKERS" \
         --include-list tools/releases/functional
     unset OS_NOVA_DISABLE_EVENTLET_PATCHING
+}
+
+# lab_key: the hash of what the part lab tests, and of these tests.
+lab_key() {
+    # shellcheck disable=SC2046
+    key_of $(project_files | tr '\0' '\n' | sort |
+        grep -E '^(ghsched_nova/(tests/)?lab|tools/(bench|judge))/')
+}
+
+part_lab() {
+    local before=$failed
+    heading 'Emulator and benchmarks'
+    run_tests 'ghsched_nova/lab, tools/bench, tools/judge' \
+        ghsched_nova/tests/lab "$WORKERS"
+    [ "$failed" != "$before" ] || lab_key > tools/lab-tested
 }
 
 part_docs() {
@@ -185,13 +213,27 @@ part_packages() {
 }
 
 begin=$EPOCHREALTIME
+cat << EOF
+tools/test.sh: about 15 minutes on two quiet cores, and 5 more at the first
+time, for Debian packages (bindep.txt) and the Python environment $VENV.
+EOF
 set_up
 mkdir -p "$RESULTS"
-[ $# -gt 0 ] || set -- checks unit functional docs packages
+: "${GHSCHED_SAMPLE:=$((16#$(git rev-parse --short=8 HEAD 2> /dev/null ||
+    echo 0) % 8))}"
+export GHSCHED_SAMPLE
+if [ $# = 0 ]; then
+    set -- checks unit functional docs packages
+    [ "$(cat tools/lab-tested 2> /dev/null)" = "$(lab_key)" ] || set -- "$@" lab
+fi
 for part in "$@"; do
+    part_begin=$EPOCHREALTIME
     case $part in
-    checks | signatures | unit | functional | threads | docs | packages)
+    checks | signatures | unit | functional | threads | lab | docs | \
+    packages)
         "part_$part"
+        printf '  %-52s%7s s\n' "$part, in all" \
+            "$(seconds_since "$part_begin")"
         ;;
     *) die "no such part: $part" ;;
     esac

@@ -100,13 +100,20 @@ def modules(package: str) -> Iterator[tuple[str, pathlib.Path]]:
         yield '.'.join(parts), path
 
 
+@functools.cache
+def parse(source: str) -> ast.Module:
+    """Return the syntax tree of a source, parsed once per process."""
+    return ast.parse(source)
+
+
+@functools.cache
 def imports(source: str, module: str, is_package: bool) -> set[str]:
     """Dotted names that a module imports, at its top or in a function.
 
     ``from a import b`` counts as ``a.b``, because b may be a module.
     """
     found = set()
-    for node in ast.walk(ast.parse(source)):
+    for node in ast.walk(parse(source)):
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
@@ -258,7 +265,7 @@ def reads_xml(source):
     """Return what a module uses of lxml and of other XML libraries to parse.
     """
     found = set()
-    for node in ast.walk(ast.parse(source)):
+    for node in ast.walk(parse(source)):
         if isinstance(node, ast.Attribute) and isinstance(
                 node.value, ast.Name) and node.value.id == 'etree':
             found |= {node.attr} - BUILDS_XML
