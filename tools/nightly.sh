@@ -11,9 +11,10 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-# What takes too long for .ci/run, in parts: every release of Nova
-# (releases), its newest source (newest: a git repository or an unpacked tree
-# at $NOVA_TREE, without which the part is left out), properties with new
+# What takes too long for .ci/run, in parts: all of each exhaustive test
+# (exhaustive), every release of Nova (releases), its newest source (newest: a
+# git repository or an unpacked tree at $NOVA_TREE, without which the part is
+# left out), properties with new
 # examples and the judge of guest NUMA nodes (properties), random hosts (fuzz), a
 # hundred moves inside a host that are killed (killed), each key of a flavor
 # through all moves and each sequence of two operations (keys), benchmarks
@@ -41,8 +42,8 @@ if [[ ${1:-} =~ ^[0-9]+$ ]]; then
     minutes=$1
     shift
 fi
-ALL=(releases newest properties fuzz killed keys bench moves sharing upgrade
-    watcher pairs soak blame tenants vnode)
+ALL=(exhaustive releases newest properties fuzz killed keys bench moves sharing
+    upgrade watcher pairs soak blame tenants vnode)
 [ $# -gt 0 ] || set -- "${ALL[@]}"
 for part; do
     [[ " ${ALL[*]} " = *" $part "* ]] ||
@@ -62,6 +63,12 @@ part_newest() {
         return
     fi
     stage "newest Nova, $newest" 60 bash tools/test.sh --nova "$newest"
+}
+
+# Every exhaustive test as a whole; a commit runs an eighth of each.
+part_exhaustive() {
+    stage 'all tests, all of each space' 120 \
+        env GHSCHED_SAMPLE=all bash tools/test.sh unit functional lab
 }
 
 part_properties() {

@@ -15,6 +15,7 @@
 passed=0
 failed=0
 running=
+SECONDS_OF_STAGES=
 LOG=$(mktemp)
 FAILURES=$(mktemp)
 
@@ -30,7 +31,7 @@ trap 'exit 1' HUP INT TERM
 # stage TEXT MINUTES COMMAND...: count what the command's own last count says;
 # a command that counts nothing is one test. One that takes longer has failed.
 stage() {
-    local text=$1 minutes=$2 rc counts good=0 bad=0
+    local text=$1 minutes=$2 rc counts good=0 bad=0 begin=$EPOCHREALTIME
     shift 2
     printf '\n#### %s\n' "$text"
     # A signal to this script is answered while it waits, and not while a
@@ -58,6 +59,10 @@ stage() {
     } | tee -a "$FAILURES"
     passed=$((passed + good))
     failed=$((failed + bad))
+    took=$(awk -v a="$begin" -v b="$EPOCHREALTIME" \
+        'BEGIN { printf "%.0f", b - a }')
+    printf '#### %s: %s s\n' "$text" "$took"
+    SECONDS_OF_STAGES+="$(printf '%6s s  %s' "$took" "$text")"$'\n'
     [ "$bad" = 0 ]
 }
 
@@ -74,6 +79,7 @@ count_stages() {
     stage 'tear-down' 5 bash tools/cloud down
     # Who sees only the end of the output sees what failed.
     [ "$failed" = 0 ] || { printf '\n#### what failed\n'; cat "$FAILURES"; }
+    printf '\n%s' "$SECONDS_OF_STAGES"
     printf '\n%d passed, %d failed\n' "$passed" "$failed"
     trap 'rm -f "$LOG" "$FAILURES"' EXIT
     [ "$failed" = 0 ]
