@@ -94,7 +94,8 @@ print(json.dumps([before, list_changes()]))
 """
 
 
-#: What an operator configures in a service, and a name of Nova that it changes.
+#: What an operator configures in a service, and a name of Nova that this
+#: changes.
 CONFIGURED = {
     'nova-api': ('from ghsched_nova.api import server_set\n'
                  'server_set.filter_factory({})',

@@ -16,7 +16,7 @@ from nova.tests.functional.libvirt import test_numa_servers
 
 from ghsched_nova.tests.functional import nova_base
 from ghsched_placement import names
-from ghsched_placement.tests import sample
+from ghsched_placement.tests.fixtures import spaces
 
 
 class WithoutOurUsage:
@@ -47,7 +47,7 @@ class Usages:
         self.body = body
 
 
-@sample.run_sample
+@spaces.run_sample
 class NUMAServersTest(nova_base.NovaTestCase,
                       test_numa_servers.NUMAServersTest):
     """A guest without ``ghsched:`` keys gets exactly what Nova gives it."""

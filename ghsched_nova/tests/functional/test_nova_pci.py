@@ -18,7 +18,7 @@ from nova.tests.functional.libvirt import test_pci_sriov_servers as sriov
 
 from ghsched_nova.tests.functional import nova_base
 from ghsched_placement import names
-from ghsched_placement.tests import sample
+from ghsched_placement.tests.fixtures import spaces
 
 
 class PciTestCase(nova_base.NovaTestCase):
@@ -36,30 +36,30 @@ class PciTestCase(nova_base.NovaTestCase):
                 if provider['uuid'] not in ours]
 
 
-@sample.run_sample
+@spaces.run_sample
 class InventoryReportingTest(
         PciTestCase, nova_tests.PlacementPCIInventoryReportingTests):
     """Providers and inventories, whatever their parent."""
 
 
-@sample.run_sample
+@spaces.run_sample
 class AllocationHealingTest(
         PciTestCase, nova_tests.PlacementPCIAllocationHealingTests):
     """Allocations of guests that are older than the providers."""
 
 
-@sample.run_sample
+@spaces.run_sample
 class SimpleRCAndTraitBasedPCIAliasTest(
         PciTestCase, nova_tests.SimpleRCAndTraitBasedPCIAliasTests):
     """Aliases alone."""
 
 
-@sample.run_sample
+@spaces.run_sample
 class RCAndTraitBasedPCIAliasTest(
         PciTestCase, nova_tests.RCAndTraitBasedPCIAliasTests):
     """Devices asked for by resource class and traits."""
 
 
-@sample.run_sample
+@spaces.run_sample
 class SRIOVAttachDetachTest(PciTestCase, sriov.SRIOVAttachDetachTest):
     """Passthrough ports of Neutron, attached to a running guest."""

@@ -19,16 +19,16 @@ from nova.tests.unit.virt.libvirt import test_driver
 from ghsched_nova.tests.functional import nova_base
 from ghsched_nova.virt import driver
 from ghsched_placement.tests import base
-from ghsched_placement.tests import sample
+from ghsched_placement.tests.fixtures import spaces
 
 
-@sample.run_sample
+@spaces.run_sample
 class RealTimeServersTest(nova_base.NovaTestCase,
                           test_rt_servers.RealTimeServersTest):
     """Guests with ``hw:cpu_realtime``, from the API to the host."""
 
 
-@sample.run_sample
+@spaces.run_sample
 class RealTimeConfigTest(base.TestCase, test_driver.LibvirtConnTestCase):
     """The driver's configuration of guests with ``hw:cpu_realtime``."""
 

@@ -24,7 +24,7 @@ from ghsched_nova.tests.fixtures import blame_cases
 from ghsched_nova.tests.fixtures import blame_hosts
 from ghsched_placement import blame
 from ghsched_placement.tests import base
-from ghsched_placement.tests import sample
+from ghsched_placement.tests.fixtures import spaces
 
 SEED = '1'
 
@@ -193,7 +193,7 @@ class StagedTest(base.TestCase):
 
     def test_culprits_are_found_by_instructions(self):
         count = blame_cases.Count()
-        for number in sample.choose(range(12)):
+        for number in spaces.choose(range(12)):
             case = blame_cases.make_case(SEED, number)
             found, seconds, as_before = blame_hosts.run_case(
                 case, SEED, counted=True)

@@ -59,9 +59,9 @@ from ghsched_placement.node_move import HostCell
 from ghsched_placement import policy as policies
 from ghsched_placement import request
 from ghsched_placement.tests import base
-from ghsched_placement.tests import sample
 from ghsched_placement.tests.fixtures import clouds
 from ghsched_placement.tests.fixtures import sample_flavors
+from ghsched_placement.tests.fixtures import spaces
 from ghsched_placement import tree
 
 objects.register_all()
@@ -439,7 +439,7 @@ class PairTest(KeyTestCase):
     def test_pairs_of_keys_move_or_stay_with_all_records(self):
         pairs = sample_flavors.paired_flavors()
         self.assertGreater(len(pairs), 200)
-        for pair, specs in sample.choose(pairs.items()):
+        for pair, specs in spaces.choose(pairs.items()):
             self.addDetail('pair', content.text_content(', '.join(pair)))
             self.check(specs)
 

@@ -25,7 +25,7 @@ from ghsched_nova.resctrl import schemata
 from ghsched_nova.tests.fixtures import captured
 from ghsched_placement.policy import GuestPolicy
 from ghsched_placement.tests import base
-from ghsched_placement.tests import sample
+from ghsched_placement.tests.fixtures import spaces
 
 
 def _hosts():
@@ -67,7 +67,7 @@ class CapturedTest(base.TestCase):
                           if host.dialect.knobs})
 
     def test_every_machine(self):
-        for name, host in sample.choose(HOSTS.items()):
+        for name, host in spaces.choose(HOSTS.items()):
             if host.dialect.knobs:
                 self._check_machine(name, host)
 

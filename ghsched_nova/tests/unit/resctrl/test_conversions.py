@@ -38,7 +38,7 @@ from ghsched_placement import names
 from ghsched_placement.policy import GuestPolicy
 from ghsched_placement.policy import NodePolicy
 from ghsched_placement.tests import base
-from ghsched_placement.tests import sample
+from ghsched_placement.tests.fixtures import spaces
 from ghsched_placement import tree
 
 WIDTHS = range(4, 17)
@@ -127,7 +127,7 @@ class EveryPercentageTest(base.TestCase):
         lines = {knob.role: shown(machine, knob.line)
                  for knob in held.host.dialect.knobs
                  if knob.role in ('maximum', 'minimum')}
-        for share in sample.choose(range(1, 101)):
+        for share in spaces.choose(range(1, 101)):
             for role, known in lines.items():
                 both = (100, share) if role == 'minimum' else (share, 0)
                 self.assertEqual(
@@ -183,7 +183,7 @@ class EveryPercentageTest(base.TestCase):
     def test_percentage_on_a_dialect_with_rates_is_held_as_the_next_rate(self):
         for dialect, (unit, step, caches) in RATES.items():
             held = self.world(machines.build(dialect, emulated.NODES))
-            for share in sample.choose(range(1, 100)):
+            for share in spaces.choose(range(1, 100)):
                 asked = share * world.SPEED * 2 ** 20 / caches / 100
                 value = self.check(held, share, 0)['maximum']
                 self.assertEqual(0, value % step)

@@ -37,7 +37,7 @@ from ghsched_nova.tests.fixtures import world
 from ghsched_placement.policy import GuestPolicy
 from ghsched_placement.policy import NodePolicy
 from ghsched_placement.tests import base
-from ghsched_placement.tests import sample
+from ghsched_placement.tests.fixtures import spaces
 
 #: The emulated machine, the dialect that it speaks, and the captured tree of
 #: such a machine.
@@ -189,7 +189,7 @@ class RoundTripTest(OneGuestTestCase):
         self.assertEqual([], held.files.operations)
 
     def test_every_dialect(self):
-        for dialect in sample.choose(SPEAKS):
+        for dialect in spaces.choose(SPEAKS):
             self._check_dialect(dialect)
 
     def test_kernels_that_describe_their_controls(self):

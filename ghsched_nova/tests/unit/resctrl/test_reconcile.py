@@ -35,7 +35,7 @@ from ghsched_nova.resctrl import reconcile
 from ghsched_nova.resctrl import wanted_check
 from ghsched_nova.tests.fixtures import world
 from ghsched_placement.tests import base
-from ghsched_placement.tests import sample
+from ghsched_placement.tests.fixtures import spaces
 
 OLD = 'qemu-9-instance-000000ff-vcpus_0-1'
 
@@ -405,7 +405,7 @@ class EveryDialectTest(ReconcileTestCase):
             self.assert_nothing_to_do()
 
     def test_from_anything(self):
-        for dialect in sample.choose(machines.DIALECTS):
+        for dialect in spaces.choose(machines.DIALECTS):
             self.check_dialect(dialect)
 
     def check_dialect(self, dialect):

@@ -33,7 +33,7 @@ from ghsched_nova.resctrl import wanted_check
 from ghsched_nova.tests.fixtures import world
 from ghsched_placement.policy import GuestPolicy
 from ghsched_placement.tests import base
-from ghsched_placement.tests import sample
+from ghsched_placement.tests.fixtures import spaces
 
 #: A group of a policy that no guest has any more.
 OLD = 'ghsched-shared-0123456789abcdef'
@@ -322,7 +322,7 @@ class EveryDialectTest(SharingTestCase):
     """Whoever comes and goes, the groups hold what their guests have."""
 
     def test_from_anything(self):
-        for dialect in sample.choose(machines.DIALECTS):
+        for dialect in spaces.choose(machines.DIALECTS):
             self.check_dialect(dialect)
 
     def check_dialect(self, dialect):

@@ -28,7 +28,7 @@ from ghsched_nova.scheduler import host_index
 from ghsched_nova.scheduler import index_feed
 from ghsched_placement import headroom
 from ghsched_placement.tests import base
-from ghsched_placement.tests import sample
+from ghsched_placement.tests.fixtures import spaces
 
 _START = datetime.datetime(2026, 11, 1)
 
@@ -186,7 +186,7 @@ class FeedHistoryTest(base.TestCase):
         self.assertEqual(cloud.list_written(), cloud.list_known())
         self.assertEqual(set(cloud.list_written()), set(cloud.feed._digests))
 
-    @settings(max_examples=sample.count(300))
+    @settings(max_examples=spaces.count(300))
     @given(st.lists(st.tuples(
         st.sampled_from(('report', 'report', 'look', 'look', 'load', 'failure',
                          'restart', 'delete')),

@@ -38,7 +38,7 @@ from ghsched_placement import fragmentation
 from ghsched_placement import gradient
 from ghsched_placement import headroom
 from ghsched_placement.tests import base
-from ghsched_placement.tests import sample
+from ghsched_placement.tests.fixtures import spaces
 from ghsched_placement.tests.fixtures import threads
 
 objects.register_all()
@@ -111,7 +111,7 @@ class IndexStressTest(base.TestCase):
         self.assertEqual([], threads.stress(
             [lambda chance, number=number: self.request(number, chance)
              for number in range(WORKERS)] + [self.report],
-            sample.count(1250), fine=False))
+            spaces.count(1250), fine=False))
         self.check_views()
         for consumer in [one for of in self.placed for one in of]:
             self.index.drop_claim(consumer)

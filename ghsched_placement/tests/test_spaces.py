@@ -17,7 +17,7 @@ import unittest
 import fixtures
 
 from ghsched_placement.tests import base
-from ghsched_placement.tests import sample
+from ghsched_placement.tests.fixtures import spaces
 
 
 class SampleTest(base.TestCase):
@@ -30,7 +30,7 @@ class SampleTest(base.TestCase):
             found = set()
             for number in range(8):
                 self.set_sample(str(number))
-                part = sample.choose(range(length))
+                part = spaces.choose(range(length))
                 self.assertEqual(bool(length), bool(part))
                 self.assertLessEqual(len(part), length // 8 + 1)
                 found.update(part)
@@ -38,8 +38,8 @@ class SampleTest(base.TestCase):
 
     def test_sample_all_is_every_item_and_example(self):
         self.set_sample('all')
-        self.assertEqual([3, 4], sample.choose([3, 4]))
-        self.assertEqual(300, sample.count(300))
+        self.assertEqual([3, 4], spaces.choose([3, 4]))
+        self.assertEqual(300, spaces.count(300))
 
     def test_tests_of_a_class_run_in_one_of_eight_samples(self):
         ran = []
@@ -60,7 +60,7 @@ class SampleTest(base.TestCase):
 
             result = unittest.TestResult()
             unittest.defaultTestLoader.loadTestsFromTestCase(
-                sample.run_sample(Whole)).run(result)
+                spaces.run_sample(Whole)).run(result)
             self.assertEqual(4, result.testsRun)
             self.assertEqual([], result.errors)
         self.assertEqual(['test_four', 'test_one', 'test_three', 'test_two'],
