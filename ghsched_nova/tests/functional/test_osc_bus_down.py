@@ -30,7 +30,7 @@ from openstack import connection
 import requests
 from requests import adapters
 
-from ghsched_nova.tests.unit.cmd import test_osc_answers as answers
+from ghsched_nova.tests.functional import test_osc_answers as answers
 from ghsched_placement import names
 from ghsched_placement.osc import plugin
 from ghsched_placement.tests import base

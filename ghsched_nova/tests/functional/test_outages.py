@@ -28,7 +28,7 @@ import fixtures
 from ghsched_nova.cmd import host
 from ghsched_nova.cmd import main
 from ghsched_nova.lab.bench import cli
-from ghsched_nova.tests.unit.cmd import test_osc_answers as answers
+from ghsched_nova.tests.functional import test_osc_answers as answers
 from ghsched_placement.tests import base
 
 #: Seconds that a command waits in this test for an answer.

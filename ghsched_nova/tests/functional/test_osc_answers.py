@@ -39,7 +39,7 @@ from ghsched_placement.osc import http
 from ghsched_placement.osc import plugin
 from ghsched_placement.tests import base
 
-SETUP = pathlib.Path(__file__).parents[4] / 'setup.cfg'
+SETUP = pathlib.Path(__file__).parents[3] / 'setup.cfg'
 
 #: Values of arguments that every text does not do for.
 SAMPLES = {'node': '0=1'}
