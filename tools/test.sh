@@ -224,7 +224,8 @@ mkdir -p "$RESULTS"
 export GHSCHED_SAMPLE
 if [ $# = 0 ]; then
     set -- checks unit functional docs packages
-    [ "$(cat tools/lab-tested 2> /dev/null)" = "$(lab_key)" ] || set -- "$@" lab
+    [ "$(cat tools/lab-tested 2> /dev/null)" = "$(lab_key)" ] ||
+        set -- "$@" lab
 fi
 for part in "$@"; do
     part_begin=$EPOCHREALTIME
