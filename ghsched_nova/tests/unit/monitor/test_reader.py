@@ -103,7 +103,7 @@ class DialectsTest(ReaderTestCase):
         self.assertIn('reports no memory bandwidth', str(error))
 
     def test_several_domains_of_a_node_are_summed(self):
-        host = ReaderTestCase.host(self, 'amd')
+        host = self.host('amd')
         host.group(QEMU, tid=100, cpu=4)
         host.threads.cpus[101], host.threads.spent[101] = 7, 0.0
         host.model.write(f'/{QEMU}/tasks', '101\n')
@@ -197,7 +197,7 @@ class StatesTest(ReaderTestCase):
         self.assertEqual(State.ERROR, figure.state)
 
     def test_amd_domain_in_which_nothing_ran_is_zero(self):
-        host = self.host('amd')
+        host = ReaderTestCase.host(self, 'amd')
         host.group(QEMU, tid=100)
         host.sync()
         (host.root / 'info/L3_MON/mbm_assign_mode').write_text('[default]\n')
