@@ -19,18 +19,13 @@ import pathlib
 import sys
 from typing import Any
 
-_DOC = pathlib.Path(__file__).resolve().parents[1]
-sys.path[:0] = [str(_DOC.parent), str(_DOC / 'ext')]
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2]))
 
 extensions = [
     'openstackdocstheme',
-    'oslo_config.sphinxext',
     'cliff.sphinxext',
     'sphinx.ext.autodoc',
     'sphinxarg.ext',
-    'ghsched_keys',
-    'ghsched_metrics',
-    'ghsched_nova_changes',
 ]
 # Pictures of a PDF (tox -e pdf-docs); pages of HTML have them as they are.
 with contextlib.suppress(ImportError):
