@@ -27,8 +27,10 @@ from ghsched_placement.contention import traffic
 from ghsched_placement.contention.workload import REFERENCE
 from ghsched_placement.contention.workload import Workload
 
-#: redis-benchmark on Kunpeng with all threads bound to one node against the
-#: kernel's own choice: set +32.2 %, get +27.9 % (NUMA-ICON, CLK 2024).
+#: redis-benchmark with all threads bound to one node against the kernel's own
+#: choice, on a machine that is not named: set +32.2 %, get +27.9 % (NUMA-ICON,
+#: CLK 2024). Two of four gains: pipelined, they are 5.4 and 6.7 %, which no
+#: latency above 1 explains.
 BIND_GAIN = (1.322 + 1.279) / 2
 
 _TURNS = 40

@@ -51,7 +51,7 @@ from ghsched_placement.tests import base
 from ghsched_placement import tree
 
 HOSTS = pathlib.Path(__file__).parents[3] / 'etc/ghsched/hosts'
-ALIASES = {'nic': 'CUSTOM_PCI_19E5_375E'}
+ALIASES = {'nic': 'CUSTOM_PCI_15B3_1018'}
 SETTINGS = plan.Settings(aliases=ALIASES)
 ONE_NODE = 'vcpus=2,ram=1024,hw:numa_nodes=1'
 

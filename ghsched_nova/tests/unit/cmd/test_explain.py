@@ -252,8 +252,8 @@ class AliasTest(base.TestCase):
         self.assertEqual(0, status)
         asked = document['placement_query']['parameters']
         self.assertEqual(
-            [['resourcesvfs0-nic-node0-0', 'CUSTOM_PCI_19E5_375E:2'],
-             ['resourcesvfs1-nic2-node0-0', 'CUSTOM_PCI_19E5_375E:3']],
+            [['resourcesvfs0-nic-node0-0', 'CUSTOM_PCI_15B3_1018:2'],
+             ['resourcesvfs1-nic2-node0-0', 'CUSTOM_PCI_15B3_1018:3']],
             [pair for pair in asked if pair[0].startswith('resourcesvfs')])
         self.assertIn(['same_subtree', 'ghsched_node0,vfs0-nic-node0-0,'
                                        'vfs1-nic2-node0-0'], asked)

@@ -115,12 +115,16 @@ class InputTest(base.TestCase):
     def test_an_alias_is_one_resource_class(self):
         hosts = planner_inputs.load_hosts([KUNPENG])
         self.assertEqual(
-            {'nic': 'CUSTOM_PCI_19E5_375E', 'gpu': 'CUSTOM_GPU'},
+            {'nic': 'CUSTOM_PCI_15B3_1018', 'gpu': 'CUSTOM_GPU'},
             planner_inputs.map_pci_aliases_to_classes(
                 hosts, [('gpu', 'CUSTOM_GPU')]))
 
     def test_an_alias_that_is_two_must_be_reported_if_a_flavor_needs_vfs(self):
-        hosts = planner_inputs.load_hosts([KUNPENG, EPYC])
+        with tempfile.NamedTemporaryFile('w', suffix='.yaml') as other:
+            other.write(Path(EPYC).read_text().replace(
+                'CUSTOM_PCI_15B3_1018', 'CUSTOM_PCI_8086_1889'))
+            other.flush()
+            hosts = planner_inputs.load_hosts([KUNPENG, other.name])
         plain = Flavor('a', 1, 1)
         vfs = Flavor('b', 1, 1, extra_specs={'ghsched:vfs.0': 'nic:1'})
         self.assertEqual(

@@ -196,7 +196,7 @@ class PlanDensityTest(base.TestCase):
         ours, theirs = self.command.load_target_machines(asked)
         self.assertEqual(('kunpeng920', 'amd-epyc9755'),
                          (ours.machine.name, theirs.machine.name))
-        self.assertEqual({'nic': 'CUSTOM_PCI_19E5_375E'}, ours.aliases)
+        self.assertEqual({'nic': 'CUSTOM_PCI_15B3_1018'}, ours.aliases)
         self.assertEqual((), ours.counted)
         self.assertEqual((), self.command.load_target_machines(self.asked()))
 
