@@ -25,9 +25,7 @@ from dataclasses import field
 import itertools
 import json
 import math
-import os
 from pathlib import Path
-import stat
 from typing import Any
 from typing import NamedTuple
 
@@ -293,18 +291,9 @@ def from_file(path: Path) -> History:
 
     The result is empty if the content is malformed.
 
-    :raises OSError: if the file is a link, not regular, too long or
-        unreadable.
+    :raises OSError: see :func:`wire.read_record_file`.
     """
-    descriptor = os.open(
-        path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    with open(descriptor, 'rb') as stream:
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise OSError(f'{path} is not a regular file')
-        content = stream.read(LONGEST + 1)
-    if len(content) > LONGEST:
-        raise OSError(f'{path} is longer than {LONGEST} bytes')
-    return from_json(content.decode(errors='replace'))
+    return from_json(wire.read_record_file(path, LONGEST))
 
 
 def _parse_history(found: Mapping[str, Any]) -> History:

@@ -20,8 +20,11 @@ all releases go on without it.
 from collections.abc import Callable
 from collections.abc import Mapping
 import dataclasses
+import errno
 import json
+import os
 from pathlib import Path
+import stat
 from typing import Any
 from typing import TypeVar
 
@@ -32,14 +35,43 @@ MALFORMED = (AttributeError, KeyError, OverflowError, RecursionError,
              TypeError, ValueError)
 
 
+#: Maximum length of a record's file in bytes; a longer file is not read.
+LONGEST_FILE = 16 * 2 ** 20
+
+
+def read_record_file(path: Path, longest: int = LONGEST_FILE) -> str:
+    """Return the text of a record's file.
+
+    Another user may have put anything else in its place: a link is not
+    followed, and opening a FIFO does not wait for a writer.
+
+    :param longest: maximum length of the file in bytes.
+    :raises OSError: if the file is a link, not regular, too long, not in UTF-8
+        or unreadable.
+    """
+    descriptor = os.open(
+        path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+        | os.O_NOCTTY)
+    with open(descriptor, 'rb') as stream:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise OSError(errno.EINVAL, 'not a regular file', str(path))
+        content = stream.read(longest + 1)
+    if len(content) > longest:
+        raise OSError(errno.EFBIG, f'longer than {longest} bytes', str(path))
+    try:
+        return content.decode()
+    except UnicodeDecodeError:
+        raise OSError(errno.EILSEQ, 'not in UTF-8', str(path)) from None
+
+
 def read_file(path: Path | None) -> str:
     """Return the text of a record's file; empty if it cannot be read.
 
     :param path: None for no file.
     """
     try:
-        return path.read_text() if path else ''
-    except (OSError, UnicodeDecodeError):
+        return read_record_file(path) if path else ''
+    except OSError:
         return ''
 
 

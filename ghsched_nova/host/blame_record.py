@@ -22,13 +22,12 @@ from ghsched_nova.monitor import blame_periods
 from ghsched_nova.monitor import load_rates
 from ghsched_nova.monitor import view
 from ghsched_placement import load
+from ghsched_placement import wire
 
 LOG = logging.getLogger(__name__)
 
 #: Name of the file in Nova's state_path.
 FILE = 'ghsched-blame.json'
-#: Maximum number of bytes to read from the file.
-LONGEST_FILE = 4 * 2 ** 20
 
 
 class BlameRecord:
@@ -83,8 +82,4 @@ def read_bandwidth_record(path: Path) -> tuple[blame_periods.Period, ...]:
 
     :returns: the periods; an empty tuple if the file cannot be read.
     """
-    try:
-        with open(path, encoding='utf-8') as stream:
-            return blame_periods.parse_periods(stream.read(LONGEST_FILE))
-    except (OSError, UnicodeDecodeError):
-        return ()
+    return blame_periods.parse_periods(wire.read_file(path))

@@ -26,6 +26,7 @@ from ghsched_nova.monitor import view
 from ghsched_placement import burst
 from ghsched_placement import burst_record
 from ghsched_placement import tree
+from ghsched_placement import wire
 
 LOG = logging.getLogger(__name__)
 
@@ -112,10 +113,10 @@ class BurstRecorder:
 
     def _read_records(self) -> dict[int, burst_record.Record]:
         try:
-            return burst_record.from_json(self._path.read_text())
+            return burst_record.from_json(wire.read_record_file(self._path))
         except FileNotFoundError:
             return {}
-        except (OSError, UnicodeDecodeError) as error:
+        except OSError as error:
             LOG.warning('ghsched: cannot read the memory bandwidth burst '
                         'history of guests; starting a new one: %s', error)
             return {}

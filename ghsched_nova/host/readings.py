@@ -29,6 +29,7 @@ import time
 from ghsched_nova import atomic_file
 from ghsched_nova.resctrl import host as resctrl_host
 from ghsched_nova.resctrl import rounding
+from ghsched_placement import wire
 
 LOG = logging.getLogger(__name__)
 
@@ -141,15 +142,14 @@ class RoundingCache:
         if self._path is None:
             return {}
         try:
-            kept = json.loads(self._path.read_text(encoding='utf-8'))
+            kept = json.loads(wire.read_record_file(self._path))
             if kept['mount'] != mount:
                 return {}
             return {str(line): _validate_readings(shown)
                     for line, shown in kept['lines'].items()}
         except FileNotFoundError:
             return {}
-        except (OSError, ValueError, KeyError, TypeError,
-                AttributeError) as error:
+        except (OSError, *wire.MALFORMED) as error:
             LOG.warning('ghsched: cannot read the rounding steps for '
                         'bandwidth percentages from %(path)s; measuring them '
                         'again: %(error)s',

@@ -22,6 +22,7 @@ from oslo_log import log as logging
 from ghsched_nova import atomic_file
 from ghsched_nova.monitor import repair_metrics
 from ghsched_nova.resctrl import model
+from ghsched_placement import wire
 
 LOG = logging.getLogger(__name__)
 
@@ -51,16 +52,25 @@ class Repairs:
             return
         try:
             with self._adding:
-                text = self._path.read_text() if self._path.exists() else ''
                 atomic_file.write_file(
                     self._path,
                     repair_metrics.render_repair_counts(
-                        Counter(repair_metrics.parse_repair_counts(text))
-                        + done),
+                        Counter(self._read_counts()) + done),
                 )
-        except (OSError, UnicodeDecodeError) as error:
+        except OSError as error:
             LOG.warning(
                 'ghsched: cannot count restored guest settings in the metric '
                 'ghsched_repairs; its value will be too low: %s',
                 error
             )
+
+    def _read_counts(self) -> dict[str, int]:
+        """Return the counters in the file; none if the file does not exist.
+
+        :raises OSError: if the file cannot be read.
+        """
+        try:
+            return repair_metrics.parse_repair_counts(
+                wire.read_record_file(self._path))
+        except FileNotFoundError:
+            return {}

@@ -27,6 +27,7 @@ import oslo_messaging
 from ghsched_nova import atomic_file
 from ghsched_placement import refusal_record
 from ghsched_placement import retries
+from ghsched_placement import wire
 
 LOG = logging.getLogger(__name__)
 
@@ -77,15 +78,17 @@ class RefusalLog:
         """
         try:
             return self._parse_file()
-        except (OSError, UnicodeDecodeError) as error:
+        except OSError as error:
             LOG.warning('ghsched: cannot read the record of refused '
                         'scheduling requests; listing none: %(error)s',
                         {'error': error})
             return ()
 
     def _parse_file(self) -> tuple[refusal_record.Refused, ...]:
-        return refusal_record.from_json(
-            self._path.read_text() if self._path.exists() else '')
+        try:
+            return refusal_record.from_json(wire.read_record_file(self._path))
+        except FileNotFoundError:
+            return ()
 
     @contextlib.contextmanager
     def _file_lock(self) -> Iterator[None]:

@@ -1,0 +1,145 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""What stands in the place of a state file does not stop its reader.
+
+Whoever may write to nova's state_path can put anything there. A reader that
+opened a FIFO would wait for ever.
+"""
+
+import contextlib
+import io
+import os
+from pathlib import Path
+import re
+import tempfile
+import types
+
+from fixtures import FakeLogger
+
+import ghsched_nova
+from ghsched_nova.cmd import top
+from ghsched_nova.host import blame_record
+from ghsched_nova.host import burst_use
+from ghsched_nova.host import history_use
+from ghsched_nova.host import readings
+from ghsched_nova.host import repair_counts
+from ghsched_nova.host import service_level_use
+from ghsched_nova.monitor import burst_metrics
+from ghsched_nova.monitor import refusal_metrics
+from ghsched_nova.monitor import repair_metrics
+from ghsched_nova.monitor import service_metrics
+from ghsched_nova.scheduler import refusal_log
+from ghsched_placement.tests import base
+from ghsched_placement import wire
+
+
+def _count_repairs(path):
+    repair_counts.Repairs(path).count_repairs(['write line'])
+
+
+def _count_refusal(path):
+    refusal_log.RefusalLog(path.parent).count_refusal(types.SimpleNamespace(
+        flavor=types.SimpleNamespace(flavorid='1', name='f')))
+
+
+def _read_history(path):
+    with (contextlib.redirect_stdout(io.StringIO()),
+          contextlib.redirect_stderr(io.StringIO())):
+        top.main(['--since', '1h', '--history', str(path)])
+
+
+#: Readers of each state file: what nova-compute, nova-scheduler, the exporter
+#: and the programs for the administrator do with it.
+READERS = {
+    'ghsched-bursts.json': (
+        lambda path: burst_use.BurstRecorder(None, path),
+        lambda path: list(burst_metrics.Collector(path).collect())),
+    'ghsched-service-levels.json': (
+        lambda path: service_level_use.ServiceLevelRecorder(path, None),
+        lambda path: list(service_metrics.Collector(path).collect())),
+    'ghsched-repairs.json': (
+        lambda path: list(repair_metrics.Collector(path).collect()),
+        _count_repairs),
+    'ghsched-refusals.json': (
+        lambda path: list(refusal_metrics.Collector(path).collect()),
+        lambda path: refusal_log.RefusalLog(path.parent).read_refusals(),
+        _count_refusal),
+    'ghsched-history.json': (history_use.HistoryRecorder, _read_history),
+    'ghsched-blame.json': (blame_record.BlameRecord,
+                           blame_record.read_bandwidth_record),
+    'ghsched-readings.json': (
+        lambda path: readings.RoundingCache(
+            path.parent, path).get_measured_percentages(),),
+}
+
+
+class StateFileTest(base.TestCase):
+
+    def setUp(self):
+        super().setUp()
+        self.useFixture(FakeLogger())
+        self.top = Path(self.enterContext(tempfile.TemporaryDirectory()))
+        (self.top / 'info').mkdir()     # resctrl is mounted, for readings
+
+    def test_each_state_file_of_the_tree_has_readers_here(self):
+        source = Path(ghsched_nova.__file__).parent
+        found = {name for path in source.rglob('*.py')
+                 if 'tests' not in path.parts
+                 for name in re.findall(r"'(ghsched-[a-z-]+\.json)",
+                                        path.read_text())}
+        self.assertEqual(found, READERS.keys())
+
+    def _each_reader(self, put):
+        """Let each reader read what a function puts in place of a file."""
+        for name, readers in READERS.items():
+            for read in readers:
+                path = self.top / name
+                put(path)
+                read(path)
+                path.unlink(missing_ok=True)
+
+    def test_fifo_in_place_of_a_state_file_does_not_stop_a_reader(self):
+        self._each_reader(os.mkfifo)
+
+    def test_link_in_place_of_a_state_file_is_not_followed(self):
+        secret = self.top / 'secret'
+        for name in READERS:
+            secret.write_text('{}')
+            secret.chmod(0)
+            link = self.top / name
+            link.symlink_to(secret)
+            self.assertRaises(OSError, wire.read_record_file, link)
+            self.assertEqual('', wire.read_file(link))
+            link.unlink()
+        self._each_reader(lambda path: path.symlink_to('/dev/zero'))
+
+    def test_endless_state_file_is_read_in_part_only(self):
+        def put(path):
+            with path.open('wb') as stream:
+                os.truncate(stream.fileno(), 2 ** 40)
+
+        self._each_reader(put)
+
+    def test_state_file_that_is_no_text_does_not_stop_a_reader(self):
+        for content in (b'\xff\xfe', b'\0' * 100, b'[' * 100000, b'7' * 5000,
+                        b'"\\ud800"', b'{}', b'{"version": 1}'):
+            self._each_reader(lambda path, content=content: path.write_bytes(
+                content))
+
+    def test_only_a_regular_file_of_bounded_length_is_read(self):
+        path = self.top / 'record'
+        path.write_text('text')
+        self.assertEqual('text', wire.read_record_file(path, 4))
+        self.assertRaises(OSError, wire.read_record_file, path, 3)
+        for other in (self.top, self.top / 'none', Path('/dev/null')):
+            self.assertRaises(OSError, wire.read_record_file, other)
