@@ -66,7 +66,7 @@ class BlameRecord:
                     return
                 self.periods = (*self.periods, period)[
                     -blame_periods.PERIODS_KEPT:]
-                atomic_file.write_file(
+                atomic_file.write_state_file(
                     self._path,
                     blame_periods.format_periods_as_json(self.periods))
         except Exception as error:

@@ -109,7 +109,7 @@ class BurstRecorder:
                 records.get(node, burst_record.Record()), hour, period,
                 limits)
         self._records = records
-        atomic_file.write_file(self._path, burst_record.to_json(records))
+        atomic_file.write_state_file(self._path, burst_record.to_json(records))
 
     def _read_records(self) -> dict[int, burst_record.Record]:
         try:

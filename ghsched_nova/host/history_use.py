@@ -64,7 +64,7 @@ class HistoryRecorder:
                         snapshot,
                         max(last, now - report_periods.PERIOD_MAX_S), now))
                 if self.history.minutes:
-                    atomic_file.write_file(
+                    atomic_file.write_state_file(
                         self._path, usage_history.to_json(self.history))
         except Exception as error:
             LOG.warning('ghsched: cannot save the bandwidth history of '

@@ -160,7 +160,7 @@ class RoundingCache:
         if self._path is None or not self._saves:
             return
         try:
-            atomic_file.write_file(self._path, json.dumps(
+            atomic_file.write_state_file(self._path, json.dumps(
                 {'mount': self._mount, 'lines': {
                     line: list(shown) for line, shown
                     in self._lines.items()}}))

@@ -52,7 +52,7 @@ class Repairs:
             return
         try:
             with self._adding:
-                atomic_file.write_file(
+                atomic_file.write_state_file(
                     self._path,
                     repair_metrics.render_repair_counts(
                         Counter(self._read_counts()) + done),

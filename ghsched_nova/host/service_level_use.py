@@ -84,8 +84,8 @@ class ServiceLevelRecorder:
                     self.levels, periods, seconds, now)
                 self.levels = levels
                 if levels:
-                    atomic_file.write_file(self._path,
-                                           service_level.to_json(levels))
+                    atomic_file.write_state_file(
+                        self._path, service_level.to_json(levels))
                 if periods:
                     self._notify(seconds, periods)
         except Exception as error:

@@ -17,6 +17,7 @@ All processes add to one file, so whoever asks one of them learns of all.
 
 from collections.abc import Iterator
 import contextlib
+import os
 from pathlib import Path
 import time
 from typing import Any
@@ -61,7 +62,7 @@ class RefusalLog:
         try:
             flavor = spec.flavor
             with self._file_lock():
-                atomic_file.write_file(
+                atomic_file.write_state_file(
                     self._path, refusal_record.to_json(
                         refusal_record.add_refusal(
                             self._parse_file(), flavor.flavorid, flavor.name,
@@ -98,12 +99,19 @@ class RefusalLog:
 
         :raises TimeoutError: if the lock stays taken for ``_LOCK_TIMEOUT_S``.
         """
-        with self._path.with_suffix('.lock').open('a') as file:
+        path = self._path.with_suffix('.lock')
+        # Whoever can open the file can hold the lock.
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW
+                             | os.O_NONBLOCK | os.O_CLOEXEC, 0o600)
+        try:
+            os.fchmod(descriptor, 0o600)
             try:
-                retries.acquire_file_lock(file.fileno(), _LOCK_TIMEOUT_S)
+                retries.acquire_file_lock(descriptor, _LOCK_TIMEOUT_S)
             except TimeoutError:
-                raise TimeoutError(f'{file.name} is locked') from None
+                raise TimeoutError(f'{path} is locked') from None
             yield
+        finally:
+            os.close(descriptor)
 
 
 class RefusalEndpoint:

@@ -39,6 +39,84 @@ class ReplaceTest(base.TestCase):
         self.assertEqual(0o666 & ~mask,
                          stat.S_IMODE(self.path.stat().st_mode))
 
+    def test_new_state_file_is_for_its_owner_and_its_group_only(self):
+        mask = os.umask(0)
+        self.addCleanup(os.umask, mask)
+        atomic_file.write_state_file(self.path, 'text')
+        self.assertEqual(0o640, stat.S_IMODE(self.path.stat().st_mode))
+        self.path.chmod(0o644)
+        atomic_file.write_state_file(self.path, 'after')
+        self.assertEqual(0o644, stat.S_IMODE(self.path.stat().st_mode))
+
+    def test_content_is_not_open_to_others_before_it_has_its_mode(self):
+        self.path.write_text('before')
+        self.path.chmod(0o600)
+        seen = []
+        chmod = os.fchmod
+        with mock.patch.object(
+                atomic_file.os, 'fchmod', lambda file, mode: (
+                    seen.append(stat.S_IMODE(os.fstat(file).st_mode)),
+                    chmod(file, mode))):
+            atomic_file.write_file(self.path, 'after')
+        self.assertEqual([0o600], seen)
+
+    def test_replaced_temporary_file_harms_no_other_file(self):
+        """The owner of the directory swaps the name for a link to a file."""
+        victim = self.directory / 'victim'
+        victim.write_text('precious')
+        victim.chmod(0o600)
+        for name in ('fchmod', 'fchown', 'fsync'):
+            self.path.write_text('before')
+            self.path.chmod(0o666)
+            real = getattr(os, name)
+
+            def swap(*arguments, real=real):
+                for path in self.directory.glob('.ghsched-*'):
+                    path.unlink()
+                    path.symlink_to(victim)
+                return real(*arguments)
+
+            with mock.patch.object(atomic_file.os, name, swap):
+                error = self.assertRaises(OSError, atomic_file.write_file,
+                                          self.path, 'after')
+            self.assertEqual(errno.ESTALE, error.errno)
+            self.assertEqual('before', self.path.read_text())
+            self.assertFalse(self.path.is_symlink())
+            self.assertEqual(0o600, stat.S_IMODE(victim.stat().st_mode))
+        self.assertEqual('precious', victim.read_text())
+
+    def test_replaced_directory_gets_no_file(self):
+        """The parent is renamed, and a link to another directory is there."""
+        own, other = self.directory / 'own', self.directory / 'other'
+        own.mkdir()
+        other.mkdir()
+        real = os.fsync
+
+        def swap(descriptor):
+            if own.is_dir() and not own.is_symlink():
+                own.rename(self.directory / 'moved')
+                own.symlink_to(other)
+            real(descriptor)
+
+        with mock.patch.object(atomic_file.os, 'fsync', swap):
+            atomic_file.write_file(own / 'state.json', 'text')
+        self.assertEqual([], list(other.iterdir()))
+
+    def test_temporary_files_of_killed_writers_are_removed_at_start(self):
+        old, new, named = (self.directory / name for name in (
+            '.ghsched-0123456789abcdef', '.ghsched-0123456789abcde0',
+            '.ghsched-own'))
+        for path in (old, new, named):
+            path.write_text('x')
+        for path in (old, named):
+            os.utime(path, (1, 1))
+        atomic_file.write_file(self.path, 'text')
+        self.assertEqual({new, named, self.path},
+                         set(self.directory.iterdir()))
+
+    def test_directory_that_cannot_be_read_keeps_what_is_there(self):
+        atomic_file.remove_leftover_files(self.directory / 'nowhere')
+
     def test_replace_keeps_the_mode_of_the_file(self):
         self.path.write_text('before')
         self.path.chmod(0o640)
@@ -57,7 +135,7 @@ class ReplaceTest(base.TestCase):
     def test_replace_is_on_the_disk_before_and_after_it_has_the_name(self):
         calls = mock.Mock()
         with (mock.patch.object(atomic_file.os, 'fsync', calls.fsync),
-              mock.patch.object(atomic_file.Path, 'replace', calls.replace)):
+              mock.patch.object(atomic_file.os, 'replace', calls.replace)):
             atomic_file.write_file(self.path, 'text')
         self.assertEqual(['fsync', 'replace', 'fsync'],
                          [call[0] for call in calls.mock_calls])
