@@ -26,12 +26,14 @@ import contextlib
 import functools
 import types
 from typing import Any
+import uuid
 
 from nova import exception
 from nova import objects
 from nova.virt.libvirt import guest as libvirt_guest
 from oslo_log import log as logging
 import oslo_messaging
+from oslo_utils import uuidutils
 
 from ghsched_nova.host import desired
 from ghsched_nova.host import engine
@@ -151,8 +153,12 @@ class PolicyEndpoint:
             yet, it will be refused. If it has ended, nothing is cancelled.
         :returns: bandwidth policy of the running guest.
         """
+        if not uuidutils.is_uuid_like(void):
+            raise messages.MessageError('the ID of the call to cancel is not '
+                                        'a UUID')
         with compute.instance_lock(instance_uuid):
-            self._void.append(void)
+            # Its one form: a UUID may have any number of hyphens.
+            self._void.append(str(uuid.UUID(void)))
             with self.running_domain(instance_uuid) as domain:
                 return {'policy': policy_change.read_policy(domain.live)}
 

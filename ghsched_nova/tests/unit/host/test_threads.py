@@ -18,6 +18,7 @@ from pathlib import Path
 import time
 from types import SimpleNamespace
 from unittest import mock
+import uuid
 
 import fixtures
 from oslo_config import cfg
@@ -360,10 +361,24 @@ class EndpointStressTest(base.TestCase):
                                       None, None)
 
         def step(chance):
-            token, server = str(chance.random()), str(chance.randrange(3))
+            token = str(uuid.UUID(int=chance.getrandbits(128)))
+            server = str(chance.randrange(3))
             assert endpoint.policy_of(None, server, token) == {'policy': None}
             answer = endpoint.set_policy(None, server, [], token)
             assert 'has cancelled the change' in answer['refused'], answer
 
         self.assertEqual([], threads.stress([step] * 6, 20))
         self.assertEqual(120 * threads.SCALE, len(endpoint._void))
+
+    def test_call_to_cancel_without_a_uuid_is_refused_and_not_kept(self):
+        endpoint = rpc.PolicyEndpoint(None, None, contextlib.nullcontext(),
+                                      None, None)
+        self.patch(rpc.PolicyEndpoint, 'running_domain', lambda _self, _uuid: (
+            contextlib.nullcontext(SimpleNamespace(live='<domain/>'))))
+        for void in ('x' * 2 ** 20, '', None, 7, ['a'], {}, 'not-a-uuid'):
+            answer = endpoint.policy_of(None, 'server', void)
+            self.assertIn('is not a UUID', answer['refused'])
+        self.assertEqual(0, len(endpoint._void))
+        void = '00000000-0000-4000-8000-000000000001'
+        endpoint.policy_of(None, 'server', '-' * 2 ** 20 + void)
+        self.assertEqual([void], list(endpoint._void))
