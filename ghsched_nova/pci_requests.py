@@ -48,14 +48,14 @@ from ghsched_placement import names
 from ghsched_placement import policy as policies
 
 _PREFERRED = fields.PCINUMAAffinityPolicy.PREFERRED
-_REQUESTER = re.compile(r'ghsched-vfs-node(\d+)')
+_REQUESTER = re.compile(r'ghsched-vfs-node([0-9]{1,4})')
 
 #: requester_id with ghsched:numa=auto: index of the first VF of the part, and
 #: number of VFs of the alias.
-_PART_REQUESTER = re.compile(r'ghsched-vfs-(\d+)-of-(\d+)')
+_PART_REQUESTER = re.compile(r'ghsched-vfs-([0-9]{1,4})-of-([0-9]{1,4})')
 
 #: Suffix of Nova's request group for one device: request ID and number.
-_SUFFIX = re.compile(r'(.{36})-\d+')
+_SUFFIX = re.compile(r'(.{36})-[0-9]{1,4}')
 
 #: Resource providers of the instance that this thread is about to claim, see
 #: :func:`store_allocated_pfs` and :func:`claiming_move`.

@@ -29,6 +29,7 @@ from typing import cast
 from ghsched_placement import auto_nodes
 from ghsched_placement.bandwidth import Accounting as Accounting
 from ghsched_placement.bandwidth import NodePolicy as NodePolicy
+from ghsched_placement import decimals
 from ghsched_placement.errors import PolicyError as PolicyError
 from ghsched_placement.key_values import check_guest_nodes_exist
 from ghsched_placement.key_values import Devices
@@ -255,12 +256,13 @@ def get_guest_node_count(extra_specs: Mapping[str, str],
                 check_extra_spec(key.extra_spec, extra_specs[key.extra_spec])
         return auto_nodes.get_max_node_count(extra_specs)
     text = str(extra_specs.get(keys.NUMA_NODES, '')).strip()
-    if not (text.isascii() and text.isdecimal()):
+    number = decimals.parse_decimal(text)
+    if number is None:
         return default
-    if len(text) > 9 or int(text) > _MAX_GUEST_NODES:
+    if number > _MAX_GUEST_NODES:
         raise PolicyError(keys.NUMA_NODES, f'a guest has at most '
                                            f'{_MAX_GUEST_NODES} NUMA nodes')
-    return int(text)
+    return number
 
 
 def find_misspelt_keys(extra_specs: Iterable[str]) -> Iterator[PolicyError]:

@@ -27,6 +27,7 @@ from typing import TypeAlias
 from oslo_utils import strutils
 
 from ghsched_placement import cpulist
+from ghsched_placement import decimals
 from ghsched_placement.fragmentation import GuestNode
 
 #: KiB of a page, or a kind of pages whose size the host knows; None: the
@@ -282,8 +283,9 @@ def _parse_page_size(extra_specs: Mapping[str, str]) -> PageSize:
     if text in kinds:
         return kinds[text]
     try:
-        if text.isdecimal():
-            return int(text) or None
+        number = decimals.parse_decimal(text)
+        if number is not None:
+            return number or None
         size: int = strutils.string_to_bytes(text, return_int=True) // 1024
     except ValueError:
         size = -1

@@ -26,6 +26,7 @@ from ghsched_nova.cmd import check
 from ghsched_nova.cmd import checks_groups
 from ghsched_nova.resctrl import detection
 from ghsched_nova.resctrl import preconditions
+from ghsched_placement import decimals
 
 DRIVER = 'ghsched.GhschedLibvirtDriver'
 FILTER = 'GhschedNUMATopologyFilter'
@@ -187,13 +188,13 @@ def _check_package_release(
     title = f'{name} release'
     if not release:
         return Check(title, 'skipped', f'{name} is not installed here')
-    major = release.partition('.')[0]
-    if not major.isdecimal():
+    major = decimals.parse_decimal(release.partition('.')[0])
+    if major is None:
         return Check(title, 'warning', f'{release} is not a release number')
-    if int(major) < first:
+    if major < first:
         return Check(title, 'error', f'{release} is too old',
                      f'ghsched needs {first} or later')
-    if last is not None and int(major) > last:
+    if last is not None and major > last:
         return Check(title, 'warning', f'{release} is later than {last}, '
                      'the last tested release',
                      'check for a later release of ghsched')

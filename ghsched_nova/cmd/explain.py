@@ -20,6 +20,7 @@ from typing import Any
 from ghsched_nova.explain import explanation
 from ghsched_nova.explain import output
 from ghsched_nova.host_files import hostfile
+from ghsched_placement import decimals
 from ghsched_placement import exits
 
 
@@ -94,9 +95,10 @@ def run_explain_command(arguments: argparse.Namespace) -> int:
 
 def _parse_non_negative(text: str) -> int:
     """Parse a command-line argument as an integer of at least 0."""
-    if not text.isascii() or not text.isdecimal() or len(text) > 12:
+    number = decimals.parse_decimal(text)
+    if number is None or number >= 10 ** 12:
         raise argparse.ArgumentTypeError(f'{text!r} is not a whole number')
-    return int(text)
+    return number
 
 
 def _parse_positive(text: str) -> int:

@@ -47,6 +47,7 @@ from ghsched_nova.monitor import repair_metrics
 from ghsched_nova.monitor import service_metrics
 from ghsched_nova.monitor import shared_work
 from ghsched_nova.monitor import top_source
+from ghsched_placement import decimals
 from ghsched_placement import exits
 from ghsched_placement.planner import client
 
@@ -271,9 +272,10 @@ def make_parser() -> argparse.ArgumentParser:
 
 def _parse_port(text: str) -> int:
     """Parse a command-line argument as a TCP port number."""
-    if not (text.isascii() and text.isdigit() and int(text) < 65536):
+    port = decimals.parse_decimal(text)
+    if port is None or port >= 65536:
         raise argparse.ArgumentTypeError(f'{text!r} is not a port')
-    return int(text)
+    return port
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -43,6 +43,7 @@ from ghsched_nova.resctrl import naming
 from ghsched_nova.resctrl import preconditions
 from ghsched_nova.resctrl import schemata
 from ghsched_nova.resctrl import sysfs as sysfs_files
+from ghsched_placement import decimals
 
 _OWN_FILE = 'placement.conf'
 _TITLE = re.compile(r'([^\s:/]+): (?:master process \[|.*worker\()')
@@ -312,7 +313,7 @@ def find_running_programs(known: Collection[str],
     for entry in proc.iterdir() if proc.is_dir() else ():
         # A process may have ended meanwhile.
         with contextlib.suppress(OSError):
-            if entry.name.isdecimal():
+            if decimals.parse_decimal(entry.name) is not None:
                 found.add(identify_program((entry / 'cmdline').read_bytes(),
                                            known))
     return tuple(sorted(found - {''}))

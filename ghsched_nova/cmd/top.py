@@ -41,6 +41,7 @@ from ghsched_nova.monitor import top_output
 from ghsched_nova.monitor import top_screen
 from ghsched_nova.monitor import top_source
 from ghsched_nova.monitor import topology
+from ghsched_placement import decimals
 from ghsched_placement import exits
 from ghsched_placement import usage_history
 
@@ -126,9 +127,10 @@ def _parse_minutes(text: str) -> int:
 
 def _parse_update_count(text: str) -> int:
     """Parse a command-line argument as a positive number of updates."""
-    if not (text.isascii() and text.isdigit() and 0 < int(text) < 10 ** 9):
+    number = decimals.parse_decimal(text)
+    if number is None or not 0 < number < 10 ** 9:
         raise argparse.ArgumentTypeError(f'{text!r} is not a positive number')
-    return int(text)
+    return number
 
 
 def main(argv: Sequence[str] | None = None) -> int:

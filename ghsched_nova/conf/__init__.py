@@ -29,6 +29,7 @@ from ghsched_nova.conf import host
 from ghsched_nova.conf import scheduler
 from ghsched_placement import bottleneck
 from ghsched_placement import burst
+from ghsched_placement import decimals
 from ghsched_placement import tree
 
 GROUP = cfg.OptGroup(
@@ -204,9 +205,10 @@ def parse_node_values(section: Any, option: str) -> dict[int, int]:
     for node, number in section[option].items():
         if node == tree.ELSEWHERE and option == 'reserved_bandwidth':
             continue
-        if not str(node).isdecimal():
+        key = decimals.parse_decimal(str(node))
+        if key is None:
             raise ValueError(
                 f'[ghsched]{option}: {node!r} is not a NUMA node number; '
                 'write it as 0:10,1:10')
-        found[int(node)] = int(number)
+        found[key] = int(number)
     return found

@@ -27,11 +27,13 @@ from ghsched_nova.live import move_messages
 from ghsched_nova.memory import numa_maps
 from ghsched_nova.memory import page_move
 from ghsched_placement import cpulist
+from ghsched_placement import decimals
 from ghsched_placement.node_move import GuestCell
 
 _NODES = Path('devices/system/node')
 #: Free memory in /sys/devices/system/node/nodeN/meminfo, in KiB.
-_LINE = re.compile(r'Node +\d+ +(MemFree|Inactive\(file\)): +([0-9]{1,20}) kB')
+_LINE = re.compile(
+    r'Node +[0-9]+ +(MemFree|Inactive\(file\)): +([0-9]{1,20}) kB')
 
 #: Elements of a domain that pin its memory, so that no page can be moved.
 _PINNED = {
@@ -156,8 +158,9 @@ def _read_free_memory(cell: GuestCell, node: Path) -> int | None:
     pages = node / 'hugepages' / f'hugepages-{cell.page_size}kB'
     try:
         if cell.page_size and pages.exists():
-            free = int((pages / 'free_hugepages').read_text())
-            return free * cell.page_size // 1024
+            free = decimals.parse_decimal(
+                (pages / 'free_hugepages').read_text())
+            return None if free is None else free * cell.page_size // 1024
         found = _LINE.findall((node / 'meminfo').read_text())
     except (OSError, ValueError):
         return None

@@ -20,6 +20,8 @@ from collections.abc import Mapping
 import re
 from typing import NamedTuple
 
+from ghsched_placement import decimals
+
 _CPU = re.compile(r'^cpu([0-9]{1,5})((?: +[0-9]{1,20})+) *$', re.MULTILINE)
 _COUNT = re.compile(r'^(\w{1,64}) ([0-9]{1,20})$', re.MULTILINE)
 _SOME = re.compile(r'^some [^\n]*\btotal=([0-9]{1,20})$', re.MULTILINE)
@@ -221,4 +223,4 @@ def parse_guest_control_group(text: str) -> str | None:
 
 
 def _is_number(word: str) -> bool:
-    return word.isascii() and word.isdigit() and len(word) <= 20
+    return decimals.parse_decimal(word) is not None

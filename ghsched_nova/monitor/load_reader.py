@@ -33,6 +33,7 @@ from ghsched_nova.monitor import load_rates
 from ghsched_nova import qemu
 from ghsched_nova.resctrl import sysfs as sysfs_files
 from ghsched_nova.threads import survey
+from ghsched_placement import decimals
 
 #: Seconds after which the memory of a guest is read again: reading numa_maps
 #: walks its page tables, and the placement of memory changes slowly.
@@ -253,9 +254,10 @@ def _list_disk_nodes(sysfs: Path) -> Iterator[tuple[str, int]]:
     for entry in sysfs_files.list_directory(sysfs / 'block'):
         path = (entry / 'device').resolve()
         while path not in (top, path.parent):
-            word = (sysfs_files.read_text(path / 'numa_node') or '').strip()
-            if word.isdecimal():
-                yield entry.name, int(word)
+            node = decimals.parse_decimal(
+                sysfs_files.read_text(path / 'numa_node') or '')
+            if node is not None:
+                yield entry.name, node
                 break
             path = path.parent
 

@@ -192,8 +192,9 @@ def _parse_marked_ways_by_cache(usage: str, letters: str) -> dict[int, int]:
         domain, _equals, ways = cache.strip().partition('=')
         used = sum(1 << place for place, letter
                    in enumerate(reversed(ways)) if letter in letters)
-        if used and domain.isdecimal():
-            found[int(domain)] = used
+        number = decimals.parse_decimal(domain)
+        if used and number is not None:
+            found[number] = used
     return found
 
 

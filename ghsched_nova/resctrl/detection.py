@@ -360,9 +360,6 @@ def _read_granularity(info: Info) -> tuple[int, int] | None:
 
     Returns None if one of the two is missing or malformed.
     """
-    words = [info.get(f'MB/{name}', '').strip()
-             for name in ('bandwidth_gran', 'min_bandwidth')]
-    if not all(word.isascii() and word.isdigit() and len(word) < 10
-               for word in words):
-        return None
-    return int(words[0]), int(words[1])
+    step, least = (decimals.parse_decimal(info.get(f'MB/{name}', ''))
+                   for name in ('bandwidth_gran', 'min_bandwidth'))
+    return None if step is None or least is None else (step, least)

@@ -21,6 +21,7 @@ from types import MappingProxyType
 
 from ghsched_nova.resctrl import errors
 from ghsched_nova.resctrl import schemata
+from ghsched_placement import decimals
 
 #: Wanted values by name of the schemata line and resctrl domain.
 Desired = Mapping[str, Mapping[int, int]]
@@ -113,7 +114,7 @@ def plan_schemata_writes(current: schemata.Schemata, desired: Desired,
             raise errors.PolicyRefused(
                 f'the group has no {difference.line} of domain '
                 f'{difference.domain}, which should be {difference.wanted}')
-        if _parse_number(difference.found) is None:
+        if decimals.parse_decimal(difference.found) is None:
             raise errors.PolicyRefused(
                 f'the group shows {difference.found!r} as {difference.line} '
                 f'of domain {difference.domain}, which is not a number')
@@ -158,12 +159,7 @@ def get_value_to_write(writes: Writes, line: str, value: int) -> int:
 
 def _is_same_value(text: str | None, value: int, tolerance: int) -> bool:
     # The kernel pads with zeros; text that is not a number equals nothing.
-    found = None if text is None else _parse_number(text)
+    found = None if text is None else decimals.parse_decimal(text)
     return found == value or (
         found is not None and abs(found - value) <= tolerance
         and bool(found) == bool(value))
-
-
-def _parse_number(text: str) -> int | None:
-    return int(text) if (text.isascii() and text.isdigit()
-                         and len(text) < 20) else None

@@ -157,7 +157,8 @@ def list_running_domains(run_path: Path, proc: Path) -> frozenset[str]:
 
 def _list_process_ids(proc: Path) -> list[int]:
     try:
-        return [int(name) for name in os.listdir(proc) if name.isdecimal()]
+        numbers = map(decimals.parse_decimal, os.listdir(proc))
+        return [number for number in numbers if number is not None]
     except OSError:
         return []
 

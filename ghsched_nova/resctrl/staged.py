@@ -33,6 +33,7 @@ import re
 from ghsched_nova.resctrl import differences
 from ghsched_nova.resctrl import model
 from ghsched_nova.resctrl import schemata
+from ghsched_placement import decimals
 
 _RESOURCE = re.compile('L[0-9]+(CODE|DATA)?|MB')
 #: Suffix of the names of guarantee lines. They are written first, so that a
@@ -113,9 +114,10 @@ def _write_all_lines(
 def _convert_to_written_value(
     writes: Mapping[str, Mapping[int, int]], line: str, text: str
 ) -> str:
-    if not (text.isascii() and text.isdigit() and line in writes):
+    value = decimals.parse_decimal(text)
+    if value is None or line not in writes:
         return text
-    return str(differences.get_value_to_write(writes, line, int(text)))
+    return str(differences.get_value_to_write(writes, line, value))
 
 
 def _parse_resource(line: str) -> str:

@@ -37,6 +37,7 @@ from ghsched_nova.scheduler.host_capacity import HostReport
 from ghsched_nova.scheduler.host_capacity import HostView
 from ghsched_nova.scheduler.host_capacity import NodeCapacity
 from ghsched_nova.scheduler.host_capacity import PfCapacity
+from ghsched_placement import decimals
 from ghsched_placement import headroom
 from ghsched_placement import names
 
@@ -176,8 +177,9 @@ def _parse_vf_groups(parameters: Sequence[tuple[str, str]]
         for suffix in value.split(','):
             kind, _separator, count = amounts.get(
                 f'resources{suffix}', '').partition(':')
-            if kind.startswith('CUSTOM_PCI_') and count.isdigit():
-                groups.append(VfGroup(suffix, kind, int(count)))
+            number = decimals.parse_decimal(count)
+            if kind.startswith('CUSTOM_PCI_') and number is not None:
+                groups.append(VfGroup(suffix, kind, number))
             else:
                 others.append(suffix)
         if groups and len(others) == 1:
@@ -220,7 +222,8 @@ def _get_bandwidth(parameters: Sequence[tuple[str, str]], suffix: str) -> int:
     """
     amounts = dict(parameters).get(f'resources{suffix}', '')
     name, _separator, amount = amounts.partition(':')
-    return int(amount) if name == names.MEM_BW_PCT and amount.isdigit() else 0
+    return (decimals.parse_decimal(amount) or 0
+            if name == names.MEM_BW_PCT else 0)
 
 
 def derive_candidates(template: Template,

@@ -32,6 +32,8 @@ import prometheus_client
 from prometheus_client import core
 from prometheus_client import registry
 
+from ghsched_placement import decimals
+
 LOG = logging.getLogger(__name__)
 
 #: Minimum seconds between two writes.
@@ -165,7 +167,8 @@ def remove_stale_files(directory: Path) -> None:
     """Remove the metrics files of scheduler processes that have ended."""
     for path in directory.glob(f'{_PREFIX}*.prom'):
         process = path.stem.removeprefix(_PREFIX)
-        if process.isdecimal() and not os.path.exists(f'/proc/{process}'):
+        if decimals.parse_decimal(process) is not None and (
+                not os.path.exists(f'/proc/{process}')):
             _remove_file(path)
 
 

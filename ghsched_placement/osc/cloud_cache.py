@@ -37,6 +37,7 @@ from typing import Any
 
 from ghsched_placement import capacity
 from ghsched_placement import cloud_figures
+from ghsched_placement import decimals
 from ghsched_placement import fitting
 from ghsched_placement import lack
 from ghsched_placement.osc import base
@@ -201,8 +202,9 @@ def parse_watched_flavor(text: str) -> WatchedFlavor:
     fit into the cloud.
     """
     name, _, least = text.rpartition('=')
-    if name and least.isascii() and least.isdigit():
-        return WatchedFlavor(name, int(least[:9]))
+    number = decimals.parse_decimal(least)
+    if name and number is not None:
+        return WatchedFlavor(name, min(number, 10 ** 9))
     return WatchedFlavor(text)
 
 

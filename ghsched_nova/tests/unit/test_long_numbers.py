@@ -16,11 +16,13 @@ int() raises ValueError for more than 4300 digits, which no caller of a parser
 expects. Each number of each file of an emulated host is replaced in turn.
 """
 
+import ast
 from pathlib import Path
 import re
 import shutil
 import tempfile
 
+import ghsched_nova
 from ghsched_nova.interrupts import engine as interrupts
 from ghsched_nova.interrupts import model as interrupts_model
 from ghsched_nova.memory import numa_maps
@@ -31,12 +33,15 @@ from ghsched_nova.monitor import topology
 from ghsched_nova.resctrl import counters
 from ghsched_nova.resctrl import host as resctrl_host
 from ghsched_nova.tests.fixtures import captured
+import ghsched_placement
 from ghsched_placement.tests import base
 
 LONG = '9' * 5000
 _NUMBER = re.compile('[0-9]+')
 #: Numbers of one file that are replaced.
 _MOST = 12
+#: Group of a regular expression with digits without end, as int() gets them.
+_ENDLESS = re.compile(r'\((\?P<\w+>)?\[0-9\][+*]\)')
 
 
 def with_long_numbers(text):
@@ -125,3 +130,53 @@ class TextTest(base.TestCase):
         for text in (LONG, '-1', '²', ''):
             (top / 'node').write_text(text)
             self.assertIsNone(interrupts.read_interrupt_affinity(top).node)
+
+
+class SourceTest(base.TestCase):
+    """Decisions in the source whether a text is a number.
+
+    int() raises for 4,301 digits, and for some texts of which str.isdigit()
+    says that they are digits.
+    """
+
+    def test_source_takes_no_digits_without_limit_for_a_number(self):
+        found = []
+        for package in (ghsched_nova, ghsched_placement):
+            top = Path(package.__file__).parent
+            for path in sorted(top.rglob('*.py')):
+                # Neither runs on a node of a cloud.
+                if not {'tests', 'lab'} & set(path.parts):
+                    found += [f'{path}:{line}'
+                              for line in list_unlimited(path.read_text())]
+        self.assertEqual([], found)
+
+    def test_each_kind_of_digits_without_limit_is_found(self):
+        for text in ('int(x) if x.isdigit() else 0', 'str.isdecimal',
+                     r'x = "\d+"', 'x.isnumeric()', 'x = "node([0-9]+)"',
+                     'x = "(?P<node>[0-9]*) .*"'):
+            self.assertEqual([1], list_unlimited(text), text)
+        for text in ('x = "node([0-9]{1,4})"', 'x = "L[0-9]+"',
+                     r'r"""A \d text."""'):
+            self.assertEqual([], list_unlimited(text), text)
+
+
+def list_unlimited(source):
+    """Return the lines on which digits without limit are taken for a number.
+
+    These are calls of str.isdigit() and the like, and regular expressions.
+    """
+    tree = ast.parse(source)
+    docstrings = {id(node.value) for node in ast.walk(tree)
+                  if isinstance(node, ast.Expr)}
+    found = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute):
+            bad = node.attr in ('isdecimal', 'isdigit', 'isnumeric')
+        else:
+            bad = (isinstance(node, ast.Constant)
+                   and isinstance(node.value, str)
+                   and id(node) not in docstrings
+                   and (r'\d' in node.value or _ENDLESS.search(node.value)))
+        if bad:
+            found.append(node.lineno)
+    return found
