@@ -186,6 +186,24 @@ def find_leftover_domains_and_groups(host: capacity.Host,
             _NEXT_REPORT)
 
 
+def find_malformed_reports(host: capacity.Host,
+                           reports: Iterable[diagnostics.Report]
+                           ) -> Iterator[Finding]:
+    """Yield a finding if a host reports something that cannot be read.
+
+    :param reports: reports of nova-compute about the guests of this host.
+    """
+    malformed = [report.malformed for report in reports if report.malformed]
+    if malformed:
+        names = ', '.join(sorted(set().union(*malformed)))
+        yield Finding(
+            host.name, 'report-malformed', host.name,
+            f'nova-compute reports values of a wrong type or out of range '
+            f'({names}) with {len(malformed)} servers; they are not used',
+            'update the ghsched of the host or of this command; if both are '
+            'of one release, somebody else writes these reports')
+
+
 def find_unreported_servers(host: capacity.Host, servers: Iterable[Server],
                             state: str | None) -> Iterator[Finding]:
     """Yield a finding for each server missing from nova-compute's reports.

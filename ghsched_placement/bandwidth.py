@@ -23,6 +23,8 @@ from typing import Any
 from typing import Literal
 from typing import Self
 
+from ghsched_placement.wire import check_integer
+
 #: What Placement counts: the guarantee, or the cap (hard partitioning).
 Accounting = Literal['min', 'max']
 
@@ -118,19 +120,3 @@ class NodePolicy(Bandwidth):
                    else check_integer(priority, 7),
                    l3_ways=check_integer(packed.get('l3_ways', 0), 64),
                    burst=check_integer(packed.get('burst', 0), 100))
-
-
-def check_integer(value: object, maximum: int = 2 ** 16,
-                  minimum: int = 0) -> int:
-    """Return a value if it is an integer within limits; else raise an error.
-
-    :param maximum: largest value that is allowed.
-    :param minimum: smallest value that is allowed.
-    :raises TypeError: when the value is not an integer.
-    :raises ValueError: when the value is out of range.
-    """
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise TypeError(f'{value!r} is not a number')
-    if not minimum <= value <= maximum:
-        raise ValueError(f'{value} is not in {minimum}..{maximum}')
-    return value

@@ -48,6 +48,7 @@ import math
 from typing import Any
 
 from ghsched_placement import burst
+from ghsched_placement import wire
 
 #: Projects of a node that are remembered. A node has 1,000 percent of bursts
 #: at most ([ghsched]burst_ratio_max), and each guest has 1 at least.
@@ -265,10 +266,8 @@ def from_mapping(mapping: Mapping[str, Any]) -> BurstUseByProject:
 
     :raises KeyError, TypeError, ValueError: if the mapping is malformed.
     """
+    values = wire.check_fields(BurstUseByProject, mapping)
     return BurstUseByProject(
-        int(mapping['since']), int(mapping['hour']), float(mapping['periods']),
-        tuple(ProjectBurstUse(str(use['project']), int(use['promised']),
-                              float(use['promised_sum']),
-                              float(use['used_sum']),
-              float(use['square_sum']))
+        values['since'], values['hour'], values['periods'],
+        tuple(ProjectBurstUse(**wire.check_fields(ProjectBurstUse, use))
               for use in mapping['projects'][:MAX_PROJECTS]))

@@ -152,10 +152,10 @@ def from_json(text: str) -> dict[int, Record]:
 
 def _parse_records(found: Mapping[str, Any]) -> dict[int, Record]:
     uses = _parse_uses(found)
-    return {int(node): dataclasses.replace(
+    return {wire.check_node_key(node): dataclasses.replace(
         _parse_node_record(one),
         uses=uses.get(node, burst_projects.BurstUseByProject()))
-        for node, one in found['nodes'].items()}
+        for node, one in wire.check_object(found['nodes']).items()}
 
 
 def from_file(path: Path | None) -> dict[int, Record]:
@@ -181,9 +181,10 @@ def _parse_node_record(mapping: Mapping[str, Any]) -> Record:
     The record says how much of their bursts (bandwidth above a guarantee) the
     guests have used. Unknown keys are ignored.
     """
-    hours = tuple(burst.Hour(**wire.select_fields(burst.Hour, hour))
-                  for hour in mapping['hours'])
-    lowest = tuple((int(hour), int(least))
-                   for hour, least in mapping.get('lowest', ()))
-    return Record(**{**wire.select_fields(Record, mapping), 'hours': hours,
-                     'lowest': lowest})
+    hours = tuple(burst.Hour(**wire.check_fields(burst.Hour, hour))
+                  for hour in wire.check_list(mapping['hours']))
+    lowest = tuple((wire.check_integer(hour), wire.check_integer(least))
+                   for hour, least
+                   in wire.check_list(mapping.get('lowest', ())))
+    return Record(hours=hours, lowest=lowest,
+                  **wire.check_fields(Record, mapping))

@@ -18,6 +18,7 @@ only way in which the API shows an admin the limits that a host has really set
 for a guest: Nova does not publish the stats of a compute node.
 """
 
+from collections.abc import Iterable
 from collections.abc import Mapping
 import dataclasses
 from dataclasses import dataclass
@@ -156,6 +157,8 @@ class Report:
         it has fewer devices than requested.
     :param runs: whether the guest runs on the host. If it does not,
         nova-compute reports nothing else.
+    :param malformed: keys of the records in the guest's diagnostics that
+        cannot be read. nova-compute does not report this.
     """
 
     guest: tuple[GuestNode, ...] = ()
@@ -168,6 +171,7 @@ class Report:
     accounting: str = ''
     missing_devices: tuple[str, ...] = ()
     runs: bool = True
+    malformed: tuple[str, ...] = ()
 
     def get_limits_by_host_node(self) -> dict[int, GuestNode]:
         """Return the guest's limits and traffic by host NUMA node number."""
@@ -179,7 +183,9 @@ def to_diagnostics(report: Report) -> dict[str, Any]:
 
     The report has the guest's bandwidth limits and its memory traffic.
     """
-    return {KEY: dataclasses.asdict(report)}
+    found = dataclasses.asdict(report)
+    del found['malformed']
+    return {KEY: found}
 
 
 def from_diagnostics(diagnostics: Mapping[str, Any]) -> Report | None:
@@ -190,21 +196,42 @@ def from_diagnostics(diagnostics: Mapping[str, Any]) -> Report | None:
     :returns: None if the diagnostics contain no report.
     """
     found = diagnostics.get(KEY)
-    if not isinstance(found, Mapping):
+    if found is None:
         return None
-    domains = found.get('domains')
     try:
-        return Report(
-            tuple(GuestNode(**wire.select_fields(GuestNode, one))
-                  for one in found.get('guest') or ()),
-            tuple(HostNode(**wire.select_fields(HostNode, one))
-                  for one in found.get('host') or ()),
-            str(found.get('problem') or ''), str(found.get('not_held') or ''),
-            None if domains is None else tuple(map(str, domains)),
-            tuple(map(str, found.get('left') or ())),
-            str(found.get('uncounted') or ''),
-            str(found.get('accounting') or ''),
-            tuple(map(str, found.get('missing_devices') or ())),
-            found.get('runs') is not False)
-    except (AttributeError, TypeError):
-        return Report(problem='its report is malformed')
+        return _parse_report(wire.check_object(found))
+    except wire.MALFORMED:
+        return make_malformed_report([KEY])
+
+
+def make_malformed_report(keys: Iterable[str]) -> Report:
+    """Return the report on a guest whose diagnostics cannot be read.
+
+    :param keys: keys of the records that cannot be read.
+    """
+    return Report(problem='its report is malformed', malformed=tuple(keys))
+
+
+def _parse_report(found: Mapping[str, Any]) -> Report:
+    """Parse nova-compute's report on a guest.
+
+    :raises TypeError, ValueError: if a value has the wrong type, or is out of
+        range.
+    """
+    def parse_texts(name: str) -> tuple[str, ...]:
+        return tuple(map(wire.check_text,
+                         wire.check_list(found.get(name) or ())))
+
+    def parse_text(name: str) -> str:
+        return wire.check_text(found.get(name) or '')
+
+    return Report(
+        tuple(GuestNode(**wire.check_fields(GuestNode, one))
+              for one in wire.check_list(found.get('guest') or ())),
+        tuple(HostNode(**wire.check_fields(HostNode, one))
+              for one in wire.check_list(found.get('host') or ())),
+        parse_text('problem'), parse_text('not_held'),
+        None if found.get('domains') is None else parse_texts('domains'),
+        parse_texts('left'), parse_text('uncounted'),
+        parse_text('accounting'), parse_texts('missing_devices'),
+        wire.check_flag(found.get('runs', True)))

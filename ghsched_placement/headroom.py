@@ -28,11 +28,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 import hashlib
 import json
+from typing import Any
 
 from ghsched_placement import wire
 
 KEY = 'ghsched_headroom'
 VERSION = 1
+
+#: All of a NUMA node's memory bandwidth, in percent.
+_WHOLE = 100
+#: Length of the digest that :func:`hash_provider` returns.
+_SHAPE_LENGTH = 32
 
 
 @dataclass(frozen=True)
@@ -62,7 +68,7 @@ def hash_provider(traits: Iterable[str], classes: Iterable[str]) -> str:
     the same resource classes.
     """
     text = '\n'.join([*sorted(set(traits)), '', *sorted(set(classes))])
-    return hashlib.sha256(text.encode()).hexdigest()[:32]
+    return hashlib.sha256(text.encode()).hexdigest()[:_SHAPE_LENGTH]
 
 
 def to_stats(headroom: Headroom) -> dict[str, str]:
@@ -84,7 +90,18 @@ def from_stats(stats: Mapping[str, str | None]) -> Headroom | None:
     :returns: None if the host does not report them, or the record is
         malformed.
     """
-    return wire.parse_record(stats.get(KEY), VERSION, lambda found: Headroom(
-        float(found['time']), int(found['guests']), int(found['groups']),
-        {int(node): int(left) for node, left in found['bandwidth'].items()},
-        str(found['shape']) if found.get('shape') else None))
+    return FORMAT.parse(stats)
+
+
+def _parse_headroom(found: Mapping[str, Any]) -> Headroom:
+    shape = found.get('shape')
+    return Headroom(
+        wire.check_number(found['time'], wire.MAX_TIME),
+        wire.check_integer(found['guests']),
+        wire.check_integer(found['groups']),
+        {wire.check_node_key(node): wire.check_integer(left, _WHOLE)
+         for node, left in wire.check_object(found['bandwidth']).items()},
+        wire.check_text(shape, _SHAPE_LENGTH) if shape else None)
+
+
+FORMAT = wire.Format(KEY, VERSION, _parse_headroom)

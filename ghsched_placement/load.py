@@ -23,11 +23,11 @@ of them, so only the host's nodes go there. What is of a guest goes with the
 diagnostics of that guest.
 """
 
+from collections.abc import Callable
 from collections.abc import Mapping
 import dataclasses
 from dataclasses import dataclass
 import json
-import math
 from typing import Any
 from typing import TypeVar
 
@@ -41,6 +41,9 @@ VERSION = 1
 #: Fields of :class:`HostNode` that can make a host NUMA node a bottleneck.
 RESOURCES = ('cpu_load', 'cpu_wait', 'memory_load', 'memory_wait',
              'io_load', 'io_wait')
+
+#: Maximum length and number of names in a record, such as those of resources.
+_LONGEST_NAME, _MOST_NAMES = 64, 64
 
 _Node = TypeVar('_Node', 'HostNode', 'GuestNode')
 
@@ -184,7 +187,7 @@ def from_stats(stats: Mapping[str, Any]) -> Load | None:
 
     :returns: None if the record is missing or malformed.
     """
-    return from_json(stats.get(KEY))
+    return FORMAT.parse(stats)
 
 
 def to_json(load: Load) -> str:
@@ -213,11 +216,13 @@ def from_json(text: Any) -> Load | None:
 
 
 def _parse_load(found: Mapping[str, Any]) -> Load:
-    when, period = float(found['time']), float(found['period'])
-    if not (math.isfinite(when) and math.isfinite(period)):
-        raise ValueError('a time is not finite')
-    return Load(when, period, _parse_nodes(HostNode, found.get('nodes')),
+    return Load(wire.check_number(found['time'], wire.MAX_TIME),
+                wire.check_number(found['period'], wire.MAX_TIME),
+                _parse_nodes(HostNode, found.get('nodes')),
                 _parse_nodes(GuestNode, found.get('guests')))
+
+
+FORMAT = wire.Format(KEY, VERSION, _parse_load)
 
 
 def _pack_node(node: HostNode | GuestNode) -> dict[str, Any]:
@@ -227,47 +232,55 @@ def _pack_node(node: HostNode | GuestNode) -> dict[str, Any]:
 
 
 def _parse_nodes(kind: type[_Node], found: Any) -> tuple[_Node, ...]:
-    made = [_parse_node(kind, one) for one in found or ()
+    made = [_parse_node(kind, one) for one in wire.check_list(found or ())
             if isinstance(one, Mapping)]
     return tuple(one for one in made if one is not None)
 
 
 def _parse_node(kind: type[_Node], found: Mapping[str, Any]) -> _Node | None:
-    values: dict[str, Any] = {}
-    for field in dataclasses.fields(kind):
-        values[field.name] = _READ[field.type](found.get(field.name))
+    """Parse the load of a NUMA node; a malformed value counts as unknown.
+
+    :returns: None if the node or the guest is unknown.
+    """
+    values = {field.name: _parse_value(field, found.get(field.name))
+              for field in dataclasses.fields(kind)}
     if values['node'] is None or values.get('guest', '') is None:
         return None
     return kind(**values)
 
 
-def _parse_number(value: Any) -> float | None:
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
-        return None
+def _parse_value(field: Any, value: Any) -> Any:
+    """Return the value of a field of a node; None if it is malformed."""
     try:
-        value = float(value)
-    except OverflowError:
+        return (_CHECK_BY_NAME.get(field.name)
+                or _CHECK_BY_TYPE[field.type])(value)
+    except wire.MALFORMED:
         return None
-    return value if math.isfinite(value) and value >= 0 else None
 
 
-def _parse_count(value: Any) -> int | None:
-    number = _parse_number(value)
-    return None if number is None or number != int(number) else int(number)
+def _check_count(value: Any) -> int:
+    number = wire.check_number(value)
+    if number != int(number):
+        raise ValueError('not a whole number')
+    return int(number)
 
 
-def _parse_text(value: Any) -> str | None:
-    return value if isinstance(value, str) else None
+def _check_load(value: Any) -> float:
+    return float(wire.check_number(value, wire.MAX_LOAD))
 
 
-def _parse_names(value: Any) -> tuple[str, ...] | None:
-    if not isinstance(value, (list, tuple)):
-        return None
-    return tuple(one for one in value if isinstance(one, str))
+def _check_names(value: Any) -> tuple[str, ...]:
+    return tuple(wire.check_text(one, _LONGEST_NAME)
+                 for one in wire.check_list(value, _MOST_NAMES)
+                 if isinstance(one, str))
 
 
-#: What is read of a value, by the type of its field.
-_READ: Mapping[Any, Any] = {
-    int: _parse_count, int | None: _parse_count, str: _parse_text,
-    float | None: _parse_number,
-    tuple[str, ...] | None: _parse_names}
+#: Check of a field by its type; those of a name have another one.
+_CHECK_BY_TYPE: Mapping[Any, Callable[[Any], Any]] = {
+    int: _check_count, int | None: _check_count,
+    str: lambda value: wire.check_text(value, _LONGEST_NAME),
+    float | None: lambda value: float(wire.check_number(value)),
+    tuple[str, ...] | None: _check_names}
+_CHECK_BY_NAME: Mapping[str, Callable[[Any], Any]] = {
+    'node': wire.check_node, 'host_node': wire.check_node,
+    **dict.fromkeys((*RESOURCES, 'remote'), _check_load)}

@@ -34,7 +34,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from ghsched_placement import cpulist
+from ghsched_placement import decimals
 from ghsched_placement import policy as policies
+from ghsched_placement import wire
 
 #: Of the action of nova-api.
 KEY = 'move_nodes'
@@ -79,10 +81,11 @@ def parse_move_request(body: Mapping[str, Any]) -> dict[int, int]:
 
 
 def _parse_node_number(text: str, whole: str) -> int:
-    if not (text.isascii() and text.isdigit() and len(text) <= 4):
+    number = decimals.parse_decimal(text)
+    if number is None or number > wire.MAX_NODE:
         raise _make_policy_error(f'{whole!r} is not of the form GUEST=HOST, '
                                  'for example 0=1')
-    return int(text)
+    return number
 
 
 def _make_policy_error(why: str) -> policies.PolicyError:

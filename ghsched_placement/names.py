@@ -21,6 +21,8 @@ from collections.abc import Sequence
 import re
 import uuid
 
+from ghsched_placement import wire
+
 # -- resource classes ---------------------------------------------------------
 
 #: Share of one host NUMA node's theoretical memory bandwidth, in percent.
@@ -195,7 +197,17 @@ def make_node_physnet(node: int) -> str:
     return f'ghsched-numa{node}'
 
 
-_DEVICES = re.compile(r'ghsched-devices-of-(\d+)')
+def _parse_number(text: str) -> int | None:
+    """Parse the number or the count of NUMA nodes in a pseudo network's name.
+
+    :param text: at most four decimal digits.
+    :returns: None for a number that no host has.
+    """
+    number = int(text)
+    return number if number <= wire.MAX_NODE else None
+
+
+_DEVICES = re.compile('ghsched-devices-of-([0-9]{1,4})')
 
 
 def make_cpuless_node_physnet(node: int) -> str:
@@ -217,10 +229,10 @@ def parse_cpuless_node_physnet(physnet: str) -> int | None:
     :returns: None for any other name.
     """
     match = _DEVICES.fullmatch(physnet)
-    return int(match[1]) if match else None
+    return _parse_number(match[1]) if match else None
 
 
-_ORDER = re.compile(r'ghsched-order(?:-\d+)+')
+_ORDER = re.compile('ghsched-order(?:-[0-9]{1,4})+')
 
 
 def make_host_nodes_physnet(nodes: Sequence[int]) -> str:
@@ -242,10 +254,12 @@ def parse_host_nodes_physnet(physnet: str) -> tuple[int, ...] | None:
     """
     if not _ORDER.fullmatch(physnet):
         return None
-    return tuple(map(int, physnet.split('-')[2:]))
+    found = [_parse_number(text) for text in physnet.split('-')[2:]]
+    nodes = tuple(node for node in found if node is not None)
+    return nodes if len(nodes) == len(found) else None
 
 
-_COUNT = re.compile(r'ghsched-nodes-(\d+)')
+_COUNT = re.compile('ghsched-nodes-([0-9]{1,4})')
 
 
 def make_node_count_physnet(nodes: int) -> str:
@@ -266,4 +280,4 @@ def parse_node_count_physnet(physnet: str) -> int | None:
     :returns: None for any other name.
     """
     match = _COUNT.fullmatch(physnet)
-    return int(match[1]) if match else None
+    return _parse_number(match[1]) if match else None

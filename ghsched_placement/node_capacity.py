@@ -262,38 +262,37 @@ def from_diagnostics(diagnostics: Mapping[str, Any]
 
     The result is empty if the field is missing or malformed.
     """
-    return wire.parse_record(diagnostics.get(KEY), VERSION,
-                             lambda found: tuple(
-        sorted(map(_parse_node_capacity, found['nodes']),
-               key=lambda room: room.node))) or ()
+    return FORMAT.parse(diagnostics) or ()
 
 
-def _parse_node_capacity(mapping: Mapping[str, Any]) -> NodeCapacity:
-    """Parse the CPUs and memory of one host NUMA node from a mapping.
+def _parse_node_capacities(
+        found: Mapping[str, Any]) -> tuple[NodeCapacity, ...]:
+    """Parse the CPUs and memory of a host's NUMA nodes, in their order.
 
-    :raises ValueError: for a value that is not a finite number.
+    :raises MALFORMED: if a value has the wrong type or is out of range, or a
+        node is reported twice.
     """
-    ratios = {name: _parse_finite(mapping.get(name, 1.0))
-              for name in ('cpu_ratio', 'ram_ratio')}
-    counts = {name: int(_parse_finite(mapping.get(name, 0))) for name in (
-        'node', 'cpus', 'vcpus_used', 'dedicated', 'dedicated_used', 'memory',
-        'memory_used')}
-    socket = mapping.get('socket')
-    return NodeCapacity(
-        **counts, **ratios,  # type: ignore[arg-type]
-        pages=tuple(sorted((Pages(*(int(_parse_finite(one[name])) for name in (
-            'size_kb', 'total', 'used', 'reserved')))
-            for one in mapping.get('pages', ())),
-            key=lambda one: one.size_kb)),
-        socket=None if socket is None else int(_parse_finite(socket)))
+    capacities = sorted(map(_parse_node_capacity,
+                            wire.check_list(found['nodes'])),
+                        key=lambda capacity: capacity.node)
+    if len({one.node for one in capacities}) < len(capacities):
+        raise ValueError('a NUMA node is reported twice')
+    return tuple(capacities)
 
 
-def _parse_finite(value: Any) -> float:
-    """Return a value from a record if it is a finite number.
+def _parse_node_capacity(mapping: Any) -> NodeCapacity:
+    values = wire.check_fields(NodeCapacity, mapping)
+    for name in ('cpu_ratio', 'ram_ratio'):
+        wire.check_number(values.get(name, 1.0), wire.MAX_LOAD)
+    return NodeCapacity(**{'node': 0, **values}, pages=tuple(sorted(
+        map(_parse_pages, wire.check_list(mapping.get('pages', ()))),
+        key=lambda one: one.size_kb)))
 
-    :raises ValueError: for any other value.
-    """
-    if (isinstance(value, bool) or not isinstance(value, int | float)
-            or not math.isfinite(value)):
-        raise ValueError(f'{value!r} is not a finite number')
-    return value
+
+def _parse_pages(mapping: Any) -> Pages:
+    pages = Pages(**wire.check_fields(Pages, mapping))
+    wire.check_integer(pages.size_kb, minimum=1)
+    return pages
+
+
+FORMAT = wire.Format(KEY, VERSION, _parse_node_capacities)

@@ -111,10 +111,11 @@ def from_json(text: str) -> tuple[Refused, ...]:
 def _parse_flavor(mapping: dict[str, Any]) -> Refused:
     """Parse how often and when one flavor was refused, from its record.
 
-    :raises ValueError: if a number is out of range.
+    :raises KeyError, TypeError, ValueError: if a value is missing, has the
+        wrong type or is out of range.
     """
-    count, last = int(mapping['count']), float(mapping['last'])
-    if not 0 < count < 2 ** 53 or not 0 <= last < 2 ** 53:
-        raise ValueError(mapping)
-    return Refused(str(mapping['flavor'])[:_MAX_TEXT],
-                   str(mapping['name'])[:_MAX_TEXT], count, last)
+    return Refused(
+        wire.check_text(mapping['flavor'], _MAX_TEXT),
+        wire.check_text(mapping['name'], _MAX_TEXT),
+        wire.check_integer(mapping['count'], minimum=1),
+        wire.check_number(mapping['last'], wire.MAX_TIME))

@@ -359,7 +359,8 @@ def from_file(path: Path | None) -> dict[LevelKey, Level]:
 
 
 def _parse_levels(found: Mapping[str, Any]) -> dict[LevelKey, Level]:
-    return {LevelKey(str(server), int(node)): _parse_level(level)
+    return {LevelKey(wire.check_text(server), wire.check_node(node)):
+            _parse_level(level)
             for server, node, level in found['levels'][:LEVELS_KEPT]}
 
 
@@ -370,24 +371,14 @@ def _parse_level(mapping: Mapping[str, Any]) -> Level:
     """
     causes = {str(cause) for cause in ShortageCause}
     return Level(
-        Owner(**{name: str(value) for name, value
-                 in wire.select_fields(Owner, mapping['owner']).items()}),
-        int(mapping['month']),
-        float(mapping['seen']), _parse_period(mapping['last']),
-        float(mapping['seconds']), float(mapping['unmeasured']),
-        int(mapping['periods']),
-        {cause: int(count) for cause, count
-         in mapping['short_periods'].items() if cause in causes},
-        {cause: float(seconds) for cause, seconds in mapping['short'].items()
-         if cause in causes},
-        tuple(Hour(int(number), *map(float, values)) for number, *values
-              in mapping['hours'][-HOURS_KEPT:]))
-
-
-def _parse_period(mapping: Mapping[str, Any]) -> Period:
-    """Parse a server's bandwidth between two measurements from a mapping."""
-    values: dict[str, Any] = {
-        name: value if value is None or isinstance(value, bool)
-        else float(value)
-        for name, value in wire.select_fields(Period, mapping).items()}
-    return Period(**values)
+        owner=Owner(**wire.check_fields(Owner, mapping['owner'])),
+        last=Period(**wire.check_fields(Period, mapping['last'])),
+        short_periods={
+            cause: wire.check_integer(count) for cause, count
+            in mapping['short_periods'].items() if cause in causes},
+        short={cause: wire.check_number(seconds) for cause, seconds
+               in mapping['short'].items() if cause in causes},
+        hours=tuple(Hour(wire.check_integer(number),
+                         *map(wire.check_number, values))
+                    for number, *values in mapping['hours'][-HOURS_KEPT:]),
+        **wire.check_fields(Level, mapping))

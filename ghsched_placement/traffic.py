@@ -96,7 +96,8 @@ def parse_traffic_diagnostics(
     found = diagnostics.get(KEY)
     if not isinstance(found, list):
         return None
-    return tuple(talk for talk in map(_parse_talk, found) if talk is not None)
+    return tuple(talk for talk in map(_parse_talk, found[:MOST])
+                 if talk is not None)
 
 
 def _parse_talk(found: Any) -> AddressTraffic | None:

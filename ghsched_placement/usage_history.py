@@ -299,45 +299,36 @@ def from_file(path: Path) -> History:
 def _parse_history(found: Mapping[str, Any]) -> History:
     minutes = {}
     for server, node, packed in found['minutes'][:SERVERS_KEPT]:
-        one = _parse_minutes(packed)
+        one = _parse_minutes(wire.check_list(packed, 3 * MINUTES_KEPT))
         if one:
-            minutes[UsageKey(str(server), int(node))] = one
+            minutes[UsageKey(wire.check_text(server, NAME_LENGTH),
+                             wire.check_node(node))] = one
     return History(
         _limit_history_size(minutes),
-        {str(server): str(name)[:NAME_LENGTH] for server, name
+        {wire.check_text(server, NAME_LENGTH):
+         wire.check_text(name, NAME_LENGTH) for server, name
          in itertools.islice(found['names'].items(), SERVERS_KEPT)},
-        {int(node): _parse_amount(rate) for node, rate
-         in found['capacity'][:SERVERS_KEPT]})
+        {wire.check_node(node): float(wire.check_number(rate))
+         for node, rate in found['capacity'][:SERVERS_KEPT]})
 
 
 def _parse_minutes(packed: Sequence[Any]) -> tuple[Minute, ...]:
     """Parse the bandwidth of a server in each minute from a list of numbers.
 
     :param packed: numbers as :func:`_pack_minutes` returns them.
-    :raises ValueError: if the minutes are not in ascending order.
+    :raises TypeError, ValueError: if a number is out of range, or the minutes
+        are not in ascending order.
     """
     found: list[Minute] = []
     last = 0
-    for gap, seconds, rate in itertools.islice(
-            zip(packed[::3], packed[1::3], packed[2::3], strict=True),
-            MINUTES_KEPT):
-        if int(gap) <= 0:
-            raise ValueError('minutes are not in ascending order')
-        last += int(gap)
-        found.append(Minute(last, _parse_amount(seconds),
-                            _parse_amount(rate)))
+    for gap, seconds, rate in zip(packed[::3], packed[1::3], packed[2::3],
+                                  strict=True):
+        last = wire.check_integer(
+            last + wire.check_integer(gap, minimum=1),
+            wire.MAX_TIME // MINUTE_S)
+        found.append(Minute(last, float(wire.check_number(seconds)),
+                            float(wire.check_number(rate))))
     return tuple(found)
-
-
-def _parse_amount(value: Any) -> float:
-    """Return a value from a record as a number.
-
-    :raises ValueError: if the number is negative or not finite.
-    """
-    amount = float(value)
-    if not 0 <= amount < math.inf:
-        raise ValueError(f'{amount} is not an amount')
-    return amount
 
 
 # -- diagnostics of a server --------------------------------------------------
@@ -366,4 +357,7 @@ def from_diagnostics(diagnostics: Mapping[str, Any]) -> History | None:
 
     :returns: None if the host does not report it.
     """
-    return wire.parse_record(diagnostics.get(KEY), VERSION, _parse_history)
+    return FORMAT.parse(diagnostics)
+
+
+FORMAT = wire.Format(KEY, VERSION, _parse_history)

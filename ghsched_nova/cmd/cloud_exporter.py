@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING
 
 from ghsched_nova.host_files import planner_inputs
 from ghsched_nova.monitor import cloud_metrics
+from ghsched_placement import decimals
 
 if TYPE_CHECKING:
     from ghsched_placement.osc import cloud_cache
@@ -64,11 +65,11 @@ def add_cloud_export_options(parser: argparse.ArgumentParser) -> None:
 def _parse_refresh_interval(text: str) -> int:
     """Parse a command-line argument as seconds between two reads of the cloud.
     """
-    if not (text.isascii() and text.isdigit()
-            and LEAST_INTERVAL_S <= int(text) <= 86400):
+    seconds = decimals.parse_decimal(text)
+    if seconds is None or not LEAST_INTERVAL_S <= seconds <= 86400:
         raise argparse.ArgumentTypeError(
             f'{text!r} is not from {LEAST_INTERVAL_S} to 86400')
-    return int(text)
+    return seconds
 
 
 class CloudReader:
@@ -104,8 +105,7 @@ class CloudReader:
     def refresh_cloud(self) -> float:
         """Read the state of the cloud from Placement and Nova.
 
-        If a service cannot be read, the error is logged and counted, and the
-        state as last read is kept.
+        Any error is logged and counted, and the state as last read is kept.
 
         :returns: seconds until the next read.
         """
@@ -113,10 +113,12 @@ class CloudReader:
 
         try:
             self._cache.refresh()
-        except cloud_cache.ERRORS as error:
+        except Exception as error:
+            # The thread must not end: nobody would start it again.
             LOG.warning('cannot read hosts and flavors from Placement and '
                         'Nova; exporting the previous metrics: %(error)s',
-                        {'error': error})
+                        {'error': error},
+                        exc_info=not isinstance(error, cloud_cache.ERRORS))
             self._errors += 1
             return self._interval
         return (min(_BACKLOG_PAUSE_S, self._interval)

@@ -35,8 +35,8 @@ from collections.abc import Mapping
 from collections.abc import Sequence
 from typing import Any
 
-from ghsched_placement.bandwidth import check_integer
 from ghsched_placement.bandwidth import NodePolicy
+from ghsched_placement import wire
 
 #: oslo.messaging namespace of ghsched's calls on the topic of nova-compute.
 NAMESPACE = 'ghsched'
@@ -72,6 +72,6 @@ def unpack_policy(packed: Sequence[Node]
     """
     try:
         return (tuple(map(NodePolicy.from_mapping, packed)),
-                tuple(check_integer(one['host_node']) for one in packed))
+                tuple(wire.check_node(one['host_node']) for one in packed))
     except (KeyError, TypeError, ValueError) as error:
         raise MessageError(f'malformed bandwidth policy: {error!r}') from error

@@ -155,13 +155,17 @@ def parse_periods(text: str) -> tuple[Period, ...]:
 
 def _parse_periods(found: Mapping[str, Any]) -> tuple[Period, ...]:
     return tuple(Period(
-        float(one['time']), float(one['seconds']), _unpack(one['used']),
+        wire.check_number(one['time'], wire.MAX_TIME),
+        wire.check_number(one['seconds']), _unpack(one['used']),
         _unpack(one['capacity']),
-        {(str(uuid), int(node)): float(rate)
+        {(wire.check_text(uuid), wire.check_node(node)):
+         wire.check_number(rate)
          for uuid, node, rate in one['guests'][:GUESTS_KEPT]},
-        {str(uuid): float(busy) for uuid, busy in one['busy'].items()})
+        {wire.check_text(uuid): wire.check_number(busy, wire.MAX_LOAD)
+         for uuid, busy in wire.check_object(one['busy']).items()})
         for one in found['periods'][-PERIODS_KEPT:])
 
 
-def _unpack(pairs: Sequence[Sequence[Any]]) -> dict[int, float]:
-    return {int(node): float(amount) for node, amount in pairs}
+def _unpack(pairs: object) -> dict[int, float]:
+    return {wire.check_node(node): wire.check_number(amount)
+            for node, amount in wire.check_list(pairs)}

@@ -30,6 +30,9 @@ from ghsched_placement import wire
 #: Name of the file in nova's state_path.
 FILE = 'ghsched-repairs.json'
 VERSION = 1
+#: Maximum number of kinds of repairs in the file.
+MAX_KINDS = 100
+_LONGEST_KIND = 64
 
 
 def render_repair_counts(counts: Mapping[str, int]) -> str:
@@ -48,8 +51,9 @@ def parse_repair_counts(text: str) -> dict[str, int]:
     result is empty if the text is malformed.
     """
     return wire.parse_record(text, VERSION, lambda found: {
-        str(kind): int(count)
-        for kind, count in found['repairs'].items()}) or {}
+        wire.check_text(kind, _LONGEST_KIND): wire.check_integer(count)
+        for kind, count in wire.check_object(
+            found['repairs'], MAX_KINDS).items()}) or {}
 
 
 class Collector(registry.Collector):

@@ -22,6 +22,7 @@ from ghsched_nova import conf
 from ghsched_nova.nova_seams import scheduler
 from ghsched_nova.nova_seams import shared
 from ghsched_nova.scheduler.host_view import HostStateView
+from ghsched_nova.scheduler import unread_reports
 from ghsched_placement import load
 from ghsched_placement import names
 from ghsched_placement import node_choice
@@ -138,7 +139,11 @@ class LeastLoadedView(HostStateView):
         found: dict[str, Any] = self.__dict__['limits']
         if not self._settled:
             self._settled = True
-            self._restrict_limits(found)
+            try:
+                self._restrict_limits(found)
+            except Exception as error:
+                unread_reports.WARNINGS.warn_once(
+                    self.host, error, 'not choosing nodes by their load')
         return found
 
     def _restrict_limits(self, limits: dict[str, Any]) -> None:

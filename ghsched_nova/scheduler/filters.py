@@ -47,6 +47,7 @@ from ghsched_nova.scheduler.host_view import HostStateView
 from ghsched_nova.scheduler import near
 from ghsched_nova.scheduler import numa_choice
 from ghsched_nova.scheduler import request_filter
+from ghsched_nova.scheduler import unread_reports
 from ghsched_placement import candidates
 from ghsched_placement.candidates import NodeAssignment
 from ghsched_placement.candidates import NodeRequestGroups
@@ -82,6 +83,14 @@ FAR = 'would not have its devices near'
 NOT_STEERED = Lack(None, 'driver', reason='its nova-compute does not use the '
                    'driver of ghsched, so the claim cannot be restricted to '
                    'NUMA nodes')
+
+
+#: Reason if something in a host's report raises an error: it costs this host
+#: the request, and not the other hosts.
+UNREADABLE = Lack(None, 'report', reason='its report cannot be read',
+                  cure='the log of nova-scheduler has the error; is the '
+                  'nova-compute of the host of another release, or broken '
+                  'into?')
 
 
 class GhschedNUMATopologyFilter(numa_topology_filter.NUMATopologyFilter):
@@ -145,12 +154,29 @@ class GhschedNUMATopologyFilter(numa_topology_filter.NUMATopologyFilter):
         refused = GroupedReasons()
         for host_state in hosts:
             view = HostStateView(host_state)
-            refusal = self._choose_candidate(view, spec, required)
+            try:
+                refusal = self._choose_candidate(view, spec, required)
+            except Exception as error:
+                unread_reports.WARNINGS.warn_once(view.host, error)
+                refusal = UNREADABLE
             if refusal is None:
                 yield view
             else:
                 refused.add_reason(host_state.host, refusal)
         _log_refusals_once(spec, refused, verb)
+
+    def host_passes(self, host_state: Any,
+                    spec_obj: shared.RequestSpec) -> bool:
+        """Return whether a host passes Nova's filter.
+
+        A host whose report raises an error does not pass. Nova's filter would
+        refuse the request.
+        """
+        try:
+            return bool(super().host_passes(host_state, spec_obj))
+        except Exception as error:
+            unread_reports.WARNINGS.warn_once(host_state.host, error)
+            return False
 
     @staticmethod
     def _get_candidate_requirements(

@@ -43,9 +43,9 @@ from ghsched_nova.scheduler.host_capacity import HostReport
 from ghsched_nova.scheduler.host_capacity import NodeCapacity
 from ghsched_nova.scheduler.host_capacity import PfCapacity
 from ghsched_nova.scheduler.host_index import Index
-from ghsched_placement.bandwidth import check_integer
 from ghsched_placement import headroom
 from ghsched_placement import names
+from ghsched_placement import wire
 
 LOG = logging.getLogger(__name__)
 
@@ -437,7 +437,7 @@ def _parse_count(value: object) -> int:
 
     :raises Exception: if it is not, or if it is above a fixed maximum.
     """
-    return check_integer(value, MAX_NUMBER)
+    return wire.check_integer(value, MAX_NUMBER)
 
 
 def _parse_allocation_ratio(value: object) -> float:

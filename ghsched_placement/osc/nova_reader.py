@@ -27,6 +27,7 @@ from openstack import exceptions as sdk_exceptions
 from osc_lib import exceptions
 
 from ghsched_placement import diagnostics
+from ghsched_placement import host_records
 from ghsched_placement import node_move
 from ghsched_placement.osc import base
 from ghsched_placement.osc import http
@@ -64,8 +65,27 @@ _DIAGNOSTICS = '2.47'
 #: (``nova.compute.manager.ComputeManager.get_diagnostics``).
 _NOT_RUNNING = 409
 
+#: Name of the whole answer, where it cannot be read.
+_ANSWER = 'diagnostics'
+#: Maximum length of the diagnostics of a server, in bytes.
+_LONGEST_ANSWER = 4 * 2 ** 20
+
 #: Requests at the same time.
 WORKERS = 8
+
+
+def _parse_diagnostics(response: Any) -> dict[str, Any] | None:
+    """Return the diagnostics of a server, as nova-compute has sent them.
+
+    :returns: None if they are not a JSON object, or too long.
+    """
+    try:
+        if len(response.content) > _LONGEST_ANSWER:
+            return None
+        found = response.json()
+    except (ValueError, RecursionError):
+        return None
+    return found if isinstance(found, dict) else None
 
 
 class _SilentHosts:
@@ -240,7 +260,9 @@ class NovaReader:
             return diagnostics.Report(runs=False)
         if response is None or response.status_code != 200:
             return None
-        return diagnostics.from_diagnostics(dict(response.json()))
+        fields = _parse_diagnostics(response)
+        return (diagnostics.make_malformed_report([_ANSWER])
+                if fields is None else host_records.parse_report(fields))
 
     def get_diagnostics(self, uuid: str, host: str = '') -> dict[str, Any]:
         """Return Nova's diagnostics of a server; empty if unavailable.
@@ -248,7 +270,7 @@ class NovaReader:
         :param host: the server's host, to skip a host that did not answer.
         """
         response = self._request_diagnostics(uuid, host)
-        return (dict(response.json()) if response is not None
+        return (_parse_diagnostics(response) or {} if response is not None
                 and response.status_code == 200 else {})
 
     def _request_diagnostics(self, uuid: str, host: str) -> Any:

@@ -19,6 +19,7 @@ from ghsched_placement import burst
 from ghsched_placement import burst_projects
 from ghsched_placement import burst_record
 from ghsched_placement.tests import base
+from ghsched_placement.tests.fixtures import texts
 
 LIMITS = burst.Limits(window=2, correlation=0, safety=1)
 
@@ -28,7 +29,7 @@ hours = st.builds(
 uses = st.builds(
     burst_projects.BurstUseByProject, *[st.integers(0, 10 ** 6)] * 2,
     st.floats(0, 10 ** 6), st.lists(st.builds(
-        burst_projects.ProjectBurstUse, st.text(max_size=5),
+        burst_projects.ProjectBurstUse, texts.printable(5),
         st.integers(0, 100),
         *[st.floats(0, 10 ** 6)] * 3), max_size=3).map(tuple))
 records = st.builds(

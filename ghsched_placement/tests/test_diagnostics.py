@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 
 from ghsched_placement import diagnostics
 from ghsched_placement.tests import base
+from ghsched_placement.tests.fixtures import texts
 
 PERCENT = st.none() | st.integers(0, 100)
 RATE = st.none() | st.integers(0, 10 ** 13)
@@ -27,14 +28,14 @@ REPORTS = st.builds(
     st.lists(st.builds(
         diagnostics.GuestNode, st.integers(0, 999), PERCENT, PERCENT,
         st.none() | st.booleans(), st.none() | st.integers(0, 7), RATE,
-        st.text(max_size=5), PERCENT, PERCENT, st.none() | st.booleans()),
+        texts.printable(5), PERCENT, PERCENT, st.none() | st.booleans()),
         max_size=3).map(tuple),
     st.lists(st.builds(diagnostics.HostNode, st.integers(0, 999), RATE,
                        RATE), max_size=3).map(tuple),
-    st.text(max_size=10), st.text(max_size=10),
-    st.none() | st.lists(st.text(max_size=5), max_size=2).map(tuple),
-    st.lists(st.text(max_size=5), max_size=2).map(tuple),
-    st.text(max_size=5), st.sampled_from(['', 'min', 'max']))
+    texts.printable(10), texts.printable(10),
+    st.none() | st.lists(texts.printable(5), max_size=2).map(tuple),
+    st.lists(texts.printable(5), max_size=2).map(tuple),
+    texts.printable(5), st.sampled_from(['', 'min', 'max']))
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=5),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(

@@ -24,9 +24,10 @@ class HeadroomTest(base.TestCase):
     @given(st.builds(
         headroom.Headroom,
         time=st.integers(0, 2 ** 31).map(float), guests=st.integers(0, 999),
-        groups=st.integers(-5, 999), bandwidth=st.dictionaries(
-            st.integers(0, 63), st.integers(-100, 100)),
-        shape=st.none() | st.text('0123456789abcdef', min_size=1)))
+        groups=st.integers(0, 999), bandwidth=st.dictionaries(
+            st.integers(0, 63), st.integers(0, 100)),
+        shape=st.none() | st.text('0123456789abcdef', min_size=1,
+                                  max_size=32)))
     def test_written_values_are_read(self, left):
         self.assertEqual(left, headroom.from_stats(headroom.to_stats(left)))
 

@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 
 from ghsched_placement import load
 from ghsched_placement.tests import base
+from ghsched_placement.tests.fixtures import texts
 
 COUNTS = st.none() | st.integers(0, 2 ** 40)
 SHARES = st.none() | st.integers(0, 10 ** 9).map(lambda ten: ten / 10 ** 4)
@@ -31,7 +32,7 @@ HOST_NODES = st.builds(
     bottlenecks=st.none() | st.lists(
         st.sampled_from(load.RESOURCES), unique=True).map(tuple))
 GUEST_NODES = st.builds(
-    load.GuestNode, guest=st.text(max_size=36), node=st.integers(0, 8),
+    load.GuestNode, guest=texts.printable(36), node=st.integers(0, 8),
     host_node=st.none() | st.integers(0, 64),
     vcpus=COUNTS, memory=COUNTS,
     **{field.name: SHARES for field in dataclasses.fields(load.GuestNode)

@@ -26,7 +26,8 @@ from ghsched_placement.tests import base
 
 NUMBERS = st.integers(0, 2 ** 31)
 ROOMS = st.builds(
-    NodeCapacity, NUMBERS, NUMBERS, NUMBERS, st.floats(0, 100), NUMBERS,
+    NodeCapacity, st.integers(0, 1023), NUMBERS, NUMBERS, st.floats(0, 100),
+    NUMBERS,
     NUMBERS,
     NUMBERS, NUMBERS, st.floats(0, 100),
     st.lists(st.builds(Pages, st.integers(1, 2 ** 20), NUMBERS, NUMBERS,

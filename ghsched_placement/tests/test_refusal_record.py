@@ -18,9 +18,10 @@ from hypothesis import strategies as st
 from ghsched_placement import refusal_record
 from ghsched_placement.refusal_record import Refused
 from ghsched_placement.tests import base
+from ghsched_placement.tests.fixtures import texts
 
 RECORDS = st.lists(st.builds(
-    Refused, st.text(max_size=5), st.text(max_size=5), st.integers(1, 99),
+    Refused, texts.printable(5), texts.printable(5), st.integers(1, 99),
     st.floats(0, 1e9)), max_size=5, unique_by=lambda one: one.flavor)
 
 

@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""What stands in the place of a state file does not stop its reader.
+"""State files in whose place something else stands do not stop a reader.
 
 Whoever may write to nova's state_path can put anything there. A reader that
 opened a FIFO would wait for ever.
@@ -100,7 +100,7 @@ class StateFileTest(base.TestCase):
         self.assertEqual(found, READERS.keys())
 
     def _each_reader(self, put):
-        """Let each reader read what a function puts in place of a file."""
+        """Read what a function puts in place of a file, by each reader."""
         for name, readers in READERS.items():
             for read in readers:
                 path = self.top / name

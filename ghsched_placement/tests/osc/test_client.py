@@ -33,6 +33,7 @@ class Response:
     def __init__(self, status, body=None, text=''):
         self.status_code, self.body = status, body
         self.text = text or json.dumps(body)
+        self.content = self.text.encode()
 
     def json(self):
         return json.loads(self.text)

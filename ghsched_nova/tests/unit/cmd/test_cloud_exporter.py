@@ -14,6 +14,7 @@
 
 import contextlib
 import io
+import json
 from unittest import mock
 
 import fixtures
@@ -23,6 +24,7 @@ from ghsched_nova.cmd import cloud_exporter
 from ghsched_nova.cmd import exporter
 from ghsched_nova.host_files import planner_inputs
 from ghsched_nova.monitor import cloud_metrics
+from ghsched_placement import node_capacity
 from ghsched_placement.osc import cloud_cache
 from ghsched_placement.tests import base
 from ghsched_placement.tests.fixtures import simulated_cloud
@@ -55,6 +57,34 @@ class CloudExporterTest(base.TestCase):
                       'metrics: Placement: GET /traits: HTTP 500', log.output)
         self.assertEqual(2, len(reader.get_cloud_reading().cloud.hosts))
         self.assertIsNotNone(self.scrape(reader, 'age_seconds'))
+
+    def test_any_error_is_counted_and_the_next_refresh_comes(self):
+        log = self.useFixture(fixtures.FakeLogger())
+        reader = self.make('--interval', '60')
+        reader.refresh_cloud()
+        self.patch(reader._cache, 'refresh', mock.Mock(
+            side_effect=[OverflowError('forged'), KeyError('x'), None]))
+        pauses = iter([None, None])
+        self.patch(cloud_exporter.time, 'sleep',
+                   lambda _seconds: next(pauses))
+        self.assertRaises(StopIteration, reader._run)
+        self.assertEqual(2, self.scrape(reader, 'errors_total'))
+        self.assertEqual(2, len(reader.get_cloud_reading().cloud.hosts))
+        self.assertIn('exporting the previous metrics: forged', log.output)
+
+    def test_one_host_with_a_forged_report_does_not_hide_the_others(self):
+        reader = self.make('--flavor', 'big=3')
+        forged = {node_capacity.KEY: json.dumps({'version': 1, 'nodes': [
+            {'node': node, 'cpus': 8, 'cpu_ratio': 1e308, 'dedicated': 8,
+             'memory': 10 ** 5} for node in range(8)]})}
+        client = reader._cache._client
+        self.patch(client, 'list_active_servers',
+                   lambda host, limit=1: [host])
+        self.patch(client, 'get_diagnostics',
+                   lambda uuid, host='': forged if uuid == 'h0001' else {})
+        self.assertEqual(300, reader.refresh_cloud())
+        self.assertEqual(0, self.scrape(reader, 'errors_total'))
+        self.assertEqual(2, len(reader.get_cloud_reading().cloud.hosts))
 
     def test_hosts_that_wait_are_read_soon(self):
         self.patch(cloud_cache, 'HOSTS_READ', 1)

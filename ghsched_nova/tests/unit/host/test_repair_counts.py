@@ -20,6 +20,7 @@ import prometheus_client
 from ghsched_nova.host import repair_counts
 from ghsched_nova.monitor import repair_metrics
 from ghsched_placement.tests import base
+from ghsched_placement.tests.fixtures import texts
 from ghsched_placement.tests.fixtures import threads
 
 
@@ -69,7 +70,8 @@ class RepairsTest(base.TestCase):
             [lambda _chance: shared.count_repairs(['write line'])] * 4, 5))
         self.assertEqual({'write line': 20}, self.scraped())
 
-    @given(st.dictionaries(st.text(), st.integers(0, 2 ** 53)))
+    @given(st.dictionaries(texts.printable(64), st.integers(0, 2 ** 53 - 1),
+                           max_size=100))
     def test_written_values_are_read(self, counts):
         self.assertEqual(counts, repair_metrics.parse_repair_counts(
             repair_metrics.render_repair_counts(counts)))
