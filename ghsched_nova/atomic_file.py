@@ -22,6 +22,7 @@ from collections.abc import Iterator
 import contextlib
 import errno
 import functools
+import grp
 import os
 from pathlib import Path
 import re
@@ -33,6 +34,9 @@ from typing import BinaryIO
 #: Mode of a new state file: names, projects and use of servers are for
 #: nobody but Nova's services and the group that may read them.
 STATE_MODE = 0o640
+#: Group of the services of a compute host that may read resctrl and new state
+#: files: nova-compute and the exporter.
+READERS = 'ghsched-resctrl'
 #: Seconds after which a temporary file is left over from a killed writer.
 LEFTOVER_S = 3600.0
 
@@ -42,9 +46,16 @@ _TEMPORARY = re.compile('[.]ghsched-[0-9a-f]{16}')
 def write_state_file(path: Path, content: str | bytes) -> None:
     """Write a state file atomically; see :func:`write_file`.
 
+    A new file belongs to the group READERS, if this process is a member.
+
     :raises OSError: if the file cannot be written; the old file then remains.
     """
+    is_new = not path.exists()
     write_file(path, content, STATE_MODE)
+    if is_new:
+        with contextlib.suppress(KeyError, OSError):
+            os.chown(path, -1, grp.getgrnam(READERS).gr_gid,
+                     follow_symlinks=False)
 
 
 def write_file(path: Path, content: str | bytes, mode: int = 0o666) -> None:

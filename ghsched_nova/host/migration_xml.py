@@ -34,6 +34,7 @@ from ghsched_nova.host import desired
 from ghsched_nova.host import domain_xml
 from ghsched_nova.resctrl import host as resctrl_host
 from ghsched_nova.resctrl import resolve
+from ghsched_placement import decimals
 
 LOG = logging.getLogger(__name__)
 
@@ -120,9 +121,10 @@ def _renumber_old_limits(xml: str, nodes: Sequence[int]) -> str:
     ``<memnode>``; libvirt changes neither while the domain runs.
     """
     started = {
-        int(memnode.attrib['nodeset']): int(memnode.attrib['cellid'])
+        node: int(memnode.attrib['cellid'])
         for memnode in document.parse_element(xml).findall('numatune/memnode')
-        if memnode.get('nodeset', '').isdecimal()}
+        if (node := decimals.parse_decimal(
+            memnode.get('nodeset', ''))) is not None}
     return memorytune.renumber_nodes(xml, {
         node: nodes[cell] for node, cell in started.items()
         if cell < len(nodes)})

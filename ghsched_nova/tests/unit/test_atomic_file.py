@@ -48,6 +48,21 @@ class ReplaceTest(base.TestCase):
         atomic_file.write_state_file(self.path, 'after')
         self.assertEqual(0o644, stat.S_IMODE(self.path.stat().st_mode))
 
+    def test_new_state_file_belongs_to_the_group_of_its_readers(self):
+        group = mock.Mock(gr_gid=os.getgid())
+        with (mock.patch.object(atomic_file.grp, 'getgrnam',
+                                return_value=group) as find,
+              mock.patch.object(atomic_file.os, 'chown') as chown):
+            atomic_file.write_state_file(self.path, 'text')
+            atomic_file.write_state_file(self.path, 'after')
+            chown.side_effect = PermissionError
+            atomic_file.write_state_file(self.directory / 'other', 'text')
+        find.assert_called_with('ghsched-resctrl')
+        self.assertEqual(mock.call(self.path, -1, os.getgid(),
+                                   follow_symlinks=False),
+                         chown.mock_calls[0])
+        self.assertEqual(2, chown.call_count)
+
     def test_content_is_not_open_to_others_before_it_has_its_mode(self):
         self.path.write_text('before')
         self.path.chmod(0o600)
