@@ -47,7 +47,7 @@ class Warnings:
         """Log that the report of a host cannot be read, once in an hour.
 
         :param error: error that the report has raised.
-        :param consequence: what is done without the report, for the log.
+        :param consequence: consequence for the host, for the log.
         """
         now = self._clock()
         with self._lock:

@@ -16,6 +16,7 @@ No reader raises, and Prometheus gets metrics of all other files. See
 tests/fixtures/forged.py of ghsched_placement.
 """
 
+import functools
 import json
 from pathlib import Path
 import tempfile
@@ -118,7 +119,7 @@ class ForgedStateTest(base.TestCase):
         for name, content in STATE.items():
             for what, text in forged.forge(content, 50):
                 _none, calls = forged.count_calls(
-                    lambda text=text: self.use(name, text))
+                    functools.partial(self.use, name, text))
                 self.assertLess(calls, MOST_CALLS, f'{name}: {what}')
 
     def test_forged_state_files_leave_the_metrics_of_the_others(self):

@@ -65,7 +65,8 @@ READERS = {
         lambda path: burst_use.BurstRecorder(None, path),
         lambda path: list(burst_metrics.Collector(path).collect())),
     'ghsched-service-levels.json': (
-        lambda path: service_level_use.ServiceLevelRecorder(path, None),
+        lambda path: service_level_use.ServiceLevelRecorder(
+            path, lambda _seconds, _periods: None),
         lambda path: list(service_metrics.Collector(path).collect())),
     'ghsched-repairs.json': (
         lambda path: list(repair_metrics.Collector(path).collect()),

@@ -57,7 +57,7 @@ WEIGHERS = (load_weigher.GhschedLoadWeigher,
             gradient_weigher.GhschedGradientWeigher,
             bandwidth_weigher.GhschedBandwidthWeigher)
 #: Extra specs of a guest with bandwidth, and of one with a topology only.
-FLAVORS = ({'ghsched:mem_bw_min': '30'}, {})
+FLAVORS: tuple[dict[str, str], ...] = ({'ghsched:mem_bw_min': '30'}, {})
 #: Calls that one request to two hosts takes at most, by forged records too.
 MOST_CALLS = 60000
 
