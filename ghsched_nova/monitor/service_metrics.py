@@ -47,13 +47,13 @@ METRICS = (
         'Share of a node\'s bandwidth that a server used in the last period.',
         _SERVER),
     metrics.MetricDescription(
-        'ghsched_server_minutes',
-        'Minutes of this month in which the bandwidth of a server was '
+        'ghsched_server_measured_seconds',
+        'Seconds of this month in which the bandwidth of a server was '
         'measured.', _SERVER, True,
         'It begins again with each month (UTC), as the next three do.'),
     metrics.MetricDescription(
-        'ghsched_server_short_minutes',
-        'Minutes of this month in which a server was short of bandwidth, by '
+        'ghsched_server_short_seconds',
+        'Seconds of this month in which a server was short of bandwidth, by '
         'cause.', (*_SERVER, 'cause'), True),
     metrics.MetricDescription(
         'ghsched_server_periods',
@@ -64,6 +64,9 @@ METRICS = (
         'Periods of this month in which a server was short of bandwidth, by '
         'cause.', (*_SERVER, 'cause'), True),
 )
+#: Longest time from a measurement until its file is written, in seconds.
+_REPORT_MAX_S = 600.0
+
 _BY_NAME = {metric.name: metric for metric in METRICS}
 
 _OF_PERIOD: tuple[tuple[str, Callable[[service_level.Period],
@@ -90,6 +93,7 @@ class Collector(registry.Collector):
         A guarantee is the bandwidth that a server's flavor promises.
         """
         levels = service_level.from_file(self._path)
+        last = _find_last_report(levels, self._path)
         rows = [((level.owner.project, key.server, level.owner.flavor,
                   str(key.node)), level)
                 for key, level in sorted(levels.items())]
@@ -99,15 +103,16 @@ class Collector(registry.Collector):
                     f'{name}_percent',
                     [
                         (labels, value) for labels, level in rows
-                        if (value := get(level.last)) is not None])
+                        if level.seen == last
+                        and (value := get(level.last)) is not None])
                 for name, get in _OF_PERIOD),
             _make_server_metric(
-                'minutes',
-                [(labels, level.seconds / 60) for labels, level in rows]),
+                'measured_seconds',
+                [(labels, level.seconds) for labels, level in rows]),
             _make_server_metric(
-                'short_minutes',
+                'short_seconds',
                 [
-                    ((*labels, cause), level.short.get(cause, 0.0) / 60)
+                    ((*labels, cause), level.short.get(cause, 0.0))
                     for labels, level in rows
                     for cause in service_level.ShortageCause]),
             _make_server_metric(
@@ -120,6 +125,23 @@ class Collector(registry.Collector):
                     for labels, level in rows
                     for cause in service_level.ShortageCause]),
         ]
+
+
+def _find_last_report(levels: service_level.Levels,
+                      path: Path) -> float | None:
+    """Return when nova-compute last measured servers, in seconds since 1970.
+
+    The file keeps deleted servers for a day. Those of the last report were
+    measured at the same time, unless it was of a host without servers: then
+    only the file is newer.
+
+    :param path: file of the levels.
+    :returns: None if no server has been measured lately.
+    """
+    last = max((level.seen for level in levels.values()), default=None)
+    if last is None or path.stat().st_mtime - last > _REPORT_MAX_S:
+        return None
+    return last
 
 
 def _make_server_metric(

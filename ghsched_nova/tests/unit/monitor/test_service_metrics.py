@@ -10,6 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
+import os
 from pathlib import Path
 
 import fixtures
@@ -42,14 +43,30 @@ class ServiceMetricsTest(base.TestCase):
                 service_level.Period(30, 80, None, 28, 12.5), 600.0, 0.0, 10,
                 {ShortageCause.NODE_FULL: 2},
                 {ShortageCause.NODE_FULL: 120.0})}))
+        os.utime(path, (1000, 1000))
         for expected, name, labels in (
                 (30, 'asked_percent', {}), (None, 'allocated_percent', {}),
                 (28, 'held_percent', {}), (12.5, 'got_percent', {}),
-                (10, 'minutes_total', {}), (10, 'periods_total', {}),
-                (2, 'short_minutes_total', {'cause': 'node_full'}),
+                (600, 'measured_seconds_total', {}), (10, 'periods_total', {}),
+                (120, 'short_seconds_total', {'cause': 'node_full'}),
                 (2, 'short_periods_total', {'cause': 'node_full'}),
-                (0, 'short_minutes_total', {'cause': 'own_cap'})):
+                (0, 'short_seconds_total', {'cause': 'own_cap'})):
             self.assertEqual(expected, self.value(path, name, **labels), name)
+
+    def test_deleted_server_keeps_its_counters_and_has_no_gauge(self):
+        path = Path(self.useFixture(fixtures.TempDir()).path, 'levels.json')
+        path.write_text(service_level.to_json({
+            service_level.LevelKey(server, 1): service_level.Level(
+                service_level.Owner('web', 'p', 'f'), 7, seen,
+                service_level.Period(30), 600.0)
+            for server, seen in (('deleted', 940.0), ('u', 1000.0))}))
+        for written, running in ((1001, 30), (1601, None)):
+            os.utime(path, (written, written))
+            self.assertEqual(running, self.value(path, 'asked_percent'))
+            self.assertIsNone(self.value(path, 'asked_percent',
+                                         server='deleted'))
+            self.assertEqual(600, self.value(
+                path, 'measured_seconds_total', server='deleted'))
 
     def test_rating_asks_for_metrics_and_labels_that_exist(self):
         asked = yaml.safe_load((ETC / 'cloudkitty' / 'metrics.yml'
