@@ -252,7 +252,8 @@ def _get_effective_values(setting: resolve.DomainSetting,
 def format_explanation_as_table(explanation: Explanation) -> str:
     """Render the explanation of a flavor on a host as text tables.
 
-    If the guest is refused, the reason is at the top.
+    If the guest is refused, the reason is at the top, and the providers are
+    left out: ``--format json`` has them.
     """
     document = _make_document(explanation)
     parts = [
@@ -260,9 +261,8 @@ def format_explanation_as_table(explanation: Explanation) -> str:
         ('Policy', _format_policy(document['policy'])),
         ('Placement query', _format_query(document['placement_query'])),
         (f'Providers of {document["host"]}',
-         # Of no use to somebody whose flavor is wrong.
-         _format_providers(document['providers'] if document['policy']
-                           else [])),
+         _format_providers([] if document['refusal']
+                           else document['providers'])),
         ('Guest NUMA nodes', _format_guest_nodes(document['guest']['nodes'])),
         ('Asked and effective', _format_settings(document['settings'])),
         ('Guest XML', document['xml'] or ''),

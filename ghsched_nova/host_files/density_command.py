@@ -54,8 +54,6 @@ PREDICTED = 'Density (Simulated)'
 #: Text in the flavor column for rows of a mix of flavors.
 MIX = '(mix)'
 
-NO_MACHINE = ('no density is predicted: that takes --machine FILE, the '
-              'description of a host with a section "contention"')
 FITTED = ('the densities of {} (simulated) rest on figures that were fitted: '
           '{}; "ghsched plan" tells how the ratios move with them')
 
@@ -132,7 +130,6 @@ class PlanDensity(base.Lister):
         ):
             self.log.warning(note)
         if not targets:
-            self.log.warning(NO_MACHINE)
             return COLUMNS, list(yield_plan_rows(found))
         return (*COLUMNS, PREDICTED), [
             *((*row, DensityColumn([])) for row in yield_plan_rows(found)),

@@ -237,6 +237,19 @@ class VfsTest(base.TestCase):
         self.assertEqual(0, status)
 
 
+class RefusedTableTest(base.TestCase):
+    """Table of a guest that fits, and of one that is refused."""
+
+    def test_refusal_leaves_the_provider_tree_out(self):
+        for minimum, shown in ((30, True), (90, False)):
+            _status, text, _err = run(
+                'kunpeng920', '--vcpus', '2', '--ram', '1024', '--property',
+                'hw:numa_nodes=1', '--property',
+                f'ghsched:mem_bw_min={minimum}')
+            self.assertEqual(shown, 'Providers of kunpeng920' in text)
+            self.assertEqual(not shown, text.startswith('Refused\n'))
+
+
 class AliasTest(base.TestCase):
     """Two aliases in one flavor."""
 
