@@ -71,6 +71,7 @@ class _Claim:
     :ivar missing_in_placement: whether the figures from Placement do not
         include the guest, so that its bandwidth and control group must be
         subtracted.
+    :ivar started: whether the host has started the guest.
     """
 
     need: Need
@@ -78,6 +79,7 @@ class _Claim:
     time: float
     missing_in_report: bool = True
     missing_in_placement: bool = True
+    started: bool = False
 
     def subtract_claim_from(self, view: HostView) -> HostView:
         """Return a host's free resources after this claim uses some of them.
@@ -141,9 +143,13 @@ class Host:
                                           row.guests - was.guests)
         old, new = was.placement_headroom, row.placement_headroom
         if new is not None and new != old:
+            started = [claim for claim in self._claims.values()
+                       if claim.started and claim.missing_in_placement]
+            for claim in started:
+                claim.missing_in_placement = False
             self._clear_flag_of_oldest_claims(
                 'missing_in_placement',
-                new.guests - (old.guests if old else 0))
+                new.guests - (old.guests if old else 0) - len(started))
             self._read_headroom(new)
         elif now - self._corrected_at >= CLAIM_AGE:
             self._read_headroom(new)
@@ -196,6 +202,19 @@ class Host:
         if nodes is not None:
             claim = self._claims[consumer] = _Claim(need, nodes, now)
             self.view = claim.subtract_claim_from(self.view)
+
+    def confirm_claim(self, consumer: str) -> None:
+        """Stop subtracting a guest that the host has started from its report.
+
+        Nova saves the report before it starts the guest. The number of guests
+        does not show that if another guest was deleted at the same time.
+
+        :param consumer: UUID of the guest.
+        """
+        claim = self._claims.get(consumer)
+        if claim is not None:
+            claim.started, claim.missing_in_report = True, False
+            self._recompute(self.view.row, claim.time)
 
     def drop_claim(self, consumer: str) -> None:
         """Drop a guest's claim, so that its resources count as free again.
@@ -403,15 +422,33 @@ class Index:
                 if len(self._placed) > _PLACED:
                     del self._placed[next(iter(self._placed))]
 
-    def drop_claim(self, consumer: str) -> None:
+    def confirm_claims(self, host_name: str,
+                       consumers: Iterable[str]) -> None:
+        """Stop subtracting guests that a host has started from its report.
+
+        :param consumers: UUIDs of the guests.
+        """
+        for consumer in consumers:
+            with self._lock:
+                host = self._hosts.get(self._placed.get(consumer, ''))
+                if host is not None and host.view.row.name == host_name:
+                    host.confirm_claim(consumer)
+                    self._update_class(host)
+
+    def drop_claim(self, consumer: str, host_name: str | None = None) -> None:
         """Drop a placed guest's claim, so that its resources count as free.
 
-        This is called before the guest is scheduled again.
+        This is called when the guest was deleted, and before it is scheduled
+        again.
 
         :param consumer: UUID of the guest.
+        :param host_name: name of the host whose claim to drop; None for any.
         """
         with self._lock:
-            self._drop_claim(consumer)
+            host = self._hosts.get(self._placed.get(consumer, ''))
+            if host_name is None or (
+                    host is not None and host.view.row.name == host_name):
+                self._drop_claim(consumer)
 
     def _drop_claim(self, consumer: str) -> None:
         uuid = self._placed.pop(consumer, '')

@@ -249,6 +249,27 @@ class IndexedScheduler:
         with _logging_errors('cannot drop the host from the index', spec):
             self.index.update_hosts((), [uuid], time.monotonic())
 
+    def confirm_started_guests(self, host_name: str, guests: Any) -> None:
+        """Count guests that a host has started by its report alone.
+
+        Errors are logged.
+
+        :param guests: ``nova.objects.InstanceList``.
+        """
+        with _logging_errors('cannot confirm the claims of started guests'):
+            self.index.confirm_claims(
+                host_name, [guest.uuid for guest in guests.objects])
+
+    def drop_removed_guest(self, host_name: str, uuid: str) -> None:
+        """Drop the claim of a guest that has left a host.
+
+        Errors are logged.
+
+        :param uuid: UUID of the guest.
+        """
+        with _logging_errors('cannot drop the claim of a removed guest'):
+            self.index.drop_claim(uuid, host_name)
+
     # -- refusals -------------------------------------------------------------
 
     def refuse_if_cached(

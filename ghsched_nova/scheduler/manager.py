@@ -31,7 +31,6 @@ from typing import Any
 from urllib import parse
 
 from nova import exception
-from nova.scheduler import manager
 from oslo_log import log as logging
 import oslo_messaging as messaging
 import tenacity
@@ -42,6 +41,7 @@ from ghsched_nova.scheduler.claims import Claims
 from ghsched_nova.scheduler import filters
 from ghsched_nova.scheduler.host_capacity import Need
 from ghsched_nova.scheduler import host_view
+from ghsched_nova.scheduler.index_updates import IndexUpdatingManager
 from ghsched_nova.scheduler.indexed import IndexedScheduler
 from ghsched_nova.scheduler import numa_choice
 from ghsched_nova.scheduler import refusal_log
@@ -158,11 +158,10 @@ class _RecordingClient:
         return found
 
 
-class GhschedSchedulerManager(manager.SchedulerManager):
+class GhschedSchedulerManager(IndexUpdatingManager):
     """Nova's scheduler manager with an index of hosts and refusal reasons."""
 
     _seen = _RequestState()
-    _indexed: IndexedScheduler | None = None
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -265,11 +264,6 @@ class GhschedSchedulerManager(manager.SchedulerManager):
                                                 provider_summaries)
         return (state for uuid, state in search.states.items()
                 if uuid in provider_summaries)
-
-    def update_aggregates(self, ctxt: Any, aggregates: Any) -> None:
-        super().update_aggregates(ctxt, aggregates)
-        if self._indexed is not None:
-            self._indexed.drop_cached_refusals()
 
     def _search_all_hosts(self, context: Any, *args: Any,
                           **kwargs: Any) -> Any:

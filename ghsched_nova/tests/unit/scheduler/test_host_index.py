@@ -156,6 +156,26 @@ class HostTest(base.TestCase):
                                 now=2 + host_index.CLAIM_AGE)
         self.assertEqual([(8, 100), (8, 100)], self.list_free_amounts())
 
+    def test_claim_of_a_started_guest_is_that_of_the_report(self):
+        self.host.add_claim('x', need(), now=1)
+        # One guest came and one went: the report has as many as before.
+        self.host.update_report(row(bandwidth={0: 100, 1: 100}, updated=2),
+                                now=2)
+        self.assertEqual([(4, 70), (8, 100)], self.list_free_amounts())
+        self.host.confirm_claim('x')
+        self.assertEqual([(8, 70), (8, 100)], self.list_free_amounts())
+        self.host.update_report(row(bandwidth={0: 99, 1: 100}, updated=3),
+                                now=3)
+        self.assertEqual([(8, 99), (8, 100)], self.list_free_amounts())
+
+    def test_claim_of_a_started_guest_is_no_other_guest_of_the_report(self):
+        self.host.add_claim('other', need(), now=1)
+        self.host.add_claim('x', need(), now=1)
+        self.host.confirm_claim('x')
+        self.host.update_report(
+            row(bandwidth={0: 70, 1: 100}, counted=1, updated=2), now=2)
+        self.assertEqual([(4, 40), (8, 100)], self.list_free_amounts())
+
     def test_claim_released_restores_the_room(self):
         self.host.add_claim('x', need(), now=1)
         self.host.drop_claim('x')
@@ -272,6 +292,21 @@ class IndexTest(base.TestCase):
         self.index.add_claim('a', 'x', need(), 0)
         self.index.add_claim('b', 'x', need(), 0)
         self.assertEqual([8, 4, 8], [
+            view.nodes[0].pinned for view in self.index.list_views()])
+
+    def test_claims_are_those_of_the_host_that_reports_them(self):
+        for name in 'ab':
+            self.index.add_claim(name, f'guest {name}', need(), 0)
+        guests = ['guest a', 'guest b', 'unknown']
+        self.index.confirm_claims('a', guests)
+        self.assertEqual([8, 4, 8], [
+            view.nodes[0].pinned for view in self.index.list_views()])
+        for guest in guests:
+            self.index.drop_claim(guest, 'c')
+        self.assertEqual([8, 4, 8], [
+            view.nodes[0].pinned for view in self.index.list_views()])
+        self.index.drop_claim('guest b', 'b')
+        self.assertEqual([8, 8, 8], [
             view.nodes[0].pinned for view in self.index.list_views()])
 
     def test_shuffle_returns_all_hosts_in_a_random_order(self):
