@@ -243,11 +243,15 @@ def estimate_node_capacity(host: Host) -> tuple[NodeCapacity, ...]:
     """Estimate the CPUs and memory of each NUMA node of a host.
 
     Each node is assumed to have an equal part of the host's CPUs and memory.
+    On a host that reports no PCPU, Nova gives guests dedicated CPUs out of the
+    shared ones, unless [compute]cpu_shared_set excludes that.
     """
     numbers = [node.number for node in host.nodes if node.number is not None]
     parts = len(numbers)
     cpus, vcpus_used, cpu_ratio = _divide_inventory(host, orc.VCPU, parts)
     dedicated, dedicated_used, _one = _divide_inventory(host, orc.PCPU, parts)
+    if orc.PCPU not in host.root.inventories:
+        dedicated, dedicated_used = cpus, 0
     memory, memory_used, ram_ratio = _divide_inventory(host, orc.MEMORY_MB,
                                                        parts)
     return tuple(NodeCapacity(

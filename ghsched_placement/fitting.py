@@ -70,6 +70,8 @@ class GuestDemand:
     :param needs: CPUs and memory of each guest NUMA node; if empty, they are
         not checked for each NUMA node.
     :param page_size: size of the memory pages that the guest requests.
+    :param fallback_vcpus: number of VCPU that a guest with dedicated CPUs
+        allocates on a host that reports no PCPU; 0 if Nova tries no such host.
     """
 
     policy: GuestPolicy
@@ -81,6 +83,26 @@ class GuestDemand:
     accounting: Accounting = 'min'
     needs: tuple[GuestNode, ...] = ()
     page_size: PageSize = None
+    fallback_vcpus: int = 0
+
+    def uses_fallback_vcpus(self, host: capacity.Host) -> bool:
+        """Whether the guest's dedicated CPUs are counted as VCPU on a host.
+
+        Nova counts them so on a host without [compute]cpu_dedicated_set, which
+        reports no PCPU.
+        """
+        return (self.fallback_vcpus > 0
+                and orc.PCPU not in host.root.inventories)
+
+    def get_root_amounts(self, host: capacity.Host) -> Mapping[str, int]:
+        """Return the amounts that the guest allocates from a compute node.
+
+        The amounts are those of the node's own provider, by resource class.
+        """
+        if not self.uses_fallback_vcpus(host):
+            return self.amounts
+        return {**{name: amount for name, amount in self.amounts.items()
+                   if name != orc.PCPU}, orc.VCPU: self.fallback_vcpus}
 
     def count_vfs(self, guest_node: int | None = None) -> dict[str, int]:
         """Return the number of requested VFs by resource class.
@@ -228,7 +250,8 @@ def _can_share_on_all_guest_nodes(host: capacity.Host,
 
 
 def _check_amounts(host: capacity.Host, demand: GuestDemand) -> Iterator[Lack]:
-    for resource_class, need in sorted(demand.amounts.items()):
+    for resource_class, need in sorted(
+            demand.get_root_amounts(host).items()):
         stock = host.root.get_inventory(resource_class)
         word = lack.WORDS.get(resource_class, resource_class)
         if stock is not None:
@@ -359,8 +382,9 @@ class _FreeCapacity:
             {node.number for node in host.nodes
              if _can_share_control_group(node, demand, guest_node)}
             for guest_node in range(demand.guest_nodes)]
+        self._needed = demand.get_root_amounts(host)
         self._amounts = {
-            name: stock.free for name in demand.amounts
+            name: stock.free for name in self._needed
             if (stock := host.root.get_inventory(name)) is not None}
         classes = sorted(set(demand.count_vfs()))
         self._vfs = {name: sum(pf.stock.free for pf in host.pfs
@@ -399,13 +423,13 @@ class _FreeCapacity:
         self._groups -= self._wish.policy.needs_control_group and not joins
         self.sharing += joins
         for name in self._amounts:
-            self._amounts[name] -= self._wish.amounts[name]
+            self._amounts[name] -= self._needed[name]
         for name, amount in self._wish.count_vfs().items():
             self._vfs[name] -= amount
         return nodes
 
     def _has_host_resources(self) -> bool:
-        return (all(free >= self._wish.amounts[name]
+        return (all(free >= self._needed[name]
                     for name, free in self._amounts.items())
                 and all(self._vfs[name] >= amount
                         for name, amount in self._wish.count_vfs().items()))

@@ -51,7 +51,7 @@ def _change_host_usage(host: capacity.Host, demand: fitting.GuestDemand,
         by_number[number] = _change_node_usage(by_number[number], demand,
                                                guest_node, sign)
     groups = int(demand.policy.needs_control_group)
-    amounts = {**demand.amounts, names.RESCTRL_GROUP: groups}
+    amounts = {**demand.get_root_amounts(host), names.RESCTRL_GROUP: groups}
     used = {**host.root.used, **{
         name: host.root.used.get(name, 0) + sign * amount
         for name, amount in amounts.items()}}

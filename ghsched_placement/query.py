@@ -24,6 +24,7 @@ from collections.abc import Iterator
 from collections.abc import Mapping
 from dataclasses import dataclass
 from dataclasses import field
+from dataclasses import replace
 import re
 
 import os_resource_classes as orc
@@ -128,6 +129,28 @@ def make_candidates_query(flavor: Flavor, request: requests.Request,
     for suffix, ready in groups.items():
         found.extend(ready.yield_parameters(suffix))
     return sorted(found)
+
+
+def make_shared_cpu_flavor(flavor: Flavor) -> Flavor | None:
+    """Return the flavor of Nova's second query, with VCPU in place of PCPU.
+
+    nova-scheduler sends this query as well for a flavor with
+    ``hw:cpu_policy=dedicated``, unless
+    [workarounds]disable_fallback_pcpu_query is set, for hosts that report no
+    PCPU: those without [compute]cpu_dedicated_set. It leaves out the host CPU
+    of isolated emulator threads and the trait of ``hw:cpu_thread_policy``.
+
+    :returns: None if Nova would not send it, or send the same query again.
+    """
+    if not flavor.pcpus or flavor.vcpus or any(
+            match and match[3] == orc.PCPU for match in map(
+                _GRANULAR.fullmatch, flavor.extra_specs)):
+        return None
+    specs = {key: value for key, value in flavor.extra_specs.items()
+             if key != 'hw:cpu_thread_policy'}
+    isolated = specs.get('hw:emulator_threads_policy') == 'isolate'
+    return replace(flavor, vcpus=flavor.pcpus - isolated, pcpus=0,
+                   extra_specs=specs)
 
 
 def list_ignored_extra_specs(extra_specs: Mapping[str, str]

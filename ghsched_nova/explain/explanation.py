@@ -208,6 +208,8 @@ def _make_needs_and_placement_query(explanation: Explanation
                 keys.VFS.extra_spec,
                 f'the host file has no PF of the alias {vfs.alias!r}')
     need = Need(flavor, guest, policy, question.accounting, aliases)
+    if not question.host.compute.dedicated:
+        need = need.fallback or need
     return {'need': need,
             **_make_query_fields(need, request.LOCALITIES[0], {})}
 

@@ -109,6 +109,8 @@ def _make_node_capacities(host: HostFile) -> tuple[NodeCapacity, ...]:
     return tuple(NodeCapacity(
         node.id, cpus=len(node.cpus - compute.dedicated),
         cpu_ratio=compute.cpu_ratio,
-        dedicated=len(node.cpus & compute.dedicated), memory=node.memory_mb,
+        # Without [compute]cpu_dedicated_set Nova pins to shared CPUs.
+        dedicated=len(node.cpus & (compute.dedicated or node.cpus)),
+        memory=node.memory_mb,
         ram_ratio=compute.ram_ratio, socket=node.socket)
         for node in host.nodes)

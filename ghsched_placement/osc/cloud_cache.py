@@ -472,8 +472,8 @@ def _check_host_for_flavor(
     :param requirements: requirements of the flavor for each number of guest
         NUMA nodes, in ascending order.
     """
-    for wish, _asked, _joining in requirements:
-        verdict = fitting.check_host_capacity(host, wish)
+    for one in requirements:
+        verdict = fitting.check_host_capacity(host, one.demand)
         if verdict.guests:
             break
     return verdict

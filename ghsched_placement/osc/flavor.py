@@ -52,12 +52,36 @@ _VF_CLASS = re.compile(r'([^=]+)=(CUSTOM_[A-Z0-9_]{1,248})')
 _OF_HOST = (orc.VCPU, orc.PCPU, orc.MEMORY_MB, orc.DISK_GB)
 
 
-#: What a host is judged by: the guest's needs, and the query for allocation
-#: candidates for a guest with a control group of its own and for one that
-#: shares one.
-Requirements: TypeAlias = tuple[
-    fitting.GuestDemand, tuple[tuple[str, str], ...],
-    tuple[tuple[str, str], ...]]
+#: Parameters of a query for allocation candidates.
+Query: TypeAlias = tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True)
+class Requirements:
+    """Resources that a guest needs, and queries that find hosts for it.
+
+    The queries are those of nova-scheduler for allocation candidates.
+
+    :param own_group: query for a guest with a control group of its own.
+    :param shared_group: query for a guest that shares a control group.
+    :param fallback: both queries for hosts that report no PCPU; None if Nova
+        sends none.
+    """
+
+    demand: fitting.GuestDemand
+    own_group: Query
+    shared_group: Query
+    fallback: tuple[Query, Query] | None = None
+
+    def choose_query(self, host: capacity.Host, is_sharing: bool) -> Query:
+        """Return the query that finds a host for a guest.
+
+        :param is_sharing: whether the guest shares a control group.
+        """
+        own, shared = self.own_group, self.shared_group
+        if self.fallback and self.demand.uses_fallback_vcpus(host):
+            own, shared = self.fallback
+        return shared if is_sharing else own
 
 
 @dataclass(frozen=True)
@@ -352,11 +376,16 @@ def make_flavor_requirements(size: Size, extra_specs: Mapping[str, str],
         OWNER_NOVA.
     """
     policy, guest = parse_flavor_specs(size, extra_specs)
-    asked, joining = (make_candidates_query(size, extra_specs, accounting,
-                                            needs_owner_trait, joins)
-                      for joins in (False, True))
-    return (make_guest_demand(policy, guest, asked, classes,
-                              accounting), asked, joining)
+    own, shared = (make_candidates_query(size, extra_specs, accounting,
+                                         needs_owner_trait, is_sharing)
+                   for is_sharing in (False, True))
+    fallback = tuple(make_fallback_query(size, extra_specs, accounting,
+                                         needs_owner_trait, is_sharing)
+                     for is_sharing in (False, True))
+    return Requirements(
+        make_guest_demand(policy, guest, own, classes, accounting,
+                          fallback[0]), own, shared,
+        (fallback[0], fallback[1]) if fallback[0] and fallback[1] else None)
 
 
 def guess_vf_classes(policy: policies.GuestPolicy,
@@ -376,7 +405,7 @@ def guess_vf_classes(policy: policies.GuestPolicy,
 def make_candidates_query(
         size: Size, extra_specs: Mapping[str, str],
         accounting: policies.Accounting, needs_owner_trait: bool,
-        is_sharing: bool = False) -> tuple[tuple[str, str], ...]:
+        is_sharing: bool = False) -> Query:
     """Return nova-scheduler's allocation candidates query for a flavor.
 
     :param accounting: whether Placement counts the guarantee (``min``) or the
@@ -386,17 +415,42 @@ def make_candidates_query(
     :param is_sharing: whether the guest shares a control group with other
         guests.
     """
-    policy, guest = parse_flavor_specs(size, extra_specs)
-    wanted = query.Flavor(guest.shared, guest.pcpus, guest.memory_mb,
-                          size.disk_gb, size.swap_mb, extra_specs)
+    policy, wanted = _parse_query_flavor(size, extra_specs)
     return tuple(query.make_candidates_query(wanted, request.build_request(
         policy, accounting, joining=is_sharing), needs_owner_trait))
+
+
+def make_fallback_query(
+        size: Size, extra_specs: Mapping[str, str],
+        accounting: policies.Accounting, needs_owner_trait: bool,
+        is_sharing: bool = False) -> Query | None:
+    """Return nova-scheduler's query for hosts that report no PCPU.
+
+    The parameters are those of :func:`make_candidates_query`.
+
+    :returns: None if Nova sends no such query for the flavor.
+    """
+    policy, wanted = _parse_query_flavor(size, extra_specs)
+    shared = query.make_shared_cpu_flavor(wanted)
+    if shared is None:
+        return None
+    return tuple(query.make_candidates_query(shared, request.build_request(
+        policy, accounting, joining=is_sharing), needs_owner_trait))
+
+
+def _parse_query_flavor(size: Size, extra_specs: Mapping[str, str]
+                        ) -> tuple[policies.GuestPolicy, query.Flavor]:
+    policy, guest = parse_flavor_specs(size, extra_specs)
+    return policy, query.Flavor(
+        guest.shared, guest.pcpus, guest.memory_mb, size.disk_gb,
+        size.swap_mb, extra_specs)
 
 
 def make_guest_demand(policy: policies.GuestPolicy, guest: topology.Guest,
                       query_parameters: Iterable[tuple[str, str]],
                       classes: Mapping[str, str],
-                      accounting: policies.Accounting) -> fitting.GuestDemand:
+                      accounting: policies.Accounting,
+                      fallback: Query | None = None) -> fitting.GuestDemand:
     """Return the resources that a guest of a flavor needs from a host.
 
     :param policy: bandwidth, VFs and other things that the flavor's ghsched
@@ -406,19 +460,32 @@ def make_guest_demand(policy: policies.GuestPolicy, guest: topology.Guest,
     :param classes: resource class of the VFs of each PCI alias.
     :param accounting: whether Placement counts the guarantee (``min``) or the
         cap (``max``) of bandwidth.
+    :param fallback: parameters of nova-scheduler's query for hosts that report
+        no PCPU; None if it sends none.
     """
     parameters = dict(query_parameters)
+    traits = set(filter(None, parameters.get('root_required', '').split(',')))
+    forbidden = {trait for trait in traits if trait.startswith('!')}
+    return fitting.GuestDemand(
+        policy, len(guest.cells), _parse_root_amounts(parameters),
+        frozenset(traits - forbidden),
+        frozenset(trait[1:] for trait in forbidden), classes, accounting,
+        guest.needs, guest.page_size,
+        _parse_root_amounts(dict(fallback or ())).get(orc.VCPU, 0))
+
+
+def _parse_root_amounts(parameters: Mapping[str, str]) -> dict[str, int]:
+    """Return the amounts that a query requests of the compute node itself.
+
+    :param parameters: parameters of a query for allocation candidates.
+    :returns: amount by resource class.
+    """
     amounts = {}
     for text in filter(None, parameters.get('resources', '').split(',')):
         name, _, amount = text.partition(':')
         if name in _OF_HOST:
             amounts[name] = int(amount)
-    traits = set(filter(None, parameters.get('root_required', '').split(',')))
-    forbidden = {trait for trait in traits if trait.startswith('!')}
-    return fitting.GuestDemand(
-        policy, len(guest.cells), amounts, frozenset(traits - forbidden),
-        frozenset(trait[1:] for trait in forbidden), classes, accounting,
-        guest.needs, guest.page_size)
+    return amounts
 
 
 def make_host_refusal(host: capacity.Host, reason: str) -> fitting.Verdict:
@@ -433,24 +500,18 @@ def make_host_refusal(host: capacity.Host, reason: str) -> fitting.Verdict:
 
 def check_host_for_flavor(
         client: clients.Client, host: capacity.Host,
-        demand: fitting.GuestDemand,
-        own_group_query: Sequence[tuple[str, str]],
-        shared_group_query: Sequence[tuple[str, str]]) -> fitting.Verdict:
+        requirements: Requirements) -> fitting.Verdict:
     """Return how many guests of a flavor fit on a host, or why none fits.
 
     A guest fits only if Placement offers the host as an allocation candidate,
     too.
 
-    :param demand: resources that each guest needs.
-    :param own_group_query: Placement query for a guest with its own control
-        group.
-    :param shared_group_query: Placement query for a guest that shares a
-        control group.
+    :param requirements: resources that each guest needs, and the queries.
     """
-    verdict = fitting.check_host_capacity(host, demand)
+    verdict = fitting.check_host_capacity(host, requirements.demand)
     if verdict.guests and not client.is_allocation_candidate(
-            host, shared_group_query if verdict.needs_shared_group
-            else own_group_query):
+            host, requirements.choose_query(host,
+                                            verdict.needs_shared_group)):
         return fitting.Verdict(host.name, lacks=(lack.Lack(
             None, lack.COMBINATION, reason='Placement has no candidate here: '
             'something else that the flavor or the image asks for is missing '
@@ -472,7 +533,7 @@ def check_host_for_node_counts(
         with which one fits. If none fits, the reason for the largest number.
     """
     for one in requirements:
-        verdict = check_host_for_flavor(client, host, *one)
+        verdict = check_host_for_flavor(client, host, one)
         if verdict.guests:
             break
     return verdict

@@ -181,10 +181,13 @@ class _FlavorParser:
             extra_specs: Mapping[str, str]) -> fitting.GuestDemand:
         """Return the resources that a server of a flavor needs from a host."""
         policy, guest = flavors.parse_flavor_specs(size, extra_specs)
+        own, fallback = (make_query(size, extra_specs, self._accounting,
+                                    self._owned) for make_query in (
+            flavors.make_candidates_query, flavors.make_fallback_query))
         return flavors.make_guest_demand(
-            policy, guest, flavors.make_candidates_query(
-                size, extra_specs, self._accounting, self._owned),
-            flavors.guess_vf_classes(policy, self._hosts), self._accounting)
+            policy, guest, own or (),
+            flavors.guess_vf_classes(policy, self._hosts), self._accounting,
+            fallback)
 
 
 def _make_movable_guest(client: clients.Client, parser: _FlavorParser,

@@ -37,6 +37,7 @@ def list_shortages(state: State, need: Need) -> tuple[Lack, ...]:
     :param state: used and free resources of the host.
     :param need: resources that the guest needs.
     """
+    need = need.adapt_to_host(state.host.root)
     missing = tuple(_yield_trait_lacks(state, need)) or tuple(
         yield_host_shortages(state, need))
     if missing:
@@ -173,6 +174,7 @@ def count_guests_without_numa_limits(state: State, need: Need) -> int:
 
     :param state: used and free resources of the host.
     """
+    need = need.adapt_to_host(state.host.root)
     if any(_yield_trait_lacks(state, need)):
         return 0
     rooms = [state.get_free_amount((0, name)) // amount

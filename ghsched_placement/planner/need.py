@@ -21,8 +21,11 @@ from dataclasses import field
 from dataclasses import replace
 import re
 
+import os_resource_classes as orc
+
 from ghsched_placement import auto_nodes
 from ghsched_placement import candidates
+from ghsched_placement.capacity import Provider
 from ghsched_placement.fragmentation import DeviceNeed
 from ghsched_placement import keys
 from ghsched_placement import names
@@ -62,6 +65,8 @@ class Need:
     :param without: resource classes that Placement queries leave out.
     :param owned: whether nova-scheduler requires the trait OWNER_NOVA, see
         :func:`ghsched_placement.query.make_candidates_query`.
+    :param is_fallback: whether dedicated CPUs are counted as VCPU, as Nova
+        does on hosts that report no PCPU.
     """
 
     flavor: Flavor
@@ -71,6 +76,33 @@ class Need:
     aliases: Aliases = field(default_factory=dict)
     without: frozenset[str] = frozenset()
     owned: bool = True
+    is_fallback: bool = False
+
+    @property
+    def fallback(self) -> 'Need | None':
+        """The same needs on hosts that report no PCPU.
+
+        The value is None if Nova tries no such host.
+        """
+        other = replace(self, is_fallback=True)
+        return other if query.make_shared_cpu_flavor(
+            self._query_flavor) and not self.is_fallback else None
+
+    def adapt_to_host(self, root: Provider) -> 'Need':
+        """Return the needs as Nova counts them on a host.
+
+        :param root: the compute node's own provider.
+        """
+        if orc.PCPU in root.inventories:
+            return self
+        return self.fallback or self
+
+    @property
+    def _query_flavor(self) -> query.Flavor:
+        return query.Flavor(
+            vcpus=self.guest.shared, pcpus=self.guest.pcpus,
+            memory_mb=self.flavor.ram, disk_gb=self.flavor.disk,
+            swap_mb=self.flavor.swap, extra_specs=self.flavor.extra_specs)
 
     def make_nova_query(self, locality: str,
                         sizes: vfs.Sizes) -> list[tuple[str, str]]:
@@ -81,10 +113,9 @@ class Need:
         :param locality: how near the VFs must be to the guest's NUMA nodes.
         :param sizes: how the VFs are divided among PFs.
         """
-        flavor = query.Flavor(
-            vcpus=self.guest.shared, pcpus=self.guest.pcpus,
-            memory_mb=self.flavor.ram, disk_gb=self.flavor.disk,
-            swap_mb=self.flavor.swap, extra_specs=self.flavor.extra_specs)
+        flavor = self._query_flavor
+        if self.is_fallback:
+            flavor = query.make_shared_cpu_flavor(flavor) or flavor
         return query.make_candidates_query(
             flavor, self.make_ghsched_query_part(locality, sizes), self.owned)
 

@@ -105,12 +105,16 @@ class Stage:
         :param locality: how near the VFs must be to the guest's NUMA nodes.
         :param sizes: how the VFs are divided among PFs.
         """
-        answer = self._query_placement(
-            need.make_planner_query(locality, sizes))
         of_host: list[list[dict[str, Any]]] = [[] for _ in self._states]
-        for candidate in answer['allocation_requests']:
-            number, _ = self._where[next(iter(candidate['allocations']))]
-            of_host[number].append(candidate)
+        in_fallback = [need.adapt_to_host(state.host.root).is_fallback
+                       for state in self._states]
+        for variant in filter(None, (need, need.fallback)):
+            answer = self._query_placement(
+                variant.make_planner_query(locality, sizes))
+            for candidate in answer['allocation_requests']:
+                number, _ = self._where[next(iter(candidate['allocations']))]
+                if in_fallback[number] == variant.is_fallback:
+                    of_host[number].append(candidate)
         return [self._list_ways(number, found, need,
                                 need.make_ranking_criteria(locality))
                 for number, found in enumerate(of_host)]

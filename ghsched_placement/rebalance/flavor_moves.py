@@ -243,7 +243,7 @@ class _Search:
             if name in node.stocks) >= amount
             for name, amount in asked.items()) and all(
             stock is None or stock.free >= amount
-            for name, amount in self._demand.amounts.items()
+            for name, amount in self._demand.get_root_amounts(host).items()
             for stock in [host.root.get_inventory(name)])
 
     def _yield_destinations(self, cloud: _Cloud, guest: MovableGuest,

@@ -12,6 +12,7 @@
 
 """Whether a host fits, why not, and how often."""
 
+from dataclasses import replace
 import itertools
 
 from hypothesis import given
@@ -113,6 +114,26 @@ class CheckTest(base.TestCase):
             [(room.node, room.cpus, room.vcpus_used, room.memory)
              for room in capacity.estimate_node_capacity(host)])
         self.assertEqual((), capacity.estimate_node_capacity(clouds.host()))
+
+    def test_without_pcpus_all_cpus_may_be_dedicated(self):
+        rooms = [[(room.cpus, room.dedicated, room.dedicated_free)
+                  for room in capacity.estimate_node_capacity(host)]
+                 for host in (
+            clouds.host(clouds.node(0), clouds.node(1), VCPU=4),
+            clouds.host(clouds.node(0), clouds.node(1), VCPU=4, PCPU=6))]
+        self.assertEqual([[(2, 2, 2)] * 2, [(2, 3, 3)] * 2], rooms)
+
+    def test_dedicated_cpus_are_taken_from_vcpus_where_nova_does_that(self):
+        asked = wish(5, amounts={'PCPU': 3, 'MEMORY_MB': 64},
+                     fallback_vcpus=2)
+        self.assertEqual(4, self.fits(clouds.host(
+            clouds.node(0), VCPU=9, MEMORY_MB=640), asked).guests)
+        self.assertEqual(('2 dedicated CPUs free, 3 needed',), self.refused(
+            clouds.host(clouds.node(0), VCPU=9, PCPU=2, MEMORY_MB=640),
+            asked))
+        self.assertEqual(('0 dedicated CPUs free, 3 needed',), self.refused(
+            clouds.host(clouds.node(0), VCPU=9, MEMORY_MB=640),
+            replace(asked, fallback_vcpus=0)))
 
     def test_guest_nodes_are_on_host_nodes_of_their_own(self):
         host = clouds.host(clouds.node(0), clouds.node(1, used=60))

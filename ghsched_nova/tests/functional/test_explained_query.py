@@ -66,6 +66,21 @@ class ExplainedQueryTest(test_vfs.VfsTestCase):
         (sent,) = self.sent
         self.assertEqual(sorted(printed), sorted(parse.parse_qsl(sent)))
 
+    def test_the_query_for_hosts_without_pcpus_agrees(self):
+        self.flags(disable_fallback_pcpu_query=False, group='workarounds')
+        self.start_host()
+        specs = {'hw:numa_nodes': '1', 'hw:cpu_policy': 'dedicated',
+                 'hw:cpu_thread_policy': 'prefer', 'ghsched:mem_bw_min': '30'}
+        self.boot(self.flavor(vcpus=2, nodes=1, ram=512, mem_bw_min=30))
+        flavor = query.make_shared_cpu_flavor(query.Flavor(
+            vcpus=0, pcpus=2, memory_mb=512, disk_gb=1, extra_specs=specs))
+        printed = query.make_candidates_query(
+            flavor, request.build_request(policies.parse_policy(
+                {'ghsched:mem_bw_min': '30'}, 1), 'min'),
+            require_owner=nova_base.RELEASE >= 34)
+        _first, second = self.sent
+        self.assertEqual(sorted(printed), sorted(parse.parse_qsl(second)))
+
     def test_vfs_are_asked_for_as_printed(self):
         self.start((0, 4), (1, 4), nodes=2, sockets=1)
         keys = {'ghsched:vfs': 'nic:3', 'ghsched:mem_bw_min.0': '10'}

@@ -203,6 +203,17 @@ class CountTest(PlacementTestCase):
         self.assertEqual({(node, 'dedicated CPUs', 20, 60)
                           for node in range(4)}, self.lacks())
 
+    def test_dedicated_cpus_bind_as_nova_counts_them(self):
+        text = 'vcpus=30,ram=3000,hw:cpu_policy=dedicated'
+        self.plan(text)
+        self.assertEqual(2 * 4, self.flavor.guests)
+        self.assertEqual({(node, 'dedicated CPUs', 20, 30)
+                          for node in range(4)}, self.lacks())
+        self.plan(text, [host(compute=hostfile.Compute(
+            dedicated=frozenset(range(70))))])
+        self.assertEqual(2, self.flavor.guests)
+        self.assertEqual({(None, 'PCPU', 10, 30)}, self.lacks())
+
     def test_a_host_without_the_capability_takes_none(self):
         self.plan(f'{ONE_NODE},ghsched:mem_bw_min=10', [host('intel-2s')])
         self.assertEqual(0, self.flavor.guests)

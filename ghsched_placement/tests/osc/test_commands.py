@@ -393,13 +393,37 @@ class FlavorTest(base.TestCase):
             verdict = flavor.check_host_for_flavor(
                 client, clouds.host(shared, groups=3,
                                     groups_used=groups_used),
-                fitting.GuestDemand(policy, 1), 'own', 'joining')
+                flavor.Requirements(fitting.GuestDemand(policy, 1), 'own',
+                                    'joining'))
             self.assertEqual([expected], asked)
             row, = flavor.list_verdict_rows([verdict])
             self.assertEqual(
                 ['a', True, 3, 2 if expected == 'own' else 3, [0], []],
                 commands.plain(row))
             self.assertEqual(len(flavor.COLUMNS), len(row))
+
+    def test_dedicated_cpus_are_counted_as_nova_counts_them(self):
+        asked = flavor.make_flavor_requirements(
+            flavor.Size(3, 96), {'hw:cpu_policy': 'dedicated',
+                                 'hw:cpu_thread_policy': 'isolate',
+                                 'hw:emulator_threads_policy': 'isolate'},
+            {}, 'min', False)
+        for inventories, fits, resources in (
+                ({'VCPU': 4}, 1, 'VCPU:3'), ({'VCPU': 2}, 0, ''),
+                ({'VCPU': 9, 'PCPU': 4}, 1, 'PCPU:4'),
+                ({'VCPU': 9, 'PCPU': 3}, 0, '')):
+            sent = []
+            client = types.SimpleNamespace(
+                is_allocation_candidate=lambda _host, query, sent=sent:
+                sent.append(dict(query)) or True)
+            verdict = flavor.check_host_for_flavor(client, clouds.host(
+                clouds.node(0), MEMORY_MB=500, **inventories), asked)
+            self.assertEqual(fits, verdict.guests, verdict.reason_texts)
+            self.assertEqual([f'MEMORY_MB:96,{resources}'] * fits,
+                             [query['resources'] for query in sent])
+            # Nova asks for threads of cores with PCPU only.
+            self.assertEqual([resources != 'VCPU:3'] * fits,
+                             ['required' in query for query in sent])
 
     @given(st.text(min_size=1).filter(lambda text: '=' not in text),
            st.from_regex('[A-Z0-9_]{1,9}', fullmatch=True))

@@ -305,7 +305,14 @@ class QueryTest(base.TestCase):
 
     def test_dedicated_cpus(self):
         got = self.parameters('hw:cpu_policy=dedicated')
-        self.assertEqual('MEMORY_MB:1024,PCPU:2', got['resources'])
+        # Nova's second query finds hosts without [compute]cpu_dedicated_set.
+        self.assertEqual('MEMORY_MB:1024,VCPU:2', got['resources'])
+        with changed({'ram_allocation_ratio: 1.0':
+                      'ram_allocation_ratio: 1.0\n  dedicated_cpus: 0-3'
+                      }) as host:
+            _, out, _ = run(host, '--format', 'json', '--vcpus', '2', '--ram',
+                            '1024', '--property', 'hw:cpu_policy=dedicated')
+        self.assertIn('MEMORY_MB:1024,PCPU:2', out)
 
     def test_pinned_cpus_alone_are_no_topology_for_bandwidth(self):
         status, document = small('hw:cpu_policy=dedicated',
@@ -554,8 +561,9 @@ class RefusalTest(base.TestCase):
             self.refused(pattern, extra=extra)
 
     def test_dedicated_cpus_that_the_host_has_not(self):
-        for one in ('hw:cpu_policy=dedicated', 'resources:PCPU=2'):
-            self.refused('0 dedicated CPUs free, 2 needed', one)
+        self.refused('0 dedicated CPUs free, 2 needed', 'resources:PCPU=2')
+        self.refused('80 dedicated CPUs free, 81 needed',
+                     'hw:cpu_policy=dedicated', extra=('--vcpus', '81'))
 
     def test_one_guest_node_is_no_larger_than_a_host_node(self):
         with changed({'ram_allocation_ratio: 1.0':
