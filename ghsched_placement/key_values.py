@@ -22,10 +22,13 @@ from ghsched_placement import scheduling
 PREFIX = keys.NAMESPACE + ':'
 _KEY = re.compile(r'(?P<name>[^.]+)(?:\.(?P<node>.*))?', re.DOTALL)
 _NODE = re.compile(r'0|[1-9][0-9]{0,3}')
-_INT = re.compile(r'[+-]?[0-9]{1,9}')
+_INT = re.compile(r'([+-]?)([0-9]+)')
 _NAME = re.compile(r'[A-Za-z0-9][A-Za-z0-9_.-]{0,62}')
 _DEVICES = re.compile(r'\s*([^\s:,](?:[^:,]*[^\s:,])?)\s*:'
                       r'\s*([1-9][0-9]{0,3})\s*')
+
+#: Digits of the largest number that any key can have.
+_MOST_DIGITS = 9
 
 NEEDS_TOPOLOGY = (f'needs a guest NUMA topology; set {keys.NUMA_NODES} or '
                   f'{keys.NUMA.extra_spec} in the flavor')
@@ -108,9 +111,16 @@ def _parse_name(extra_spec: str, text: str) -> str:
 
 
 def _parse_number(extra_spec: str, key: keys.Key, text: str) -> int:
-    if not _INT.fullmatch(text):
+    match = _INT.fullmatch(text)
+    if match is None:
         raise PolicyError(extra_spec, f'{text!r} is not a whole number')
-    number = int(text)
+    digits = match[2].lstrip('0') or '0'
+    if len(digits) > _MOST_DIGITS:
+        limit = (f'less than {key.minimum or 0}' if match[1] == '-' else
+                 f'greater than {key.maximum or 10 ** _MOST_DIGITS - 1}')
+        raise PolicyError(
+            extra_spec, f'the number of {len(digits)} digits is {limit}')
+    number = int(match[1] + digits)
     if key.minimum is not None and number < key.minimum:
         raise PolicyError(extra_spec, f'{number} is less than {key.minimum}')
     if key.maximum is not None and number > key.maximum:

@@ -21,10 +21,12 @@ from dataclasses import dataclass
 from dataclasses import field
 import math
 
+from ghsched_placement import auto_nodes
 from ghsched_placement import keys
 from ghsched_placement import names
 from ghsched_placement.policy import Accounting
 from ghsched_placement.policy import GuestPolicy
+from ghsched_placement.policy import parse_policy
 from ghsched_placement.policy import PolicyError
 
 #: How far VFs are from their guest node; each takes the earlier ones in.
@@ -167,6 +169,47 @@ def count_provider_combinations(policy: GuestPolicy, accounting: Accounting,
     """
     found: int = nodes ** len(policy.get_resources_by_node(accounting))
     return found * math.prod(pfs.get(need.alias, 0) for need in policy.vfs)
+
+
+def check_flavor_combinations(extra_specs: Mapping[str, str],
+                              policy: GuestPolicy, vcpus: int,
+                              memory_mb: int) -> None:
+    """Refuse a flavor for which Placement would search too long.
+
+    If the scheduler chooses the number of guest NUMA nodes, the largest number
+    counts that divides vCPUs and memory. The error then names ghsched:numa_max
+    and its largest usable value.
+
+    :param policy: policy of ghsched's extra specs in the flavor.
+    :raises PolicyError: with the extra spec to change.
+    """
+    if not auto_nodes.is_node_count_undecided(extra_specs):
+        check_combination_count(policy)
+        return
+    counts = auto_nodes.list_node_counts(extra_specs, vcpus, memory_mb)
+    usable = [count for count in counts
+              if _is_node_count_searchable(extra_specs, count)]
+    if len(usable) < len(counts):
+        raise PolicyError(
+            keys.NUMA_MAX.extra_spec, f'{counts[-1]} guest NUMA nodes with '
+            'these keys would keep Placement busy for minutes; the largest '
+            f'usable value is {usable[-1] if usable else 0}')
+
+
+def _is_node_count_searchable(extra_specs: Mapping[str, str],
+                              count: int) -> bool:
+    """Whether Placement can search for hosts with a number of guest nodes.
+
+    :param count: number of guest NUMA nodes of a flavor that leaves it to the
+        scheduler.
+    """
+    policy = parse_policy({**extra_specs, keys.NUMA_MAX.extra_spec:
+                           str(count)}, count)
+    try:
+        check_combination_count(policy or GuestPolicy())
+    except PolicyError:
+        return False
+    return True
 
 
 def check_combination_count(policy: GuestPolicy,

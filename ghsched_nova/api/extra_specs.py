@@ -73,8 +73,8 @@ def _make_error(error: policy.PolicyError) -> exception.ValidationError:
     return exception.ValidationError(f'{_FAILED}{error}')
 
 
-def check_flavor(extra_specs: Mapping[str, str],
-                 changed: Collection[str]) -> None:
+def check_flavor(extra_specs: Mapping[str, str], changed: Collection[str],
+                 vcpus: int, memory_mb: int) -> None:
     """Refuse a flavor whose ghsched extra specs contradict each other.
 
     A flavor is refused, too, if Placement would search for minutes because it
@@ -88,7 +88,8 @@ def check_flavor(extra_specs: Mapping[str, str],
         if found is not None:
             # With bandwidth_accounting=max there can only be more: the
             # scheduler knows the option.
-            request.check_combination_count(found)
+            request.check_flavor_combinations(extra_specs, found, vcpus,
+                                              memory_mb)
             shared = scheduling.warn_of_shared_emulator(found.threads,
                                                         extra_specs)
             if shared:

@@ -40,16 +40,17 @@ seam = registry.make_seam_decorator(registry.API)
 @seam('nova.objects.flavor.Flavor.save_extra_specs',
       ('self', 'to_add', 'to_delete'))
 def add_flavor_check(
-        check: Callable[[Mapping[str, str], Collection[str]], None]) -> None:
+        check: Callable[[Mapping[str, str], Collection[str], int, int], None]
+) -> None:
     """Add a check of a flavor's extra specs before Nova stores the flavor.
 
     nova-api's own validators get one extra spec at a time, without the others
     of the flavor. ``nova.objects.flavor.Flavor.save`` knows all of them, and
     passes them to ``save_extra_specs``.
 
-    :param check: takes all extra specs to store, and the names of those that
-        are new or changed. An error that it raises reaches the caller of the
-        API.
+    :param check: takes all extra specs to store, the names of those that are
+        new or changed, and the vCPUs and MiB of the flavor. An error that it
+        raises reaches the caller of the API.
     """
     def save(original: Callable[..., Any], flavor: Any,
              to_add: Mapping[str, str] | None = None,
@@ -59,7 +60,7 @@ def add_flavor_check(
         added = {name for name, value in (to_add or {}).items()
                  if stored.get(name) != value}
         if added:
-            check(to_add or {}, added)
+            check(to_add or {}, added, flavor.vcpus, flavor.memory_mb)
         return original(flavor, to_add, to_delete)
 
     registry.replace_function('nova.objects.flavor.Flavor.save_extra_specs',

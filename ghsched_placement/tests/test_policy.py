@@ -239,7 +239,10 @@ class RefusalTest(RefusalTestCase):
                 ('ghsched:mem_bw_max', '6.5', 'not a whole number'),
                 ('ghsched:mem_bw_max', '1_0', 'not a whole number'),
                 ('ghsched:mem_bw_max', '٣', 'not a whole number'),
-                ('ghsched:mem_bw_max', '9' * 5000, 'not a whole number'),
+                ('ghsched:mem_bw_max', '9' * 5000,
+                 'the number of 5000 digits is greater than 100'),
+                ('ghsched:mem_bw_max', '-' + '9' * 10,
+                 'the number of 10 digits is less than 1'),
                 ('ghsched:monitor', 'maybe', "'maybe' is neither true nor"),
                 ('ghsched:monitor', '', "'' is neither true nor false")):
             self.refused({key: text}, 1, key, reason)

@@ -167,23 +167,40 @@ class ControllerTest(LoadedTestCase):
 
     def test_a_flavor_that_is_too_large_for_placement_is_a_400(self):
         specs = {'hw:numa_nodes': '8', 'ghsched:mem_bw_min': '5'}
-        extra_specs.check_flavor(specs, specs)
+        extra_specs.check_flavor(specs, specs, 16, 1024)
         specs['hw:numa_nodes'] = '9'
         with self.assertRaisesRegex(exception.ValidationError,
                                     'hw:numa_nodes: 9 guest NUMA nodes have '
                                     'bandwidth .* combinations') as raised:
-            extra_specs.check_flavor(specs, specs)
+            extra_specs.check_flavor(specs, specs, 16, 1024)
         self.assertEqual(400, raised.exception.code)
 
     def test_realtime_flavor_that_some_hosts_refuse_is_logged(self):
         log = self.useFixture(fixtures.FakeLogger(level=30))
         specs = {'hw:cpu_policy': 'dedicated', 'ghsched:vcpu_scheduler': 'rr',
                  'hw:emulator_threads_policy': 'isolate'}
-        extra_specs.check_flavor(specs, specs)
+        extra_specs.check_flavor(specs, specs, 4, 1024)
         self.assertEqual('', log.output)
         specs['hw:emulator_threads_policy'] = 'share'
-        extra_specs.check_flavor(specs, specs)
+        extra_specs.check_flavor(specs, specs, 4, 1024)
         self.assertIn('[compute]cpu_shared_set', log.output)
+
+    def test_too_many_nodes_to_choose_from_are_a_400_that_names_the_key(self):
+        specs = {'ghsched:numa': 'auto', 'ghsched:numa_max': '16',
+                 'ghsched:mem_bw_min': '5'}
+        for vcpus, memory, usable in ((16, 1024, 8), (12, 1024, None),
+                                      (12, 1152, 6), (3, 384, None)):
+            if usable is None:
+                extra_specs.check_flavor(specs, specs, vcpus, memory)
+                continue
+            with self.assertRaisesRegex(
+                    exception.ValidationError,
+                    f'ghsched:numa_max: {2 * usable} guest NUMA nodes .* '
+                    f'the largest usable value is {usable}$'):
+                extra_specs.check_flavor(specs, specs, vcpus, memory)
+            extra_specs.check_flavor(
+                {**specs, 'ghsched:numa_max': str(usable)}, specs, vcpus,
+                memory)
 
     def test_an_old_microversion_is_not_checked(self):
         self.check({'ghsched:mem_bw_min': '101'}, '2.85')
