@@ -30,6 +30,10 @@ _NEXT_REPORT = ('nova-compute puts it right with its next report; look at '
                 'its log if it does not')
 
 
+#: Kinds of findings that come from the host's list of its domains and groups.
+REPORTED_KINDS = frozenset({'domain-without-server', 'group-without-guest'})
+
+
 def find_wrong_guest_limits(host: capacity.Host, server: Server,
                             shared: bool) -> Iterator[Finding]:
     """Yield a finding for each NUMA node where a guest's limits are wrong.

@@ -29,6 +29,9 @@ from ghsched_placement import wire
 
 KEY = 'ghsched'
 
+#: Seconds for which nova-compute reuses its list of all domains and groups.
+LISTED_FOR_S = 5
+
 
 @dataclass(frozen=True)
 class GuestNode:

@@ -14,6 +14,7 @@
 """``ghsched-host retire``: the way back to the stock driver."""
 
 import argparse
+from collections.abc import Collection
 from collections.abc import Iterator
 from collections.abc import Sequence
 import logging
@@ -25,6 +26,8 @@ from typing import Any
 from ghsched_nova.cmd import configured
 from ghsched_nova.cmd import domains
 from ghsched_nova.cmd import server_set
+from ghsched_nova.guest import document
+from ghsched_nova.guest import metadata
 from ghsched_nova.host import desired
 from ghsched_nova.resctrl import fs
 from ghsched_placement import exits
@@ -65,11 +68,12 @@ def run_retire_command(arguments: argparse.Namespace) -> int:
     node = arguments.node or domains.get_libvirt_host_name(arguments.connect)
     try:
         providers = retire.read_provider_tree(client, node)
+        guests = domains.list_all_domains(arguments.connect)
         kept = [
-            *_describe_guests_with_policy(
-                domains.list_all_domains(arguments.connect)
-            ),
-            *_describe_remaining_consumers(providers),
+            *_describe_guests_with_policy(guests),
+            *_describe_remaining_consumers(providers, {
+                guest.domain.uuid for guest in guests
+                if desired.may_have_policy(guest.xml)}),
         ]
         if not providers:
             kept.append(f'Placement has no compute node {node}; name it with '
@@ -129,21 +133,28 @@ def _describe_guests_with_policy(
     """Yield a sentence about each guest that still has a bandwidth policy."""
     for guest in guests:
         if desired.may_have_policy(guest.xml):
-            yield (f'guest {guest.domain.name} ({guest.domain.uuid}) has a '
+            name = metadata.read_server_name(document.parse_element(guest.xml))
+            yield (f'guest {name or guest.domain.name} '
+                   f'({guest.domain.uuid}) has a '
                    'policy of ghsched; move it away, or resize it to a '
                    'flavor without one')
 
 
 def _describe_remaining_consumers(
-    providers: Sequence[retire.Provider],
+    providers: Sequence[retire.Provider], described: Collection[str],
 ) -> Iterator[str]:
     """Yield a sentence on each consumer that still uses ghsched's resources.
+
+    :param described: UUIDs of guests of this host, which are left out.
     """
+    held: dict[str, list[str]] = {}
     for provider in providers:
-        for consumer in sorted(provider.holders):
-            yield (f'consumer {consumer} holds what {provider.name} offers; '
-                   'it is a server that is stopped or moving, or see '
-                   '"nova-manage placement audit"')
+        for consumer in provider.holders:
+            held.setdefault(consumer, []).append(provider.name)
+    for consumer in sorted(held.keys() - set(described)):
+        yield (f'consumer {consumer} holds what {", ".join(held[consumer])} '
+               'offers; it is a server that is stopped or moving, or see '
+               '"nova-manage placement audit"')
 
 
 def _remove_resctrl_groups(resctrl_path: Path, dry_run: bool) -> int:

@@ -51,9 +51,6 @@ LOG = logging.getLogger(__name__)
 #: Returns the burst records by host NUMA node.
 Bursts = Callable[[], Mapping[int, burst_record.Record]]
 
-#: Seconds for which a list of all domains and groups is reused.
-_LISTED_FOR = 5
-
 
 class GuestDiagnostics:
     """Source of guests' diagnostics; thread-safe.
@@ -162,7 +159,8 @@ class GuestDiagnostics:
         """
         with self._listing:
             now = time.monotonic()
-            if self._listed is None or now - self._listed[0] > _LISTED_FOR:
+            if self._listed is None or (
+                    now - self._listed[0] > diagnostics.LISTED_FOR_S):
                 # Groups first: a group is made after its guest was started.
                 groups = self._host.list_resctrl_groups()
                 running = tuple(self._host.running())

@@ -16,9 +16,11 @@ import argparse
 from collections.abc import Iterable
 from collections.abc import Iterator
 from collections.abc import Sequence
+import time
 from typing import Any
 
-
+from ghsched_placement import audit_host
+from ghsched_placement import diagnostics
 from ghsched_placement import exits
 from ghsched_placement.findings import Finding
 from ghsched_placement.osc import base
@@ -67,6 +69,9 @@ class Audit(base.Lister):
             self._confirm_repairs(plans, parsed_args.yes)
             self._apply_repairs(client, plans, parsed_args)
             seen = collect_host_records(client, parsed_args.hosts, parsed_args)
+        elif parsed_args.fix and any(one.findings for one in seen):
+            self.log.warning('nothing of this can be corrected from here: '
+                             'follow the remedy of each finding')
         found = [finding for one in seen for finding in one.findings]
         unchecked = [finding for one in seen for finding in one.unchecked]
         self.status = get_audit_exit_status(found, unchecked)
@@ -155,6 +160,11 @@ def audit_hosts(
     doubted = {one.host.name: one for one in first if one.findings}
     if not doubted:
         return first
+    if any(finding.kind in audit_host.REPORTED_KINDS
+           for one in first for finding in one.findings):
+        # A server that is built or deleted now is still in, or not yet in,
+        # the host's list.
+        time.sleep(diagnostics.LISTED_FOR_S + 1)
     again = {one.host.name: observe.select_confirmed_findings(
         one, doubted[one.host.name]) for one
         in collect_host_records(client, sorted(doubted), parsed_args)}

@@ -16,6 +16,7 @@ import argparse
 from collections.abc import Iterable
 from collections.abc import Sequence
 import logging
+import re
 import sys
 from typing import Any
 
@@ -99,6 +100,17 @@ def _format_cells(row: Iterable[Any], output_format: str) -> list[Any]:
 def format_count(number: int, noun: str) -> str:
     """Format a number with its noun, such as ``1 host`` or ``2 hosts``."""
     return f'{number} {noun}' + ('' if number == 1 else 's')
+
+
+def parse_count(text: str) -> int:
+    """Parse a positive number in a command-line option.
+
+    :raises ArgumentTypeError: if the text is not a positive integer.
+    """
+    if not re.fullmatch(r'[0-9]{1,9}', text) or not int(text):
+        raise argparse.ArgumentTypeError(
+            f'not an integer from 1 to 999999999: {text!r}')
+    return int(text)
 
 
 def require_user_consent() -> None:

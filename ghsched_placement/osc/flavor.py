@@ -121,7 +121,7 @@ class CheckFlavor(base.Lister):
             '--image', metavar='<image>',
             help='Image (name or ID) whose properties also apply')
         parser.add_argument(
-            '--count', type=parse_guest_count, default=1, metavar='<n>',
+            '--count', type=base.parse_count, default=1, metavar='<n>',
             help='Number of guests to find room for (default: %(default)s)')
         parser.add_argument(
             '--host', metavar='<host>',
@@ -163,8 +163,13 @@ class CheckFlavor(base.Lister):
             lambda host: make_host_refusal(host, away[host.uuid])
             if host.uuid in away
             else check_host_for_node_counts(client, host, requirements), found)
-        if sum(verdict.guests for verdict in verdicts) < parsed_args.count:
+        fits = sum(verdict.guests for verdict in verdicts)
+        if fits < parsed_args.count:
             self.status = exits.FOUND
+            if fits:
+                self.log.warning('%d %s, %d asked for', fits,
+                                 'fits' if fits == 1 else 'fit',
+                                 parsed_args.count)
         return COLUMNS, list(list_verdict_rows(verdicts))
 
     def _log_flavor_warnings(self, policy: policies.GuestPolicy,
@@ -189,17 +194,6 @@ class CheckFlavor(base.Lister):
         if left_out:
             self.log.warning('ignoring what cannot be checked: %s',
                              ', '.join(left_out))
-
-
-def parse_guest_count(text: str) -> int:
-    """Parse a number of guests in a command-line option.
-
-    :raises ArgumentTypeError: if the text is not a positive integer.
-    """
-    if not re.fullmatch(r'[0-9]{1,9}', text) or not int(text):
-        raise argparse.ArgumentTypeError(
-            f'not an integer from 1 to 999999999: {text!r}')
-    return int(text)
 
 
 def select_hosts_by_name(hosts: Sequence[capacity.Host], name: str | None
@@ -336,6 +330,8 @@ def list_node_count_variants(size: Size, extra_specs: Mapping[str, str]
     try:
         policies.get_guest_node_count(extra_specs)
         auto_nodes.refuse_auto_conflicts(extra_specs)
+        request.check_flavor_combinations(extra_specs, policies.GuestPolicy(),
+                                          size.vcpus, size.memory_mb)
     except policies.PolicyError as error:
         raise base.Refused(f'the flavor: {error}') from None
     shapes: list[Mapping[str, str]] = [

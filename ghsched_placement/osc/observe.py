@@ -80,6 +80,10 @@ class HostRecords:
                      if server.policy is not None or server.problem)
 
 
+#: First words of the fault of a server for which Nova has found no host.
+_NO_VALID_HOST = 'No valid host'
+
+
 def parse_server_record(record: Mapping[str, Any],
                         nodes: Sequence[int | None]) -> Server:
     """Convert a server record of Nova's API to a server that can be audited.
@@ -102,6 +106,25 @@ def parse_server_record(record: Mapping[str, Any],
         running=record.get(_POWER) == _RUNNING,
         active=record['status'] == 'ACTIVE' and not is_server_moving(record),
         locked=is_server_locked(record))
+
+
+def describe_missing_host(record: Mapping[str, Any]) -> str:
+    """Return a sentence that a server is on no host, with the reason.
+
+    :param record: server record of Nova's API.
+    :returns: empty if the server is on a host, or Nova does not show it.
+    """
+    failed = record['status'] == 'ERROR'
+    if record.get(HYPERVISOR) or not failed and HYPERVISOR not in record:
+        return ''
+    fault = str(record.get('fault', {}).get('message', '')).strip()
+    if HYPERVISOR not in record:
+        # Nova shows a tenant no host; only the scheduler's fault is certain.
+        return (f'{record["name"]} is on no host: {fault}'
+                if fault.startswith(_NO_VALID_HOST) else '')
+    reason = fault if failed and fault else (
+        f'its status is {record["status"]}')
+    return f'{record["name"]} is on no host: {reason}'
 
 
 def get_flavor_extra_specs(record: Mapping[str, Any]) -> dict[str, str]:

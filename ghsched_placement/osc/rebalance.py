@@ -146,12 +146,15 @@ class PlannedMoves:
     :param again: function that makes the plan again without moves of the
         servers with given UUIDs.
     :param nothing: reason why there are no moves; empty if there are some.
+    :param makes_room: whether the servers for which the moves are to make room
+        fit after them; True for moves that relieve nodes.
     """
 
     moves: tuple[move_plan.Move, ...]
     records: Mapping[str, Mapping[str, Any]]
     again: Callable[[frozenset[str]], Sequence[move_plan.Move]]
     nothing: str = ''
+    makes_room: bool = True
 
 
 def plan_server_moves(client: clients.Client,
@@ -196,7 +199,8 @@ def _plan_moves_for_flavor(client: clients.Client,
     moves = question.plan_moves(only=only)
     return PlannedMoves(moves, question.records,
                         lambda staying: question.plan_moves(staying, only),
-                        '' if moves else question.explain_no_moves(only))
+                        '' if moves else question.explain_no_moves(only),
+                        bool(moves) or question.fits_without_moves)
 
 
 def make_move_row(move: move_plan.Move,
@@ -219,7 +223,8 @@ class PlanRebalance(base.Lister):
     exchange much traffic. Each move saves more CPU time than it costs. The
     loads are those that the hosts have measured. If a server is migrated, Nova
     chooses the NUMA node of the destination host; the node in the table is one
-    with enough room.
+    with enough room. Exit status: 0, or 1 if no moves make room for the
+    servers of --for.
     """
 
     SHORT = COLUMNS[1:]
@@ -233,6 +238,8 @@ class PlanRebalance(base.Lister):
                     ) -> tuple[tuple[str, ...], list[tuple[Any, ...]]]:
         found = plan_server_moves(clients.get_client(self.app), parsed_args)
         self.nothing = found.nothing
+        if not found.makes_room:
+            self.status = exits.FOUND
         return COLUMNS, [
             make_move_row(move, found.records) for move in found.moves]
 
@@ -245,7 +252,7 @@ class ApplyRebalance(base.Lister):
     where it is. The plan is then made again without this server, and only
     those of the shown moves are made that the new plan contains. The command
     ends at the first move that fails for another reason. Exit status: 0 all
-    moves were made, 1 not all of them.
+    moves were made, 1 not all of them, or none makes room for --for.
     """
 
     SHORT = RESULT[1:]
@@ -267,6 +274,8 @@ class ApplyRebalance(base.Lister):
         found = plan_server_moves(client, parsed_args)
         moves, records = found.moves, found.records
         self.nothing = found.nothing
+        if not found.makes_room:
+            self.status = exits.FOUND
         for move in moves:
             self.log.warning('planned move of server %s from %s to %s: %s',
                              records[move.guest]['name'], move.origin,

@@ -25,6 +25,7 @@ from osc_lib import exceptions
 
 from ghsched_placement import capacity
 from ghsched_placement import fitting
+from ghsched_placement.osc import base
 from ghsched_placement.osc import client as clients
 from ghsched_placement.osc import flavor as flavors
 from ghsched_placement.osc import node_capacities
@@ -43,7 +44,7 @@ def add_flavor_arguments(parser: argparse.ArgumentParser) -> None:
         help='Show the fewest moves after which a server of this flavor (name '
              'or ID) fits; ignores measured load')
     parser.add_argument(
-        '--count', type=int, default=1, metavar='<n>',
+        '--count', type=base.parse_count, default=1, metavar='<n>',
         help='With --for: number of servers to make room for (default: 1)')
     parser.add_argument(
         '--image', metavar='<image>',
@@ -129,8 +130,6 @@ def read_flavor_move_request(client: clients.Client, name: str, count: int,
         cap (``max``) of bandwidth.
     :raises CommandError: if the flavor or the image is invalid.
     """
-    if count < 1:
-        raise exceptions.CommandError('--count must be at least 1')
     flavor = client.get_flavor(name)
     size = flavors.get_flavor_size(flavor)
     specs = flavors.merge_image_properties(flavor.extra_specs,

@@ -22,6 +22,7 @@ import time
 from typing import Any
 
 from ghsched_placement import audit
+from ghsched_placement import auto_nodes
 from ghsched_placement.bandwidth import Bandwidth
 from ghsched_placement import diagnostics
 from ghsched_placement.findings import Server
@@ -49,7 +50,7 @@ class ServerRecords:
 
     A value that only an admin may see is None for other users.
 
-    :param host: name of the server's compute node; None also if it has none.
+    :param host: name of the server's compute node; None if it is on none.
     :param policy: bandwidth policy of the server's flavor.
     :param nodes: host NUMA node of each guest NUMA node.
     :param allocated: percent of bandwidth allocated in Placement, by host NUMA
@@ -113,18 +114,27 @@ def collect_server_records(client: clients.Client, record: Mapping[str, Any],
     """
     nodes = client.get_host_numa_nodes(record['id'])
     server = observe.parse_server_record(record, nodes)
-    if server.problem:
+    is_placed = bool(nodes) or not auto_nodes.is_node_count_undecided(
+        observe.get_flavor_extra_specs(record))
+    if server.problem and is_placed:
         raise base.Refused(
             f'the flavor of {server.name}: {server.problem}')
-    if server.policy is None:
+    if server.policy is None and is_placed:
         raise base.Refused(
             f'the flavor of {server.name} has no extra spec of ghsched')
-    known = server.host not in ('None', '')
-    host = server.host if known else None
-    if None in nodes or (host is None and not server.moving):
-        warn('Only an admin sees the host of a server, and what is '
-             'allocated and effective there.')
-        return ServerRecords(host, server.policy, nodes)
+    policy = server.policy if is_placed else None
+    host = record.get(observe.HYPERVISOR) or None
+    if host is None and not server.moving:
+        reason = observe.describe_missing_host(record)
+        warn('%s', reason or 'Only an admin sees the host of a server, and '
+             'what is allocated and effective there.')
+        # Nova shows the number of the guest node in place of the host node.
+        return ServerRecords(None, policy or policies.GuestPolicy(),
+                             (None,) * len(nodes))
+    if None in nodes or policy is None:
+        warn('The host NUMA nodes of %s are not known%s.', server.name,
+             ': only an admin sees them' if nodes else ' yet')
+        return ServerRecords(host, policy or policies.GuestPolicy(), nodes)
     report = client.get_server_report(server.uuid, server.host)
     if report is None:
         warn('Effective values are not known: the host does not report '
@@ -133,7 +143,7 @@ def collect_server_records(client: clients.Client, record: Mapping[str, Any],
         warn('Effective values are not known: %s',
              report.problem or 'the server does not run')
     allocated, held = _read_server_allocations(client, server, host, warn)
-    return ServerRecords(host, server.policy, nodes, allocated, report, held)
+    return ServerRecords(host, policy, nodes, allocated, report, held)
 
 
 def _read_server_allocations(
@@ -270,7 +280,7 @@ class ListServers(base.Lister):
             '--sort', choices=sorted(_SORTED), default='used',
             help='Column to sort by: numbers from the largest, names from A '
                  '(default: used)')
-        parser.add_argument('--limit', type=int, metavar='<n>',
+        parser.add_argument('--limit', type=base.parse_count, metavar='<n>',
                             help='Show at most this many servers')
         parser.add_argument(
             '--interval', type=float, default=1.0, metavar='<seconds>',

@@ -112,7 +112,8 @@ class RetireTest(test_pci_providers.PciProviderTestCase):
             status, out, err = self.retire()
             self.assertEqual((1, ''), (status, out))
             self.assertIn(f'({server["id"]}) has a policy', err)
-            self.assertIn(f'consumer {server["id"]} holds', err)
+            self.assertIn(f'guest {server["name"]} (', err)
+            self.assertEqual(1, err.count(server['id']), err)
         self.assertEqual(before, self.ours())
 
     def test_a_guest_with_a_policy_that_placement_does_not_count(self):

@@ -13,16 +13,23 @@
 """The pure parts of the commands: what goes in, what is shown."""
 
 import argparse
+import contextlib
+import dataclasses
+import io
 import json
 import types
+from unittest import mock
 
+import fixtures
 from hypothesis import given
 from hypothesis import strategies as st
 from osc_lib import exceptions
 
 from ghsched_placement import audit
+from ghsched_placement import audit_host
 from ghsched_placement import capacity as capacities
 from ghsched_placement import diagnostics
+from ghsched_placement.findings import Finding
 from ghsched_placement.findings import Server
 from ghsched_placement import fitting
 from ghsched_placement import names
@@ -33,6 +40,7 @@ from ghsched_placement.osc import columns
 from ghsched_placement.osc import flavor
 from ghsched_placement.osc import host
 from ghsched_placement.osc import observe
+from ghsched_placement.osc import rebalance
 from ghsched_placement.osc import server
 from ghsched_placement import policy as policies
 from ghsched_placement.tests import base
@@ -176,6 +184,117 @@ class ServersTest(base.TestCase):
              0, 0, 0, *[None] * 3],
         ], rows)
         self.assertEqual(len(server.COLUMNS), len(rows[0]))
+
+
+class MissingHostTest(base.TestCase):
+    """Servers on no host, and servers whose host is not shown."""
+
+    FAULT = 'No valid host was found. no host NUMA node has 90 % left'
+
+    def records(self, shown, cells=1, host=None, **more):
+        """Rows and notes of a server.
+
+        :param shown: whether Nova shows hosts to the user.
+        :param cells: guest NUMA nodes that Nova has of the server.
+        """
+        known = {**record(**{'mem_bw_min': '90', **more.pop('specs', {})}),
+                 **more}
+        known['OS-EXT-SRV-ATTR:hypervisor_hostname'] = host
+        if not shown:
+            del known['OS-EXT-SRV-ATTR:hypervisor_hostname']
+        # Nova has the number of the guest node where it has no host node.
+        client = types.SimpleNamespace(get_host_numa_nodes=lambda _uuid: tuple(
+            number if shown else None for number in range(cells)))
+        notes = []
+        found = server.collect_server_records(
+            client, known, lambda text, *args: notes.append(text % args))
+        return notes, [commands.plain(row)
+                       for row in server.list_node_rows(found)]
+
+    def test_a_refused_server_is_on_no_host_whoever_asks(self):
+        for shown in (True, False):
+            notes, rows = self.records(shown, status='ERROR',
+                                       fault={'message': self.FAULT})
+            self.assertEqual([f'web is on no host: {self.FAULT}'], notes)
+            self.assertEqual([[0, None, None, 90]],
+                             [row[:4] for row in rows])
+
+    def test_a_refused_server_with_any_number_of_nodes_has_its_fault(self):
+        for shown in (True, False):
+            notes, rows = self.records(
+                shown, 0, specs={'numa': 'auto'}, status='ERROR',
+                fault={'message': self.FAULT})
+            self.assertEqual([f'web is on no host: {self.FAULT}'], notes)
+            self.assertEqual([[None] * 3], [row[:3] for row in rows])
+
+    def test_a_server_without_a_fault_has_its_status(self):
+        notes, _rows = self.records(True, status='SHELVED_OFFLOADED')
+        self.assertEqual(
+            ['web is on no host: its status is SHELVED_OFFLOADED'], notes)
+
+    def test_a_tenant_is_not_told_that_a_running_server_has_no_host(self):
+        for more in ({'status': 'ACTIVE'}, {
+                'status': 'ERROR', 'fault': {'message': 'libvirt broke'}}):
+            notes, rows = self.records(False, **more)
+            self.assertIn('Only an admin sees the host', notes[0])
+            self.assertEqual([[0, None, None, 90]], [row[:4] for row in rows])
+
+
+class CountOptionTest(base.TestCase):
+    """Numbers of servers and guests on the command line."""
+
+    COMMANDS = ((server.ListServers, '--limit', ()),
+                (flavor.CheckFlavor, '--count', ('f',)),
+                (rebalance.PlanRebalance, '--count', ()),
+                (rebalance.ApplyRebalance, '--count', ()))
+
+    def test_a_number_below_one_is_wrong_usage(self):
+        for kind, option, arguments in self.COMMANDS:
+            parser = kind(None, None).get_parser('openstack ghsched')
+            for value in ('-1', '0', '', '1e3', '9' * 5000):
+                with contextlib.redirect_stderr(io.StringIO()) as said:
+                    self.assertRaises(SystemExit, parser.parse_args,
+                                      [*arguments, f'{option}={value}'])
+                self.assertIn('not an integer from 1', said.getvalue())
+            parser.parse_args([*arguments, f'{option}=7'])
+
+
+class AuditTest(base.TestCase):
+    """What is printed and waited for after the first look at hosts."""
+
+    def audit(self, kind, fix, second=True):
+        """Return log and pauses of an audit that finds something.
+
+        :param second: whether a second look finds it as well.
+        """
+        found = observe.HostRecords(
+            clouds.host(clouds.node(0)), (), {},
+            (Finding('a', kind, 'u', 'text', 'remedy'),))
+        looks = [[found], [found if second else dataclasses.replace(
+            found, findings=())]]
+        pauses = []
+        self.patch(audits.time, 'sleep', pauses.append)
+        self.patch(audits, 'collect_host_records',
+                   lambda *_args: looks.pop(0))
+        self.patch(audits.clients, 'get_client', lambda _app: None)
+        command = audits.Audit(None, None)
+        parser = command.get_parser('openstack ghsched audit')
+        with fixtures.FakeLogger() as log:
+            _columns, rows = command.take_action(parser.parse_args(
+                ['--fix'] if fix else []))
+        return log.output, pauses, len(rows)
+
+    def test_nothing_that_can_be_fixed_is_said(self):
+        for fix in (True, False):
+            log, _pauses, rows = self.audit('host-differs', fix)
+            self.assertEqual((fix, 1), ('nothing of this can be' in log, rows))
+
+    def test_a_list_of_the_host_is_looked_at_again_when_it_is_a_new_one(self):
+        for kind in audit_host.REPORTED_KINDS:
+            _log, pauses, rows = self.audit(kind, False, second=False)
+            self.assertEqual(0, rows)
+            self.assertGreater(sum(pauses), diagnostics.LISTED_FOR_S)
+        self.assertEqual([], self.audit('host-differs', False)[1])
 
 
 class ServersOfTheCloudTest(base.TestCase):
@@ -424,6 +543,30 @@ class FlavorTest(base.TestCase):
             # Nova asks for threads of cores with PCPU only.
             self.assertEqual([resources != 'VCPU:3'] * fits,
                              ['required' in query for query in sent])
+
+    def test_too_few_guests_that_fit_are_said(self):
+        size = types.SimpleNamespace(
+            vcpus=1, ram=64, disk=0, ephemeral=0, swap=0, extra_specs={
+                'hw:numa_nodes': '1', 'ghsched:mem_bw_min': '60'})
+        client = mock.MagicMock(map_in_parallel=lambda function, items: [
+            function(item) for item in items])
+        client.get_flavor.return_value = size
+        client.list_unavailable_nodes.return_value = {}
+        client.list_compute_nodes.return_value = {}
+        client.is_owner_trait_required.return_value = False
+        client.list_hosts.return_value = [clouds.host(
+            clouds.node(0), clouds.node(1), VCPU=9, MEMORY_MB=900)]
+        self.patch(flavor.clients, 'get_client', lambda _app: client)
+        for count, said, status in (('2', '', 0), ('99', '2 fit, 99 asked', 1),
+                                    ('3', '2 fit, 3 asked for', 1)):
+            command = flavor.CheckFlavor(None, None)
+            parser = command.get_parser('openstack ghsched flavor check')
+            with fixtures.FakeLogger() as log:
+                command.take_action(parser.parse_args(['f', '--count',
+                                                       count]))
+            self.assertIn(said, log.output)
+            self.assertEqual((status, bool(said)),
+                             (command.status, 'asked' in log.output))
 
     @given(st.text(min_size=1).filter(lambda text: '=' not in text),
            st.from_regex('[A-Z0-9_]{1,9}', fullmatch=True))
