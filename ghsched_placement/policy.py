@@ -22,6 +22,7 @@ from collections.abc import Iterator
 from collections.abc import Mapping
 from dataclasses import dataclass
 import hashlib
+import itertools
 import json
 from typing import Any
 from typing import cast
@@ -40,6 +41,7 @@ from ghsched_placement.key_values import split_extra_spec
 from ghsched_placement.key_values import Value
 from ghsched_placement import keys
 from ghsched_placement import names
+from ghsched_placement.requested_classes import find_requested_classes
 from ghsched_placement import scheduling
 from ghsched_placement.scheduling import ThreadPolicy
 
@@ -294,13 +296,17 @@ def find_doubtful_keys(extra_specs: Iterable[str]) -> Iterator[str]:
 
 
 def check_extra_spec_names(extra_specs: Iterable[str]) -> None:
-    """Refuse extra specs that are misspelled ones of ghsched.
+    """Refuse extra specs that should be others of ghsched.
+
+    They are misspelled, or request a resource class of ghsched by hand.
 
     :param extra_specs: names of the extra specs.
-    :raises PolicyError: for the first misspelled name; the error suggests the
-        right name.
+    :raises PolicyError: for the first of them; the error suggests the right
+        name.
     """
-    error = next(find_misspelt_keys(extra_specs), None)
+    given = list(extra_specs)
+    error = next(itertools.chain(find_misspelt_keys(given),
+                                 find_requested_classes(given)), None)
     if error is not None:
         raise error
 
@@ -426,6 +432,7 @@ def find_all_flavor_errors(extra_specs: Mapping[str, str],
              if (error := _find_extra_spec_error(key, value,
                                                  guest_nodes)) is not None]
     found.extend(find_misspelt_keys(others))
+    found.extend(find_requested_classes(others))
     if found:
         return tuple(found)
     for together in (*_group_related_extra_specs(ours, guest_nodes), ours):

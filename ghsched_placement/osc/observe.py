@@ -34,6 +34,7 @@ from ghsched_placement.findings import OtherConsumers
 from ghsched_placement.findings import Server
 from ghsched_placement.osc import client as clients
 from ghsched_placement import policy as policies
+from ghsched_placement.requested_classes import find_requested_classes
 
 #: States in which what a server holds may be of either host or flavor.
 _MOVING = ('BUILD', 'MIGRATING', 'RESIZE', 'REVERT_RESIZE', 'VERIFY_RESIZE')
@@ -91,9 +92,10 @@ def parse_server_record(record: Mapping[str, Any],
     :param record: server record that includes the flavor.
     :param nodes: host NUMA node of each guest NUMA node.
     """
-    policy, problem = None, ''
+    specs = get_flavor_extra_specs(record)
+    policy, problem = None, '; '.join(map(str, find_requested_classes(specs)))
     try:
-        policy = policies.parse_policy(get_flavor_extra_specs(record),
+        policy = policies.parse_policy(specs,
                                        len(nodes),
                                        int(record['flavor'].get('vcpus', 0)))
     except policies.PolicyError as error:

@@ -205,6 +205,20 @@ class RefusalTest(RefusalTestCase):
                             [f'{wrong}: do you mean {key.extra_spec}{node}?'],
                             list(map(str, errors)))
 
+    def test_a_class_of_ghsched_by_hand_is_refused_with_the_key_to_use(self):
+        for name in names.OUR_CLASSES:
+            for group in ('', '1', '_ghsched'):
+                extra_spec = f'resources{group}:{name}'
+                self.assertRaisesRegex(
+                    policy.PolicyError, f'^{extra_spec}: .* use ghsched:',
+                    policy.check_flavor, {extra_spec: '1'}, [extra_spec])
+                self.assertEqual(
+                    [extra_spec], [error.key for error in (
+                        policy.find_all_flavor_errors({extra_spec: '1'}, 1))])
+        for other in ('resources:VCPU', 'resources:CUSTOM_MEM_BW',
+                      'trait:CUSTOM_MEM_BW_PCT', 'resources'):
+            policy.check_flavor({other: '1'}, [other])
+
     def test_key_without_namespace_is_refused_or_doubted(self):
         for key in keys.KEYS:
             for node in ('', '.0') if key.per_node else ('',):

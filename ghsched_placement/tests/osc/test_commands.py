@@ -165,6 +165,18 @@ class ServersTest(base.TestCase):
         found = observe.parse_server_record(record(mem_bw_min='x'), (0,))
         self.assertIn('not a whole number', found.problem)
 
+    def test_a_class_of_ghsched_by_hand_is_named_by_the_audit(self):
+        known = record()
+        known['flavor']['extra_specs'] = {'resources:CUSTOM_MEM_BW_PCT': '30'}
+        found = observe.parse_server_record(known, (0,))
+        self.assertIn('use ghsched:mem_bw_min', found.problem)
+        finding, = audit.audit_host_allocations(
+            clouds.host(clouds.node(0)), [found], {'u': {
+                clouds.node_uuid('a', 0): {names.MEM_BW_PCT: 30}}},
+            audits.observe.OtherConsumers(), 'min')
+        self.assertIn('resources:CUSTOM_MEM_BW_PCT', finding.text)
+        self.assertIn('resize', finding.remedy)
+
     def test_extra_specs_that_nova_keeps_to_itself(self):
         with self.assertRaisesRegex(exceptions.CommandError, 'os-flavor-ext'):
             observe.get_flavor_extra_specs({'flavor': {}})
@@ -232,7 +244,7 @@ class MissingHostTest(base.TestCase):
         self.assertEqual(
             ['web is on no host: its status is SHELVED_OFFLOADED'], notes)
 
-    def test_a_tenant_is_not_told_that_a_running_server_has_no_host(self):
+    def test_a_running_server_is_not_said_to_be_on_no_host_to_a_tenant(self):
         for more in ({'status': 'ACTIVE'}, {
                 'status': 'ERROR', 'fault': {'message': 'libvirt broke'}}):
             notes, rows = self.records(False, **more)
@@ -260,7 +272,7 @@ class CountOptionTest(base.TestCase):
 
 
 class AuditTest(base.TestCase):
-    """What is printed and waited for after the first look at hosts."""
+    """Output of an audit, and its pause after the first look at hosts."""
 
     def audit(self, kind, fix, second=True):
         """Return log and pauses of an audit that finds something.
