@@ -25,11 +25,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from dataclasses import field
 from dataclasses import replace
+from functools import cached_property
 import re
 from typing import TypeAlias
 
+import os_resource_classes as orc
 import os_traits
 
+from ghsched_placement.cloud_totals import can_fit_on_separate_nodes
+from ghsched_placement.cloud_totals import CloudTotals
 from ghsched_placement import keys
 from ghsched_placement import lack
 from ghsched_placement.lack import Lack
@@ -60,12 +64,23 @@ class CloudQueries:
     :param nodes: function that returns the host NUMA nodes with free memory
         bandwidth. It is called only for a guest that needs bandwidth on
         several nodes.
+    :param read_totals: function that returns what hosts have in all. It is
+        called only if something is missing.
+    :param has_pcpu_fallback: whether Nova also tries hosts that report no
+        PCPU, with VCPU in place of it.
     """
 
     ask: Ask
     pfs: Mapping[str, Sequence[vfs.Pf]] = field(default_factory=dict)
     joins: bool = False
     nodes: Callable[[], Sequence[vfs.Pf]] = tuple
+    read_totals: Callable[[], CloudTotals] = CloudTotals
+    has_pcpu_fallback: bool = False
+
+    @cached_property
+    def totals(self) -> CloudTotals:
+        """Inventories of hosts, free or not."""
+        return self.read_totals()
 
 
 #: Steps, in percent, of the bandwidth guarantees that hosts can enforce.
@@ -99,8 +114,9 @@ def find_refusal_reasons(policy: GuestPolicy, accounting: Accounting,
             None, 'host', reason='Placement has no host where the request '
             'may go (availability zone, aggregates or destination)',
             query=(_ANYTHING, *bounds))]
-    found = _find_unmet_needs(policy, accounting, replace(cloud, ask=ask),
-                              rest)
+    found = _find_unmet_needs(policy, accounting, replace(
+        cloud, ask=ask,
+        read_totals=CloudTotals if bounds else cloud.read_totals), rest)
     # Others may have it.
     return [replace(one, reason=f'{one.reason} where the request may go',
                     query=one.query and (*one.query, *bounds))
@@ -126,9 +142,8 @@ def _find_unmet_needs(policy: GuestPolicy, accounting: Accounting,
     missing = list(_find_missing_capabilities(policy, ask))
     if missing:
         return missing
-    missing += [*_find_missing_bandwidth_shares(policy, accounting, ask,
-                                                cloud.nodes),
-                *_find_missing_resources(policy, accounting, ask),
+    missing += [*_find_missing_bandwidth_shares(policy, accounting, cloud),
+                *_find_missing_resources(policy, accounting, cloud),
                 *_find_missing_vfs(policy, cloud.pfs)]
     if _needs_missing_group(policy, ask):
         if not cloud.joins:
@@ -137,7 +152,7 @@ def _find_unmet_needs(policy: GuestPolicy, accounting: Accounting,
                 '[ghsched]reserved_control_groups, or move some away')))
         elif not missing:
             missing += _find_missing_shared_bandwidth(policy, accounting, ask)
-    return (missing or [*_find_other_unmet_needs(rest, ask)]
+    return (missing or [*_find_other_unmet_needs(rest, cloud)]
             or [_make_combination_reason(policy, ask, rest)])
 
 
@@ -153,9 +168,9 @@ def _find_missing_vfs(policy: GuestPolicy, pfs: Mapping[str, Sequence[vfs.Pf]],
             if total > most:
                 yield Lack(
                     None, f'VFs of {alias}', most, total,
-                    f'no host has {total} VFs of {alias} left '
+                    f'no host has {total} VFs of {alias} free '
                     f'({keys.VFS.extra_spec})',
-                    f'the most left on one host is {most}')
+                    f'the most free on one host is {most}')
         else:
             yield from _find_missing_local_vfs(alias, needs, of_alias)
 
@@ -169,19 +184,19 @@ def _find_missing_local_vfs(alias: str, needs: Sequence[Vfs],
         if need.count > most:
             yield Lack(
                 None, f'VFs of {alias}', most, need.count,
-                f'no host NUMA node has {need.count} VFs of {alias} left, '
+                f'no host NUMA node has {need.count} VFs of {alias} free, '
                 f'which guest NUMA node {need.guest_node} needs '
                 f'({keys.VFS.extra_spec})',
-                f'the most left on one node is {most}',
+                f'the most free on one node is {most}',
                 f'allow {keys.VFS_LOCALITY.extra_spec}=socket or any')
             return
     counts = {need.guest_node: need.count for need in needs}
-    if not any(_can_fit_on_separate_nodes(counts.values(), nodes)
+    if not any(can_fit_on_separate_nodes(counts.values(), nodes)
                for nodes in _list_free_vfs_by_host(of_alias, free)):
         yield Lack(
             None, f'VFs of {alias}', needed=max(counts.values()), reason=(
                 f'no host has {len(counts)} NUMA nodes with VFs of {alias} '
-                f'left, {_format_by_guest_node(counts)} '
+                f'free, {_format_by_guest_node(counts)} '
                 f'({keys.VFS.extra_spec} with '
                 f'{keys.VFS_LOCALITY.extra_spec}=node)'),
             cure=f'allow {keys.VFS_LOCALITY.extra_spec}=socket or any')
@@ -201,19 +216,6 @@ def _list_free_vfs_by_host(pfs: Sequence[vfs.Pf],
         hosts.setdefault(pf.root, set()).add(pf.parent)
     for nodes in hosts.values():
         yield sorted((free[node] for node in nodes), reverse=True)
-
-
-def _can_fit_on_separate_nodes(counts: Iterable[int],
-                               free_amounts: Sequence[int]) -> bool:
-    """Whether each amount fits on a host NUMA node of its own.
-
-    :param counts: amounts that the guest NUMA nodes need.
-    :param free_amounts: free amount of each host NUMA node, the largest first.
-    """
-    needed = sorted(counts, reverse=True)
-    return len(needed) <= len(free_amounts) and all(
-        count <= node for count,
-        node in zip(needed, free_amounts, strict=False))
 
 
 def _format_by_guest_node(counts: Mapping[int, int], unit: str = '') -> str:
@@ -243,61 +245,65 @@ def _find_missing_capabilities(policy: GuestPolicy,
 
 
 def _find_missing_bandwidth_shares(policy: GuestPolicy, accounting: Accounting,
-                                   ask: Ask,
-                                   nodes: Callable[[], Sequence[vfs.Pf]]
-                                   ) -> Iterator[Lack]:
+                                   cloud: CloudQueries) -> Iterator[Lack]:
     demand = dict(sorted(policy.get_bandwidth_by_node(accounting).items()))
+    key = _get_counted_extra_spec(accounting)
     each_alone = True
     for share in sorted(set(demand.values())):
-        if not _has_node_with_amount(share, ask):
+        if not _has_node_with_amount(share, cloud.ask):
             each_alone = False
-            step = _find_next_bandwidth_step(share, ask)
-            if step:
-                yield Lack(
-                    None, lack.BANDWIDTH, step, share,
-                    f'no host NUMA node with {share} % of its memory '
-                    'bandwidth left can hold that share exactly '
-                    f'({_get_counted_extra_spec(accounting)})',
-                    f'one can hold {step} %', query=_make_node_query(share))
-                continue
-            most = _find_largest_free_amount(share, ask)
-            yield Lack(
-                None, lack.BANDWIDTH, most, share,
-                f'no host NUMA node has {share} % of its memory bandwidth '
-                f'left ({_get_counted_extra_spec(accounting)})',
-                f'the most left on one node is {most} %',
-                query=_make_node_query(share))
+            yield _make_bandwidth_lack(share, key, cloud)
     if each_alone and len(demand) > 1 and not any(
-            _can_fit_on_separate_nodes(demand.values(), left)
-            for left in vfs.group_free_vfs(nodes(), 'any').values()):
+            can_fit_on_separate_nodes(demand.values(), left)
+            for left in vfs.group_free_vfs(cloud.nodes(), 'any').values()):
+        clause = cloud.totals.describe_nodes_shortage(
+            names.MEM_BW_PCT, list(demand.values()),
+            'of their memory bandwidth')
         yield Lack(
             None, lack.BANDWIDTH, needed=max(demand.values()), reason=(
-                f'no host has {len(demand)} NUMA nodes with enough of their '
-                'memory bandwidth left, '
-                f'{_format_by_guest_node(demand, " %")} '
-                f'({_get_counted_extra_spec(accounting)})'))
+                f'{clause}, {_format_by_guest_node(demand, " %")} ({key})'))
+
+
+def _make_bandwidth_lack(share: int, key: str, cloud: CloudQueries) -> Lack:
+    """Return the reason that no host NUMA node has a share of bandwidth.
+
+    :param share: percent of a node's bandwidth.
+    :param key: extra spec that requests it.
+    """
+    step = _find_next_bandwidth_step(share, cloud.ask)
+    if step:
+        return Lack(
+            None, lack.BANDWIDTH, step, share,
+            f'no host NUMA node with {share} % of its memory bandwidth free '
+            f'can hold that share exactly ({key})', f'one can hold {step} %',
+            query=_make_node_query(share))
+    most = _find_largest_free_amount(share, cloud.ask)
+    clause = cloud.totals.describe_node_shortage(
+        names.MEM_BW_PCT, share, f'{share} % of its memory bandwidth')
+    return Lack(None, lack.BANDWIDTH, most, share, f'{clause} ({key})',
+                f'the most free on one node is {most} %',
+                query=_make_node_query(share))
 
 
 def _find_missing_resources(policy: GuestPolicy, accounting: Accounting,
-                            ask: Ask) -> Iterator[Lack]:
+                            cloud: CloudQueries) -> Iterator[Lack]:
     """Yield a reason for each resource that no host NUMA node has enough of.
 
     The resources are L3 cache ways, bandwidth bursts and real-time CPU time.
-
-    :param ask: returns whether any host satisfies a Placement query.
     """
     for name, (what, key, cure) in lack.BESIDE.items():
         for count in sorted({amounts[name] for amounts
                              in policy.get_resources_by_node(
                                  accounting).values()
                              if name in amounts}):
-            if not _has_node_with_amount(count, ask, resource=name):
-                most = _find_largest_free_amount(count, ask, name)
+            if not _has_node_with_amount(count, cloud.ask, resource=name):
+                most = _find_largest_free_amount(count, cloud.ask, name)
+                clause = cloud.totals.describe_node_shortage(
+                    name, count, f'{count} {what}')
                 yield Lack(
                     None, lack.WORDS[name], most, count,
-                    f'no host NUMA node has {count} {what} left '
-                    f'({key.extra_spec})',
-                    f'the most left on one node is {most}',
+                    f'{clause} ({key.extra_spec})',
+                    f'the most free on one node is {most}',
                     '' if most else cure,
                     _make_node_query(count, resource=name))
 
@@ -335,7 +341,7 @@ def _find_missing_shared_bandwidth(policy: GuestPolicy, accounting: Accounting,
             yield Lack(
                 None, lack.GROUPS, reason=f'{_NO_GROUP}, and no host NUMA '
                 'node with one that the guest could share has '
-                f'{share} % of its memory bandwidth left '
+                f'{share} % of its memory bandwidth free '
                 f'({_get_counted_extra_spec(accounting)})')
             return
 
@@ -417,18 +423,24 @@ def strip_ghsched_requests(query: Iterable[tuple[str, str]],
 
 
 def _find_other_unmet_needs(rest: Sequence[tuple[str, str]],
-                            ask: Ask) -> Iterator[Lack]:
+                            cloud: CloudQueries) -> Iterator[Lack]:
     """Yield a reason for each part of a query that no host satisfies.
 
     Only the parts that ghsched has not added are tried, each by itself.
 
     :param rest: parameters of the allocation candidates query that ghsched has
         not added.
-    :param ask: returns whether any host satisfies a query.
     """
-    if not rest or ask([item for item in rest if item[0] not in _BOUNDS]):
+    ask = cloud.ask
+    variants = [rest]
+    if cloud.has_pcpu_fallback:
+        variants.append([(name, value.replace(f'{orc.PCPU}:', f'{orc.VCPU}:')
+                          if name == 'resources' else value)
+                         for name, value in rest])
+    if not rest or any(ask([item for item in one if item[0] not in _BOUNDS])
+                       for one in variants):
         return
-    found = [*_find_missing_inventory(rest, ask),
+    found = [*_find_missing_inventory(rest, cloud),
              *_find_missing_traits(rest, ask)]
     yield from found or [Lack(
         None, lack.COMBINATION, reason='no host has all that the request asks '
@@ -437,15 +449,23 @@ def _find_other_unmet_needs(rest: Sequence[tuple[str, str]],
 
 
 def _find_missing_inventory(rest: Iterable[tuple[str, str]],
-                            ask: Ask) -> Iterator[Lack]:
+                            cloud: CloudQueries) -> Iterator[Lack]:
     for item in dict(rest).get('resources', '').split(','):
-        if item and not ask([('resources', item)]):
-            name, _, needed = item.partition(':')
-            word = lack.WORDS.get(name, name)
+        if not item or cloud.ask([('resources', item)]):
+            continue
+        name, _, amount = item.partition(':')
+        needed = int(amount)
+        # The fallback leaves out the CPU of isolated emulator threads.
+        if (name == orc.PCPU and cloud.has_pcpu_fallback and cloud.ask(
+                [('resources', f'{orc.VCPU}:{max(1, needed - 1)}')])):
+            continue
+        word = lack.WORDS.get(name, name)
+        yield Lack(
+            None, word, needed=needed,
+            reason=cloud.totals.describe_root_shortage(
+                name, needed, f'{needed} {lack.get_resource_unit(word)}'),
             # Nova asks again with VCPU in place of PCPU.
-            yield Lack(None, word, needed=int(needed), reason=(
-                f'no host has {needed} {lack.get_resource_unit(word)} left'),
-                query=() if name == 'PCPU' else (('resources', item),))
+            query=() if name == orc.PCPU else (('resources', item),))
 
 
 def _find_missing_traits(rest: Iterable[tuple[str, str]],

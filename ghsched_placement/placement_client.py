@@ -105,12 +105,16 @@ class PlacementClient:
 
     def is_trait_in_use(self, trait: str) -> bool:
         """Whether any resource provider in Placement has a given trait."""
+        return self.count_providers(trait) > 0
+
+    def count_providers(self, trait: str) -> int:
+        """Return the number of resource providers that have a given trait."""
         try:
-            return bool(self.get('/resource_providers', [
+            return len(self.get('/resource_providers', [
                 ('required', trait)])['resource_providers'])
         except PlacementError as error:
             if error.code == 400:
-                return False
+                return 0
             raise
 
     def get_allocation_candidates(self, query: Sequence[tuple[str, str]],

@@ -48,6 +48,7 @@ from ghsched_nova.scheduler import refusal_log
 from ghsched_nova.scheduler import request_filter
 from ghsched_placement import candidates
 from ghsched_placement import cloud_lack
+from ghsched_placement import cloud_totals
 from ghsched_placement import lack
 from ghsched_placement import names
 from ghsched_placement.placement_client import PlacementClient
@@ -415,7 +416,9 @@ class GhschedSchedulerManager(IndexUpdatingManager):
             self._has_candidates, self._list_free_pfs(spec, policy),
             policy.needs_control_group and self._has_shared_group(policy),
             lambda: self._list_free_providers(
-                names.MEM_BW_PCT, frozenset({names.NUMA_NODE_TRAIT})))
+                names.MEM_BW_PCT, frozenset({names.NUMA_NODE_TRAIT})),
+            lambda: cloud_totals.read_cloud_totals(self._placement),
+            not shared.config().workarounds.disable_fallback_pcpu_query)
         return cloud_lack.find_refusal_reasons(
             policy, shared.config().ghsched.bandwidth_accounting, cloud,
             cloud_lack.strip_ghsched_requests(

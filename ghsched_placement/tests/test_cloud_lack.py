@@ -59,13 +59,13 @@ class FindTest(base.TestCase):
     def test_a_full_cloud_is_reported_with_the_share_and_the_most_left(self):
         (found,) = self.find(Cloud(traits={MIN}), mem_bw_min=60)
         self.assertEqual('no host NUMA node has 60 % of its memory bandwidth '
-                         'left (ghsched:mem_bw_min)', found.reason)
-        self.assertIn('most left on one node is 40 %', str(found))
+                         'free (ghsched:mem_bw_min)', found.reason)
+        self.assertIn('most free on one node is 40 %', str(found))
 
     def test_a_share_between_two_steps_is_reported_with_the_next_one(self):
         (found,) = self.find(Cloud(traits={MIN}, step=4), mem_bw_min=25)
         self.assertEqual(
-            'no host NUMA node with 25 % of its memory bandwidth left can '
+            'no host NUMA node with 25 % of its memory bandwidth free can '
             'hold that share exactly (ghsched:mem_bw_min)', found.reason)
         self.assertIn('; one can hold 28 %', str(found))
 
@@ -80,7 +80,7 @@ class FindTest(base.TestCase):
                     most=most, traits={'CUSTOM_GHSCHED_VCPU_REALTIME'})))
             self.assertEqual(
                 'no host NUMA node has 1000 thousandths of a shared CPU for '
-                'real-time vCPUs left (ghsched:vcpu_runtime_us)',
+                'real-time vCPUs free (ghsched:vcpu_runtime_us)',
                 found.reason)
             self.assertIn(f'node is {10 * most}', found.detail)
             self.assertIn(cure, found.cure)
@@ -88,9 +88,9 @@ class FindTest(base.TestCase):
     def test_bursts_that_no_node_has_left(self):
         (found,) = self.find(Cloud(traits={MIN}), mem_bw_burst=30)
         self.assertEqual('no host NUMA node has 30 % of its memory bandwidth '
-                         'for bursts left (ghsched:mem_bw_burst)',
+                         'for bursts free (ghsched:mem_bw_burst)',
                          found.reason)
-        self.assertIn('most left on one node is 12', str(found))
+        self.assertIn('most free on one node is 12', str(found))
         (found,) = self.find(Cloud(), mem_bw_burst=30)
         self.assertIn('no host can hold ghsched:mem_bw_burst', found.reason)
 
@@ -116,7 +116,7 @@ class FindTest(base.TestCase):
     def test_a_group_to_share_is_not_what_is_missing(self):
         for there, words in (
                 (59, 'one that the guest could share has 60 % of its memory '
-                     'bandwidth left (ghsched:mem_bw_min)'),
+                     'bandwidth free (ghsched:mem_bw_min)'),
                 (60, 'lack something else that it needs: CPUs, memory')):
             (found,) = self.find(
                 Cloud(most=60, groups=0, traits={MIN}, where_shared=there),
@@ -146,7 +146,7 @@ class FindTest(base.TestCase):
         (found,) = self.find(cloud, nodes, mem_bw_min=60)
         self.assertEqual(
             'no host has 2 NUMA nodes with enough of their memory bandwidth '
-            'left, 60 % and 60 % for the guest NUMA nodes 0 and 1 '
+            'free, 60 % and 60 % for the guest NUMA nodes 0 and 1 '
             '(ghsched:mem_bw_min)', found.reason)
         for keys in ({'mem_bw_min': 50}, {'mem_bw_min.1': 60},
                      {'mem_bw_min.0': 50, 'mem_bw_min.1': 100}):
@@ -184,8 +184,8 @@ class VfsTest(base.TestCase):
         (found,) = self.find([Pf('a', 'a0', 3), Pf('a', 'a1', 4)],
                              vfs='nic:10', vfs_locality='node')
         self.assertEqual(
-            'no host NUMA node has 5 VFs of nic left, which guest NUMA node 0 '
-            'needs (ghsched:vfs); the most left on one node is 4; '
+            'no host NUMA node has 5 VFs of nic free, which guest NUMA node 0 '
+            'needs (ghsched:vfs); the most free on one node is 4; '
             'allow ghsched:vfs_locality=socket or any', found)
 
     def test_pfs_of_a_node_count_together(self):
@@ -197,7 +197,7 @@ class VfsTest(base.TestCase):
         (found,) = self.find([Pf('a', 'a0', 80), Pf('b', 'b0', 80)],
                              vfs='nic:40', vfs_locality='node')
         self.assertEqual(
-            'no host has 2 NUMA nodes with VFs of nic left, 20 and 20 for the '
+            'no host has 2 NUMA nodes with VFs of nic free, 20 and 20 for the '
             'guest NUMA nodes 0 and 1 (ghsched:vfs with '
             'ghsched:vfs_locality=node); allow ghsched:vfs_locality=socket or '
             'any', found)
@@ -210,8 +210,8 @@ class VfsTest(base.TestCase):
     def test_far_vfs_are_counted_by_host(self):
         (found,) = self.find([Pf('a', 'a0', 30), Pf('b', 'b0', 30)],
                              vfs='nic:40')
-        self.assertEqual('no host has 40 VFs of nic left (ghsched:vfs); the '
-                         'most left on one host is 30', found)
+        self.assertEqual('no host has 40 VFs of nic free (ghsched:vfs); the '
+                         'most free on one host is 30', found)
 
     def test_hosts_without_our_driver_cannot_give_any(self):
         self.traits = frozenset()
@@ -220,7 +220,7 @@ class VfsTest(base.TestCase):
                       found)
 
     def test_no_pf_at_all(self):
-        self.assertIn('no host has 40 VFs of nic left',
+        self.assertIn('no host has 40 VFs of nic free',
                       self.find([], vfs='nic:40')[0])
 
 
@@ -259,7 +259,7 @@ class NotOursTest(base.TestCase):
             cloud_lack.strip_ghsched_requests(ASKED, ('ghsched_',)))
 
     def test_a_class_that_is_not_ours_is_named_alone(self):
-        self.assertEqual(['no host has 1000000 MB of memory left'],
+        self.assertEqual(['no host has 1000000 MB of memory free'],
                          self.find('MEMORY_MB:1000000'))
 
     def test_disabled_hosts(self):
@@ -275,7 +275,7 @@ class NotOursTest(base.TestCase):
 
     def test_ours_goes_first_as_it_is_asked_alone(self):
         self.assertEqual(
-            ['no host NUMA node has 60 % of its memory bandwidth left '
+            ['no host NUMA node has 60 % of its memory bandwidth free '
              '(ghsched:mem_bw_min)'],
             self.find('CUSTOM_MEM_BW_PCT', 'MEMORY_MB:1000000'))
 

@@ -104,7 +104,7 @@ class BootTest(nova_base.GhschedTestCase):
         self.assertIn('No valid host was found. no host NUMA node has 60 % '
                       'of its memory bandwidth left', self.fault(third))
         self.assertIn('no host NUMA node has 60 % of its memory bandwidth '
-                      'left (ghsched:mem_bw_min); the most left on one node '
+                      'left (ghsched:mem_bw_min); the most free on one node '
                       'is 40 %', self.log.output)
 
     def test_the_claim_follows_placement_off_the_node_nova_would_take(self):
@@ -157,7 +157,7 @@ class BootTest(nova_base.GhschedTestCase):
                            state='ERROR')
         self.assertIn(
             'no host has 2 NUMA nodes with enough of their memory bandwidth '
-            'left, 60 % and 60 % for the guest NUMA nodes 0 and 1 '
+            'in all, 60 % and 60 % for the guest NUMA nodes 0 and 1 '
             '(ghsched:mem_bw_min)', self.fault(server))
         self.boot(self.flavor(mem_bw_min=60))
 
@@ -210,7 +210,7 @@ class BootTest(nova_base.GhschedTestCase):
         self.start_host()
         fault = self.fault(self.boot(
             self.flavor(mem_bw_min=10, ram=10 ** 8), state='ERROR'))
-        self.assertIn('no host has 100000000 MB of memory left', fault)
+        self.assertIn('no host has 100000000 MB of memory in all', fault)
         self.assertNotIn('ghsched:', fault)
 
     def test_a_cloud_that_never_had_resctrl_has_a_reason(self):

@@ -471,20 +471,20 @@ class RefusalTest(VfsTestCase):
     def test_too_many_for_any_node(self):
         self.start((0, 4), (1, 2), nodes=2, sockets=1)
         self.assertIn(
-            'no host NUMA node has 5 VFs of nic left, which guest NUMA node '
+            'no host NUMA node has 5 VFs of nic free, which guest NUMA node '
             '0 needs (ghsched:vfs)',
             self.refused(vfs='nic:5', vfs_locality='node'))
 
     def test_too_few_nodes_with_vfs(self):
         self.start((0, 8), (0, 8), nodes=2, sockets=1)
         self.assertIn(
-            'no host has 2 NUMA nodes with VFs of nic left, 2 and 2 for the '
+            'no host has 2 NUMA nodes with VFs of nic free, 2 and 2 for the '
             'guest NUMA nodes 0 and 1',
             self.refused(nodes=2, vfs='nic:4', device_numa='required'))
 
     def test_too_many_for_any_host(self):
         self.start((0, 4), (1, 2), nodes=2, sockets=1)
-        self.assertIn('no host has 7 VFs of nic left (ghsched:vfs)',
+        self.assertIn('no host has 7 VFs of nic free (ghsched:vfs)',
                       self.refused(vfs='nic:7'))
 
     def test_bandwidth_and_vfs_on_different_nodes(self):
