@@ -125,6 +125,14 @@ class GuestDemand:
         return self.policy.get_resources_by_node(self.accounting).get(
             guest_node, {})
 
+    def describe_guest_node(self, guest_node: int) -> str:
+        """Return in words what a guest NUMA node needs of a host NUMA node."""
+        vfs = (self.count_vfs(guest_node)
+               if self.policy.vfs_locality == 'node' else {})
+        return lack.describe_guest_node(
+            self.get_node_amounts(guest_node),
+            self.needs[guest_node] if self.needs else GuestNode(), vfs)
+
     def find_shortages(self, capacity: NodeCapacity | None,
                        guest_node: int) -> list[Shortage]:
         """Return the CPUs and memory that a host node lacks for a guest node.
@@ -183,13 +191,25 @@ def check_host_capacity(host: capacity.Host, demand: GuestDemand) -> Verdict:
     room = _FreeCapacity(host, demand)
     first = room.add_guest()
     if first is None:
-        return Verdict(host.name, lacks=(lack.make_too_few_nodes_reason(
-            demand.guest_nodes, ' and a control group to share'
-            if _must_share_control_group(host, demand) else ''),))
+        return Verdict(host.name, lacks=(_make_combination_reason(
+            host, demand),))
     guests = 1
     while guests < MOST and room.add_guest() is not None:
         guests += 1
     return Verdict(host.name, first, guests, sharing=room.sharing)
+
+
+def _make_combination_reason(host: capacity.Host, demand: GuestDemand) -> Lack:
+    """Return why the guest nodes, each of which fits alone, fit not together.
+    """
+    must_share = _must_share_control_group(host, demand)
+    guest_nodes = range(demand.guest_nodes)
+    return lack.make_too_few_nodes_reason(
+        [demand.describe_guest_node(number) for number in guest_nodes],
+        [[node.number for node in host.nodes if node.number is not None
+          and not any(_find_node_obstacles(node, demand, number, must_share))]
+         for number in guest_nodes],
+        ' with a control group to share' if must_share else '')
 
 
 def _must_share_control_group(host: capacity.Host,
@@ -347,8 +367,7 @@ def _find_inventory_obstacles(name: str, stock: capacity.InventoryUsage | None,
     """
     word = lack.WORDS[name]
     if stock is None:
-        yield Lack(None, word, 0, needed, 'its bandwidth cannot be controlled'
-                   if name == names.MEM_BW_PCT else f'it has no {word}')
+        yield lack.make_missing_inventory_reason(name, needed)
         return
     if needed <= stock.max_unit and needed % stock.step_size:
         yield Lack(None, word, stock.max_unit, needed,

@@ -23,6 +23,7 @@ A tenant is shown :attr:`Lack.reason`, which names no host and gives no figures
 of the cloud; an operator is shown all of it (``str``).
 """
 
+from collections.abc import Collection
 from collections.abc import Iterable
 from collections.abc import Iterator
 from collections.abc import Mapping
@@ -34,8 +35,13 @@ import re
 
 import os_traits
 
+from ghsched_placement import cpulist
+from ghsched_placement.fragmentation import GuestNode
 from ghsched_placement import keys
 from ghsched_placement import names
+from ghsched_placement.node_capacity import CPUS
+from ghsched_placement.node_capacity import DEDICATED
+from ghsched_placement.node_capacity import MEMORY
 
 #: Names of missing resources that have no resource class of their own.
 BANDWIDTH = '% of memory bandwidth'
@@ -160,6 +166,8 @@ def get_resource_unit(resource: str) -> str:
 
     :param resource: name of the resource, in words or as a resource class.
     """
+    if resource.startswith('memory in '):
+        return f'MB of {resource}'
     return _UNITS.get(resource, resource)
 
 
@@ -214,6 +222,7 @@ def find_resource_shortage(resource: str, needed: int, free: int,
         text.
     :returns: None if the amount is free.
     """
+    key = key or _get_requesting_key(resource)
     if free < needed:
         found = Lack(node, resource, max(0, free), needed)
     elif per_guest is not None and per_guest < needed:
@@ -225,17 +234,88 @@ def find_resource_shortage(resource: str, needed: int, free: int,
     return replace(found, reason=f'{found.text} ({key})') if key else found
 
 
-def make_too_few_nodes_reason(guest_nodes: int, suffix: str = '') -> Lack:
+def _get_requesting_key(resource: str) -> str:
+    """Return the extra spec that requests a resource; empty if unknown.
+
+    :param resource: name of the resource in words.
+    """
+    if resource.startswith('memory in '):
+        return 'hw:mem_page_size'
+    return next((key.extra_spec for name, (_what, key, _cure)
+                 in BESIDE.items() if WORDS[name] == resource), '')
+
+
+def make_missing_inventory_reason(resource_class: str, needed: int) -> Lack:
+    """Return the reason that a host NUMA node has none of a resource.
+
+    :param resource_class: resource class of a NUMA node, such as bursts.
+    :param needed: amount that the guest needs.
+    """
+    word = WORDS[resource_class]
+    if resource_class not in BESIDE:
+        return Lack(None, word, 0, needed,
+                    'its bandwidth cannot be controlled')
+    what, key, cure = BESIDE[resource_class]
+    return Lack(None, word, 0, needed, f'it has 0 {what}, {needed} needed '
+                f'({key.extra_spec})', cure=cure)
+
+
+def make_unstated_reason(resource_class: str, needed: int, key: str,
+                         node: int | None = None) -> Lack:
+    """Return the reason that a host file does not give an amount.
+
+    :param key: key of the host file that would give it.
+    """
+    word = WORDS[resource_class]
+    return Lack(node, word, 0, needed, 'the host file does not say how many '
+                f'{word} guests can have ({key}), {needed} needed '
+                f'({_get_requesting_key(word)})')
+
+
+def describe_guest_node(amounts: Mapping[str, int], guest: GuestNode,
+                        vfs: Mapping[str, int]) -> str:
+    """Return in words what a guest NUMA node needs of a host NUMA node.
+
+    :param amounts: amounts by resource class.
+    :param guest: CPUs and memory; all 0 if they are not counted.
+    :param vfs: number of VFs by resource class or alias.
+    """
+    found = [(amount, WORDS[name]) for name, amount in sorted(
+        amounts.items(), key=lambda item: (item[0] != names.MEM_BW_PCT,
+                                           item[0]))]
+    found += [(guest.shared, CPUS), (guest.pinned, DEDICATED),
+              (guest.memory, MEMORY)]
+    found += [(count, f'VFs of {name}') for name, count in sorted(vfs.items())]
+    return ', '.join(f'{amount} {get_resource_unit(word)}'
+                     for amount, word in found if amount) or 'nothing else'
+
+
+def make_too_few_nodes_reason(needed: Sequence[str],
+                              fitting: Sequence[Collection[int]],
+                              suffix: str = '') -> Lack:
     """Return the refusal reason of a host with too few NUMA nodes for a guest.
 
     Each guest NUMA node would fit alone, but the host does not have enough
     suitable NUMA nodes for all of them.
 
+    :param needed: needs of each guest NUMA node, in words.
+    :param fitting: numbers of the host NUMA nodes that have room for each
+        guest NUMA node.
     :param suffix: text to append, on what the nodes need besides resources.
     """
+    parts = ', '.join(
+        f'guest NUMA node {number} ({what}) fits on '
+        f'{_format_node_numbers(nodes)}' for number, (what, nodes)
+        in enumerate(zip(needed, fitting, strict=True)))
     return Lack(None, COMBINATION, reason=(
-        f'the {guest_nodes} guest NUMA nodes need a host NUMA node each, and '
-        f'too few have room for them{suffix}'))
+        f'the {len(needed)} guest NUMA nodes need a host NUMA node '
+        f'each{suffix}: {parts}'))
+
+
+def _format_node_numbers(nodes: Collection[int]) -> str:
+    return (f'host NUMA node{"" if len(nodes) == 1 else "s"} '
+            f'{cpulist.render_cpu_list(nodes)}' if nodes
+            else 'no host NUMA node')
 
 
 class GroupedReasons:

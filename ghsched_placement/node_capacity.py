@@ -43,6 +43,23 @@ VERSION = 1
 CPUS, DEDICATED, MEMORY = 'CPUs', 'dedicated CPUs', 'memory'
 
 
+def make_pages_word(page_size: PageSize) -> str:
+    """Return the name of memory in pages of a size, as a resource."""
+    kind = (f'{page_size} KiB' if isinstance(page_size, int)
+            else f'{page_size}')
+    return f'{MEMORY} in {kind} pages'
+
+
+#: Note on hosts that do not report their huge pages.
+PAGES_UNKNOWN = ('huge pages of {} are not known: guests with '
+                 'hw:mem_page_size are counted by memory there')
+
+
+def needs_huge_pages(page_size: PageSize) -> bool:
+    """Whether a guest needs pages of another size than the smallest."""
+    return page_size not in (None, 'small', 'any')
+
+
 @dataclass(frozen=True)
 class Pages:
     """Memory pages of one size on a host NUMA node.
@@ -98,7 +115,8 @@ class NodeCapacity:
     :param memory_used: memory in MiB used by guests with a NUMA topology.
     :param ram_ratio: maximum MiB of guest memory per MiB of the node.
     :param pages: memory pages by size, the smallest first; empty if the host
-        does not report them.
+        does not report them. Guests with huge pages then take them from all
+        memory, without overcommitment.
     :param socket: number of the CPU socket; None if unknown.
     """
 
@@ -204,14 +222,20 @@ class NodeCapacity:
         The result has the needed and the free memory in MiB.
         """
         counted = self.memory_free if guest.shared else self.memory
-        if page_size is not None:
-            most = max((one.free_mb for one in self._list_usable_pages(
-                guest, page_size)), default=0)
-            return Shortage(MEMORY, guest.memory, min(counted, most), most)
+        # Huge pages that nobody reports are not counted apart.
+        if page_size is not None and self.pages:
+            usable = tuple(self._list_usable_pages(guest, page_size))
+            most = max((one.free_mb for one in usable), default=0)
+            total = max((one.total_mb for one in usable), default=0)
+            if counted < min(guest.memory, most):
+                return Shortage(MEMORY, guest.memory, counted, counted)
+            return Shortage(make_pages_word(page_size), guest.memory, most,
+                            total)
         # Without overcommitment, beside dedicated CPUs.
         small = self.pages[:1] or (Pages(1024, self.memory,
                                          self.memory_used),)
-        most = small[0].free_mb if guest.pinned else small[0].total_mb
+        most = (small[0].free_mb if guest.pinned or page_size is not None
+                else small[0].total_mb)
         return Shortage(MEMORY, guest.memory, min(counted, most), most)
 
     def _choose_pages(self, guest: GuestNode,

@@ -22,6 +22,8 @@ from ghsched_nova.explain import output
 from ghsched_nova.host_files import hostfile
 from ghsched_placement import decimals
 from ghsched_placement import exits
+from ghsched_placement.node_capacity import needs_huge_pages
+from ghsched_placement.node_capacity import PAGES_UNKNOWN
 
 
 def add_explain_command(subparsers: Any) -> None:
@@ -82,6 +84,10 @@ def run_explain_command(arguments: argparse.Namespace) -> int:
     found = explanation.explain_flavor(explanation.Question(
         host, arguments.vcpus, arguments.ram, arguments.disk, arguments.swap,
         specs, arguments.node, arguments.accounting))
+    if (found.guest and needs_huge_pages(found.guest.page_size)
+            and any(node.pages is None for node in host.nodes)):
+        print('ghsched explain: ' + PAGES_UNKNOWN.format(host.name),
+              file=sys.stderr)
     text = output.FORMATS[arguments.format](found)
     if text:
         print(text)

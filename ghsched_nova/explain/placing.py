@@ -267,7 +267,23 @@ def _explain_host_misfit(request: PlacementRequest) -> str:
         return ('the VFs would have to come from so many PFs that the query '
                 'would take Placement too long; the scheduler does not send '
                 'such a query')
-    return lack.make_too_few_nodes_reason(len(request.need.guest.cells)).text
+    return _describe_too_few_nodes(request)
+
+
+def _describe_too_few_nodes(request: PlacementRequest) -> str:
+    """Return which host NUMA nodes have room for each guest NUMA node."""
+    need = request.need
+    vfs_by_node: list[dict[str, int]] = [{} for _ in need.guest.cells]
+    if need.policy.vfs_locality == 'node':
+        for one in need.policy.vfs:
+            vfs_by_node[one.guest_node][one.alias] = one.count
+    return lack.make_too_few_nodes_reason(
+        [lack.describe_guest_node(need.node_amounts.get(number, {}), guest,
+                                  vfs_by_node[number])
+         for number, guest in enumerate(need.guest.needs)],
+        [[node.id for node in request.host.nodes
+          if _explain_node_misfit(request, number, node.id) is None]
+         for number in range(len(need.guest.cells))]).text
 
 
 def _yield_relaxed_needs(need: Need) -> Iterable[tuple[Need, str]]:

@@ -29,8 +29,10 @@ from typing import Any
 
 from ghsched_nova.host_files import host_pfs
 from ghsched_nova.host_files import schema
+from ghsched_nova.resctrl.cache import Cache
 from ghsched_nova.resctrl import dialects
 from ghsched_nova.resctrl.host import compute_settable_percentages
+from ghsched_nova.resctrl.host import HostSettings
 from ghsched_nova.resctrl.host import ResctrlHost
 from ghsched_nova.resctrl import rounding
 from ghsched_placement.contention.machine import CONTROLS
@@ -69,6 +71,8 @@ class HostNode:
     :param latency_ns: latency of the node's memory from its own CPUs, in
         nanoseconds; 0 if unknown.
     :param bandwidth_mb: bandwidth of the node's memory in MB/s; 0 if unknown.
+    :param pages: number of huge pages by size in KiB, which are part of the
+        memory; None if unknown.
     """
 
     id: int
@@ -78,6 +82,7 @@ class HostNode:
     distances: tuple[int, ...] = ()
     latency_ns: int = 0
     bandwidth_mb: int = 0
+    pages: Mapping[int, int] | None = None
 
 
 @dataclass(frozen=True)
@@ -333,7 +338,8 @@ def _parse_nodes(sections: Sequence[_Section]) -> tuple[
         nodes[number] = HostNode(
             number, cpus, section['memory_mb'], section.get('socket'),
             tuple(section.get('distances', ())), section.get('latency_ns', 0),
-            section.get('bandwidth_mb', 0))
+            section.get('bandwidth_mb', 0),
+            _parse_huge_pages(f'{name}.pages', section))
         if len(section.get('distances', sections)) != len(sections):
             raise schema.Invalid(
                 f'nodes: the distances of node {number} must be one for each '
@@ -341,6 +347,25 @@ def _parse_nodes(sections: Sequence[_Section]) -> tuple[
     return (tuple(nodes[number] for number in sorted(nodes)),
             {section['id']: tuple(section.get('domains', ()))
              for section in sorted(sections, key=operator.itemgetter('id'))})
+
+
+def _parse_huge_pages(name: str, section: _Section) -> dict[int, int] | None:
+    """Parse the number of huge pages of a NUMA node, by size in KiB.
+
+    :param name: name of the value, for error messages.
+    :param section: the NUMA node.
+    :returns: None if the host file does not say it.
+    :raises Invalid: if the pages are larger than the node's memory.
+    """
+    if 'pages' not in section:
+        return None
+    pages = {int(size): int(count)
+             for size, count in section['pages'].items()}
+    needed = sum(size * count for size, count in pages.items()) // 1024
+    if needed > section['memory_mb']:
+        raise schema.Invalid(f'{name}: they need {needed} MiB, and the node '
+                             f'has {section["memory_mb"]}')
+    return pages
 
 
 def _build_resctrl_host(
@@ -363,6 +388,8 @@ def _build_resctrl_host(
         node_bandwidth=_convert_node_bandwidths(dialect, domains, speeds),
         domains_by_node=_complete_resctrl_domains(dialect, domains),
         monitored=num_rmids > 0 and dialect.monitor is not None,
+        cache=_build_cache(section.get('ways', 0),
+                           _complete_resctrl_domains(dialect, domains)),
         priority_default=_parse_default_priority(section, dialect),
         left_out={number: 'its CPUs have no domain in the MB line'
                   for number, ids in domains.items() if not ids}
@@ -377,6 +404,20 @@ def _build_resctrl_host(
             f'granularity of {step[0]} and a lowest cap of {step[1]}')
     return replace(host, scales=compute_settable_percentages(
         dialect, host.min_bandwidth, host.granularity))
+
+
+def _build_cache(ways: int, domains: Mapping[int, tuple[int, ...]]
+                 ) -> Cache | None:
+    """Return the L3 caches of a host; None if the host file has no ways.
+
+    :param ways: number of ways of each L3 that guests can reserve.
+    :param domains: ids of the L3 caches by NUMA node.
+    """
+    if not ways:
+        return None
+    region = (1 << ways) - 1
+    return Cache(('L3',), (region << HostSettings().l3_ways_shared) | region,
+                 region, 1, domains)
 
 
 def _select_resctrl_dialect(section: _Section) -> dialects.Dialect:

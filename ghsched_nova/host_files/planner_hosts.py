@@ -20,9 +20,11 @@ import os_resource_classes as orc
 
 from ghsched_nova.host_files import host_pfs
 from ghsched_nova.host_files.hostfile import HostFile
+from ghsched_nova.host_files.hostfile import HostNode
 from ghsched_placement.capacity import Provider
 from ghsched_placement import names
 from ghsched_placement.node_capacity import NodeCapacity
+from ghsched_placement.node_capacity import Pages
 from ghsched_placement.planner import hosts
 from ghsched_placement import scheduling
 from ghsched_placement import tree
@@ -31,6 +33,10 @@ _NAMESPACE = uuid.UUID('7c2c2e0b-27a0-5a0e-9f43-6f4d6a0c5b7e')
 
 #: Disk space in GiB of hosts whose host file gives none: always enough.
 _ENOUGH = 10 ** 9
+
+
+#: Size of the smallest pages in KiB.
+_SMALL_PAGE_KIB = 4
 
 
 def make_providers(host: HostFile, name: str) -> tuple[tree.WantedProvider,
@@ -82,7 +88,8 @@ def make_planner_host(host: HostFile, name: str) -> hosts.Host:
     )
     return hosts.Host(
         name, hosts.sort_providers_parents_first([root, *others], root.uuid),
-        _make_node_capacities(host))
+        _make_node_capacities(host),
+        {} if host.resctrl.cache else {names.L3_WAYS: 'resctrl.ways'})
 
 
 def _make_nova_inventories(host: HostFile) -> dict[str, tree.Inventory]:
@@ -112,5 +119,19 @@ def _make_node_capacities(host: HostFile) -> tuple[NodeCapacity, ...]:
         # Without [compute]cpu_dedicated_set Nova pins to shared CPUs.
         dedicated=len(node.cpus & (compute.dedicated or node.cpus)),
         memory=node.memory_mb,
-        ram_ratio=compute.ram_ratio, socket=node.socket)
+        ram_ratio=compute.ram_ratio, pages=_make_pages(node),
+        socket=node.socket)
         for node in host.nodes)
+
+
+def _make_pages(node: HostNode) -> tuple[Pages, ...]:
+    """Return the memory pages of a NUMA node, the smallest first.
+
+    Memory that is not in huge pages is in pages of 4 KiB. The result is empty
+    if the host file does not give the huge pages.
+    """
+    if node.pages is None:
+        return ()
+    huge = [Pages(size, count) for size, count in sorted(node.pages.items())]
+    rest = node.memory_mb - sum(one.total_mb for one in huge)
+    return (Pages(_SMALL_PAGE_KIB, rest * 1024 // _SMALL_PAGE_KIB), *huge)

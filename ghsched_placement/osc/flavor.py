@@ -19,6 +19,7 @@ from collections.abc import Mapping
 from collections.abc import Sequence
 from collections import Counter
 from dataclasses import dataclass
+from dataclasses import replace
 import re
 from typing import Any
 from typing import TypeAlias
@@ -147,7 +148,9 @@ class CheckFlavor(base.Lister):
             rooms = node_capacities.read_free_node_resources(client, [
                 host for host in found if host.uuid not in away], nodes)
             found = rooms.add_free_node_resources(found)
-            for note in rooms.describe_hosts_with_uncertain_cpus():
+            for note in (*rooms.describe_hosts_with_uncertain_cpus(),
+                         *node_capacities.describe_unknown_pages(
+                             found, guest.page_size)):
                 self.log.warning(note)
         classes = {**guess_vf_classes(policy, found),
                    **dict(parsed_args.vf_class)}
@@ -163,14 +166,22 @@ class CheckFlavor(base.Lister):
             lambda host: make_host_refusal(host, away[host.uuid])
             if host.uuid in away
             else check_host_for_node_counts(client, host, requirements), found)
-        fits = sum(verdict.guests for verdict in verdicts)
-        if fits < parsed_args.count:
-            self.status = exits.FOUND
-            if fits:
-                self.log.warning('%d %s, %d asked for', fits,
-                                 'fits' if fits == 1 else 'fit',
-                                 parsed_args.count)
+        self._compare_with_wanted_count(verdicts, parsed_args.count)
         return COLUMNS, list(list_verdict_rows(verdicts))
+
+    def _compare_with_wanted_count(self, verdicts: Iterable[fitting.Verdict],
+                                   count: int) -> None:
+        """Set the exit status, and log if some guests fit, but too few.
+
+        :param count: number of guests that should fit.
+        """
+        fits = sum(verdict.guests for verdict in verdicts)
+        if fits >= count:
+            return
+        self.status = exits.FOUND
+        if fits:
+            self.log.warning('%d %s, %d asked for', fits,
+                             'fits' if fits == 1 else 'fit', count)
 
     def _log_flavor_warnings(self, policy: policies.GuestPolicy,
                              classes: Mapping[str, str],
@@ -476,12 +487,14 @@ def _parse_root_amounts(parameters: Mapping[str, str]) -> dict[str, int]:
     :param parameters: parameters of a query for allocation candidates.
     :returns: amount by resource class.
     """
-    amounts = {}
-    for text in filter(None, parameters.get('resources', '').split(',')):
-        name, _, amount = text.partition(':')
-        if name in _OF_HOST:
-            amounts[name] = int(amount)
-    return amounts
+    return {name: amount for name, amount in parse_amounts(
+        parameters.get('resources', '')).items() if name in _OF_HOST}
+
+
+def parse_amounts(text: str) -> dict[str, int]:
+    """Parse amounts such as ``VCPU:2,MEMORY_MB:512`` by resource class."""
+    return {name: int(amount) for name, _, amount in (
+        part.partition(':') for part in text.split(',') if part)}
 
 
 def make_host_refusal(host: capacity.Host, reason: str) -> fitting.Verdict:
@@ -505,14 +518,42 @@ def check_host_for_flavor(
     :param requirements: resources that each guest needs, and the queries.
     """
     verdict = fitting.check_host_capacity(host, requirements.demand)
-    if verdict.guests and not client.is_allocation_candidate(
-            host, requirements.choose_query(host,
-                                            verdict.needs_shared_group)):
-        return fitting.Verdict(host.name, lacks=(lack.Lack(
+    if not verdict.guests:
+        return verdict
+    asked = requirements.choose_query(host, verdict.needs_shared_group)
+    if client.is_allocation_candidate(host, asked):
+        return verdict
+    return fitting.Verdict(host.name, lacks=tuple(
+        _find_other_refusal_reasons(host, dict(asked))) or (lack.Lack(
             None, lack.COMBINATION, reason='Placement has no candidate here: '
             'something else that the flavor or the image asks for is missing '
             '(trait:..., resources:...)'),))
-    return verdict
+
+
+def _find_other_refusal_reasons(host: capacity.Host,
+                                parameters: Mapping[str, str]
+                                ) -> Iterator[lack.Lack]:
+    """Yield the traits and resources of a query that a host does not have.
+
+    Only those are looked at that the flavor or the image requests by
+    themselves, and that the query requests of no certain provider.
+
+    :param parameters: query for which Placement does not offer the host.
+    """
+    traits = set(filter(None, parameters.get('required', '').split(',')))
+    forbidden = {trait[1:] for trait in traits if trait.startswith('!')}
+    yield from lack.find_trait_mismatches(
+        host.root.traits, {one for one in traits if not one.startswith('!')},
+        forbidden)
+    for name, needed in parse_amounts(parameters.get('resources', '')).items():
+        if name in _OF_HOST:
+            continue
+        stock = host.root.get_inventory(name)
+        found = lack.find_resource_shortage(
+            name, needed, stock.free if stock else 0,
+            stock.max_unit if stock else None, key=f'resources:{name}')
+        if found:
+            yield found
 
 
 def check_host_for_node_counts(
@@ -526,13 +567,17 @@ def check_host_for_node_counts(
     :param requirements: requirements of the flavor for each number of guest
         NUMA nodes, in ascending order.
     :returns: how many guests fit, for the smallest number of guest NUMA nodes
-        with which one fits. If none fits, the reason for the largest number.
+        with which one fits. If none fits, the reasons for each number.
     """
+    lacks: list[lack.Lack] = []
     for one in requirements:
         verdict = check_host_for_flavor(client, host, one)
-        if verdict.guests:
-            break
-    return verdict
+        if verdict.guests or len(requirements) == 1:
+            return verdict
+        count = base.format_count(one.demand.guest_nodes, 'NUMA node')
+        lacks += (replace(item, reason=f'with {count}: {item.text}')
+                  for item in verdict.lacks)
+    return fitting.Verdict(host.name, lacks=tuple(lacks))
 
 
 def list_verdict_rows(verdicts: Iterable[fitting.Verdict]) -> Iterator[

@@ -14,8 +14,10 @@
 
 from collections.abc import Callable
 from collections.abc import Iterable
+from collections.abc import Mapping
 from collections.abc import Sequence
 from dataclasses import dataclass
+from dataclasses import field
 from functools import cached_property
 from typing import Any
 
@@ -33,11 +35,14 @@ class Host:
         provider after its parent.
     :param cells: CPUs and memory of the host's NUMA nodes, in ascending order
         of the nodes; empty if unknown.
+    :param unstated: key of the host file that would give the amount of a
+        resource class, for each class that the file does not give.
     """
 
     name: str
     providers: tuple[Provider, ...]
     cells: tuple[NodeCapacity, ...] = ()
+    unstated: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def root(self) -> Provider:

@@ -23,9 +23,14 @@ from dataclasses import dataclass
 
 from ghsched_placement import lack
 from ghsched_placement.lack import Lack
+from ghsched_placement import names
 from ghsched_placement.planner.need import Need
 from ghsched_placement.planner.state import State
 from ghsched_placement import tree
+
+
+#: Capability without which a host offers none of a resource class.
+_TRAIT_OF_CLASS = {names.L3_WAYS: 'L3_WAYS'}
 
 
 def list_shortages(state: State, need: Need) -> tuple[Lack, ...]:
@@ -51,6 +56,8 @@ def _yield_trait_lacks(state: State, need: Need) -> Iterator[Lack]:
     asked = dict(need.make_planner_query('any', {})).get('root_required', '')
     traits = set(filter(None, asked.split(',')))
     forbidden = {trait for trait in traits if trait.startswith('!')}
+    traits -= {names.CAPABILITY_TRAITS[_TRAIT_OF_CLASS[name]]
+               for name in state.host.unstated}
     return lack.find_trait_mismatches(state.host.root.traits,
                                       traits - forbidden,
                                       (trait[1:] for trait in forbidden))
@@ -107,10 +114,16 @@ def list_guest_node_shortages(state: State, need: Need, guest_node: int,
     :param guest_node: number of the guest NUMA node.
     :param node: number of the host NUMA node.
     """
+    amounts = need.node_amounts.get(guest_node, {})
+    unstated = [lack.make_unstated_reason(name, amounts[name], key, node)
+                for name, key in state.host.unstated.items()
+                if name in amounts]
+    if unstated:
+        return unstated
     needed: list[tuple[str, int, int, int | None]] = [
         (lack.WORDS[name], amount, get_free_amount(state, node, name),
          _get_max_allocation_of_node(state, node, name))
-        for name, amount in need.node_amounts.get(guest_node, {}).items()]
+        for name, amount in amounts.items()]
     if need.policy.vfs_locality == 'node':
         needed += [(describe_vfs(need, name), count,
                     count_free_vfs(state, node, name), None)

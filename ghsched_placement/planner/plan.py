@@ -30,6 +30,7 @@ from ghsched_placement import lack
 from ghsched_placement.lack import Lack
 from ghsched_placement import names
 from ghsched_placement.node_capacity import NodeCapacity
+from ghsched_placement.node_capacity import PAGES_UNKNOWN
 from ghsched_placement.planner import choose
 from ghsched_placement.planner.client import PlacementReader
 from ghsched_placement.planner.client import PlannerError
@@ -319,6 +320,11 @@ def _list_notes(
     without = [host.name for host in hosts if not host.cells]
     if without:
         notes.append(NO_CELLS.format(lack.format_host_names(without)))
+    unpaged = [host.name for host in hosts
+               if any(not cell.pages for cell in host.cells)]
+    if unpaged and any(flavor.extra_specs.get('hw:mem_page_size') not in (
+            None, 'small', 'any') for flavor in flavors):
+        notes.append(PAGES_UNKNOWN.format(lack.format_host_names(unpaged)))
     if settings.without:
         notes.append(SHARED.format(', '.join(settings.without)))
     if any(key.startswith(keys.MEM_BW_BURST.extra_spec)

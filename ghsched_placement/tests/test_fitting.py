@@ -296,7 +296,7 @@ class SharingTest(base.TestCase):
         asked = wish(10, 10)
         verdict = fitting.check_host_capacity(
             shared_host(asked, (0, 0), ((0, 1), ())), asked)
-        self.assertIn('and a control group to share', verdict.reason_texts[0])
+        self.assertIn('with a control group to share', verdict.reason_texts[0])
 
     def test_a_cap_alone_is_shared_on_its_node(self):
         asked = fitting.GuestDemand(GuestPolicy(

@@ -86,6 +86,15 @@ class ShortagesTest(base.TestCase):
         guest = GuestNode(shared=1, memory=3072)
         self.assertEqual([], room.find_shortages(guest, 'large'))
         left = room.subtract_guest_node(guest, 'large')
-        self.assertEqual([('memory', 3072, 1024, 1024)],
+        self.assertEqual([('memory in 2048 KiB pages', 3072, 1024, 4096)],
                          left.find_shortages(guest, 2048))
         self.assertEqual([], left.find_shortages(guest))
+
+    def test_huge_pages_that_nobody_reports_are_counted_as_memory(self):
+        room = NodeCapacity(0, cpus=8, memory=4096, ram_ratio=9.0)
+        guest = GuestNode(shared=1, memory=3072)
+        for size in (2048, 1048576, 'large', 'small', 'any'):
+            self.assertEqual([], room.find_shortages(guest, size))
+            left = room.subtract_guest_node(guest, size)
+            self.assertEqual([('memory', 3072, 1024, 1024)],
+                             left.find_shortages(guest, size))

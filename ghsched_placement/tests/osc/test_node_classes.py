@@ -126,8 +126,12 @@ class ClassTest(base.TestCase):
             self.assertIn('bandwidth cannot be controlled',
                           '; '.join(verdict.reason_texts))
         else:
-            self.assertIn(f'it has no {lack.WORDS[kind]}',
-                          '; '.join(verdict.reason_texts))
+            what, key, cure = lack.BESIDE[kind]
+            self.assertEqual([
+                '; '.join(filter(None, (
+                    f'NUMA node {node} cannot take guest NUMA node 0: it has '
+                    f'0 {what}, {AMOUNTS[kind]} needed ({key.extra_spec})',
+                    cure))) for node in (0, 1)], list(verdict.reason_texts))
 
     @ddt.data(*sorted(names.NODE_CLASSES))
     def test_flavor_check_counts_as_many_guests_as_have_room(self, kind):

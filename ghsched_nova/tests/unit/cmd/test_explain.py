@@ -560,6 +560,48 @@ class RefusalTest(base.TestCase):
                  'at most 320 vCPUs for one guest, 400 needed')):
             self.refused(pattern, extra=extra)
 
+    def test_huge_pages_are_those_of_the_file_or_unknown(self):
+        asked = ('--vcpus', '4', '--ram', '4096', '--property',
+                 'hw:numa_nodes=1', '--property')
+        memory = 'memory_mb: 131072'
+        for pages, size, said in (
+                (None, '1GB', 'huge pages of kunpeng920 are not known'),
+                (None, 'large', 'huge pages of kunpeng920 are not known'),
+                (None, 'small', ''), ('1048576: 4', '1GB', ''),
+                ('1048576: 3, 2048: 9', '1GB', '3072 MB of memory in 1048576 '
+                 'KiB pages free, 4096 needed (hw:mem_page_size)'),
+                ('1048576: 4', '2MB', '0 MB of memory in 2048 KiB pages free, '
+                 '4096 needed'), ('2048: 60000', 'any', '')):
+            with changed({memory: memory if pages is None else
+                          f'{memory}, pages: {{{pages}}}'}) as host:
+                status, out, err = run(host, *asked,
+                                       f'hw:mem_page_size={size}')
+            self.assertEqual('needed' in said, status == 1, (size, out))
+            self.assertIn(said, out + err)
+            self.assertEqual('known' in said, bool(err), err)
+
+    def test_more_huge_pages_than_memory_are_refused(self):
+        memory = 'memory_mb: 131072'
+        with changed({memory: f'{memory}, pages: {{1048576: 129}}'}) as host:
+            status, _out, err = run(host, '--vcpus', '1', '--ram', '64')
+        self.assertEqual(2, status)
+        self.assertIn('nodes[0].pages: they need 132096 MiB', err)
+
+    def test_l3_ways_are_those_of_the_file_or_not_said(self):
+        keys = ('hw:numa_nodes=2', 'ghsched:l3_ways.0=2',
+                'ghsched:l3_ways.1=4')
+        self.refused('the host file does not say how many ways of an L3 '
+                     r'guests can have \(resctrl.ways\), 2 needed '
+                     r'\(ghsched:l3_ways\)', *keys)
+        for ways, refusal in ((4, None), (3, '3 ways of an L3 free, 4 need')):
+            with changed({'num_closids: 32':
+                          f'num_closids: 32\n  ways: {ways}'}) as host:
+                status, out, _err = run(
+                    host, '--vcpus', '10', '--ram', '256',
+                    *(word for key in keys for word in ('--property', key)))
+            self.assertEqual(1 if refusal else 0, status, out)
+            self.assertIn(refusal or 'CUSTOM_L3_WAYS', out)
+
     def test_dedicated_cpus_that_the_host_has_not(self):
         self.refused('0 dedicated CPUs free, 2 needed', 'resources:PCPU=2')
         self.refused('80 dedicated CPUs free, 81 needed',

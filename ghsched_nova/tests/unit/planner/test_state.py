@@ -143,7 +143,9 @@ class LacksTest(base.TestCase):
     def test_bursts_and_ways(self):
         # Nothing is kept for them.
         self.assertEqual(
-            {lack.Lack(node, lack.BURSTS, 0, 20) for node in (0, 1)},
+            {lack.Lack(node, lack.BURSTS, 0, 20, '0 % of memory bandwidth as '
+                       'bursts free, 20 needed (ghsched:mem_bw_burst)')
+             for node in (0, 1)},
             set(limits.list_shortages(State(samples.host()), need(
                 'ghsched:mem_bw_burst=20'))))
         state = State(samples.host(groups=8, bursts={0: 30, 1: 30}))
@@ -152,12 +154,13 @@ class LacksTest(base.TestCase):
             6,
             limits.count_guests_without_numa_limits(
                 state, need('ghsched:mem_bw_burst=10')))
+        promised = State(samples.host(bursts={0: 30, 1: 30}, promised=60))
         self.assertEqual([lack.Lack(
             0, f'{lack.BURSTS} for one guest', 30, 31,
             'at most 30 % of memory bandwidth as bursts for one guest, '
-            '31 needed')], limits.list_guest_node_shortages(State(samples.host(
-                bursts={0: 30, 1: 30}, promised=60)), need(
-                    'ghsched:mem_bw_burst=31'), 0, 0))
+            '31 needed (ghsched:mem_bw_burst)')],
+            limits.list_guest_node_shortages(
+                promised, need('ghsched:mem_bw_burst=31'), 0, 0))
         self.assertEqual([],
                          limits.list_guest_node_shortages(state, taken, 0, 0))
 
