@@ -168,13 +168,14 @@ class StartingDriver(base.DriverBase):
         libvirt moves the vCPU threads into the control group while the guest
         is paused, so that no vCPU runs before the policy is enforced.
         """
-        if not (power_on or pause) or not self._must_start_paused(xml):
-            return super()._create_guest(
-                context, xml, instance, power_on=power_on, pause=pause,
-                post_xml_callback=post_xml_callback)
-        guest = super()._create_guest(
-            context, xml, instance, power_on=power_on, pause=True,
-            post_xml_callback=post_xml_callback)
+        limited = (power_on or pause) and self._must_start_paused(xml)
+        with refusal.naming_lock_memory(instance,
+                                        libvirt_driver.libvirt.libvirtError):
+            guest = super()._create_guest(
+                context, xml, instance, power_on=power_on,
+                pause=pause or limited, post_xml_callback=post_xml_callback)
+        if not limited:
+            return guest
         self._enforce_policy_or_stop(guest, instance)
         if not pause:
             guest.resume()

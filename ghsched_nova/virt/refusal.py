@@ -18,6 +18,10 @@ PCI addresses and control groups of the host, nor libvirt's name of the guest:
 only the log of nova-compute has those.
 """
 
+from collections.abc import Iterator
+import contextlib
+from typing import Any
+
 from nova import exception
 from oslo_log import log as logging
 
@@ -29,6 +33,7 @@ from ghsched_nova.host import desired
 from ghsched_nova.resctrl import fs
 from ghsched_nova.resctrl import host as resctrl_host
 from ghsched_nova.resctrl import resolve
+from ghsched_placement import keys
 from ghsched_placement import policy as policies
 
 LOG = logging.getLogger(__name__)
@@ -38,6 +43,14 @@ NOT_HELD = (resctrl_host.ResctrlUnavailable, resolve.PolicyRefused,
             fs.GroupError, metadata.MetadataError,
             memorytune.MemoryTuneError, pci_topology.DeviceNumaError,
             desired.DomainError, policies.PolicyError)
+
+#: Part of libvirt's error when it may not raise the limit of locked memory.
+_LOCKED_MEMORY = 'locked memory'
+
+
+class LockedMemoryError(Exception):
+    """Raised if libvirt cannot lock the memory of a guest."""
+
 
 _BANDWIDTH = ('the host cannot hold the memory bandwidth of the flavor '
               '(ghsched:mem_bw_*)')
@@ -50,6 +63,8 @@ _REASONS: tuple[tuple[type[Exception], str], ...] = (
     (pci_topology.DeviceNumaError,
      'the guest cannot see the NUMA node of each device '
      '(ghsched:device_numa=required)'),
+    (LockedMemoryError, 'the host cannot lock the memory of the guest '
+     f'({keys.LOCK_MEMORY.extra_spec})'),
     (resctrl_host.ResctrlUnavailable, _BANDWIDTH),
     (resolve.PolicyRefused, _BANDWIDTH),
     (fs.GroupError, _BANDWIDTH),
@@ -80,3 +95,21 @@ def log_refusal(error: Exception,
               error, instance=instance)
     return exception.ComputeResourcesUnavailable(
         reason=describe_error_for_tenant(error))
+
+
+@contextlib.contextmanager
+def naming_lock_memory(instance: Any, libvirt_error: type[Exception]
+                       ) -> Iterator[None]:
+    """Within this context, an error about locked memory names its extra spec.
+
+    libvirt's own text names a process of the host, which a tenant would see.
+
+    :param libvirt_error: type of libvirt's errors.
+    """
+    try:
+        yield
+    except libvirt_error as error:
+        if (_LOCKED_MEMORY not in str(error) or keys.LOCK_MEMORY.extra_spec
+                not in instance.flavor.extra_specs):
+            raise
+        raise log_refusal(LockedMemoryError(str(error)), instance) from error

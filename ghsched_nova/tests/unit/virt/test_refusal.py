@@ -10,6 +10,8 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
+import types
+
 from nova import exception
 
 from ghsched_nova.guest import pci_topology
@@ -50,3 +52,21 @@ class RefusalTest(base.TestCase):
         error = refusal.log_refusal(fs.GroupError(self.HOST), None)
         self.assertIs(exception.ComputeResourcesUnavailable, type(error))
         self.assertNotIn(self.HOST, str(error))
+
+    def test_memory_that_cannot_be_locked_is_reported_with_its_key(self):
+        text = ('internal error: Process exited prior to exec: libvirt: error '
+                ': cannot limit locked memory of process 18840 to 9007199254')
+        for specs, raised in (({'ghsched:lock_memory': 'true'},
+                               exception.ComputeResourcesUnavailable),
+                              ({'hw:locked_memory': 'true'}, OSError)):
+            instance = types.SimpleNamespace(
+                flavor=types.SimpleNamespace(extra_specs=specs))
+            with (self.assertRaises(raised) as caught,
+                  refusal.naming_lock_memory(instance, OSError)):
+                raise OSError(text)
+            if raised is not OSError:
+                self.assertIn('(ghsched:lock_memory)', str(caught.exception))
+                self.assertNotIn('18840', str(caught.exception))
+        with (self.assertRaisesRegex(OSError, 'no such file'),
+              refusal.naming_lock_memory(instance, OSError)):
+            raise OSError('no such file')
