@@ -73,7 +73,8 @@ def make_host(name, stats=None, physnets=(), **cell):
             **{key: json.dumps(one) for key, one in STATS.items()},
             **(stats or {})}, limits={})
     for field, value in cell.items():
-        setattr(state.numa_topology.cells[0], field, value)
+        # Fields that Nova's objects do not let be changed, too.
+        setattr(state.numa_topology.cells[0], f'_obj_{field}', value)
     suffix = names.make_bandwidth_suffix(0)
     state.allocation_candidates = [{
         'allocations': {provider: {'resources': {names.MEM_BW_PCT: 30}}},
