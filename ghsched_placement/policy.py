@@ -24,6 +24,7 @@ from dataclasses import dataclass
 import hashlib
 import itertools
 import json
+import re
 from typing import Any
 from typing import cast
 
@@ -47,6 +48,8 @@ from ghsched_placement.scheduling import ThreadPolicy
 
 #: Guest NUMA nodes that QEMU knows (``MAX_NODES``).
 _MAX_GUEST_NODES = 128
+
+_DIGITS = re.compile('[0-9]+')
 
 
 @dataclass(frozen=True)
@@ -258,10 +261,10 @@ def get_guest_node_count(extra_specs: Mapping[str, str],
                 check_extra_spec(key.extra_spec, extra_specs[key.extra_spec])
         return auto_nodes.get_max_node_count(extra_specs)
     text = str(extra_specs.get(keys.NUMA_NODES, '')).strip()
-    number = decimals.parse_decimal(text)
-    if number is None:
+    if not _DIGITS.fullmatch(text):
         return default
-    if number > _MAX_GUEST_NODES:
+    number = decimals.parse_decimal(text)
+    if number is None or number > _MAX_GUEST_NODES:
         raise PolicyError(keys.NUMA_NODES, f'a guest has at most '
                                            f'{_MAX_GUEST_NODES} NUMA nodes')
     return number
