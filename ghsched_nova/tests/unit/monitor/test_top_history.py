@@ -85,7 +85,7 @@ class SinceTest(base.TestCase):
         found = json.loads(text)
         self.assertEqual(60, found['minutes'])
         self.assertEqual(
-            [(None, None), ('batch', 'u2'), ('web\x1b', 'u1')],
+            [(None, None), ('batch', 'u2'), ('web?', 'u1')],
             [(use['name'], use['uuid']) for use in found['uses']])
         use = found['uses'][1]
         self.assertEqual((1, 4e9, 4e9, 10e9), (
