@@ -90,7 +90,7 @@ class Demo(Demonstration):
     def flavors(self) -> None:
         heading('2. Flavors that ask for memory bandwidth')
         self.flavor('bw60', hw__numa_nodes=1, ghsched__mem_bw_min=60)
-        self.flavor('bw-all', hw__numa_nodes=1, ghsched__mem_bw_min=30,
+        self.flavor('bw-all', hw__numa_nodes=1, ghsched__mem_bw_min=20,
                     ghsched__mem_bw_max=50, ghsched__mem_bw_hardlimit='true',
                     ghsched__mem_bw_priority=5)
 
@@ -186,7 +186,7 @@ class Demo(Demonstration):
         group = self._group(server)
         for line, value, meaning in (
                 ('MB', 50, 'a cap of 50 %'),
-                ('MBMIN', 30, 'a guarantee of 30 %'),
+                ('MBMIN', 20, 'a guarantee of 20 %'),
                 ('MBHDL', 1, 'a hard limit'),
                 ('MBPRI', 5, 'priority 5')):
             seen = group.schemata.get(line, {}).get(node, '-1')
