@@ -12,10 +12,11 @@
 
 """Changes a guest's policy: in Placement, on its host, in Nova's records.
 
-Placement first: once its allocation is written, no other guest can take the
-bandwidth that the host is about to enforce. If a later step fails, the earlier
-steps are rolled back, newest first. Uses no Nova object and no wire format;
-Records, Host and GuestAllocation are passed in.
+At each moment, also after a crash, the host enforces at most what Placement
+has allocated. A guarantee is raised in Placement first and then on the host,
+and lowered on the host first; so does the rollback, which runs newest step
+first. Uses no Nova object and no wire format; Records, Host and
+GuestAllocation are passed in.
 """
 
 from collections.abc import Callable
@@ -52,6 +53,8 @@ class Guest:
     :param evacuation_sources: UUIDs of compute nodes that the guest was
         evacuated from and that are still down; the guest holds allocations on
         them until they are back.
+    :param abandoned: whether a change or move has locked the server that must
+        have ended by now, and did not unlock the server.
     """
 
     uuid: str
@@ -63,6 +66,7 @@ class Guest:
     running: bool
     evacuation_sources: tuple[str, ...] = ()
     vcpus: int = 0
+    abandoned: bool = False
 
 
 class Records(rollback.ServerLock, Protocol):
@@ -209,7 +213,8 @@ class PolicyChanger:
     ) -> Plan:
         """Change the bandwidth policy of a server, or only check the change.
 
-        Nothing is written if the server has the policy already.
+        Nothing is written if the server has the policy already, and was not
+        left locked.
 
         :param new_values: new values by key of the policy.
         :param dry_run: only check whether the change is possible.
@@ -219,9 +224,11 @@ class PolicyChanger:
             to do by hand.
         """
         plan = self._check_and_plan_change(new_values, dry_run)
-        if dry_run or not plan.needed:
+        if dry_run or not (plan.needed or plan.guest.abandoned):
             return plan
+        rollback.wait_for_abandoned_call(self.host, plan.guest)
         with rollback.lock_and_roll_back_on_error(self.records) as undo:
+            rollback.wait_for_abandoned_call(self.host, plan.guest)
             # Plan again: only the lock keeps others from changing the guest.
             plan = self._plan(new_values)
             self._carry_out(plan, undo)
@@ -289,10 +296,14 @@ class PolicyChanger:
         undo.steps.append(lambda: self._restore_allocation(plan))
         # Nothing is released before the host has agreed: another guest could
         # take it, and it could not be restored.
-        allocation.write_amounts(_get_larger_amounts(plan))
+        larger = _get_larger_amounts(plan)
+        allocation.write_amounts(larger)
         if plan.guest.running:
             self._set(plan, undo)
-        allocation.write_amounts(plan.amounts_after)
+        if larger != plan.amounts_after:
+            self.records.check_lock()
+            undo.steps.append(lambda: self._allocate_again(plan, undo))
+            allocation.write_amounts(plan.amounts_after)
         self.records.save_extra_specs(plan.change.extra_specs)
 
     def _set(self, plan: Plan, undo: rollback.Rollback) -> None:
@@ -342,6 +353,34 @@ class PolicyChanger:
         raise errors.Refused(f'{timeout}; the guest keeps its old policy')
 
     # -- undoing --------------------------------------------------------------
+
+    def _allocate_again(self, plan: Plan, undo: rollback.Rollback) -> str:
+        """Allocate what the change has released, before the host enforces it.
+
+        Another guest may have been given it. The host and Placement then keep
+        the new policy, which is lower.
+
+        :param undo: undo steps of the change that have not run yet; all are
+            removed if the amounts cannot be allocated.
+        :returns: steps left to do by hand; empty if there are none.
+        """
+        try:
+            self.make_allocation_client(plan.guest).write_amounts(
+                _get_larger_amounts(plan))
+        except errors.GuestGone:
+            return ''
+        except Exception as error:
+            undo.steps.clear()
+            where = (f'The host {plan.guest.host} enforces the new policy, '
+                     'and' if plan.guest.running else 'The server is stopped.')
+            return (
+                f'{where} Placement has at least the amounts of the new '
+                'policy allocated, but not those of the old policy '
+                f'({rollback.describe_error(error)}); the flavor of the '
+                'server may have the old values. Run this command again with '
+                'the new values to complete the change, or with the old '
+                'values when Placement can allocate them')
+        return ''
 
     def _restore_host_policy(self, plan: Plan, call_id: str,
                              undo: rollback.Rollback) -> str:

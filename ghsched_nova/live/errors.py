@@ -43,6 +43,10 @@ class GuestGone(Refused):
     """Raised if a change is refused because the guest no longer exists."""
 
 
+class TakenOver(Refused):
+    """Raised if another change or move has taken over the server's lock."""
+
+
 class HostRollbackFailed(Refused):
     """Raised if a host failed to change a guest and to undo the change."""
 

@@ -21,6 +21,7 @@ from collections.abc import Callable
 from collections.abc import Mapping
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NoReturn
 from typing import Protocol
 import uuid
 
@@ -179,9 +180,11 @@ class NodeMover:
         :raises RollbackIncomplete: if something is left to do by hand.
         """
         plan = self.plan_move(new_nodes)
-        if not plan.is_needed:
+        if not (plan.is_needed or plan.guest.abandoned):
             return plan
+        rollback.wait_for_abandoned_call(self.host, plan.guest)
         with rollback.lock_and_roll_back_on_error(self.records) as undo:
+            rollback.wait_for_abandoned_call(self.host, plan.guest)
             # Check again: only the lock keeps others from changing the guest.
             plan = self.plan_move(new_nodes)
             self._carry_out(plan, undo)
@@ -208,12 +211,13 @@ class NodeMover:
         try:
             self.host.move_nodes(plan.guest, move_messages.pack_move(
                 plan.request), call_id, undo.lock_id)
-        except errors.HostRollbackFailed as error:
-            undo.steps.clear()
-            raise errors.RollbackIncomplete(
-                str(error), self._describe_manual_steps(plan)) from error
         except errors.HostSilent as silent:
             self._resolve_unanswered_call(plan, call_id, silent, undo)
+        except BaseException as error:
+            if (isinstance(error, errors.Refused)
+                    and not isinstance(error, errors.HostRollbackFailed)):
+                raise    # the guest is on its old NUMA nodes
+            self._keep_both(plan, error, undo)
 
     def _resolve_unanswered_call(
         self, plan: Plan, call_id: str, timeout: errors.HostSilent,
@@ -229,19 +233,32 @@ class NodeMover:
             stays unknown.
         :raises Refused: if the guest is on its old NUMA nodes.
         :raises RollbackIncomplete: if the host does not answer the
-            cancellation either, or refuses it; with the steps left to do by
-            hand.
+            cancellation either, or refuses it, or if Nova's record cannot be
+            read; with the steps left to do by hand.
         """
         try:
             self.host.cancel_call(plan.guest, call_id)
-        except (errors.HostSilent, errors.Refused) as error:
-            undo.steps.clear()
-            raise errors.RollbackIncomplete(
-                str(timeout), self._describe_manual_steps(plan)) from error
-        cells = self.records.read_guest_nodes().guest_cells
+            cells = self.records.read_guest_nodes().guest_cells
+        except BaseException:
+            self._keep_both(plan, timeout, undo)
         if [cell.host_node for cell in cells] != [
                 cell.host_node for cell in plan.request.move.after]:
             raise errors.Refused(f'{timeout}; the server has not been moved')
+
+    def _keep_both(self, plan: Plan, error: BaseException,
+                   undo: rollback.Rollback) -> NoReturn:
+        """Keep the old and the new NUMA nodes allocated after a failed move.
+
+        It is unknown on which of them the guest is.
+
+        :param error: error of the move.
+        :param undo: undo steps of the move, which are removed.
+        :raises RollbackIncomplete: with the steps left to do by hand.
+        """
+        undo.steps.clear()
+        raise errors.RollbackIncomplete(
+            rollback.describe_error(error),
+            self._describe_manual_steps(plan)) from error
 
     def _release_old_nodes(self, plan: Plan) -> None:
         try:

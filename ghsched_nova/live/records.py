@@ -21,11 +21,10 @@ from collections.abc import Mapping
 import contextlib
 import copy
 from typing import Any
-import uuid
 
-from nova.compute import task_states
 from nova.compute import vm_states
 from nova import context as nova_context
+from nova.db.main import api as main_db_api
 from nova import exception
 from nova import objects
 from nova import servicegroup
@@ -34,6 +33,7 @@ from oslo_log import log as logging
 from ghsched_nova.live import change
 from ghsched_nova.live import errors
 from ghsched_nova.live import node_move
+from ghsched_nova.live import server_lock
 from ghsched_nova.nova_seams import numa
 from ghsched_nova.nova_seams import shared
 from ghsched_placement import node_move as moves
@@ -49,28 +49,6 @@ _STATES = {vm_states.ACTIVE: True, vm_states.PAUSED: True,
 ACTION, EVENT = moves.ACTION, 'ghsched_set_bandwidth'
 MOVE_EVENT = moves.EVENT
 
-#: Task state that locks a server against other operations of Nova, and that a
-#: restarted nova-compute clears (``ComputeManager._init_instance``). Nova uses
-#: it for a guest whose flavor is about to change.
-LOCKED = task_states.RESIZE_PREP
-
-#: Key of the lock's ID in the system metadata of the instance.
-_OWNER = 'ghsched_change'
-
-#: Progress of the instance while it is locked. Nova's resize has the same task
-#: state, and begins with 0 (``nova.compute.api.API.resize``).
-_PROGRESS = 1
-
-
-def is_locked(instance: Any, lock_id: str) -> bool:
-    """Whether a server is still locked by a certain policy change or move.
-
-    :param lock_id: ID of the lock.
-    """
-    return bool(instance.task_state == LOCKED
-                and instance.progress == _PROGRESS
-                and instance.system_metadata.get(_OWNER) == lock_id)
-
 
 class NovaRecords:
     """Reads, changes and locks Nova's records of one guest.
@@ -79,11 +57,16 @@ class NovaRecords:
 
     :param context: context of the guest's cell, see :func:`open_cell_context`.
     :param uuid: UUID of the instance.
+    :param lock_duration: seconds after which others may take over a lock of
+        the server that was not removed.
     """
 
-    def __init__(self, context: Any, uuid: str) -> None:
+    def __init__(self, context: Any, uuid: str,
+                 lock_duration: int = 0) -> None:
         self._context = context
         self._uuid = uuid
+        self._lock_duration = lock_duration
+        self._abandoned: server_lock.Lock | None = None
         self._token = ''
 
     def read_guest(self) -> change.Guest:
@@ -103,7 +86,8 @@ class NovaRecords:
             extra_specs=dict(instance.flavor.extra_specs),
             running=_STATES[instance.vm_state],
             evacuation_sources=tuple(self._list_evacuation_sources()),
-            vcpus=instance.flavor.vcpus)
+            vcpus=instance.flavor.vcpus,
+            abandoned=self._abandoned is not None)
 
     def read_guest_nodes(self) -> node_move.GuestLocation:
         guest, instance = self.read_guest(), self._instance()
@@ -133,20 +117,55 @@ class NovaRecords:
                     migration.source_node).uuid
 
     def lock_server(self) -> str:
-        instance, self._token = self._instance(), str(uuid.uuid4())
-        instance.task_state = LOCKED
-        instance.progress = _PROGRESS
-        instance.system_metadata[_OWNER] = self._token
+        instance = self._instance()
+        lock = server_lock.Lock.make(self._lock_duration,
+                                     shared.config().host)
+        columns = server_lock.make_lock_columns(instance, lock)
+        is_taken_over = (self._abandoned is not None and
+                         server_lock.read_lock(instance) == self._abandoned)
         try:
-            instance.save(expected_task_state=[None],
-                          expected_vm_state=list(_STATES))
+            if is_taken_over:
+                self._take_over(instance, columns)
+            else:
+                for name, value in columns.items():
+                    setattr(instance, name, value)
+                instance.save(expected_task_state=[None],
+                              expected_vm_state=list(_STATES))
         except (exception.InstanceUpdateConflict,
                 exception.InstanceNotFound) as error:
-            self._token = ''
             raise errors.Refused(
                 'another operation is in progress on the server: '
                 f'{error}') from error
+        self._token = lock.text
         return self._token
+
+    def _take_over(self, instance: Any, columns: dict[str, Any]) -> None:
+        """Replace an abandoned lock of a server by a new one.
+
+        Instance.save() does not compare the progress, by which one of several
+        requests is the first.
+
+        :param columns: columns of Nova's record that lock the server.
+        """
+        LOG.warning('ghsched: taking over the lock of server %(uuid)s from a '
+                    'change or move that did not unlock the server: %(lock)s',
+                    {'uuid': self._uuid, 'lock': self._abandoned})
+        main_db_api.instance_update_and_get_original(
+            self._context, self._uuid,
+            {**columns, 'expected_task_state': [server_lock.LOCKED],
+             'expected_vm_state': list(_STATES)},
+            columns_to_join=['system_metadata'],
+            expected={'progress': instance.progress})
+
+    def check_lock(self) -> None:
+        self._check_owner(self._instance())
+
+    def _check_owner(self, instance: Any) -> None:
+        lock = server_lock.read_lock(instance)
+        if lock is not None and lock.text != self._token:
+            raise errors.TakenOver(
+                'another change or move has taken over the server, because '
+                'this one took too long')
 
     def unlock_server(self) -> str:
         token, self._token = self._token, ''
@@ -154,17 +173,19 @@ class NovaRecords:
             return ''
         try:
             instance = self._instance()
-            if not is_locked(instance, token):
+            if not server_lock.is_locked(instance, token):
                 return ''    # it is another request's
-            _clear_lock(instance)
-            instance.save(expected_task_state=[LOCKED])
+            server_lock.clear_lock(instance)
+            instance.save(expected_task_state=[server_lock.LOCKED])
         except (exception.InstanceUpdateConflict, exception.InstanceNotFound,
                 errors.GuestGone):
             return ''    # it has become so, or there is none any more
         except Exception as error:
-            return (f'the task state of the server is still {LOCKED} '
-                    f'({error}); set it to active with "openstack server set '
-                    '--state active"')
+            return ('the task state of the server is still '
+                    f'{server_lock.LOCKED} ({error}); the next change or move '
+                    f'can take over the server in {self._lock_duration} s, '
+                    'or set it to active with "openstack server set --state '
+                    'active"')
         return ''
 
     def save_extra_specs(self, extra_specs: Mapping[str, str]) -> None:
@@ -175,7 +196,8 @@ class NovaRecords:
         writing the instance also unlocks the server.
         """
         instance = self._instance()
-        if not is_locked(instance, self._token):
+        if not server_lock.is_locked(instance, self._token):
+            self._check_owner(instance)
             raise errors.Refused(
                 'another request has taken over the task state of the server, '
                 f'which is {instance.task_state} now')
@@ -183,9 +205,9 @@ class NovaRecords:
         try:
             self._update_request_spec(before, extra_specs)
             instance.flavor.extra_specs = dict(extra_specs)
-            _clear_lock(instance)
+            server_lock.clear_lock(instance)
             # Nova writes the flavor before it looks at the task state.
-            instance.save(expected_task_state=[LOCKED])
+            instance.save(expected_task_state=[server_lock.LOCKED])
         except BaseException as error:
             self._save_back(extra_specs, before, error)
             raise
@@ -234,11 +256,27 @@ class NovaRecords:
             instance.save()
 
     def _check_task(self, instance: Any) -> None:
-        if (not is_locked(instance, self._token) if self._token
-                else instance.task_state is not None):
+        """Refuse a server on which another operation is in progress.
+
+        An abandoned lock is remembered, and can be taken over.
+        """
+        self._abandoned = None
+        if self._token and server_lock.is_locked(instance, self._token):
+            return
+        if not self._token and instance.task_state is None:
+            return
+        lock = server_lock.read_lock(instance)
+        if self._token or lock is None:
             raise errors.RefusedByState(
                 'another operation is in progress on the server (its task '
                 f'state is {instance.task_state}); try again when it is done')
+        if not lock.is_abandoned:
+            raise errors.RefusedByState(
+                'another change or move of the server has been in progress '
+                f'for {lock.age} s; try again when it is done. If it was '
+                'interrupted, the next one can take over the server in '
+                f'{lock.duration - lock.age + 1} s')
+        self._abandoned = lock
 
     def _check_compute_service_is_up(self, instance: Any) -> None:
         """Refuse a server whose nova-compute service is down.
@@ -265,13 +303,6 @@ class NovaRecords:
         # overwrite the topology that nova-compute writes during a move.
         instance.obj_reset_changes(['numa_topology'], recursive=True)
         return instance
-
-
-def _clear_lock(instance: Any) -> None:
-    """Remove the lock of a policy change or move from an instance's record."""
-    instance.task_state = None
-    instance.progress = 0
-    instance.system_metadata.pop(_OWNER, None)
 
 
 @contextlib.contextmanager

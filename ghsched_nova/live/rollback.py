@@ -16,8 +16,10 @@ from collections.abc import Callable
 from collections.abc import Iterator
 import contextlib
 from dataclasses import dataclass
+from typing import Any
 from typing import NoReturn
 from typing import Protocol
+import uuid
 
 from ghsched_nova.live import errors
 from ghsched_placement import change as changes
@@ -41,6 +43,12 @@ class ServerLock(Protocol):
         :raises Refused: if the server cannot be locked.
         """
 
+    def check_lock(self) -> None:
+        """Refuse if another change or move has taken over the server's lock.
+
+        :raises Refused: if so.
+        """
+
     def unlock_server(self) -> str:
         """Unlock the server; never raises.
 
@@ -61,6 +69,34 @@ class Rollback:
     steps: list[UndoStep]
 
 
+class AskedHost(Protocol):
+    """Client of a compute host that answers when older calls have ended."""
+
+    def cancel_call(self, guest: Any, call_id: str) -> object:
+        """Cancel a pending call; wait for a call that the host has begun."""
+
+
+def wait_for_abandoned_call(host: AskedHost, guest: Any) -> None:
+    """Wait until a compute host carries out no call of an abandoned change.
+
+    Nothing is done if the server was not left locked. The host answers one
+    call about a guest after the other, and refuses a call whose lock has been
+    taken over. So this is called before the lock is taken over, to leave a
+    host that is still busy in peace, and after it.
+
+    :param guest: the :class:`ghsched_nova.live.change.Guest`.
+    :raises Refused: if the host does not answer; the lock is kept.
+    """
+    if not (guest.abandoned and guest.running):
+        return
+    try:
+        host.cancel_call(guest, str(uuid.uuid4()))
+    except errors.HostSilent as error:
+        raise errors.Refused(
+            'an earlier change of the server did not end, and the host may '
+            f'still carry it out: {error}') from error
+
+
 @contextlib.contextmanager
 def lock_and_roll_back_on_error(server: ServerLock) -> Iterator[Rollback]:
     """Within this context, lock a server; roll back if an error is raised.
@@ -79,6 +115,9 @@ def lock_and_roll_back_on_error(server: ServerLock) -> Iterator[Rollback]:
         yield Rollback(server.lock_server(), steps)
     except BaseException as error:
         texts = []
+        if isinstance(error, errors.TakenOver):
+            # The request that has the lock has read the present state.
+            steps.clear()
         while steps:
             texts.append(_run_undo_step(steps.pop()))
         texts.append(_run_undo_step(server.unlock_server))

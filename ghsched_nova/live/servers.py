@@ -58,13 +58,23 @@ def make_policy_changer(context: Any,
     :param server: UUID of the server.
     """
     return live_changes.PolicyChanger(
-        records.NovaRecords(context, server),
+        records.NovaRecords(context, server, _count_change_seconds()),
         lambda guest: _make_allocation_client(
             guest, guest.host_nodes, {names.MEM_BW_PCT}
         ),
         rpcapi.HostClient(context),
         shared.config().ghsched.bandwidth_accounting,
     )
+
+
+#: Most calls of a compute host, one after the other, in a change that fails.
+_CALLS = 6
+
+
+def _count_change_seconds() -> int:
+    """Return the seconds after which a change of a policy has certainly ended.
+    """
+    return _CALLS * int(shared.config().rpc_response_timeout)
 
 
 def _make_allocation_client(
@@ -138,7 +148,9 @@ def make_node_mover(context: Any, server: str) -> node_move.NodeMover:
     :param server: UUID of the server.
     """
     return node_move.NodeMover(
-        records.NovaRecords(context, server),
+        records.NovaRecords(
+            context, server,
+            _count_change_seconds() + shared.config().long_rpc_timeout),
         lambda guest, nodes: _make_allocation_client(
             guest, nodes, names.NODE_CLASSES
         ),

@@ -40,7 +40,7 @@ from ghsched_nova.host import engine
 from ghsched_nova.host import policy_change
 from ghsched_nova.live import messages
 from ghsched_nova.live import move_messages
-from ghsched_nova.live import records
+from ghsched_nova.live import server_lock
 from ghsched_nova.nova_seams import compute
 from ghsched_nova.virt import host_moves
 
@@ -218,7 +218,7 @@ class PolicyEndpoint:
 
         :param token: ID of the call.
         :param lock: ID under which the caller has locked the server in Nova
-            (see :mod:`ghsched_nova.live.records`); None from old callers.
+            (see :mod:`ghsched_nova.live.server_lock`); None from old callers.
         :raises NotChanged: if the caller has cancelled the call, or its lock
             has expired.
         """
@@ -228,8 +228,8 @@ class PolicyEndpoint:
         instance = objects.Instance.get_by_uuid(
             context, uuid, expected_attrs=['numa_topology', 'flavor',
                                            'system_metadata'])
-        if not (instance.task_state == records.LOCKED if lock is None
-                else records.is_locked(instance, lock)):
+        if not (instance.task_state == server_lock.LOCKED if lock is None
+                else server_lock.is_locked(instance, lock)):
             raise policy_change.NotChanged(
                 'the server is not locked for this change any more; its task '
                 f'state is {instance.task_state}')

@@ -12,6 +12,8 @@
 
 """Another policy for a guest that runs, with real Placement and Nova."""
 
+import contextlib
+import dataclasses
 import errno
 import threading
 from unittest import mock
@@ -33,6 +35,7 @@ from ghsched_nova.live import messages
 from ghsched_nova.live import placement
 from ghsched_nova.live import records
 from ghsched_nova.live import rollback
+from ghsched_nova.live import server_lock
 from ghsched_nova.live import servers
 from ghsched_nova.nova_seams import compute
 from ghsched_nova.nova_seams import shared
@@ -634,6 +637,85 @@ class RefusedTest(LiveChangeTestCase):
             errors.GuestGone, self.change, mem_bw_min=40,
             server={'id': '8d0a1e5c-9a8e-4f2a-9d5b-6a5c5ad1e9a1'})
         self.assertIn('Nova has no server', str(error))
+
+
+class AbandonedTest(LiveChangeTestCase):
+    """A change was killed, and has left the server locked."""
+
+    def refused(self, *words, **keys):
+        error = super().refused(*words, **keys)
+        self.assertNotIn('host_a', str(error))
+
+    def die_in(self, *steps):
+        """Run a change in a process that dies in one of some steps."""
+        class Killed(BaseException):
+            pass
+
+        def die(*_args):
+            raise Killed
+        with contextlib.ExitStack() as dying:
+            # A process that has died does not roll back either.
+            for path in ('rollback._run_undo_step', *steps):
+                dying.enter_context(fixtures.MonkeyPatch(
+                    f'ghsched_nova.live.{path}', die))
+            self.assertRaises(Killed, self.change, mem_bw_min=40)
+
+    def test_lock_of_a_killed_change_is_taken_over_when_it_is_old(self):
+        for step in ('placement.GuestAllocation.write_amounts',
+                     'records.NovaRecords.save_extra_specs'):
+            self.die_in(step)
+            self.assertEqual(task_states.RESIZE_PREP,
+                             self.instance(self.server).task_state)
+            self.refused('in progress for', 'can take over', mem_bw_min=45)
+            self.make_the_lock_old()
+            self.change(mem_bw_min=45, mem_bw_max=70)
+            self.assert_changed(45, 70)
+            self.change(mem_bw_min=30, mem_bw_max=60)
+
+    def test_old_lock_is_removed_by_a_change_that_needs_nothing_else(self):
+        self.die_in('placement.GuestAllocation.write_amounts')
+        self.make_the_lock_old()
+        self.change(mem_bw_min=30, mem_bw_max=60)
+        self.assert_as_before()
+
+    def test_old_lock_is_not_taken_over_while_the_host_is_silent(self):
+        self.die_in('placement.GuestAllocation.write_amounts')
+        self.make_the_lock_old()
+        locked = self.instance(self.server).system_metadata
+        with fixtures.MonkeyPatch(
+                'ghsched_nova.rpcapi.HostClient.cancel_call', self.be_silent):
+            self.refused('may still carry it out', mem_bw_min=45)
+        self.assertEqual(locked, self.instance(self.server).system_metadata)
+
+    def be_silent(self, *_args):
+        raise errors.HostSilent('silent')
+
+    def test_one_of_two_changes_takes_an_old_lock_over(self):
+        self.die_in('placement.GuestAllocation.write_amounts')
+        self.make_the_lock_old()
+        with records.open_cell_context(self.server['id']) as context:
+            first, second = (records.NovaRecords(
+                context, self.server['id'], 60) for _ in range(2))
+            instance = second._instance()
+            for one in (first, second):
+                self.assertTrue(one.read_guest().abandoned)
+            first.lock_server()
+            with mock.patch.object(second, '_instance',
+                                   return_value=instance):
+                self.assertRaises(errors.Refused, second.lock_server)
+            self.assertRaises(errors.TakenOver, second.check_lock)
+            first.check_lock()
+            first.unlock_server()
+        self.assertIsNone(self.instance(self.server).task_state)
+
+    def make_the_lock_old(self):
+        instance = objects.Instance.get_by_uuid(
+            nova_context.get_admin_context(), self.server['id'],
+            expected_attrs=['system_metadata'])
+        lock = server_lock.read_lock(instance)
+        instance.system_metadata['ghsched_change'] = dataclasses.replace(
+            lock, since=lock.since - lock.duration - 1).text
+        instance.save()
 
 
 class KnownTest(LiveChangeTestCase):

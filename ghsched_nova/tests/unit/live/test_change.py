@@ -84,6 +84,9 @@ class Records:
         self.world.task_state = 'locked'
         return 'lock'
 
+    def check_lock(self):
+        """The lock is never taken over here."""
+
     def unlock_server(self):
         if self.world.task_state:
             self.world.write('unlock')
@@ -226,15 +229,44 @@ class LiveChangeTest(base.TestCase):
         self.world.failing = {
             'save': [errors.Refused('no database')],
             'set': [None, errors.Refused('the kernel refused')],
-            'put': [None, errors.Refused('full')],
+            'put': [None, None, errors.Refused('full')],
             'unlock': [RuntimeError('gone')]}
         error = self.assertRaises(errors.RollbackIncomplete, self.world.change)
         self.assertEqual('no database', error.reason)
-        host, placement, lock = error.manual_steps
+        host, lock = error.manual_steps
         self.assertIn('hard reboot', host)
-        self.assertIn(f'30 {NODE[1]} of {NODE[0]}', placement)
         self.assertIn('RuntimeError: gone', lock)
-        self.assertEqual(4, len(str(error).splitlines()))
+        self.assertEqual(3, len(str(error).splitlines()))
+        # The larger share is allocated; nothing else is written.
+        self.assertEqual((30, 20), (self.world.share,
+                                    self.world.policy[0]['min']))
+
+    def test_share_that_another_guest_has_taken_leaves_the_lower_policy(self):
+        for running in (True, False):
+            self.world = World(running)
+            self.world.failing = {
+                'save': [errors.Refused('no database')],
+                'put': [None, errors.Refused('full')]}
+            error = self.assertRaises(errors.RollbackIncomplete,
+                                      self.world.change)
+            left, = error.manual_steps
+            self.assertIn('(full)', left)
+            self.assertIn('with the new values', left)
+            self.assertEqual(20, self.world.share)
+            self.assertEqual(SPECS, self.world.specs)
+            if running:
+                self.assertEqual(self.world.packed(WISH), self.world.policy)
+            # What the text says can be done.
+            self.world.change()
+            self.assertEqual({**SPECS, **WISH}, self.world.specs)
+            self.assertFalse(self.world.change().needed)
+
+    def test_share_is_allocated_again_before_the_host_enforces_it(self):
+        self.world.failing = {'save': [errors.Refused('no database')]}
+        self.assertRaises(errors.Refused, self.world.change)
+        self.assertEqual(['lock', 'set', 'put', 'save', 'put', 'set',
+                          'unlock'], self.world.calls)
+        self.assertEqual(self.before, self.world.state())
 
     def test_records_that_could_not_be_put_back_are_reported_as_well(self):
         self.world.failing = {
