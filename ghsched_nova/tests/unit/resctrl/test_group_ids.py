@@ -29,6 +29,7 @@ from ghsched_nova.host import engine
 from ghsched_nova.lab.emulator import described
 from ghsched_nova.lab.emulator import kernel
 from ghsched_nova.lab.emulator import machines
+from ghsched_nova.resctrl import counters
 from ghsched_nova.resctrl import fs
 from ghsched_nova.resctrl import group_ids
 from ghsched_nova.resctrl import resolve
@@ -210,3 +211,77 @@ class OfferedGroupsTest(base.TestCase):
                 self.assertTrue(arrives, dialect)
             else:
                 self.fail(dialect)
+
+
+class OfferedWaysTest(base.TestCase):
+    """Ways of the L3 in exclusive groups of other software."""
+
+    def take_ways(self, made, count):
+        """Give the lowest ways of each L3 to an exclusive group of others."""
+        line = made.model.machine.line('L3')
+        domains = made.model.machine.domains(line.scope)
+        for group, mask in (('', line.maximum >> count << count),
+                            ('/pqos', (1 << count) - 1)):
+            if group:
+                made.model.mkdir(group)
+            made.model.write(f'{group}/schemata', 'L3:' + ';'.join(
+                f'{domain}={mask:x}' for domain in domains) + '\n')
+        made.model.write('/pqos/mode', 'exclusive\n')
+
+    def test_ways_of_exclusive_groups_are_not_offered(self):
+        for dialect in ('intel', 'amd'):
+            ways = machines.build(dialect, emulated.NODES).line(
+                'L3').maximum.bit_length()
+            for count in range(ways):
+                top = Path(self.enterContext(tempfile.TemporaryDirectory()))
+                made = world.World(top / 'world', dialect, ('ghsched',))
+                if count:
+                    self.take_ways(made, count)
+                host = emulated.read_host(made.model, top / 'shown',
+                                          world.SPEED)
+                offered = host.cache.way_count if host.cache else 0
+                self.assertEqual(max(0, ways - count - 2), offered,
+                                 (dialect, count))
+                self.start_with_ways(made, host, offered)
+
+    def start_with_ways(self, made, host, ways):
+        """Start a guest that reserves all ways on offer, and one with more."""
+        def policy(count):
+            return GuestPolicy(nodes=(NodePolicy(l3_ways=count),))
+
+        self.assertRaises(resolve.PolicyRefused, resolve.resolve_l3_ways,
+                          host, policy(ways + 1), (0,))
+        if not ways:
+            return
+        made.guests[0] = dataclasses.replace(
+            made.guests[0], ways=resolve.resolve_l3_ways(
+                host, policy(ways), (0,)))
+        self.assertEqual((), made.reconcile(cache=host.cache).problems)
+        domain = host.cache.domains_by_node[0][0]
+        mask = made.schemata(made.guests[0].group).values('L3', 16)[domain]
+        self.assertEqual(ways, mask.bit_count())
+        for other in ('', *({'pqos'} & set(made.groups()))):
+            self.assertFalse(
+                mask & made.schemata(other).values('L3', 16)[domain])
+
+
+class OfferedCountersTest(base.TestCase):
+    """Bandwidth counters that groups of other software have."""
+
+    def test_guest_is_measured_exactly_if_a_counter_is_free(self):
+        for dialect in ('amd', 'mpam'):
+            seen = set()
+            for others in range(20):
+                top = Path(self.enterContext(tempfile.TemporaryDirectory()))
+                made = world.World(top, dialect, ('ghsched',))
+                fill(made.model, min(others, 12), max(0, others - 12), False)
+                free = counters.read_counter_assignments(
+                    made.files, made.root, ()).free
+                made.guests[0] = dataclasses.replace(made.guests[0],
+                                                     monitor=True)
+                report = made.reconcile()
+                self.assertEqual((), report.problems)
+                self.assertEqual(min(free.values()) > 0,
+                                 not report.unmeasured, (dialect, others))
+                seen.add(bool(report.unmeasured))
+            self.assertIn(True, seen, dialect)
