@@ -160,14 +160,17 @@ class OperationPairTest(test_moves.MovesTestCase):
         self._confirm_resize(self.server)
 
     def resize(self):
-        self.policy = SECOND if self.policy == FIRST else FIRST
-        self._resize_server(self.server, self.flavors[self.policy])
+        self.chosen = self.policy = self.other_flavor()
+        self._resize_server(self.server, self.flavors[self.chosen])
         self._confirm_resize(self.server)
 
     def revert(self):
-        other = SECOND if self.policy == FIRST else FIRST
-        self._resize_server(self.server, self.flavors[other])
+        self._resize_server(self.server, self.flavors[self.other_flavor()])
         self._revert_resize(self.server)
+
+    def other_flavor(self):
+        """Policy of the flavor that the server does not have."""
+        return SECOND if self.chosen == FIRST else FIRST
 
     def shelve(self):
         self._shelve_server(self.server)
@@ -236,7 +239,7 @@ class OperationPairTest(test_moves.MovesTestCase):
             'schemata': {'MBMIN': shares, 'MB': caps}}, found)
 
     def run_pair(self, pair):
-        self.policy = FIRST
+        self.chosen = self.policy = FIRST
         self.server = self.boot(self.flavors[FIRST], host='host_a')
         for operation in ('boot', *pair):
             self.kernel.enforced.clear()
