@@ -79,9 +79,8 @@ class HostFacts:
         The cached result is valid while the kernel's description of the host,
         the configuration and the measured percentages are unchanged.
         """
-        root, sysfs = self.root, self._sysfs
-        basis = (host_texts.read_files(root, sysfs),
-                 make_host_settings(self.section),
+        settings = make_host_settings(self.section)
+        basis = (host_texts.read_files(self.root, self._sysfs), settings,
                  self._rounding.get_measured_percentages())
         made = self._made
         if made is None or made[0] != basis:

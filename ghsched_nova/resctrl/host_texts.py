@@ -47,7 +47,8 @@ class HostFiles:
     :param names: names of the files in the root group.
     :param cpus: text of ``cpulist`` by host NUMA node; None if it cannot be
         read.
-    :param with_memory: host NUMA nodes that have memory; None if unknown.
+    :param with_memory: text of ``has_memory``, the host NUMA nodes that have
+        memory; None if it cannot be read.
     :param is_arm: whether the processors are 64-bit Arm processors.
     """
 
@@ -57,7 +58,7 @@ class HostFiles:
     schemata: str
     names: frozenset[str]
     cpus: Mapping[int, str | None]
-    with_memory: frozenset[int] | None = None
+    with_memory: str | None = None
     is_arm: bool = False
 
 
@@ -71,14 +72,16 @@ def read_files(resctrl: Path, sysfs: Path) -> HostFiles:
                       if os.path.isfile(path))
     cpus = {node: sysfs_files.read_text(path / 'cpulist')
             for node, path in sysfs_files.iterate_numa_nodes(sysfs)}
+    with_memory = sysfs_files.read_text(
+        sysfs / 'devices' / 'system' / 'node' / 'has_memory')
+    is_arm = sysfs_files.is_arm(sysfs)
     path = resctrl / 'schemata'
     fs.wait_for_writer(resctrl)
     text = sysfs_files.read_text(path)
     if text is None:
         raise ResctrlUnavailable(f'{path} cannot be read')
-    return HostFiles(resctrl, sysfs, info, text, names, cpus,
-                     sysfs_files.read_nodes_with_memory(sysfs),
-                     sysfs_files.is_arm(sysfs))
+    return HostFiles(resctrl, sysfs, info, text, names, cpus, with_memory,
+                     is_arm)
 
 
 def read_info(resctrl: Path) -> dict[str, str]:
