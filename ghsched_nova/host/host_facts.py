@@ -79,8 +79,9 @@ class HostFacts:
         The cached result is valid while the kernel's description of the host,
         the configuration and the measured percentages are unchanged.
         """
+        root, sysfs = self.root, self._sysfs
         settings = make_host_settings(self.section)
-        basis = (host_texts.read_files(self.root, self._sysfs), settings,
+        basis = (host_texts.read_files(root, sysfs), settings,
                  self._rounding.get_measured_percentages())
         made = self._made
         if made is None or made[0] != basis:
