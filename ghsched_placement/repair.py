@@ -33,6 +33,7 @@ from ghsched_placement.findings import Server
 from ghsched_placement import lack
 from ghsched_placement import names
 from ghsched_placement.policy import Accounting
+from ghsched_placement.policy import GuestPolicy
 
 #: Amount by resource class, by UUID of the provider.
 Amounts = Mapping[str, Mapping[str, int]]
@@ -64,7 +65,8 @@ class Repair:
 def plan_repairs(host: capacity.Host, servers: Iterable[Server],
                  holdings: AllocationsByConsumer,
                  findings: Iterable[Finding], is_up: bool,
-                 accounting: Accounting = 'min') -> Iterator[Repair]:
+                 accounting: Accounting = 'min',
+                 is_accounting_known: bool = True) -> Iterator[Repair]:
     """Yield corrections for the wrong allocations that an audit has found.
 
     :param servers: servers of the host.
@@ -74,6 +76,8 @@ def plan_repairs(host: capacity.Host, servers: Iterable[Server],
         allocation of an evacuated server is not removed from the host.
     :param accounting: whether Placement counts the guarantee (``min``) or the
         cap (``max``) of bandwidth.
+    :param is_accounting_known: whether the host has reported the accounting,
+        or the user has given it; otherwise it is a guess.
     """
     by_uuid = {server.uuid: server for server in servers}
     planned = set()
@@ -89,8 +93,8 @@ def plan_repairs(host: capacity.Host, servers: Iterable[Server],
                 host, finding.subject, allocation, by_uuid[finding.owner])
         elif finding.kind in _DIFFERENT and finding.subject in by_uuid:
             repair = plan_flavor_repair(host, by_uuid[finding.subject],
-                                        allocation,
-                                        accounting)
+                                        allocation, accounting,
+                                        is_accounting_known)
         if repair is not None and repair.consumer not in planned:
             planned.add(repair.consumer)
             yield repair
@@ -132,11 +136,15 @@ def plan_allocation_transfer(host: capacity.Host, consumer: str,
 
 
 def plan_flavor_repair(host: capacity.Host, server: Server,
-                       allocation: Amounts,
-                       accounting: Accounting = 'min') -> Repair | None:
+                       allocation: Amounts, accounting: Accounting = 'min',
+                       is_accounting_known: bool = True) -> Repair | None:
     """Plan the change that makes a server's allocation match its flavor.
 
+    An amount of bandwidth is not lowered on a guess: if the accounting is not
+    known, what exceeds both the guarantee and the cap is removed only.
+
     :param allocation: amounts by provider UUID and resource class.
+    :param is_accounting_known: whether the accounting is not a guess.
     :returns: None if the allocation is right, if the right amounts are
         unknown, or if the server has no allocation. In the last case, run
         ``nova-manage placement heal_allocations`` first.
@@ -144,33 +152,84 @@ def plan_flavor_repair(host: capacity.Host, server: Server,
     policy = server.policy
     if policy is None or server.moving or not allocation:
         return None
-    counted = policy.get_resources_by_node(accounting)
-    if counted and max(counted) >= len(server.nodes):
-        return None
-    by_node = {server.nodes[guest]: amounts
-               for guest, amounts in counted.items()}
     providers = {node.number: node for node in host.nodes
                  if node.number is not None}
-    if not all(number in providers and (
-            names.MEM_BW_PCT not in amounts
-            or providers[number].bandwidth is not None)
-            for number, amounts in by_node.items()):
+    by_node = _place_amounts(
+        server, policy.get_resources_by_node(accounting), providers)
+    if by_node is None:
         return None
-    groups = int(policy.needs_control_group)
     now = _copy_allocation(allocation)
-    if groups and audit.can_share_control_group(host, policy):
-        groups = min(1, now.get(host.uuid, {}).get(names.RESCTRL_GROUP, 0))
     wanted: dict[str, dict[str, int]] = {
         node.uuid: {name: by_node.get(number, {}).get(name, 0)
                     for name in (names.MEM_BW_PCT, *lack.BESIDE)}
         for number, node in providers.items()}
-    wanted[host.uuid] = {names.RESCTRL_GROUP: groups}
+    if not is_accounting_known:
+        _keep_amounts_in_doubt(wanted, now, {
+            providers[node].uuid: cap for node, cap in _list_caps(server)
+            if node in providers})
+    wanted[host.uuid] = {names.RESCTRL_GROUP: _count_groups(host, policy, now)}
     if compute_repaired_allocation(allocation, wanted) == now:
         return None
     return Repair(
         host.name, server.uuid,
         f'set the allocation of {server.name} to '
         f'{audit.describe_allocation(host, wanted) or "no bandwidth"}', wanted)
+
+
+def _place_amounts(server: Server, amounts: Mapping[int, Mapping[str, int]],
+                   providers: Mapping[int, capacity.Node]
+                   ) -> dict[int, Mapping[str, int]] | None:
+    """Return the amounts of a server by host NUMA node.
+
+    :param amounts: amounts by guest NUMA node.
+    :param providers: NUMA nodes of the host by number.
+    :returns: None if a host NUMA node is unknown or offers no bandwidth.
+    """
+    if amounts and max(amounts) >= len(server.nodes):
+        return None
+    found = {server.nodes[guest]: resources
+             for guest, resources in amounts.items()}
+    if all(number in providers and (
+            names.MEM_BW_PCT not in resources
+            or providers[number].bandwidth is not None)
+            for number, resources in found.items()):
+        return found
+    return None
+
+
+def _count_groups(host: capacity.Host, policy: GuestPolicy,
+                  now: Amounts) -> int:
+    """Return the number of control groups that a server should hold."""
+    groups = int(policy.needs_control_group)
+    if groups and audit.can_share_control_group(host, policy):
+        return min(1, now.get(host.uuid, {}).get(names.RESCTRL_GROUP, 0))
+    return groups
+
+
+def _list_caps(server: Server) -> Iterator[tuple[int, int]]:
+    """Yield host NUMA node and cap of bandwidth of a server's NUMA nodes."""
+    if server.policy is None:
+        return
+    for guest_node, cap in server.policy.get_bandwidth_by_node('max').items():
+        if guest_node < len(server.nodes):
+            yield server.nodes[guest_node], cap
+
+
+def _keep_amounts_in_doubt(wanted: Mapping[str, dict[str, int]], now: Amounts,
+                           caps: Mapping[str, int]) -> None:
+    """Replace wanted amounts that would lower bandwidth on a guess.
+
+    :param wanted: amounts that the repair sets, by provider and class.
+    :param now: present amounts.
+    :param caps: cap of the server's bandwidth by UUID of the NUMA provider,
+        which is the right amount if the host counts caps.
+    """
+    for provider, amounts in wanted.items():
+        amount = amounts[names.MEM_BW_PCT]
+        held = now.get(provider, {}).get(names.MEM_BW_PCT, 0)
+        if held > amount:
+            amounts[names.MEM_BW_PCT] = min(
+                held, max(amount, caps.get(provider, 0)))
 
 
 def compute_repaired_allocation(allocation: Amounts,

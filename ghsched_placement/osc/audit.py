@@ -58,6 +58,8 @@ class Audit(base.Lister):
         parser.add_argument('--yes', action='store_true',
                             help='Do not ask for consent (with --fix)')
         hosts.add_accounting_option(parser)
+        # An allocation is not lowered on a guess.
+        parser.set_defaults(accounting=None)
         return parser
 
     def take_action(self, parsed_args: argparse.Namespace
@@ -178,7 +180,8 @@ def list_planned_repairs(observed: observe.HostRecords) -> list[repair.Repair]:
     """
     return list(repair.plan_repairs(
         observed.host, observed.servers, observed.holdings, observed.findings,
-        observed.state == 'up', observed.accounting))
+        observed.state == 'up', observed.accounting,
+        observed.is_accounting_known))
 
 
 def get_audit_exit_status(found: Sequence[Finding],

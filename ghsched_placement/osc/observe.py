@@ -62,6 +62,8 @@ class HostRecords:
     :param unchecked: comparisons that failed because the host did not answer.
     :param accounting: ``[ghsched]bandwidth_accounting`` of the host, or the
         caller's default if the host was not asked.
+    :param is_accounting_known: whether the host has reported the accounting or
+        the caller has given it.
     """
 
     host: capacity.Host
@@ -73,6 +75,7 @@ class HostRecords:
     reported_nodes: tuple[diagnostics.HostNode, ...] = ()
     unchecked: tuple[Finding, ...] = ()
     accounting: policies.Accounting = 'min'
+    is_accounting_known: bool = True
 
     @property
     def guests(self) -> tuple[Server, ...]:
@@ -176,14 +179,15 @@ def is_on_recorded_host(record: Mapping[str, Any]) -> bool:
 def collect_host_records(
         client: clients.Client, host_names: Sequence[str] = (),
         ask_hosts: bool = False,
-        accounting: policies.Accounting = 'min') -> list[HostRecords]:
+        accounting: policies.Accounting | None = None) -> list[HostRecords]:
     """Read the records of hosts in Placement, Nova and on the hosts.
 
     :param host_names: names of the hosts; empty for all hosts.
     :param ask_hosts: whether to read the limits that each host has set; this
         takes a call to nova-compute for each guest.
     :param accounting: bandwidth that Placement counts on hosts that do not
-        report it, the guarantee (``min``) or the cap (``max``).
+        report it, the guarantee (``min``) or the cap (``max``). None: it is
+        not known, and the guarantee is assumed.
     """
     # What holds something and is not among the servers is looked at again,
     # because it may have come or gone meanwhile.
@@ -203,7 +207,8 @@ def _collect_records_of_host(client: clients.Client, host: capacity.Host,
                              node: Mapping[str, Any],
                              migrations: Callable[[], Mapping[str, str]],
                              ask_host: bool,
-                             accounting: policies.Accounting) -> HostRecords:
+                             accounting: policies.Accounting | None
+                             ) -> HostRecords:
     """Read the records of a host in Placement, in Nova and on the host itself.
 
     :param records: server records of Nova's API for the host.
@@ -212,7 +217,8 @@ def _collect_records_of_host(client: clients.Client, host: capacity.Host,
         progress.
     :param ask_host: whether to read the limits that the host has set.
     :param accounting: bandwidth that Placement counts if the host does not
-        report it, the guarantee (``min``) or the cap (``max``).
+        report it, the guarantee (``min``) or the cap (``max``); None if it
+        is not known.
     """
     servers = client.map_in_parallel(
         functools.partial(_parse_server_with_nodes, client),
@@ -221,7 +227,9 @@ def _collect_records_of_host(client: clients.Client, host: capacity.Host,
     reports: list[diagnostics.Report] = []
     if ask_host and state == 'up':
         servers, reports = _read_effective_limits(client, servers)
-    accounting = get_reported_accounting(reports, accounting)
+    known = accounting is not None or any(
+        report.accounting in ('min', 'max') for report in reports)
+    accounting = get_reported_accounting(reports, accounting or 'min')
     holdings = client.list_host_allocations(host)
     others = _find_other_consumers(client, host, servers, holdings, migrations)
     return HostRecords(
@@ -233,8 +241,7 @@ def _collect_records_of_host(client: clients.Client, host: capacity.Host,
         state, node.get('status'),
         max((report.host for report in reports), key=len, default=()),
         tuple(audit_host.find_unreported_servers(host, servers, state))
-        if ask_host
-        else (), accounting)
+        if ask_host else (), accounting, known)
 
 
 def get_reported_accounting(

@@ -51,12 +51,13 @@ SERVERS = st.builds(
     st.lists(st.integers(0, 2000), min_size=2, max_size=2))
 
 
-def plan(server, held, up=True, **more):
+def plan(server, held, up=True, known=True, **more):
     holdings = {A: held} if held else {}
     servers = [server] if server else []
     return list(repair.plan_repairs(
         HOST, servers, holdings,
-        audit.audit_host_allocations(HOST, servers, holdings, **more), up))
+        audit.audit_host_allocations(HOST, servers, holdings, **more), up,
+        is_accounting_known=known))
 
 
 def guest(share=30, node=0):
@@ -97,6 +98,38 @@ class HealTest(base.TestCase):
              NODE1: {names.MEM_BW_PCT: 30}},
             repair.compute_repaired_allocation({ROOT: {'VCPU': 2}},
                                                one.wanted))
+
+    @given(SERVERS, AMOUNTS)
+    def test_unknown_accounting_lowers_nothing_that_may_be_right(
+            self, server, held):
+        for one in plan(server, held, known=False):
+            healed = repair.compute_repaired_allocation(held, one.wanted)
+            for guest_node, policy in enumerate(server.policy.nodes):
+                provider = clouds.node_uuid('a', server.nodes[guest_node])
+                before, after = (
+                    amounts.get(provider, {}).get(names.MEM_BW_PCT, 0)
+                    for amounts in (held, healed))
+                self.assertGreaterEqual(
+                    after, min(before, policy.maximum, 100))
+                self.assertGreaterEqual(after, policy.minimum)
+
+    def test_allocation_of_the_cap_is_lowered_where_guarantees_count(self):
+        server = Server(A, 'web', 'a', GuestPolicy(nodes=(
+            NodePolicy(10, 79),)), nodes=(0,))
+        for held, known, percent in (
+                (79, True, 10), (50, True, 10), (79, False, None),
+                (50, False, None), (90, False, 79), (5, False, 10)):
+            found = [one.wanted[NODE0][names.MEM_BW_PCT] for one in plan(
+                server, {ROOT: {names.RESCTRL_GROUP: 1},
+                         NODE0: {names.MEM_BW_PCT: held}}, known=known)]
+            self.assertEqual([] if percent is None else [percent], found)
+
+    def test_leftover_of_another_node_is_removed_without_the_accounting(self):
+        one, = plan(guest(30, 1), {
+            ROOT: {names.RESCTRL_GROUP: 1}, NODE0: {names.MEM_BW_PCT: 30},
+            NODE1: {names.MEM_BW_PCT: 30}}, known=False)
+        self.assertEqual((0, 30), (one.wanted[NODE0][names.MEM_BW_PCT],
+                                   one.wanted[NODE1][names.MEM_BW_PCT]))
 
     def test_who_holds_nothing_is_for_nova_first(self):
         self.assertEqual([], plan(guest(), {}))
