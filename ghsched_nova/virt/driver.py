@@ -98,6 +98,10 @@ class GhschedLibvirtDriver(driver_reports.ReportingDriver,
         self._ghsched.release_group(instance.uuid)
         return result
 
+    def suspend(self, context: Any, instance: Any) -> None:
+        super().suspend(context, instance)
+        self._ghsched.release_group(instance.uuid)
+
     def cleanup(self, context: Any, instance: Any, *args: Any,
                 **kwargs: Any) -> Any:
         """Clean up a guest that was deleted or moved away, as Nova does.

@@ -391,6 +391,14 @@ class OwnGroupTest(nova_base.GhschedTestCase):
         self._start_server(self.server)
         self.assertEqual([self.name], self.kernel.own_groups())
 
+    def test_it_goes_with_a_suspended_guest_and_comes_with_a_resumed_one(self):
+        self.api.post_server_action(self.server['id'], {'suspend': None})
+        self._wait_for_state_change(self.server, 'SUSPENDED')
+        self.assertEqual([], self.kernel.own_groups())
+        self.api.post_server_action(self.server['id'], {'resume': None})
+        self._wait_for_state_change(self.server, 'ACTIVE')
+        self.assertEqual([self.name], self.kernel.own_groups())
+
     def test_it_goes_when_the_start_fails(self):
         self.kernel.error = fs.GroupError('refused')
         self.boot(self.flavor(mem_bw_min=60), state='ERROR')
