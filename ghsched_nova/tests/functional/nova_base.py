@@ -18,6 +18,7 @@ write there is recorded.
 """
 
 import functools
+import gc
 import inspect
 from pathlib import Path
 import sys
@@ -51,6 +52,9 @@ from ghsched_placement.tests import base
 compute.register_driver_module(driver)
 services.replace_manager_class('nova-compute', driver.MANAGER)
 shared.config()
+
+# What is loaded by now lives as long as the process.
+gc.freeze()
 
 #: Major number of the Nova under test.
 RELEASE = int(version.version_string().partition('.')[0])

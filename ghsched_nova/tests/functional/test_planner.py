@@ -48,6 +48,7 @@ from ghsched_placement.planner import private
 from ghsched_placement.planner.stage import Stage
 from ghsched_placement.planner.state import State
 from ghsched_placement.tests import base
+from ghsched_placement.tests.fixtures import spaces
 from ghsched_placement import tree
 
 HOSTS = pathlib.Path(__file__).parents[3] / 'etc/ghsched/hosts'
@@ -96,6 +97,7 @@ class PlacementTestCase(base.TestCase):
                                        **kwargs)
 
 
+@spaces.run_sample
 class CountTest(PlacementTestCase):
     """Each number can be found by hand; see kunpeng920.yaml."""
 
@@ -244,6 +246,7 @@ class CountTest(PlacementTestCase):
         self.assertEqual({(None, 'memory', 0, 8192)}, self.lacks())
 
 
+@spaces.run_sample
 class MixTest(PlacementTestCase):
 
     BIG = flavor(f'{ONE_NODE},ghsched:mem_bw_min=60', 'big')
@@ -295,6 +298,7 @@ class MixTest(PlacementTestCase):
                 for kind in mix.hosts))
 
 
+@spaces.run_sample
 class ExactTest(PlacementTestCase):
     """The shortcuts against Placement asked for each guest by itself."""
 
