@@ -50,7 +50,7 @@ _CLAIMS = (_STATE + 'ClaimsStressTest'
            '.test_requests_under_native_threads_release_only_their_claims')
 _REPORT = _HOST + 'ReportStressTest.'
 _INDEX = (_SCHEDULER + 'IndexStressTest'
-          '.test_index_after_10000_concurrent_steps_equals_a_fresh_one')
+          '.test_index_after_concurrent_steps_equals_a_fresh_one')
 _SCRAPES = (_UNIT + 'cmd.test_exporter.BoundsTest'
             '.test_scrapes_at_one_time_read_the_host_once')
 
@@ -96,6 +96,9 @@ STRESSED = {
         _SCHEDULER + 'RequestStressTest'
         '.test_requests_under_native_threads_are_all_counted',
     'ghsched_nova.scheduler.manager._RequestState': _CLAIMS,
+    'ghsched_nova.scheduler.unread_reports.Warnings':
+        _SCHEDULER + 'OthersStressTest'
+        '.test_warnings_under_native_threads_name_each_host_once',
     'ghsched_nova.scheduler.refusal_cache.RefusalCache':
         _SCHEDULER + 'RefusalStressTest'
         '.test_refusals_under_native_threads_stay_bounded',
@@ -152,6 +155,7 @@ _REPLACED = 'each attribute is replaced as a whole, by reports of the host'
 
 #: Why an object is not shared, by class.
 NOT_SHARED = {
+    'ghsched_nova.host.blame_cap.Pauses': 'guest_cap_lock() guards it',
     'ghsched_nova.host.blame_probe.HostProbe': _CALL,
     'ghsched_nova.host.blame_session.Session': _CALL,
     'ghsched_nova.traffic.conntrack.Conntrack': 'GuestTraffic locks it',

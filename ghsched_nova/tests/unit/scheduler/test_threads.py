@@ -14,6 +14,7 @@
 
 import collections
 import datetime
+import re
 import threading
 import types
 
@@ -34,6 +35,7 @@ from ghsched_nova.scheduler import index_metrics
 from ghsched_nova.scheduler import indexed
 from ghsched_nova.scheduler import manager
 from ghsched_nova.scheduler import refusal_cache
+from ghsched_nova.scheduler import unread_reports
 from ghsched_placement import fragmentation
 from ghsched_placement import gradient
 from ghsched_placement import headroom
@@ -317,6 +319,17 @@ class OthersStressTest(base.TestCase):
         self.assertEqual([], threads.stress(
             [lambda chance: writer.write_metrics(index_metrics.Figures(
                 {'hits': chance.randrange(9)}))] * 6, 20))
+
+    def test_warnings_under_native_threads_name_each_host_once(self):
+        log = self.useFixture(fixtures.FakeLogger())
+        warnings = unread_reports.Warnings(lambda: 0.0)
+        self.assertEqual([], threads.stress(
+            [lambda chance: warnings.warn_once(
+                f'h{chance.randrange(9)}', ValueError('no number'))] * 6,
+            STEPS))
+        self.assertEqual(
+            [f'host h{number}:' for number in range(9)],
+            sorted(re.findall('host h[0-9]:', log.output)))
 
     def test_devices_under_native_threads_keep_the_most_that_were_free(self):
         self.patch(fragments, 'MOST_DEVICES', fragments.MaxFreeDevices())
