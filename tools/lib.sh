@@ -398,12 +398,21 @@ source_of() {
     fi
 }
 
-# nova_version: that of NOVA_TREE; the next major one behind a tag.
+# nova_version: what the Nova of NOVA_TREE calls itself, such as 33.1.0.dev347
+# between two releases. For a git repository pbr counts it.
 nova_version() {
-    sed -n 's/^Version: //p' "$NOVA_TREE/PKG-INFO" 2> /dev/null | grep . ||
-        git -C "$NOVA_TREE" describe --tags --exact-match 2> /dev/null ||
-        git -C "$NOVA_TREE" describe --tags --abbrev=0 |
-        awk -F . '{ print $1 + 1 ".0.0.dev1" }'
+    local work rc=0
+    sed -n 's/^Version: //p' "$NOVA_TREE/PKG-INFO" 2> /dev/null | grep . &&
+        return
+    work=$(mktemp -d) || return
+    git -C "$NOVA_TREE" archive HEAD | tar -xf - -C "$work" &&
+        (cd "$work" && GIT_DIR=$(git -C "$NOVA_TREE" rev-parse \
+            --absolute-git-dir) SKIP_GENERATE_AUTHORS=1 \
+            SKIP_WRITE_GIT_CHANGELOG=1 \
+            "$VENV/bin/python" -W ignore setup.py -q --version | tail -n 1) ||
+        rc=$?
+    rm -rf "$work"
+    return "$rc"
 }
 
 _install_nova() {
