@@ -31,6 +31,9 @@ from ghsched_nova.resctrl.model import Problem
 from ghsched_nova.resctrl import naming
 from ghsched_placement import cpulist
 
+#: Reason of a guest without threads, such as one that is being stopped.
+NO_VCPU_THREADS = 'no thread of a vCPU of the guest can be found'
+
 
 def plan_groups(actual: model.Actual, wanted: model.Wanted) -> model.Plan:
     """Plan changes of groups, of their bandwidth values and their threads."""
@@ -234,7 +237,7 @@ def _describe_missing_vcpus(guest: Guest, actual: model.Actual) -> str:
     if len(vcpus) >= guest.online:
         return ''
     if not vcpus:
-        return 'no thread of a vCPU of the guest can be found'
+        return NO_VCPU_THREADS
     return (f'the guest has threads of {len(vcpus)} vCPUs, '
             f'{guest.online} are expected')
 

@@ -41,6 +41,7 @@ from ghsched_nova.nova_seams import compute
 from ghsched_nova.nova_seams import messaging
 from ghsched_nova.nova_seams import numa
 from ghsched_nova.nova_seams import shared
+from ghsched_nova.resctrl import group_plan
 from ghsched_nova.resctrl import model
 from ghsched_nova.virt import refusal
 from ghsched_placement import cpuless_nodes
@@ -156,7 +157,9 @@ class DriverBase(libvirt_driver.LibvirtDriver):
                   in self._host.list_guests(only_running=True)}
         for problem in problems:
             guest = guests.get(problem.guest)
-            if guest is None:
+            # libvirt calls a guest running until its process has ended.
+            if guest is None or problem.reason.endswith(
+                    group_plan.NO_VCPU_THREADS):
                 LOG.warning('ghsched: cannot enforce the bandwidth policy of '
                             'a guest; retrying in the next periodic task: %s',
                             problem)
