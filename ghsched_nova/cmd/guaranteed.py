@@ -64,12 +64,14 @@ def make_placement_client(
     :param options: configuration whose files have been read.
     :returns: None if nova.conf has no credentials for Placement.
     :raises keystoneauth1.exceptions.ClientException: if the section
-        ``[placement]`` cannot be used.
+        ``[placement]`` cannot be used; TypeError or ValueError if its options
+        contradict each other.
     """
     loading.register_auth_conf_options(options, _GROUP)
     loading.register_session_conf_options(options, _GROUP)
-    loading.register_adapter_conf_options(options, _GROUP)
-    # Those of Nova.
+    # As Nova has them: it ignores [placement]interface, which devstack sets.
+    loading.register_adapter_conf_options(options, _GROUP,
+                                          include_deprecated=False)
     options.set_default('service_type', 'placement', group=_GROUP)
     options.set_default('valid_interfaces', ['internal', 'public'],
                         group=_GROUP)
@@ -103,7 +105,7 @@ def check_guaranteed_bandwidth(
                                'no credentials of Placement')
             return
         yield check_guarantees_of_nodes(client)
-    except (cfg.Error, exceptions.ClientException,
+    except (cfg.Error, exceptions.ClientException, TypeError, ValueError,
             placement_client.PlacementError) as error:
         yield checks.Check(_TITLE, 'warning', f'cannot read Placement: '
                            f'{error}', 'run this where nova-api or '

@@ -112,10 +112,14 @@ def main(argv: Sequence[str]) -> int:
     The exit status is 0 if nothing is missing, 1 if something is missing, and
     2 if this is unknown. A missing exporter does not count, because it is
     optional.
+
+    :param argv: ``install``, followed by options.
     """
     parser = argparse.ArgumentParser(
-        prog='ghsched-status', description=__doc__.partition(': ')[2])
-    parser.add_argument('command', choices=('install',))
+        prog='ghsched-status install',
+        description='List what is missing on this node.',
+        epilog='Exit status: 0 if nothing is missing, 1 if something is, 2 if '
+               'that is unknown.')
     parser.add_argument('--check', action='store_true', required=True,
                         help='list what is missing on this node and how to '
                              'install it; changes nothing')
@@ -123,7 +127,7 @@ def main(argv: Sequence[str]) -> int:
                         help='configuration file of the Nova service (repeat '
                              'for several; default: the files that '
                              'nova-compute reads)')
-    arguments = parser.parse_args(argv)
+    arguments = parser.parse_args(argv[1:])
     try:
         missing = tuple(_check_installed_parts(arguments.config_file))
     except (cfg.Error, OSError) as error:

@@ -19,7 +19,9 @@ import json
 from pathlib import Path
 import threading
 
+import ddt
 import fixtures
+from keystoneauth1 import loading
 
 from ghsched_nova.cmd import checks
 from ghsched_nova.cmd import guaranteed
@@ -68,6 +70,25 @@ class Placement:
             'total': 100, 'reserved': 0, 'allocation_ratio': ratio}}}
 
 
+#: Values of options of [placement] that keystoneauth reads, by type.
+VALUES = {'List': 'internal', 'Boolean': 'true', 'Integer': '3',
+          'Float': '3.5', 'String': '1.1'}
+
+
+def list_placement_options():
+    """Return name and value of each option that may stand in [placement]."""
+    found = {option.dest: option for read in (
+        loading.get_adapter_conf_options, loading.get_session_conf_options,
+        loading.get_auth_common_conf_options) for option in read()}
+    for plugin in ('password', 'v3password', 'admin_token', 'none'):
+        found.update({option.dest: option for option
+                      in loading.get_auth_plugin_conf_options(plugin)})
+    return [(name, '500,503' if name == 'retriable_status_codes'
+             else VALUES[type(option.type).__name__])
+            for name, option in sorted(found.items())]
+
+
+@ddt.ddt
 class GuaranteedTest(base.TestCase):
 
     def setUp(self):
@@ -148,6 +169,25 @@ class GuaranteedTest(base.TestCase):
             check = self.found('[placement]\n' + text + SCHEDULER)
             self.assertEqual('warning', check.status, text)
             self.assertIn('cannot read Placement', check.text)
+
+    @ddt.data(*list_placement_options())
+    @ddt.unpack
+    def test_any_option_of_the_section_ends_no_check_with_an_error(
+            self, name, value):
+        credentials = ''.join(
+            f'{line}\n' for line in CREDENTIALS.splitlines()
+            if not line.startswith(f'{name} ='))
+        check = self.found(f'{credentials}{name} = {value}\n{SCHEDULER}',
+                           a=(90, 1.0))
+        self.assertEqual('warning', check.status)
+        if name == 'interface':     # Nova ignores it, devstack sets it
+            self.assertIn('a (90 %)', check.text)
+
+    def test_options_that_contradict_each_other_are_a_warning(self):
+        check = self.found(f'{CREDENTIALS}version = 1\nmin_version = 1\n'
+                           f'{SCHEDULER}', a=(90, 1.0))
+        self.assertEqual('warning', check.status)
+        self.assertIn('min_version', check.text)
 
     def test_node_without_credentials_is_skipped(self):
         self.assertEqual('skipped', self.found(SCHEDULER).status)
