@@ -52,6 +52,9 @@ REPLACED = (
              'get one key at a time.'),
     Replaced('nova.objects.numa.NUMATopology.obj_from_db_obj', (_SCHEDULER,),
              'Speed, only with ``[ghsched]scheduler_index``.'),
+    Replaced('nova.config.parse_args', (_COMPUTE,),
+             '``ghsched-nova-compute`` refuses another driver before it waits '
+             'for nova-conductor; Nova has no hook there.'),
     Replaced('nova.pci.request.get_pci_requests_from_flavor',
              registry.PROCESSES,
              '``ghsched:vfs`` becomes PCI requests; Nova makes them of its '

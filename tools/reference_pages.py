@@ -160,13 +160,12 @@ def describe_metrics(module: str) -> Iterator[str]:
 def describe_fixes() -> Iterator[str]:
     """Yield the lines of the table of repairs of Nova."""
     return _render_table(
-        ('Repair', 'Services', 'Bug', 'Releases of Nova', 'Servers'),
-        '30 20 15 15 20', (
+        ('Repair', 'Services', 'Bug', 'Servers'),
+        '35 25 15 25', (
             (f':doc:`{fix.name} </contributor/upstream/{fix.name}>`',
              ', '.join(fix.processes),
              f'`{fix.bug} <https://launchpad.net/bugs/{fix.bug}>`_'
              if fix.bug else 'none yet',
-             f'31-{fix.until - 1 if fix.until else ""}',
              _SERVERS[fix.servers]) for fix in rows.FIXES))
 
 

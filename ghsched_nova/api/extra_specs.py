@@ -33,6 +33,8 @@ from nova.api.validation.extra_specs import base
 from nova import exception
 from oslo_log import log as logging
 
+from ghsched_nova.nova_seams import parts
+from ghsched_nova.nova_seams import registry
 from ghsched_placement import keys
 from ghsched_placement import policy
 from ghsched_placement import request
@@ -56,6 +58,8 @@ class Validator(base.ExtraSpecValidator):
     """
 
     def validate(self, name: str, value: Any) -> None:
+        if reason := parts.find_refusal(registry.API, (name,)):
+            raise exception.ValidationError(f'{_FAILED}{reason}')
         try:
             policy.check_extra_spec(name, value)
         except policy.PolicyError as error:

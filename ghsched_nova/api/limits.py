@@ -31,7 +31,7 @@ from ghsched_nova import pci_requests
 from ghsched_placement import policy as policies
 from ghsched_placement import request
 
-seam = registry.make_seam_decorator(registry.API)
+seam = registry.make_seam_decorator(registry.API, part=registry.LIMITS)
 
 
 def add_usage_deltas(original: Callable[[Any, int], dict[str, int]], spec: Any,

@@ -95,16 +95,23 @@ class Filter:
             # webob leaves the body to be read again.
             asked = parse_ghsched_action(request.body)
             if asked is not None:
-                response = handle_server_action(environ.get(
-                    'nova.context'), found[1], asked)
+                response = _make_off_response() or handle_server_action(
+                    environ.get('nova.context'), found[1], asked)
                 response.headers.update(make_version_headers(request.headers))
                 return response(environ, start)
         if request.method == 'GET' and _REFUSALS_PATH.fullmatch(
                 request.path_info):
-            response = handle_refusals_request(environ.get('nova.context'))
+            response = _make_off_response() or handle_refusals_request(
+                environ.get('nova.context'))
             response.headers.update(make_version_headers(request.headers))
             return response(environ, start)
         return self._application(environ, start)
+
+
+def _make_off_response() -> webob.Response | None:
+    """Return the response to all requests if the installed Nova differs."""
+    reason = nova_changes.find_refused_action()
+    return _make_error_document(503, reason) if reason else None
 
 
 def make_version_headers(

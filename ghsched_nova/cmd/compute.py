@@ -15,6 +15,10 @@
 Nova imports its driver as ``nova.virt.<compute_driver>`` and has no entry
 point for the drivers of others. This program is the only process in which
 ``nova.virt.ghsched`` exists.
+
+Nova's own ``main()`` does everything else, in its own order: some of Nova's
+modules read options when they are imported, such as the intervals of periodic
+tasks, so none of them may be imported before the configuration is read.
 """
 
 import os
@@ -22,9 +26,11 @@ import sys
 from typing import Any
 
 from ghsched_nova.cmd import checks
+from ghsched_nova.cmd import service_program
 from ghsched_nova.nova_seams import registry
 
-seam = registry.make_seam_decorator(registry.COMPUTE)
+MANAGER = 'ghsched_nova.virt.manager.GhschedComputeManager'
+DRIVER = 'ghsched_nova.virt.driver.GhschedLibvirtDriver'
 
 
 def main() -> None:
@@ -33,38 +39,38 @@ def main() -> None:
     sys.argv[0] = os.path.join(os.path.dirname(sys.argv[0]),
                                checks.NOVA_COMPUTE)
     # Nova's module comes first: it chooses the threading model of the process.
-    from nova.cmd import compute
+    compute = service_program.import_nova_program(
+        checks.COMPUTE, 'nova.cmd.compute')
 
-    from ghsched_nova.nova_seams import compute as seams
     from ghsched_nova.nova_seams import services
     from ghsched_nova.nova_seams import shared
-    _exit_on_other_driver(shared.config())
-    from ghsched_nova.virt import driver
-    seams.register_driver_module(driver)
-    services.replace_manager_class(checks.NOVA_COMPUTE, driver.MANAGER)
-    compute.main()
+    shared.config()
+    services.call_when_configured(_exit_on_other_driver)
+    services.register_driver_class(DRIVER)
+    services.replace_manager_class(checks.NOVA_COMPUTE, MANAGER)
+    try:
+        compute.main()
+    except registry.IncompatibleNova as error:
+        _exit_with_log_line(str(error))
 
 
-@seam('nova.config.parse_args',
-      ('argv', 'default_config_files', 'configure_db', 'init_rpc', 'prog'),
-      since={'prog': 33})
 def _exit_on_other_driver(options: Any) -> None:
     """Exit if ``[DEFAULT]compute_driver`` is not ghsched's driver.
 
-    For this, the command line and nova.conf are parsed.
-
-    :param options: Nova's configuration; it is not changed.
+    :param options: Nova's configuration, whose files have been read.
     """
-    from nova import config
+    if options.compute_driver == checks.DRIVER:
+        return
     from oslo_log import log as logging
-    config.parse_args(sys.argv, configure_db=False, init_rpc=False)
-    if options.compute_driver != checks.DRIVER:
-        logging.setup(options, 'nova')
-        refusal = (
-            f'{checks.COMPUTE} starts with no other driver than that of '
-            f'ghsched, but [DEFAULT]compute_driver is '
-            f'{options.compute_driver or "not set"}. Set compute_driver = '
-            f'{checks.DRIVER}, or start {checks.NOVA_COMPUTE}.')
-        logging.getLogger(__name__).critical(refusal)
-        sys.exit(refusal)
-    options.clear()
+    logging.setup(options, 'nova')
+    _exit_with_log_line(
+        f'{checks.COMPUTE} starts with no other driver than that of ghsched, '
+        f'but [DEFAULT]compute_driver is '
+        f'{options.compute_driver or "not set"}. Set compute_driver = '
+        f'{checks.DRIVER}, or start {checks.NOVA_COMPUTE}.')
+
+
+def _exit_with_log_line(refusal: str) -> None:
+    from oslo_log import log as logging
+    logging.getLogger(__name__).critical(refusal)
+    sys.exit(refusal)

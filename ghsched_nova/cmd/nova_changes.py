@@ -18,13 +18,15 @@ configuration of that node.
 """
 
 import argparse
+from collections.abc import Iterator
 from collections.abc import Sequence
 import json
 import sys
 
-
+from ghsched_nova.cmd import checks
 from ghsched_nova.nova_fixes import rows
 from ghsched_nova.nova_fixes import table
+from ghsched_nova.nova_seams import parts
 from ghsched_nova.nova_seams import registry
 from ghsched_nova.nova_seams import shared
 from ghsched_nova.nova_seams import signatures
@@ -37,7 +39,7 @@ COMMANDS = {
     'fixes': 'repairs of Nova, and whether this node applies them'}
 
 _SEAMS = ('Function', 'Processes', 'State')
-_FIXES = ('Fix', 'Processes', 'Bug', 'Releases', 'Servers', 'State')
+_FIXES = ('Fix', 'Processes', 'Bug', 'Servers', 'State')
 
 
 def list_nova_functions() -> list[tuple[str, ...]]:
@@ -47,13 +49,31 @@ def list_nova_functions() -> list[tuple[str, ...]]:
     signature differs from the expected one.
     """
     registry.load_all_seams()
-    known = sorted(
-        registry.get_expected_parameters(signatures.get_nova_release()))
+    known = sorted(registry.SEAMS)
     differ = {one.name: str(one) for one in signatures.list_mismatches(known)}
     own = table.list_fix_only_functions()
     return [(name, ', '.join(sorted(registry.SEAMS[name].processes)),
              differ.get(name, 'matches') + (' (fix)' if name in own else ''))
             for name in known]
+
+
+def list_off_parts() -> list[tuple[str, str]]:
+    """Return service and reason of each part that is off with this Nova."""
+    registry.load_all_seams()
+    return [(process, reason) for process in registry.PROCESSES
+            for reason in parts.find_off_parts(process).values()]
+
+
+def check_nova_functions() -> Iterator[checks.Check]:
+    """Check that the installed Nova has the functions that ghsched needs."""
+    found = list_off_parts()
+    for process, reason in found:
+        yield checks.Check(
+            f'functions of {process}', 'error', reason,
+            'install a release of ghsched that supports this Nova')
+    if not found:
+        yield checks.Check('functions of Nova', 'ok',
+                           f'{len(registry.SEAMS)} functions match')
 
 
 def list_nova_fixes() -> list[tuple[str, ...]]:
@@ -62,8 +82,8 @@ def list_nova_fixes() -> list[tuple[str, ...]]:
     A row says whether the fix is applied on this node.
     """
     return [(fix.name, ', '.join(fix.processes), str(fix.bug or '-'),
-             f'31-{fix.until - 1 if fix.until else ""}', fix.servers,
-             table.describe_local_fix_state(fix).text) for fix in rows.FIXES]
+             fix.servers, table.describe_local_fix_state(fix).text)
+            for fix in rows.FIXES]
 
 
 def render_rows(header: Sequence[str], rows: Sequence[Sequence[str]],

@@ -12,17 +12,20 @@
 
 """``ghsched-nova-scheduler``: nova-scheduler with our manager."""
 
-# Nova's module comes first: it chooses the threading model of the process.
-from nova.cmd import scheduler  # isort: skip
-
-from ghsched_nova.nova_seams import services
-from ghsched_nova.nova_seams import shared
+from ghsched_nova.cmd import checks
+from ghsched_nova.cmd import service_program
 
 MANAGER = 'ghsched_nova.scheduler.manager.GhschedSchedulerManager'
 
 
 def main() -> None:
     """Start nova-scheduler with ghsched's scheduler manager."""
+    # Nova's module comes first: it chooses the threading model of the process.
+    scheduler = service_program.import_nova_program(
+        checks.SCHEDULER, 'nova.cmd.scheduler')
+
+    from ghsched_nova.nova_seams import services
+    from ghsched_nova.nova_seams import shared
     shared.config()
-    services.replace_manager_class('nova-scheduler', MANAGER)
+    services.replace_manager_class(checks.NOVA_SCHEDULER, MANAGER)
     scheduler.main()

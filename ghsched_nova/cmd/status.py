@@ -10,8 +10,9 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""``ghsched-status upgrade check``: what is wrong before an upgrade."""
+"""``ghsched-status``: what is wrong, missing or changed on this node."""
 
+import argparse
 from collections.abc import Callable
 from collections.abc import Iterable
 from collections.abc import Iterator
@@ -30,6 +31,12 @@ from ghsched_placement import exits
 
 #: Commands that list what ghsched changes in Nova.
 _LISTS = ('seams', 'fixes')
+#: Commands and their help.
+_COMMANDS = (
+    ('upgrade', 'upgrade check: check this node before and after an upgrade'),
+    ('install', 'install --check: list what is missing on this node'),
+    ('seams', 'list the functions of Nova that ghsched relies on'),
+    ('fixes', 'list the repairs of Nova, and whether this node applies them'))
 
 _CODES = {'ok': upgradecheck.Code.SUCCESS,
           'skipped': upgradecheck.Code.SUCCESS,
@@ -81,6 +88,19 @@ def _check_guaranteed(commands: 'Checks') -> upgradecheck.Result:
     )
 
 
+def _check_nova_functions(_commands: 'Checks') -> upgradecheck.Result:
+    """Check the installed Nova; a node without Nova passes."""
+    try:
+        from ghsched_nova.cmd import nova_changes
+        return make_upgrade_result(nova_changes.check_nova_functions())
+    except ModuleNotFoundError as error:
+        if error.name == 'nova':
+            return upgradecheck.Result(upgradecheck.Code.SUCCESS)
+        return upgradecheck.Result(
+            upgradecheck.Code.WARNING,
+            f'cannot check the functions of Nova: {error}')
+
+
 def _get_user_conf_files(options: cfg.ConfigOpts) -> list[str] | None:
     """Return the configuration files that the user has named.
 
@@ -102,11 +122,30 @@ class Checks(upgradecheck.UpgradeCommands):
             'Releases and configuration',
             _make_upgrade_check(checks.check_releases_and_options),
         ),
+        ('Functions of Nova', _check_nova_functions),
         ('Placement', _make_upgrade_check(checks.check_placement_retries)),
         ('Guaranteed bandwidth', _check_guaranteed),
         ('Compute host', _make_upgrade_check(checks.check_compute_host)),
         ('Scheduler', _make_upgrade_check(checks.check_scheduler_node)),
     )
+
+
+def _make_help_parser() -> argparse.ArgumentParser:
+    """Return a parser that has only the help of ``ghsched-status``.
+
+    oslo.upgradecheck's parser knows its own command alone.
+    """
+    parser = argparse.ArgumentParser(
+        prog='ghsched-status',
+        description='Check what is wrong, missing or changed on this node.',
+        epilog='"ghsched-status COMMAND --help" lists the options of a '
+               'command.')
+    parser.add_argument('--version', action='store_true',
+                        help='print the installed release')
+    commands = parser.add_subparsers(metavar='COMMAND')
+    for name, text in _COMMANDS:
+        commands.add_parser(name, help=text)
+    return parser
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -118,6 +157,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     if argv[:1] == ['--version']:
         # oslo.config refuses it without a command.
         print(f'ghsched-status {console.get_version()}')
+        return exits.DONE
+    if argv[:1] in (['--help'], ['-h']):
+        print(_make_help_parser().format_help(), end='')
         return exits.DONE
     if argv[:1] == ['install']:
         return install.main(argv)

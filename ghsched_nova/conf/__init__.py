@@ -73,10 +73,10 @@ OPTS: list[cfg.Opt] = [
     cfg.ListOpt(
         'nova_fixes', default=['auto'],
         help='Fixes of Nova bugs that are applied to servers whose flavor '
-             'has a key of ghsched. "auto" applies those that the installed '
-             'release of Nova lacks, "none" applies none. Otherwise the '
-             'names are those that "ghsched-status fixes" lists. Used by '
-             'nova-api, nova-scheduler and nova-compute.'),
+             'has a key of ghsched. "auto" applies all that suit the '
+             'installed Nova, "none" applies none. Otherwise the names are '
+             'those that "ghsched-status fixes" lists. Used by nova-api, '
+             'nova-scheduler and nova-compute.'),
     *bandwidth.OPTS, *host.OPTS, *scheduler.OPTS,
 ]
 

@@ -38,7 +38,7 @@ def patch_nova_compute() -> None:
 @seam('nova.virt.libvirt.host.Host._get_connection', ('self',))
 @seam('nova.virt.libvirt.host.Host._test_connection', ('conn',))
 @seam('nova.virt.libvirt.host.Host._connection_closed',
-      ('self', 'conn', 'args', 'kwargs'), releases=range(33, 100))
+      ('self', 'conn', 'args', 'kwargs'), may_be_missing=True)
 def make_connection_lock_reentrant(host: Any) -> None:
     """Make the lock of a libvirt connection re-entrant, to prevent a deadlock.
 

@@ -30,15 +30,12 @@ class Fix:
         flavor has extra specs of ghsched. ``none`` means that it acts on a
         connection of the process, not on servers.
     :param bug: number of the bug in Launchpad; None if it is not reported.
-    :param until: first release of Nova that does not need the fix; None if
-        all releases need it.
     """
 
     name: str
     processes: tuple[str, ...]
     servers: str = 'ours'
     bug: int | None = None
-    until: int | None = None
 
     def import_module(self) -> Any:
         """Import and return the module that applies this fix of a Nova bug.

@@ -12,8 +12,8 @@
 
 """The repairs of Nova, and which of them this process applies.
 
-``[ghsched]nova_fixes`` chooses: ``auto`` applies what this release of Nova
-lacks, ``none`` applies nothing, names apply those.
+``[ghsched]nova_fixes`` chooses: ``auto`` applies all that suit this Nova,
+``none`` applies nothing, names apply those.
 """
 
 from collections.abc import Collection
@@ -44,7 +44,7 @@ class FixState:
     """Whether a fix of a Nova bug is applied, and if not, why.
 
     :param text: ``applied``, or the reason why the fix is not applied:
-        ``not needed``, ``off``, or the functions of Nova that differ.
+        ``off``, or the functions of Nova that differ.
     """
 
     applied: bool
@@ -66,13 +66,12 @@ def iterate_unknown_fixes(configured: Collection[str]) -> Iterator[str]:
             if word not in _BY_NAME and word not in (AUTO, NONE))
 
 
-def describe_fix_state(fix: Fix, configured: Collection[str], release: int,
-                       mismatches: Collection[signatures.Mismatch]
+def describe_fix_state(fix: Fix, configured: Collection[str],
+                       mismatches: Collection[registry.Mismatch]
                        ) -> FixState:
     """Return whether a fix of a Nova bug is applied, and if not, why.
 
     :param configured: values of ``[ghsched]nova_fixes``.
-    :param release: major version number of Nova.
     :param mismatches: functions that the fix relies on, and that differ in the
         installed Nova.
     :returns: whether the fix is applied, and a text: ``applied``, or the
@@ -80,9 +79,6 @@ def describe_fix_state(fix: Fix, configured: Collection[str], release: int,
     """
     if fix.name not in configured and AUTO not in configured:
         return FixState(False, 'off')
-    if fix.until is not None and release >= fix.until and (
-            fix.name not in configured):
-        return FixState(False, 'not needed')
     if mismatches:
         return FixState(False,
                         'not applied, ' + '; '.join(map(str, mismatches)))
@@ -99,8 +95,7 @@ def describe_local_fix_state(fix: Fix, process: str | None = None) -> FixState:
         reason why it is not.
     """
     return describe_fix_state(
-        fix,
-        shared.config().ghsched.nova_fixes, signatures.get_nova_release(),
+        fix, shared.config().ghsched.nova_fixes,
         signatures.list_mismatches(sorted(fix.list_nova_functions(process))))
 
 
@@ -147,17 +142,14 @@ def is_fix_applied_to(name: str, instance: Any) -> bool:
     return name in APPLIED and servers.has_ghsched_flavor(instance)
 
 
-def require_compatible_fixes(process: str) -> None:
-    """Refuse to start a service whose configured fixes cannot be applied.
+def require_known_fixes() -> None:
+    """Refuse to start a service whose configuration names unknown fixes.
 
-    :param process: name of the service.
-    :raises ghsched_nova.nova_seams.registry.IncompatibleNova: with the
-        functions of Nova that differ, or each value of
-        ``[ghsched]nova_fixes`` that names no fix.
+    :raises ghsched_nova.nova_seams.registry.IncompatibleNova: with each value
+        of ``[ghsched]nova_fixes`` that names no fix.
     """
     wrong = sorted(iterate_unknown_fixes(shared.config().ghsched.nova_fixes))
     if wrong:
         raise registry.IncompatibleNova(
             '[ghsched]nova_fixes has unknown names of fixes: '
             f'{", ".join(wrong)}; known: {", ".join(sorted(_BY_NAME))}')
-    signatures.require_seams(process, list_fix_only_functions())

@@ -32,13 +32,17 @@ from oslo_policy import policy
 from ghsched_nova.nova_seams import registry
 from ghsched_nova.nova_seams import shared
 
-seam = registry.make_seam_decorator(registry.API)
+flavor_seam = registry.make_seam_decorator(registry.API,
+                                           part=registry.FLAVOR_CHECK)
+limits_seam = registry.make_seam_decorator(registry.API, part=registry.LIMITS)
+actions_seam = registry.make_seam_decorator(registry.API,
+                                            part=registry.ACTIONS)
 
 
-@seam('nova.objects.flavor.Flavor.get_by_flavor_id',
-      ('context', 'flavor_id', 'read_deleted'))
-@seam('nova.objects.flavor.Flavor.save_extra_specs',
-      ('self', 'to_add', 'to_delete'))
+@flavor_seam('nova.objects.flavor.Flavor.get_by_flavor_id',
+             ('context', 'flavor_id', 'read_deleted'))
+@flavor_seam('nova.objects.flavor.Flavor.save_extra_specs',
+             ('self', 'to_add', 'to_delete'))
 def add_flavor_check(
         check: Callable[[Mapping[str, str], Collection[str], int, int], None]
 ) -> None:
@@ -67,17 +71,18 @@ def add_flavor_check(
                               save)
 
 
-@seam('nova.limit.placement._get_deltas',
-      ('request_spec', 'count'), releases=range(34, 100))
-@seam('nova.limit.placement._get_deltas_by_flavor',
-      ('flavor', 'is_bfv', 'count'), releases=range(31, 34))
+@limits_seam('nova.limit.placement._get_deltas',
+             ('request_spec', 'count'),
+             otherwise='nova.limit.placement._get_deltas_by_flavor')
+@limits_seam('nova.limit.placement._get_deltas_by_flavor',
+             ('flavor', 'is_bfv', 'count'), may_be_missing=True)
 def extend_usage_deltas(
         function: Callable[..., dict[str, int]]) -> None:
     """Make Nova count further resources against a project's unified limits.
 
     Nova checks the unified limits for a new server, a resize, a restore and an
     unshelving. It gets the amounts to check from ``_get_deltas``, or from
-    ``_get_deltas_by_flavor`` in Nova 31 to 33. This function is replaced.
+    ``_get_deltas_by_flavor`` in Nova before 34. This function is replaced.
 
     :param function: function that returns the amount of each resource to
         count. Its arguments are Nova's function, the RequestSpec and the
@@ -94,10 +99,16 @@ def extend_usage_deltas(
                                   by_flavor)
 
 
-@seam('nova.scheduler.client.report.SchedulerReportClient.'
-      'get_usages_counts_for_limits', ('self', 'context', 'project_id'))
-@seam('nova.limit.utils.should_enforce', ('exc',))
-@seam('nova.limit.utils.use_unified_limits', ())
+def uses_unified_limits() -> bool:
+    """Return whether nova.conf chooses unified limits."""
+    return bool(nova.conf.CONF.quota.driver
+                == 'nova.quota.UnifiedLimitsDriver')
+
+
+@limits_seam('nova.scheduler.client.report.SchedulerReportClient.'
+             'get_usages_counts_for_limits', ('self', 'context', 'project_id'))
+@limits_seam('nova.limit.utils.should_enforce', ('exc',))
+@limits_seam('nova.limit.utils.use_unified_limits', ())
 def enforce_limits(context: Any, project_id: str,
                    deltas: Mapping[str, int]) -> None:
     """Refuse to let a project use more resources than its unified limits.
@@ -125,7 +136,7 @@ def enforce_limits(context: Any, project_id: str,
             raise exception.OverQuota(str(error)) from error
 
 
-@seam('nova.policy.register_rules', ('enforcer',))
+@actions_seam('nova.policy.register_rules', ('enforcer',))
 def make_policy_enforcer(
         rules: Sequence[policy.RuleDefault]) -> policy.Enforcer:
     """Return a policy enforcer with Nova's rules and additional rules.
@@ -160,11 +171,11 @@ def authorize(enforcer: policy.Enforcer, context: Any, rule: str,
         raise exception.PolicyNotAuthorized(action=rule) from None
 
 
-@seam('nova.context.scatter_gather_all_cells',
-      ('context', 'fn', 'args', 'kwargs'))
-@seam('nova.context.is_cell_failure_sentinel', ('record',))
-@seam('nova.objects.service.ServiceList.get_by_binary',
-      ('context', 'binary', 'include_disabled'))
+@actions_seam('nova.context.scatter_gather_all_cells',
+              ('context', 'fn', 'args', 'kwargs'))
+@actions_seam('nova.context.is_cell_failure_sentinel', ('record',))
+@actions_seam('nova.objects.service.ServiceList.get_by_binary',
+              ('context', 'binary', 'include_disabled'))
 def list_scheduler_hosts(context: Any) -> set[str]:
     """Return the hosts of all cells that run nova-scheduler.
 

@@ -14,8 +14,6 @@
 
 from collections.abc import Callable
 from collections.abc import Mapping
-import sys
-import types
 from typing import Any
 
 from nova.compute import task_states
@@ -38,18 +36,6 @@ def get_dedicated_cpus() -> frozenset[int]:
     ``nova.virt.hardware.get_cpu_dedicated_set() -> set | None``.
     """
     return frozenset(hardware.get_cpu_dedicated_set() or ())
-
-
-@seam('nova.virt.driver.load_compute_driver', ('virtapi', 'compute_driver'))
-def register_driver_module(module: types.ModuleType) -> None:
-    """Make a compute driver's module importable as ``nova.virt.ghsched``.
-
-    ``nova.virt.driver.load_compute_driver`` imports
-    ``nova.virt.<compute_driver>``. Python looks in ``sys.modules`` before it
-    looks for a file, so this acts on the current process only.
-    """
-    sys.modules['nova.virt.ghsched'] = module
-    registry.record_addition('nova.virt.ghsched', module)
 
 
 @seam('nova.virt.libvirt.host.Host.get_guest', ('self', 'instance'))

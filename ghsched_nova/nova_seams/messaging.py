@@ -23,7 +23,8 @@ from nova.scheduler import rpcapi as scheduler_rpcapi
 from ghsched_nova.nova_seams import registry
 from ghsched_nova.nova_seams import shared
 
-seam = registry.make_seam_decorator(registry.API, registry.COMPUTE)
+seam = registry.make_seam_decorator(registry.API, registry.COMPUTE,
+                                    part=registry.ACTIONS)
 
 #: Topic on which nova-compute listens.
 COMPUTE_TOPIC: str = compute_rpcapi.RPC_TOPIC

@@ -18,7 +18,7 @@ from typing import Any
 
 from ghsched_nova.nova_seams import registry
 
-seam = registry.make_seam_decorator(*registry.PROCESSES)
+seam = registry.make_seam_decorator(*registry.PROCESSES, part=registry.VFS)
 
 
 @seam('nova.pci.request.get_pci_requests_from_flavor',

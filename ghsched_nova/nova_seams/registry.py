@@ -18,11 +18,9 @@ the only function that puts one of ours in place of one of Nova's.
 """
 
 from collections.abc import Callable
-from collections.abc import Iterable
-from collections.abc import Mapping
 from collections.abc import Sequence
 from dataclasses import dataclass
-from dataclasses import field
+from dataclasses import replace
 import functools
 import importlib
 import inspect
@@ -36,13 +34,19 @@ SCHEDULER = 'nova-scheduler'
 COMPUTE = 'nova-compute'
 PROCESSES = (API, SCHEDULER, COMPUTE)
 
-#: Releases of Nova (major numbers) that a seam may be in.
-ALL_RELEASES = range(31, 100)
+# Parts of ghsched in nova-api and nova-scheduler. Each can be off while the
+# others work. A seam of no part is needed by all that ghsched does in the
+# service.
+FLAVOR_CHECK = 'the check of whole flavors'
+LIMITS = 'the unified limits of resources of ghsched'
+ACTIONS = 'the server action and the list of refusals'
+VFS = 'the PCI requests for VFs'
+INDEX = 'the index of hosts'
 
 #: Packages whose modules declare seams, and further modules that do so.
 _PACKAGES = ('ghsched_nova.nova_seams', 'ghsched_nova.nova_fixes')
 _MODULES = tuple(f'ghsched_nova.{name}' for name in (
-    'api.limits', 'cmd.compute', 'scheduler.claims', 'scheduler.host_view',
+    'api.limits', 'scheduler.claims', 'scheduler.host_view',
     'virt.driver_devices', 'virt.driver_migration', 'virt.driver_reports',
     'virt.driver_start', 'virt.manager', 'virt.providers'))
 
@@ -55,33 +59,64 @@ class IncompatibleNova(Exception):
 
 
 @dataclass(frozen=True)
+class Mismatch:
+    """Function of Nova whose parameters differ from the expected ones.
+
+    :param name: dotted name of the function.
+    :param expected: names of the expected parameters; empty for an attribute
+        or a constant.
+    :param found: names of the parameters in the installed Nova; None if Nova
+        has no such function.
+    """
+
+    name: str
+    expected: tuple[str, ...]
+    found: tuple[str, ...] | None
+
+    def __str__(self) -> str:
+        found = ('it is missing' if self.found is None else
+                 f'found ({", ".join(self.found)})')
+        return f'{self.name}: expected ({", ".join(self.expected)}), {found}'
+
+
+@dataclass(frozen=True)
 class Seam:
     """Function or attribute of Nova that ghsched relies on.
+
+    Whether a Nova has the seam is decided by what is there, never by a version
+    number: between two releases Nova's says nothing about its functions.
 
     :param name: dotted name in Nova.
     :param parameters: names of the parameters of a function; None for an
         attribute or a constant.
-    :param since: release of Nova that added a parameter, by parameter.
-        ghsched passes such parameters on to Nova and does not use them.
-    :param releases: releases of Nova that have the function or attribute.
+    :param optional: parameters that not each supported Nova has. ghsched
+        passes them on to Nova and does not use them.
+    :param otherwise: dotted name of the seam that is used in a Nova without
+        this one.
+    :param may_be_missing: whether ghsched also works with a Nova without it.
     :param processes: services in which ghsched uses it.
     :param users: modules of ghsched that use it.
+    :param parts: services with the parts of ghsched that use it there.
     """
 
     name: str
     parameters: tuple[str, ...] | None = None
-    since: Mapping[str, int] = field(default_factory=dict)
-    releases: range = ALL_RELEASES
+    optional: frozenset[str] = frozenset()
+    otherwise: str = ''
+    may_be_missing: bool = False
     processes: frozenset[str] = frozenset()
     users: frozenset[str] = frozenset()
+    parts: frozenset[tuple[str, str]] = frozenset()
 
-    def get_parameters(self, release: int) -> tuple[str, ...] | None:
-        """Return the parameters that this function has in a release of Nova.
+    def accepts(self, found: tuple[str, ...]) -> bool:
+        """Return whether a function with some parameters is this seam.
+
+        :param found: names of the parameters; empty for an attribute.
         """
         if self.parameters is None:
-            return None
-        return tuple(one for one in self.parameters
-                     if self.since.get(one, 0) <= release)
+            return True
+        return found == tuple(one for one in self.parameters
+                              if one in found or one not in self.optional)
 
 
 #: Seams by dotted name, as declared by the modules that are loaded so far.
@@ -96,7 +131,8 @@ _replacing = threading.RLock()
 
 
 def make_seam_decorator(
-        *processes: str) -> Callable[..., Callable[[_Used], _Used]]:
+        *processes: str, part: str = '',
+) -> Callable[..., Callable[[_Used], _Used]]:
     """Return a decorator for functions that rely on a function of Nova.
 
     Such a function of Nova is called a seam. The decorator declares its name
@@ -104,15 +140,18 @@ def make_seam_decorator(
     service starts.
 
     :param processes: services of Nova in which ghsched uses the functions.
+    :param part: part of ghsched that is off if a seam does not match; empty
+        for all that ghsched does in the services.
     """
-    def seam(name: str, parameters: Sequence[str] | None = None, *,
-             since: Mapping[str, int] | None = None,
-             releases: range = ALL_RELEASES) -> Callable[[_Used], _Used]:
+    def seam(name: str, parameters: Sequence[str] | None = None,
+             **more: Any) -> Callable[[_Used], _Used]:
         def declared(user: _Used) -> _Used:
-            _add_seam(
-                Seam(name, None if parameters is None else tuple(parameters),
-                     since or {}, releases, frozenset(processes),
-                     frozenset((user.__module__, ))))
+            _add_seam(Seam(
+                name, None if parameters is None else tuple(parameters),
+                processes=frozenset(processes),
+                users=frozenset((user.__module__, )),
+                parts=frozenset((process, part) for process in processes),
+                **more))
             return user
         return declared
     return seam
@@ -126,12 +165,12 @@ def _add_seam(seam: Seam) -> None:
     :raises ValueError: if two declarations of a function differ.
     """
     known = SEAMS.get(seam.name, seam)
-    if (known.parameters, known.releases, known.since) != (
-            seam.parameters, seam.releases, seam.since):
+    if seam != replace(known, processes=seam.processes, users=seam.users,
+                       parts=seam.parts):
         raise ValueError(f'{seam.name} is declared twice: {known} and {seam}')
-    SEAMS[seam.name] = Seam(
-        seam.name, seam.parameters, seam.since, seam.releases,
-        known.processes | seam.processes, known.users | seam.users)
+    SEAMS[seam.name] = replace(
+        seam, processes=known.processes | seam.processes,
+        users=known.users | seam.users, parts=known.parts | seam.parts)
 
 
 def load_all_seams() -> None:
@@ -147,20 +186,25 @@ def load_all_seams() -> None:
         importlib.import_module(name)
 
 
-def get_expected_parameters(release: int, names: Iterable[str] | None = None,
-                            ) -> dict[str, tuple[str, ...] | None]:
-    """Return the parameters that ghsched expects of Nova's functions.
+def find_mismatch(
+        name: str,
+        get_parameters: Callable[[str], tuple[str, ...] | None],
+) -> Mismatch | None:
+    """Return how a function of Nova differs from what ghsched expects.
 
-    Only functions that ghsched uses are included.
-
-    :param release: major version number of Nova, such as 31 for OpenStack
-        2025.1.
-    :param names: functions to return; None for all.
-    :returns: parameters by name of the function.
+    :param name: dotted name of the function.
+    :param get_parameters: function that returns the parameters of a function
+        of Nova; None if Nova does not have the function.
+    :returns: None if Nova has the function, or works without it.
     """
-    return {name: SEAMS[name].get_parameters(release)
-            for name in (SEAMS if names is None else names)
-            if release in SEAMS[name].releases}
+    seam, found = SEAMS[name], get_parameters(name)
+    if found is None:
+        is_needed = not seam.may_be_missing and not (
+            seam.otherwise and get_parameters(seam.otherwise) is not None)
+    else:
+        is_needed = not seam.accepts(found)
+    return (Mismatch(name, seam.parameters or (), found) if is_needed
+            else None)
 
 
 def find_owner(name: str) -> tuple[Any, str]:

@@ -36,7 +36,7 @@ from ghsched_nova.nova_seams import registry
 from ghsched_nova.nova_seams.scheduler import get_required_cell
 from ghsched_nova.nova_seams.shared import RequestSpec
 
-seam = registry.make_seam_decorator(registry.SCHEDULER)
+seam = registry.make_seam_decorator(registry.SCHEDULER, part=registry.INDEX)
 
 #: Columns of a compute node's record that the index uses.
 _REPORTED = ('uuid', 'host', 'updated_at', 'numa_topology', 'pci_stats',

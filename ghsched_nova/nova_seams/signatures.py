@@ -13,73 +13,46 @@
 """Compare functions of Nova with those that ghsched was written for.
 
 Each process compares the seams that it uses
-(:data:`ghsched_nova.nova_seams.registry.SEAMS`) when it starts. A process that
-a feature cannot work in does not start; a repair that does not match is left
+(:data:`ghsched_nova.nova_seams.registry.SEAMS`) when it starts. nova-compute,
+whose driver could not keep what it promises, does not start if one differs;
+in nova-api and nova-scheduler what needs it is off
+(:mod:`ghsched_nova.nova_seams.parts`). A repair that does not match is left
 out (:mod:`ghsched_nova.nova_fixes.table`).
 """
 
-import ast
 from collections.abc import Iterable
 from collections.abc import Iterator
-from dataclasses import dataclass
+import dis
 import functools
 import inspect
-import textwrap
+import types
 from typing import Any
 
 from nova import version
 
 from ghsched_nova.nova_seams import registry
 
-#: Parameters that a function seems to have if a decorator hides its own.
+#: Parameters of a function that a decorator hides.
 _HIDDEN = ('args', 'kwargs')
-
-
-@dataclass(frozen=True)
-class Mismatch:
-    """Function of Nova whose parameters differ from the expected ones.
-
-    :param name: dotted name of the function.
-    :param expected: names of the expected parameters; empty for an attribute
-        or a constant.
-    :param found: names of the parameters in the installed Nova; None if Nova
-        has no such function.
-    """
-
-    name: str
-    expected: tuple[str, ...]
-    found: tuple[str, ...] | None
-
-    def __str__(self) -> str:
-        found = ('it is missing' if self.found is None else
-                 f'found ({", ".join(self.found)})')
-        return f'{self.name}: expected ({", ".join(self.expected)}), {found}'
-
-
-def get_nova_release() -> int:
-    """Return the major version number of the installed Nova."""
-    return int(version.version_string().partition('.')[0])
 
 
 def iterate_seam_names(process: str) -> Iterator[str]:
     """Iterate over the Nova functions that ghsched uses in a service."""
-    return (name
-            for name in registry.get_expected_parameters(get_nova_release())
-            if process in registry.SEAMS[name].processes)
+    return (name for name, seam in registry.SEAMS.items()
+            if process in seam.processes)
 
 
-def list_mismatches(names: Iterable[str]) -> tuple[Mismatch, ...]:
+def list_mismatches(names: Iterable[str]) -> tuple[registry.Mismatch, ...]:
     """Return which Nova functions are missing or have other parameters.
 
     The installed Nova is compared with what ghsched expects.
 
     :param names: dotted names of the functions.
     """
-    found = ((name, expected or (), get_installed_parameters(name))
-             for name, expected in registry.get_expected_parameters(
-                 get_nova_release(), names).items())
-    return tuple(Mismatch(*one) for one in found
-                 if one[2] not in (one[1], _HIDDEN))
+    found = (registry.find_mismatch(name, get_installed_parameters)
+             for name in names)
+    return tuple(one for one in found
+                 if one is not None and one.found != _HIDDEN)
 
 
 def require_seams(process: str, ignored: Iterable[str] = ()) -> None:
@@ -130,14 +103,28 @@ def _has_attribute(owner: Any, attribute: str) -> bool:
     instances.
     """
     return hasattr(owner, attribute) or any(
-        assigns_attribute(inspect.getsource(cls), attribute)
-        for cls in getattr(owner, '__mro__', ()) if cls is not object)
+        assigns_attribute(function, attribute)
+        for cls in getattr(owner, '__mro__', ()) if cls is not object
+        for function in vars(cls).values())
 
 
-def assigns_attribute(source: str, attribute: str) -> bool:
-    """Return whether the source code of a class assigns an attribute of self.
-    """
-    return any(isinstance(node, ast.Attribute) and node.attr == attribute
-               and isinstance(node.ctx, ast.Store)
-               and isinstance(node.value, ast.Name) and node.value.id == 'self'
-               for node in ast.walk(ast.parse(textwrap.dedent(source))))
+def assigns_attribute(function: Any, attribute: str) -> bool:
+    """Return whether a function or property assigns an attribute of self."""
+    function = getattr(function, 'fget', function)
+    function = inspect.unwrap(getattr(function, '__func__', function))
+    code = getattr(function, '__code__', None)
+    return isinstance(code, types.CodeType) and _code_assigns(code, attribute)
+
+
+def _code_assigns(code: types.CodeType, attribute: str) -> bool:
+    if attribute in code.co_names:      # reading the instructions is slow
+        value: Any = None
+        for instruction in dis.get_instructions(code):
+            if (instruction.opname == 'STORE_ATTR'
+                    and instruction.argval == attribute and value == 'self'):
+                return True
+            # An instruction that loads two variables has both.
+            value = instruction.argval
+            value = value[-1] if isinstance(value, tuple) and value else value
+    return any(isinstance(one, types.CodeType)
+               and _code_assigns(one, attribute) for one in code.co_consts)

@@ -46,6 +46,7 @@ from ghsched_nova.scheduler import host_view
 from ghsched_nova.scheduler.host_view import HostStateView
 from ghsched_nova.scheduler import near
 from ghsched_nova.scheduler import numa_choice
+from ghsched_nova.scheduler import off
 from ghsched_nova.scheduler import request_filter
 from ghsched_nova.scheduler import unread_reports
 from ghsched_placement import candidates
@@ -64,9 +65,11 @@ LOG = logging.getLogger(__name__)
 
 # nova-scheduler imports this module while it builds its host manager, before
 # the first request.
-request_filter.register_request_filter()
-fixes.require_compatible_fixes(registry.SCHEDULER)
-numa.patch_numa_fit()
+shared.config()
+fixes.require_known_fixes()
+if not off.is_off():
+    request_filter.register_request_filter()
+    numa.patch_numa_fit()
 fixes.apply_fixes(registry.SCHEDULER)
 
 NO_TOPOLOGY = Lack(None, 'NUMA topology', reason='the host has not reported a '
@@ -109,6 +112,12 @@ class GhschedNUMATopologyFilter(numa_topology_filter.NUMATopologyFilter):
     PCI aliases) must be on its NUMA nodes. With the value ``preferred``, hosts
     without such devices are accepted if no other host fits.
     """
+
+    def __new__(cls) -> Any:
+        """Return Nova's filter if ghsched is off with this Nova."""
+        if off.is_off():
+            return off.RefusingFilter()
+        return super().__new__(cls)
 
     def filter_all(self, filter_obj_list: Any,
                    spec_obj: shared.RequestSpec) -> Iterator[Any]:

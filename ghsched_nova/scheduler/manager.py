@@ -26,9 +26,7 @@ from collections.abc import Iterable
 from collections.abc import Iterator
 from collections.abc import Mapping
 from pathlib import Path
-import threading
 from typing import Any
-from urllib import parse
 
 from nova import exception
 from oslo_log import log as logging
@@ -37,15 +35,17 @@ import tenacity
 
 from ghsched_nova.nova_seams import scheduler
 from ghsched_nova.nova_seams import shared
-from ghsched_nova.scheduler.claims import Claims
 from ghsched_nova.scheduler import filters
 from ghsched_nova.scheduler.host_capacity import Need
 from ghsched_nova.scheduler import host_view
 from ghsched_nova.scheduler.index_updates import IndexUpdatingManager
 from ghsched_nova.scheduler.indexed import IndexedScheduler
 from ghsched_nova.scheduler import numa_choice
+from ghsched_nova.scheduler import off
 from ghsched_nova.scheduler import refusal_log
 from ghsched_nova.scheduler import request_filter
+from ghsched_nova.scheduler.request_state import RecordingClient
+from ghsched_nova.scheduler.request_state import RequestState
 from ghsched_placement import candidates
 from ghsched_placement import cloud_lack
 from ghsched_placement import cloud_totals
@@ -77,92 +77,15 @@ _OUR_FILTER = filters.GhschedNUMATopologyFilter.__name__
 _NO_REASON = ('', 'There are not enough hosts available.')
 
 
-class _RequestState(threading.local):
-    """State of the request that this thread schedules.
-
-    :ivar claims: claims in Placement of all searches for the request.
-    :ivar lost: whether a claim failed because another request was faster.
-    :ivar query: last query for allocation candidates; empty before the first.
-    :ivar hosts: UUIDs of compute nodes in Placement's answer.
-    :ivar filtered: number of hosts before and after each filter, for the last
-        instance.
-    :ivar shortages: reasons of the last refusal; empty if unknown.
-    """
-
-    def __init__(self) -> None:
-        self.claims = Claims()
-        self.reset()
-
-    def reset(self) -> None:
-        self.lost = False
-        self.query: list[tuple[str, str]] = []
-        self.hosts: frozenset[str] = frozenset()
-        self.filtered: list[lack.FilterResult] = []
-        self.shortages: list[lack.Lack] = []
-
-    def reset_filters(self) -> None:
-        self.filtered = []
-
-    def record_filter(self, name: str, before: int, after: int) -> None:
-        self.filtered.append(lack.FilterResult(name, before, after))
-
-    @property
-    def removing_filters(self) -> set[str]:
-        """Names of the filters that removed hosts for the last request."""
-        return {one.name for one in self.filtered if one.after < one.before}
-
-
-class _RecordingClient:
-    """A Placement client that records the query and the claims of a request.
-
-    While a request is scheduled by the index of hosts, its allocation
-    candidates are those of the hosts that the index proposes.
-    """
-
-    def __init__(self, client: Any, seen: _RequestState,
-                 indexed: IndexedScheduler | None) -> None:
-        self._client, self._seen = client, seen
-        self._indexed = indexed
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._client, name)
-
-    def claim_resources(self, context: Any, consumer: str, request: Any,
-                        *args: Any, **kwargs: Any) -> bool:
-        """Claim a server's resources in Placement, and record a failed claim.
-
-        A claim fails if another request has taken the resources first.
-        """
-        if self._indexed is not None and not self._indexed.confirm_candidate(
-                self._client, context, request):
-            return False
-        claimed = self._seen.claims.claim_resources(
-            self._client, context, consumer, request, *args, **kwargs)
-        self._seen.lost = self._seen.lost or not claimed
-        return claimed
-
-    def get_allocation_candidates(self, context: Any,
-                                  resources: Any) -> Any:
-        indexed = self._indexed
-        if indexed is not None and indexed.current_search is not None:
-            return indexed.get_allocation_candidates(
-                self._client, context, resources)
-        found = self._client.get_allocation_candidates(context, resources)
-        # Nova may ask once more, with VCPU in place of PCPU.
-        self._seen.query = self._seen.query or parse.parse_qsl(
-            resources.to_querystring())
-        if not found or found[0] is None:
-            # Nova fails on that in the answer for VCPU in place of PCPU.
-            return [], {}, None
-        self._seen.hosts |= {summary['root_provider_uuid']
-                             for summary in found[1].values()}
-        return found
-
-
 class GhschedSchedulerManager(IndexUpdatingManager):
     """Nova's scheduler manager with an index of hosts and refusal reasons."""
 
-    _seen = _RequestState()
+    _seen = RequestState()
+
+    def __new__(cls, *args: Any, **kwargs: Any) -> Any:
+        if off.is_off():    # with this Nova
+            return off.RefusingManager(*args, **kwargs)
+        return super().__new__(cls)
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -174,13 +97,13 @@ class GhschedSchedulerManager(IndexUpdatingManager):
             Path(shared.config().state_path))
         scheduler.add_rpc_endpoint(self, refusal_log.RefusalEndpoint(
             self._refusal_log))
-        if shared.config().ghsched.scheduler_index:
+        if off.is_index_enabled():
             self._indexed = IndexedScheduler(self.host_manager)
 
     @property
     def placement_client(self) -> Any:
-        return _RecordingClient(super().placement_client, self._seen,
-                                self._indexed)
+        return RecordingClient(super().placement_client, self._seen,
+                               self._indexed)
 
     @property
     def _placement(self) -> PlacementClient:
@@ -453,7 +376,7 @@ class GhschedSchedulerManager(IndexUpdatingManager):
 
 
 def _retry_lost_claims(select_hosts: Callable[[], Any],
-                       seen: _RequestState, flavor: str) -> Any:
+                       seen: RequestState, flavor: str) -> Any:
     """Select hosts again each time another request has claimed them first.
 
     Nova claims one candidate per host, and so do its rivals: in Placement's

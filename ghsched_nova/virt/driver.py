@@ -31,6 +31,7 @@ from ghsched_nova.nova_seams import compute_claims
 from ghsched_nova.nova_seams import numa
 from ghsched_nova.nova_seams import registry
 from ghsched_nova.nova_seams import shared
+from ghsched_nova.nova_seams import signatures
 from ghsched_nova import pci_requests
 from ghsched_nova.virt import blame_rpc
 from ghsched_nova.virt import driver_devices
@@ -39,13 +40,10 @@ from ghsched_nova.virt import driver_reports
 from ghsched_nova.virt import driver_start
 from ghsched_nova.virt import host_moves
 from ghsched_nova.virt import libvirt_features
-from ghsched_nova.virt import manager
 from ghsched_nova.virt import rpc
 
-#: Class of nova-compute's manager that goes with the driver.
-MANAGER = f'{manager.__name__}.GhschedComputeManager'
-
-fixes.require_compatible_fixes(registry.COMPUTE)
+fixes.require_known_fixes()
+signatures.require_seams(registry.COMPUTE, fixes.list_fix_only_functions())
 pci_requests.patch_nova_pci_requests()
 compute_claims.call_before_claims(pci_requests.store_allocated_pfs)
 numa.patch_numa_fit()

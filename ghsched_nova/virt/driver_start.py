@@ -108,7 +108,7 @@ class StartingDriver(base.DriverBase):
           ('self', 'context', 'instance', 'network_info', 'disk_info',
            'image_meta', 'rescue', 'block_device_info', 'mdevs', 'accel_info',
            'share_info', 'old_guest'),
-          since={'old_guest': 33})
+          optional=frozenset({'old_guest'}))
     def _get_guest_xml(self, context: Any, instance: Any, *args: Any,
                        **kwargs: Any) -> str:
         xml = super()._get_guest_xml(context, instance, *args, **kwargs)

@@ -36,8 +36,8 @@ from nova.tests.functional.libvirt import base as libvirt_base
 from nova import version
 from oslo_serialization import jsonutils
 
+from ghsched_nova.cmd import compute as program
 from ghsched_nova.guest import metadata
-from ghsched_nova.nova_seams import compute
 from ghsched_nova.nova_seams import numa
 from ghsched_nova.nova_seams import services
 from ghsched_nova.nova_seams import shared
@@ -45,12 +45,12 @@ from ghsched_nova.resctrl import fs
 from ghsched_nova.tests.fixtures import kernel
 from ghsched_nova.tests.fixtures import libvirt
 from ghsched_nova.tests.functional import patient_waits
-from ghsched_nova.virt import driver
+import ghsched_nova.virt.driver  # noqa: F401 - changes Nova
 from ghsched_placement import names
 from ghsched_placement.tests import base
 
-compute.register_driver_module(driver)
-services.replace_manager_class('nova-compute', driver.MANAGER)
+services.register_driver_class(program.DRIVER)
+services.replace_manager_class('nova-compute', program.MANAGER)
 shared.config()
 
 # What is loaded by now lives as long as the process.

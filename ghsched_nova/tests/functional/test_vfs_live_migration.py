@@ -23,7 +23,6 @@ from nova.virt.libvirt import driver
 from oslo_serialization import jsonutils
 from oslo_utils import versionutils
 
-from ghsched_nova.nova_seams import signatures
 from ghsched_nova.tests.functional import nova_base
 from ghsched_nova.tests.functional import test_vfs
 
@@ -221,7 +220,7 @@ class NotMigratableTest(VfsLiveMigrationTestCase):
         """nova-conductor logs the reason, from Nova 32 on."""
         server = self.boot_guest()
         self.assertRaises(nova_base.ApiException, self._live_migrate, server)
-        if signatures.get_nova_release() > 31:
+        if nova_base.RELEASE > 31:
             self.assertIn('explicitly request live-migratable devices',
                           self.stdlog.logger.output)
         self.assert_it_stays()

@@ -391,8 +391,7 @@ SCHEDULER_LOADS = frozenset(
         '.conf.deprecated', '.conf.host', '.conf.scheduler',
         '.nova_fixes', '.nova_fixes.devices_of_far_pf',
         '.nova_fixes.rows', '.nova_fixes.servers', '.nova_fixes.table',
-        '.nova_seams',
-        '.nova_seams.numa',
+        '.nova_seams', '.nova_seams.numa', '.nova_seams.parts',
         '.nova_seams.pci', '.nova_seams.registry', '.nova_seams.scheduler',
         '.nova_seams.scheduler_hosts', '.nova_seams.shared',
         '.nova_seams.signatures', '.pci_requests', '.scheduler'))

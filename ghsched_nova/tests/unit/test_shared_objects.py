@@ -95,7 +95,7 @@ STRESSED = {
     'ghsched_nova.scheduler.indexed.IndexedScheduler':
         _SCHEDULER + 'RequestStressTest'
         '.test_requests_under_native_threads_are_all_counted',
-    'ghsched_nova.scheduler.manager._RequestState': _CLAIMS,
+    'ghsched_nova.scheduler.request_state.RequestState': _CLAIMS,
     'ghsched_nova.scheduler.unread_reports.Warnings':
         _SCHEDULER + 'OthersStressTest'
         '.test_warnings_under_native_threads_name_each_host_once',
@@ -163,6 +163,7 @@ NOT_SHARED = {
     'ghsched_nova.live.records.NovaRecords': _REQUEST,
     'ghsched_nova.nova_fixes.cut_off_live_migration._CompletionSteps': _CALL,
     'ghsched_nova.nova_fixes.table.APPLIED': _START,
+    'ghsched_nova.nova_seams.parts.OFF': _START,
     'ghsched_nova.nova_seams.registry.SEAMS':
         'declared while modules are imported, each once',
     'ghsched_nova.monitor.top_screen.Top': 'a command of one thread',

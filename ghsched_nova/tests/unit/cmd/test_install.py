@@ -84,6 +84,22 @@ class InstallCheckTest(base.TestCase):
             [], list(install.check_exporter_installed(True, '/usr/bin/x'))
         )
 
+    def test_help_has_the_usage_that_works(self):
+        printed = io.StringIO()
+        with contextlib.redirect_stdout(printed):
+            self.assertRaises(SystemExit, status.main, ['install', '--help'])
+        self.assertIn('usage: ghsched-status install [-h] --check',
+                      printed.getvalue())
+
+    def test_help_lists_every_command(self):
+        for option in ('--help', '-h'):
+            printed = io.StringIO()
+            with contextlib.redirect_stdout(printed):
+                self.assertEqual(0, status.main([option]))
+            for name in ('upgrade check', 'install --check', 'seams',
+                         'fixes'):
+                self.assertIn(name, printed.getvalue())
+
     def test_stock_compute_host_gets_the_driver_name(self):
         nova_conf = self.directory / 'nova.conf'
         nova_conf.write_text(

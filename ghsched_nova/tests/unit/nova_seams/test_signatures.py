@@ -45,17 +45,29 @@ class RequireTest(base.TestCase):
         self.assertNotEqual([], list(signatures.iterate_seam_names(process)))
         signatures.require_seams(process)
 
-    @ddt.data(*sorted(registry.get_expected_parameters(
-        signatures.get_nova_release())))
+    @ddt.data(*sorted(name for name, seam in registry.SEAMS.items()
+                      if not seam.may_be_missing))
     def test_function_that_is_gone_is_named(self, name):
-        known = registry.get_expected_parameters(
-            signatures.get_nova_release())[name]
         with mock.patch.object(signatures, 'get_installed_parameters',
                                return_value=None):
             found, = signatures.list_mismatches([name])
-        self.assertEqual((name, known or (), None),
-                         (found.name, found.expected, found.found))
+        self.assertEqual(
+            (name, registry.SEAMS[name].parameters or (), None),
+            (found.name, found.expected, found.found))
         self.assertIn('it is missing', str(found))
+
+    def test_function_with_another_in_its_place_is_not_missed(self):
+        new, old = (f'nova.limit.placement._get_deltas{name}'
+                    for name in ('', '_by_flavor'))
+        parameters = {old: registry.SEAMS[old].parameters}
+        with mock.patch.object(signatures, 'get_installed_parameters',
+                               parameters.get):
+            self.assertEqual((), signatures.list_mismatches([new, old]))
+        parameters[old] = ('flavor', 'count')
+        with mock.patch.object(signatures, 'get_installed_parameters',
+                               parameters.get):
+            self.assertEqual([old], [one.name for one in
+                                     signatures.list_mismatches([new, old])])
 
     def test_process_with_a_changed_function_does_not_start(self):
         self.enterContext(mock.patch.object(
@@ -91,12 +103,32 @@ class AttributeTest(base.TestCase):
 
     @ddt.data(('self.lock = 1', True), ('self.lock, self.b = 1, 2', True),
               ('self.lock: int = 1', True), ('lock = self.lock', False),
-              ('self.lock.a = 1', False), ('other.lock = 1', False))
+              ('self.lock.a = 1', False), ('self.lock = a', True),
+              ('other.lock = 1', False))
     @ddt.unpack
     def test_attribute_that_objects_get_is_found(self, line, expected):
+        found = {}
+        exec('def b(self, a=1):\n    other = self\n'  # noqa: S102
+             f'    {line}\n', found)
         self.assertEqual(expected, signatures.assigns_attribute(
-            f'    class A:\n        def b(self):\n            {line}\n',
-            'lock'))
+            found['b'], 'lock'))
+        self.assertEqual(expected, signatures.assigns_attribute(
+            property(found['b']), 'lock'))
+        self.assertEqual(expected, signatures.assigns_attribute(
+            staticmethod(found['b']), 'lock'))
+
+    def test_attribute_that_an_inner_or_wrapped_function_sets_is_found(self):
+        def outer(self):
+            def inner():
+                self.lock = 1
+            return inner
+
+        @functools.wraps(outer)
+        def wrapper(*_args):
+            pass
+        self.assertTrue(signatures.assigns_attribute(outer, 'lock'))
+        self.assertTrue(signatures.assigns_attribute(wrapper, 'lock'))
+        self.assertFalse(signatures.assigns_attribute(wrapper, 'inner'))
 
     @ddt.data(*sorted(name for name, seam in registry.SEAMS.items()
                       if seam.parameters is None))
