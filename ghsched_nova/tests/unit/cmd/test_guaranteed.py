@@ -84,7 +84,7 @@ def list_placement_options():
         found.update({option.dest: option for option
                       in loading.get_auth_plugin_conf_options(plugin)})
     return [(name, '500,503' if name == 'retriable_status_codes'
-             else VALUES[type(option.type).__name__])
+             else VALUES.get(type(option.type).__name__, 'true'))
             for name, option in sorted(found.items())]
 
 
