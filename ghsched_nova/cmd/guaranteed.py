@@ -105,8 +105,8 @@ def check_guaranteed_bandwidth(
                                'no credentials of Placement')
             return
         yield check_guarantees_of_nodes(client)
-    except (cfg.Error, exceptions.ClientException, TypeError, ValueError,
-            placement_client.PlacementError) as error:
+    except (cfg.Error, exceptions.ClientException, OSError, TypeError,
+            ValueError, placement_client.PlacementError) as error:
         yield checks.Check(_TITLE, 'warning', f'cannot read Placement: '
                            f'{error}', 'run this where nova-api or '
                            'nova-scheduler runs')

@@ -127,8 +127,7 @@ class NovaRecords:
             if is_taken_over:
                 self._take_over(instance, columns)
             else:
-                for name, value in columns.items():
-                    setattr(instance, name, value)
+                instance.update(columns)
                 instance.save(expected_task_state=[None],
                               expected_vm_state=list(_STATES))
         except (exception.InstanceUpdateConflict,

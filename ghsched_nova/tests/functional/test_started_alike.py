@@ -52,7 +52,9 @@ NEEDED = {
 #: Options with which no program starts here, or which are not of one process.
 LEFT = frozenset((
     'DEFAULT.compute_driver', 'DEFAULT.config_file', 'DEFAULT.config_dir',
-    'DEFAULT.config_source', 'DEFAULT.log_config_append'))
+    'DEFAULT.config_source', 'DEFAULT.log_config_append',
+    # Needs a key.
+    'keystone_authtoken.memcache_security_strategy'))
 
 #: Lines of the log: number of the process, level, logger and text.
 LINE = re.compile(r'\S+ \S+ \d+ ([A-Z]+) (\S+) \[[^]]*\] (.*)')
