@@ -23,9 +23,14 @@ usage: python tools/bench/scheduler_bench.py [--hosts N...]
            [--slow N] [--rivals N] [--modes MODE,...] [--keep DIRECTORY]
            [--json]
 
-Modes are also ``index+each``, the index that asks Placement about each host
-that it proposes, and ``score`` and ``gradient``: the whole search with a
-weigher against fragmentation. The last column compares each with the first.
+Modes are also ``index+first``, the index that has no refusal to remember,
+``index+each``, the index that asks Placement about each host that it proposes,
+``score`` and ``gradient``: the whole search with a weigher against
+fragmentation, ``stock@32``: Nova with 32 max_placement_results, and
+``static``: Nova with guests that have as large a part of a node's CPUs as of
+its bandwidth. The last column compares each with the first.
+
+The benchmark ends with an error if the index cannot read what hosts report.
 
 With --keep, databases stay in the directory and are used again: those of
 10,000 hosts take minutes to make.
@@ -233,7 +238,7 @@ def rivals(urls: dict[str, str], kind: str, options: argparse.Namespace,
                    'hosts': len({run['host'] for run in runs})}
 
 
-_HEAD = (f'{"kind":8}{"row":9}{"n":>3}{"CPU s":>9}{"least":>8}{"most":>8}'
+_HEAD = (f'{"kind":8}{"row":12}{"n":>3}{"CPU s":>9}{"least":>8}{"most":>8}'
          f'{"wall s":>9}{"GET":>5}{"PUT":>4}{"rows":>8}{"409":>4}'
          f'{"MiB":>6}{"found":>6}{"first/CPU":>10}')
 
@@ -246,7 +251,7 @@ def show(row: dict[str, Any]) -> str:
                 f'boot), {row["cpu"]:.2f} CPU s per boot, '
                 f'{row["hosts"]} hosts, wall {row["wall"]:.1f} s')
     asked = row['requests']
-    return (f'{row["kind"]:8}{row["row"]:9}{row["n"]:3}{row["cpu"]:9.3f}'
+    return (f'{row["kind"]:8}{row["row"]:12}{row["n"]:3}{row["cpu"]:9.3f}'
             f'{row["low"]:8.3f}{row["high"]:8.3f}{row["wall"]:9.3f}'
             f'{asked.get("GET", 0):5}{asked.get("PUT", 0):4}'
             f'{row["rows"]:8}{row["conflicts"]:4}{row["rss"]:6}'
@@ -342,8 +347,10 @@ def main() -> None:
     options = parser.parse_args()
     for asked, known in ((options.kinds, labs.KINDS),
                          (options.modes, {*labs.MODES, *labs.WEIGHERS,
-                                          labs.INDEX_EACH})):
-        unknown = set(asked.split(',')) - set(known)
+                                          labs.STATIC, labs.INDEX_EACH,
+                                          labs.INDEX_FIRST})):
+        unknown = {one.partition('@')[0]
+                   for one in asked.split(',')} - set(known)
         if unknown:
             parser.error(f'not known: {", ".join(sorted(unknown))}')
     shared.config()

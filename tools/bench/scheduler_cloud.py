@@ -385,6 +385,7 @@ def build(urls: dict[str, str], hosts: int, seed: int = 7, nodes: int = 4,
     engines = {name: _empty(url) for name, url in urls.items()}
     migration.create_schema(engines['placement'])
     api_models.BASE.metadata.create_all(engines['api'])
+    _shorten_longest_index()
     main_models.BASE.metadata.create_all(engines['cell'])
     cloud = Cloud(seed, nodes, fill)
     cloud.learn(engines['placement'])
@@ -426,10 +427,21 @@ def _empty(url: str) -> sa.Engine:
         with server.begin() as connection:
             connection.exec_driver_sql(f'drop database if exists {name}')
             connection.exec_driver_sql(
-                # Nova's models give no lengths to its longest indexes.
-                f'create database {name} character set latin1')
+                f'create database {name} character set utf8mb3')
         server.dispose()
     return sa.create_engine(url)
+
+
+def _shorten_longest_index() -> None:
+    """Give an index of Nova's the lengths that its migrations give it.
+
+    Its models name none, and MariaDB's limit is 3072 bytes.
+    """
+    columns = ('source_compute', 'dest_compute', 'source_node', 'dest_node')
+    for index in main_models.Migration.__table__.indexes:
+        if index.name == 'migrations_by_host_nodes_and_status_idx':
+            index.dialect_options['mysql']['length'] = dict.fromkeys(
+                columns, 100)
 
 
 def _tables(engine: sa.Engine) -> Any:

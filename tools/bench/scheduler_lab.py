@@ -64,6 +64,15 @@ WEIGHERS = {'score': 'weighers.GhschedFragmentationWeigher',
             'gradient': 'gradient_weigher.GhschedGradientWeigher'}
 #: The index, which asks Placement about each host that it proposes.
 INDEX_EACH = 'index+each'
+#: The index, without the refusals that it remembers.
+INDEX_FIRST = 'index+first'
+#: Stock Nova with flavors that have as large a part of a node's CPUs as of its
+#: bandwidth, so that nobody has to count bandwidth.
+STATIC = 'static'
+#: Ways by stock Nova; ``stock@32`` is with 32 max_placement_results.
+_OF_NOVA = ('stock', STATIC)
+#: Seconds after a request in which the index has to have been updated.
+_CURRENT = 10
 _OURS = 'ghsched_nova.scheduler.filters.GhschedNUMATopologyFilter'
 _FILTERS = ('ComputeFilter,ComputeCapabilitiesFilter,ImagePropertiesFilter,'
             'ServerGroupAntiAffinityFilter,ServerGroupAffinityFilter,'
@@ -86,6 +95,12 @@ class Kind:
     vcpus: int
     ours: dict[str, str] = field(default_factory=dict)
     stock: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def static_vcpus(self) -> int:
+        """vCPUs of which each node has as many as its share of bandwidth."""
+        share = int(self.ours.get('ghsched:mem_bw_min', 0))
+        return max(self.vcpus, -(-clouds.CPUS * share // 100) * self.nodes)
 
 
 def _two(share: int) -> dict[str, str]:
@@ -187,7 +202,8 @@ class Placement:
 
 def _settings(urls: dict[str, str], mode: str,
               directory: str) -> dict[str, dict[str, str]]:
-    ours, parts = mode != 'stock', mode.split('+')
+    way, _, limit = mode.partition('@')
+    ours, parts = way not in _OF_NOVA, way.split('+')
     return {
         'DEFAULT': {'transport_url': 'fake:/', 'host': 'scheduler',
                     'service_down_time': '999999999',
@@ -195,7 +211,8 @@ def _settings(urls: dict[str, str], mode: str,
         'database': {'connection': urls['cell']},
         'api_database': {'connection': urls['api']},
         'oslo_messaging_notifications': {'driver': 'noop'},
-        'scheduler': {'discover_hosts_in_cells_interval': '-1'},
+        'scheduler': {'discover_hosts_in_cells_interval': '-1',
+                      **({'max_placement_results': limit} if limit else {})},
         'filter_scheduler': {
             'available_filters': 'nova.scheduler.filters.all_filters'
             + (f'\navailable_filters = {_OURS}' if ours else ''),
@@ -217,7 +234,7 @@ def _settings(urls: dict[str, str], mode: str,
 
 
 def _configure(urls: dict[str, str], mode: str) -> None:
-    if mode != 'stock':
+    if mode.partition('@')[0] not in _OF_NOVA:
         shared.config()
     with tempfile.TemporaryDirectory() as directory:
         path = Path(directory) / 'nova.conf'
@@ -227,7 +244,7 @@ def _configure(urls: dict[str, str], mode: str) -> None:
             for section, options in _settings(urls, mode,
                                               directory).items()))
         config.parse_args(['scheduler', '--config-file', str(path)])
-    logging.disable(logging.CRITICAL)
+    logging.disable(logging.WARNING)
     objects.register_all()
 
 
@@ -236,7 +253,7 @@ class Lab:
 
     def __init__(self, urls: dict[str, str], mode: str) -> None:
         _configure(urls, mode)
-        self.mode = mode
+        self.mode = mode.partition('@')[0]
         if mode == INDEX_EACH:
             derived_candidates.MAX_COMBINATIONS = -1
         self.placement = Placement(urls['placement'])
@@ -247,7 +264,7 @@ class Lab:
         init = host_manager.HostManager._init_instance_info
         host_manager.HostManager._init_instance_info = (
             lambda _manager, *_args: None)
-        self.manager = _manager(mode)
+        self.manager = _manager(self.mode)
         host_manager.HostManager._init_instance_info = init
         self.context = nova_context.RequestContext(
             clouds.USER, clouds.PROJECT, is_admin=True)
@@ -264,14 +281,14 @@ class Lab:
                     'instances': {}, 'updated': True}
 
     def spec(self, kind: Kind, **values: Any) -> Any:
-        specs = {'hw:cpu_policy': 'dedicated',
-                 **(kind.stock if self.mode == 'stock' else kind.ours)}
+        specs = {'hw:cpu_policy': 'dedicated', **self._list_specs(kind)}
         if kind.nodes:
             specs['hw:numa_nodes'] = str(kind.nodes)
         flavor = objects.Flavor(
             id=1, name='bench',
             memory_mb=max(1, kind.nodes) * clouds.GUEST_MEMORY,
-            vcpus=kind.vcpus, root_gb=clouds.GUEST_DISK, ephemeral_gb=0,
+            vcpus=(kind.static_vcpus if self.mode == STATIC
+                   else kind.vcpus), root_gb=clouds.GUEST_DISK, ephemeral_gb=0,
             swap=0, flavorid='1', rxtx_factor=1.0, vcpu_weight=0,
             disabled=False, is_public=True, extra_specs=specs)
         image = objects.ImageMeta(
@@ -292,6 +309,24 @@ class Lab:
                 self.context, instance_uuid=spec.instance_uuid,
                 project_id=clouds.PROJECT, cell_mapping=None).create()
         return spec
+
+    def _list_specs(self, kind: Kind) -> dict[str, str]:
+        """Extra specs of a kind for this scheduler."""
+        if self.mode == STATIC:
+            return {name: value for name, value in kind.stock.items()
+                    if 'resources' not in name and name != 'group_policy'}
+        return kind.stock if self.mode in _OF_NOVA else kind.ours
+
+    def _check_index(self, wall: float) -> None:
+        """Check that the index reads what hosts report.
+
+        :param wall: seconds since the request began.
+        :raises RuntimeError: if it has not read it since.
+        """
+        indexed = getattr(self.manager, '_indexed', None)
+        if indexed is not None and indexed.feed.age > wall + _CURRENT:
+            raise RuntimeError('the index cannot read the reports of hosts: '
+                               f'last read {indexed.feed.age} s ago')
 
     def select(self, spec: Any, instances: list[str] | None = None
                ) -> tuple[Any, str]:
@@ -316,11 +351,14 @@ class Lab:
     def once(self, kind: str, keep: bool = False) -> dict[str, Any]:
         """Schedule one guest; it is gone again unless it is to be kept."""
         spec = self.spec(KINDS[kind])
+        if self.mode == INDEX_FIRST:
+            self.manager._indexed.drop_cached_refusals()
         self.placement.counts = counts = Counts()
         begin, wall = time.process_time(), time.perf_counter()
         found, reason = self.select(spec)
         cpu, wall = time.process_time() - begin, time.perf_counter() - wall
         self.placement.counts = Counts()
+        self._check_index(wall)
         if found and not keep:
             self.forget(spec)
         return {
@@ -335,7 +373,7 @@ class Lab:
 
 
 def _manager(mode: str) -> Any:
-    if mode == 'stock':
+    if mode in _OF_NOVA:
         return nova_manager.SchedulerManager()
     from ghsched_nova.scheduler import manager
     return manager.GhschedSchedulerManager()
