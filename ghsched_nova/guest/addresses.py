@@ -24,12 +24,19 @@ _NOVA = 'http://openstack.org/xmlns/libvirt/nova/1.1'
 
 
 def parse_fixed_addresses(xml: str) -> frozenset[str]:
-    """Return the fixed IP addresses in the Nova metadata of a domain.
+    """Return the fixed IP addresses in the Nova metadata of a domain XML."""
+    return list_fixed_addresses(document.parse_element(xml))
+
+
+def list_fixed_addresses(domain: etree._Element) -> frozenset[str]:
+    """Return the fixed IP addresses in the Nova metadata of a parsed domain.
 
     Nova writes the addresses when the guest starts. They are returned in their
     shortest form.
+
+    :param domain: root element of the domain XML.
     """
-    return frozenset(_parse_addresses(document.parse_element(xml)))
+    return frozenset(_parse_addresses(domain))
 
 
 def _parse_addresses(domain: etree._Element) -> Iterator[str]:

@@ -34,7 +34,7 @@ LOG = logging.getLogger(__name__)
 
 
 def compute_headroom(providers: Sequence[tree.WantedProvider],
-                     nodes: Iterable[int], guests: Iterable[str],
+                     nodes: Iterable[int], guests: Iterable[desired.Running],
                      accounting: Accounting, now: float) -> Headroom | None:
     """Return the bandwidth and control groups that a host has free.
 
@@ -44,7 +44,7 @@ def compute_headroom(providers: Sequence[tree.WantedProvider],
     :param providers: resource providers that nova-compute reported last, the
         compute node first.
     :param nodes: host NUMA nodes.
-    :param guests: domain XML of all guests.
+    :param guests: all guests, running or not.
     :param now: seconds since 1970.
     :returns: free control groups, and free percent of bandwidth by host NUMA
         node; None before nova-compute's first report to Placement.
@@ -81,10 +81,9 @@ def _compute_free(inventories: Mapping[str, tree.Inventory], name: str,
     return tree.compute_free_amount(record, used) if record else 0
 
 
-def _read_policy(xml: str) -> metadata.DomainPolicy | None:
+def _read_policy(guest: desired.Running) -> metadata.DomainPolicy | None:
     try:
-        return metadata.read_policy(xml) if desired.may_have_policy(
-            xml) else None
+        return guest.policy
     except metadata.MetadataError as error:
         LOG.debug('ghsched: cannot read the bandwidth policy of a guest from '
                   'its XML; not counting this guest in the free bandwidth '

@@ -21,6 +21,7 @@ from oslo_log import log as logging
 from stevedore import driver
 
 from ghsched_nova.guest import addresses
+from ghsched_nova.host import desired
 from ghsched_nova.traffic import flow_source as sources
 from ghsched_placement.rebalance import affinity
 from ghsched_placement import traffic
@@ -43,10 +44,10 @@ class GuestTraffic:
         self._meter: sources.Meter | None = None
         self._failure = ''
 
-    def measure_traffic(self, guests: Iterable[str]) -> None:
+    def measure_traffic(self, guests: Iterable[desired.Running]) -> None:
         """Measure the network traffic between the host's guests; never raises.
 
-        :param guests: XML of all domains of the host.
+        :param guests: all domains of the host.
         """
         if not self._section.affinity_source:
             return
@@ -55,9 +56,9 @@ class GuestTraffic:
                 if self._meter is None:
                     self._meter = _make_meter(self._section)
                 self._meter.update_traffic_averages(
-                    frozenset().union(
-                        *map(addresses.parse_fixed_addresses, guests)
-                    ),
+                    frozenset().union(*(
+                        addresses.list_fixed_addresses(guest.root)
+                        for guest in guests if guest.xml)),
                     time.monotonic(),
                 )
         except Exception as error:

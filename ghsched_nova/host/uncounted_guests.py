@@ -19,6 +19,7 @@ the same bandwidth to other guests, so each report checks the allocations.
 """
 
 from collections.abc import Callable
+from collections.abc import Collection
 from collections.abc import Iterable
 from collections.abc import Mapping
 from typing import Any
@@ -103,9 +104,37 @@ def map_policies_with_allocation(
     return found
 
 
+def _read_allocations(
+        guests: Collection[metadata.DomainPolicy], root: str,
+        accounting: Accounting,
+        get_usage_by_consumer: Callable[[str, str], Mapping[str, int]]
+) -> AllocationsByConsumer:
+    """Return what Placement has allocated of the resources of guests.
+
+    :param guests: policies of guests; other providers are not asked.
+    """
+    asked = {(names.make_numa_provider_uuid(root,
+                                            guest.allocated_nodes[number]),
+              name) for guest in guests
+             for number,
+             amounts in guest.policy.get_resources_by_node(accounting).items()
+             for name in amounts}
+    if any(guest.policy.needs_control_group for guest in guests):
+        asked.add((root, names.RESCTRL_GROUP))
+    allocations: dict[str, dict[str, Any]] = {}
+    for provider, resource_class in sorted(asked):
+        for consumer, amount in get_usage_by_consumer(
+                provider, resource_class).items():
+            of_provider = allocations.setdefault(consumer, {}).setdefault(
+                provider, {'resources': {}})
+            of_provider['resources'][resource_class] = amount
+    return allocations
+
+
 def log_unallocated_guests(
         running: Iterable[desired.Running], root: str, accounting: Accounting,
-        get_usage_by_consumer: Callable[[str, str], Mapping[str, int]]
+        get_usage_by_consumer: Callable[[str, str], Mapping[str, int]],
+        list_present: Callable[[], Collection[tuple[str, int]]]
 ) -> dict[str, str]:
     """Log and return guests whose guarantee Placement has not allocated.
 
@@ -115,25 +144,22 @@ def log_unallocated_guests(
     :param root: UUID of the compute node's resource provider.
     :param get_usage_by_consumer: method of PlacementClient, which returns
         amounts by consumer for a provider UUID and a resource class.
+    :param list_present: function that returns UUID and libvirt's ID of the
+        domains that still run. It is called only if an allocation is missing:
+        the allocation of a guest that has ended meanwhile is gone, too.
     :returns: text on the missing allocation, by UUID of the guest.
     """
+    running = list(running)
     guests = map_policies_with_allocation(running, accounting)
-    asked = {(names.make_numa_provider_uuid(root,
-                                            guest.allocated_nodes[number]),
-              name) for guest in guests.values()
-             for number,
-             amounts in guest.policy.get_resources_by_node(accounting).items()
-             for name in amounts}
-    if any(guest.policy.needs_control_group for guest in guests.values()):
-        asked.add((root, names.RESCTRL_GROUP))
-    allocations: dict[str, dict[str, Any]] = {}
-    for provider, resource_class in sorted(asked):
-        for consumer, amount in get_usage_by_consumer(
-                provider, resource_class).items():
-            of_provider = allocations.setdefault(consumer, {}).setdefault(
-                provider, {'resources': {}})
-            of_provider['resources'][resource_class] = amount
-    found = find_unallocated_guests(guests, allocations, root, accounting)
+    found = find_unallocated_guests(
+        guests, _read_allocations(guests.values(), root, accounting,
+                                  get_usage_by_consumer), root, accounting)
+    if found:
+        present = list_present()
+        here = {one.domain.uuid for one in running
+                if (one.domain.uuid, one.domain.id) in present}
+        found = {uuid: reason for uuid, reason in found.items()
+                 if uuid in here}
     for uuid, reason in found.items():
         LOG.error('ghsched: the Placement allocation of running guest '
                   '%(uuid)s lacks bandwidth or a control group that the '

@@ -127,13 +127,12 @@ class ReportingDriver(base.DriverBase):
             return
         self._reporting = False
         try:
-            here = {(guest.uuid, guest.id) for guest
-                    in self._host.list_guests(only_running=True)}
             self._ghsched.uncounted = uncounted_guests.log_unallocated_guests(
-                [one for one in self._last_running
-                 if (one.domain.uuid, one.domain.id) in here], root,
+                self._last_running, root,
                 shared.config().ghsched.bandwidth_accounting,
-                base.get_placement().get_usage_by_consumer)
+                base.get_placement().get_usage_by_consumer,
+                lambda: {(guest.uuid, guest.id) for guest
+                         in self._host.list_guests(only_running=True)})
         except Exception as error:
             LOG.warning('ghsched: cannot check the bandwidth allocations of '
                         'guests in Placement; retrying in the next periodic '
@@ -261,10 +260,9 @@ class ReportingDriver(base.DriverBase):
                 self._read_running_guest(guest) for guest
                 in self._host.list_guests(only_running=False)
                 if guest.uuid not in known)]
-            xmls = [guest.xml for guest in guests]
-            self._traffic.measure_traffic(xmls)
+            self._traffic.measure_traffic(guests)
             found = headroom_report.compute_headroom(
-                self._offered, self._numa_nodes, xmls,
+                self._offered, self._numa_nodes, guests,
                 shared.config().ghsched.bandwidth_accounting, time.time())
             if found is not None:
                 found = dataclasses.replace(

@@ -11,8 +11,17 @@
 # under the License.
 
 
+from types import SimpleNamespace
+from unittest import mock
+
+from ghsched_nova.guest import document
 from ghsched_nova.guest import metadata
+from ghsched_nova.host import desired
 from ghsched_nova.host import headroom_report
+from ghsched_nova.host import load_use
+from ghsched_nova.host import traffic_report
+from ghsched_nova.host import uncounted_guests
+from ghsched_nova.resctrl import model
 from ghsched_placement.host import HostDescription
 from ghsched_placement import policy
 from ghsched_placement.tests import base
@@ -36,7 +45,9 @@ class LeftTest(base.TestCase):
 
     def headroom_of(self, *guests, offered=OFFERED):
         found = headroom_report.compute_headroom(
-            offered, (0, 1), guests, 'min', 5.0)
+            offered, (0, 1), [
+                desired.Running(model.Domain(str(number), 1, 'x'), xml)
+                for number, xml in enumerate(guests)], 'min', 5.0)
         return found and (found.guests, found.groups, found.bandwidth)
 
     def test_nothing_before_the_first_report(self):
@@ -66,3 +77,18 @@ class LeftTest(base.TestCase):
     def test_a_guest_whose_policy_makes_no_sense_is_not_counted(self):
         xml = guest(1, mem_bw_min='20').replace('host="1"', 'host="x"')
         self.assertEqual(0, self.headroom_of(xml)[0])
+
+    def test_xml_is_parsed_once_for_all_that_a_report_needs(self):
+        running = desired.Running(model.Domain('a', 1, 'x'),
+                                  guest(1, mem_bw_min='20'))
+        with mock.patch.object(document, 'parse_element',
+                               wraps=document.parse_element) as parse:
+            for _report in range(2):
+                headroom_report.compute_headroom(
+                    self.OFFERED, (0, 1), [running], 'min', 5.0)
+                uncounted_guests.map_policies_with_allocation([running], 'min')
+                list(load_use.list_measurable_guests([running]))
+                load_use.list_guests_and_policies([running])
+                traffic_report.GuestTraffic(SimpleNamespace(
+                    affinity_source='x')).measure_traffic([running])
+        self.assertEqual(1, parse.call_count)

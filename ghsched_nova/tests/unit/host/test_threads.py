@@ -25,6 +25,7 @@ from oslo_config import cfg
 
 from ghsched_nova import conf
 from ghsched_nova.host import burst_use
+from ghsched_nova.host import desired
 from ghsched_nova.host import engine
 from ghsched_nova.host import guest_move
 from ghsched_nova.host import history_use
@@ -244,7 +245,8 @@ class ReportStressTest(base.TestCase):
         guest = SimpleNamespace(name='one', get_xml_desc=lambda: '<domain/>')
 
         def watch(_chance):
-            found.measure_traffic(['<domain/>'])
+            found.measure_traffic([desired.Running(
+                model.Domain('uuid', 1, 'one'), '<domain/>')])
 
         def ask(_chance):
             assert set(found.add_traffic_to_diagnostics(

@@ -18,7 +18,9 @@ from lxml import etree
 from nova.virt.libvirt import config
 
 from ghsched_nova.guest import addresses
+from ghsched_nova.host import desired
 from ghsched_nova.host import traffic_report as virt_traffic
+from ghsched_nova.resctrl import model
 from ghsched_nova.traffic import conntrack
 from ghsched_nova.traffic import conntrack_table
 from ghsched_nova.traffic import privileged
@@ -62,6 +64,10 @@ class AddressesTest(base.TestCase):
             frozenset(), addresses.parse_fixed_addresses(etree.tostring(root)))
 
 
+def running(*ports):
+    return desired.Running(model.Domain('uuid', 1, 'one'), xml(*ports))
+
+
 class GuestTrafficTest(base.TestCase):
 
     def setUp(self):
@@ -92,7 +98,7 @@ class GuestTrafficTest(base.TestCase):
         found = self.made()
         for count in (10 ** 9, 10 ** 9 + 10 ** 8):
             self.count = count
-            found.measure_traffic([xml(('fixed', '10.0.0.5'))])
+            found.measure_traffic([running(('fixed', '10.0.0.5'))])
         self.assertEqual(
             (traffic.AddressTraffic('10.0.0.5', '10.0.0.6', 1e7),),
             self.traffic_of(found))
@@ -100,7 +106,7 @@ class GuestTrafficTest(base.TestCase):
 
     def test_nothing_is_reported_where_nobody_measures(self):
         found = self.made(None)
-        found.measure_traffic([xml()])
+        found.measure_traffic([running()])
         self.assertIsNone(self.traffic_of(found))
 
     def test_uncountable_values_are_unknown_and_logged_once(self):
@@ -108,12 +114,12 @@ class GuestTrafficTest(base.TestCase):
         with mock.patch.object(conntrack.Conntrack, 'flows', side_effect=(
                 conntrack.SourceError('no table'))), mock.patch.object(
                     virt_traffic.LOG, 'warning') as warned:
-            found.measure_traffic([xml()])
-            found.measure_traffic([xml()])
+            found.measure_traffic([running()])
+            found.measure_traffic([running()])
         self.assertIsNone(self.traffic_of(found))
         self.assertEqual(1, warned.call_count)
 
     def test_a_source_that_is_not_installed_stops_nothing(self):
         found = self.made('nobody')
-        found.measure_traffic([xml()])
+        found.measure_traffic([running()])
         self.assertIsNone(self.traffic_of(found))

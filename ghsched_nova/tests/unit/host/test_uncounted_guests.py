@@ -92,3 +92,34 @@ class UncountedTest(base.TestCase):
         # What another guest holds is not.
         self.assertEqual({'a'}, set(self.uncounted(
             {'a': guest(60), 'b': guest(60)}, {'b': make_allocations(60)})))
+
+
+class LogUnallocatedTest(base.TestCase):
+    """Listing the domains again takes as many questions as there are guests.
+    """
+
+    def setUp(self):
+        super().setUp()
+        self.listed = 0
+
+    def log_guests(self, held, present):
+        def list_present():
+            self.listed += 1
+            return present
+
+        xml = metadata.write_policy('<domain/>', guest(60))
+        return uncounted_guests.log_unallocated_guests(
+            [desired.Running(model.Domain('a', 7, 'x'), xml)], HOST, 'min',
+            lambda provider, name: {
+                consumer: amounts[provider]['resources'][name]
+                for consumer, amounts in held.items()}, list_present)
+
+    def test_domains_are_listed_only_if_an_allocation_is_missing(self):
+        self.assertEqual({}, self.log_guests({'a': make_allocations(60)}, ()))
+        self.assertEqual(0, self.listed)
+
+    def test_guest_that_has_ended_meanwhile_needs_no_allocation(self):
+        for present, found in (([('a', 7)], ['a']), ([('a', 8)], []), ([], []),
+                               ([('b', 7)], [])):
+            self.assertEqual(found, list(self.log_guests({}, present)))
+        self.assertEqual(4, self.listed)

@@ -289,7 +289,7 @@ class KeyTestCase(base.TestCase):
         self.assertEqual({}, uncounted_guests.log_unallocated_guests(
             [desired.Running(model.Domain(UUID, 1, 'i-1'),
                              server.host.xml[0])],
-            ROOT, server.accounting, server.placement.holders))
+            ROOT, server.accounting, server.placement.holders, list))
         self.assertEqual((), self.audited(server))
 
     def assert_policy(self, server, domain):
