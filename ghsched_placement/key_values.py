@@ -22,7 +22,7 @@ from ghsched_placement import scheduling
 PREFIX = keys.NAMESPACE + ':'
 _KEY = re.compile(r'(?P<name>[^.]+)(?:\.(?P<node>.*))?', re.DOTALL)
 _NODE = re.compile(r'0|[1-9][0-9]{0,3}')
-_INT = re.compile(r'([+-]?)([0-9]+)')
+_INT = re.compile(r'[+-]?[0-9]+')
 _NAME = re.compile(r'[A-Za-z0-9][A-Za-z0-9_.-]{0,62}')
 _DEVICES = re.compile(r'\s*([^\s:,](?:[^:,]*[^\s:,])?)\s*:'
                       r'\s*([1-9][0-9]{0,3})\s*')
@@ -111,16 +111,16 @@ def _parse_name(extra_spec: str, text: str) -> str:
 
 
 def _parse_number(extra_spec: str, key: keys.Key, text: str) -> int:
-    match = _INT.fullmatch(text)
-    if match is None:
+    if not _INT.fullmatch(text):
         raise PolicyError(extra_spec, f'{text!r} is not a whole number')
-    digits = match[2].lstrip('0') or '0'
+    is_negative = text[0] == '-'
+    digits = text.lstrip('+-').lstrip('0') or '0'
     if len(digits) > _MOST_DIGITS:
-        limit = (f'less than {key.minimum or 0}' if match[1] == '-' else
+        limit = (f'less than {key.minimum or 0}' if is_negative else
                  f'greater than {key.maximum or 10 ** _MOST_DIGITS - 1}')
         raise PolicyError(
             extra_spec, f'the number of {len(digits)} digits is {limit}')
-    number = int(match[1] + digits)
+    number = -int(digits) if is_negative else int(digits)
     if key.minimum is not None and number < key.minimum:
         raise PolicyError(extra_spec, f'{number} is less than {key.minimum}')
     if key.maximum is not None and number > key.maximum:

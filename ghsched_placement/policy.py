@@ -31,7 +31,6 @@ from typing import cast
 from ghsched_placement import auto_nodes
 from ghsched_placement.bandwidth import Accounting as Accounting
 from ghsched_placement.bandwidth import NodePolicy as NodePolicy
-from ghsched_placement import decimals
 from ghsched_placement.errors import PolicyError as PolicyError
 from ghsched_placement.key_values import check_guest_nodes_exist
 from ghsched_placement.key_values import Devices
@@ -50,6 +49,7 @@ from ghsched_placement.scheduling import ThreadPolicy
 _MAX_GUEST_NODES = 128
 
 _DIGITS = re.compile('[0-9]+')
+_SHORT_NUMBER = re.compile('0*([0-9]{1,3})')
 
 
 @dataclass(frozen=True)
@@ -263,11 +263,11 @@ def get_guest_node_count(extra_specs: Mapping[str, str],
     text = str(extra_specs.get(keys.NUMA_NODES, '')).strip()
     if not _DIGITS.fullmatch(text):
         return default
-    number = decimals.parse_decimal(text)
-    if number is None or number > _MAX_GUEST_NODES:
+    short = _SHORT_NUMBER.fullmatch(text)
+    if short is None or int(short[1]) > _MAX_GUEST_NODES:
         raise PolicyError(keys.NUMA_NODES, f'a guest has at most '
                                            f'{_MAX_GUEST_NODES} NUMA nodes')
-    return number
+    return int(short[1])
 
 
 def find_misspelt_keys(extra_specs: Iterable[str]) -> Iterator[PolicyError]:

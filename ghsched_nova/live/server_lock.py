@@ -25,6 +25,8 @@ import uuid
 
 from nova.compute import task_states
 
+from ghsched_placement import decimals
+
 #: Task state that locks a server against other operations of Nova, and that a
 #: restarted nova-compute clears (``ComputeManager._init_instance``). Nova uses
 #: it for a guest whose flavor is about to change.
@@ -68,10 +70,12 @@ class Lock:
     def parse(cls, text: str) -> Self | None:
         """Return the lock of a text; None if it is malformed."""
         parts = text.split(' ', 3)
-        if len(parts) != 4 or not all(
-                part.isdecimal() and len(part) <= 12 for part in parts[1:3]):
+        if len(parts) != 4:
             return None
-        return cls(parts[0], int(parts[1]), int(parts[2]), parts[3])
+        since, duration = map(decimals.parse_decimal, parts[1:3])
+        if since is None or duration is None:
+            return None
+        return cls(parts[0], since, duration, parts[3])
 
     @property
     def text(self) -> str:

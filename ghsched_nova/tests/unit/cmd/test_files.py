@@ -49,7 +49,8 @@ class FilesTest(base.TestCase):
             os.seteuid(NOBODY)
 
     def can_not_rename(self, number):
-        return mock.patch.object(os, 'replace', side_effect=OSError(number, 'x'))
+        return mock.patch.object(os, 'replace',
+                                 side_effect=OSError(number, 'x'))
 
     def test_a_check_makes_and_changes_nothing(self):
         files.check_writable(self.path)
