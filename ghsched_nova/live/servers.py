@@ -22,6 +22,7 @@ from ghsched_nova.live import errors
 from ghsched_nova.live import node_move
 from ghsched_nova.live import placement
 from ghsched_nova.live import records
+from ghsched_nova.nova_seams import messaging
 from ghsched_nova.nova_seams import shared
 from ghsched_nova import rpcapi
 from ghsched_placement import names
@@ -74,7 +75,7 @@ _CALLS = 6
 def _count_change_seconds() -> int:
     """Return the seconds after which a change of a policy has certainly ended.
     """
-    return _CALLS * int(shared.config().rpc_response_timeout)
+    return _CALLS * messaging.get_response_timeout()
 
 
 def _make_allocation_client(

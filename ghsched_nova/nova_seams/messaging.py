@@ -19,6 +19,7 @@ from nova.compute import rpcapi as compute_rpcapi
 from nova import context as nova_context
 from nova import rpc
 from nova.scheduler import rpcapi as scheduler_rpcapi
+from oslo_messaging import opts
 
 from ghsched_nova.nova_seams import registry
 from ghsched_nova.nova_seams import shared
@@ -81,6 +82,18 @@ def _accepts_connection(address: tuple[str, int]) -> bool:
         return False
 
 
+def get_response_timeout() -> int:
+    """Return the seconds after which an RPC call without an answer fails.
+
+    oslo.messaging registers the option only with the first RPC client of a
+    process.
+    """
+    for group, options in opts.list_opts():
+        if group is None:
+            shared.config().register_opts(options)
+    return int(shared.config().rpc_response_timeout)
+
+
 def get_long_call_timeouts() -> dict[str, int]:
     """Return Nova's time-outs of RPC calls that may take long.
 
@@ -88,7 +101,7 @@ def get_long_call_timeouts() -> dict[str, int]:
     sending heartbeats, the call fails early.
     """
     return {'timeout': shared.config().long_rpc_timeout,
-            'call_monitor_timeout': shared.config().rpc_response_timeout}
+            'call_monitor_timeout': get_response_timeout()}
 
 
 def send_notification(event: str, payload: dict[str, Any]) -> None:
