@@ -22,6 +22,7 @@ from pathlib import Path
 import signal
 import subprocess
 import tempfile
+import threading
 import time
 from unittest import mock
 
@@ -340,7 +341,11 @@ class TrialTest(base.TestCase):
             time, monotonic=lambda: next(now), sleep=mock.DEFAULT))
 
     def test_killed_child_is_waited_for(self):
+        reaped = threading.Event()
+        self.os['waitpid'].side_effect = lambda child, options: (
+            (0, 0) if options else reaped.set() or (child, 9))
         self.assertIn('no CPU time', privileged._try_here())
+        self.assertTrue(reaped.wait(base.GIVE_UP_S))
         self.os['kill'].assert_called_once_with(7, signal.SIGKILL)
         self.assertEqual(mock.call(7, 0), self.os['waitpid'].call_args)
 
