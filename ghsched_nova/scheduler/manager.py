@@ -80,7 +80,7 @@ _NO_REASON = ('', 'There are not enough hosts available.')
 class GhschedSchedulerManager(IndexUpdatingManager):
     """Nova's scheduler manager with an index of hosts and refusal reasons."""
 
-    _seen = RequestState()
+    _seen = RequestState(set())
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Any:
         if off.is_off():    # with this Nova

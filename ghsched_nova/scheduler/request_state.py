@@ -31,7 +31,8 @@ class RequestState(threading.local):
     """State of the request that this thread schedules.
 
     :ivar claims: claims in Placement of all searches for the request.
-    :ivar known_classes: resource classes that Placement has.
+    :param known_classes: resource classes that Placement has, for all threads:
+        with eventlet, each request has a thread of its own.
     :ivar lost: whether a claim failed because another request was faster.
     :ivar query: last query for allocation candidates; empty before the first.
     :ivar hosts: UUIDs of compute nodes in Placement's answer.
@@ -40,9 +41,9 @@ class RequestState(threading.local):
     :ivar shortages: reasons of the last refusal; empty if unknown.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, known_classes: set[str] | None = None) -> None:
         self.claims = Claims()
-        self.known_classes: set[str] = set()
+        self.known_classes = set() if known_classes is None else known_classes
         self.reset()
 
     def reset(self) -> None:
