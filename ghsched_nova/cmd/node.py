@@ -78,7 +78,7 @@ def read_node_facts(
         unavailable=unavailable,
         missing=list_unmet_preconditions(root, Path(section.sysfs_path), proc),
         notes=tuple(_describe_foreign_controls(root, host)) if host else (),
-        groups=_read_groups(section, host) if host else None,
+        groups=_read_groups(section, host) if host and not invalid else None,
         slows_siblings=bool(
             host and detection.THREAD_NOTE in host.notes),
         overlaps=tuple(_describe_l3_overlaps(root, host.cache))
@@ -97,6 +97,7 @@ def _parse_node_bandwidth(section: Any) -> tuple[dict[int, int], str]:
     try:
         # Nova's services read all of them at their start.
         dict(section)
+        conf.check_options(section)
         bandwidth = conf.parse_node_values(section, 'node_bandwidth')
         conf.make_tree_config(section)
         return bandwidth, ''
