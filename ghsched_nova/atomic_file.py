@@ -51,7 +51,14 @@ def write_state_file(path: Path, content: str | bytes) -> None:
     :raises OSError: if the file cannot be written; the old file then remains.
     """
     is_new = not path.exists()
-    write_file(path, content, STATE_MODE)
+    try:
+        write_file(path, content, STATE_MODE)
+    except PermissionError:
+        if is_new or path.lstat().st_gid in (os.getegid(), *os.getgroups()):
+            raise
+        # This process is no member of the file's group any more.
+        os.chown(path, -1, os.getegid(), follow_symlinks=False)
+        write_file(path, content, STATE_MODE)
     if is_new:
         with contextlib.suppress(KeyError, OSError):
             os.chown(path, -1, grp.getgrnam(READERS).gr_gid,

@@ -62,11 +62,13 @@ class RefusalLog:
         try:
             flavor = spec.flavor
             with self._file_lock():
-                atomic_file.write_state_file(
+                # It names flavors only. The exporter of a control node is in
+                # no group of nova-scheduler.
+                atomic_file.write_file(
                     self._path, refusal_record.to_json(
                         refusal_record.add_refusal(
                             self._parse_file(), flavor.flavorid, flavor.name,
-                            time.time())))
+                            time.time())), 0o644)
         except Exception as error:
             LOG.warning('ghsched: cannot record a refused scheduling request; '
                         'it is missing in the list of refusals: %(error)r',
