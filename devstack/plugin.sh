@@ -29,9 +29,6 @@ if is_service_enabled ghsched; then
         echo_summary "Configuring ghsched"
         configure_ghsched
         ;;
-    stack/extra)
-        start_ghsched
-        ;;
     stack/test-config)
         if is_service_enabled tempest; then
             echo_summary "Configuring tempest for ghsched"

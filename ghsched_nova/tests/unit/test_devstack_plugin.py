@@ -41,7 +41,10 @@ sudo() {
         echo sudo "$@"
     fi
 }
+die() { shift; echo "$@" >&2; exit 1; }
+findmnt() { echo "$FOUND_MOUNTS"; }
 define_plugin() { :; }
+get_python_exec_prefix() { echo "${PREFIX:-/opt/stack/data/venv/bin}"; }
 trueorfalse() { echo "${!2:-$1}"; }
 enable_service() { ENABLED="$ENABLED $1"; }
 is_service_enabled() { [[ " $ENABLED " == *" $1 "* ]]; }
@@ -59,13 +62,18 @@ grep() {
     *) command grep "$@" ;;
     esac
 }
-SYSTEMCTL=systemctl SYSTEMD_DIR=/etc/systemd/system
+SYSTEMCTL=systemctl SYSTEMD_DIR=${SYSTEMD_DIR:-/etc/systemd/system}
 DATA_DIR=/opt/stack/data STACK_USER=stack LIBVIRT_GROUP=libvirt
 NOVA_CPU_CONF=/etc/nova/nova-cpu.conf
 DEST=/opt/stack NOVA_CONF=/etc/nova/nova.conf NOVA_CONF_DIR=/etc/nova
 NOVA_API_PASTE_INI=/etc/nova/api-paste.ini
 PLACEMENT_CONF=/etc/placement/placement.conf
 NOVA_BIN_DIR=/opt/stack/data/venv/bin TEMPEST_CONFIG=/opt/stack/tempest.conf
+/opt/stack/data/venv/bin/ghsched-status() {
+    echo "ghsched-status $@"
+    echo "$UPGRADE_CHECK"
+    return ${UPGRADE_STATUS:-0}
+}
 '''
 
 FILTER = 'GhschedNUMATopologyFilter'
@@ -115,11 +123,12 @@ class DevstackPluginTest(base.TestCase):
 
     COMPUTE = 'ghsched.conf: ExecStart='
 
-    def phase(self, *words, enabled='n-sch n-cpu tempest', **variables):
-        """Return the lines printed while the plugin is sourced in a phase."""
+    def run_phase(self, *words, enabled='n-sch n-cpu tempest', **variables):
+        """Source the plugin in a phase; return the process that did."""
         settings = {'ENABLED': enabled, 'GHSCHED_DIR': str(TOP),
                     'KERNEL_HAS_RESCTRL': 'yes',
                     'MOUNTED': 'no', 'WEIGHT_CLASSES': '',
+                    'PIPELINE': 'authtoken keystonecontext app',
                     'ENABLED_FILTERS': 'ComputeFilter,NUMATopologyFilter,'
                                        'PciPassthroughFilter', **variables}
         directory = pathlib.Path(self.useFixture(fixtures.TempDir()).path)
@@ -130,11 +139,22 @@ class DevstackPluginTest(base.TestCase):
               for name, value in settings.items()),
             STUBS, f'. {DEVSTACK}/settings',
             f'. {DEVSTACK}/plugin.sh {shlex.join(words)}']))
-        done = subprocess.run(['bash', script], capture_output=True,
+        return subprocess.run(['bash', script], capture_output=True,
                               text=True, check=False)
+
+    def phase(self, *words, **variables):
+        """Return the lines printed while the plugin is sourced in a phase."""
+        done = self.run_phase(*words, **variables)
         self.assertEqual((0, ''), (done.returncode, done.stderr))
         return [line for line in done.stdout.splitlines()
                 if not line.startswith('echo_summary')]
+
+    def make_systemd_directory(self, *units):
+        """Return a directory with some units, as SYSTEMD_DIR."""
+        directory = pathlib.Path(self.useFixture(fixtures.TempDir()).path)
+        for unit in units:
+            (directory / unit).touch()
+        return str(directory)
 
     def test_placement_makes_no_end_of_candidates(self):
         def lines(**variables):
@@ -162,6 +182,40 @@ class DevstackPluginTest(base.TestCase):
             lines('cors authtoken keystonecontext app'))
         self.assertEqual([the_filter],
                          lines('cors authtoken keystonecontext ghsched app'))
+
+    def test_api_pipeline_without_context_ends_stack(self):
+        done = self.run_phase('stack', 'post-config', enabled='n-api',
+                              PIPELINE='cors noauth2 app')
+        self.assertEqual(1, done.returncode)
+        self.assertIn('/etc/nova/api-paste.ini has no keystonecontext: '
+                      'cors noauth2 app', done.stderr)
+
+    def test_failed_check_of_nova_ends_stack_with_the_reason(self):
+        def run(check, result='Failure', **variables):
+            return self.run_phase(
+                'stack', 'post-config', UPGRADE_CHECK=f'''
+| Check: {check}  |
+| Result: {result} |
+| Details: limits are off in nova-api |
++-----+
+| Check: Compute host |
+| Result: Failure |''', **variables)
+        for check in ('Functions of Nova', 'Releases and configuration'):
+            done = run(check, UPGRADE_STATUS='2')
+            self.assertEqual(1, done.returncode)
+            self.assertIn('ghsched does not work with this Nova', done.stderr)
+            self.assertIn('Details: limits are off in nova-api', done.stdout)
+            self.assertIn('ghsched-status --config-file /etc/nova/nova.conf '
+                          'upgrade check', done.stdout)
+            for result in ('Success', 'Warning'):
+                done = run(check, result, UPGRADE_STATUS='2')
+                self.assertEqual((0, ''), (done.returncode, done.stderr))
+
+    def test_check_of_nova_without_result_ends_stack(self):
+        done = self.run_phase('stack', 'post-config', UPGRADE_STATUS='255',
+                              UPGRADE_CHECK='Error: a traceback')
+        self.assertEqual(1, done.returncode)
+        self.assertIn('Error: a traceback', done.stdout)
 
     def test_install_installs_the_tree(self):
         self.assertEqual([f'setup_develop {TOP}'],
@@ -206,7 +260,9 @@ class DevstackPluginTest(base.TestCase):
             'sudo install -o root -g root -m 0644 '
             f'{TOP}/etc/nova/rootwrap.d/ghsched.filters '
             '/etc/nova/rootwrap.d/ghsched.filters', lines)
-        self.assertIn('sudo mount -t resctrl resctrl /sys/fs/resctrl', lines)
+        self.assertIn('sudo mount -t resctrl ghsched-devstack '
+                      '/sys/fs/resctrl', lines)
+        self.assertIn('sudo chgrp libvirt /sys/fs/resctrl', lines)
         self.assertIn('sudo chmod 0750 /sys/fs/resctrl', lines)
 
     def test_mounted_resctrl_is_left_alone(self):
@@ -232,12 +288,14 @@ class DevstackPluginTest(base.TestCase):
             GHSCHED_BANDWIDTH_MULTIPLIER='3',
             GHSCHED_GROUP_SHARING='True',
             GHSCHED_DEFAULT_BANDWIDTH_MAX='40',
+            GHSCHED_BANDWIDTH_BURSTS='0:40,1:40',
             GHSCHED_NODE_BANDWIDTH='0:230000,1:230000')
         for option in ('reserved_bandwidth 0:10,1:5',
                        'bandwidth_weight_multiplier 3',
                        'group_sharing True',
                        'default_bandwidth_max 40',
                        'node_bandwidth 0:230000,1:230000',
+                       'bandwidth_bursts 0:40,1:40',
                        'bandwidth_accounting max',
                        'reserved_control_groups 2'):
             self.assertIn(f'iniset /etc/nova/nova.conf ghsched {option}',
@@ -248,7 +306,14 @@ class DevstackPluginTest(base.TestCase):
         self.assertIn(
             'ghsched.conf: ExecStart=/opt/stack/data/venv/bin/'
             'ghsched-nova-scheduler --config-file /etc/nova/nova.conf', lines)
-        self.assertEqual([], self.phase('stack', 'extra'))
+
+    def test_services_keep_their_names_in_the_journal(self):
+        for service, name in (('n-sch', 'nova-scheduler'),
+                              ('n-cpu', 'nova-compute')):
+            lines = self.phase('stack', 'post-config', enabled=service)
+            self.assertEqual(
+                [f'ghsched.conf: SyslogIdentifier={name}'],
+                [line for line in lines if 'SyslogIdentifier' in line])
 
     def test_compute_host_runs_our_program_with_novas_arguments(self):
         command, = [line for line in self.phase(
@@ -274,14 +339,40 @@ class DevstackPluginTest(base.TestCase):
                      'ghsched host_command sudo'):
             self.assertIn(f'iniset /opt/stack/tempest.conf {line}', lines)
 
-    def test_unstack_leaves_the_services_to_devstack(self):
-        self.assertEqual([], self.phase('unstack'))
+    def test_unstack_removes_what_runs_our_programs(self):
+        directory = self.make_systemd_directory()
+        self.assertEqual(
+            ['stop_process n-cpu',
+             'sudo rm -f /etc/nova/rootwrap.d/ghsched.filters '
+             f'{directory}/devstack@n-cpu.service.d/ghsched.conf '
+             f'{directory}/devstack@n-sch.service.d/ghsched.conf '
+             f'{directory}/devstack@ghsched-host.service',
+             'systemctl daemon-reload'],
+            self.phase('unstack', SYSTEMD_DIR=directory))
 
-    def test_clean_removes_what_was_installed(self):
-        lines = self.phase('clean', MOUNTED='yes')
-        self.assertIn('/etc/nova/rootwrap.d/ghsched.filters', lines[0])
-        self.assertIn('devstack@n-sch.service.d/ghsched.conf', lines[0])
-        self.assertEqual('sudo umount /sys/fs/resctrl', lines[1])
+    def test_unstack_stops_a_simulated_host_that_was_set_up(self):
+        lines = self.phase('unstack', SYSTEMD_DIR=self.make_systemd_directory(
+            'devstack@ghsched-host.service'))
+        self.assertEqual(
+            ['stop_process n-cpu',
+             'systemctl disable --now devstack@ghsched-host.service'],
+            lines[:2])
+
+    def test_clean_unmounts_only_what_the_plugin_mounted(self):
+        removed = 'sudo rm -rf /opt/stack/data/ghsched/host'
+        self.assertEqual(
+            ['sudo umount /sys/fs/resctrl', removed],
+            self.phase('clean', MOUNTED='yes',
+                       FOUND_MOUNTS='/sys/fs/resctrl'))
+        self.assertEqual([removed], self.phase('clean', MOUNTED='yes'))
+
+    def test_simulated_host_program_is_where_devstack_installs(self):
+        self.assertIn(
+            'iniset /opt/stack/tempest.conf ghsched host_command sudo '
+            '/usr/local/bin/ghsched-testhost exec --state '
+            '/opt/stack/data/ghsched/host --',
+            self.phase('stack', 'test-config', PREFIX='/usr/local/bin',
+                       GHSCHED_SIMULATED_HOST='True'))
 
 
 class SimulatedHostTest(DevstackPluginTest):
@@ -311,6 +402,10 @@ class SimulatedHostTest(DevstackPluginTest):
         self.assertIn('iniset /etc/nova/nova.conf libvirt virt_type kvm',
                       lines)
         self.assertEqual([], [line for line in lines if 'mount' in line])
+        for command in ('chgrp libvirt', 'chmod 0750'):
+            self.assertIn('devstack@ghsched-host.service: ExecStartPost='
+                          + self.TESTHOST.format('exec')
+                          + f'-- {command} /sys/fs/resctrl', lines)
 
     def test_host_without_resctrl_is_no_error(self):
         self.assertIn('systemctl restart devstack@ghsched-host.service',
@@ -323,13 +418,3 @@ class SimulatedHostTest(DevstackPluginTest):
             '/opt/stack/data/venv/bin/ghsched-testhost exec --state '
             '/opt/stack/data/ghsched/host --',
             self.phase('stack', 'test-config'))
-
-    def test_unstack_leaves_the_services_to_devstack(self):
-        self.assertEqual(
-            ['stop_process n-cpu'] + [
-                f'systemctl {verb} devstack@ghsched-host.service'
-                for verb in ('stop', 'disable')], self.phase('unstack'))
-
-    def test_clean_removes_what_was_installed(self):
-        self.assertIn('/opt/stack/data/ghsched/host',
-                      self.phase('clean')[-1])
