@@ -18,7 +18,7 @@ times. The time that the simulation takes between two measurements does not
 count, that of the emulated kernel within a write does. Prints the processor
 time of the whole answer and of recording one report, as parts of the time that
 they take on the host (a minute for a report), and the ratio of the answer to
-merely reading each file of resctrl once per measurement.
+merely opening, reading and closing each file of resctrl once per measurement.
 
 usage: python tools/bench/blame_bench.py [--guests N ...] [--seed TEXT]
 """
@@ -32,6 +32,8 @@ import dataclasses
 from pathlib import Path
 import time
 from typing import Any
+
+import raw_reads
 
 from ghsched_nova.host import blame_session
 from ghsched_nova.tests.fixtures import blame_cases
@@ -80,15 +82,15 @@ def make_case(guests: int) -> blame_cases.Case:
     return blame_cases.Case(0, tenants, '', 'crowd', False)
 
 
-def read_files(top: Path) -> int:
-    """Read each file of resctrl; return the number of files."""
-    count = 0
+def list_files(top: Path) -> list[str]:
+    """Return the paths of the files of resctrl that can be read."""
+    found = []
     for path in top.rglob('*'):
         if path.is_file():
             with contextlib.suppress(OSError):
                 path.read_bytes()
-                count += 1
-    return count
+                found.append(str(path))
+    return found
 
 
 def measure(guests: int, seed: str) -> tuple[float, float, float, int]:
@@ -113,7 +115,9 @@ def measure(guests: int, seed: str) -> tuple[float, float, float, int]:
         found = blame_session.Session(
             case.victim.uuid, record, probe).collect_evidence(True)
         answer, seconds = watch.read(), host.now - begun
-        read_files(host.root)
+        paths = list_files(host.root)
+        watch.read()
+        raw_reads.read_files(paths)
         once = watch.read()
         return (report / _PERIOD, answer / seconds,
                 answer / (once * len(measured)),

@@ -38,6 +38,7 @@ import statistics
 import time
 
 import prometheus_client
+import raw_reads
 
 from ghsched_nova.cmd import top
 from ghsched_nova.monitor import metrics
@@ -72,13 +73,6 @@ def grow(root: Path, bytes_so_far: int) -> list[str]:
     return [str(path) for path in (*counters, *root.glob('**/schemata'))]
 
 
-def read(paths: list[str]) -> None:
-    for path in paths:
-        handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        os.read(handle, 4096)
-        os.close(handle)
-
-
 def refresh(shown: top_screen.Top, output: int) -> None:
     shown.update_measurements()
     os.write(output, shown.render_terminal_output(120, 50).encode())
@@ -106,9 +100,10 @@ def measure(host: trees.Host, count: int) -> dict[str, list[float]]:
         READ: [], REFRESH: [], MONITORS: [], SCRAPE: []}
     for turn in range(WARM_UP + count):
         paths = grow(host.root, turn * 10 ** 6)
-        found[READ].append(seconds(lambda: read(paths)))  # noqa: B023
+        found[READ].append(seconds(
+            lambda: raw_reads.read_files(paths)))  # noqa: B023
         found[REFRESH].append(seconds(lambda: refresh(shown, output)))
-        found[MONITORS].append(seconds(lambda: read(monitors)))
+        found[MONITORS].append(seconds(lambda: raw_reads.read_files(monitors)))
         found[SCRAPE].append(seconds(
             lambda: os.write(output, prometheus_client.generate_latest(
                 registry))))
