@@ -13,8 +13,9 @@
 
 """``ghsched-exporter``: memory bandwidth for Prometheus.
 
-It listens on the loopback address unless it is told otherwise: the names of
-guests are for nobody else, and it knows no passwords.
+It listens on the loopback address unless it is told otherwise: the guests of
+the host are for nobody else, and it knows no passwords. Guests have their
+UUIDs and libvirt's names as labels: names of servers are their tenants' words.
 """
 
 import argparse
