@@ -117,7 +117,7 @@ class ForgedStateTest(base.TestCase):
 
     def test_forged_state_files_cost_what_is_in_them_only(self):
         for name, content in STATE.items():
-            for what, text in forged.forge(content, 50):
+            for what, text in forged.forge(content, 15):
                 _none, calls = forged.count_calls(
                     functools.partial(self.use, name, text))
                 self.assertLess(calls, MOST_CALLS, f'{name}: {what}')

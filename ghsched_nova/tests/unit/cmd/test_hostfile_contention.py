@@ -117,16 +117,6 @@ class ShippedTest(base.TestCase):
             calibrate.BIND_GAIN,
             calibrate.get_memory_speedup_of_binding(machine), places=3)
 
-    def test_the_figures_of_the_guide_are_those_of_the_model(self):
-        """tools/contention-tables writes them."""
-        machines = [
-            hostfile.load_host_file(str(HOSTS / f'{name}.yaml')).contention
-            for name in ('kunpeng920', 'amd-epyc9755')
-        ]
-        self.assertEqual(
-            (GUIDE / 'contention-figures.inc').read_text(),
-            tables.render_comparison_tables(*machines))
-
     def test_the_ranges_of_the_guide_are_of_the_shipped_curves(self):
         """Their figures take a minute; contention-tables --check has it."""
         def names(text):
