@@ -91,7 +91,9 @@ class ConductorAwayTest(nova_base.GhschedTestCase):
 
     def test_guest_does_not_run_on(self):
         server = self.boot(self.flavor(mem_bw_min=60), 'ERROR')
-        self.assertIsNone(server['OS-EXT-SRV-ATTR:host'])
+        # Nova takes the host away after it has set the server to ERROR.
+        self._wait_for_server_parameter(
+            server, {'OS-EXT-SRV-ATTR:host': None})
         self.assertEqual(([], []), self.list_leftovers())
         self.assertEqual({}, self.resources(server['id']))
         self.assertIn('destroying the guest', self.log.output)
