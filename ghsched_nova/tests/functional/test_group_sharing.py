@@ -139,7 +139,7 @@ class SharingTest(nova_base.GhschedTestCase):
         self.reserve(**{f'n{node}': 100})
         refused = self.boot(self.flavor(vcpus=1, **keys), state='ERROR')
         self.assertIn('one that the guest could share has 10 % of its memory '
-                      'bandwidth left (ghsched:mem_bw_min)',
+                      'bandwidth free (ghsched:mem_bw_min)',
                       self.fault(refused))
         self.reserve(n0=100, n1=100)
         refused = self.boot(self.flavor(vcpus=1, **keys), state='ERROR')

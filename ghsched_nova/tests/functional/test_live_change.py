@@ -503,7 +503,7 @@ class RefusedTest(LiveChangeTestCase):
 
     def test_the_host_can_not_hold_it(self):
         self.kernel.vanish()
-        self.refused('has no control of memory bandwidth', mem_bw_min=40)
+        self.refused('schemata cannot be read', mem_bw_min=40)
         self.assert_as_before()
 
     def test_nova_can_not_be_written(self):
