@@ -22,6 +22,7 @@ from ghsched_nova.host_files import planner_hosts
 from ghsched_nova.tests.functional import test_planner
 from ghsched_placement.planner.stage import Stage
 from ghsched_placement.planner.state import State
+from ghsched_placement.tests.fixtures import spaces
 from ghsched_placement import tree
 
 KUNPENG, TWO_NICS, INTEL, EPYC = (
@@ -92,7 +93,7 @@ class ExplainedPlaceTest(test_planner.PlacementTestCase):
 
     def test_host_nodes_and_query_are_the_same(self):
         placed = refused = 0
-        for question in questions():
+        for question in spaces.choose(questions()):
             told = explanation.explain_flavor(question)
             if told.need is None:
                 continue        # an alias that the host has not
@@ -104,4 +105,5 @@ class ExplainedPlaceTest(test_planner.PlacementTestCase):
                                            question.host, told.refusal))
             placed += found is not None
             refused += found is None
-        self.assertGreater(min(placed, refused), 50)
+        self.assertGreater(min(placed, refused),
+                           50 if spaces.number() is None else 3)
