@@ -500,7 +500,7 @@ class FlavorTest(openstack_base.CommandTestCase):
             mem_bw_min=10, extra={'trait:STORAGE_DISK_SSD': 'required'})
         )['host_a']
         self.assertFalse(row['Fits'])
-        self.assertIn('Placement has no candidate', row['Reasons'][0])
+        self.assertIn('it lacks the trait STORAGE_DISK_SSD', row['Reasons'][0])
 
 
 class SharingTest(openstack_base.CommandTestCase):
