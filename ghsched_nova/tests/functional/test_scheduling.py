@@ -12,6 +12,8 @@
 
 """Boot: Placement's choice of host NUMA nodes is what the guest gets."""
 
+import inspect
+
 import fixtures
 from nova.pci import request as pci_request
 from nova.scheduler.client import report
@@ -72,7 +74,7 @@ class TopologyTest(nova_base.GhschedTestCase):
         # As where nova-api does not have this extension.
         self.useFixture(fixtures.MonkeyPatch(
             'nova.pci.request.get_pci_requests_from_flavor',
-            pci_request.get_pci_requests_from_flavor.__wrapped__))
+            inspect.unwrap(pci_request.get_pci_requests_from_flavor)))
         for image in ({}, {'image_uuid': self.image('2')}):
             server = self.boot(self.unsaid, state='ERROR', **image)
             self.assertIn(self.REASON, self.fault(server))
