@@ -132,8 +132,8 @@ class StartTest(UnprotectedTestCase):
     def test_boot_without_resctrl_starts_and_a_later_report_protects(self):
         self.kernel.vanish()
         self.boot_host()
-        self.assert_unprotected('no control of memory bandwidth')
-        self.assertIn('no control of memory bandwidth', self.reason())
+        self.assert_unprotected('schemata cannot be read')
+        self.assertIn('schemata cannot be read', self.reason())
         self.assert_protected_again()
         self.assertEqual('', self.reason())
 
