@@ -19,7 +19,6 @@ from nova.compute import rpcapi as compute_rpcapi
 from nova import context as nova_context
 from nova import rpc
 from nova.scheduler import rpcapi as scheduler_rpcapi
-from oslo_messaging import opts
 
 from ghsched_nova.nova_seams import registry
 from ghsched_nova.nova_seams import shared
@@ -88,6 +87,8 @@ def get_response_timeout() -> int:
     oslo.messaging registers the option only with the first RPC client of a
     process.
     """
+    # It imports the drivers of all message buses.
+    from oslo_messaging import opts
     for group, options in opts.list_opts():
         if group is None:
             shared.config().register_opts(options)

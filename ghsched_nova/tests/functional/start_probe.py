@@ -154,7 +154,7 @@ def list_options():
         if (group or '').startswith('ghsched'):
             continue
         opts = conf._groups[group]._opts if group else conf._opts
-        for name, known in opts.items():
+        for name, known in list(opts.items()):
             opt = known['opt']
             try:
                 value = repr(conf._get(name, group))
