@@ -128,7 +128,7 @@ def delete(cloud, guest):
 
 
 def delete_reported_meanwhile(cloud, guest):
-    """Delete a server, and the host reports before Placement is told."""
+    """Delete a server, and the host reports before Placement is updated."""
     for _step in delete(cloud, guest):
         cloud.report()
         yield
