@@ -127,6 +127,9 @@ part_bench() {
     for bench in tools/bench/*_bench.py; do
         stage "$(basename "$bench" .py)" 30 "$VENV/bin/python" "$bench"
     done
+    stage 'index and whole search, random clouds' 60 \
+        "$VENV/bin/python" -W ignore tools/bench/scheduler_same.py \
+        --clouds 20 --requests 40 --hosts 6 --asked 3 --seed "$RANDOM"
     stage 'ghsched-bench on guests of a cloud' 30 bash tools/e2e.sh --bench
 }
 

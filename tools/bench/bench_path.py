@@ -25,9 +25,8 @@ TOP = Path(__file__).resolve().parents[2]
 
 #: Extra of setup.cfg that has a module; what is not here comes with ghsched
 #: or is in test-requirements.txt.
-_EXTRAS = {'matplotlib': 'bench', 'numpy': 'bench', 'scipy': 'bench',
-           'libvirt': 'libvirt', 'mfusepy': 'testing', 'nova': 'nova',
-           'openstack': 'plan', 'placement': 'plan'}
+_EXTRAS = {'libvirt': 'libvirt', 'mfusepy': 'testing', 'nova': 'nova',
+           'placement': 'plan'}
 _TESTS = {'ddt', 'fixtures', 'gabbi', 'hypothesis', 'osprofiler', 'oslotest',
           'psycopg2', 'pymysql', 'requests_mock', 'testtools',
           'wsgi_intercept'}

@@ -32,17 +32,14 @@ import bench_path  # noqa: F401
 
 import argparse
 import collections
-from collections.abc import Callable
 import copy
 from dataclasses import dataclass
 from dataclasses import field
 import logging
-import platform
-import statistics
-import time
 from typing import Any
 import uuid
 
+import ratios
 import testtools
 
 # The first import of Nova has to be one of nova.tests.functional.
@@ -150,24 +147,20 @@ class Bench(test_vfs.VfsTestCase):
         context = nova_context.get_admin_context()
         manager = self.computes[name].manager
         before = self._requests.copy()
-        reported = _seconds(manager.update_available_resource, context)
+        reported = ratios.measure_seconds(
+            manager.update_available_resource, context)
         requests = self._requests - before
         tree = manager.reportclient.get_provider_tree_and_ensure_root(
             context, self.compute_rp_uuids[name])
         copied = copy.deepcopy(tree)
-        updated = _seconds(manager.driver.update_provider_tree, copied, name)
+        updated = ratios.measure_seconds(
+            manager.driver.update_provider_tree, copied, name)
         if counts:
             self.found.seconds[UPDATE, name].append(updated)
             self.found.seconds[REPORT, name].append(reported)
             self.found.requests[name] += requests
             self.found.providers[name] = len(tree.get_provider_uuids(
                 self.compute_rp_uuids[name]))
-
-
-def _seconds(task: Callable[..., Any], *args: Any) -> float:
-    begin = time.process_time()
-    task(*args)
-    return time.process_time() - begin
 
 
 def measure(shape: Shape, count: int) -> Found:
@@ -204,16 +197,10 @@ def main() -> None:
           f'{len(shape.pfs)} PFs of {shape.vfs} VFs; providers: '
           + ', '.join(f'{name} {number}'
                       for name, number in found.providers.items()))
-    print(f'processor time; n = {options.count} of each, {WARM_UP} discarded '
-          f'before as warm-up; Python {platform.python_version()}, '
-          f'{platform.machine()}')
+    ratios.print_conditions(options.count, WARM_UP)
     for (what, name), values in sorted(found.seconds.items(), reverse=True):
-        base = statistics.median(found.seconds[what, 'Nova'])
-        median = statistics.median(values)
-        low, _, high = statistics.quantiles(values, n=4)
-        print(f'{what:24} {name:8} median {median * 1e3:8.3f} ms  quartiles '
-              f'{low * 1e3:.3f}..{high * 1e3:.3f}  least '
-              f'{min(values) * 1e3:.3f}  ratio {median / base:.2f}')
+        ratios.print_row(f'{what} {name}', values,
+                         found.seconds[what, 'Nova'])
     for name, requests in found.requests.items():
         writes = requests.total() - requests['get']
         print(f'Placement, {name}: {requests["get"] / options.count:g} reads '

@@ -28,19 +28,15 @@ usage::
 import bench_path  # noqa: F401
 
 import argparse
-from collections.abc import Callable
 import gc
 import os
 from pathlib import Path
-import platform
 import resource
-import statistics
 import tempfile
-import time
 from types import MappingProxyType
 import uuid
 
-import raw_reads
+import ratios
 
 _AT_START = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
@@ -55,6 +51,7 @@ from ghsched_placement.policy import GuestPolicy  # noqa: E402
 from ghsched_placement.policy import NodePolicy  # noqa: E402
 
 WARM_UP = 2
+READ = 'merely reading the files'
 VCPUS = 4
 #: Lines of a fresh group of the dialect that is played (openEuler 6.6).
 FRESH = MappingProxyType({'MB': 100, 'MBMIN': 0, 'MBHDL': 1, 'MBPRI': 3})
@@ -166,13 +163,10 @@ class Host:
             frozenset(self.files.directories(self.place.root)),
             self.resctrl.unused_domain_values)
 
-    def reconcile(self) -> int:
-        """Once; how much was written."""
-        before = self.files.writes
+    def reconcile(self) -> None:
         report = reconcile.reconcile(self.place, self.wanted(), self.files)
         if report.problems:
             raise SystemExit(str(report.problems[0]))
-        return self.files.writes - before
 
     def disturb(self) -> None:
         """Somebody changes a value in each tenth group."""
@@ -189,26 +183,24 @@ class Host:
             for path in top.glob(pattern)]
 
 
-def timed(task: Callable[[], int]) -> tuple[float, int]:
-    begin = time.process_time()
-    result = task()
-    return time.process_time() - begin, result
-
-
 def measure(host: Host, count: int) -> dict[str, list[tuple[float, int]]]:
     """Processor seconds and writes of each run after the warm-up, by name."""
+    def reconcile_once() -> tuple[float, int]:
+        before = host.files.writes
+        seconds = ratios.measure_seconds(host.reconcile)
+        return seconds, host.files.writes - before
+
     found: dict[str, list[tuple[float, int]]] = {
-        'all groups missing': [timed(host.reconcile)],
-        'merely reading the files': [], 'nothing changed': [],
-        'a tenth changed': []}
+        'all groups missing': [reconcile_once()],
+        READ: [], 'nothing changed': [], 'a tenth changed': []}
     paths = host.list_files()
     for _ in range(WARM_UP + count):
         gc.collect()
-        found['merely reading the files'].append(
-            timed(lambda: raw_reads.read_files(paths) or 0))
-        found['nothing changed'].append(timed(host.reconcile))
+        found[READ].append(
+            (ratios.measure_seconds(ratios.read_files, paths), 0))
+        found['nothing changed'].append(reconcile_once())
         host.disturb()
-        found['a tenth changed'].append(timed(host.reconcile))
+        found['a tenth changed'].append(reconcile_once())
     return {name: values[WARM_UP:] or values
             for name, values in found.items()}
 
@@ -228,17 +220,11 @@ def main() -> None:
         times = measure(host, options.count)
     print(f'simulated host: {options.guests} guests of {VCPUS} vCPUs, '
           f'{options.domains} domains; a plain directory tree')
-    print(f'n = {options.count} of each but the first, {WARM_UP} discarded '
-          f'before as warm-up; Python {platform.python_version()}, '
-          f'{platform.machine()}; processor time')
-    base = statistics.median(seconds for seconds, _writes
-                             in times['merely reading the files'])
+    ratios.print_conditions(options.count, WARM_UP)
     for name, values in times.items():
-        seconds = [one for one, _writes in values]
-        median = statistics.median(seconds)
-        print(f'{name:26} median {median * 1e3:8.1f} ms  max '
-              f'{max(seconds) * 1e3:8.1f} ms  ratio {median / base:.2f}  '
-              f'writes {max(writes for _seconds, writes in values)}')
+        seconds, writes = zip(*values, strict=True)
+        ratios.print_row(name, seconds, [one for one, _writes in times[READ]],
+                         f'  writes {max(writes)}')
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     print(f'memory: {(peak - _AT_START) / 1024:.1f} MiB above the '
           f'interpreter, which has {_AT_START / 1024:.1f}')

@@ -27,9 +27,8 @@ import bench_path  # noqa: F401
 
 import argparse
 from collections.abc import Callable
-import platform
-import statistics
-import time
+
+import ratios
 
 from ghsched_nova.guest import device_numa
 from ghsched_nova.tests.functional import nova_guest
@@ -65,9 +64,7 @@ def measure(count: int) -> dict[str, list[float]]:
     found: dict[str, list[float]] = {name: [] for name in todo}
     for _ in range(WARM_UP + count):
         for name, task in todo.items():
-            begin = time.perf_counter()
-            task()
-            found[name].append(time.perf_counter() - begin)
+            found[name].append(ratios.measure_seconds(task))
     return {name: times[WARM_UP:] for name, times in found.items()}
 
 
@@ -79,15 +76,9 @@ def main() -> None:
     times = measure(count)
     print(f'guest: {SHAPE.vcpus} vCPUs, {SHAPE.cells} NUMA nodes, '
           f'{SHAPE.vfs} VFs, {len(tasks()[NOVA]().encode())} bytes of XML')
-    print(f'n = {count} of each, {WARM_UP} discarded before as warm-up; '
-          f'Python {platform.python_version()}, {platform.machine()}')
-    base = statistics.median(times[NOVA])
+    ratios.print_conditions(count, WARM_UP)
     for name, values in times.items():
-        median = statistics.median(values)
-        low, _, high = statistics.quantiles(values, n=4)
-        print(f'{name:40} median {median * 1e3:7.3f} ms  quartiles '
-              f'{low * 1e3:.3f}..{high * 1e3:.3f}  ratio '
-              f'{median / base:.2f}')
+        ratios.print_row(name, values, times[NOVA])
 
 
 if __name__ == '__main__':

@@ -29,16 +29,12 @@ usage::
 import bench_path  # noqa: F401
 
 import argparse
-from collections.abc import Callable
 import os
 from pathlib import Path
-import platform
 import shutil
-import statistics
-import time
 
 import prometheus_client
-import raw_reads
+import ratios
 
 from ghsched_nova.cmd import top
 from ghsched_nova.monitor import metrics
@@ -78,10 +74,9 @@ def refresh(shown: top_screen.Top, output: int) -> None:
     os.write(output, shown.render_terminal_output(120, 50).encode())
 
 
-def seconds(task: Callable[[], object]) -> float:
-    begin = time.process_time()
-    task()
-    return time.process_time() - begin
+def scrape(registry: prometheus_client.CollectorRegistry, output: int
+           ) -> None:
+    os.write(output, prometheus_client.generate_latest(registry))
 
 
 def measure(host: trees.Host, count: int) -> dict[str, list[float]]:
@@ -100,13 +95,12 @@ def measure(host: trees.Host, count: int) -> dict[str, list[float]]:
         READ: [], REFRESH: [], MONITORS: [], SCRAPE: []}
     for turn in range(WARM_UP + count):
         paths = grow(host.root, turn * 10 ** 6)
-        found[READ].append(seconds(
-            lambda: raw_reads.read_files(paths)))  # noqa: B023
-        found[REFRESH].append(seconds(lambda: refresh(shown, output)))
-        found[MONITORS].append(seconds(lambda: raw_reads.read_files(monitors)))
-        found[SCRAPE].append(seconds(
-            lambda: os.write(output, prometheus_client.generate_latest(
-                registry))))
+        for what, task, *given in (
+                (READ, ratios.read_files, paths),
+                (REFRESH, refresh, shown, output),
+                (MONITORS, ratios.read_files, monitors),
+                (SCRAPE, scrape, registry, output)):
+            found[what].append(ratios.measure_seconds(task, *given))
     os.close(output)
     grow(host.root, 2 * turn * 10 ** 6)
     if not source.measure_bandwidth().used.rate:
@@ -128,16 +122,10 @@ def main() -> None:
         host.remove()
     print(f'simulated host: {arguments.guests} guests x {arguments.domains} '
           'domains, files in a directory')
-    print(f'n = {arguments.count} of each, {WARM_UP} discarded before as '
-          f'warm-up; Python {platform.python_version()}, '
-          f'{platform.machine()}; processor time')
+    ratios.print_conditions(arguments.count, WARM_UP)
     for what, values in times.items():
-        base = statistics.median(times[
+        ratios.print_row(what, values, times[
             READ if what in (READ, REFRESH) else MONITORS])
-        low, median, high = statistics.quantiles(values, n=4)
-        print(f'{what:18} median {median * 1e3:7.1f} ms  quartiles '
-              f'{low * 1e3:.1f}..{high * 1e3:.1f}  ratio '
-              f'{median / base:.2f}')
 
 
 if __name__ == '__main__':

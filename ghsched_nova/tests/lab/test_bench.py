@@ -30,16 +30,14 @@ class BenchTest(base.TestCase):
         if not BENCH.is_dir():
             self.skipTest('tools/bench is not part of an installed package')
 
-    def run_bench(self, name, *options, statuses=(0,)):
+    def run_bench(self, name, *options):
         """Return the output of a benchmark with a process, and a Nova, of its
         own.
-
-        :param statuses: exit statuses that are no failure.
         """
         done = subprocess.run(
             [sys.executable, '-W', 'ignore', str(BENCH / name), *options],
             cwd='/', capture_output=True, text=True, check=False)
-        self.assertIn(done.returncode, statuses, done.stderr[-2000:])
+        self.assertEqual(0, done.returncode, done.stderr[-2000:])
         self.assertNotIn('Traceback', done.stderr)
         return done.stdout
 
@@ -62,14 +60,6 @@ class BenchTest(base.TestCase):
         self.assertIn('2 simulated hosts of 2 NUMA nodes', out)
         self.assertIn('walked 8  made 8  answer: 8 candidates', out)
 
-    def test_a_plan(self):
-        # Its verdict is about seconds, of which a busy machine has others.
-        out = self.run_bench('plan_bench.py', '--hosts', '3', '--plain', '1',
-                             statuses=(0, 1))
-        self.assertIn('3 simulated hosts as kunpeng920-2nic', out)
-        for fleet in ('all alike', 'no two alike'):
-            self.assertRegex(out, f'{fleet}: .* x; (pass|fail) ')
-
     def test_top(self):
         out = self.run_bench('top_bench.py', '--count', '2', '--guests', '3',
                              '--domains', '2')
@@ -82,30 +72,3 @@ class BenchTest(base.TestCase):
                       if line.startswith('nothing changed'))
         self.assertTrue(unchanged.endswith('  writes 0'), out)
         self.assertIn('memory: ', out)
-
-    def test_changed_hosts(self):
-        out = self.run_bench('feed_bench.py', '--hosts', '120', '--seconds',
-                             '2', '--noise', '3')
-        self.assertRegex(out, '120 simulated hosts, noise 3 %, delta: 0[.]00')
-        self.assertRegex(out, r'ratio: \d+[.]\d of bytes')
-
-    def test_blame(self):
-        out = self.run_bench('blame_bench.py', '--guests', '3')
-        self.assertRegex(out, r'3 guests: a report 0[.]\d+ % of a CPU, an '
-                         r'answer with [1-9]\d* trials \d')
-        self.assertRegex(out, r'ratio: \d+[.]\d of reading')
-
-    def test_packing(self):
-        out = self.run_bench(
-            'packing_bench.py', '--mixes', '1', '--clouds', '1', '--hosts',
-            '1', '--kinds', '2', '--fill', '0.7', '--ceilings', '1',
-            '--churn', '20')
-        for name in ('first fit', 'Tetris', 'FGD, learned', 'clairvoyant'):
-            self.assertIn(f'  {name}', out)
-        self.assertIn('1 simulated hosts', out)
-        ours, = (line.split() for line in out.splitlines()
-                 if line.startswith('  ghsched '))
-        self.assertEqual(['run,', 'count,'], ours[2::2][:2])
-        # Nothing runs that does not have what it was promised.
-        self.assertEqual(ours[1], ours[3])
-        self.assertRegex(out, r'ghsched +value +median [01][.]\d+  least')

@@ -60,15 +60,3 @@ class SameTest(base.TestCase):
         self.assertIn('18 pairs of cloud and request', done.stdout)
         self.assertIn(' 0 differ', done.stdout)
         self.assertNotIn(' 0 derived', done.stdout)
-
-
-class FillTest(base.TestCase):
-
-    def test_hosts_refuse_no_claim_while_both_ways_fill_a_cloud(self):
-        done = run('scheduler_fill.py', '--clouds', '1', '--hosts', '4',
-                   '--flavors', '3')
-        lines = done.stdout.splitlines()
-        self.assertEqual(2, len(lines), done.stderr)
-        for line in lines:
-            self.assertIn('; 0 claims refused', line)
-            self.assertNotIn(' and 0 more', line)

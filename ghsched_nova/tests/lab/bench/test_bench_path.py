@@ -45,7 +45,7 @@ class WithoutPackagesTest(base.TestCase):
 
     def test_help_is_printed_and_what_is_missing_is_named(self):
         found = programs()
-        self.assertIn('packing_bench.py', [path.name for path in found])
+        self.assertIn('reconcile_bench.py', [path.name for path in found])
         for path in found:
             done = self.run_without_packages(path, '--help')
             said = ' '.join(done.stdout.split())
@@ -58,17 +58,18 @@ class WithoutPackagesTest(base.TestCase):
                     r'missing; install it with\n .* -m pip install .*\n$')
 
     def test_missing_module_is_named_with_what_has_it(self):
-        done = self.run_without_packages(BENCH / 'numa_icon_bench.py')
+        done = self.run_without_packages(BENCH / 'wide_host_bench.py')
         self.assertEqual(1, done.returncode)
-        self.assertIn('scipy', done.stderr)
-        self.assertIn(f"'{BENCH.parents[1]}[bench]'", done.stderr)
+        self.assertIn('placement', done.stderr)
+        self.assertIn(f"'{BENCH.parents[1]}[plan]'", done.stderr)
 
     def test_another_error_keeps_its_traceback(self):
         folder = Path(self.useFixture(fixtures.TempDir()).path)
-        (folder / 'load').write_text('no number')
-        done = self.run_without_packages(
-            BENCH / 'burst_bench.py', '--kinds', 'traces', '--traces',
-            str(folder))
+        program = folder / 'broken.py'
+        program.write_text(
+            f'import sys; sys.path.insert(0, {str(BENCH)!r}); sys.argv[0] = '
+            f'{str(BENCH / "broken.py")!r}; import bench_path; int("none")')
+        done = self.run_without_packages(program)
         self.assertEqual(1, done.returncode)
         self.assertIn('Traceback', done.stderr)
         self.assertIn('ValueError', done.stderr)

@@ -10,29 +10,19 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""Processor time to find the host NUMA nodes of a guest on one host.
+"""Steps to find the host NUMA nodes of a guest, for the worst flavors.
 
-For the worst flavor of each kind, with 1 to 16 guest NUMA nodes on a host of
-16 nodes: some guest nodes without a group that names their host node, VFs that
-may be anywhere, a host node that is full, up to 1000 candidates. The search
-has a limit of steps; this shows how long they are. The hosts are simulated.
-
-usage::
-
-    python tools/bench/candidates_bench.py [--nodes 16]
+For each kind of flavor, with 1 to 16 guest NUMA nodes on a host of 16 nodes:
+some guest nodes without a group that names their host node, VFs that may be
+anywhere, a host node that is full, up to 1000 candidates.
 """
 
-import bench_path  # noqa: F401
-
-import argparse
 from collections.abc import Iterator
 from collections.abc import Mapping
 from collections.abc import Sequence
 from dataclasses import dataclass
 import itertools
 import random
-import statistics
-import time
 from typing import Any
 
 from ghsched_placement import candidates
@@ -40,6 +30,7 @@ from ghsched_placement import gradient
 from ghsched_placement import matching
 from ghsched_placement import names
 from ghsched_placement import node_assignment
+from ghsched_placement.tests import base
 
 #: Number of ways that nova-scheduler tries on a host: the default of
 #: [ghsched]max_candidates_per_host.
@@ -144,11 +135,9 @@ class Case:
 class Result:
     """Cost of one question.
 
-    :param seconds: of a processor.
     :param ways: number of ways that were found, at most :data:`TRIED`.
     """
 
-    seconds: float
     steps: int
     ways: int
 
@@ -161,12 +150,11 @@ def measure(case: Case) -> Result:
     cost = case.cost(chance) if case.is_costed else None
     wanted, full = case.wanted(), case.nodes - 1 if case.is_full else -1
     steps = matching.Steps(node_assignment.MAX_STEPS)
-    begin = time.process_time()
     ways, _lack = node_assignment.assign_host_nodes(
         offered, wanted, host, lambda _guest, node: node != full, cost,
         steps)
     found = len(list(itertools.islice(ways, TRIED)))
-    return Result(time.process_time() - begin, steps.taken, found)
+    return Result(steps.taken, found)
 
 
 def cases(guests: Sequence[int], nodes: int) -> Iterator[Case]:
@@ -178,29 +166,36 @@ def cases(guests: Sequence[int], nodes: int) -> Iterator[Case]:
         yield Case(kind, guest, nodes, **shape)
 
 
-def main() -> None:
-    """Measure and print."""
-    parser = argparse.ArgumentParser(description=__doc__.partition('\n')[0])
-    parser.add_argument('--nodes', type=int, default=16)
-    parser.add_argument('--guests', type=int, nargs='+',
-                        default=list(range(1, 17)))
-    options = parser.parse_args()
-    print('kind, guest nodes, candidates, full/busy/costed: ms of a '
-          'processor, steps, ways')
-    results = []
-    for case in cases([number for number in options.guests
-                       if number <= options.nodes], options.nodes):
-        result = measure(case)
-        results.append(result)
-        shape = ''.join(letter if is_so else '-' for letter, is_so in (
-            ('f', case.is_full), ('b', case.is_busy), ('c', case.is_costed)))
-        print(f'{case.kind:20} {case.guest:2} {case.count:4} {shape} '
-              f'{result.seconds * 1e3:7.2f} {result.steps:6} '
-              f'{result.ways:3}', flush=True)
-    times = sorted(result.seconds * 1e3 for result in results)
-    print(f'median {statistics.median(times):.1f} ms, most {times[-1]:.1f} '
-          f'ms, most steps {max(result.steps for result in results)}')
+#: Numbers of guest NUMA nodes that are more than Placement has groups for.
+GUESTS = (8, 10, 12, 16)
 
 
-if __name__ == '__main__':
-    main()
+class StepsTest(base.TestCase):
+    """A step is less than a microsecond of a processor that is not busy."""
+
+    def test_place_takes_about_20_ms_at_most(self):
+        for case in cases(GUESTS, 16):
+            result = measure(case)
+            # Without a way all candidates are read.
+            self.assertLess(result.steps, node_assignment.MAX_STEPS * (
+                1.15 if result.ways else 1.3), case)
+            if case.is_full and case.guest == 16:
+                self.assertEqual(0, result.ways, case)
+
+    def test_place_with_few_guest_nodes_takes_20_ms_at_most(self):
+        """More guest nodes with groups take too long in Placement itself."""
+        for case in cases((1, 2, 4, 5, 6, 7), 16):
+            result = measure(case)
+            self.assertLess(result.steps, 1.15 * node_assignment.MAX_STEPS,
+                            case)
+
+    def test_place_of_one_candidate_finds_as_many_ways_as_are_tried(self):
+        for kind in KINDS[:2]:
+            for guest in range(3, 17):
+                case = Case(kind, guest, count=1)
+                self.assertEqual(TRIED, measure(case).ways, case)
+
+    def test_place_without_a_limit_of_steps_takes_more(self):
+        case = Case('VFs', 6, is_busy=True)
+        self.patch(node_assignment, 'MAX_STEPS', 10 ** 9)
+        self.assertGreater(measure(case).steps, 50000)
