@@ -101,6 +101,6 @@ if [ "${1:-}" = --bench ]; then
 fi
 tests=$GHSCHED_TOP/tools/cloud.d/e2e.py
 check_names "$(printf "${tests%.py}_%s.py " placing policy scheduling \
-    failures groups limits busy)" "$@"
+    failures groups limits busy intel)" "$@"
 bring_up
 exec "$VENV/bin/python" "$tests" "$@"

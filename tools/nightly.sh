@@ -18,8 +18,8 @@
 # examples and the judge of guest NUMA nodes (properties), random hosts (fuzz), a
 # hundred moves inside a host that are killed (killed), each key of a flavor
 # through all moves and each sequence of two operations (keys), benchmarks
-# (bench), all moves between two hosts of a cloud (moves) and of guests that
-# share groups (sharing), an upgrade (upgrade), Watcher (watcher), every
+# (bench), all end-to-end checks (checks), all moves between two hosts of a
+# cloud (moves) and of guests that share groups (sharing), an upgrade (upgrade), Watcher (watcher), every
 # operation with every fault (pairs), random ones (soak), staged cases of
 # servers that others disturb (blame), Aetos, Ceilometer, Gnocchi and CloudKitty
 # (tenants), tempest, moves and a restart on the virtual compute node, and
@@ -42,7 +42,8 @@ if [[ ${1:-} =~ ^[0-9]+$ ]]; then
     minutes=$1
     shift
 fi
-ALL=(exhaustive releases newest properties fuzz killed keys bench moves sharing
+ALL=(exhaustive releases newest properties fuzz killed keys bench checks
+    moves sharing
     upgrade watcher pairs soak blame tenants vnode)
 [ $# -gt 0 ] || set -- "${ALL[@]}"
 for part; do
@@ -131,6 +132,10 @@ part_bench() {
         "$VENV/bin/python" -W ignore tools/bench/scheduler_same.py \
         --clouds 20 --requests 40 --hosts 6 --asked 3 --seed "$RANDOM"
     stage 'ghsched-bench on guests of a cloud' 30 bash tools/e2e.sh --bench
+}
+
+part_checks() {
+    stage 'all end-to-end checks' 60 bash tools/e2e.sh
 }
 
 part_moves() {

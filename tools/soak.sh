@@ -16,11 +16,13 @@
 # two hosts, which is brought up if needed. After each step all records of the
 # guests must agree; the first disagreement ends it, with all logs collected.
 #
-# usage: tools/soak.sh [--pairs] [--seed N] [--minutes M] [--steps K]
+# usage: tools/soak.sh [--pairs] [--moves] [--seed N] [--minutes M] [--steps K]
 #
 # It ends after 60 minutes by default, or after K steps. A step is an operation
 # on a guest; up to eight are done at the same time.
 #
+# --moves  begins with a live migration, one that is cut off and a resize, on
+#          the same cloud
 # --pairs  every operation with every fault instead of random ones, as long as
 #          there is time. What has been tried is kept in
 #          GHSCHED_HOME/soak-pairs.json, and is not tried again.

@@ -20,13 +20,15 @@ from aio.settings import read
 from e2e_busy import Busy
 from e2e_failures import Failures
 from e2e_groups import Groups
+from e2e_intel import Intel
 from e2e_limits import Limits
 from e2e_placing import Placing
 from e2e_policy import Policy
 from e2e_room import main
 from e2e_scheduling import Scheduling
 
-ROOMS = (Placing, Limits, Policy, Scheduling, Failures, Groups, Busy)
+ROOMS = (Placing, Limits, Policy, Scheduling, Failures, Groups, Busy,
+         Intel)
 
 if __name__ == '__main__':
     sys.exit(main(ROOMS, Lab(read(), 'e2e'), sys.argv[1:]))

@@ -33,11 +33,6 @@ REFUSED = 'cannot hold the memory bandwidth of the flavor'
 class Failures(GuestRoom):
     """The tests; a method's name without ``test_`` is the test's name."""
 
-    def test_kill_early(self) -> None:
-        """nova-compute is killed when a spawn has just begun."""
-        self._kill_compute(lambda server: self.lab.server(server).task_state
-                           in ('spawning', 'block_device_mapping'))
-
     def test_kill_late(self) -> None:
         """nova-compute is killed while it writes the policy of a guest."""
         with self._faults({'schemata:MBPRI': {

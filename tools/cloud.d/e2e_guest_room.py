@@ -15,9 +15,11 @@
 
 from collections.abc import Iterator
 import contextlib
+import subprocess
 from typing import Any
 
 from aio import cli
+from aio import database
 from aio import host
 from aio.lab import REPORT
 from aio.services import COMPUTE
@@ -104,6 +106,23 @@ class GuestRoom(Room):
                 self.lab.providers()[0]).get(CONTROL_GROUP, 0),
         }, {'control groups': [], 'domains': [], BANDWIDTH: [0, 0],
             CONTROL_GROUP: 0})
+
+    def _set(self, server: Any, status: int, words: str,
+             *arguments: str) -> None:
+        """Run "ghsched server set", and look at how it ends."""
+        files = [] if '--config-file' in arguments else self._nova_files()
+        done = subprocess.run(
+            [f'{self.settings.venv}/bin/ghsched', 'server', 'set',
+             server.id, *arguments, *files], stdin=subprocess.DEVNULL,
+            capture_output=True, text=True, check=False, timeout=150)
+        text = (done.stderr + done.stdout).strip()
+        self.checks.equal(f'status of {" ".join(arguments)}',
+                          done.returncode, status)
+        self._contains('its last line', text.splitlines()[-1], words)
+
+    def _nova_files(self) -> list[str]:
+        """Options that name the configuration of nova-manage."""
+        return database.nova_manage(self.settings)[1:]
 
     @contextlib.contextmanager
     def _dialect(self, dialect: str) -> Iterator[None]:

@@ -45,6 +45,13 @@ class Load:
         self._lab = lab
         self._settings = lab.settings
 
+    @staticmethod
+    def only_on(text: str, seen: Nodes, node: int) -> tuple[bool, str]:
+        """Whether bandwidth is seen on one node alone, and a line of that."""
+        return (seen.get(node, 0) >= BUSY
+                and not any(rate for one, rate in seen.items() if one != node),
+                f'{text}, bytes/s by node: {seen}, expected node {node} alone')
+
     # -- ghsched-top ----------------------------------------------------------
 
     def top(self, *options: str) -> str:

@@ -11,7 +11,7 @@
 # under the License.
 
 
-"""Checks of cold migration, resize and shelving."""
+"""Checks of cold migration, resize and soft deletion."""
 
 from typing import Any
 
@@ -30,13 +30,6 @@ class ColdMoves(MoveRoom):
         self._is_on(server, 1)
         self._migrated(server, 2)
         self._confirm(server, 2)
-
-    def test_cold_two_nodes(self) -> None:
-        """A guest of two nodes, there and back."""
-        server = self._on('wide', 'two-nodes', 1)
-        for number in (2, 1):
-            self._migrated(server, number)
-            self._confirm(server, number)
 
     def test_resize(self) -> None:
         """A resize to more on the other host, reverted and confirmed."""
@@ -64,22 +57,6 @@ class ColdMoves(MoveRoom):
             self._confirm(server, 1)
             self.lab.delete(server)
 
-    def test_resize_shared_group(self) -> None:
-        """A resize of one of two equal guests that share a control group."""
-        with self._with(self._computes, ('ghsched', 'group_sharing', 'on')):
-            server, _other = (self._on(name, 'bw30', 1) for name in '12')
-            self._resized(server, 'bw60', 2)
-            self.lab.cloud.compute.revert_server_resize(server)
-            self._settled(server, 'ACTIVE')
-            self._is_on(server, 1)
-
-    def test_deleted_unconfirmed(self) -> None:
-        """A guest is deleted that has just been moved: nothing is left."""
-        server = self._on('deleted', 'bw30', 1)
-        self._migrated(server, 2)
-        self.lab.delete(server)
-        self._agrees('deleted')
-
     def test_restart_unconfirmed(self) -> None:
         """Both nova-compute start again before the move is confirmed."""
         server = self._on('restarted', 'bw30', 1)
@@ -88,16 +65,20 @@ class ColdMoves(MoveRoom):
         self._is_on(server, 2, 'VERIFY_RESIZE')
         self._confirm(server, 2)
 
-    def test_shelve(self) -> None:
-        """A shelved guest holds nothing, and comes back elsewhere."""
-        server = self._on('shelved', 'bw30', 1)
-        self.lab.cloud.compute.shelve_server(server)
-        self._settled(server, 'SHELVED_OFFLOADED')
-        self._agrees('shelved')
-        with self._disabled(1):
-            self.lab.cloud.compute.unshelve_server(server)
+    def test_soft_delete(self) -> None:
+        """A guest that is restored has its share again."""
+        with self._with((*self._computes, 'nova-api'),
+                        ('DEFAULT', 'reclaim_instance_interval', '3600')):
+            server = self._on('restored', 'bw30', 1)
+            self.lab.cloud.compute.delete_server(server)
+            self._settled(server, 'SOFT_DELETED')
+            self._agrees('deleted')
+            self.lab.cloud.compute.restore_server(server)
             self._settled(server, 'ACTIVE')
-        self._is_on(server, 2)
+            self._is_on(server, 1)
+            self.lab.cloud.compute.delete_server(server, force=True)
+            self.lab.until(lambda: not self.lab.servers(), 60,
+                           'the server is not deleted')
 
     # -- parts of tests -------------------------------------------------------
 

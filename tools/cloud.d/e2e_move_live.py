@@ -56,16 +56,6 @@ class LiveMigration(MoveRoom):
             [cell['host_node'] for cell in self.lab.topology(server)],
             cells[::-1])
 
-    def test_live_paused(self) -> None:
-        """A paused guest stays so."""
-        server = self._on('paused', 'bw30', 1)
-        self.lab.cloud.compute.pause_server(server)
-        self.lab.wait(server, 'PAUSED')
-        self._is_on(self._live(server), 2, 'PAUSED')
-        self.lab.cloud.compute.unpause_server(server)
-        self.lab.wait(server, 'ACTIVE')
-        self._is_on(server, 2)
-
     def test_live_change_before_and_after(self) -> None:
         """A share that was changed goes along, and can be changed again."""
         server = self._on('changed', 'bw30', 1)

@@ -21,13 +21,11 @@ from aio.settings import read
 from e2e_move_cold import ColdMoves
 from e2e_move_evacuation import Evacuation
 from e2e_move_live import LiveMigration
-from e2e_move_none import InPlace
 from e2e_move_races import Races
 from e2e_move_slow import SlowMigration
 from e2e_room import main
 
-ROOMS = (LiveMigration, SlowMigration, ColdMoves, Evacuation, InPlace,
-         Races)
+ROOMS = (LiveMigration, SlowMigration, ColdMoves, Evacuation, Races)
 
 _SHARING = ('ghsched', 'group_sharing')
 

@@ -40,14 +40,6 @@ class Placing(GuestRoom):
                 f'{server.name} sees NUMA nodes',
                 words(self.lab.console(server), 'GUEST-NUMA'), ['online=0'])
 
-    def test_at_once(self) -> None:
-        """Two requests at the same time do not spoil each other."""
-        asked = [self.lab.create(name, 'bw60') for name in '12']
-        servers = [self._active(self.lab.wait(one)) for one in asked]
-        nodes = sorted(node for one in servers
-                       for node in self.lab.allocated_nodes(one))
-        self.checks.equal('host NUMA nodes of the two', nodes, [0, 1])
-
     def test_multi_create(self) -> None:
         """A request for two guests is spread like two requests."""
         self.lab.create_many('many', 'bw60', 2)
@@ -92,27 +84,6 @@ class Placing(GuestRoom):
         self.checks.equal('vCPU threads in the group', sorted(
             set(threads) & set(self.lab.group(server).threads)),
             sorted(threads))
-
-    def test_libvirt_makes_the_group(self) -> None:
-        """XML carries the cap on a kernel that libvirt can read."""
-        with self._dialect('intel'):
-            server = self._active(self.lab.boot('intel', 'cap45'))
-            node, = self._topology_nodes(server)
-            self.checks.equal(
-                'node and cap in <memorytune>, rounded up to the next step',
-                [(one.get('id'), one.get('bandwidth')) for one in
-                 self.lab.domain_xml(server).findall(
-                     'cputune/memorytune/node')],
-                [(str(node), '50')])
-            group = self.lab.group(server)
-            self.checks.holds('group made by libvirt',
-                              group.name.startswith('qemu-') and group.name,
-                              'qemu-...')
-            self.checks.equal('MB of its group', self._values(server, 'MB'),
-                              {node: 50, 1 - node: 100})
-            self._refused('bw10', 'no host can hold ghsched:mem_bw_min')
-            self.lab.delete(server)
-            self.nothing_left()
 
     def test_placement_decides(self) -> None:
         """Guests get the node that Placement chose, not the one Nova would."""

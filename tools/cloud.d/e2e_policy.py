@@ -14,11 +14,9 @@
 """Checks of the policy of a running guest, and of its changes."""
 
 import hashlib
-import subprocess
 from typing import Any
 from xml.etree import ElementTree
 
-from aio import database
 from aio.lab import Group
 from aio import process
 from aio.services import COMPUTE
@@ -100,24 +98,6 @@ class Policy(GuestRoom):
         self.checks.equal('after nobody answered', self._all_of(server),
                           before)
 
-    def test_live_change_by_libvirt(self) -> None:
-        """A live change in libvirt's group; the next start has the new cap."""
-        with self._dialect('intel'):
-            server = self._active(self.lab.boot('intel', 'cap45'))
-            node, = self._topology_nodes(server)
-            self._set(server, 0, 'Done.', '--mem-bw-max', '73')
-            self.checks.equal('MB of its group', self._values(server, 'MB'),
-                              {node: 80, 1 - node: 100})
-            self.checks.equal(
-                'node and cap in the stored <memorytune>',
-                [(one.get('id'), one.get('bandwidth')) for one in
-                 self.lab.domain_xml(server).findall(
-                     'cputune/memorytune/node')],
-                [(str(node), '80')])
-            self._set(server, 1, 'ghsched:mem_bw_min', '--mem-bw-min', '20')
-            self.lab.delete(server)
-            self.nothing_left()
-
     def test_reassert(self) -> None:
         """A manual change is repaired when nova-compute starts."""
         server = self._active(self.lab.boot('tampered', 'bw-all'))
@@ -168,23 +148,6 @@ class Policy(GuestRoom):
         self.lab.delete(server)
 
     # -- parts of tests -------------------------------------------------------
-
-    def _set(self, server: Any, status: int, words: str,
-             *arguments: str) -> None:
-        """Run "ghsched server set", and look at how it ends."""
-        files = [] if '--config-file' in arguments else self._nova_files()
-        done = subprocess.run(
-            [f'{self.settings.venv}/bin/ghsched', 'server', 'set',
-             server.id, *arguments, *files], stdin=subprocess.DEVNULL,
-            capture_output=True, text=True, check=False, timeout=150)
-        text = (done.stderr + done.stdout).strip()
-        self.checks.equal(f'status of {" ".join(arguments)}',
-                          done.returncode, status)
-        self._contains('its last line', text.splitlines()[-1], words)
-
-    def _nova_files(self) -> list[str]:
-        """Options that name the configuration of nova-manage."""
-        return database.nova_manage(self.settings)[1:]
 
     def _holds(self, server: Any, values: dict[str, int]) -> None:
         """The group and the policy in both XMLs have these on one node."""

@@ -77,6 +77,11 @@ class Room:
     def prepare(self) -> None:
         """Make the flavors that the tests need."""
 
+    @contextlib.contextmanager
+    def surroundings(self) -> Iterator[None]:
+        """A cloud that is set up as all tests of the room need it."""
+        yield
+
     def nothing_left(self) -> None:
         """Check that a test has left nothing; its servers are deleted."""
 
@@ -160,8 +165,8 @@ def names_of(room: type[Room]) -> list[str]:
     return [name[5:] for name in vars(room) if name.startswith('test_')]
 
 
-def main(rooms: Sequence[type[Room]], lab: Lab, names: Sequence[str]
-         ) -> int:
+def run_tests(rooms: Sequence[type[Room]], lab: Lab, names: Sequence[str]
+              ) -> Checks:
     """Run the tests of some rooms, all of them or some by name.
 
     :param names: tools/e2e.sh knows that there are such tests.
@@ -174,8 +179,16 @@ def main(rooms: Sequence[type[Room]], lab: Lab, names: Sequence[str]
         if chosen:
             room = kind(lab, checks)
             room.prepare()
-            for name in chosen:
-                _run(room, name)
+            with room.surroundings():
+                for name in chosen:
+                    _run(room, name)
+    return checks
+
+
+def main(rooms: Sequence[type[Room]], lab: Lab, names: Sequence[str]
+         ) -> int:
+    """Run tests and print how many checks passed; the exit status."""
+    checks = run_tests(rooms, lab, names)
     print(f'\n{checks.passed} passed, {checks.failed} failed')
     return 1 if checks.failed else 0
 

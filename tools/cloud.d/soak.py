@@ -35,6 +35,9 @@ from aio import records
 from aio.settings import CloudError
 from aio.settings import read
 from aio.settings import Settings
+from e2e_move_cold import ColdMoves
+from e2e_move_live import LiveMigration
+import e2e_room
 from keystoneauth1 import exceptions as keystone
 from openstack import exceptions
 from osc_lib import exceptions as osc_exceptions
@@ -44,6 +47,8 @@ from soak_operations import Operation
 from soak_operations import OPERATIONS
 from soak_operations import prepare
 
+#: Moves that a run with --moves begins with, one after the other.
+_MOVES = ('live_migration', 'live_cut_off', 'resize')
 #: At most so many guests; the machine has to boot them.
 GUESTS = 8
 #: So many operations at the same time.
@@ -252,14 +257,18 @@ def main(kind: type[Soak] = Soak) -> int:
         os.urandom(3)))
     parser.add_argument('--minutes', type=float, default=60)
     parser.add_argument('--steps', type=int, default=0)
+    parser.add_argument('--moves', action='store_true')
     given = parser.parse_args()
     lab = Lab(read(), 'soak')
     soak = kind(lab, given.seed)
     sharing = soak.rng.choice(('off', 'on'))
     print(f'seed {given.seed}, group_sharing {sharing}', flush=True)
     lab.clean()
-    prepare(lab)
     soak_faults.prepare_hosts(lab, sharing)
+    checks = e2e_room.Checks()
+    if given.moves:
+        checks = e2e_room.run_tests((LiveMigration, ColdMoves), lab, _MOVES)
+    prepare(lab)
     try:
         found = soak.run(given.minutes * 60, given.steps)
     except (CloudError, *_REFUSED) as error:
@@ -274,9 +283,11 @@ def main(kind: type[Soak] = Soak) -> int:
         soak_faults.restore_hosts(lab)
     print('; '.join(f'{name}: {count}'
                     for name, count in sorted(soak.counts.items())))
+    failed = checks.failed + bool(found)
     print(f'seed {soak.seed}\n'
-          f'{soak.steps - bool(found)} passed, {int(bool(found))} failed')
-    return 1 if found else 0
+          f'{checks.passed + soak.steps - bool(found)} passed, '
+          f'{failed} failed')
+    return 1 if failed else 0
 
 
 if __name__ == '__main__':
