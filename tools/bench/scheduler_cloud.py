@@ -38,7 +38,6 @@ from nova import objects
 from nova.objects import pci_device_pool
 from nova.objects import service as service_object
 import os_traits
-from oslo_utils import timeutils
 from placement.db.sqlalchemy import migration
 import sqlalchemy as sa
 
@@ -352,13 +351,6 @@ def _compute_node(host: Host) -> dict[str, Any]:
         'numa_topology': topology(host)._to_json(),
         'cpu_allocation_ratio': 1.0, 'ram_allocation_ratio': 1.0,
         'disk_allocation_ratio': 1.0, 'mapped': 1, 'host_ip': '127.0.0.1'}
-
-
-def report(connection: sa.Connection, host: Host) -> None:
-    """Write what nova-compute reports after a guest has arrived."""
-    nodes = main_models.ComputeNode.__table__
-    connection.execute(nodes.update().where(nodes.c.uuid == host.uuid).values(
-        **_compute_node(host) | {'updated_at': timeutils.utcnow()}))
 
 
 def _service(host: Host) -> dict[str, Any]:

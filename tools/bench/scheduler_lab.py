@@ -280,7 +280,7 @@ class Lab:
                 self.manager.host_manager._instance_info[service.host] = {
                     'instances': {}, 'updated': True}
 
-    def spec(self, kind: Kind, **values: Any) -> Any:
+    def spec(self, kind: Kind) -> Any:
         specs = {'hw:cpu_policy': 'dedicated', **self._list_specs(kind)}
         if kind.nodes:
             specs['hw:numa_nodes'] = str(kind.nodes)
@@ -301,8 +301,6 @@ class Lab:
             project_id=clouds.PROJECT, user_id=clouds.USER,
             port_resource_requests=None, request_level_params=None)
         spec.is_bfv, spec.num_instances = False, 1
-        for name, value in values.items():
-            setattr(spec, name, value)
         if not kind.nodes:
             # nova-api has made it, and the scheduler reads it.
             objects.InstanceMapping(
@@ -328,13 +326,12 @@ class Lab:
             raise RuntimeError('the index cannot read the reports of hosts: '
                                f'last read {indexed.feed.age} s ago')
 
-    def select(self, spec: Any, instances: list[str] | None = None
-               ) -> tuple[Any, str]:
+    def select(self, spec: Any) -> tuple[Any, str]:
         """Selections, or None and why there are none."""
         try:
             return self.manager.select_destinations(
                 self.context, spec_obj=spec, return_objects=True,
-                instance_uuids=instances or [spec.instance_uuid],
+                instance_uuids=[spec.instance_uuid],
                 return_alternates=True), ''
         except messaging.ExpectedException as expected:
             return None, str(expected.exc_info[1])
