@@ -61,7 +61,8 @@ class Busy(GuestRoom):
         server = self._active(self.lab.boot('busy', 'bw10'))
         self.lab.tell(server, 'busy')
         load, node = Load(self.lab), self.lab.allocated_nodes(server)[0]
-        with self._two_hosts(), self._scheduler(
+        with self._two_hosts(), self._with(
+                (_SCHEDULER,),
                 ('DEFAULT', 'debug', 'true'),
                 # Nova's own weigher wants the busy host.
                 ('filter_scheduler', 'ram_weight_multiplier', '-1'),
@@ -78,7 +79,6 @@ class Busy(GuestRoom):
             self._active(other)
             self.checks.equal('host of the new guest', other.compute_host,
                               ComputeHost(2).name)
-            self.lab.clean()
 
     # -- parts of tests -------------------------------------------------------
 
@@ -96,16 +96,3 @@ class Busy(GuestRoom):
         finally:
             self.lab.clean()
             cli.up_with(self.settings, (ComputeHost(),))
-
-    @contextlib.contextmanager
-    def _scheduler(self, *options: tuple[str, str, str]) -> Iterator[None]:
-        """nova-scheduler alone with other options, for a while."""
-        for section, key, value in options:
-            cli.set_option(self.settings, section, key, value)
-        try:
-            self._restart(_SCHEDULER)
-            yield
-        finally:
-            for section, key, _value in options:
-                cli.set_option(self.settings, section, key, None)
-            self._restart(_SCHEDULER)

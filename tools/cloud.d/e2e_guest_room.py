@@ -18,7 +18,6 @@ import contextlib
 import subprocess
 from typing import Any
 
-from aio import cli
 from aio import database
 from aio import host
 from aio.lab import REPORT
@@ -150,6 +149,9 @@ class GuestRoom(Room):
         :param traits: of the host, once it is updated.
         """
         self._restart(COMPUTE)
+        self._wait_for_host(*traits)
+
+    def _wait_for_host(self, *traits: str) -> None:
         self.lab.until(lambda: self._host_has(traits), REPORT,
                        'Placement does not have the host as it is now')
 
@@ -159,17 +161,13 @@ class GuestRoom(Room):
 
     @contextlib.contextmanager
     def _options(self, *options: tuple[str, str, str]) -> Iterator[None]:
-        """Nova's services with other options, for a while."""
-        for section, key, value in options:
-            cli.set_option(self.settings, section, key, value)
+        """nova-compute with other options, for a while."""
         try:
-            self._restart_compute()
-            yield
+            with self._with((COMPUTE,), *options):
+                self._wait_for_host()
+                yield
         finally:
-            self.lab.clean()
-            for section, key, _value in options:
-                cli.set_option(self.settings, section, key, None)
-            self._restart_compute()
+            self._wait_for_host()
 
 
 def words(lines: list[str], first: str) -> list[str]:
