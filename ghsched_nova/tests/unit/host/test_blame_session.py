@@ -206,7 +206,7 @@ class StagedTest(base.TestCase):
                     self.assertAlmostEqual(one.share, one.miss_share,
                                            delta=0.06)
             count.add(case, found, seconds)
-        self.assertEqual((1, 1), (count.precision, count.recall), count)
+        self.assertEqual((0, 0), (count.wrong, count.missed), count)
 
     def test_host_that_cannot_count_is_asked_once_and_waits_as_long(self):
         for answer, reason in (
