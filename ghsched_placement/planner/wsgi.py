@@ -23,7 +23,10 @@ from collections.abc import Sequence
 import contextlib
 import json
 import logging
+import os
+import select
 import sys
+import threading
 from typing import Any
 from typing import TextIO
 
@@ -181,6 +184,25 @@ def serve_placement_requests(requests: Iterable[str], output: TextIO) -> None:
         output.flush()
 
 
+def exit_with_parent(descriptor: int) -> None:
+    """End this process when the other end of a pipe is closed.
+
+    A thread waits for that. So the process also ends while it computes the
+    answer to a request, which can take minutes, after its parent was killed.
+
+    :param descriptor: file descriptor of the pipe's end that is read here.
+    """
+    poll = select.poll()
+    poll.register(descriptor, 0)        # a hang-up is always reported
+
+    def wait_for_hang_up() -> None:
+        poll.poll()
+        os._exit(0)
+
+    threading.Thread(target=wait_for_hang_up, daemon=True).start()
+
+
 if __name__ == '__main__':
     logging.disable(logging.WARNING)
+    exit_with_parent(sys.stdin.fileno())
     serve_placement_requests(sys.stdin, sys.stdout)

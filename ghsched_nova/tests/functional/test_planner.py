@@ -19,8 +19,13 @@ import io
 import itertools
 import json
 import logging
+import os
 import pathlib
 import random
+import select
+import signal
+import subprocess
+import sys
 import threading
 import types
 from unittest import mock
@@ -95,6 +100,47 @@ class PlacementTestCase(base.TestCase):
     def plan_host_capacity(self, *args, **kwargs):
         return plan.plan_host_capacity(*args, placement=self.placement,
                                        **kwargs)
+
+
+#: A program that starts the private Placement, prints the PID of its process,
+#: and sends a request whose answer takes minutes: 8! assignments of 8 request
+#: groups to 8 providers for each of 3 hosts.
+_KILLED = """
+import uuid
+from ghsched_placement.planner import private
+AMOUNT = dict(total=9, reserved=0, min_unit=1, max_unit=9, step_size=1,
+              allocation_ratio=1.0)
+with private.PrivatePlacement() as placement:
+    roots = [str(uuid.uuid4()) for host in range(3)]
+    placement.replace_providers([
+        dict(uuid=uid, name=uid, parent=parent, used={}, traits=[],
+             inventories={'VCPU': AMOUNT} if parent else {})
+        for root in roots for uid, parent in [(root, None)] + [
+            (str(uuid.uuid4()), root) for node in range(8)]])
+    print(placement._process.pid, flush=True)
+    placement.get('/allocation_candidates?group_policy=isolate&' + '&'.join(
+        f'resources{group}=VCPU:1' for group in range(8)),
+        microversion='1.39')
+"""
+
+
+class OrphanTest(base.TestCase):
+
+    def test_private_placement_busy_ends_with_its_killed_parent(self):
+        parent = subprocess.Popen([sys.executable, '-W', 'ignore', '-c',
+                                   _KILLED], stdout=subprocess.PIPE, text=True,
+                                  env={**os.environ, 'PYTHONPATH':
+                                       os.pathsep.join(sys.path)})
+        self.addCleanup(parent.stdout.close)
+        child = os.pidfd_open(int(parent.stdout.readline()))
+        self.addCleanup(os.close, child)
+        self.assertEqual(([], [], []), select.select([child], [], [], 2))
+        parent.kill()
+        parent.wait()
+        ended, _, _ = select.select([child], [], [], 60)
+        if not ended:
+            signal.pidfd_send_signal(child, signal.SIGKILL)
+        self.assertEqual([child], ended)
 
 
 @spaces.run_sample
