@@ -13,9 +13,10 @@
 
 """``ghsched-exporter``: memory bandwidth for Prometheus.
 
-It listens on the loopback address unless it is told otherwise: the guests of
-the host are for nobody else, and it knows no passwords. Guests have their
-UUIDs and libvirt's names as labels: names of servers are their tenants' words.
+By default, it listens on the loopback address only, because everybody who can
+reach the port can read the metrics of all guests: the exporter checks no
+password. The labels of a guest are its UUID and the name of its libvirt
+domain, not the name that the tenant gave the server.
 """
 
 import argparse
