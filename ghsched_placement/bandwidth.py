@@ -86,6 +86,15 @@ class NodePolicy(Bandwidth):
         """
         return self.maximum < 100
 
+    @property
+    def limits_bandwidth(self) -> bool:
+        """Whether the flavor requests anything of the node's bandwidth.
+
+        A policy that only reserves L3 cache ways does not.
+        """
+        return bool(self.minimum or self.burst or self.is_capped
+                    or self.priority is not None)
+
     def __str__(self) -> str:
         # Without ways and bursts as releases that knew none had it: names
         # of groups and traits are made of it.

@@ -180,7 +180,8 @@ def update_memorytune_nodes(xml: str, nodes: Iterable[NodeTune],
     The elements keep their vCPUs and their monitors. A ``<memorytune>``
     without nodes, which is only a monitor, stays as it is.
 
-    :param nodes: limits of all resctrl domains; must not be empty.
+    :param nodes: limits of all resctrl domains; if there are none, the
+        elements with nodes are removed.
     :returns: the unchanged text if no number and no limit differs.
     :raises MemoryTuneError: if the document is not a domain, or if two nodes
         have the same number, which libvirt refuses.
@@ -192,7 +193,10 @@ def update_memorytune_nodes(xml: str, nodes: Iterable[NodeTune],
     for tune in root.findall(f'cputune/{_TAG}'):
         elements = tune.findall('node')
         if elements and not _has_nodes(elements, wanted):
-            _replace_nodes(tune, elements, wanted.values())
+            if wanted:
+                _replace_nodes(tune, elements, wanted.values())
+            else:
+                document.remove_element(tune)
             changed = True
     return document.render_document(root) if changed else xml
 

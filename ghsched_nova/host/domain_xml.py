@@ -16,8 +16,10 @@ Applies :mod:`ghsched_nova.resctrl.resolve` and :mod:`ghsched_nova.guest` to
 the host. Uses no Nova object.
 """
 
+from collections.abc import Iterable
 from collections.abc import Sequence
 from dataclasses import dataclass
+from dataclasses import replace
 import logging
 
 from ghsched_nova.guest import device_numa
@@ -77,8 +79,7 @@ class DomainXml:
         settings = resolve.resolve_settings(host, policy, host_nodes)
         domain = self._make_policy(policy, host_nodes)
         xml = metadata.write_policy(xml, domain)
-        nodes = memorytune.make_node_tunes(
-            setting.memorytune for setting in settings)
+        nodes = _make_node_tunes(settings)
         if (domain.shared or policy.needs_control_group and not nodes
                 or not self._libvirt_uses_resctrl(
                 host.can_libvirt_make_groups(self.libvirt.extended) if nodes
@@ -135,8 +136,7 @@ class DomainXml:
         if domain is None or not domain.policy.needs_control_group:
             return xml
         return memorytune.update_memorytune_nodes(
-            xml, memorytune.make_node_tunes(
-                setting.memorytune for setting in self._resolve(domain)),
+            xml, _make_node_tunes(self._resolve(domain)),
             self.libvirt.extended)
 
     def update_memorytune_for_destination(
@@ -156,8 +156,8 @@ class DomainXml:
         if domain is None or not domain.policy.needs_control_group:
             return xml
         return memorytune.update_memorytune_nodes(
-            xml, memorytune.make_node_tunes(
-                {**setting.memorytune, 'id': nodes[setting.guest_node]}
+            xml, _make_node_tunes(
+                replace(setting, domain=nodes[setting.guest_node])
                 for setting in self._resolve(domain)),
             self.libvirt.extended)
 
@@ -231,6 +231,19 @@ class DomainXml:
         """
         choice = self._facts.section.memorytune_attributes
         return detected if choice == 'auto' else bool(choice != 'none')
+
+
+def _make_node_tunes(settings: Iterable[resolve.DomainSetting]
+                     ) -> tuple[memorytune.NodeTune, ...]:
+    """Return the nodes of ``<memorytune>`` for a guest's bandwidth settings.
+
+    A guest NUMA node without bandwidth limits gets no node, because the
+    destination of a live migration may have no bandwidth control there, and
+    its libvirt would refuse the domain.
+    """
+    return memorytune.make_node_tunes(
+        setting.memorytune for setting in settings
+        if setting.requested.limits_bandwidth)
 
 
 def _list_vcpus(xml: str) -> frozenset[int]:

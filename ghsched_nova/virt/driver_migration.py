@@ -147,13 +147,14 @@ class MigratingDriver(base.DriverBase):
         The number of each resctrl domain must be that of its NUMA node. The
         source writes the destination's NUMA nodes into ``<memorytune>`` of the
         guest's XML, because it does not know the resctrl domains of the
-        destination.
+        destination. A guest without bandwidth limits has no such element.
 
         :raises nova.exception.MigrationPreCheckError: with the reason.
         """
         try:
             policy = base.parse_policy(instance)
-            if policy is not None and policy.needs_control_group:
+            if policy is not None and any(
+                    node.limits_bandwidth for node in policy.nodes):
                 migration_xml.check_domain_numbering(
                     self._ghsched.read_resctrl_host())
         except refusal.NOT_HELD as error:

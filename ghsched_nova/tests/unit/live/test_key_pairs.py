@@ -391,8 +391,8 @@ class KeyTestCase(base.TestCase):
                 self.assertEqual({node} if counted else set(),
                                  set(domain.allocated_nodes))
                 self.assert_policy(server, domain)
-                tuned = (memorytune == 'basic'
-                         and server.policy.needs_control_group)
+                tuned = (memorytune == 'basic' and any(
+                    key.startswith('ghsched:mem_bw') for key in server.specs))
                 self.assertEqual({str(node)} if tuned else set(), {
                     element.get('id') for element in etree.fromstring(
                         xml).iterfind('cputune/memorytune/node')})

@@ -1,0 +1,180 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""Each kind of policy, live migrated between each two kinds of host.
+
+A destination accepts a guest if its kernel has what the guest's flavor
+requests. So no element of the domain XML, and no check, may need more.
+"""
+
+from dataclasses import replace
+import itertools
+import types
+from typing import Any
+from unittest import mock
+
+from lxml import etree
+from nova import exception
+
+from ghsched_nova.guest import metadata
+from ghsched_nova.host import domain_xml
+from ghsched_nova.host import migration_xml
+from ghsched_nova.resctrl import cache
+from ghsched_nova.resctrl import dialects
+from ghsched_nova.resctrl import host as resctrl_host
+from ghsched_nova.resctrl import resolve
+from ghsched_nova.tests.fixtures import captured
+from ghsched_nova.virt import driver_base
+from ghsched_nova.virt import driver_migration
+from ghsched_placement.policy import GuestPolicy
+from ghsched_placement.policy import NodePolicy
+from ghsched_placement.tests import base
+
+DOMAIN = ('<domain><name>i-1</name><vcpu>4</vcpu><cputune/><numatune>'
+          '<memnode cellid="0" mode="strict" nodeset="0"/>'
+          '<memnode cellid="1" mode="strict" nodeset="1"/>'
+          '</numatune></domain>')
+L3 = cache.Cache(('L3',), 0xfffff, 0x3ffff, 1, {0: (0,), 1: (1,)})
+NO_BANDWIDTH = resctrl_host.ResctrlHost(
+    dialect=dialects.UNCONTROLLED, num_closids=8, num_rmids=224,
+    min_bandwidth=0, granularity=1, domains_by_node={}, monitored=True)
+
+#: Hosts with and without each control. Nodes 0 and 1 back the guest; of a host
+#: called "split", they have two resctrl domains each.
+HOSTS = {
+    f'{name}{suffix}': replace(host, **changes)
+    for name, host in (
+        ('openeuler', captured.openeuler()),
+        ('openeuler-split', captured.openeuler(
+            domains_by_node={0: (0, 1), 1: (8, 9)})),
+        ('openeuler-one-node', captured.openeuler(
+            domains_by_node={0: (0,)}, left_out={1: 'it has no CPU'})),
+        ('intel', captured.intel()),
+        ('no-bandwidth', NO_BANDWIDTH))
+    for suffix, changes in (
+        ('', {}), ('+ways', {'cache': L3}), ('-monitor', {'monitored': False}),
+        ('+ways-monitor', {'cache': L3, 'monitored': False}))}
+
+PARTS: dict[str, dict[str, Any]] = {
+    'min': {'minimum': 30}, 'burst': {'burst': 20}, 'max': {'maximum': 50},
+    'soft': {'maximum': 50, 'hardlimit': False}, 'priority': {'priority': 5},
+    'ways': {'l3_ways': 2}, 'no cap': {'maximum': 100}}
+
+#: One and two of these parts, for both guest nodes or for the first alone.
+POLICIES = {
+    f'{"+".join(names)} of {count}{" monitored" * monitor}': GuestPolicy(
+        (NodePolicy(**parts), NodePolicy(**parts if count == 2 else {})),
+        monitor)
+    for length in (1, 2)
+    for names in itertools.combinations(PARTS, length)
+    for parts in [{key: value for name in names
+                   for key, value in PARTS[name].items()}]
+    for count in (1, 2) for monitor in (False, True)}
+POLICIES['monitored'] = GuestPolicy(monitor=True)
+
+NODES = (0, 1)
+
+
+def can_hold(host, policy):
+    """Whether a host has the controls that a policy needs on its nodes."""
+    return policy.get_needed_capabilities() <= host.capabilities() and all(
+        node in host.domains_by_node for node, one
+        in zip(NODES, policy.nodes, strict=False)
+        if one.minimum or one.burst or one.maximum < 100 or one.priority)
+
+
+def make_renderer(host, libvirt):
+    renderer = domain_xml.DomainXml(types.SimpleNamespace(
+        read_resctrl_host=lambda: host, can_share_groups=False,
+        all_threads=False,
+        section=types.SimpleNamespace(memorytune_attributes=libvirt)))
+    renderer.libvirt = domain_xml.LibvirtFeatures(extended=True)
+    return renderer
+
+
+def find_fault(host, policy, xml):
+    """Return why libvirt or nova-compute of a host refuses an XML, or "".
+
+    libvirt refuses a node without bandwidth control, and a monitor where the
+    kernel measures no bandwidth.
+    """
+    tune = etree.fromstring(xml).find('cputune/memorytune')
+    domains = {domain for domains in host.domains_by_node.values()
+               for domain in domains}
+    for element in [] if tune is None else tune:
+        if element.tag == 'monitor' and not host.monitored:
+            return 'the kernel measures no bandwidth'
+        if element.tag == 'node' and int(element.get('id')) not in domains:
+            return f'no bandwidth control of node {element.get("id")}'
+    domain = metadata.read_policy(xml)
+    try:
+        resolve.resolve_settings(host, domain.policy, domain.host_nodes)
+        with mock.patch.object(driver_base, 'parse_policy',
+                               return_value=policy):
+            driver_migration.MigratingDriver._check_domain_numbers(
+                types.SimpleNamespace(_ghsched=types.SimpleNamespace(
+                    read_resctrl_host=lambda: host)), None)
+    except (resolve.PolicyRefused, exception.MigrationPreCheckError) as error:
+        return str(error)
+    return ''
+
+
+def render_for_destination(source, policy, libvirt):
+    """Return the XML that a source sends to any destination.
+
+    :param libvirt: ``[ghsched]memorytune_attributes`` of the source.
+    """
+    renderer = make_renderer(source, libvirt)
+    return migration_xml.render_for_destination(
+        renderer, renderer.render_policy(DOMAIN, policy, NODES), NODES)
+
+
+def list_able_hosts(policy):
+    """Names of hosts between which guests with a policy can be migrated.
+
+    Guests with bandwidth limits cannot be live migrated to and from hosts
+    whose resctrl domains are not numbered as their NUMA nodes.
+    """
+    limits = policy.get_needed_capabilities() - {'L3_WAYS', 'MEM_BW_MONITOR'}
+    return [name for name, host in HOSTS.items() if can_hold(host, policy)
+            and not (limits and 'split' in name)]
+
+
+class RenderedForHostsTest(base.TestCase):
+
+    def test_live_migration_to_any_able_host_is_accepted(self):
+        faults = {}
+        for name, policy in POLICIES.items():
+            able = list_able_hosts(policy)
+            self.assertTrue(able, name)
+            rendered = {
+                render_for_destination(HOSTS[source], policy, libvirt): source
+                for source in able for libvirt in ('none', 'basic')}
+            for (xml, source), target in itertools.product(
+                    rendered.items(), able):
+                fault = find_fault(HOSTS[target], policy, xml)
+                if fault:
+                    faults[f'{name}: {source} to {target}'] = fault
+        self.assertEqual({}, faults)
+
+    def test_limits_that_were_lifted_do_not_stay_for_the_destination(self):
+        renderer = make_renderer(HOSTS['intel+ways'], 'basic')
+        xml = renderer.render_policy(DOMAIN, GuestPolicy(
+            (NodePolicy(maximum=50, l3_ways=2),)), (0,))
+        self.assertIn('<memorytune', xml)
+        lifted = GuestPolicy((NodePolicy(l3_ways=2),))
+        xml = migration_xml.render_for_destination(
+            renderer, metadata.write_policy(xml, metadata.DomainPolicy(
+                lifted, (0,))), (1,))
+        self.assertNotIn('<memorytune', xml)
+        self.assertEqual('', find_fault(
+            HOSTS['no-bandwidth+ways'], lifted, xml))
