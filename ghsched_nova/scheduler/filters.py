@@ -42,6 +42,7 @@ from ghsched_nova.nova_seams import shared
 from ghsched_nova import pci_requests
 from ghsched_nova.scheduler import by_load
 from ghsched_nova.scheduler import fragments
+from ghsched_nova.scheduler import host_nodes
 from ghsched_nova.scheduler import host_view
 from ghsched_nova.scheduler.host_view import HostStateView
 from ghsched_nova.scheduler import near
@@ -168,6 +169,9 @@ class GhschedNUMATopologyFilter(numa_topology_filter.NUMATopologyFilter):
             except Exception as error:
                 unread_reports.WARNINGS.warn_once(view.host, error)
                 refusal = UNREADABLE
+            if refusal and refusal.resource == NO_ROOM.resource:
+                refusal = host_nodes.find_page_shortage(
+                    view, spec.numa_topology) or refusal
             if refusal is None:
                 yield view
             else:

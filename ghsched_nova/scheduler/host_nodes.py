@@ -33,6 +33,7 @@ from ghsched_placement.fragmentation import GuestNode
 from ghsched_placement.fragmentation import HostNode
 from ghsched_placement.fragmentation import NodeAmount
 from ghsched_placement.fragmentation import PlacedGuestNode
+from ghsched_placement.lack import Lack
 
 #: Nova's PCI pools by a name that ghsched gives to each pool.
 Pools: TypeAlias = Mapping[str, Mapping[str, Any]]
@@ -228,6 +229,31 @@ def _compute_node_memory(state: Any, cell: Any,
         return _compute_small_page_memory(state, cell, pages)
     shares = [_compute_pages_memory(one) for one in pages]
     return max(shares, key=lambda share: share.free, default=NodeAmount())
+
+
+def find_page_shortage(state: Any, topology: Any) -> Lack | None:
+    """Return the refusal reason of a host with too few huge pages for a guest.
+
+    :param state: Nova's host state.
+    :param topology: NUMA topology of the guest; may be None.
+    :returns: None if for each guest NUMA node, some host NUMA node has enough
+        free pages of the size that the guest requests.
+    """
+    for cell in topology.cells if topology else ():
+        size = cell.pagesize
+        if size is None or size <= 0 and size != hardware.MEMPAGES_LARGE:
+            continue
+        free = {node.id: _compute_node_memory(state, node, size).free
+                for node in state.numa_topology.cells}
+        if max(free.values()) < cell.memory:
+            pages = f'{size} KiB pages' if size > 0 else 'huge pages'
+            return Lack(
+                None, f'memory in {pages}', max(free.values()), cell.memory,
+                f'no NUMA node has {cell.memory} MB of memory in free {pages} '
+                '(hw:mem_page_size)', detail='free: ' + ', '.join(
+                    f'{amount} MB on NUMA node {node}'
+                    for node, amount in free.items()))
+    return None
 
 
 def _compute_small_page_memory(state: Any, cell: Any,

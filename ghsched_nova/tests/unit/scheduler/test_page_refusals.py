@@ -1,0 +1,67 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""Refusals of guests that request huge pages which no host NUMA node has."""
+
+import fixtures
+from nova import objects
+
+from ghsched_nova.scheduler import filters
+from ghsched_nova.tests.unit.scheduler import states
+from ghsched_nova.tests.unit.scheduler import test_forged_reports as reports
+from ghsched_placement.tests import base
+
+SMALL, HUGE, GIGANTIC = 4, 2048, 1048576
+#: MiB free on both NUMA nodes, by page size in KiB.
+FREE = {SMALL: 1024, HUGE: 128, GIGANTIC: 0}
+
+
+class PageRefusalTest(base.TestCase):
+
+    def setUp(self):
+        super().setUp()
+        states.stop_clock(self)
+        self.log = self.useFixture(fixtures.FakeLogger())
+
+    def refuse(self, page_size, memory, cpus=2):
+        host = reports.make_host('good')
+        for cell in host.numa_topology.cells:
+            cell.mempages = [objects.NUMAPagesTopology(
+                size_kb=size, total=free * 1024 // size, used=0, reserved=0)
+                for size, free in FREE.items()]
+        request = reports.make_request({'ghsched:mem_bw_min': '30'})
+        for cell in request.numa_topology.cells:
+            cell.pagesize, cell.memory = page_size, memory
+            cell.pcpuset = set(range(cpus))
+        self.assertEqual([], list(
+            filters.GhschedNUMATopologyFilter().filter_all([host], request)))
+        return self.log.output
+
+    def test_missing_pages_are_named_with_their_size_and_free_memory(self):
+        text = self.refuse(HUGE, 256)
+        self.assertIn('no NUMA node has 256 MB of memory in free 2048 KiB '
+                      'pages (hw:mem_page_size)', text)
+        self.assertIn('free: 128 MB on NUMA node 0, 128 MB on NUMA node 1',
+                      text)
+
+    def test_pages_of_which_the_host_has_none_are_named(self):
+        self.assertIn('no NUMA node has 1024 MB of memory in free 1048576 KiB '
+                      'pages', self.refuse(GIGANTIC, 1024))
+
+    def test_large_pages_of_any_size_are_named(self):
+        self.assertIn('no NUMA node has 256 MB of memory in free huge pages',
+                      self.refuse(-2, 256))
+
+    def test_free_pages_are_not_named_where_something_else_is_missing(self):
+        text = self.refuse(HUGE, 128, cpus=64)
+        self.assertIn('refused on 1 host', text)
+        self.assertNotIn('pages', text)
