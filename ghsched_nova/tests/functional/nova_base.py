@@ -44,6 +44,7 @@ from ghsched_nova.nova_seams import shared
 from ghsched_nova.resctrl import fs
 from ghsched_nova.tests.fixtures import kernel
 from ghsched_nova.tests.fixtures import libvirt
+from ghsched_nova.tests.functional import done_once
 from ghsched_nova.tests.functional import patient_waits
 import ghsched_nova.virt.driver  # noqa: F401 - changes Nova
 from ghsched_placement import names
@@ -52,6 +53,8 @@ from ghsched_placement.tests import base
 services.register_driver_class(program.DRIVER)
 services.replace_manager_class('nova-compute', program.MANAGER)
 shared.config()
+done_once.share_compiled_statements()
+done_once.check_schemas_once()
 
 # What is loaded by now lives as long as the process.
 gc.freeze()
