@@ -17,6 +17,7 @@ of an openEuler 6.6 resctrl in place of the kernel's. What the driver would
 write there is recorded.
 """
 
+import contextlib
 import functools
 import gc
 import inspect
@@ -35,6 +36,7 @@ from nova.tests.functional import integrated_helpers
 from nova.tests.functional.libvirt import base as libvirt_base
 from nova import version
 from oslo_serialization import jsonutils
+from testtools import content
 
 from ghsched_nova.cmd import compute as program
 from ghsched_nova.guest import metadata
@@ -160,6 +162,7 @@ class GhschedTestCase(NovaTestCase, libvirt_base.LibvirtMigrationMixin,
 
     microversion = 'latest'
     ADMIN_API = True
+    _step = None
 
     def setUp(self):
         super().setUp()
@@ -184,6 +187,40 @@ class GhschedTestCase(NovaTestCase, libvirt_base.LibvirtMigrationMixin,
                    for name, spec in specs.items()],
             report_in_placement=True, group='pci')
         self.flags(pci_in_placement=True, group='filter_scheduler')
+
+    # -- how a test tells its story -------------------------------------------
+
+    @contextlib.contextmanager
+    def step(self, name):
+        """Name a step of a journey; a failure within it shows the name.
+
+        Options of groups, what use_in_step() is given and errors of the
+        kernel end with the step; what it does to servers and hosts stays.
+        """
+        self.addDetail('step', content.text_content(name))
+        enforce = self.kernel._enforce
+        with contextlib.ExitStack() as self._step:
+            yield
+        self._step = None
+        self.kernel.error = self.kernel.unable = None
+        self.kernel._enforce = enforce
+
+    def take_steps(self, *steps):
+        """Call methods in order, each as a step named by its method."""
+        for step in steps:
+            with self.step(step.__name__):
+                step()
+
+    def use_in_step(self, fixture):
+        """Use a fixture until the end of the step."""
+        return self._step.enter_context(fixture)
+
+    def flags(self, group=None, **options):
+        if self._step and group:
+            for name in options:
+                self._step.callback(libvirt_base.CONF.set_override, name,
+                                    libvirt_base.CONF[group][name], group)
+        super().flags(group=group, **options)
 
     # -- what a test arranges -------------------------------------------------
 
