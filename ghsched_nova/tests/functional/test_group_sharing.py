@@ -21,11 +21,12 @@ from ghsched_nova.guest import metadata
 from ghsched_nova.host import desired
 from ghsched_nova.resctrl import fs
 from ghsched_nova.resctrl import naming
+from ghsched_nova.tests.functional import emptied_hosts
 from ghsched_nova.tests.functional import nova_base
 from ghsched_placement import names
 
 
-class SharingTest(nova_base.GhschedTestCase):
+class SharingTest(emptied_hosts.EmptiedHosts, nova_base.GhschedTestCase):
     """Hosts with three control groups for guests."""
 
     def setUp(self):
@@ -33,6 +34,30 @@ class SharingTest(nova_base.GhschedTestCase):
         self.flags(group_sharing=True, group='ghsched')
         self.kernel.closids = 4
         self.start_host()
+
+    def test_servers_of_one_policy_share_a_group(self):
+        self.take_steps(
+            self.more_equal_guests_than_control_groups,
+            self.each_has_a_slot_of_its_own,
+            self.without_sharing_the_fourth_has_no_room,
+            self.units_that_are_not_needed_are_given_back_at_once,
+            self.a_report_that_fails_is_no_reason_to_stop_a_guest,
+            self.who_leaves_gives_the_unit_and_the_share_back,
+            self.one_that_is_stopped_keeps_its_place,
+            self.an_unchanged_host_is_not_written,
+            self.a_restart_of_nova_compute_knows_who_shares,
+            self.turned_off_it_holds_for_those_that_start,
+            self.live_migration_leaves_one_group_and_joins_another)
+
+    def test_servers_join_a_group_where_none_is_left(self):
+        self.take_steps(
+            self.other_policies_need_groups_of_their_own,
+            self.where_no_group_is_left_an_equal_guest_joins,
+            self.a_guest_that_can_not_join_is_refused_with_the_lack,
+            self.who_comes_next_need_not_wait_for_a_report,
+            self.a_cap_alone_is_joined_on_its_host_node,
+            self.a_group_that_went_meanwhile_is_not_joined,
+            self.a_group_that_is_gone_is_not_reported_any_more)
 
     def boot_equal(self, count, **keys):
         """Guests of one flavor; the host reports after each."""
@@ -54,7 +79,7 @@ class SharingTest(nova_base.GhschedTestCase):
         used = self._get_provider_usages(root)[names.RESCTRL_GROUP]
         return used, record['total'] - record['reserved'] - used
 
-    def test_more_equal_guests_than_control_groups(self):
+    def more_equal_guests_than_control_groups(self):
         servers = self.boot_equal(8)
         self.assertEqual(
             {desired.parse_running_domain(
@@ -68,7 +93,7 @@ class SharingTest(nova_base.GhschedTestCase):
         for server in servers:
             self.assertNotIn('memorytune', self.domain('host_a', server))
 
-    def test_each_has_a_slot_of_its_own(self):
+    def each_has_a_slot_of_its_own(self):
         servers = self.boot_equal(5)
         slots = [resource.identifier for server in servers
                  for resource in self.instance(server).resources]
@@ -78,7 +103,7 @@ class SharingTest(nova_base.GhschedTestCase):
         self._run_periodics()
         self.restart_compute_service('host_a')
 
-    def test_without_sharing_the_fourth_has_no_room(self):
+    def without_sharing_the_fourth_has_no_room(self):
         self.flags(group_sharing=False, group='ghsched')
         self.boot_equal(3)
         server = self.boot(self.flavor(vcpus=1, mem_bw_min=10),
@@ -86,7 +111,7 @@ class SharingTest(nova_base.GhschedTestCase):
         self.assertIn('no host has a resctrl control group left',
                       self.fault(server))
 
-    def test_other_policies_need_groups_of_their_own(self):
+    def other_policies_need_groups_of_their_own(self):
         for maximum in (30, 40, 50):
             self.boot_equal(1, mem_bw_max=maximum)
         self.assertEqual((3, 0), self.count_group_units())
@@ -105,7 +130,7 @@ class SharingTest(nova_base.GhschedTestCase):
         return held[self.compute_rp_uuids['host_a']].get(
             names.RESCTRL_GROUP, 0)
 
-    def test_where_no_group_is_left_an_equal_guest_joins(self):
+    def where_no_group_is_left_an_equal_guest_joins(self):
         first, *_others = self.fill(mem_bw_min=10, mem_bw_max=40)
         flavor = self.flavor(vcpus=1, mem_bw_min=10, mem_bw_max=40,
                              mem_bw_priority=1)
@@ -127,7 +152,7 @@ class SharingTest(nova_base.GhschedTestCase):
         self._run_periodics()
         self.assertEqual((2, 1), self.count_group_units())
 
-    def test_a_guest_that_can_not_join_is_refused_with_the_lack(self):
+    def a_guest_that_can_not_join_is_refused_with_the_lack(self):
         first, *_others = self.fill(mem_bw_min=10, mem_bw_max=40)
         keys = {'mem_bw_min': 10, 'mem_bw_max': 40, 'mem_bw_priority': 1}
         node, = self.host_nodes(first)
@@ -148,7 +173,7 @@ class SharingTest(nova_base.GhschedTestCase):
         self.assertTrue(self.fault(other).endswith(
             'no host has a resctrl control group left'))
 
-    def test_who_comes_next_need_not_wait_for_a_report(self):
+    def who_comes_next_need_not_wait_for_a_report(self):
         """Placement knows the sharing of a guest's group once the guest runs.
         """
         self.reserve(n1=100)
@@ -161,7 +186,7 @@ class SharingTest(nova_base.GhschedTestCase):
         self.assertEqual((1, 0), (self.units(first), self.units(second)))
         self.assertEqual((3, 0), self.count_group_units())
 
-    def test_units_that_are_not_needed_are_given_back_at_once(self):
+    def units_that_are_not_needed_are_given_back_at_once(self):
         self.reserve(n1=100)
         flavor = self.flavor(vcpus=1, mem_bw_min=10)
         for left in (2, 2, 2):
@@ -170,13 +195,13 @@ class SharingTest(nova_base.GhschedTestCase):
         self.boot(self.flavor(vcpus=1, mem_bw_min=20))
         self.assertEqual((4, 1), self.count_group_units())
 
-    def test_a_report_that_fails_is_no_reason_to_stop_a_guest(self):
+    def a_report_that_fails_is_no_reason_to_stop_a_guest(self):
         with fixtures.MockPatch(
                 'nova.compute.resource_tracker.ResourceTracker.update_usage',
                 side_effect=RuntimeError('no Placement')):
             self.boot(self.flavor(vcpus=1, mem_bw_min=10))
 
-    def test_a_cap_alone_is_joined_on_its_host_node(self):
+    def a_cap_alone_is_joined_on_its_host_node(self):
         servers = self.fill(mem_bw_max=40)
         flavors = [self.flavor(vcpus=1, mem_bw_max=40,
                                mem_bw_priority=priority)
@@ -188,7 +213,7 @@ class SharingTest(nova_base.GhschedTestCase):
             self.assertEqual(0, self.units(joined))
         self.boot(self.flavor(vcpus=1, mem_bw_max=41), state='ERROR')
 
-    def test_a_group_that_went_meanwhile_is_not_joined(self):
+    def a_group_that_went_meanwhile_is_not_joined(self):
         first, *_others = self.fill(mem_bw_max=40)
         group = desired.parse_running_domain(
             self.domain('host_a', first)).shared_group
@@ -196,7 +221,7 @@ class SharingTest(nova_base.GhschedTestCase):
         self.boot(self.flavor(vcpus=1, mem_bw_max=40, mem_bw_priority=1),
                   state='ERROR')
 
-    def test_a_group_that_is_gone_is_not_reported_any_more(self):
+    def a_group_that_is_gone_is_not_reported_any_more(self):
         first, *_others = self.fill(mem_bw_max=40)
         provider = self.provider('host_a', self.host_nodes(first)[0])
         before = self._get_provider_traits(provider)
@@ -206,7 +231,7 @@ class SharingTest(nova_base.GhschedTestCase):
         self.assertEqual(1, len(gone))
         self.assertTrue(names.is_share_trait(gone.pop()))
 
-    def test_who_leaves_gives_the_unit_and_the_share_back(self):
+    def who_leaves_gives_the_unit_and_the_share_back(self):
         servers = self.boot_equal(3)
         self.assertEqual((3, 2), self.count_group_units())
         self.kernel.enforced.clear()
@@ -220,7 +245,7 @@ class SharingTest(nova_base.GhschedTestCase):
         self._run_periodics()
         self.assertEqual((0, 3), self.count_group_units())
 
-    def test_one_that_is_stopped_keeps_its_place(self):
+    def one_that_is_stopped_keeps_its_place(self):
         servers = self.boot_equal(2)
         for server, left in zip(servers, (2, 2), strict=True):
             self._stop_server(server)
@@ -231,7 +256,7 @@ class SharingTest(nova_base.GhschedTestCase):
             self._start_server(server)
         self.assertEqual(1, len(self.groups()))
 
-    def test_an_unchanged_host_is_not_written(self):
+    def an_unchanged_host_is_not_written(self):
         self.boot_equal(3)
         root = self.compute_rp_uuids['host_a']
         before = self._get_resource_provider_by_uuid(root)['generation']
@@ -239,12 +264,12 @@ class SharingTest(nova_base.GhschedTestCase):
         self.assertEqual(before, self._get_resource_provider_by_uuid(
             root)['generation'])
 
-    def test_a_restart_of_nova_compute_knows_who_shares(self):
+    def a_restart_of_nova_compute_knows_who_shares(self):
         self.boot_equal(3)
         self.restart_compute_service('host_a')
         self.assertEqual((3, 2), self.count_group_units())
 
-    def test_turned_off_it_holds_for_those_that_start(self):
+    def turned_off_it_holds_for_those_that_start(self):
         servers = self.boot_equal(2)
         self.flags(group_sharing=False, group='ghsched')
         self._run_periodics()
@@ -256,7 +281,7 @@ class SharingTest(nova_base.GhschedTestCase):
         self.assertEqual((2, 1), self.count_group_units())
         self.assertEqual({0: 10}, self.kernel.enforced[-1][2]['MBMIN'])
 
-    def test_live_migration_leaves_one_group_and_joins_another(self):
+    def live_migration_leaves_one_group_and_joins_another(self):
         self.start_host('host_b')
         self.src, self.dest = self.computes['host_a'], self.computes['host_b']
         flavor = self.flavor(vcpus=1, mem_bw_min=10)
@@ -272,7 +297,8 @@ class SharingTest(nova_base.GhschedTestCase):
             in self.kernel.enforced})
 
 
-class DefaultClassTest(nova_base.GhschedTestCase):
+class DefaultClassTest(emptied_hosts.EmptiedHosts,
+                       nova_base.GhschedTestCase):
     """Guests without a policy are held to something, too."""
 
     def setUp(self):
@@ -281,36 +307,44 @@ class DefaultClassTest(nova_base.GhschedTestCase):
         self.kernel.closids = 4
         self.start_host()
 
+    def test_default_class_holds_servers_without_a_policy(self):
+        self.take_steps(
+            self.a_guest_without_a_policy_is_held_when_it_starts,
+            self.one_with_a_policy_is_not,
+            self.it_takes_a_group_while_it_is_on,
+            self.who_was_promised_nothing_runs_in_any_case,
+            self.it_goes_when_it_is_turned_off)
+
     def offered(self):
         record = self._get_provider_inventory(
             self.compute_rp_uuids['host_a'])[names.RESCTRL_GROUP]
         return record['total'] - record['reserved']
 
-    def test_a_guest_without_a_policy_is_held_when_it_starts(self):
+    def a_guest_without_a_policy_is_held_when_it_starts(self):
         self.boot(self.flavor(vcpus=1))
         self.assertEqual([naming.DEFAULT], self.kernel.own_groups())
         (_uuid, vcpus, guest), *_ = self.kernel.enforced
         self.assertEqual(([0], {0: 40, 1: 40}), (vcpus, guest['MB']))
 
-    def test_one_with_a_policy_is_not(self):
+    def one_with_a_policy_is_not(self):
         server = self.boot(self.flavor(mem_bw_min=60))
         self._delete_server(server)
         self.assertEqual([], self.kernel.own_groups())
 
-    def test_it_takes_a_group_while_it_is_on(self):
+    def it_takes_a_group_while_it_is_on(self):
         self.assertEqual(2, self.offered())
         self.flags(default_bandwidth_max=100, group='ghsched')
         self._run_periodics()
         self.assertEqual(3, self.offered())
 
-    def test_who_was_promised_nothing_runs_in_any_case(self):
+    def who_was_promised_nothing_runs_in_any_case(self):
         self.kernel.error = fs.GroupError('refused')
         server = self.boot(self.flavor(vcpus=1))
         connection = self.computes['host_a'].driver._host.get_connection()
         domain = connection.lookupByUUIDString(server['id'])
         self.assertEqual(fakelibvirt.VIR_DOMAIN_RUNNING, domain.info()[0])
 
-    def test_it_goes_when_it_is_turned_off(self):
+    def it_goes_when_it_is_turned_off(self):
         self.boot(self.flavor(vcpus=1))
         self.flags(default_bandwidth_max=100, group='ghsched')
         self._run_periodics()

@@ -1,0 +1,29 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""Journeys on one cloud, of which each step begins without servers."""
+
+
+class EmptiedHosts:
+    """Deletes all servers after each step.
+
+    To stand before the base class that has take_steps().
+    """
+
+    def take_steps(self, *steps):
+        """Take steps; delete the servers and report the hosts after each."""
+        for step in steps:
+            super().take_steps(step)
+            for server in self.api.get_servers(detail=False):
+                self._delete_server(server)
+            self.kernel.enforced.clear()
+            self._run_periodics()
