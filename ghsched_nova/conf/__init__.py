@@ -183,9 +183,12 @@ def check_options(section: Any) -> None:
     """
     for option in OPTS + DEPRECATED_OPTS:
         try:
-            section[option.dest]
+            value = section[option.dest]
         except ValueError as error:
             raise ValueError(f'[ghsched]{option.name}: {error}') from error
+        if value is None and option.default is not None:
+            # An empty number; oslo.config does not refuse it.
+            raise ValueError(f'[ghsched]{option.name}: the value is empty')
     for name in ('reserved_bandwidth', 'node_bandwidth',
                  'bandwidth_bursts'):
         parse_node_values(section, name)

@@ -144,7 +144,9 @@ class CheckedTest(base.TestCase):
                 ('reserved_bandwidth = 10', 'NAME:VALUE'),
                 ('node_bandwidth = x:5', "'x' is not a NUMA node"),
                 ('default_bandwidth_max = lots', 'lots'),
-                ('control_threads = some', 'some')):
+                ('control_threads = some', 'some'),
+                ('bottleneck_hysteresis =', 'empty'),
+                ('l3_ways_shared =', 'empty')):
             error = self.assertRaises(
                 ValueError, conf.check_options,
                 self.section(f'[ghsched]\n{line}\n'))

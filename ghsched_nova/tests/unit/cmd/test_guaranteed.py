@@ -22,8 +22,10 @@ import threading
 import ddt
 import fixtures
 from keystoneauth1 import loading
+from oslo_config import cfg
 
 from ghsched_nova.cmd import checks
+from ghsched_nova.cmd import configured
 from ghsched_nova.cmd import guaranteed
 from ghsched_nova.cmd import node
 from ghsched_nova.cmd import status
@@ -86,6 +88,20 @@ def list_placement_options():
     return [(name, '500,503' if name == 'retriable_status_codes'
              else VALUES.get(type(option.type).__name__, 'true'))
             for name, option in sorted(found.items())]
+
+
+#: Values of which each is wrong for most options.
+ODD_VALUES = ('', '-1', '9' * 50, 'a:b', '*:0', '$x', 'nan', '\u00b2')
+
+
+def list_node_options():
+    """Return section and name of each option that node commands read."""
+    found = node.read_node_options([])
+    return [('DEFAULT', 'compute_driver'), ('DEFAULT', 'state_path'),
+            ('compute', 'cpu_dedicated_set'),
+            ('placement', 'allocation_conflict_retry_count'),
+            *((section, name) for section in ('ghsched', 'filter_scheduler')
+              for name in found[section])]
 
 
 @ddt.ddt
@@ -184,6 +200,22 @@ class GuaranteedTest(base.TestCase):
                          check.status)
         if name == 'interface':     # Nova ignores it, devstack sets it
             self.assertIn('a (90 %)', check.text)
+
+    @ddt.data(*list_node_options())
+    @ddt.unpack
+    def test_odd_value_of_an_option_ends_no_command_with_a_traceback(
+            self, section, name):
+        files = [str(self.file)]
+        for value in ODD_VALUES:
+            self.file.write_text(f'[{section}]\n{name} = {value}\n')
+            # The commands show this error.
+            with contextlib.suppress(cfg.Error):
+                guaranteed.check_guaranteed_bandwidth(
+                    node.read_node_facts(files, self.file.parent / 'proc'),
+                    node.read_node_options(files))
+                configured.read_state_path(files)
+            with contextlib.suppress(cfg.Error, ValueError):
+                configured.read_dedicated_cpus(files)
 
     def test_options_that_contradict_each_other_are_a_warning(self):
         check = self.found(f'{CREDENTIALS}version = 1\nmin_version = 1\n'
