@@ -22,10 +22,8 @@ from nova import context as nova_context
 from nova import exception
 from nova import objects
 from nova.scheduler.client import report
-from oslo_utils.fixture import uuidsentinel as uuids
 
 from ghsched_nova.scheduler import index_feed
-from ghsched_nova.scheduler import refusal_cache
 from ghsched_nova.tests.functional import nova_base
 from ghsched_nova.tests.functional import test_vfs
 from ghsched_nova.virt.driver import GhschedLibvirtDriver
@@ -55,6 +53,17 @@ class IndexTestCase(nova_base.GhschedTestCase):
         counts = self.scheduler.manager._indexed._counts
         return counts['hits'], counts['fallbacks'], counts['others']
 
+    def take_steps(self, *steps):
+        """Take steps of which each begins with free hosts and no requests.
+        """
+        for step in steps:
+            self.scheduler.manager._indexed._counts.update(
+                hits=0, fallbacks=0, others=0)
+            self.reserve()
+            super().take_steps(step)
+            for server in self.api.get_servers():
+                self._delete_server(server)
+
     def host(self, server):
         return self.api.get_server(server['id'])['OS-EXT-SRV-ATTR:host']
 
@@ -67,7 +76,7 @@ class IndexTestCase(nova_base.GhschedTestCase):
             if len(tried) == 1:
                 raise exception.ComputeResourcesUnavailable(reason='a test')
             return spawn(driver, *args, **kwargs)
-        self.useFixture(fixtures.MonkeyPatch(
+        self.use_in_step(fixtures.MonkeyPatch(
             'ghsched_nova.virt.driver.GhschedLibvirtDriver.spawn',
             fail_once))
         server = self.boot(self.flavor(mem_bw_min=share, **flavor))
@@ -90,8 +99,21 @@ class IndexTestCase(nova_base.GhschedTestCase):
 
 class WayTest(IndexTestCase):
 
-    def test_a_guest_with_bandwidth_and_one_without(self):
+    def test_index_answers_what_it_can_and_never_refuses(self):
         self.start_host()
+        self.take_steps(
+            self.a_guest_with_bandwidth_and_one_without,
+            self.guest_with_auto_nodes_is_found_by_the_index,
+            self.guest_too_large_for_a_node_gets_two_by_the_index,
+            self.a_refusal_is_that_of_the_whole_search,
+            self.hosts_unknown_to_the_index_are_found,
+            self.an_error_of_the_index_is_no_refusal,
+            self.request_that_fails_after_the_claim_holds_nothing,
+            self.several_servers_in_one_request_are_searched_for,
+            self.a_member_of_a_server_group_is_searched_for,
+            self.a_forced_host_is_asked_for_as_before)
+
+    def a_guest_with_bandwidth_and_one_without(self):
         server = self.boot(self.flavor(mem_bw_min=60))
         self.assert_agreement(server, 'host_a', [60])
         self.boot(self.flavor())
@@ -104,8 +126,7 @@ class WayTest(IndexTestCase):
         self.boot(self.flavor(nodes=0, policy=None))
         self.assertEqual((0, 0, 1), self.ways())
 
-    def test_guest_with_auto_nodes_is_found_by_the_index(self):
-        self.start_host()
+    def guest_with_auto_nodes_is_found_by_the_index(self):
         self.boot(self.flavor(nodes=0, vcpus=4, numa='auto'))
         self.assertEqual((1, 0, 0), self.ways())
         server = self.boot(self.flavor(nodes=0, vcpus=2, numa='auto',
@@ -113,40 +134,35 @@ class WayTest(IndexTestCase):
         self.assert_agreement(server, 'host_a', [30])
         self.assertEqual((2, 0, 0), self.ways())
 
-    def test_guest_too_large_for_a_node_gets_two_by_the_index(self):
-        self.start_host()
+    def guest_too_large_for_a_node_gets_two_by_the_index(self):
         server = self.boot(self.flavor(nodes=0, vcpus=6, numa='auto'))
         self.assertEqual(2, len(self.host_nodes(server)))
         # The index tries both counts before any search of all hosts.
         self.assertEqual((1, 0, 0), self.ways())
 
-    def test_a_refusal_is_that_of_the_whole_search(self):
-        self.start_host()
+    def a_refusal_is_that_of_the_whole_search(self):
         self.reserve(n0=60, n1=60)
         server = self.boot(self.flavor(mem_bw_min=60), state='ERROR')
         self.assertIn('60 % of its memory bandwidth', self.fault(server))
         self.assertEqual((0, 1, 0), self.ways())
 
-    def test_hosts_unknown_to_the_index_are_found(self):
-        self.start_host()
+    def hosts_unknown_to_the_index_are_found(self):
         self.boot(self.flavor())
         index = self.scheduler.manager._indexed.index
-        self.useFixture(fixtures.MockPatchObject(
+        self.use_in_step(fixtures.MockPatchObject(
             index, 'propose_hosts', return_value=[]))
         server = self.boot(self.flavor(mem_bw_min=60))
         self.assert_agreement(server, 'host_a', [60])
         self.assertEqual(1, self.ways()[1])
 
-    def test_an_error_of_the_index_is_no_refusal(self):
-        self.start_host()
+    def an_error_of_the_index_is_no_refusal(self):
         index = self.scheduler.manager._indexed.index
-        self.useFixture(fixtures.MockPatchObject(
+        self.use_in_step(fixtures.MockPatchObject(
             index, 'propose_hosts', side_effect=ValueError))
         self.boot(self.flavor(mem_bw_min=60))
         self.assertEqual((0, 1, 0), self.ways())
 
-    def test_request_that_fails_after_the_claim_holds_nothing(self):
-        self.start_host()
+    def request_that_fails_after_the_claim_holds_nothing(self):
         for target, hits in (
                 ('nova.scheduler.manager.SchedulerManager.'
                  '_consume_selected_host', 0),
@@ -158,8 +174,7 @@ class WayTest(IndexTestCase):
                 [20] * hits, list(self.bandwidth(server['id']).values()))
             self.assertEqual(hits, self.ways()[0])
 
-    def test_several_servers_in_one_request_are_searched_for(self):
-        self.start_host()
+    def several_servers_in_one_request_are_searched_for(self):
         body = self._build_server(flavor_id=self.flavor(mem_bw_min=30),
                                   networks='none')
         server = self.api.post_server(
@@ -167,17 +182,15 @@ class WayTest(IndexTestCase):
         self._wait_for_state_change(server, 'ACTIVE')
         self.assertEqual((0, 0, 1), self.ways())
 
-    def test_a_forced_host_is_asked_for_as_before(self):
-        for name in ('host_a', 'host_b'):
-            self.start_host(name)
+    def a_forced_host_is_asked_for_as_before(self):
+        self.start_host('host_b')
         # No filter chooses: the claim takes the first node.
         self.reserve(n1=90)
         server = self.boot(self.flavor(mem_bw_min=30), az='nova:host_b')
         self.assertEqual(('host_b', (0, 0, 1)),
                          (self.host(server), self.ways()))
 
-    def test_a_member_of_a_server_group_is_searched_for(self):
-        self.start_host()
+    def a_member_of_a_server_group_is_searched_for(self):
         group = self.api.post_server_groups(
             {'name': 'g', 'policy': 'affinity'})
         self.boot_with_hint(group['id'])
@@ -203,7 +216,13 @@ class QueriesTest(IndexTestCase):
             self.reserve()
         self.record_queries()
 
-    def test_reported_shape_is_that_of_the_provider_in_placement(self):
+    def test_one_query_finds_hosts_that_are_as_reported(self):
+        self.take_steps(
+            self.reported_shape_is_that_of_the_provider_in_placement,
+            self.one_query_places_a_guest_that_has_an_alternate,
+            self.a_trait_that_a_host_has_lost_is_noticed)
+
+    def reported_shape_is_that_of_the_provider_in_placement(self):
         for host in ('host_a', 'host_b'):
             node = objects.ComputeNode.get_first_node_by_host_for_old_compat(
                 nova_context.get_admin_context(), host)
@@ -215,14 +234,14 @@ class QueriesTest(IndexTestCase):
             self.assertEqual(headroom.hash_provider(traits, inventories),
                              headroom.from_stats(node.stats).shape)
 
-    def test_one_query_places_a_guest_that_has_an_alternate(self):
+    def one_query_places_a_guest_that_has_an_alternate(self):
         server, tried = self.boot_that_fails_once(60)
         # nova-conductor claims the alternate without another search.
         self.assertEqual(({'host_a', 'host_b'}, 1, (1, 0, 0)),
                          (set(tried), len(self.queries), self.ways()))
         self.assert_agreement(server, tried[1], [60])
 
-    def test_a_trait_that_a_host_has_lost_is_noticed(self):
+    def a_trait_that_a_host_has_lost_is_noticed(self):
         for host in ('host_a', 'host_b'):
             self.set_traits(host, add={'CUSTOM_FAST'})
         for _number in range(2):
@@ -255,14 +274,19 @@ class VfQueriesTest(IndexTestCase, test_vfs.MovesTestCase):
             self.reserve()
         self.record_queries()
 
-    def test_one_query_places_a_guest_with_vfs_that_has_an_alternate(self):
+    def test_index_places_guests_with_vfs(self):
+        self.take_steps(
+            self.one_query_places_a_guest_with_vfs_that_has_an_alternate,
+            self.guests_with_vfs_fill_two_hosts_by_the_index)
+
+    def one_query_places_a_guest_with_vfs_that_has_an_alternate(self):
         server, tried = self.boot_that_fails_once(
             nodes=2, vfs='nic:4', vfs_locality='node')
         self.assertEqual(({'host_a', 'host_b'}, 1, (1, 0, 0)),
                          (set(tried), len(self.queries), self.ways()))
         self.assert_placed(server, tried[1])
 
-    def test_guests_with_vfs_fill_two_hosts_by_the_index(self):
+    def guests_with_vfs_fill_two_hosts_by_the_index(self):
         servers = [self.boot(self.big()) for _number in range(4)]
         self.assertEqual((4, 0, 0), self.ways())
         hosts = [self.host(server) for server in servers]
@@ -294,7 +318,7 @@ class PlacesTest(IndexTestCase):
             self.start_host(name)
 
     def aggregate(self, host, zone=None, metadata=None):
-        body = {'aggregate': {'name': f'of-{host}'}}
+        body = {'aggregate': {'name': f'{host} {zone} {metadata}'}}
         if zone:
             body['aggregate']['availability_zone'] = zone
         found = self.admin_api.post_aggregate(body)
@@ -304,13 +328,19 @@ class PlacesTest(IndexTestCase):
                 'set_metadata': {'metadata': metadata}})
         return found
 
-    def test_an_availability_zone(self):
+    def test_aggregates_are_heeded_by_the_index(self):
+        self.take_steps(
+            self.an_isolated_aggregate,
+            self.an_aggregate_of_a_project,
+            self.an_availability_zone)
+
+    def an_availability_zone(self):
         self.aggregate('host_b', zone='far')
         server = self.boot(self.flavor(mem_bw_min=30), az='far')
         self.assertEqual(('host_b', (1, 0, 0)),
                          (self.host(server), self.ways()))
 
-    def test_an_isolated_aggregate(self):
+    def an_isolated_aggregate(self):
         self.flags(enable_isolated_aggregate_filtering=True,
                    group='scheduler')
         self.aggregate('host_a', metadata={
@@ -320,7 +350,7 @@ class PlacesTest(IndexTestCase):
             self.assertEqual('host_b', self.host(server))
         self.assertEqual((3, 0, 0), self.ways())
 
-    def test_an_aggregate_of_a_project(self):
+    def an_aggregate_of_a_project(self):
         """Asked of Placement as ``member_of``."""
         self.flags(limit_tenants_to_placement_aggregate=True,
                    group='scheduler')
@@ -331,32 +361,30 @@ class PlacesTest(IndexTestCase):
             self.assertEqual('host_b', self.host(server))
         self.assertEqual((3, 0, 0), self.ways())
 
-    def test_a_host_that_is_down(self):
-        self.computes['host_a'].stop()
-        service = self.admin_api.get_services(
-            host='host_a', binary='nova-compute')[0]
-        self.admin_api.put_service(service['id'], {'forced_down': True})
-        for _number in range(3):
-            server = self.boot(self.flavor(mem_bw_min=20))
-            self.assertEqual('host_b', self.host(server))
-        self.assertEqual((3, 0, 0), self.ways())
+    def test_states_of_hosts_are_heeded_by_the_index(self):
+        self.take_steps(
+            self.a_host_that_is_disabled,
+            self.a_host_that_fails_to_start_a_guest_is_not_tried_again,
+            self.a_resize_is_by_the_index,
+            self.a_host_that_is_down_and_evacuated)
 
-    def test_a_host_that_fails_to_start_a_guest_is_not_tried_again(self):
+    def a_host_that_fails_to_start_a_guest_is_not_tried_again(self):
         self.boot_that_fails_once()
         # The alternate takes it, without another search.
         self.assertEqual((1, 0, 0), self.ways())
 
-    def test_a_resize_is_by_the_index(self):
+    def a_resize_is_by_the_index(self):
         server = self.boot(self.flavor(mem_bw_min=20), host='host_a')
         before = self.ways()[0]
-        self.useFixture(fixtures.MockPatch(
+        self.use_in_step(fixtures.MockPatch(
             'nova.virt.libvirt.driver.LibvirtDriver.'
             'migrate_disk_and_power_off', return_value='{}'))
         self._resize_server(server, self.flavor(mem_bw_min=40))
         self.assertEqual((before + 1, 'host_b'),
                          (self.ways()[0], self.host(server)))
+        self._confirm_resize(server)
 
-    def test_a_host_that_is_disabled(self):
+    def a_host_that_is_disabled(self):
         service = self.admin_api.get_services(
             host='host_a', binary='nova-compute')[0]
         self.admin_api.put_service(service['id'], {'status': 'disabled'})
@@ -364,18 +392,23 @@ class PlacesTest(IndexTestCase):
             server = self.boot(self.flavor(mem_bw_min=20))
             self.assertEqual('host_b', self.host(server))
         self.assertEqual((3, 0, 0), self.ways())
+        self.admin_api.put_service(service['id'], {'status': 'enabled'})
 
-    def test_a_host_that_lost_its_guests_is_evacuated_by_the_index(self):
+    def a_host_that_is_down_and_evacuated(self):
         server = self.boot(self.flavor(mem_bw_min=20), host='host_a')
-        before = self.ways()[0]
         self.computes['host_a'].stop()
         service = self.admin_api.get_services(
             host='host_a', binary='nova-compute')[0]
         self.admin_api.put_service(service['id'], {'forced_down': True})
+        before = self.ways()[0]
+        for _number in range(3):
+            other = self.boot(self.flavor(mem_bw_min=20))
+            self.assertEqual('host_b', self.host(other))
+        self.assertEqual(before + 3, self.ways()[0])
         self.api.post_server_action(server['id'], {'evacuate': {}})
         self._wait_for_server_parameter(
             server, {'OS-EXT-SRV-ATTR:host': 'host_b', 'status': 'SHUTOFF'})
-        self.assertEqual(before + 1, self.ways()[0])
+        self.assertEqual(before + 4, self.ways()[0])
 
 
 class CellsTest(IndexTestCase):
@@ -404,8 +437,13 @@ class CellsTest(IndexTestCase):
 
 class ReportTest(IndexTestCase):
 
-    def test_remaining_amounts_are_in_the_stats(self):
+    def test_report_has_what_is_left_and_is_written_when_it_changes(self):
         self.start_host()
+        self.take_steps(
+            self.remaining_amounts_are_in_the_stats,
+            self.unchanged_report_is_not_written_again)
+
+    def remaining_amounts_are_in_the_stats(self):
         self.boot(self.flavor(mem_bw_min=60))
         self.reserve(n0=10)
         self.reserve(n0=10)
@@ -414,8 +452,7 @@ class ReportTest(IndexTestCase):
         left = headroom.from_stats(node.stats)
         self.assertEqual((1, {0: 30, 1: 100}), (left.guests, left.bandwidth))
 
-    def test_unchanged_report_is_not_written_again(self):
-        self.start_host()
+    def unchanged_report_is_not_written_again(self):
         measured = load.Load(1e9, 60., (load.HostNode(0, cpu_load=.5),))
         driver = self.computes['host_a'].manager.driver
         # Nova 34 reports the text of uptime, with the seconds of the clock.
@@ -435,19 +472,3 @@ class ReportTest(IndexTestCase):
                 measured, time=1e9 + 120)
             self.reserve()
             self.assertEqual(1, save.call_count)
-
-
-class SignatureTest(IndexTestCase):
-
-    def test_requests_for_the_same_are_alike(self):
-        def spec(memory, uuid):
-            return objects.RequestSpec(
-                instance_uuid=uuid, flavor=objects.Flavor(
-                    memory_mb=memory, extra_specs={}))
-
-        self.assertEqual(
-            refusal_cache.make_request_signature(spec(1, uuids.a)),
-            refusal_cache.make_request_signature(spec(1, uuids.b)))
-        self.assertNotEqual(
-            refusal_cache.make_request_signature(spec(1, uuids.a)),
-            refusal_cache.make_request_signature(spec(2, uuids.a)))

@@ -37,6 +37,18 @@ def spec(name='big'):
                               extra_specs={}))
 
 
+class SignatureTest(base.TestCase):
+
+    def test_requests_for_the_same_are_alike(self):
+        def sign(memory, uuid):
+            return refusal_cache.make_request_signature(objects.RequestSpec(
+                instance_uuid=uuid, flavor=objects.Flavor(
+                    memory_mb=memory, extra_specs={})))
+
+        self.assertEqual(sign(1, uuids.a), sign(1, uuids.b))
+        self.assertNotEqual(sign(1, uuids.a), sign(2, uuids.a))
+
+
 class RefusalsTest(base.TestCase):
 
     def setUp(self):
