@@ -44,12 +44,9 @@ class Busy(GuestRoom):
                 address, 'ghsched_memory_bytes_per_second', server)))
         for text, rates in seen:
             self.checks.note(*load.only_on(text, rates, node))
-        age, used = self.lab.until(
-            lambda: self._reported_busy(load, node), 120,
-            'the stats of the compute node do not show the load')
-        # Load is measured over 30 seconds, and reported every ten.
-        self.checks.note(0 <= age <= 60, f'age of the stats with {used}: '
-                         f'{age:.1f} s, expected from 0 to 60')
+        self.lab.until(
+            lambda: self._reported_busy(load, node), 240,
+            'the stats of the compute node do not show the load, or are old')
         self.lab.tell(server, 'idle')
         self.checks.holds(
             'the guest in ghsched-top, idle again',
@@ -82,10 +79,14 @@ class Busy(GuestRoom):
 
     # -- parts of tests -------------------------------------------------------
 
-    def _reported_busy(self, load: Load, node: int
-                       ) -> tuple[float, dict[int, float]] | None:
+    def _reported_busy(self, load: Load, node: int) -> bool:
+        """Whether stats of the last minute show a busy node.
+
+        Load is measured over 30 seconds, and reported every ten; on a busy
+        machine a report comes late.
+        """
         age, used = load.reported()
-        return (age, used) if used.get(node, 0) >= BUSY else None
+        return 0 <= age <= 60 and used.get(node, 0) >= BUSY
 
     @contextlib.contextmanager
     def _two_hosts(self) -> Iterator[None]:
