@@ -63,8 +63,11 @@ class Busy(GuestRoom):
                 ('DEFAULT', 'debug', 'true'),
                 # Nova's own weigher wants the busy host.
                 ('filter_scheduler', 'ram_weight_multiplier', '-1'),
-                ('ghsched', 'bottleneck_thresholds', 'memory_load:1'),
-                ('ghsched', 'bandwidth_weight_multiplier', '20')):
+                # An idle host uses up to 1 % for its own services.
+                ('ghsched', 'bottleneck_thresholds', 'memory_load:10'),
+                # A guest that gets few CPUs still counts for more than
+                # what other weighers (fragments) see.
+                ('ghsched', 'bandwidth_weight_multiplier', '100')):
             self.lab.until(lambda: self._reported_busy(load, node), 120,
                            'the stats of the compute node do not show it')
             with self.lab.log_of(_SCHEDULER) as log:
