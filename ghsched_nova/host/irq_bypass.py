@@ -21,6 +21,7 @@ drivers/iommu/amd/amd_iommu_types.h for the bits of IOMMUs.
 
 from collections.abc import Collection
 from collections.abc import Mapping
+from collections.abc import Sequence
 from dataclasses import dataclass
 from dataclasses import field
 import logging
@@ -221,17 +222,27 @@ def _read_kernel_log() -> str:
     The text is empty if the log does not mention the GIC or cannot be read.
     """
     for command in _LOGS:
-        try:
-            text = subprocess.run(
-                command, capture_output=True, text=True, errors='replace',
-                timeout=_SECONDS, check=False).stdout
-        except (OSError, subprocess.SubprocessError) as error:
-            LOG.debug('ghsched: cannot read the kernel log with command %s to '
-                      'detect GICv4 interrupt bypass: %s',
-                      command[0], error)
-            continue
+        text = _run(command)
         if _GIC.search(text):
             return text
     LOG.info('ghsched: cannot detect GICv4 interrupt bypass because the '
              'kernel log does not mention the GIC; set [ghsched]irq_bypass')
+    return ''
+
+
+def _run(command: Sequence[str]) -> str:
+    """Return a command's output, which is empty if it cannot be run."""
+    # Under eventlet, no handler catches subprocess.TimeoutExpired.
+    try:
+        done = subprocess.run(
+            ('timeout', f'{_SECONDS}', *command), capture_output=True,
+            text=True, errors='replace', check=False)
+    except OSError as error:
+        reason = str(error)
+    else:
+        if not done.returncode:
+            return done.stdout
+        reason = done.stderr.strip() or f'exit status {done.returncode}'
+    LOG.debug('ghsched: cannot read the kernel log with command %s to detect '
+              'GICv4 interrupt bypass: %s', command[0], reason)
     return ''

@@ -54,6 +54,8 @@ from ghsched_nova.lab.emulator import qemu_probes
 from ghsched_nova.lab.emulator import resctrl
 
 _ANSWER_TIMEOUT_S = 20.0
+#: Exit status of timeout(1) when the command took longer.
+_TIMED_OUT = 124
 
 #: Programs that a test host needs, and the Debian packages they are in.
 PROGRAMS = {
@@ -339,13 +341,13 @@ class Host:
 
     def _answers(self) -> bool:
         """Whether libvirtd answers; it asks all emulators before it does."""
-        try:
-            return self.run(['virsh', '-c', 'qemu:///system', 'version'],
-                            timeout=_ANSWER_TIMEOUT_S).returncode == 0
-        except subprocess.TimeoutExpired:
+        # Under eventlet, no handler catches subprocess.TimeoutExpired.
+        done = self.run(['timeout', f'{_ANSWER_TIMEOUT_S}', 'virsh', '-c',
+                         'qemu:///system', 'version'])
+        if done.returncode == _TIMED_OUT:
             qemu_probes.unblock_probes(Path(
                 self.state, namespace.PRIVATE['/var/lib/libvirt'], 'qemu'))
-            return False
+        return done.returncode == 0
 
     # Commands ------------------------------------------------------------
 

@@ -136,6 +136,35 @@ def found():
     return findings
 
 
+def subprocess_limits(source):
+    """Return lines in which subprocess is to raise TimeoutExpired."""
+    return [node.lineno for node in ast.walk(ast.parse(source))
+            if isinstance(node, ast.Attribute)
+            and node.attr == 'TimeoutExpired'
+            or isinstance(node, ast.Call)
+            and ast.unparse(node.func).startswith('subprocess.')
+            and any(one.arg == 'timeout' for one in node.keywords)]
+
+
+class SubprocessTest(base.TestCase):
+    """Under eventlet, subprocess raises a TimeoutExpired of its own.
+
+    It is none of those that a handler names: eventlet.green.subprocess
+    derives its Popen from a copy of the module. timeout(1) is the way.
+    """
+
+    def test_runtime_modules_do_not_rely_on_it(self):
+        self.assertEqual({}, {
+            str(path): lines for path in (TOP / 'ghsched_nova').rglob('*.py')
+            if not {'tests', 'bench'} & set(path.parts)
+            and (lines := subprocess_limits(path.read_text()))})
+
+    def test_each_use_is_found(self):
+        for source in ('subprocess.run(["true"], timeout=3)',
+                       'try: f()\nexcept subprocess.TimeoutExpired: pass'):
+            self.assertNotEqual([], subprocess_limits(source))
+
+
 class TimeLimitsTest(base.TestCase):
 
     def test_short_limits_and_clocks_of_tests_are_harmless(self):

@@ -20,6 +20,7 @@ kernels say GA_vAPIC of them. That of a DMAR unit is made of its bits.
 from dataclasses import replace
 import os
 import pathlib
+import shutil
 import stat
 import tempfile
 
@@ -185,6 +186,7 @@ class ReadTest(base.TestCase):
     def test_arm_asks_the_journal_and_then_the_ring_buffer(self):
         path = os.environ['PATH']
         self.addCleanup(os.environ.update, PATH=path)
+        (self.top / 'timeout').symlink_to(shutil.which('timeout'))
         os.environ['PATH'] = str(self.top)
         interrupts = {'proc/interrupts': ' 9: 0 GICv3 25 Level vgic\n'}
         self.assertEqual(frozenset(), self.read(**interrupts))
