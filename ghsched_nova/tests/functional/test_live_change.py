@@ -73,6 +73,14 @@ class LiveChangeTestCase(nova_base.GhschedTestCase):
         with records.open_cell_context(uuid) as context:
             return servers.change_server_policy(context, uuid, wish, dry_run)
 
+    def take_steps(self, *steps):
+        """Take steps of which each begins with the policy of the flavor."""
+        for step in steps:
+            super().take_steps(step)
+            self.change(mem_bw_min=30, mem_bw_max=60, mem_bw_hardlimit=None,
+                        mem_bw_priority=None)
+            self.assert_as_before()
+
     def refused(self, *words, **keys):
         error = self.assertRaises((errors.Refused, policies.PolicyError),
                                   self.change, **keys)
@@ -134,7 +142,22 @@ class LiveChangeTestCase(nova_base.GhschedTestCase):
 
 class SuccessTest(LiveChangeTestCase):
 
-    def test_all_four_keys(self):
+    def test_new_policy_is_held_and_recorded_everywhere(self):
+        self.take_steps(
+            self.the_list_of_actions_has_it_with_its_reason,
+            self.all_four_keys,
+            self.the_same_values_write_nothing,
+            self.a_dry_run_changes_nothing,
+            self.less_is_given_back,
+            self.a_guarantee_where_there_was_none,
+            self.one_guest_node_of_two,
+            self.the_cap_is_what_is_counted,
+            self.a_hard_reboot_keeps_it,
+            self.a_stopped_guest_has_it_when_it_starts,
+            self.a_restarted_nova_compute_listens_again,
+            self.a_host_of_the_release_before)
+
+    def all_four_keys(self):
         plan = self.change(mem_bw_min=40, mem_bw_max=70,
                            mem_bw_hardlimit='false', mem_bw_priority=5)
         self.assertTrue(plan.needed)
@@ -146,7 +169,7 @@ class SuccessTest(LiveChangeTestCase):
             one['min'], one['max'], one['hardlimit'], one['priority']))
         self.assertEqual({0: 70}, self.stored(self.fake_domain())[1])
 
-    def test_the_list_of_actions_has_it_with_its_reason(self):
+    def the_list_of_actions_has_it_with_its_reason(self):
         self.change(mem_bw_min=40)
         self.refused(mem_bw_min=101)
         self.refused(mem_bw_min=90, mem_bw_max=80)
@@ -160,13 +183,14 @@ class SuccessTest(LiveChangeTestCase):
         self.assertEqual(['Error', 'Error', 'Success'],
                          sorted(event['result'] for event in events))
 
-    def test_less_is_given_back(self):
+    def less_is_given_back(self):
         self.change(mem_bw_min=10, mem_bw_max=20)
         self.assert_changed(10, 20)
         self.reserve(n1=60)
-        self.boot(self.flavor(mem_bw_min=90))
+        self._delete_server(self.boot(self.flavor(mem_bw_min=90)))
+        self.reserve(n0=0)
 
-    def test_the_same_values_write_nothing(self):
+    def the_same_values_write_nothing(self):
         self.change(mem_bw_min=40, mem_bw_max=70)
         self.kernel.enforced.clear()
         with fixtures.MockPatch(
@@ -180,7 +204,7 @@ class SuccessTest(LiveChangeTestCase):
         put.mock.assert_not_called()
         self.assertEqual([], self.kernel.enforced)
 
-    def test_a_dry_run_changes_nothing(self):
+    def a_dry_run_changes_nothing(self):
         plan = self.change(dry_run=True, mem_bw_min=40)
         self.assertTrue(plan.needed)
         self.assert_as_before()
@@ -188,40 +212,42 @@ class SuccessTest(LiveChangeTestCase):
         self.reserve(n0=50)
         self.refused('has 50 % of its memory bandwidth left',
                      '60 % are requested', dry_run=True, mem_bw_min=60)
+        self.reserve(n0=0)
 
-    def test_a_guarantee_where_there_was_none(self):
-        self.server = self.boot(self.flavor(mem_bw_max=60))
-        self.assertEqual({}, self.bandwidth(self.server['id']))
-        self.change(mem_bw_min=20)
-        self.assertEqual([20], list(self.bandwidth(self.server['id'])
-                                    .values()))
-        self.change(mem_bw_min=None)
-        self.assertEqual({}, self.bandwidth(self.server['id']))
+    def a_guarantee_where_there_was_none(self):
+        server = self.boot(self.flavor(mem_bw_max=60))
+        self.assertEqual({}, self.bandwidth(server['id']))
+        self.change(server=server, mem_bw_min=20)
+        self.assertEqual([20], list(self.bandwidth(server['id']).values()))
+        self.change(server=server, mem_bw_min=None)
+        self.assertEqual({}, self.bandwidth(server['id']))
+        self._delete_server(server)
 
-    def test_one_guest_node_of_two(self):
-        self.server = self.boot(self.flavor(vcpus=4, nodes=2, mem_bw_min=10))
-        self.change(mem_bw_min__1=40)
-        nodes = self.host_nodes(self.server)
+    def one_guest_node_of_two(self):
+        server = self.boot(self.flavor(vcpus=4, nodes=2, mem_bw_min=10))
+        self.change(server=server, mem_bw_min__1=40)
+        nodes = self.host_nodes(server)
         self.assertEqual(
             {self.provider('host_a', nodes[0]): 10,
              self.provider('host_a', nodes[1]): 40},
-            self.bandwidth(self.server['id']))
-        self.assert_agreement(self.server, 'host_a', [10, 40])
+            self.bandwidth(server['id']))
+        self.assert_agreement(server, 'host_a', [10, 40])
+        self._delete_server(server)
 
-    def test_a_hard_reboot_keeps_it(self):
+    def a_hard_reboot_keeps_it(self):
         self.change(mem_bw_min=40, mem_bw_max=70)
         self._reboot_server(self.server, hard=True)
         self.assert_changed(40, 70)
         self.assertEqual({0: 70}, self.tuned_nodes('host_a', self.server))
 
-    def test_a_stopped_guest_has_it_when_it_starts(self):
+    def a_stopped_guest_has_it_when_it_starts(self):
         self._stop_server(self.server)
         plan = self.change(mem_bw_min=40, mem_bw_max=70)
         self.assertFalse(plan.guest.running)
         self._start_server(self.server)
         self.assert_changed(40, 70)
 
-    def test_live_migration_is_scheduled_with_it(self):
+    def test_moves_are_scheduled_with_it(self):
         self.change(mem_bw_min=40, mem_bw_max=70)
         self.start_host('host_b')
         self.src, self.dest = self.computes['host_a'], self.computes['host_b']
@@ -230,30 +256,26 @@ class SuccessTest(LiveChangeTestCase):
         self.assertEqual([1], self.host_nodes(self.server))
         self.assert_agreement(self.server, 'host_b', [40])
         self.assertEqual({1: 70}, self.tuned_nodes('host_b', self.server))
-
-    def test_cold_migration_takes_it_along(self):
-        self.change(mem_bw_min=40, mem_bw_max=70)
-        self.start_host('host_b')
         with fixtures.MockPatch(
                 'nova.virt.libvirt.driver.LibvirtDriver.'
                 'migrate_disk_and_power_off', return_value='{}'):
             self._migrate_server(self.server)
         self._confirm_resize(self.server)
-        self.assert_agreement(self.server, 'host_b', [40])
+        self.assert_agreement(self.server, 'host_a', [40])
 
-    def test_the_cap_is_what_is_counted(self):
+    def the_cap_is_what_is_counted(self):
         self.flags(bandwidth_accounting='max', group='ghsched')
-        self.server = self.boot(self.flavor(mem_bw_max=30))
-        self.change(mem_bw_max=40)
-        self.assertEqual([40], list(self.bandwidth(self.server['id'])
-                                    .values()))
+        server = self.boot(self.flavor(mem_bw_max=30))
+        self.change(server=server, mem_bw_max=40)
+        self.assertEqual([40], list(self.bandwidth(server['id']).values()))
+        self._delete_server(server)
 
-    def test_a_restarted_nova_compute_listens_again(self):
+    def a_restarted_nova_compute_listens_again(self):
         self.restart_compute_service('host_a')
         self.change(mem_bw_min=40, mem_bw_max=70)
         self.assert_changed(40, 70)
 
-    def test_a_host_of_the_release_before(self):
+    def a_host_of_the_release_before(self):
         # It takes no lock, see ghsched_nova.tests.unit.live.test_wire.
         present = rpc.PolicyEndpoint.set_policy
 
@@ -264,7 +286,7 @@ class SuccessTest(LiveChangeTestCase):
                 ('set_policy', set_policy), ('target', oslo_messaging.Target(
                     namespace=messages.NAMESPACE,
                     version=messages.FIRST_VERSION))):
-            self.useFixture(fixtures.MockPatchObject(
+            self.use_in_step(fixtures.MockPatchObject(
                 rpc.PolicyEndpoint, name, old))
         self.restart_compute_service('host_a')
         self.change(mem_bw_min=40, mem_bw_max=70)
@@ -273,18 +295,26 @@ class SuccessTest(LiveChangeTestCase):
 
 class EvacuatedTest(LiveChangeTestCase):
 
-    def evacuate(self):
-        """Returns the node that it was on."""
+    def test_resources_counted_on_its_old_host_stay_until_it_is_back(self):
+        """Nova removes them when that host is back; a change that is on its
+        way then does not put them back.
+        """
         self.start_host('host_b')
         node, = self.host_nodes(self.server)
         self.stop_host('host_a')
         self._evacuate_server(self.server, expected_state='SHUTOFF',
                               expected_migration_status='done')
-        return node
+        # A call to the host that is down would end after this time.
+        self.flags(rpc_response_timeout=60)
+        self.change(mem_bw_min=40)
+        there, = self.host_nodes(self.server)
+        self.assertEqual({self.provider('host_a', node): 30,
+                          self.provider('host_b', there): 40},
+                         self.bandwidth(self.server['id']))
+        self.assertEqual('40', self.instance(
+            self.server).flavor.extra_specs['ghsched:mem_bw_min'])
 
-    def test_nothing_is_put_back_where_it_was(self):
-        """The guest's old host returns while a change is on its way there."""
-        node, root = self.evacuate(), self.compute_rp_uuids['host_a']
+        root = self.compute_rp_uuids['host_a']
         client = report.SchedulerReportClient()
         shares = placement.GuestAllocation(
             client,
@@ -301,21 +331,6 @@ class EvacuatedTest(LiveChangeTestCase):
         self.assertEqual('', rollback.restore_allocated_amounts(
             shares.write_amounts, held))
         self.assertEqual(left, self.bandwidth(self.server['id']))
-
-    def test_resources_counted_on_its_old_host_stay(self):
-        """Nova removes it when that host is back."""
-        node = self.evacuate()
-        # A call to the host that is down would end after this time.
-        self.flags(rpc_response_timeout=60)
-        self.change(mem_bw_min=40)
-        there, = self.host_nodes(self.server)
-        self.assertEqual({self.provider('host_a', node): 30,
-                          self.provider('host_b', there): 40},
-                         self.bandwidth(self.server['id']))
-        self.assertEqual('40', self.state_of_records()['ghsched:mem_bw_min'])
-
-    def state_of_records(self):
-        return dict(self.instance(self.server).flavor.extra_specs)
 
 
 class OwnGroupTest(LiveChangeTestCase):
@@ -340,13 +355,23 @@ class SharedGroupTest(LiveChangeTestCase):
         self.other = self.boot(self.flavor(mem_bw_min=30, mem_bw_max=60))
         self.group, = self.kernel.own_groups()
 
+    def test_guest_leaves_the_group_with_its_policy_and_comes_back(self):
+        self.take_steps(
+            self.a_refusal_leaves_it_in_the_group,
+            self.it_leaves_the_group_and_comes_back,
+            self.a_slow_report_does_not_keep_others_from_the_guest,
+            self.placement_knows_at_once_of_the_group_that_it_takes,
+            self.it_tells_what_the_group_holds,
+            self.a_stopped_one_shares_when_it_starts_if_the_host_shares,
+            self.one_that_runs_keeps_its_kind_of_group)
+
     def values(self):
         """Return (guarantee, cap) of the groups, by UUID of the guest."""
         return {uuid: tuple(min(desired[line].values())
                             for line in ('MBMIN', 'MB'))
                 for uuid, _vcpus, desired in self.kernel.enforced[-2:]}
 
-    def test_it_leaves_the_group_and_comes_back(self):
+    def it_leaves_the_group_and_comes_back(self):
         self.change(mem_bw_min=20, mem_bw_max=50)
         self.assert_changed(20, 50)
         self.assertEqual({self.server['id']: (20, 50),
@@ -357,7 +382,7 @@ class SharedGroupTest(LiveChangeTestCase):
                           self.other['id']: (60, 100)}, self.values())
         self.assertEqual([self.group], self.kernel.own_groups())
 
-    def test_a_slow_report_does_not_keep_others_from_the_guest(self):
+    def a_slow_report_does_not_keep_others_from_the_guest(self):
         free = threading.Event()
 
         def other():
@@ -380,7 +405,7 @@ class SharedGroupTest(LiveChangeTestCase):
         return (record['total'] - record['reserved']
                 - self._get_provider_usages(root)[names.RESCTRL_GROUP])
 
-    def test_placement_knows_at_once_of_the_group_that_it_takes(self):
+    def placement_knows_at_once_of_the_group_that_it_takes(self):
         before = self.count_free_groups()
         self.change(mem_bw_min=20)
         self.assertEqual(before - 1, self.count_free_groups())
@@ -394,7 +419,7 @@ class SharedGroupTest(LiveChangeTestCase):
         one, = plan.effective
         return plan.guests, one['min'], one['max']
 
-    def test_it_tells_what_the_group_holds(self):
+    def it_tells_what_the_group_holds(self):
         """The command shows the same values as ghsched-top, which reads the
         kernel.
         """
@@ -408,15 +433,17 @@ class SharedGroupTest(LiveChangeTestCase):
         self.assertEqual((2, 60, 100), self.effective_of(
             self.change(mem_bw_min=30)))    # nothing to do
 
-    def test_a_stopped_one_shares_when_it_starts_if_the_host_shares(self):
+    def a_stopped_one_shares_when_it_starts_if_the_host_shares(self):
         self._stop_server(self.server)
         self.assertEqual((2, 60, 100), self.effective_of(
             self.change(mem_bw_min=30, dry_run=True)))
-        self.flags(group_sharing=False, group='ghsched')
-        self.assertEqual((1, 30, 60), self.effective_of(
-            self.change(mem_bw_min=30, dry_run=True)))
+        with self.step('where the host does not share'):
+            self.flags(group_sharing=False, group='ghsched')
+            self.assertEqual((1, 30, 60), self.effective_of(
+                self.change(mem_bw_min=30, dry_run=True)))
+        self._start_server(self.server)
 
-    def test_one_that_runs_keeps_its_kind_of_group(self):
+    def one_that_runs_keeps_its_kind_of_group(self):
         self.flags(group_sharing=False, group='ghsched')
         self.assertEqual((2, 60, 100), self.effective_of(
             self.change(mem_bw_min=30)))
@@ -424,8 +451,9 @@ class SharedGroupTest(LiveChangeTestCase):
         self.flags(group_sharing=True, group='ghsched')
         self.assertEqual((1, 30, 60), self.effective_of(
             self.change(mem_bw_min=30)))
+        self._reboot_server(self.server, hard=True)
 
-    def test_a_refusal_leaves_it_in_the_group(self):
+    def a_refusal_leaves_it_in_the_group(self):
         enforce = self.kernel._enforce
 
         def no_other_group(domain, guest):
@@ -443,15 +471,36 @@ class SharedGroupTest(LiveChangeTestCase):
 class RefusedTest(LiveChangeTestCase):
     """Whoever refuses: all is as it was."""
 
-    def test_placement_has_too_little_left(self):
+    def test_change_is_refused_and_all_is_as_before(self):
+        self.take_steps(
+            self.placement_has_too_little_left,
+            self.the_kernel_refuses,
+            self.a_host_that_can_not_put_back_says_so,
+            self.libvirt_is_not_there,
+            self.a_database_is_not_there,
+            self.libvirt_refuses,
+            self.the_host_can_not_hold_it,
+            self.nova_can_not_be_written,
+            self.the_record_of_the_instance_can_not_be_written,
+            self.records_that_can_not_be_put_back_are_reported,
+            self.something_else_happens_with_the_guest,
+            self.something_else_begins_meanwhile,
+            self.a_guest_in_another_state,
+            self.a_guest_without_a_control_group,
+            self.a_guest_that_would_need_none_any_more,
+            self.keys_that_make_no_sense,
+            self.a_guest_that_nobody_knows)
+
+    def placement_has_too_little_left(self):
         self.reserve(n0=50)
         writes = len(self.kernel.enforced)
         self.refused('host NUMA node 0 has 50 %', '60 % are requested',
                      mem_bw_min=60)
         self.assert_as_before()
         self.assertEqual(writes, len(self.kernel.enforced))
+        self.reserve(n0=0)
 
-    def test_the_kernel_refuses(self):
+    def the_kernel_refuses(self):
         enforce, asked = self.kernel._enforce, []
 
         def once(*args):
@@ -465,7 +514,7 @@ class RefusedTest(LiveChangeTestCase):
         self.assertEqual({'MB': {60}, 'MBMIN': {30}, 'MBHDL': {1},
                           'MBPRI': {3}}, self.last())
 
-    def test_a_host_that_can_not_put_back_says_so(self):
+    def a_host_that_can_not_put_back_says_so(self):
         self.kernel.error = REFUSED
         error = self.assertRaises(errors.RollbackIncomplete, self.change,
                                   mem_bw_min=40)
@@ -477,7 +526,7 @@ class RefusedTest(LiveChangeTestCase):
         self.change(mem_bw_min=30, mem_bw_max=60)
         self.assert_as_before()
 
-    def test_libvirt_is_not_there(self):
+    def libvirt_is_not_there(self):
         with fixtures.MockPatch(
                 'nova.virt.libvirt.host.Host._get_domain',
                 side_effect=exception.HypervisorUnavailable(host='host_a')):
@@ -485,7 +534,7 @@ class RefusedTest(LiveChangeTestCase):
                          mem_bw_min=40)
         self.assert_as_before()
 
-    def test_a_database_is_not_there(self):
+    def a_database_is_not_there(self):
         for name in ('ComputeNode.get_by_host_and_nodename',
                      'InstanceMapping.get_by_instance_uuid'):
             with fixtures.MockPatch(f'nova.objects.{name}',
@@ -493,7 +542,7 @@ class RefusedTest(LiveChangeTestCase):
                 self.refused('DBConnectionError', mem_bw_min=40)
         self.assert_as_before()
 
-    def test_libvirt_refuses(self):
+    def libvirt_refuses(self):
         def refuse(*args):
             raise RuntimeError('libvirt is busy')
         with fixtures.MonkeyPatch(
@@ -501,12 +550,13 @@ class RefusedTest(LiveChangeTestCase):
             self.refused('libvirt is busy', mem_bw_min=40)
         self.assert_as_before()
 
-    def test_the_host_can_not_hold_it(self):
+    def the_host_can_not_hold_it(self):
         self.kernel.vanish()
         self.refused('schemata cannot be read', mem_bw_min=40)
         self.assert_as_before()
+        self.kernel.write()
 
-    def test_nova_can_not_be_written(self):
+    def nova_can_not_be_written(self):
         with fixtures.MockPatch('nova.objects.RequestSpec.save',
                                 side_effect=RuntimeError('no database')):
             self.refused('no database', mem_bw_min=40)
@@ -528,12 +578,12 @@ class RefusedTest(LiveChangeTestCase):
         return fixtures.MonkeyPatch(
             'nova.db.main.api.instance_extra_update_by_uuid', once)
 
-    def test_the_record_of_the_instance_can_not_be_written(self):
+    def the_record_of_the_instance_can_not_be_written(self):
         with self.refuse_the_flavor():
             self.refused('no database', mem_bw_min=40)
         self.assert_as_before()
 
-    def test_records_that_can_not_be_put_back_are_reported(self):
+    def records_that_can_not_be_put_back_are_reported(self):
         save, saved = objects.RequestSpec.save, []
 
         def once(spec):
@@ -556,7 +606,7 @@ class RefusedTest(LiveChangeTestCase):
         self.change(mem_bw_min=30)
         self.assert_as_before()
 
-    def test_something_else_happens_with_the_guest(self):
+    def something_else_happens_with_the_guest(self):
         instance = self.instance(self.server)
         instance.task_state = task_states.MIGRATING
         instance.save()
@@ -565,7 +615,7 @@ class RefusedTest(LiveChangeTestCase):
         instance.save()
         self.assert_as_before()
 
-    def test_something_else_begins_meanwhile(self):
+    def something_else_begins_meanwhile(self):
         check = records.NovaRecords.lock_server
 
         def late(this):
@@ -577,8 +627,10 @@ class RefusedTest(LiveChangeTestCase):
         with fixtures.MonkeyPatch(
                 'ghsched_nova.live.records.NovaRecords.lock_server', late):
             self.refused('another operation is in progress', mem_bw_min=40)
-        self.assertEqual(task_states.MIGRATING,
-                         self.instance(self.server).task_state)
+        instance = self.instance(self.server)
+        self.assertEqual(task_states.MIGRATING, instance.task_state)
+        instance.task_state = None
+        instance.save()
 
     def test_a_resize_that_has_begun_keeps_its_task_state(self):
         """nova-compute gives the lock free when it starts."""
@@ -612,27 +664,28 @@ class RefusedTest(LiveChangeTestCase):
         instance.task_state, instance.progress = task_states.RESIZE_PREP, 0
         instance.save(expected_task_state=[None])
 
-    def test_a_guest_in_another_state(self):
+    def a_guest_in_another_state(self):
         self.api.post_server_action(self.server['id'], {'suspend': None})
         self._wait_for_state_change(self.server, 'SUSPENDED')
         self.refused('the server is suspended', mem_bw_min=40)
+        self.api.post_server_action(self.server['id'], {'resume': None})
+        self._wait_for_state_change(self.server, 'ACTIVE')
 
-    def test_a_guest_without_a_control_group(self):
-        self.server = self.boot(self.flavor(vcpus=1))
+    def a_guest_without_a_control_group(self):
         self.refused('ghsched:mem_bw_min', 'has no control group',
-                     mem_bw_min=40)
+                     server=self.boot(self.flavor(vcpus=1)), mem_bw_min=40)
 
-    def test_a_guest_that_would_need_none_any_more(self):
+    def a_guest_that_would_need_none_any_more(self):
         self.refused('without a use', mem_bw_min=None, mem_bw_max=None)
         self.assert_as_before()
 
-    def test_keys_that_make_no_sense(self):
+    def keys_that_make_no_sense(self):
         self.refused('ghsched:mem_bw_min: 70 is more than', mem_bw_min=70)
         self.refused('ghsched:mem_bw_max.1', mem_bw_max__1=70)
         self.refused('ghsched:vfs', 'resize', vfs='vf:1')
         self.assert_as_before()
 
-    def test_a_guest_that_nobody_knows(self):
+    def a_guest_that_nobody_knows(self):
         error = self.assertRaises(
             errors.GuestGone, self.change, mem_bw_min=40,
             server={'id': '8d0a1e5c-9a8e-4f2a-9d5b-6a5c5ad1e9a1'})
@@ -641,6 +694,13 @@ class RefusedTest(LiveChangeTestCase):
 
 class AbandonedTest(LiveChangeTestCase):
     """A change was killed, and has left the server locked."""
+
+    def test_lock_is_taken_over_once_it_is_old_and_the_host_answers(self):
+        self.take_steps(
+            self.lock_of_a_killed_change_is_taken_over_when_it_is_old,
+            self.old_lock_is_removed_by_a_change_that_needs_nothing_else,
+            self.old_lock_is_not_taken_over_while_the_host_is_silent,
+            self.one_of_two_changes_takes_an_old_lock_over)
 
     def refused(self, *words, **keys):
         error = super().refused(*words, **keys)
@@ -660,7 +720,7 @@ class AbandonedTest(LiveChangeTestCase):
                     f'ghsched_nova.live.{path}', die))
             self.assertRaises(Killed, self.change, mem_bw_min=40)
 
-    def test_lock_of_a_killed_change_is_taken_over_when_it_is_old(self):
+    def lock_of_a_killed_change_is_taken_over_when_it_is_old(self):
         for step in ('placement.GuestAllocation.write_amounts',
                      'records.NovaRecords.save_extra_specs'):
             self.die_in(step)
@@ -672,13 +732,13 @@ class AbandonedTest(LiveChangeTestCase):
             self.assert_changed(45, 70)
             self.change(mem_bw_min=30, mem_bw_max=60)
 
-    def test_old_lock_is_removed_by_a_change_that_needs_nothing_else(self):
+    def old_lock_is_removed_by_a_change_that_needs_nothing_else(self):
         self.die_in('placement.GuestAllocation.write_amounts')
         self.make_the_lock_old()
         self.change(mem_bw_min=30, mem_bw_max=60)
         self.assert_as_before()
 
-    def test_old_lock_is_not_taken_over_while_the_host_is_silent(self):
+    def old_lock_is_not_taken_over_while_the_host_is_silent(self):
         self.die_in('placement.GuestAllocation.write_amounts')
         self.make_the_lock_old()
         locked = self.instance(self.server).system_metadata
@@ -690,7 +750,7 @@ class AbandonedTest(LiveChangeTestCase):
     def be_silent(self, *_args):
         raise errors.HostSilent('silent')
 
-    def test_one_of_two_changes_takes_an_old_lock_over(self):
+    def one_of_two_changes_takes_an_old_lock_over(self):
         self.die_in('placement.GuestAllocation.write_amounts')
         self.make_the_lock_old()
         with records.open_cell_context(self.server['id']) as context:
@@ -741,7 +801,11 @@ class KnownTest(LiveChangeTestCase):
 
 class ConcurrencyTest(LiveChangeTestCase):
 
-    def test_another_change_of_the_allocation(self):
+    def test_change_meets_writes_of_others(self):
+        self.take_steps(self.another_change_of_the_allocation,
+                        self.one_that_never_ends)
+
+    def another_change_of_the_allocation(self):
         """Somebody writes it between our reading and writing: once more."""
         put, met = shared.get_placement_client().put, []
 
@@ -763,7 +827,7 @@ class ConcurrencyTest(LiveChangeTestCase):
         self.assertEqual(1, len(met))
         self.assert_changed(40, 70)
 
-    def test_one_that_never_ends(self):
+    def one_that_never_ends(self):
         class Conflict:
             status_code = 409
 
@@ -792,6 +856,14 @@ class ConcurrencyTest(LiveChangeTestCase):
 class SilentHostTest(LiveChangeTestCase):
     """The host does not answer in time."""
 
+    def test_silent_host_gets_no_second_policy_and_no_late_one(self):
+        self.take_steps(
+            self.a_host_without_our_driver_is_asked_for,
+            self.a_host_that_is_down_is_not_waited_for,
+            self.a_lost_answer,
+            self.a_request_that_comes_late_is_not_carried_out,
+            self.nobody_knows_what_the_host_did)
+
     def silence(self, *methods, does=False):
         """Make calls of these methods time out.
 
@@ -812,13 +884,13 @@ class SilentHostTest(LiveChangeTestCase):
         return fixtures.MonkeyPatch(
             'oslo_messaging.rpc.client._CallContext.call', silent)
 
-    def test_a_host_without_our_driver_is_asked_for(self):
+    def a_host_without_our_driver_is_asked_for(self):
         with self.silence('check_policy'):
             self.refused('did not answer in time', 'host_a',
                          'GhschedLibvirtDriver', mem_bw_min=40)
         self.assert_as_before()
 
-    def test_a_host_that_is_down_is_not_waited_for(self):
+    def a_host_that_is_down_is_not_waited_for(self):
         service, = self.admin_api.get_services(binary='nova-compute')
         self.admin_api.put_service(service['id'], {'forced_down': True})
         with self.silence('check_policy'):
@@ -833,19 +905,15 @@ class SilentHostTest(LiveChangeTestCase):
         self.change(mem_bw_min=40, mem_bw_max=70)
         self.assert_changed(40, 70)
 
-    def test_a_lost_request(self):
-        with self.silence('set_policy'):
-            self.refused('the guest keeps its old policy', mem_bw_min=40)
-        self.assert_as_before()
-
-    def test_a_lost_answer(self):
+    def a_lost_answer(self):
         with self.silence('set_policy', does=True):
             self.change(mem_bw_min=40, mem_bw_max=70)
         self.assert_changed(40, 70)
 
-    def test_a_request_that_comes_late_is_not_carried_out(self):
+    def a_request_that_comes_late_is_not_carried_out(self):
         with self.silence('set_policy'):
-            self.refused(mem_bw_min=40)
+            self.refused('the guest keeps its old policy', mem_bw_min=40)
+        self.assert_as_before()
         (_method, request), = self.calls
         endpoint = self.computes['host_a'].driver.policy_endpoint
         context = nova_context.get_admin_context()
@@ -855,7 +923,7 @@ class SilentHostTest(LiveChangeTestCase):
             context, **{**request, 'token': 'another'})['refused'])
         self.assert_as_before()
 
-    def test_nobody_knows_what_the_host_did(self):
+    def nobody_knows_what_the_host_did(self):
         with self.silence('set_policy', 'policy_of', does=True):
             error = self.assertRaises(errors.RollbackIncomplete, self.change,
                                       mem_bw_min=20, mem_bw_max=70)
