@@ -48,7 +48,15 @@ class FailureTest(nova_base.GhschedTestCase):
         usages = self._get_provider_usages(self.compute_rp_uuids['host_a'])
         self.assertEqual(0, usages[names.RESCTRL_GROUP])
 
-    def test_a_write_that_the_kernel_refuses_ends_the_spawn(self):
+    def test_guest_whose_policy_the_host_cannot_hold_is_not_left_behind(self):
+        self.take_steps(
+            self.a_write_that_the_kernel_refuses_ends_the_spawn,
+            self.the_reason_is_reported_for_a_guest_that_has_died_already,
+            self.an_error_that_nobody_foresaw_ends_it_as_well,
+            self.a_resctrl_that_vanished_after_scheduling_is_reported,
+            self.the_next_host_is_tried)
+
+    def a_write_that_the_kernel_refuses_ends_the_spawn(self):
         self.kernel.error = fs.GroupError(
             'the kernel refused the value', '/sys/fs/resctrl/qemu-1/schemata',
             'MBMIN:0=60', 22, 'MBMIN value out of range')
@@ -56,7 +64,7 @@ class FailureTest(nova_base.GhschedTestCase):
         self.assert_nothing_left(server)
         self.assertIn('MBMIN value out of range', self.log.output)
 
-    def test_the_reason_is_reported_for_a_guest_that_has_died_already(self):
+    def the_reason_is_reported_for_a_guest_that_has_died_already(self):
         """libvirt does not stop what does not run."""
         self.kernel.error = fs.GroupError('its threads have ended')
         stop, stopped = fakelibvirt.Domain.destroy, []
@@ -69,26 +77,28 @@ class FailureTest(nova_base.GhschedTestCase):
                     fakelibvirt.libvirtError, 'domain is not running',
                     error_code=fakelibvirt.VIR_ERR_OPERATION_INVALID)
 
-        self.useFixture(fixtures.MonkeyPatch(
+        self.use_in_step(fixtures.MonkeyPatch(
             'nova.tests.fixtures.libvirt.Domain.destroy', once))
         server = self.boot(self.flavor(mem_bw_min=60), state='ERROR')
         self.assert_nothing_left(server)
         self.assertIn('ComputeResourcesUnavailable: Insufficient compute '
                       'resources: ghsched: ', self.log.output)
 
-    def test_an_error_that_nobody_foresaw_ends_it_as_well(self):
+    def an_error_that_nobody_foresaw_ends_it_as_well(self):
         self.kernel.error = RuntimeError('boom')
         server = self.boot(self.flavor(mem_bw_min=60), state='ERROR')
         self.assert_nothing_left(server)
 
-    def test_a_resctrl_that_vanished_after_scheduling_is_reported(self):
+    def a_resctrl_that_vanished_after_scheduling_is_reported(self):
         flavor = self.flavor(mem_bw_min=60)
         self.kernel.vanish()
         server = self.boot(flavor, state='ERROR')
         self.assert_nothing_left(server)
         self.assertIn('resctrl', self.log.output)
+        self.kernel.write()
+        self._run_periodics()
 
-    def test_the_next_host_is_tried(self):
+    def the_next_host_is_tried(self):
         self.start_host('host_b')
         self.kernel.error = fs.GroupError('refused')
         reconcile = self.kernel._reconcile
@@ -99,7 +109,7 @@ class FailureTest(nova_base.GhschedTestCase):
             finally:
                 self.kernel.error = None
 
-        self.useFixture(fixtures.MockPatch(
+        self.use_in_step(fixtures.MockPatch(
             'ghsched_nova.resctrl.privileged.reconcile', once))
         server = self.boot(self.flavor(mem_bw_min=60))
         host = self.api.get_server(server['id'])['OS-EXT-SRV-ATTR:host']
@@ -113,18 +123,48 @@ class SameHostTest(nova_base.GhschedTestCase):
         self.start_host()
         self.reserve(n0=60)
         self.server = self.boot(self.flavor(mem_bw_min=60))
-        self.kernel.enforced.clear()
+
+    def take_steps(self, *steps):
+        """Take steps after each of which the guest is as it was."""
+        for step in steps:
+            self.kernel.enforced.clear()
+            super().take_steps(step)
+            self.assert_still()
+
+    def test_guest_keeps_its_place_and_policy_until_it_is_deleted(self):
+        self.take_steps(
+            self.hard_reboot,
+            self.stop_and_start,
+            self.rebuild_in_place,
+            self.a_hard_reboot_that_can_not_be_protected_leaves_it_stopped,
+            self.a_rebuild_that_fails_gives_nothing_of_the_server_away,
+            self.a_live_snapshot_stops_no_guest)
+        super().take_steps(
+            self.resize_on_the_same_host,
+            self.delete_gives_everything_back)
+
+    def test_each_report_enforces_all_policies(self):
+        self.take_steps(
+            self.each_report_of_resources_reasserts_as_well,
+            self.one_guest_that_can_not_be_helped_stops_no_report,
+            self.a_report_is_one_call_for_all_guests,
+            self.a_report_asks_for_the_xml_of_a_guest_once,
+            self.a_privileged_helper_that_is_gone_stops_no_report,
+            self.a_resctrl_that_is_gone_is_reported_for_each_guest,
+            self.groups_of_others_are_not_offered_to_guests,
+            self.restart_of_nova_compute_reasserts_every_running_guest)
+        super().take_steps(
+            self.nova_compute_does_not_start_with_an_option_that_is_wrong)
 
     def assert_still(self):
         self.assertEqual([1], self.host_nodes(self.server))
         self.assert_agreement(self.server, 'host_a', [60])
 
-    def test_hard_reboot(self):
+    def hard_reboot(self):
         self._reboot_server(self.server, hard=True)
-        self.assert_still()
         self.assertTrue(self.kernel.enforced)
 
-    def test_a_hard_reboot_that_can_not_be_protected_leaves_it_stopped(self):
+    def a_hard_reboot_that_can_not_be_protected_leaves_it_stopped(self):
         self.kernel.error = fs.GroupError('refused')
         # The error reaches the API only because this test runs casts as
         # calls.
@@ -132,63 +172,53 @@ class SameHostTest(nova_base.GhschedTestCase):
                           self.api.post_server_action, self.server['id'],
                           {'reboot': {'type': 'HARD'}})
         self._wait_for_state_change(self.server, 'ERROR')
-        self.assertEqual([], [domain for domain in self.domains('host_a')
-                              if domain.isActive()])
+        self.assert_stopped_until_rebooted()
 
-    def test_stop_and_start(self):
+    def stop_and_start(self):
         self._stop_server(self.server)
         self._start_server(self.server)
-        self.assert_still()
         self.assertTrue(self.kernel.enforced)
 
-    def test_restart_of_nova_compute_reasserts_every_running_guest(self):
+    def restart_of_nova_compute_reasserts_every_running_guest(self):
         self.restart_compute_service('host_a')
         self.assertIn([0, 1], [vcpus for _domain, vcpus, _desired
                                in self.kernel.enforced])
-        self.assert_still()
 
-    def test_nova_compute_does_not_start_with_an_option_that_is_wrong(self):
+    def nova_compute_does_not_start_with_an_option_that_is_wrong(self):
         self.flags(reserved_bandwidth={'node0': 10}, group='ghsched')
         error = self.assertRaises(exception.InvalidConfiguration,
                                   self.restart_compute_service, 'host_a')
         self.assertIn('[ghsched]reserved_bandwidth', str(error))
 
-    def test_each_report_of_resources_reasserts_as_well(self):
+    def each_report_of_resources_reasserts_as_well(self):
         self._run_periodics()
         self.assertTrue(self.kernel.enforced)
 
-    def test_one_guest_that_can_not_be_helped_stops_no_report(self):
+    def one_guest_that_can_not_be_helped_stops_no_report(self):
         self.kernel.error = fs.GroupError('gone')
         self._run_periodics()
-        self.assert_still()
 
-    def test_rebuild_in_place(self):
+    def rebuild_in_place(self):
         self._rebuild_server(self.server,
                              '155d900f-4e14-4e4c-a73d-069cbf4541e6')
-        self.assert_still()
 
-    def test_a_rebuild_that_can_not_be_protected_does_not_look_active(self):
-        self.kernel.error = fs.GroupError('refused')
-        self.assertRaises(
-            client.OpenStackApiException, self._rebuild_server, self.server,
-            '155d900f-4e14-4e4c-a73d-069cbf4541e6')
-        self._wait_for_state_change(self.server, 'ERROR')
-        self.assertEqual([], [domain for domain in self.domains('host_a')
-                              if domain.isActive()])
-
-    def test_a_rebuild_that_fails_gives_nothing_of_the_server_away(self):
+    def a_rebuild_that_fails_gives_nothing_of_the_server_away(self):
         held = self.resources(self.server['id'])
         self.kernel.error = fs.GroupError('refused')
         self.assertRaises(
             client.OpenStackApiException, self._rebuild_server, self.server,
             '155d900f-4e14-4e4c-a73d-069cbf4541e6')
         self._wait_for_state_change(self.server, 'ERROR')
+        self.assert_stopped_until_rebooted()
         self.assertEqual(held, self.resources(self.server['id']))
+
+    def assert_stopped_until_rebooted(self):
+        self.assertEqual([], [domain for domain in self.domains('host_a')
+                              if domain.isActive()])
         self.kernel.error = None
         self._reboot_server(self.server, hard=True)
-        self.assert_still()
 
-    def test_a_live_snapshot_stops_no_guest(self):
+    def a_live_snapshot_stops_no_guest(self):
         self.kernel.error = fs.GroupError('refused')
         driver = self.computes['host_a'].driver
         guest = driver._host.get_guest(self.instance(self.server))
@@ -198,20 +228,22 @@ class SameHostTest(nova_base.GhschedTestCase):
         self.assertTrue(guest.is_active())
         self.assertEqual([], self.kernel.enforced)
 
-    def test_a_report_is_one_call_for_all_guests(self):
+    def a_report_is_one_call_for_all_guests(self):
         driver = self.computes['host_a'].driver
-        self.boot(self.flavor(vcpus=1, mem_bw_min=30))
-        self.boot(self.flavor(vcpus=1))
+        others = [self.boot(self.flavor(vcpus=1, mem_bw_min=30)),
+                  self.boot(self.flavor(vcpus=1))]
         self.kernel.enforced.clear()
         before = self.kernel.reconciled
         driver._reconcile()
         self.assertEqual(before + 1, self.kernel.reconciled)
         self.assertEqual(2, len(self.kernel.enforced))
+        for other in others:
+            self._delete_server(other)
 
-    def test_a_report_asks_for_the_xml_of_a_guest_once(self):
+    def a_report_asks_for_the_xml_of_a_guest_once(self):
         self.boot(self.flavor(vcpus=1))
         driver = self.computes['host_a'].driver
-        running = self.useFixture(
+        running = self.use_in_step(
             fixtures.MockPatchObject(
                 driver,
                 '_read_running_guest',
@@ -222,22 +254,22 @@ class SameHostTest(nova_base.GhschedTestCase):
         # Placement is told with each claim, too.
         self.assertEqual(2, running.call_count)
 
-    def test_a_privileged_helper_that_is_gone_stops_no_report(self):
+    def a_privileged_helper_that_is_gone_stops_no_report(self):
         with fixtures.MockPatch(
                 'ghsched_nova.resctrl.privileged.reconcile',
                 side_effect=RuntimeError('privsep is gone')):
             self._run_periodics()
-        self.assert_still()
 
-    def test_a_resctrl_that_is_gone_is_reported_for_each_guest(self):
-        log = self.useFixture(fixtures.FakeLogger(level=20,
-                                                  format='%(message)s'))
+    def a_resctrl_that_is_gone_is_reported_for_each_guest(self):
+        log = self.use_in_step(fixtures.FakeLogger(
+            level=20, format='%(message)s'))
         self.kernel.vanish()
         self.computes['host_a'].driver._reconcile()
         self.assertIn('cannot enforce the bandwidth policy', log.output)
         self.assertIn('schemata cannot be read', log.output)
+        self.kernel.write()
 
-    def test_groups_of_others_are_not_offered_to_guests(self):
+    def groups_of_others_are_not_offered_to_guests(self):
         before = self.offered_groups()
         for name in ('pqos-1', 'low_prio'):
             os.mkdir(os.path.join(self.kernel.path, name))
@@ -252,14 +284,13 @@ class SameHostTest(nova_base.GhschedTestCase):
         self.flags(reserved_control_groups=3, group='ghsched')
         self._run_periodics()
         self.assertEqual(before - 3, self.offered_groups())
-        self.assert_still()
 
     def offered_groups(self):
         record = self._get_provider_inventory(
             self.compute_rp_uuids['host_a'])[names.RESCTRL_GROUP]
         return record['total'] - record['reserved']
 
-    def test_resize_on_the_same_host(self):
+    def resize_on_the_same_host(self):
         self.flags(allow_resize_to_same_host=True)
         self.reserve(n0=0)
         with fixtures.MockPatch(MOVE_DISK, return_value='{}'):
@@ -268,7 +299,7 @@ class SameHostTest(nova_base.GhschedTestCase):
         self._confirm_resize(self.server)
         self.assert_agreement(self.server, 'host_a', [70])
 
-    def test_delete_gives_everything_back(self):
+    def delete_gives_everything_back(self):
         self.assertEqual([self.server['id']], [
             domain.UUIDString() for domain in self.domains('host_a')])
         self._delete_server(self.server)
@@ -290,6 +321,10 @@ class ToldTest(nova_base.GhschedTestCase):
         self.start_host()
         self.server = self.boot(self.flavor(mem_bw_min=30))
 
+    def test_refused_operation_says_why_in_terms_of_the_flavor(self):
+        self.take_steps(self.a_refused_resize_and_migration_say_why,
+                        self.a_reboot_that_the_host_refuses_says_so)
+
     def details(self, action):
         """Return the details of the failed events of a server's action, by
         event.
@@ -302,7 +337,7 @@ class ToldTest(nova_base.GhschedTestCase):
         return {event['event']: event['details'] for event in events
                 if event['result'] == 'Error'}
 
-    def test_a_refused_resize_and_migration_say_why(self):
+    def a_refused_resize_and_migration_say_why(self):
         # There is no other host to go to.
         for action, body in (
                 ('resize', {'flavorRef': self.flavor(mem_bw_min=100)}),
@@ -315,8 +350,7 @@ class ToldTest(nova_base.GhschedTestCase):
             self.assertNotRegex(reason, self.HOST_WORDS)
         self.assert_agreement(self.server, 'host_a', [30])
 
-    def test_a_reboot_that_the_host_refuses_says_so_in_terms_of_the_flavor(
-            self):
+    def a_reboot_that_the_host_refuses_says_so(self):
         self.kernel.error = fs.GroupError(
             'the kernel refused the value', '/sys/fs/resctrl/qemu-1/schemata',
             'MBMIN:0=60', 22, 'MBMIN value out of range')
@@ -374,24 +408,33 @@ class OwnGroupTest(nova_base.GhschedTestCase):
         self.server = self.boot(self.flavor(mem_bw_min=60))
         self.name = naming.render_own_group_name(self.server['id'])
 
-    def test_the_group_is_made_here_and_the_xml_has_no_memorytune(self):
+    def test_group_comes_and_goes_with_the_guest(self):
+        self.take_steps(
+            self.the_group_is_made_here_and_the_xml_has_no_memorytune,
+            self.it_goes_when_the_guest_stops_and_comes_when_it_starts,
+            self.it_goes_with_a_suspended_guest_and_comes_with_a_resumed_one,
+            self.it_goes_when_the_start_fails,
+            self.one_that_was_left_behind_goes_with_the_next_report,
+            self.it_goes_with_the_guest)
+
+    def the_group_is_made_here_and_the_xml_has_no_memorytune(self):
         self.assertEqual([self.name], self.kernel.own_groups())
         self.assertNotIn('memorytune', self.domain('host_a', self.server))
         (uuid, vcpus, desired), *_ = self.kernel.enforced
         self.assertEqual((self.server['id'], [0, 1], {0: 60}),
                          (uuid, vcpus, desired['MBMIN']))
 
-    def test_it_goes_with_the_guest(self):
+    def it_goes_with_the_guest(self):
         self._delete_server(self.server)
         self.assertEqual([], self.kernel.own_groups())
 
-    def test_it_goes_when_the_guest_stops_and_comes_when_it_starts(self):
+    def it_goes_when_the_guest_stops_and_comes_when_it_starts(self):
         self._stop_server(self.server)
         self.assertEqual([], self.kernel.own_groups())
         self._start_server(self.server)
         self.assertEqual([self.name], self.kernel.own_groups())
 
-    def test_it_goes_with_a_suspended_guest_and_comes_with_a_resumed_one(self):
+    def it_goes_with_a_suspended_guest_and_comes_with_a_resumed_one(self):
         self.api.post_server_action(self.server['id'], {'suspend': None})
         self._wait_for_state_change(self.server, 'SUSPENDED')
         self.assertEqual([], self.kernel.own_groups())
@@ -399,12 +442,12 @@ class OwnGroupTest(nova_base.GhschedTestCase):
         self._wait_for_state_change(self.server, 'ACTIVE')
         self.assertEqual([self.name], self.kernel.own_groups())
 
-    def test_it_goes_when_the_start_fails(self):
+    def it_goes_when_the_start_fails(self):
         self.kernel.error = fs.GroupError('refused')
         self.boot(self.flavor(mem_bw_min=60), state='ERROR')
         self.assertEqual([self.name], self.kernel.own_groups())
 
-    def test_one_that_was_left_behind_goes_with_the_next_report(self):
+    def one_that_was_left_behind_goes_with_the_next_report(self):
         left = naming.render_own_group_name(
             '8d0a1e5c-9a8e-4f2a-9d5b-6a5c5ad1e9a1'
         )
@@ -453,22 +496,31 @@ class NeverUnprotectedTest(nova_base.GhschedTestCase):
              'enforce', 'resume'], self.seen[:3])
         self.assertTrue(self.guest().is_active())
 
-    def test_a_soft_reboot(self):
+    def test_guest_is_started_paused_until_its_policy_is_enforced(self):
+        self.take_steps(
+            self.a_soft_reboot,
+            self.a_cold_snapshot,
+            self.one_that_cannot_be_protected_does_not_run,
+            self.a_guest_without_a_policy_is_started_as_ever)
+
+    def a_soft_reboot(self):
         self._reboot_server(self.server, hard=False)
         self.assert_in_order()
+        self.seen.clear()
 
-    def test_a_cold_snapshot(self):
+    def a_cold_snapshot(self):
         self.snapshot()
         self.assert_in_order()
+        self.seen.clear()
 
-    def test_one_that_cannot_be_protected_does_not_run(self):
+    def one_that_cannot_be_protected_does_not_run(self):
         self.kernel.error = fs.GroupError('refused')
         self.assertRaises(exception.ComputeResourcesUnavailable,
                           self.snapshot)
         self.assertNotIn('resume', self.seen)
         self.assertFalse(self.guest().is_active())
 
-    def test_a_guest_without_a_policy_is_started_as_ever(self):
+    def a_guest_without_a_policy_is_started_as_ever(self):
         self.server = self.boot(self.flavor(vcpus=1))
         self.seen.clear()
         self.snapshot()
@@ -485,7 +537,12 @@ class MeasuredTest(nova_base.GhschedTestCase):
         self.server = self.boot(self.flavor(monitor='true'))
         self.name = naming.render_monitor_path(self.server['id'])
 
-    def test_it_comes_and_goes_with_the_guest(self):
+    def test_monitoring_group_comes_and_goes_with_the_guest(self):
+        self.take_steps(
+            self.one_that_can_not_be_measured_is_refused_with_the_reason,
+            self.it_comes_and_goes_with_the_guest)
+
+    def it_comes_and_goes_with_the_guest(self):
         self.assertNotIn('memorytune', self.domain('host_a', self.server))
         self.assertEqual([self.name], self.kernel.own_monitors())
         self.assertEqual([], self.kernel.own_groups())
@@ -496,7 +553,7 @@ class MeasuredTest(nova_base.GhschedTestCase):
         self._delete_server(self.server)
         self.assertEqual([], self.kernel.own_monitors())
 
-    def test_one_that_can_not_be_measured_is_refused_with_the_reason(self):
+    def one_that_can_not_be_measured_is_refused_with_the_reason(self):
         self.kernel.error = fs.GroupError(
             'there is no monitoring group left')
         self.boot(self.flavor(monitor='true'), state='ERROR')
@@ -527,52 +584,65 @@ class MoveTest(nova_base.GhschedTestCase):
     def disk_moves(self):
         return fixtures.MockPatch(MOVE_DISK, return_value='{}')
 
-    def test_live_migration_renumbers_the_nodes(self):
+    def test_server_has_its_bandwidth_wherever_it_goes(self):
         self.boot_here()
+        self.take_steps(
+            self.live_migration_renumbers_the_nodes,
+            self.cold_migration_confirmed,
+            self.cold_migration_reverted,
+            self.resize_to_more_bandwidth,
+            self.shelved_and_unshelved,
+            self.evacuation)
+
+    def live_migration_renumbers_the_nodes(self):
         self.kernel.enforced.clear()
         self._live_migrate(self.server, 'completed')
         self.assert_moved()
         self.assertIn({1: 60}, [desired['MBMIN'] for _domain, _vcpus, desired
                                 in self.kernel.enforced])
 
-    def test_live_migration_where_libvirt_makes_no_groups(self):
-        self.flags(memorytune_attributes='none', group='ghsched')
-        self.boot_here()
-        self._live_migrate(self.server, 'completed')
-        self.assertEqual([1], self.host_nodes(self.server))
-        domain = metadata.read_policy(self.domain('host_b', self.server))
-        self.assertEqual((1,), domain.host_nodes)
-
-    def test_cold_migration_confirmed(self):
-        self.boot_here()
+    def cold_migration_confirmed(self):
         with self.disk_moves():
             self._migrate_server(self.server)
         self._confirm_resize(self.server)
         self._run_periodics()
-        self.assert_moved()
+        self.assert_moved(host='host_a', node=0)
 
-    def test_resize_to_more_bandwidth(self):
-        self.boot_here(30)
-        with self.disk_moves():
-            self._resize_server(self.server, self.flavor(mem_bw_min=70))
-        self.assert_moved(70)
-
-    def test_resize_reverted(self):
-        self.boot_here()
+    def cold_migration_reverted(self):
         with self.disk_moves():
             self._migrate_server(self.server)
         self.assert_moved()
         self._revert_resize(self.server)
         self.assert_moved(host='host_a', node=0)
 
-    def test_evacuation(self):
-        self.boot_here()
-        self.stop_host('host_a')
+    def resize_to_more_bandwidth(self):
+        with self.disk_moves():
+            self._resize_server(self.server, self.flavor(mem_bw_min=70))
+        self.assert_moved(70)
+        self._confirm_resize(self.server)
+
+    def shelved_and_unshelved(self):
+        self.flags(shelved_offload_time=0)
+        with fixtures.MockPatch(
+                'nova.virt.libvirt.driver.LibvirtDriver.snapshot'):
+            self._shelve_server(self.server)
+        self.reserve('host_a', n0=60)
+        self._unshelve_server(self.server)
+        self.assert_moved(70, host=self.host_of_server())
+
+    def host_of_server(self):
+        return self.api.get_server(
+            self.server['id'])['OS-EXT-SRV-ATTR:host']
+
+    def evacuation(self):
+        old = self.host_of_server()
+        new, = {'host_a', 'host_b'} - {old}
+        self.stop_host(old)
         self._evacuate_server(self.server, expected_state='SHUTOFF',
                               expected_migration_status='done')
         self.assertEqual([1], self.host_nodes(self.server))
-        self.assertEqual(60, self.bandwidth(self.server['id'])[
-            self.provider('host_b', 1)])
+        self.assertEqual(70, self.bandwidth(self.server['id'])[
+            self.provider(new, 1)])
 
     def test_an_evacuation_that_fails_holds_nothing_on_the_new_host(self):
         self.boot_here()
@@ -589,17 +659,13 @@ class MoveTest(nova_base.GhschedTestCase):
         usages = self._get_provider_usages(self.compute_rp_uuids['host_b'])
         self.assertEqual(0, usages[names.RESCTRL_GROUP])
 
-    def test_shelved_and_unshelved(self):
-        self.flags(shelved_offload_time=0)
+    def test_live_migration_where_libvirt_makes_no_groups(self):
+        self.flags(memorytune_attributes='none', group='ghsched')
         self.boot_here()
-        with fixtures.MockPatch(
-                'nova.virt.libvirt.driver.LibvirtDriver.snapshot'):
-            self._shelve_server(self.server)
-        self.reserve('host_a', n0=60)
-        self._unshelve_server(self.server)
-        host = self.api.get_server(
-            self.server['id'])['OS-EXT-SRV-ATTR:host']
-        self.assert_moved(host=host)
+        self._live_migrate(self.server, 'completed')
+        self.assertEqual([1], self.host_nodes(self.server))
+        domain = metadata.read_policy(self.domain('host_b', self.server))
+        self.assertEqual((1,), domain.host_nodes)
 
     def test_cpus_lost_between_choice_and_claim_lead_to_the_next_host(self):
         self.reserve('host_a', n0=60)
@@ -617,6 +683,4 @@ class MoveTest(nova_base.GhschedTestCase):
         with fixtures.MonkeyPatch(claim, lost_once):
             self.server = self.boot(self.flavor(mem_bw_min=60))
         self.assertEqual(2, len(set(tried)))
-        host = self.api.get_server(
-            self.server['id'])['OS-EXT-SRV-ATTR:host']
-        self.assert_moved(host=host)
+        self.assert_moved(host=self.host_of_server())
