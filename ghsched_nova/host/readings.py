@@ -184,7 +184,7 @@ def _validate_readings(table: object) -> rounding.Readings:
     if not (isinstance(table, list) and len(table) == 101 and all(
             one is None or isinstance(one, int) and 0 <= one <= 100
             for one in table)):
-        raise ValueError(f'{str(table)[:60]} is not a list of 101 '
+        raise ValueError(f'{table!r:.60} is not a list of 101 '
                          'percentages')
     return tuple(table)
 

@@ -100,6 +100,8 @@ class ReadingsTest(base.TestCase):
                 kept | {'lines': {'MB': [1]}}), json.dumps(
                 kept | {'lines': {'MB': ['a'] * 101}}), json.dumps(
                 kept | {'lines': {'MB': [101] * 101}}), json.dumps(
+                # Half of a character, which a log cannot encode.
+                kept | {'lines': {'MB': '\ud800'}}), json.dumps(
                 kept | {'lines': []})):
             self.path.write_text(damage)
             self.assertEqual({}, self.readings().get_measured_percentages(),
