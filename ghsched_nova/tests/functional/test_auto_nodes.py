@@ -18,11 +18,13 @@ import fixtures
 from lxml import etree
 from nova.virt.libvirt import guest
 
+from ghsched_nova.tests.functional import emptied_hosts
 from ghsched_nova.tests.functional import nova_base
 from ghsched_nova.tests.functional import test_lifecycle
 
 
-class AutoNodesTestCase(nova_base.GhschedTestCase):
+class AutoNodesTestCase(emptied_hosts.EmptiedHosts,
+                        nova_base.GhschedTestCase):
 
     def setUp(self):
         super().setUp()
@@ -64,17 +66,32 @@ class OneHostTest(AutoNodesTestCase):
         super().setUp()
         self.start_host('host_a')
 
-    def test_guest_that_fits_on_one_node_gets_one(self):
+    def test_host_with_two_nodes_gives_each_server_as_few_as_it_can(self):
+        self.take_steps(
+            self.guest_that_fits_on_one_node_gets_one,
+            self.guest_larger_than_a_node_gets_two,
+            self.guest_with_bandwidth_gets_it_from_each_of_its_nodes,
+            self.guest_with_bandwidth_on_two_nodes,
+            self.guest_that_may_not_be_split_is_refused,
+            self.number_that_does_not_divide_the_cpus_is_not_tried,
+            self.reasons_of_all_numbers_are_reported,
+            self.servers_of_one_request_have_the_same_number,
+            self.hard_reboot_keeps_the_number,
+            self.rebuild_keeps_the_number,
+            self.forced_host_is_tried_with_each_number,
+            self.claim_without_limits_of_scheduler_gets_the_fewest_nodes)
+
+    def guest_that_fits_on_one_node_gets_one(self):
         self.assert_nodes(self.boot(self.auto(4)), 'host_a', 1)
 
-    def test_guest_larger_than_a_node_gets_two(self):
+    def guest_larger_than_a_node_gets_two(self):
         server = self.boot(self.auto(6))
         self.assert_nodes(server, 'host_a', 2)
         self.assertEqual(
             [3, 3], [len(cell.pcpuset) for cell
                      in self.instance(server).numa_topology.cells])
 
-    def test_guest_with_bandwidth_gets_it_from_each_of_its_nodes(self):
+    def guest_with_bandwidth_gets_it_from_each_of_its_nodes(self):
         self.assert_agreement(self.boot(self.auto(2, mem_bw_min=60)),
                               'host_a', [60])
         self.assert_agreement(self.boot(self.auto(4, mem_bw_min=30)),
@@ -82,25 +99,25 @@ class OneHostTest(AutoNodesTestCase):
         self.assert_agreement(self.boot(self.auto(2, mem_bw_min=10)),
                               'host_a', [10])
 
-    def test_guest_with_bandwidth_on_two_nodes(self):
+    def guest_with_bandwidth_on_two_nodes(self):
         server = self.boot(self.auto(6, mem_bw_min=30))
         self.assert_agreement(server, 'host_a', [30, 30])
 
-    def test_guest_that_may_not_be_split_is_refused(self):
+    def guest_that_may_not_be_split_is_refused(self):
         server = self.boot(self.auto(6, numa_max=1), 'ERROR')
         self.assertIn('No valid host', self.fault(server))
 
-    def test_number_that_does_not_divide_the_cpus_is_not_tried(self):
+    def number_that_does_not_divide_the_cpus_is_not_tried(self):
         self.boot(self.auto(5), 'ERROR')
 
-    def test_reasons_of_all_numbers_are_reported(self):
+    def reasons_of_all_numbers_are_reported(self):
         server = self.boot(self.auto(6, mem_bw_min=60, mem_bw_max=60),
                            'ACTIVE')
         self.assert_nodes(server, 'host_a', 2)
         refused = self.boot(self.auto(2, mem_bw_min=60), 'ERROR')
         self.assertIn('60', self.fault(refused))
 
-    def test_servers_of_one_request_have_the_same_number(self):
+    def servers_of_one_request_have_the_same_number(self):
         self.api.post_server({'server': {
             **self._build_server(flavor_id=self.auto(4), networks='none'),
             'min_count': 2, 'max_count': 2}})
@@ -109,16 +126,12 @@ class OneHostTest(AutoNodesTestCase):
         for server in self.api.get_servers():
             self.assert_nodes(server, 'host_a', 1)
 
-    def test_flavor_that_sets_nodes_as_well_is_refused(self):
-        self.assertRaises(nova_base.ApiException, self.flavor, nodes=2,
-                          numa='auto')
-
-    def test_hard_reboot_keeps_the_number(self):
+    def hard_reboot_keeps_the_number(self):
         server = self.boot(self.auto(6))
         self._reboot_server(server, hard=True)
         self.assert_nodes(server, 'host_a', 2)
 
-    def test_rebuild_keeps_the_number(self):
+    def rebuild_keeps_the_number(self):
         others = self.fill('host_a', 2, 2)
         server = self.boot(self.auto(4))
         self.assert_nodes(server, 'host_a', 2)
@@ -127,12 +140,12 @@ class OneHostTest(AutoNodesTestCase):
         self._rebuild_server(server, '70a599e0-31e7-49b7-b260-868f441e862b')
         self.assert_nodes(server, 'host_a', 2)
 
-    def test_forced_host_is_tried_with_each_number(self):
+    def forced_host_is_tried_with_each_number(self):
         server = self.boot(self.auto(6, mem_bw_min=20), az='nova:host_a')
         self.assert_nodes(server, 'host_a', 2)
         self.assert_agreement(server, 'host_a', [20, 20])
 
-    def test_claim_without_limits_of_scheduler_gets_the_fewest_nodes(self):
+    def claim_without_limits_of_scheduler_gets_the_fewest_nodes(self):
         self.fill('host_a', 2, 2)
         with mock.patch(
                 'ghsched_nova.nova_seams.numa.copy_limits_with_numa_count',
@@ -152,19 +165,25 @@ class SharedCpusTest(AutoNodesTestCase):
         self.flags(resctrl_path='/nowhere', group='ghsched')
         self.start_host('host_a')
 
+    def test_host_with_shared_cpus_gives_as_few_as_it_can(self):
+        self.take_steps(
+            self.guest_gets_one_node_then_two,
+            self.guest_larger_than_a_node_gets_two,
+            self.memory_of_a_node_counts)
+
     def shared(self, vcpus, **kwargs):
         return self.auto(vcpus, policy='', **kwargs)
 
-    def test_guest_gets_one_node_then_two(self):
+    def guest_gets_one_node_then_two(self):
         self.assert_nodes(self.boot(self.shared(4)), 'host_a', 1)
         first = self.boot(self.shared(2))
         self.assert_nodes(first, 'host_a', 1)
         self.assert_nodes(self.boot(self.shared(2)), 'host_a', 1)
 
-    def test_guest_larger_than_a_node_gets_two(self):
+    def guest_larger_than_a_node_gets_two(self):
         self.assert_nodes(self.boot(self.shared(8)), 'host_a', 2)
 
-    def test_memory_of_a_node_counts(self):
+    def memory_of_a_node_counts(self):
         self.assert_nodes(self.boot(self.shared(2, ram=10 * 1024)),
                           'host_a', 2)
 
@@ -177,26 +196,37 @@ class TwoHostsTest(AutoNodesTestCase):
             self.start_host(name)
         self.src, self.dest = self.computes['host_a'], self.computes['host_b']
 
-    def test_other_host_with_a_whole_node_is_preferred(self):
+    def test_server_between_two_hosts_keeps_or_chooses_its_nodes_anew(self):
+        self.take_steps(
+            self.other_host_with_a_whole_node_is_preferred,
+            self.live_migration_keeps_one_node,
+            self.live_migration_keeps_two_nodes,
+            self.flavor_that_keeps_the_number,
+            self.resize_chooses_again,
+            self.cold_migration_and_revert_choose_again,
+            self.unshelve_chooses_again,
+            self.evacuation_chooses_again)
+
+    def other_host_with_a_whole_node_is_preferred(self):
         self.fill('host_a', 2, 2)
         for _ in range(2):
             self.assert_nodes(self.boot(self.auto(4)), 'host_b', 1)
         self.assert_nodes(self.boot(self.auto(4)), 'host_a', 2)
 
-    def test_live_migration_keeps_one_node(self):
+    def live_migration_keeps_one_node(self):
         server = self.boot(self.auto(4), host='host_a')
         self.fill('host_b', 2, 2)
         with self.assertRaises(nova_base.ApiException):
             self._live_migrate(server)
         self.assert_nodes(server, 'host_a', 1)
 
-    def test_live_migration_keeps_two_nodes(self):
+    def live_migration_keeps_two_nodes(self):
         self.fill('host_a', 2, 2)
         self.server = server = self.boot(self.auto(4), host='host_a')
         self._live_migrate(server)
         self.assertEqual(2, len(self.host_nodes(server)))
 
-    def test_cold_migration_and_revert_choose_again(self):
+    def cold_migration_and_revert_choose_again(self):
         self.fill('host_a', 2, 2)
         server = self.boot(self.auto(4), host='host_a')
         self._migrate_server(server)
@@ -207,20 +237,20 @@ class TwoHostsTest(AutoNodesTestCase):
         self._confirm_resize(server)
         self.assert_nodes(server, 'host_b', 1)
 
-    def test_flavor_that_keeps_the_number(self):
+    def flavor_that_keeps_the_number(self):
         self.fill('host_a', 2, 2)
         server = self.boot(self.auto(4, numa_keep=True), host='host_a')
         self._migrate_server(server)
         self._confirm_resize(server)
         self.assert_nodes(server, 'host_b', 2)
 
-    def test_resize_chooses_again(self):
+    def resize_chooses_again(self):
         server = self.boot(self.flavor(vcpus=2), host='host_a')
         self._resize_server(server, self.auto(8))
         self._confirm_resize(server)
         self.assert_nodes(server, 'host_b', 2)
 
-    def test_evacuation_chooses_again(self):
+    def evacuation_chooses_again(self):
         self.fill('host_a', 2, 2)
         server = self.boot(self.auto(4, mem_bw_min=20), host='host_a')
         self.assert_agreement(server, 'host_a', [20, 20])
@@ -232,7 +262,7 @@ class TwoHostsTest(AutoNodesTestCase):
             if provider in (self.provider('host_b', 0),
                             self.provider('host_b', 1))])
 
-    def test_unshelve_chooses_again(self):
+    def unshelve_chooses_again(self):
         others = self.fill('host_a', 2, 2) + self.fill('host_b', 2, 2)
         server = self.boot(self.auto(4))
         self.assertEqual(2, len(self.host_nodes(server)))
