@@ -13,12 +13,14 @@
 """VFs and ports of guests after failures elsewhere."""
 
 import contextlib
+from pathlib import Path
 
 import fixtures
 from keystoneauth1 import exceptions as keystone
 from nova.tests.fixtures import libvirt as fakelibvirt
 
 from ghsched_nova.resctrl import fs
+from ghsched_nova.tests.functional import emptied_hosts
 from ghsched_nova.tests.functional import nova_base
 from ghsched_nova.tests.functional import test_ports
 from ghsched_nova.tests.functional import test_vfs
@@ -61,6 +63,16 @@ class PortTest(test_ports.PortsTestCase):
             extra=test_ports.FAR_IS_ALLOWED))
         self.node = self.host_nodes(self.server)
 
+    def test_port_is_attached_or_refused_whatever_fails_on_its_host(self):
+        self.take_steps(
+            self.the_privileged_helper_dies,
+            self.resctrl_is_unmounted,
+            self.no_control_group_is_left,
+            self.placement_is_away,
+            self.libvirtd_ends_meanwhile,
+            self.qemu_dies_meanwhile,
+            self.the_host_reboots)
+
     def assert_it_comes_and_goes(self):
         port = self.port()
         self.attach(self.server, port)
@@ -84,33 +96,36 @@ class PortTest(test_ports.PortsTestCase):
         self.assertFalse(self.neutron._ports[port].get('binding:host_id'))
         self.assert_without_a_port()
 
-    def test_the_privileged_helper_dies(self):
+    def the_privileged_helper_dies(self):
         self.kernel.unable = fs.GroupError('privsep is gone')
         self.assert_it_comes_and_goes()
 
-    def test_resctrl_is_unmounted(self):
+    def resctrl_is_unmounted(self):
         self.kernel.vanish()
         self.assert_it_comes_and_goes()
+        self.kernel.write()
 
-    def test_no_control_group_is_left(self):
+    def no_control_group_is_left(self):
         self.kernel.take_groups(self.kernel.closids)
         self.assert_it_comes_and_goes()
+        for group in Path(self.kernel.path).glob('pqos-*'):
+            group.rmdir()
 
-    def test_placement_is_away(self):
+    def placement_is_away(self):
         with placement_is_away():
             self.assert_it_comes_and_goes()
 
-    def test_libvirtd_ends_meanwhile(self):
+    def libvirtd_ends_meanwhile(self):
         with libvirt_fails('attachDeviceFlags', CONNECTION_LOST):
             self.assert_libvirt_refuses()
         self.assert_it_comes_and_goes()
 
-    def test_qemu_dies_meanwhile(self):
+    def qemu_dies_meanwhile(self):
         with libvirt_fails('attachDeviceFlags', 'domain is not running',
                            fakelibvirt.VIR_ERR_OPERATION_INVALID):
             self.assert_libvirt_refuses()
 
-    def test_the_host_reboots(self):
+    def the_host_reboots(self):
         port = self.port()
         self.attach(self.server, port)
         connection = self.computes['host_a'].driver._host.get_connection()
@@ -123,16 +138,28 @@ class PortTest(test_ports.PortsTestCase):
         self.assert_agreement(self.server, 'host_a', [60])
 
 
-class MoveTest(test_vfs.MovesTestCase):
+class MoveTest(emptied_hosts.EmptiedHosts, test_vfs.MovesTestCase):
     """A cold migration of a guest with VFs, and a fault on the other host."""
 
     def setUp(self):
         super().setUp()
         self.start_two()
+        self.move_disk()
+
+    def test_server_stays_or_restarts_whatever_fails_on_the_other_host(self):
+        for fault in (self.no_control_group_is_left,
+                      self.placement_is_away,
+                      self.the_privileged_helper_dies,
+                      self.resctrl_is_unmounted,
+                      self.libvirtd_ends_meanwhile,
+                      self.qemu_dies_meanwhile):
+            self.boot_big()
+            self.take_steps(fault)
+
+    def boot_big(self):
         self.server = self.boot(self.big())
         self.here = self.server['OS-EXT-SRV-ATTR:host']
         self.there = self.other(self.here)
-        self.move_disk()
 
     def assert_refused(self):
         """The error reaches the API because this test runs casts as calls."""
@@ -155,37 +182,37 @@ class MoveTest(test_vfs.MovesTestCase):
         self._run_periodics()
         self.assert_placed(self.server, self.there)
 
-    def test_no_control_group_is_left(self):
+    def no_control_group_is_left(self):
         self.flags(reserved_control_groups=self.kernel.closids - 1,
                    group='ghsched')
         self._run_periodics()
         self.assert_it_stays()
 
-    def test_placement_is_away(self):
+    def placement_is_away(self):
         with placement_is_away():
             self.assert_refused()
         self._run_periodics()
         self.assert_placed(self.server, self.here)
         self.assertEqual({}, self.taken(self.there))
 
-    def test_the_privileged_helper_dies(self):
+    def the_privileged_helper_dies(self):
         self.kernel.unable = fs.GroupError('privsep is gone')
         self.assert_refused()
         self.kernel.unable = None
         self.assert_a_hard_reboot_helps()
 
-    def test_resctrl_is_unmounted(self):
+    def resctrl_is_unmounted(self):
         self.kernel.vanish()
         self.assert_refused()
         self.kernel.write()
         self.assert_a_hard_reboot_helps()
 
-    def test_libvirtd_ends_meanwhile(self):
+    def libvirtd_ends_meanwhile(self):
         with libvirt_fails('createWithFlags', CONNECTION_LOST):
             self.assert_refused()
         self.assert_a_hard_reboot_helps()
 
-    def test_qemu_dies_meanwhile(self):
+    def qemu_dies_meanwhile(self):
         with libvirt_fails('createWithFlags',
                            'process exited while connecting to monitor'):
             self.assert_refused()
