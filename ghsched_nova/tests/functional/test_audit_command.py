@@ -21,6 +21,7 @@ from nova import objects
 from nova.scheduler.client import report
 
 from ghsched_nova.resctrl import naming
+from ghsched_nova.tests.functional import emptied_hosts
 from ghsched_nova.tests.functional import openstack_base
 from ghsched_placement import names
 from ghsched_placement.osc import audit
@@ -28,7 +29,7 @@ from ghsched_placement.osc import audit
 GONE = '11111111-2222-3333-4444-555555555555'
 
 
-class AuditTest(openstack_base.CommandTestCase):
+class AuditTest(emptied_hosts.EmptiedHosts, openstack_base.CommandTestCase):
 
     def audit(self, *arguments):
         """(exit status, rows)"""
@@ -62,9 +63,23 @@ class AuditTest(openstack_base.CommandTestCase):
             'consumer_generation': None}, version='1.28')
         return uuid
 
-    def test_a_cloud_that_agrees(self):
+    def test_records_of_an_unasked_cloud_are_compared_and_fixed(self):
+        self.take_steps(self.cloud_without_our_hosts_is_said_to_be_so)
         self.start_host('host_a')
+        self.take_steps(
+            self.active_server_without_a_domain_is_found,
+            self.it_agrees_with_nova_about_what_a_failed_migration_holds,
+            self.a_consumer_without_anything_of_ours_is_named_alone,
+            self.resources_dropped_by_heal_allocations_are_healed,
+            self.a_server_gets_back_what_its_migration_still_holds,
+            self.nothing_is_done_when_nobody_agrees,
+            self.no_room_for_what_is_to_be_healed)
         self.start_host('host_b')
+        self.take_steps(
+            self.a_cloud_that_agrees,
+            self.it_does_so_instead_of_what_it_would_have_had_elsewhere)
+
+    def a_cloud_that_agrees(self):
         self.boot(self.flavor(mem_bw_min=70))
         self.assertEqual((0, []), self.audit())
         self.assertEqual(0, self.nova_audit())
@@ -72,8 +87,7 @@ class AuditTest(openstack_base.CommandTestCase):
             (0, 'All records agree: 2 hosts, 1 server.\n'),
             self.command(audit.Audit, '--no-effective'))
 
-    def test_active_server_without_a_domain_is_found(self):
-        self.start_host('host_a')
+    def active_server_without_a_domain_is_found(self):
         lost = self.boot(self.flavor(mem_bw_min=60))
         other = self.boot(self.flavor(mem_bw_min=30))
         self.assertEqual([], self.missing())
@@ -107,13 +121,12 @@ class AuditTest(openstack_base.CommandTestCase):
         instance.power_state = state
         instance.save()
 
-    def test_cloud_without_our_hosts_is_said_to_be_so(self):
+    def cloud_without_our_hosts_is_said_to_be_so(self):
         status, text = self.command(audit.Audit)
         self.assertEqual(0, status)
         self.assertIn('No compute host in Placement has the driver', text)
 
-    def test_it_agrees_with_nova_about_what_a_failed_migration_holds(self):
-        self.start_host('host_a')
+    def it_agrees_with_nova_about_what_a_failed_migration_holds(self):
         uuid = self.left_by_migration(self.boot(self.flavor(mem_bw_min=30)))
         self.assertEqual(3, self.nova_audit())
         status, rows = self.audit()
@@ -125,8 +138,7 @@ class AuditTest(openstack_base.CommandTestCase):
         self.assertEqual({}, self.resources(uuid))
         self.assertEqual(0, self.nova_audit())
 
-    def test_a_consumer_without_anything_of_ours_is_named_alone(self):
-        self.start_host('host_a')
+    def a_consumer_without_anything_of_ours_is_named_alone(self):
         self.placement.put(f'/allocations/{GONE}', {
             'allocations': {self.compute_rp_uuids['host_a']: {
                 'resources': {'MEMORY_MB': 512}}},
@@ -138,9 +150,9 @@ class AuditTest(openstack_base.CommandTestCase):
             self.assertEqual((1, GONE, False),
                              (status, row['Subject'], row['Fixable']))
         self.assertEqual(1, len(self.resources(GONE)))
+        self.placement.delete(f'/allocations/{GONE}')
 
-    def test_resources_dropped_by_heal_allocations_are_healed(self):
-        self.start_host('host_a')
+    def resources_dropped_by_heal_allocations_are_healed(self):
         server = self.boot(self.flavor(nodes=2, mem_bw_min=30,
                                        mem_bw_min__1=20))
         before = self.resources(server['id'])
@@ -153,8 +165,7 @@ class AuditTest(openstack_base.CommandTestCase):
         self.assertEqual((0, []), self.audit('--fix', '--yes'))
         self.assertEqual(before, self.resources(server['id']))
 
-    def test_a_server_gets_back_what_its_migration_still_holds(self):
-        self.start_host('host_a')
+    def a_server_gets_back_what_its_migration_still_holds(self):
         server = self.boot(self.flavor(mem_bw_min=30))
         before = self.resources(server['id'])
         migration = self.failed_migration(server)
@@ -167,10 +178,8 @@ class AuditTest(openstack_base.CommandTestCase):
         self.assertEqual((before, {}), (self.resources(server['id']),
                                         self.resources(migration)))
 
-    def test_it_does_so_instead_of_what_it_would_have_had_elsewhere(self):
+    def it_does_so_instead_of_what_it_would_have_had_elsewhere(self):
         """Placement, or nova-compute, was away during the migration."""
-        for name in ('host_a', 'host_b'):
-            self.start_host(name)
         server = self.boot(self.flavor(mem_bw_min=30), host='host_a')
         before = self.resources(server['id'])
         client = report.SchedulerReportClient()
@@ -193,45 +202,49 @@ class AuditTest(openstack_base.CommandTestCase):
             self.assertEqual((before, {}), (self.resources(server['id']),
                                             self.resources(migration)))
 
-    def test_nothing_is_done_when_nobody_agrees(self):
-        self.start_host('host_a')
+    def nothing_is_done_when_nobody_agrees(self):
         uuid = self.left_by_migration(self.boot(self.flavor()))
         status, _text = self.command(audit.Audit, '--no-effective', '--fix')
         self.assertEqual(2, status)
         self.assertNotEqual({}, self.resources(uuid))
+        self.placement.delete(f'/allocations/{uuid}')
 
-    def test_no_room_for_what_is_to_be_healed(self):
-        self.start_host('host_a')
+    def no_room_for_what_is_to_be_healed(self):
         server = self.boot(self.flavor(mem_bw_min=70))
         node, = self.host_nodes(server)
         manage.PlacementCommands().heal_allocations(
             instance_uuid=server['id'], force=True)
         self.reserve(**{f'n{node}': 60})
-        log = self.useFixture(fixtures.FakeLogger())
+        log = self.use_in_step(fixtures.FakeLogger())
         status, rows = self.audit('--fix', '--yes')
         self.assertEqual(1, status)
         self.assertIn(f'{server["id"]}: HTTP 409', log.output)
         self.assertEqual({}, self.bandwidth(server['id']))
 
 
-class HostsTest(openstack_base.CommandTestCase):
+class HostsTest(emptied_hosts.EmptiedHosts, openstack_base.CommandTestCase):
     """Hosts that are asked."""
 
-    def test_missing_settings_and_leftovers_of_the_host(self):
+    def test_records_of_a_host_are_compared_while_it_is_up(self):
         self.start_host('host_a')
+        self.take_steps(
+            self.missing_settings_and_leftovers_of_the_host,
+            self.a_host_that_is_down_is_not_checked)
+
+    def missing_settings_and_leftovers_of_the_host(self):
         server = self.boot(self.flavor(mem_bw_min=70))
-        os.mkdir(
-            os.path.join(self.kernel.path, naming.render_own_group_name(GONE))
-        )
+        group = os.path.join(self.kernel.path,
+                             naming.render_own_group_name(GONE))
+        os.mkdir(group)
         status, rows = self.outcome(audit.Audit)
         self.assertEqual(1, status)
         self.assertEqual(
             [('group-without-guest', naming.render_own_group_name(GONE)),
              ('host-differs', server['id'])],
             sorted((row['Kind'], row['Subject']) for row in rows))
+        os.rmdir(group)
 
-    def test_a_host_that_is_down_is_not_checked(self):
-        self.start_host('host_a')
+    def a_host_that_is_down_is_not_checked(self):
         self.boot(self.flavor(mem_bw_min=70))
         self.api.put_service(
             self.api.get_services(binary='nova-compute')[0]['id'],
