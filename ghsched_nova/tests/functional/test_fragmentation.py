@@ -16,13 +16,15 @@
 import fixtures
 from nova.tests.fixtures import libvirt as fakelibvirt
 
+from ghsched_nova.tests.functional import emptied_hosts
 from ghsched_nova.tests.functional import nova_base
 
 WEIGHER = 'ghsched_nova.scheduler.weighers.GhschedFragmentationWeigher'
 PRODUCT = fakelibvirt.VF_PROD_ID
 
 
-class FragmentationTestCase(nova_base.GhschedTestCase):
+class FragmentationTestCase(emptied_hosts.EmptiedHosts,
+                            nova_base.GhschedTestCase):
     """Hosts of two nodes, with four CPUs and 8 GiB each."""
 
     #: More than Nova's weighers of RAM, CPUs and disk add up to, which would
@@ -38,8 +40,6 @@ class FragmentationTestCase(nova_base.GhschedTestCase):
         self.flags(packing_host_numa_cells_allocation_strategy=self.PACK,
                    group='compute')
         super().setUp()
-        self.log = self.useFixture(fixtures.FakeLogger(
-            level=10, format='%(message)s'))
 
     def start(self, name, pfs=0):
         """A host; its NIC, if any, is on node 0."""
@@ -60,35 +60,42 @@ class FragmentationTestCase(nova_base.GhschedTestCase):
 
 class WholeNodesTest(FragmentationTestCase):
 
-    def small_then_big(self, flavor):
-        """The small guests' hosts, and where a guest of two nodes goes."""
+    def test_servers_leave_whole_nodes_to_big_ones(self):
         for name in ('host_a', 'host_b'):
             self.start(name)
+        self.take_steps(
+            self.small_guests_share_a_host_and_a_big_one_has_the_other,
+            self.so_it_is_with_bandwidth,
+            self.nodes_of_placements_choice_are_the_ones_that_are_scored)
+
+    def debug_log(self):
+        return self.use_in_step(fixtures.FakeLogger(
+            level=10, format='%(message)s'))
+
+    def small_then_big(self, flavor):
+        """The small guests' hosts, and where a guest of two nodes goes."""
         first = self.host(self.boot(flavor))
         second = self.host(self.boot(flavor))
         big = self.boot(self.flavor(vcpus=8, nodes=2))
         return first, second, self.host(big)
 
-    def test_small_guests_share_a_host_and_a_big_one_has_the_other(self):
+    def small_guests_share_a_host_and_a_big_one_has_the_other(self):
+        log = self.debug_log()
         first, second, big = self.small_then_big(self.flavor())
         self.assertEqual(first, second)
         self.assertNotEqual(first, big)
+        self.assertRegex(
+            log.output,
+            r'ghsched: host host_\w: fragmentation score 0\.\d+ on host NUMA '
+            r'nodes \d: 100 % of them empty')
 
-    def test_so_it_is_with_bandwidth(self):
+    def so_it_is_with_bandwidth(self):
         first, second, big = self.small_then_big(self.flavor(mem_bw_min=10))
         self.assertEqual(first, second)
         self.assertNotEqual(first, big)
 
-    def test_the_reason_is_reported_at_debug(self):
-        self.small_then_big(self.flavor())
-        self.assertRegex(
-            self.log.output,
-            r'ghsched: host host_\w: fragmentation score 0\.\d+ on host NUMA '
-            r'nodes \d: 100 % of them empty')
-
-    def test_nodes_of_placements_choice_are_the_ones_that_are_scored(self):
-        for name in ('host_a', 'host_b'):
-            self.start(name)
+    def nodes_of_placements_choice_are_the_ones_that_are_scored(self):
+        log = self.debug_log()
         # Guests of Nova's go to node 0 of host_a first, and those with
         # bandwidth can have no other node.
         self.boot_on('host_a', self.flavor())
@@ -97,7 +104,7 @@ class WholeNodesTest(FragmentationTestCase):
         self.assertEqual('host_a', self.host(server))
         self.assertEqual([0], self.host_nodes(server))
         self.assertRegex(
-            self.log.output, 'host_a: fragmentation score 0.9.* on host NUMA '
+            log.output, 'host_a: fragmentation score 0.9.* on host NUMA '
             'nodes 0: 0 % of them empty')
 
 
@@ -136,16 +143,19 @@ class NovasWeighersTest(FragmentationTestCase):
 
     MULTIPLIER = 0.0
 
-    def test_without_the_weigher_small_guests_break_both_hosts(self):
+    def test_multiplier_of_an_aggregate_wins_over_the_option(self):
         for name in ('host_a', 'host_b'):
             self.start(name)
+        self.take_steps(
+            self.without_the_weigher_small_guests_break_both_hosts,
+            self.an_aggregate_has_a_multiplier_of_its_own)
+
+    def without_the_weigher_small_guests_break_both_hosts(self):
         hosts = {self.host(self.boot(self.flavor())) for _ in range(2)}
         self.assertEqual({'host_a', 'host_b'}, hosts)
         self.boot(self.flavor(vcpus=8, nodes=2), state='ERROR')
 
-    def test_an_aggregate_has_a_multiplier_of_its_own(self):
-        for name in ('host_a', 'host_b'):
-            self.start(name)
+    def an_aggregate_has_a_multiplier_of_its_own(self):
         aggregate = self.api.post_aggregate(
             {'aggregate': {'name': 'numa'}})['id']
         self.api.post_aggregate_action(aggregate, {'set_metadata': {
@@ -167,7 +177,13 @@ class DevicesTest(FragmentationTestCase):
         self.start('host_a', pfs=1)
         self.start('host_b')
 
-    def test_a_guest_without_vfs_goes_to_the_host_without_them(self):
+    def test_nics_are_left_to_servers_with_vfs(self):
+        self.take_steps(
+            self.a_guest_without_vfs_goes_to_the_host_without_them,
+            self.a_guest_with_vfs_finds_them_and_cpus_near,
+            self.guests_with_vfs_share_a_node_and_leave_the_other_nic)
+
+    def a_guest_without_vfs_goes_to_the_host_without_them(self):
         self.flags(cpu_weight_multiplier=0.0, ram_weight_multiplier=0.0,
                    disk_weight_multiplier=0.0, group='filter_scheduler')
         for _ in range(2):
@@ -178,14 +194,14 @@ class DevicesTest(FragmentationTestCase):
         self.assertEqual(('host_a', [1]),
                          (self.host(server), self.host_nodes(server)))
 
-    def test_a_guest_with_vfs_finds_them_and_cpus_near(self):
+    def a_guest_with_vfs_finds_them_and_cpus_near(self):
         with_vf = self.flavor(extra={'pci_passthrough:alias': 'vf:1'})
         self.boot(self.flavor())
         server = self.boot(with_vf)
         self.assertEqual(('host_a', [0]),
                          (self.host(server), self.host_nodes(server)))
 
-    def test_guests_with_vfs_share_a_node_and_leave_the_other_nic(self):
+    def guests_with_vfs_share_a_node_and_leave_the_other_nic(self):
         self.start('host_c', pfs=1)
         for vfs in ({'extra': {'pci_passthrough:alias': 'vf:1'}},
                     {'vfs': 'vf:1'}):
