@@ -140,27 +140,26 @@ class ComputeProgramTest(base.TestCase):
     def test_service_and_its_files_are_those_of_nova_but_for_the_driver(self):
         (self.home / '.nova' / 'nova-compute.conf').write_text(
             '[DEFAULT]\ndebug = true\n')
-        found = self._assert_same_service()
+        found = self._assert_same_service(
+            OS_NOVA_DISABLE_EVENTLET_PATCHING='false')
         self.assertEqual(['nova-compute', 'compute', 'here'],
                          found['service'])
         self.assertEqual(['nova.conf', 'nova-compute.conf'], found['files'])
         self.assertIn(str(self.home / '.nova' / 'nova-compute.conf'),
                       found['helper'])
         self.assertTrue(found['debug'])
+        self.assertTrue(found['patched'])
 
-    def test_arguments_are_those_of_nova(self):
+    def test_arguments_and_threading_model_are_those_of_nova(self):
         other = self.home / 'other.conf'
         other.write_text('[DEFAULT]\n')
         found = self._assert_same_service(
             '--config-file', str(self.home / '.nova' / 'nova.conf'),
-            f'--config-file={other}', '--debug')
+            f'--config-file={other}', '--debug',
+            OS_NOVA_DISABLE_EVENTLET_PATCHING='true')
         self.assertEqual(['nova.conf', 'other.conf'], found['files'])
         self.assertTrue(found['debug'])
-
-    def test_threading_model_is_the_one_nova_chooses(self):
-        for disabled in ('true', 'false'):
-            self._assert_same_service(
-                OS_NOVA_DISABLE_EVENTLET_PATCHING=disabled)
+        self.assertFalse(found['patched'])
 
     def test_help_is_that_of_nova_compute(self):
         self.configure(OURS)
