@@ -196,7 +196,7 @@ class TwoHostsTest(AutoNodesTestCase):
             self.start_host(name)
         self.src, self.dest = self.computes['host_a'], self.computes['host_b']
 
-    def test_server_between_two_hosts_keeps_or_chooses_its_nodes_anew(self):
+    def test_server_between_two_hosts_keeps_or_chooses_its_nodes(self):
         self.take_steps(
             self.other_host_with_a_whole_node_is_preferred,
             self.live_migration_keeps_one_node,

@@ -17,18 +17,18 @@ import contextlib
 import time
 from unittest import mock
 
-import ddt
 from nova import context as nova_context
 from nova import objects
 
 from ghsched_nova.nova_fixes import devices_of_far_pf
+from ghsched_nova.tests.functional import emptied_hosts
 from ghsched_nova.tests.functional import test_vfs
 from ghsched_placement import diagnostics
 
 ALIAS = {'pci_passthrough:alias': 'fast:2'}
 
 
-class DevicesTestCase(test_vfs.MovesTestCase):
+class DevicesTestCase(emptied_hosts.EmptiedHosts, test_vfs.MovesTestCase):
 
     def try_boot(self, flavor):
         """Return a server that is ACTIVE or in ERROR."""
@@ -70,17 +70,20 @@ class DevicesTestCase(test_vfs.MovesTestCase):
                          self.domain(host, server).count('<hostdev '))
 
 
-@ddt.ddt
 class BootTest(DevicesTestCase):
 
-    @ddt.data({'mem_bw_min': 5},
-              {'mem_bw_min': 5, 'device_numa': 'required'},
-              {'vfs': 'nic:2', 'vfs_locality': 'node'},
-              {'monitor': 'true'}, {'affinity_group': 'web'})
-    def test_server_with_alias_and_key_has_all_its_devices(self, keys):
+    def test_server_with_alias_and_key_has_all_its_devices(self):
         self.start((3, 4), (1, 3, '1520'), (3, 7, '1520'))
+        for keys in ({'mem_bw_min': 5},
+                     {'mem_bw_min': 5, 'device_numa': 'required'},
+                     {'vfs': 'nic:2', 'vfs_locality': 'node'},
+                     {'monitor': 'true'}, {'affinity_group': 'web'}):
+            self.keys = keys
+            self.take_steps(self.two_servers_have_all_their_devices)
+
+    def two_servers_have_all_their_devices(self):
         for _number in range(2):
-            server = self.boot(self.flavor(vcpus=1, extra=ALIAS, **keys))
+            server = self.boot(self.flavor(vcpus=1, extra=ALIAS, **self.keys))
             self.assert_devices_agree(server)
 
     def test_server_with_alias_fills_pfs_of_two_nodes_or_is_refused(self):
@@ -128,13 +131,15 @@ class BootTest(DevicesTestCase):
         self.assertEqual({0: [2]}, self.vf_nodes(server))
         self.assert_devices_agree(server)
 
-    @ddt.data({'vfs': 'nic:4'}, {'vfs': 'nic:2', 'extra': ALIAS})
-    def test_servers_of_one_request_have_all_their_devices(self, keys):
+    def test_servers_of_one_request_have_all_their_devices(self):
         self.start((0, 4), (1, 4), (0, 4, '1520'), (1, 4, '1520'), nodes=2)
-        self._build_and_boot(self.flavor(mem_bw_min=60, **keys))
+        for keys in {'vfs': 'nic:4'}, {'vfs': 'nic:2', 'extra': ALIAS}:
+            self.keys = keys
+            self.take_steps(self.two_servers_of_one_request_have_them)
 
-    def _build_and_boot(self, flavor):
-        body = self._build_server(flavor_id=flavor, networks='none')
+    def two_servers_of_one_request_have_them(self):
+        body = self._build_server(networks='none', flavor_id=self.flavor(
+            mem_bw_min=60, **self.keys))
         self.api.post_server({'server': {**body, 'min_count': 2,
                                          'max_count': 2}})
         for server in self.api.get_servers(detail=False):
