@@ -29,7 +29,6 @@ from oslo_log import log as logging
 from ghsched_nova.guest import metadata
 from ghsched_nova.host import allocation_check
 from ghsched_nova.host import desired
-from ghsched_placement import names
 from ghsched_placement.policy import Accounting
 
 LOG = logging.getLogger(__name__)
@@ -104,36 +103,9 @@ def map_policies_with_allocation(
     return found
 
 
-def _read_allocations(
-        guests: Collection[metadata.DomainPolicy], root: str,
-        accounting: Accounting,
-        get_usage_by_consumer: Callable[[str, str], Mapping[str, int]]
-) -> AllocationsByConsumer:
-    """Return what Placement has allocated of the resources of guests.
-
-    :param guests: policies of guests; other providers are not asked.
-    """
-    asked = {(names.make_numa_provider_uuid(root,
-                                            guest.allocated_nodes[number]),
-              name) for guest in guests
-             for number,
-             amounts in guest.policy.get_resources_by_node(accounting).items()
-             for name in amounts}
-    if any(guest.policy.needs_control_group for guest in guests):
-        asked.add((root, names.RESCTRL_GROUP))
-    allocations: dict[str, dict[str, Any]] = {}
-    for provider, resource_class in sorted(asked):
-        for consumer, amount in get_usage_by_consumer(
-                provider, resource_class).items():
-            of_provider = allocations.setdefault(consumer, {}).setdefault(
-                provider, {'resources': {}})
-            of_provider['resources'][resource_class] = amount
-    return allocations
-
-
 def log_unallocated_guests(
         running: Iterable[desired.Running], root: str, accounting: Accounting,
-        get_usage_by_consumer: Callable[[str, str], Mapping[str, int]],
+        allocations: AllocationsByConsumer,
         list_present: Callable[[], Collection[tuple[str, int]]]
 ) -> dict[str, str]:
     """Log and return guests whose guarantee Placement has not allocated.
@@ -142,8 +114,8 @@ def log_unallocated_guests(
 
     :param running: running domains of this host.
     :param root: UUID of the compute node's resource provider.
-    :param get_usage_by_consumer: method of PlacementClient, which returns
-        amounts by consumer for a provider UUID and a resource class.
+    :param allocations: allocations of Placement on this host, by UUID of the
+        consumer: ``{provider: {'resources': {class: amount}}}``.
     :param list_present: function that returns UUID and libvirt's ID of the
         domains that still run. It is called only if an allocation is missing:
         the allocation of a guest that has ended meanwhile is gone, too.
@@ -151,9 +123,7 @@ def log_unallocated_guests(
     """
     running = list(running)
     guests = map_policies_with_allocation(running, accounting)
-    found = find_unallocated_guests(
-        guests, _read_allocations(guests.values(), root, accounting,
-                                  get_usage_by_consumer), root, accounting)
+    found = find_unallocated_guests(guests, allocations, root, accounting)
     if found:
         present = list_present()
         here = {one.domain.uuid for one in running

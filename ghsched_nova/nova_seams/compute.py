@@ -15,11 +15,13 @@
 from collections.abc import Callable
 from collections.abc import Mapping
 from typing import Any
+from typing import TypeVar
 
 from nova.compute import task_states
 import nova.conf
 from nova import objects
 from nova.pci import whitelist
+from nova import utils
 from nova.virt import hardware
 from oslo_concurrency import lockutils
 
@@ -27,6 +29,8 @@ from ghsched_nova.nova_seams import registry
 from ghsched_placement import node_capacity
 
 seam = registry.make_seam_decorator(registry.COMPUTE)
+
+_Result = TypeVar('_Result')
 
 
 def get_dedicated_cpus() -> frozenset[int]:
@@ -36,6 +40,22 @@ def get_dedicated_cpus() -> frozenset[int]:
     ``nova.virt.hardware.get_cpu_dedicated_set() -> set | None``.
     """
     return frozenset(hardware.get_cpu_dedicated_set() or ())
+
+
+@seam('nova.utils.tpool_wrap', ('target', 'autowrap'), may_be_missing=True)
+def call_in_native_thread(function: Callable[[], _Result]) -> _Result:
+    """Call a function in a thread where libvirt calls need no other thread.
+
+    With eventlet, Nova hands each call of a libvirt object to a native thread,
+    which costs more than reading a UUID. In such a thread it calls directly.
+    Without eventlet, or if Nova has no such function, the function is called
+    in the current thread.
+
+    :returns: the result of the function.
+    """
+    wrap = getattr(utils, 'tpool_wrap', None)
+    result: _Result = (wrap(function) if wrap else function)()
+    return result
 
 
 @seam('nova.virt.libvirt.host.Host.get_guest', ('self', 'instance'))
@@ -65,6 +85,49 @@ def wrap_launch_of_existing_domains(host: Any,
 
     registry.replace_function('nova.virt.libvirt.host.Host.get_guest',
                               get_guest, host)
+
+
+#: Allocations of Placement, as Nova read them last, by consumer UUID:
+#: ``{provider: {'resources': {class: amount}}}``. By name of the compute node.
+_TREE_ALLOCATIONS: dict[str, Mapping[str, Mapping[str, Any]]] = {}
+
+
+class AllocationKeepingClient:
+    """Nova's report client, which keeps the allocations of a host it read.
+
+    Nova's resource tracker reads them right before it calls the driver's
+    ``update_provider_tree``, and passes them only for a reshape. ghsched takes
+    them by :func:`take_tree_allocations` instead of asking Placement again.
+
+    :param client: nova.scheduler.client.report.SchedulerReportClient.
+    """
+
+    def __init__(self, client: Any) -> None:
+        self._client = client
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._client, name)
+
+    @seam('nova.scheduler.client.report.SchedulerReportClient.'
+          'get_allocations_for_provider_tree', ('self', 'context', 'nodename'))
+    def get_allocations_for_provider_tree(self, context: Any,
+                                          nodename: str) -> Any:
+        found = self._client.get_allocations_for_provider_tree(context,
+                                                               nodename)
+        _TREE_ALLOCATIONS[nodename] = {consumer: one['allocations']
+                                       for consumer, one in found.items()}
+        return found
+
+
+def take_tree_allocations(
+        nodename: str) -> Mapping[str, Mapping[str, Any]] | None:
+    """Return and forget the allocations of a host that Nova read last.
+
+    :param nodename: name of the compute node.
+    :returns: ``{provider: {'resources': {class: amount}}}`` by consumer UUID;
+        None if Nova has not read them since the last call.
+    """
+    return _TREE_ALLOCATIONS.pop(nodename, None)
 
 
 @seam('nova.compute.manager.ComputeVirtAPI._compute')

@@ -19,6 +19,7 @@ Each part (:mod:`~ghsched_nova.virt.driver_reports`,
 driver; :mod:`~ghsched_nova.virt.driver` joins them.
 """
 
+from collections.abc import Collection
 from collections.abc import Sequence
 from pathlib import Path
 import threading
@@ -68,6 +69,7 @@ class DriverBase(libvirt_driver.LibvirtDriver):
         self._interrupts = interrupts.InterruptMover(
             shared.config().ghsched, compute.get_dedicated_cpus())
         self._last_running: list[desired.Running] = []
+        self._last_others: list[desired.Running] = []
         # Devices of this host as last reported to Nova.
         self._pci_devices: list[dict[str, Any]] = []
         self._repairs = repair_counts.Repairs(
@@ -178,10 +180,24 @@ class DriverBase(libvirt_driver.LibvirtDriver):
                                                 dict(self._ghsched.not_held))
 
     def _list_running_guests(self) -> list[desired.Running]:
-        guests = self._host.list_guests(only_running=True)
-        self._last_running = [self._read_running_guest(guest)
-                              for guest in guests]
+        self._last_running = self._read_guests(
+            self._host.list_guests(only_running=True), self._last_running)
         return self._last_running
+
+    def _read_guests(self, guests: Sequence[Any],
+                     last: Sequence[desired.Running],
+                     skipped: Collection[str] = ()) -> list[desired.Running]:
+        """Return guests with their live XML, read in one native thread.
+
+        :param guests: guests of nova.virt.libvirt.guest.
+        :param last: result of the last call; a guest with the same XML is not
+            parsed again.
+        :param skipped: UUIDs of guests to leave out.
+        """
+        return desired.reuse_parsed_domains(
+            compute.call_in_native_thread(lambda: [
+                self._read_running_guest(guest) for guest in guests
+                if not skipped or guest.uuid not in skipped]), last)
 
     def _find_running_guest(self, uuid: str) -> desired.Running | None:
         """Return a running guest, with its live XML.

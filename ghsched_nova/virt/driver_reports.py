@@ -112,9 +112,10 @@ class ReportingDriver(base.DriverBase):
                     self._pci_devices, compute.make_tag_lookup(), nodename))
         # Nova's driver stored a copy without the providers added above.
         self.provider_tree = provider_tree
-        self._log_unallocated_guarantees(provider_tree.data(nodename).uuid)
+        self._log_unallocated_guarantees(provider_tree.data(nodename).uuid,
+                                         nodename)
 
-    def _log_unallocated_guarantees(self, root: str) -> None:
+    def _log_unallocated_guarantees(self, root: str, nodename: str) -> None:
         """Log running guests whose guaranteed bandwidth is not allocated.
 
         Placement should have an allocation for each guarantee. This is called
@@ -122,15 +123,19 @@ class ReportingDriver(base.DriverBase):
         raised.
 
         :param root: UUID of the compute node's resource provider.
+        :param nodename: name of the compute node's provider.
         """
         if not self._reporting:
             return
         self._reporting = False
         try:
+            allocations = compute.take_tree_allocations(nodename)
+            if allocations is None:
+                return
             self._ghsched.uncounted = uncounted_guests.log_unallocated_guests(
                 self._last_running, root,
                 shared.config().ghsched.bandwidth_accounting,
-                base.get_placement().get_usage_by_consumer,
+                allocations,
                 lambda: {(guest.uuid, guest.id) for guest
                          in self._host.list_guests(only_running=True)})
         except Exception as error:
@@ -256,10 +261,10 @@ class ReportingDriver(base.DriverBase):
         try:
             running = self._last_running
             known = {guest.domain.uuid for guest in running}
-            guests = [*running, *(
-                self._read_running_guest(guest) for guest
-                in self._host.list_guests(only_running=False)
-                if guest.uuid not in known)]
+            self._last_others = self._read_guests(
+                self._host.list_guests(only_running=False), self._last_others,
+                known)
+            guests = [*running, *self._last_others]
             self._traffic.measure_traffic(guests)
             found = headroom_report.compute_headroom(
                 self._offered, self._numa_nodes, guests,

@@ -22,6 +22,7 @@ from nova.compute import resource_tracker
 from nova import objects
 from nova.objects import fields
 
+from ghsched_nova.nova_seams import compute
 from ghsched_nova.nova_seams import compute_moves
 from ghsched_nova.nova_seams import registry
 from ghsched_nova.virt import claim_contexts
@@ -91,7 +92,8 @@ class GhschedComputeManager(manager.ComputeManager):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.rt = GhschedResourceTracker(
-            self.host, self.driver, reportclient=self.reportclient)
+            self.host, self.driver,
+            reportclient=compute.AllocationKeepingClient(self.reportclient))
 
     @seam('nova.manager.Manager.additional_endpoints')
     def init_host(self, service_ref: Any) -> None:

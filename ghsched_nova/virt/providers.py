@@ -21,6 +21,7 @@ from collections.abc import Mapping
 from collections.abc import Sequence
 import dataclasses
 from typing import Any
+from typing import Self
 
 from nova import objects
 
@@ -237,6 +238,17 @@ def _put_provider(provider_tree: Any, provider: tree.WantedProvider) -> None:
         provider_tree.add_traits(provider.uuid, *sorted(provider.traits))
 
 
+class ResourceSet(set[Any]):
+    """Set of Nova's ``Resource`` objects; a deep copy shares the objects.
+
+    Nova's ProviderTree copies all resources of a provider whenever the
+    provider is read, ten times per report, and changes no ``Resource``.
+    """
+
+    def __deepcopy__(self, _memo: dict[int, Any]) -> Self:
+        return type(self)(self)
+
+
 @seam('nova.compute.provider_tree.ProviderTree.update_resources',
       ('self', 'name_or_uuid', 'resources'))
 def _put_group_resources(provider_tree: Any,
@@ -252,10 +264,10 @@ def _put_group_resources(provider_tree: Any,
     slots = tree.list_control_group_names(root)
     resources.pop(names.RESCTRL_GROUP, None)
     if slots:
-        resources[names.RESCTRL_GROUP] = {
+        resources[names.RESCTRL_GROUP] = ResourceSet(
             objects.Resource(provider_uuid=root.uuid,
                              resource_class=names.RESCTRL_GROUP,
-                             identifier=slot) for slot in slots}
+                             identifier=slot) for slot in slots)
     provider_tree.update_resources(root.uuid, resources)
 
 

@@ -14,6 +14,7 @@
 
 import os
 import re
+from unittest import mock
 
 import fixtures
 from nova.compute import power_state
@@ -22,12 +23,14 @@ from nova import exception
 from nova.tests.fixtures import libvirt as fakelibvirt
 from nova.tests.functional.api import client
 
+from ghsched_nova.guest import document
 from ghsched_nova.guest import metadata
 from ghsched_nova.resctrl import fs
 from ghsched_nova.resctrl import naming
 from ghsched_nova.tests.functional import nova_base
 from ghsched_placement import diagnostics
 from ghsched_placement import names
+from ghsched_placement import placement_client
 
 MOVE_DISK = ('nova.virt.libvirt.driver.LibvirtDriver.'
              'migrate_disk_and_power_off')
@@ -142,6 +145,24 @@ class SameHostTest(nova_base.GhschedTestCase):
         super().take_steps(
             self.resize_on_the_same_host,
             self.delete_gives_everything_back)
+
+    def count_work_of_a_report(self):
+        """Return questions to Placement and parsed documents of a report.
+
+        Questions that Nova itself asks are not counted.
+        """
+        with (mock.patch.object(placement_client.PlacementClient, 'get',
+                                autospec=True) as asked,
+              mock.patch.object(document, 'parse_element',
+                                wraps=document.parse_element) as parsed):
+            self._run_periodics()
+        return asked.call_count, parsed.call_count
+
+    def test_a_report_does_no_more_work_with_more_guests(self):
+        for _number in range(2):
+            self.boot(self.flavor(vcpus=1, mem_bw_min=10))
+            self._run_periodics()
+            self.assertEqual((0, 0), self.count_work_of_a_report())
 
     def test_each_report_enforces_all_policies(self):
         self.take_steps(

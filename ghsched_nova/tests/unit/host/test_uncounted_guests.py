@@ -110,9 +110,7 @@ class LogUnallocatedTest(base.TestCase):
         xml = metadata.write_policy('<domain/>', guest(60))
         return uncounted_guests.log_unallocated_guests(
             [desired.Running(model.Domain('a', 7, 'x'), xml)], HOST, 'min',
-            lambda provider, name: {
-                consumer: amounts[provider]['resources'][name]
-                for consumer, amounts in held.items()}, list_present)
+            held, list_present)
 
     def test_domains_are_listed_only_if_an_allocation_is_missing(self):
         self.assertEqual({}, self.log_guests({'a': make_allocations(60)}, ()))

@@ -132,10 +132,10 @@ class Placement:
         self.written.append(self.allocations)
         return types.SimpleNamespace(status_code=204)
 
-    def holders(self, provider, resource_class):
-        """Return the holders of a resource, for the report of nova-compute."""
-        amount = self.allocations.get(provider, {}).get(resource_class)
-        return {UUID: amount} if amount else {}
+    def by_consumer(self):
+        """Return allocations by consumer, for the report of nova-compute."""
+        return {UUID: {provider: {'resources': amounts} for provider, amounts
+                       in self.allocations.items()}}
 
 
 class Server:
@@ -289,7 +289,7 @@ class KeyTestCase(base.TestCase):
         self.assertEqual({}, uncounted_guests.log_unallocated_guests(
             [desired.Running(model.Domain(UUID, 1, 'i-1'),
                              server.host.xml[0])],
-            ROOT, server.accounting, server.placement.holders, list))
+            ROOT, server.accounting, server.placement.by_consumer(), list))
         self.assertEqual((), self.audited(server))
 
     def assert_policy(self, server, domain):
