@@ -31,10 +31,15 @@ of /proc/irq belong to root, too (kernel/irq/proc.c creates them with mode
 """
 
 from collections.abc import Callable
+from collections.abc import Iterator
+import contextlib
 import functools
+import logging
 from pathlib import Path
 import socket
+import threading
 from typing import Annotated
+from typing import Any
 from typing import ParamSpec
 from typing import TypeVar
 
@@ -46,6 +51,8 @@ from oslo_privsep import priv_context
 from ghsched_nova import bounds
 from ghsched_nova import conf
 from ghsched_nova import qemu
+
+LOG = logging.getLogger(__name__)
 
 conf.register_opts(cfg.CONF)
 
@@ -78,6 +85,35 @@ class Context(priv_context.PrivContext):
     oslo.privsep sends under a lock that all calls of a context share. Without
     a time-out, a helper that is stopped would block all calls.
     """
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._counting = threading.Lock()
+        self._calls = 0
+        self._used = False
+
+    @contextlib.contextmanager
+    def call_in_progress(self) -> Iterator[None]:
+        """Within this context, the helper is not stopped as idle."""
+        with self._counting:
+            self._calls += 1
+            self._used = True
+        try:
+            yield
+        finally:
+            with self._counting:
+                self._calls -= 1
+
+    def stop_if_idle(self) -> None:
+        """Stop the helper if nothing was called since the last such check.
+
+        The next call starts a new helper.
+        """
+        with self._counting:
+            idle = not self._calls and not self._used
+            self._used = False
+            if idle and self.channel is not None:
+                _close(self)
 
     def start(self, method: priv_context.Method
               = priv_context.Method.ROOTWRAP) -> None:
@@ -133,7 +169,7 @@ counters = Context(
 )
 
 
-def entrypoint(owner: priv_context.PrivContext, timeout: float
+def entrypoint(owner: Context, timeout: float
                ) -> Callable[[Callable[_Arguments, _Result]],
                              Callable[_Arguments, _Result]]:
     """Return a decorator that runs a function in a privileged helper process.
@@ -154,7 +190,8 @@ def entrypoint(owner: priv_context.PrivContext, timeout: float
         def call(*args: _Arguments.args, **kwargs: _Arguments.kwargs
                  ) -> _Result:
             try:
-                answer: _Result = remote(*args, **kwargs)
+                with owner.call_in_progress():
+                    answer: _Result = remote(*args, **kwargs)
             except (comm.PrivsepTimeout, TimeoutError) as error:
                 # A partly sent call corrupts the following ones.
                 _close_if_unusable(owner, isinstance(error, TimeoutError))
@@ -179,8 +216,30 @@ def _close_if_unusable(owner: priv_context.PrivContext, force: bool) -> None:
     channel = owner.channel
     if channel is not None and (
             force or not channel.reader_thread.is_alive()):
+        _close(owner)
+
+
+def _close(owner: priv_context.PrivContext) -> None:
+    """Close the channel to a privileged helper, which then ends."""
+    channel = owner.channel
+    if channel is not None:
+        # Else stop() waits for a helper that is itself stopped.
         channel.writer.writesock.shutdown(socket.SHUT_RDWR)
         owner.stop()
+
+
+def stop_idle_helpers() -> None:
+    """Stop each privileged helper that was not called since the last call.
+
+    Each helper takes some 36 MiB. That of resctrl is called with each report.
+    """
+    for owner in (threads, memory, connections, counters):
+        try:
+            owner.stop_if_idle()
+        except OSError as error:
+            LOG.debug('cannot stop the idle privileged helper of '
+                      '[%(section)s]: %(error)s',
+                      {'section': owner.cfg_section, 'error': error})
 
 
 def get_qemu_pid_directory() -> Path:

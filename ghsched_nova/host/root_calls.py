@@ -29,6 +29,13 @@ def _privileged() -> ModuleType:
     return privileged
 
 
+def stop_idle_helpers() -> None:
+    """Stop each privileged helper that was not called since the last call."""
+    from ghsched_nova import privsep
+
+    privsep.stop_idle_helpers()
+
+
 def measure_schemata(root: Path, lines: Sequence[str],
                      domain: int) -> Mapping[str, rounding.Readings]:
     """Measure how the kernel rounds bandwidth percentages; needs root.

@@ -32,6 +32,7 @@ from ghsched_nova.host import headroom_report
 from ghsched_nova.host import history_use
 from ghsched_nova.host import load_use
 from ghsched_nova.host import pci_providers
+from ghsched_nova.host import root_calls
 from ghsched_nova.host import service_level_use
 from ghsched_nova.host import traffic_report
 from ghsched_nova.host import uncounted_guests
@@ -230,6 +231,7 @@ class ReportingDriver(base.DriverBase):
             bandwidth, self._load_use.load, self._ghsched.not_held,
             self._ghsched.uncounted, time.time())
         self._history.record_guest_bandwidth(bandwidth, time.time())
+        root_calls.stop_idle_helpers()
         return self._add_free_bandwidth_and_groups(resources, nodename)
 
     def _notify_bottleneck(self, change: bottleneck.BottleneckChange,
