@@ -25,11 +25,12 @@ from ghsched_nova.host import desired
 from ghsched_nova.nova_seams import compute
 from ghsched_nova.virt import driver_base
 from ghsched_nova.virt import providers
-from ghsched_placement.policy import parse_policy
+from ghsched_placement.policy import GuestPolicy
+from ghsched_placement.policy import NodePolicy
 from ghsched_placement.tests import base
 
 POLICY = metadata.DomainPolicy(
-    parse_policy({'ghsched:mem_bw_min': '10'}, 1), (0,))
+    GuestPolicy(nodes=(NodePolicy(minimum=10),)), (0,))
 XML = metadata.write_policy('<domain><vcpu>2</vcpu></domain>', POLICY)
 
 
