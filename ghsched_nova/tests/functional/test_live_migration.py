@@ -41,6 +41,13 @@ class TwoHostsTestCase(nova_base.GhschedTestCase):
 
 class BandwidthTest(TwoHostsTestCase):
 
+    def test_guest_takes_its_shares_to_nodes_that_have_them(self):
+        self.take_steps(
+            self.each_guest_node_takes_its_own_share,
+            self.equal_shares,
+            self.one_guest_node_of_two_is_counted,
+            self.a_guest_without_a_policy_is_claimed_as_nova_does)
+
     def migrate(self, nodes, **keys):
         """Migrate to where only the nodes 1 and 3 have bandwidth."""
         self.server = self.boot(self.flavor(nodes=nodes, **keys),
@@ -49,16 +56,22 @@ class BandwidthTest(TwoHostsTestCase):
         self._live_migrate(self.server, 'completed')
         return self.server
 
-    def test_each_guest_node_takes_its_own_share(self):
+    def take_steps(self, *steps):
+        """Take steps after each of which the server is deleted."""
+        for step in steps:
+            super().take_steps(step)
+            self._delete_server(self.server)
+
+    def each_guest_node_takes_its_own_share(self):
         server = self.migrate(2, mem_bw_min__0=60, mem_bw_min__1=30)
         self.assert_agreement(server, 'host_b', [60, 30])
         self.assertEqual({1, 3}, set(self.host_nodes(server)))
 
-    def test_equal_shares(self):
+    def equal_shares(self):
         server = self.migrate(2, mem_bw_min=30)
         self.assert_agreement(server, 'host_b', [30, 30])
 
-    def test_one_guest_node_of_two_is_counted(self):
+    def one_guest_node_of_two_is_counted(self):
         server = self.migrate(2, mem_bw_min__1=60)
         other, counted = self.host_nodes(server)
         self.assertIn(counted, (1, 3))
@@ -66,7 +79,7 @@ class BandwidthTest(TwoHostsTestCase):
                          self.bandwidth(server['id']))
         self.assertNotEqual(other, counted)
 
-    def test_a_guest_without_a_policy_is_claimed_as_nova_does(self):
+    def a_guest_without_a_policy_is_claimed_as_nova_does(self):
         server = self.migrate(1)
         self.assertEqual([0], self.host_nodes(server))
 
