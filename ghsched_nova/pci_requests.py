@@ -42,10 +42,10 @@ from nova import exception
 from nova.objects import fields
 
 from ghsched_nova.nova_seams import pci
-from ghsched_placement import auto_nodes
-from ghsched_placement import keys
-from ghsched_placement import names
-from ghsched_placement import policy as policies
+from ghsched_placement.features.numa_auto import auto_nodes
+from ghsched_placement.flavor import keys
+from ghsched_placement.flavor import policy as policies
+from ghsched_placement.providers import names
 
 _PREFERRED = fields.PCINUMAAffinityPolicy.PREFERRED
 _REQUESTER = re.compile(r'ghsched-vfs-node([0-9]{1,4})')

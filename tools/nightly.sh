@@ -153,7 +153,7 @@ part_upgrade() {
     local older
     older=$(git describe --tags --abbrev=0 HEAD^ 2> /dev/null) ||
         older=$(git log -1 --format=%h -G'^VERSION = ' \
-            -- ghsched_nova/live/messages.py)^
+            -- ghsched_nova/features/live_change/messages.py)^
     stage "a host with $older" 30 bash tools/e2e.sh --upgrade "$older"
 }
 
@@ -162,7 +162,7 @@ part_watcher() {
     # Apart from other tests: options of Watcher are not those of Nova.
     stage 'strategy of Watcher' 10 env PYTHONPATH="$VENV/watcher" \
         "$VENV/bin/python" -m unittest \
-        ghsched_placement.tests.rebalance.test_watcher
+        ghsched_placement.tests.features.rebalance.test_watcher
 }
 
 part_pairs() {
@@ -187,8 +187,8 @@ part_tenants() {
         aetos ceilometer "gnocchi[mysql]" cloudkitty' "$telemetry" || return
     stage 'what tenants see, what is metered' 10 \
         env GHSCHED_TELEMETRY="$telemetry" "$VENV/bin/python" -W ignore \
-        -m testtools.run ghsched_nova.tests.unit.cmd.test_prometheus \
-        ghsched_placement.tests.test_metering \
+        -m testtools.run ghsched_nova.tests.unit.features.exporter.test_prometheus \
+        ghsched_placement.tests.features.metering.test_metering \
         ghsched_nova.tests.functional.test_metering_storage
 }
 

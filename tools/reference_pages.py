@@ -35,7 +35,7 @@ sys.path[:0] = [str(TOP), str(TOP / 'tools')]
 
 from ghsched_nova import conf  # noqa: E402
 from ghsched_nova.nova_fixes import rows  # noqa: E402
-from ghsched_placement import keys  # noqa: E402
+from ghsched_placement.flavor import keys  # noqa: E402
 import nova_replaced  # noqa: E402
 
 PAGES = tuple(

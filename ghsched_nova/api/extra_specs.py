@@ -35,10 +35,10 @@ from oslo_log import log as logging
 
 from ghsched_nova.nova_seams import parts
 from ghsched_nova.nova_seams import registry
-from ghsched_placement import keys
-from ghsched_placement import policy
-from ghsched_placement import request
-from ghsched_placement import scheduling
+from ghsched_placement.features.real_time import scheduling
+from ghsched_placement.flavor import keys
+from ghsched_placement.flavor import policy
+from ghsched_placement.query import request
 
 LOG = logging.getLogger(__name__)
 

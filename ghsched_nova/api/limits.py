@@ -28,8 +28,8 @@ from nova.pci import request as pci_request
 from ghsched_nova.nova_seams import registry
 from ghsched_nova.nova_seams import shared
 from ghsched_nova import pci_requests
-from ghsched_placement import policy as policies
-from ghsched_placement import request
+from ghsched_placement.flavor import policy as policies
+from ghsched_placement.query import request
 
 seam = registry.make_seam_decorator(registry.API, part=registry.LIMITS)
 

@@ -25,8 +25,8 @@ import os
 import sys
 from typing import Any
 
-from ghsched_nova.cmd import checks
 from ghsched_nova.cmd import service_program
+from ghsched_nova.features.doctor import checks
 from ghsched_nova.nova_seams import registry
 
 MANAGER = 'ghsched_nova.virt.manager.GhschedComputeManager'

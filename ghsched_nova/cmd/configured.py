@@ -16,7 +16,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from ghsched_placement import cpulist
+from ghsched_placement.base import cpulist
 
 
 def read_ghsched_options(files: Sequence[str] | None = None) -> Any:

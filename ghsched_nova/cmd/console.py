@@ -24,7 +24,7 @@ from typing import cast
 from typing import NoReturn
 from typing import TextIO
 
-from ghsched_placement import exits
+from ghsched_placement.base import exits
 
 #: Last paragraph of a command's help.
 EXIT_STATUS = ('Exit status: 0 all is well or done, 1 something was found or '

@@ -23,7 +23,7 @@ import os
 from pathlib import Path
 import stat
 
-from ghsched_nova import atomic_file
+from ghsched_nova.base import atomic_file
 
 #: Errors of rename(2) and chown(2) after which the file is written in place:
 #: the path is a mount point, its directory is not writable, or the owner

@@ -56,19 +56,21 @@ from typing import NamedTuple
 
 from oslo_config import cfg
 
-from ghsched_nova.cmd import blame
+from ghsched_nova.base import guest_changes
 from ghsched_nova.cmd import configured
 from ghsched_nova.cmd import console
 from ghsched_nova.cmd import domains
-from ghsched_nova.cmd import retire
 from ghsched_nova.cmd import tables
-from ghsched_nova import guest_changes
+from ghsched_nova.features.blame import blame
+from ghsched_nova.features.doctor import retire
+from ghsched_nova.features.interrupts import engine as interrupts_engine
+from ghsched_nova.features.interrupts import interrupts
+from ghsched_nova.features.interrupts import model as interrupts_model
+from ghsched_nova.features.real_time import engine as threads
+from ghsched_nova.features.real_time import host_scheduling
+from ghsched_nova.features.real_time import model as threads_model
 from ghsched_nova.host import engine
-from ghsched_nova.host import interrupts
 from ghsched_nova.host import readings
-from ghsched_nova.host import scheduling
-from ghsched_nova.interrupts import engine as interrupts_engine
-from ghsched_nova.interrupts import model as interrupts_model
 from ghsched_nova.resctrl import fs
 from ghsched_nova.resctrl import host as resctrl_host
 from ghsched_nova.resctrl import measure
@@ -76,9 +78,7 @@ from ghsched_nova.resctrl import model
 from ghsched_nova.resctrl import naming
 from ghsched_nova.resctrl import reconcile
 from ghsched_nova.resctrl import wanted_check
-from ghsched_nova.threads import engine as threads
-from ghsched_nova.threads import model as threads_model
-from ghsched_placement import exits
+from ghsched_placement.base import exits
 
 _URI = 'qemu:///system'
 _PROC = Path('/proc')
@@ -215,7 +215,7 @@ def _set_scheduling_classes(
     """Set the kernel's scheduling classes of guests' threads, as root."""
     # This command runs as root and needs no privileged helper. The import is
     # slow, and "plan" does not need it.
-    from ghsched_nova.threads import privileged
+    from ghsched_nova.features.real_time import privileged
 
     return threads.reconcile_threads(
         guests, run_path, privileged.apply_thread_change_as_root
@@ -253,7 +253,7 @@ def _apply_policies_and_print_changes(
         report.actions, (*refused, *report.problems), report.foreign,
         report.unmeasured, report.overlaps)
     changed = _merge_reports(
-        change_threads(scheduling.list_guests_with_classes(running),
+        change_threads(host_scheduling.list_guests_with_classes(running),
                        Path(section.libvirt_run_path)),
         change_interrupts(interrupts.InterruptMover(
             section, configured.read_dedicated_cpus(arguments.config_file),
@@ -278,7 +278,7 @@ def _set_interrupt_cpus_as_root(action: interrupts_model.Action) -> str:
     :returns: error message; empty on success.
     """
     # The import is slow, as that for threads.
-    from ghsched_nova.interrupts import privileged
+    from ghsched_nova.features.interrupts import privileged
 
     return privileged.set_interrupt_cpus_as_root(action)
 

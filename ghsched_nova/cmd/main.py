@@ -18,10 +18,10 @@ from collections.abc import Sequence
 import sys
 
 from ghsched_nova.cmd import console
-from ghsched_nova.cmd import doctor
-from ghsched_nova.cmd import explain
-from ghsched_nova.cmd import plan
-from ghsched_nova.cmd import server_set
+from ghsched_nova.features.doctor import doctor
+from ghsched_nova.features.explain import explain
+from ghsched_nova.features.live_change import set_command
+from ghsched_nova.features.planner import plan
 
 
 def make_parser() -> argparse.ArgumentParser:
@@ -36,7 +36,7 @@ def make_parser() -> argparse.ArgumentParser:
     doctor.add_doctor_command(commands)
     explain.add_explain_command(commands)
     plan.add_plan_command(commands)
-    server_set.add_server_set_command(commands)
+    set_command.add_server_set_command(commands)
     return top
 
 

@@ -12,8 +12,8 @@
 
 """``ghsched-nova-scheduler``: nova-scheduler with our manager."""
 
-from ghsched_nova.cmd import checks
 from ghsched_nova.cmd import service_program
+from ghsched_nova.features.doctor import checks
 
 MANAGER = 'ghsched_nova.scheduler.manager.GhschedSchedulerManager'
 

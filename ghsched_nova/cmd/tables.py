@@ -16,7 +16,7 @@ from collections.abc import Sequence
 import shutil
 import sys
 
-from ghsched_placement import text_table
+from ghsched_placement.base import text_table
 
 
 def render_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

@@ -27,16 +27,17 @@ from ghsched_nova.conf import bandwidth
 from ghsched_nova.conf import deprecated
 from ghsched_nova.conf import host
 from ghsched_nova.conf import scheduler
-from ghsched_placement import bottleneck
-from ghsched_placement import burst
-from ghsched_placement import decimals
-from ghsched_placement import tree
+from ghsched_placement.base import decimals
+from ghsched_placement.features.bursts import burst
+from ghsched_placement.features.load import bottleneck
+from ghsched_placement.providers import tree
 
 GROUP = cfg.OptGroup(
     'ghsched', title='Memory bandwidth and NUMA-local resources',
     help='Guarantees and limits of memory bandwidth for guests.')
 
-#: Section with the options of oslo.privsep, as named in ghsched_nova.privsep.
+#: Section with the options of oslo.privsep, as named in
+#: ghsched_nova.base.privsep.
 PRIVSEP_GROUP = cfg.OptGroup(
     'ghsched_privsep', title='The privileged helper of nova-compute',
     help='How nova-compute starts the helper that writes to resctrl.')

@@ -16,7 +16,7 @@
 from oslo_config import cfg
 from oslo_config import types
 
-from ghsched_placement import tree
+from ghsched_placement.providers import tree
 
 _percent = types.Integer(min=0, max=100)
 

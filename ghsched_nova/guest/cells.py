@@ -21,7 +21,7 @@ from dataclasses import dataclass
 
 from lxml import etree
 
-from ghsched_placement import cpulist
+from ghsched_placement.base import cpulist
 
 #: KiB per unit of memory. libvirt reads more units, and always writes KiB.
 _KIB = {'KiB': 1, 'MiB': 1024, 'GiB': 1024 ** 2}

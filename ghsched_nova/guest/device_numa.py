@@ -40,7 +40,7 @@ from lxml import etree
 from ghsched_nova.guest import document
 from ghsched_nova.guest import pci_topology as pci
 from ghsched_nova.guest.pci_topology import DeviceNumaError
-from ghsched_placement import keys
+from ghsched_placement.flavor import keys
 
 REQUIRED = keys.REQUIRED
 PREFERRED = keys.PREFERRED

@@ -34,7 +34,7 @@ from typing import Any
 from lxml import etree
 
 from ghsched_nova.guest import document
-from ghsched_placement import cpulist
+from ghsched_placement.base import cpulist
 
 _TAG = 'memorytune'
 _COUNT = re.compile(r'[0-9]{1,9}')

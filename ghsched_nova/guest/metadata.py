@@ -26,8 +26,8 @@ from typing import Self
 from lxml import etree
 
 from ghsched_nova.guest import document
-from ghsched_placement.policy import GuestPolicy
-from ghsched_placement.policy import NodePolicy
+from ghsched_placement.flavor.policy import GuestPolicy
+from ghsched_placement.flavor.policy import NodePolicy
 
 NAMESPACE = 'https://opendev.org/x/ghsched/domain/1.0'
 PREFIX = 'ghsched'

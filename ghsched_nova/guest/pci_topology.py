@@ -33,7 +33,7 @@ import re
 from lxml import etree
 
 from ghsched_nova.guest import document
-from ghsched_placement import decimals
+from ghsched_placement.base import decimals
 
 _ADDRESS = re.compile(
     r'([0-9a-f]{1,8}):([0-9a-f]{2}):([0-9a-f]{2})\.([0-7])', re.IGNORECASE)

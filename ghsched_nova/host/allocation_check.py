@@ -19,10 +19,10 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import Any
 
-from ghsched_placement import lack
-from ghsched_placement import names
-from ghsched_placement.policy import Accounting
-from ghsched_placement.policy import GuestPolicy
+from ghsched_placement.fit import lack
+from ghsched_placement.flavor.policy import Accounting
+from ghsched_placement.flavor.policy import GuestPolicy
+from ghsched_placement.providers import names
 
 
 #: Words for the unit of each counted resource class other than bandwidth.

@@ -24,7 +24,7 @@ from ghsched_nova.host import engine
 from ghsched_nova.resctrl import fs
 from ghsched_nova.resctrl import group_ids
 from ghsched_nova.resctrl import resolve
-from ghsched_placement.policy import GuestPolicy
+from ghsched_placement.flavor.policy import GuestPolicy
 
 
 def check_arrival(host: engine.HostEngine, policy: GuestPolicy,

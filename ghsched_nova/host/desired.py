@@ -28,9 +28,9 @@ from ghsched_nova.resctrl import host as resctrl_host
 from ghsched_nova.resctrl import model
 from ghsched_nova.resctrl import naming
 from ghsched_nova.resctrl import resolve
-from ghsched_placement import cpulist
-from ghsched_placement import decimals
-from ghsched_placement import names
+from ghsched_placement.base import cpulist
+from ghsched_placement.base import decimals
+from ghsched_placement.providers import names
 
 
 class DomainError(ValueError):

@@ -29,7 +29,7 @@ from ghsched_nova.guest import metadata
 from ghsched_nova.guest import pci_topology
 from ghsched_nova.host.host_facts import HostFacts
 from ghsched_nova.resctrl import resolve
-from ghsched_placement.policy import GuestPolicy
+from ghsched_placement.flavor.policy import GuestPolicy
 
 LOG = logging.getLogger(__name__)
 

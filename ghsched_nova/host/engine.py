@@ -26,6 +26,7 @@ from pathlib import Path
 import threading
 from typing import Any
 
+from ghsched_nova.features.l3_ways.cache import Cache
 from ghsched_nova.guest import metadata
 from ghsched_nova.host import desired
 from ghsched_nova.host import domain_xml
@@ -34,15 +35,14 @@ from ghsched_nova.host import passthrough
 from ghsched_nova.host import readings
 from ghsched_nova.host import report_log
 from ghsched_nova.host import root_calls
-from ghsched_nova.resctrl.cache import Cache
 from ghsched_nova.resctrl import fs
 from ghsched_nova.resctrl import group_ids
 from ghsched_nova.resctrl import host as resctrl_host
 from ghsched_nova.resctrl import model
 from ghsched_nova.resctrl import naming
 from ghsched_nova.resctrl import reconcile as reconciling
-from ghsched_placement.host import HostDescription
-from ghsched_placement.policy import GuestPolicy
+from ghsched_placement.flavor.policy import GuestPolicy
+from ghsched_placement.providers.host import HostDescription
 
 LOG = logging.getLogger(__name__)
 

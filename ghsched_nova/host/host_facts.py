@@ -27,7 +27,7 @@ from ghsched_nova.resctrl import host as resctrl_host
 from ghsched_nova.resctrl import host_texts
 from ghsched_nova.resctrl import naming
 from ghsched_nova.resctrl import sysfs as sysfs_files
-from ghsched_placement import cpuless_nodes
+from ghsched_placement.providers import cpuless_nodes
 
 LOG = logging.getLogger(__name__)
 

@@ -34,7 +34,7 @@ from ghsched_nova.host import desired
 from ghsched_nova.host import domain_xml
 from ghsched_nova.resctrl import host as resctrl_host
 from ghsched_nova.resctrl import resolve
-from ghsched_placement import decimals
+from ghsched_placement.base import decimals
 
 LOG = logging.getLogger(__name__)
 

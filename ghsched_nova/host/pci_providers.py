@@ -29,9 +29,9 @@ from typing import Any
 from oslo_log import log as logging
 from oslo_utils import uuidutils
 
-from ghsched_placement import names
-from ghsched_placement.placement_client import PlacementClient
-from ghsched_placement.placement_client import PlacementError
+from ghsched_placement.providers import names
+from ghsched_placement.providers.placement_client import PlacementClient
+from ghsched_placement.providers.placement_client import PlacementError
 
 LOG = logging.getLogger(__name__)
 

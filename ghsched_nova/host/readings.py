@@ -26,10 +26,10 @@ from pathlib import Path
 import threading
 import time
 
-from ghsched_nova import atomic_file
+from ghsched_nova.base import atomic_file
 from ghsched_nova.resctrl import host as resctrl_host
 from ghsched_nova.resctrl import rounding
-from ghsched_placement import wire
+from ghsched_placement.base import wire
 
 LOG = logging.getLogger(__name__)
 

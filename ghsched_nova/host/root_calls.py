@@ -31,7 +31,7 @@ def _privileged() -> ModuleType:
 
 def stop_idle_helpers() -> None:
     """Stop each privileged helper that was not called since the last call."""
-    from ghsched_nova import privsep
+    from ghsched_nova.base import privsep
 
     privsep.stop_idle_helpers()
 

@@ -29,7 +29,7 @@ from oslo_log import log as logging
 from ghsched_nova.guest import metadata
 from ghsched_nova.host import allocation_check
 from ghsched_nova.host import desired
-from ghsched_placement.policy import Accounting
+from ghsched_placement.flavor.policy import Accounting
 
 LOG = logging.getLogger(__name__)
 

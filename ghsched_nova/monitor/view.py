@@ -37,9 +37,9 @@ from ghsched_nova.monitor import topology
 from ghsched_nova.resctrl import dialects
 from ghsched_nova.resctrl import naming
 from ghsched_nova.resctrl import schemata
-from ghsched_placement import bandwidth
-from ghsched_placement import policy as policies
-from ghsched_placement import service_level
+from ghsched_placement.features.service_level import service_level
+from ghsched_placement.flavor import bandwidth
+from ghsched_placement.flavor import policy as policies
 
 #: Time in which servers got less than their guarantees.
 ShortTimes = Mapping[service_level.LevelKey, service_level.ShortTime]

@@ -27,7 +27,7 @@ from nova.compute import task_states
 from nova import exception
 
 from ghsched_nova.nova_seams import registry
-from ghsched_placement import policy as policies
+from ghsched_placement.flavor import policy as policies
 
 seam = registry.make_seam_decorator(registry.API)
 

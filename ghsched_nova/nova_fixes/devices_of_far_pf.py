@@ -30,7 +30,7 @@ import contextvars
 from typing import Any
 
 from ghsched_nova.nova_seams import registry
-from ghsched_placement import policy as policies
+from ghsched_placement.flavor import policy as policies
 
 both_seam = registry.make_seam_decorator(registry.COMPUTE, registry.SCHEDULER)
 compute_seam = registry.make_seam_decorator(registry.COMPUTE)

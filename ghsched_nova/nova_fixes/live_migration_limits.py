@@ -41,10 +41,10 @@ from ghsched_nova.nova_seams import pci
 from ghsched_nova.nova_seams import registry
 from ghsched_nova.nova_seams import shared
 from ghsched_nova import pci_requests
-from ghsched_placement import cpuless_nodes
-from ghsched_placement import names
-from ghsched_placement import node_allocation
-from ghsched_placement import policy as policies
+from ghsched_placement.flavor import policy as policies
+from ghsched_placement.providers import cpuless_nodes
+from ghsched_placement.providers import names
+from ghsched_placement.providers import node_allocation
 
 LOG = logging.getLogger(__name__)
 

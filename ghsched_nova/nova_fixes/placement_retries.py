@@ -28,8 +28,8 @@ from nova import exception
 import tenacity
 
 from ghsched_nova.nova_seams import registry
-from ghsched_placement import names
-from ghsched_placement import retries
+from ghsched_placement.base import retries
+from ghsched_placement.providers import names
 
 seam = registry.make_seam_decorator(registry.API, registry.COMPUTE)
 

@@ -32,7 +32,7 @@ from oslo_log import log as logging
 
 from ghsched_nova.nova_fixes import servers
 from ghsched_nova.nova_seams import registry
-from ghsched_placement import policy as policies
+from ghsched_placement.flavor import policy as policies
 
 LOG = logging.getLogger(__name__)
 

@@ -18,7 +18,7 @@ from typing import Any
 
 from nova import exception
 
-from ghsched_placement import policy as policies
+from ghsched_placement.flavor import policy as policies
 
 
 def has_ghsched_flavor(instance: Any) -> bool:

@@ -26,7 +26,7 @@ from nova.virt import hardware
 from oslo_concurrency import lockutils
 
 from ghsched_nova.nova_seams import registry
-from ghsched_placement import node_capacity
+from ghsched_placement.fit import node_capacity
 
 seam = registry.make_seam_decorator(registry.COMPUTE)
 

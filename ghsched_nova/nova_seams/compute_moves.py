@@ -25,7 +25,7 @@ from oslo_log import log as logging
 
 from ghsched_nova.nova_seams import numa
 from ghsched_nova.nova_seams import registry
-from ghsched_placement import node_move
+from ghsched_placement.features.node_move import node_move
 
 LOG = logging.getLogger(__name__)
 

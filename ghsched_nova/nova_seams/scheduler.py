@@ -40,7 +40,7 @@ from ghsched_nova.nova_seams import shared
 from ghsched_nova.nova_seams.shared import InstanceNUMATopology
 from ghsched_nova.nova_seams.shared import NUMATopology
 from ghsched_nova.nova_seams.shared import RequestSpec
-from ghsched_placement import names
+from ghsched_placement.providers import names
 
 seam = registry.make_seam_decorator(registry.SCHEDULER)
 

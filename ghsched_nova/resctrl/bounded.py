@@ -27,7 +27,7 @@ from dataclasses import replace
 from ghsched_nova.resctrl import differences
 from ghsched_nova.resctrl import model
 from ghsched_nova.resctrl import schemata
-from ghsched_placement import decimals
+from ghsched_placement.base import decimals
 
 
 def order_guarantee_writes(

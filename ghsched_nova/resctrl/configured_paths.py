@@ -16,8 +16,8 @@ from pathlib import Path
 
 from oslo_config import cfg
 
+from ghsched_nova.base import kernel_files
 from ghsched_nova import conf
-from ghsched_nova import kernel_files
 from ghsched_nova.resctrl import fs
 
 conf.register_opts(cfg.CONF)

@@ -31,7 +31,7 @@ from ghsched_nova.resctrl import fs
 from ghsched_nova.resctrl import model
 from ghsched_nova.resctrl import naming
 from ghsched_nova.resctrl import schemata
-from ghsched_placement import decimals
+from ghsched_placement.base import decimals
 
 #: Event that ghsched reads, and events that also occupy counters.
 EVENT = 'mbm_total_bytes'

@@ -31,7 +31,7 @@ from ghsched_nova.resctrl.knobs import PERCENT_WHOLE
 from ghsched_nova.resctrl.knobs import Unit
 from ghsched_nova.resctrl import rounding
 from ghsched_nova.resctrl import schemata
-from ghsched_placement import decimals
+from ghsched_placement.base import decimals
 
 
 def detect_dialect(info: Info, root: schemata.Schemata,

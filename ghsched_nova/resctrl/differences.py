@@ -21,7 +21,7 @@ from types import MappingProxyType
 
 from ghsched_nova.resctrl import errors
 from ghsched_nova.resctrl import schemata
-from ghsched_placement import decimals
+from ghsched_placement.base import decimals
 
 #: Wanted values by name of the schemata line and resctrl domain.
 Desired = Mapping[str, Mapping[int, int]]

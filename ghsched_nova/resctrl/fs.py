@@ -30,7 +30,7 @@ import time
 
 from ghsched_nova.resctrl import naming
 from ghsched_nova.resctrl import tasks
-from ghsched_placement import retries
+from ghsched_placement.base import retries
 
 #: Maximum time in seconds to wait for the lock of resctrl. libvirt holds it
 #: while it creates a group.

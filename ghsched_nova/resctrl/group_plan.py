@@ -29,7 +29,7 @@ from ghsched_nova.resctrl.model import Group
 from ghsched_nova.resctrl.model import Guest
 from ghsched_nova.resctrl.model import Problem
 from ghsched_nova.resctrl import naming
-from ghsched_placement import cpulist
+from ghsched_placement.base import cpulist
 
 #: Reason of a guest without threads, such as one that is being stopped.
 NO_VCPU_THREADS = 'no thread of a vCPU of the guest can be found'

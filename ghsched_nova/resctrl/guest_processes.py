@@ -19,10 +19,10 @@ from dataclasses import field
 import os
 from pathlib import Path
 
-from ghsched_nova import qemu
+from ghsched_nova.base import qemu
 from ghsched_nova.resctrl import model
 from ghsched_nova.resctrl import tasks
-from ghsched_placement import decimals
+from ghsched_placement.base import decimals
 
 #: Flag of a thread that has no user process (PF_KTHREAD in
 #: include/linux/sched.h).

@@ -33,7 +33,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Literal
 
-from ghsched_nova.resctrl import cache as caches
+from ghsched_nova.features.l3_ways import cache as caches
 from ghsched_nova.resctrl import detection
 from ghsched_nova.resctrl import dialects
 from ghsched_nova.resctrl import errors
@@ -45,8 +45,8 @@ from ghsched_nova.resctrl import node_domains
 from ghsched_nova.resctrl import rounding
 from ghsched_nova.resctrl import schemata
 from ghsched_nova.resctrl import sysfs as sysfs_files
-from ghsched_placement import burst
-from ghsched_placement import host as placement_host
+from ghsched_placement.features.bursts import burst
+from ghsched_placement.providers import host as placement_host
 
 
 #: Maximum rounding, in percent, of openEuler's drivers if the hardware stores

@@ -39,11 +39,11 @@ from dataclasses import dataclass
 from dataclasses import field
 from typing import Literal
 
-from ghsched_nova.resctrl.cache import Cache
+from ghsched_nova.features.l3_ways.cache import Cache
 from ghsched_nova.resctrl import differences
 from ghsched_nova.resctrl import naming
 from ghsched_nova.resctrl.schemata import Schemata
-from ghsched_placement import cpulist
+from ghsched_placement.base import cpulist
 
 Kind = Literal['make group', 'write line', 'move threads', 'remove group',
                'move devices', 'release devices',

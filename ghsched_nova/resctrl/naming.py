@@ -41,9 +41,9 @@ from collections.abc import Sequence
 import functools
 import re
 
-from ghsched_placement import cpulist
-from ghsched_placement.policy import compute_digest
-from ghsched_placement.policy import NodePolicy
+from ghsched_placement.base import cpulist
+from ghsched_placement.flavor.policy import compute_digest
+from ghsched_placement.flavor.policy import NodePolicy
 
 #: Directories in the mount point of resctrl that are no control groups.
 NOT_GROUPS = frozenset({'info', 'mon_groups', 'mon_data'})

@@ -17,8 +17,8 @@
 :mod:`ghsched_nova.resctrl.model`. If they are equal, the plan is empty.
 """
 
+from ghsched_nova.features.l3_ways import cache_plan
 from ghsched_nova.resctrl import bounded
-from ghsched_nova.resctrl import cache_plan
 from ghsched_nova.resctrl import counters
 from ghsched_nova.resctrl import devices
 from ghsched_nova.resctrl import group_plan

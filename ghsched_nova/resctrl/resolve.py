@@ -37,9 +37,9 @@ from ghsched_nova.resctrl import errors
 from ghsched_nova.resctrl import host as resctrl_host
 from ghsched_nova.resctrl import knobs
 from ghsched_nova.resctrl import rounding
-from ghsched_placement import bandwidth
-from ghsched_placement import keys
-from ghsched_placement import policy as guest_policy
+from ghsched_placement.flavor import bandwidth
+from ghsched_placement.flavor import keys
+from ghsched_placement.flavor import policy as guest_policy
 
 PolicyRefused = errors.PolicyRefused
 

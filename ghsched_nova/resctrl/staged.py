@@ -33,7 +33,7 @@ import re
 from ghsched_nova.resctrl import differences
 from ghsched_nova.resctrl import model
 from ghsched_nova.resctrl import schemata
-from ghsched_placement import decimals
+from ghsched_placement.base import decimals
 
 _RESOURCE = re.compile('L[0-9]+(CODE|DATA)?|MB')
 #: Suffix of the names of guarantee lines. They are written first, so that a

@@ -24,7 +24,7 @@ import contextlib
 from dataclasses import replace
 from pathlib import Path
 
-from ghsched_nova import qemu
+from ghsched_nova.base import qemu
 from ghsched_nova.resctrl import counters
 from ghsched_nova.resctrl import fs
 from ghsched_nova.resctrl import guest_processes

@@ -20,7 +20,7 @@ from collections.abc import Iterator
 from pathlib import Path
 import re
 
-from ghsched_placement import cpulist
+from ghsched_placement.base import cpulist
 
 _NUMBER = re.compile(r'[0-9]{1,18}')
 _NODE = re.compile(r'node([0-9]{1,5})')

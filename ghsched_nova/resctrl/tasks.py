@@ -20,7 +20,7 @@ from collections.abc import Iterable
 from pathlib import Path
 import re
 
-from ghsched_nova import qemu
+from ghsched_nova.base import qemu
 
 _IOMMU_GROUP = re.compile(r'iommu_group:([0-9]{1,9})')
 _TID = re.compile(r'[0-9]{1,10}')

@@ -34,33 +34,33 @@ from nova import exception
 from nova.scheduler.filters import numa_topology_filter
 from oslo_log import log as logging
 
+from ghsched_nova.features.load import by_load
+from ghsched_nova.features.numa_auto import numa_choice
+from ghsched_nova.features.packing import fragments
 from ghsched_nova.nova_fixes import table as fixes
 from ghsched_nova.nova_seams import numa
 from ghsched_nova.nova_seams import registry
 from ghsched_nova.nova_seams import scheduler
 from ghsched_nova.nova_seams import shared
 from ghsched_nova import pci_requests
-from ghsched_nova.scheduler import by_load
-from ghsched_nova.scheduler import fragments
 from ghsched_nova.scheduler import host_nodes
 from ghsched_nova.scheduler import host_view
 from ghsched_nova.scheduler.host_view import HostStateView
 from ghsched_nova.scheduler import near
-from ghsched_nova.scheduler import numa_choice
 from ghsched_nova.scheduler import off
 from ghsched_nova.scheduler import request_filter
 from ghsched_nova.scheduler import unread_reports
-from ghsched_placement import candidates
-from ghsched_placement.candidates import NodeAssignment
-from ghsched_placement.candidates import NodeRequestGroups
-from ghsched_placement import keys
-from ghsched_placement.lack import GroupedReasons
-from ghsched_placement.lack import Lack
-from ghsched_placement import names
-from ghsched_placement import node_assignment
-from ghsched_placement.placement_client import PlacementClient
-from ghsched_placement.placement_client import PlacementError
-from ghsched_placement import request
+from ghsched_placement.fit.lack import GroupedReasons
+from ghsched_placement.fit.lack import Lack
+from ghsched_placement.flavor import keys
+from ghsched_placement.providers import names
+from ghsched_placement.providers.placement_client import PlacementClient
+from ghsched_placement.providers.placement_client import PlacementError
+from ghsched_placement.query import candidates
+from ghsched_placement.query.candidates import NodeAssignment
+from ghsched_placement.query.candidates import NodeRequestGroups
+from ghsched_placement.query import node_assignment
+from ghsched_placement.query import request
 
 LOG = logging.getLogger(__name__)
 

@@ -28,12 +28,12 @@ from nova.virt import hardware
 from ghsched_nova.nova_seams import numa
 from ghsched_nova.nova_seams import scheduler
 from ghsched_nova.nova_seams import shared
-from ghsched_placement.fragmentation import DeviceNeed
-from ghsched_placement.fragmentation import GuestNode
-from ghsched_placement.fragmentation import HostNode
-from ghsched_placement.fragmentation import NodeAmount
-from ghsched_placement.fragmentation import PlacedGuestNode
-from ghsched_placement.lack import Lack
+from ghsched_placement.features.packing.fragmentation import DeviceNeed
+from ghsched_placement.features.packing.fragmentation import GuestNode
+from ghsched_placement.features.packing.fragmentation import HostNode
+from ghsched_placement.features.packing.fragmentation import NodeAmount
+from ghsched_placement.features.packing.fragmentation import PlacedGuestNode
+from ghsched_placement.fit.lack import Lack
 
 #: Nova's PCI pools by a name that ghsched gives to each pool.
 Pools: TypeAlias = Mapping[str, Mapping[str, Any]]

@@ -20,7 +20,7 @@ from ghsched_nova.nova_seams import registry
 from ghsched_nova.nova_seams import scheduler
 from ghsched_nova.nova_seams import shared
 from ghsched_nova import pci_requests
-from ghsched_placement import candidates
+from ghsched_placement.query import candidates
 
 seam = registry.make_seam_decorator(registry.SCHEDULER)
 

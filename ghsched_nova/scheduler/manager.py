@@ -33,29 +33,29 @@ from oslo_log import log as logging
 import oslo_messaging as messaging
 import tenacity
 
+from ghsched_nova.features.index.host_capacity import Need
+from ghsched_nova.features.index.index_updates import IndexUpdatingManager
+from ghsched_nova.features.index.indexed import IndexedScheduler
+from ghsched_nova.features.numa_auto import numa_choice
+from ghsched_nova.features.refusals import refusal_log
 from ghsched_nova.nova_seams import scheduler
 from ghsched_nova.nova_seams import shared
 from ghsched_nova.scheduler import filters
-from ghsched_nova.scheduler.host_capacity import Need
 from ghsched_nova.scheduler import host_view
-from ghsched_nova.scheduler.index_updates import IndexUpdatingManager
-from ghsched_nova.scheduler.indexed import IndexedScheduler
-from ghsched_nova.scheduler import numa_choice
 from ghsched_nova.scheduler import off
-from ghsched_nova.scheduler import refusal_log
 from ghsched_nova.scheduler import request_filter
 from ghsched_nova.scheduler.request_state import RecordingClient
 from ghsched_nova.scheduler.request_state import RequestState
-from ghsched_placement import candidates
-from ghsched_placement import cloud_lack
-from ghsched_placement import cloud_totals
-from ghsched_placement import lack
-from ghsched_placement import names
-from ghsched_placement.placement_client import PlacementClient
-from ghsched_placement import policy as policies
-from ghsched_placement import request as requests
-from ghsched_placement import retries
-from ghsched_placement import vfs
+from ghsched_placement.base import retries
+from ghsched_placement.fit import cloud_lack
+from ghsched_placement.fit import cloud_totals
+from ghsched_placement.fit import lack
+from ghsched_placement.flavor import policy as policies
+from ghsched_placement.providers import names
+from ghsched_placement.providers.placement_client import PlacementClient
+from ghsched_placement.query import candidates
+from ghsched_placement.query import request as requests
+from ghsched_placement.query import vfs
 
 LOG = logging.getLogger(__name__)
 

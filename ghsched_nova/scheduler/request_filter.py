@@ -24,13 +24,13 @@ from oslo_log import log as logging
 from ghsched_nova.nova_seams import scheduler
 from ghsched_nova.nova_seams import shared
 from ghsched_nova import pci_requests
-from ghsched_placement import auto_nodes
-from ghsched_placement import keys
-from ghsched_placement.lack import Lack
-from ghsched_placement import names
-from ghsched_placement import policy as policies
-from ghsched_placement import request
-from ghsched_placement import vfs
+from ghsched_placement.features.numa_auto import auto_nodes
+from ghsched_placement.fit.lack import Lack
+from ghsched_placement.flavor import keys
+from ghsched_placement.flavor import policy as policies
+from ghsched_placement.providers import names
+from ghsched_placement.query import request
+from ghsched_placement.query import vfs
 
 LOG = logging.getLogger(__name__)
 
@@ -76,7 +76,7 @@ class VfQueryOption:
     The scheduler searches with one variant after the other until hosts fit.
 
     :param locality: how far VFs may be from their guest NUMA node, one of
-        :data:`ghsched_placement.request.LOCALITIES`.
+        :data:`ghsched_placement.query.request.LOCALITIES`.
     :param sizes: how to divide the VFs of a guest node among PFs, by guest
         node and alias. Other VFs must come from one PF.
     :param joins: whether the guest must share an existing control group.

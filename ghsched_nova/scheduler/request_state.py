@@ -18,11 +18,11 @@ from urllib import parse
 
 from oslo_log import log as logging
 
+from ghsched_nova.features.index.indexed import IndexedScheduler
 from ghsched_nova.scheduler.claims import Claims
-from ghsched_nova.scheduler.indexed import IndexedScheduler
 from ghsched_nova.scheduler import resource_classes
-from ghsched_placement import lack
-from ghsched_placement.placement_client import PlacementClient
+from ghsched_placement.fit import lack
+from ghsched_placement.providers.placement_client import PlacementClient
 
 LOG = logging.getLogger(__name__)
 

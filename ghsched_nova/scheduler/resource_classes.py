@@ -18,9 +18,9 @@ question with an unknown class by 400, which Nova logs as an error.
 
 from collections.abc import Iterable
 
-from ghsched_placement import names
-from ghsched_placement.placement_client import PlacementClient
-from ghsched_placement.placement_client import PlacementError
+from ghsched_placement.providers import names
+from ghsched_placement.providers.placement_client import PlacementClient
+from ghsched_placement.providers.placement_client import PlacementError
 
 _NOT_FOUND = 404
 

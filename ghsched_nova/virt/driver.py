@@ -24,8 +24,11 @@ from typing import Any
 from nova import exception
 
 from ghsched_nova import conf
-from ghsched_nova.host import guest_move
-from ghsched_nova.memory import page_move
+from ghsched_nova.features.blame import blame_rpc
+from ghsched_nova.features.live_change import rpc
+from ghsched_nova.features.node_move import guest_move
+from ghsched_nova.features.node_move import host_moves
+from ghsched_nova.features.node_move import page_move
 from ghsched_nova.nova_fixes import table as fixes
 from ghsched_nova.nova_seams import compute_claims
 from ghsched_nova.nova_seams import numa
@@ -33,14 +36,11 @@ from ghsched_nova.nova_seams import registry
 from ghsched_nova.nova_seams import shared
 from ghsched_nova.nova_seams import signatures
 from ghsched_nova import pci_requests
-from ghsched_nova.virt import blame_rpc
 from ghsched_nova.virt import driver_devices
 from ghsched_nova.virt import driver_migration
 from ghsched_nova.virt import driver_reports
 from ghsched_nova.virt import driver_start
-from ghsched_nova.virt import host_moves
 from ghsched_nova.virt import libvirt_features
-from ghsched_nova.virt import rpc
 
 fixes.require_known_fixes()
 signatures.require_seams(registry.COMPUTE, fixes.list_fix_only_functions())

@@ -28,16 +28,16 @@ from typing import Any
 from nova.virt.libvirt import driver as libvirt_driver
 from oslo_log import log as logging
 
+from ghsched_nova.features.exporter import repair_counts
+from ghsched_nova.features.exporter import repair_metrics
+from ghsched_nova.features.interrupts import interrupts
+from ghsched_nova.features.real_time import host_scheduling
+from ghsched_nova.features.service_level import protection_events
 from ghsched_nova.host import allocation_check
 from ghsched_nova.host import desired
 from ghsched_nova.host import engine
-from ghsched_nova.host import interrupts
-from ghsched_nova.host import protection_events
 from ghsched_nova.host import readings
-from ghsched_nova.host import repair_counts
 from ghsched_nova.host import root_calls
-from ghsched_nova.host import scheduling
-from ghsched_nova.monitor import repair_metrics
 from ghsched_nova.nova_seams import compute
 from ghsched_nova.nova_seams import messaging
 from ghsched_nova.nova_seams import numa
@@ -45,9 +45,9 @@ from ghsched_nova.nova_seams import shared
 from ghsched_nova.resctrl import group_plan
 from ghsched_nova.resctrl import model
 from ghsched_nova.virt import refusal
-from ghsched_placement import cpuless_nodes
-from ghsched_placement.placement_client import PlacementClient
-from ghsched_placement import policy as policies
+from ghsched_placement.flavor import policy as policies
+from ghsched_placement.providers import cpuless_nodes
+from ghsched_placement.providers.placement_client import PlacementClient
 
 LOG = logging.getLogger(__name__)
 
@@ -64,7 +64,7 @@ class DriverBase(libvirt_driver.LibvirtDriver):
                 Path(shared.config().state_path) / readings.FILE,
                 root_calls.measure_schemata))
         self._ghsched.running = self._list_running_guests
-        self._threads = scheduling.ThreadScheduler(
+        self._threads = host_scheduling.ThreadScheduler(
             shared.config().ghsched, dedicated=compute.get_dedicated_cpus())
         self._interrupts = interrupts.InterruptMover(
             shared.config().ghsched, compute.get_dedicated_cpus())

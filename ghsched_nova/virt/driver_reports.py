@@ -23,18 +23,18 @@ from oslo_log import log as logging
 from oslo_serialization import jsonutils
 
 from ghsched_nova import conf
+from ghsched_nova.features.blame import blame_record
+from ghsched_nova.features.bursts import burst_use
+from ghsched_nova.features.history import history_use
+from ghsched_nova.features.index import headroom_report
+from ghsched_nova.features.load import load_use
+from ghsched_nova.features.rebalance import traffic_report
+from ghsched_nova.features.service_level import service_level_use
 from ghsched_nova.host import allocation_check
 from ghsched_nova.host import bandwidth_use
-from ghsched_nova.host import blame_record
-from ghsched_nova.host import burst_use
 from ghsched_nova.host import desired
-from ghsched_nova.host import headroom_report
-from ghsched_nova.host import history_use
-from ghsched_nova.host import load_use
 from ghsched_nova.host import pci_providers
 from ghsched_nova.host import root_calls
-from ghsched_nova.host import service_level_use
-from ghsched_nova.host import traffic_report
 from ghsched_nova.host import uncounted_guests
 from ghsched_nova.nova_seams import compute
 from ghsched_nova.nova_seams import messaging
@@ -43,15 +43,15 @@ from ghsched_nova.nova_seams import shared
 from ghsched_nova.virt import driver_base as base
 from ghsched_nova.virt import guest_diagnostics
 from ghsched_nova.virt import providers
-from ghsched_placement import bottleneck
-from ghsched_placement import headroom
-from ghsched_placement.host import HostDescription
-from ghsched_placement import metering
-from ghsched_placement import names
-from ghsched_placement import node_capacity
-from ghsched_placement import report_delta
-from ghsched_placement import service_level
-from ghsched_placement import tree
+from ghsched_placement.features.index import headroom
+from ghsched_placement.features.index import report_delta
+from ghsched_placement.features.load import bottleneck
+from ghsched_placement.features.metering import metering
+from ghsched_placement.features.service_level import service_level
+from ghsched_placement.fit import node_capacity
+from ghsched_placement.providers.host import HostDescription
+from ghsched_placement.providers import names
+from ghsched_placement.providers import tree
 
 LOG = logging.getLogger(__name__)
 

@@ -26,10 +26,10 @@ from nova.virt.libvirt import driver as libvirt_driver
 from oslo_log import log as logging
 from oslo_utils import versionutils
 
+from ghsched_nova.features.guest_topology import guest_topology
+from ghsched_nova.features.real_time import locked_memory
 from ghsched_nova.guest import device_numa
-from ghsched_nova.guest import locked_memory
 from ghsched_nova.host import desired
-from ghsched_nova.host import guest_topology
 from ghsched_nova.nova_fixes import failed_live_migration
 from ghsched_nova.nova_fixes import failed_resize_flavor
 from ghsched_nova.nova_fixes import libvirtd_restart_deadlock
@@ -42,7 +42,7 @@ from ghsched_nova import pci_requests
 from ghsched_nova.virt import driver_base as base
 from ghsched_nova.virt import refusal
 from ghsched_nova.virt import unprotected
-from ghsched_placement import policy as policies
+from ghsched_placement.flavor import policy as policies
 
 LOG = logging.getLogger(__name__)
 

@@ -40,11 +40,11 @@ from ghsched_nova.resctrl import host as resctrl_host
 from ghsched_nova.resctrl import model
 from ghsched_nova.resctrl import naming
 from ghsched_nova.resctrl import resolve
-from ghsched_placement import burst_record
-from ghsched_placement import diagnostics
-from ghsched_placement import load
-from ghsched_placement.policy import GuestPolicy
-from ghsched_placement import usage_history
+from ghsched_placement.audit import diagnostics
+from ghsched_placement.features.bursts import burst_record
+from ghsched_placement.features.history import usage_history
+from ghsched_placement.features.load import load
+from ghsched_placement.flavor.policy import GuestPolicy
 
 LOG = logging.getLogger(__name__)
 

@@ -26,10 +26,10 @@ from typing import Self
 from nova import objects
 
 from ghsched_nova.nova_seams import registry
-from ghsched_placement import headroom
-from ghsched_placement.host import HostDescription
-from ghsched_placement import names
-from ghsched_placement import tree
+from ghsched_placement.features.index import headroom
+from ghsched_placement.providers.host import HostDescription
+from ghsched_placement.providers import names
+from ghsched_placement.providers import tree
 
 seam = registry.make_seam_decorator(registry.COMPUTE)
 

@@ -33,8 +33,8 @@ from ghsched_nova.host import desired
 from ghsched_nova.resctrl import fs
 from ghsched_nova.resctrl import host as resctrl_host
 from ghsched_nova.resctrl import resolve
-from ghsched_placement import keys
-from ghsched_placement import policy as policies
+from ghsched_placement.flavor import keys
+from ghsched_placement.flavor import policy as policies
 
 LOG = logging.getLogger(__name__)
 

@@ -19,15 +19,15 @@ from collections.abc import Sequence
 import time
 from typing import Any
 
-from ghsched_placement import audit_host
-from ghsched_placement import diagnostics
-from ghsched_placement import exits
-from ghsched_placement.findings import Finding
+from ghsched_placement.audit import audit_host
+from ghsched_placement.audit import diagnostics
+from ghsched_placement.audit.findings import Finding
+from ghsched_placement.audit import repair
+from ghsched_placement.base import exits
 from ghsched_placement.osc import base
 from ghsched_placement.osc import client as clients
 from ghsched_placement.osc import host as hosts
 from ghsched_placement.osc import observe
-from ghsched_placement import repair
 
 COLUMNS = ('Host', 'Kind', 'Subject', 'Finding', 'Remedy', 'Fixable')
 

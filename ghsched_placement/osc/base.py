@@ -25,7 +25,7 @@ from openstack import exceptions as sdk_exceptions
 from osc_lib.command import command
 from osc_lib import exceptions
 
-from ghsched_placement import exits
+from ghsched_placement.base import exits
 from ghsched_placement.osc import columns
 from ghsched_placement.osc import tables
 

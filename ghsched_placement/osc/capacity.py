@@ -17,7 +17,7 @@ from collections.abc import Iterable
 from collections.abc import Iterator
 from typing import Any
 
-from ghsched_placement import capacity
+from ghsched_placement.fit import capacity
 from ghsched_placement.osc import base
 from ghsched_placement.osc import client
 from ghsched_placement.osc import columns

@@ -29,14 +29,14 @@ import os_traits
 from osc_lib import exceptions
 import tenacity
 
-from ghsched_placement import capacity
-from ghsched_placement import names
+from ghsched_placement.audit import repair
+from ghsched_placement.base import retries
+from ghsched_placement.features.refusals import refusal_record
+from ghsched_placement.fit import capacity
 from ghsched_placement.osc import base
 from ghsched_placement.osc import http
 from ghsched_placement.osc import nova_reader
-from ghsched_placement import refusal_record
-from ghsched_placement import repair
-from ghsched_placement import retries
+from ghsched_placement.providers import names
 
 #: Placement: same_subtree and groups without resources.
 _PLACEMENT = '1.36'
@@ -175,7 +175,8 @@ class Client(nova_reader.NovaReader):
         :param uuid: UUID of the server that is slowed down.
         :param prove: whether the server's host may limit the bandwidth of
             other guests for short times to prove the cause.
-        :returns: report, see :mod:`ghsched_placement.blame_report`.
+        :returns: report, see
+            :mod:`ghsched_placement.features.blame.blame_report`.
         :raises Refused: if the request is refused.
         :raises CommandError: if the request fails.
         """

@@ -27,22 +27,22 @@ from typing import TypeAlias
 import os_resource_classes as orc
 from osc_lib import exceptions
 
-from ghsched_placement import auto_nodes
-from ghsched_placement import capacity
-from ghsched_placement import exits
-from ghsched_placement import fitting
-from ghsched_placement import images
-from ghsched_placement import lack
+from ghsched_placement.base import exits
+from ghsched_placement.features.numa_auto import auto_nodes
+from ghsched_placement.features.real_time import scheduling
+from ghsched_placement.fit import capacity
+from ghsched_placement.fit import fitting
+from ghsched_placement.fit import lack
+from ghsched_placement.flavor import images
+from ghsched_placement.flavor import policy as policies
+from ghsched_placement.flavor import topology
 from ghsched_placement.osc import base
 from ghsched_placement.osc import client as clients
 from ghsched_placement.osc import columns
 from ghsched_placement.osc import host as hosts
 from ghsched_placement.osc import node_capacities
-from ghsched_placement import policy as policies
-from ghsched_placement import query
-from ghsched_placement import request
-from ghsched_placement import scheduling
-from ghsched_placement import topology
+from ghsched_placement.query import query
+from ghsched_placement.query import request
 
 COLUMNS = ('Host', 'Fits', 'Guests That Fit', 'Sharing', 'Host Nodes',
            'Reasons')

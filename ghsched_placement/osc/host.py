@@ -18,11 +18,11 @@ from collections.abc import Mapping
 import dataclasses
 from typing import Any
 
-from ghsched_placement import audit
-from ghsched_placement import capacity
-from ghsched_placement import diagnostics
-from ghsched_placement import load
-from ghsched_placement import node_capacity
+from ghsched_placement.audit import audit
+from ghsched_placement.audit import diagnostics
+from ghsched_placement.features.load import load
+from ghsched_placement.fit import capacity
+from ghsched_placement.fit import node_capacity
 from ghsched_placement.osc import base
 from ghsched_placement.osc import capacity as shown
 from ghsched_placement.osc import client

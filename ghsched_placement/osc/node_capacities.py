@@ -23,12 +23,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ghsched_placement import capacity
-from ghsched_placement import lack
-from ghsched_placement import node_capacity
-from ghsched_placement.node_capacity import NodeCapacity
+from ghsched_placement.fit import capacity
+from ghsched_placement.fit import lack
+from ghsched_placement.fit import node_capacity
+from ghsched_placement.fit.node_capacity import NodeCapacity
+from ghsched_placement.flavor.topology import PageSize
 from ghsched_placement.osc import nova_reader
-from ghsched_placement.topology import PageSize
 
 #: Servers of one host that are asked, one after the other, until one answers.
 SERVERS_ASKED = 3

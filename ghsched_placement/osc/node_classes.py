@@ -17,9 +17,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ghsched_placement import capacity
-from ghsched_placement import lack
-from ghsched_placement import names
+from ghsched_placement.fit import capacity
+from ghsched_placement.fit import lack
+from ghsched_placement.providers import names
 
 
 @dataclass(frozen=True)

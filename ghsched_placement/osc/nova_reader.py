@@ -26,9 +26,9 @@ from urllib import parse
 from openstack import exceptions as sdk_exceptions
 from osc_lib import exceptions
 
-from ghsched_placement import diagnostics
-from ghsched_placement import host_records
-from ghsched_placement import node_move
+from ghsched_placement.audit import diagnostics
+from ghsched_placement.audit import host_records
+from ghsched_placement.features.node_move import node_move
 from ghsched_placement.osc import base
 from ghsched_placement.osc import http
 

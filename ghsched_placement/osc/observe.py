@@ -24,17 +24,17 @@ from typing import Any
 
 from osc_lib import exceptions
 
-from ghsched_placement import audit
-from ghsched_placement import audit_host
-from ghsched_placement import capacity
-from ghsched_placement import diagnostics
-from ghsched_placement.findings import AllocationsByConsumer
-from ghsched_placement.findings import Finding
-from ghsched_placement.findings import OtherConsumers
-from ghsched_placement.findings import Server
+from ghsched_placement.audit import audit
+from ghsched_placement.audit import audit_host
+from ghsched_placement.audit import diagnostics
+from ghsched_placement.audit.findings import AllocationsByConsumer
+from ghsched_placement.audit.findings import Finding
+from ghsched_placement.audit.findings import OtherConsumers
+from ghsched_placement.audit.findings import Server
+from ghsched_placement.fit import capacity
+from ghsched_placement.flavor import policy as policies
 from ghsched_placement.osc import client as clients
-from ghsched_placement import policy as policies
-from ghsched_placement.requested_classes import find_requested_classes
+from ghsched_placement.query.requested_classes import find_requested_classes
 
 #: States in which what a server holds may be of either host or flavor.
 _MOVING = ('BUILD', 'MIGRATING', 'RESIZE', 'REVERT_RESIZE', 'VERIFY_RESIZE')

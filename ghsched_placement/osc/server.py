@@ -21,11 +21,13 @@ from dataclasses import dataclass
 import time
 from typing import Any
 
-from ghsched_placement import audit
-from ghsched_placement import auto_nodes
-from ghsched_placement.bandwidth import Bandwidth
-from ghsched_placement import diagnostics
-from ghsched_placement.findings import Server
+from ghsched_placement.audit import audit
+from ghsched_placement.audit import diagnostics
+from ghsched_placement.audit.findings import Server
+from ghsched_placement.features.history import server_history
+from ghsched_placement.features.numa_auto import auto_nodes
+from ghsched_placement.flavor.bandwidth import Bandwidth
+from ghsched_placement.flavor import policy as policies
 from ghsched_placement.osc import base
 from ghsched_placement.osc import client as clients
 from ghsched_placement.osc import columns
@@ -33,8 +35,6 @@ from ghsched_placement.osc import host as hosts
 from ghsched_placement.osc import http
 from ghsched_placement.osc import node_classes
 from ghsched_placement.osc import observe
-from ghsched_placement.osc import server_history
-from ghsched_placement import policy as policies
 
 COLUMNS = (
     'Guest Node', 'Host', 'Host Node', 'Min (%)', 'Max (%)', 'Hard Limit',

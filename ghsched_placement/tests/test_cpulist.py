@@ -16,7 +16,7 @@ import itertools
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ghsched_placement import cpulist
+from ghsched_placement.base import cpulist
 from ghsched_placement.tests import base
 
 CPUS = st.frozensets(st.integers(0, cpulist.MAX_CPUS - 1), max_size=40)

@@ -13,7 +13,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ghsched_placement import decimals
+from ghsched_placement.base import decimals
 from ghsched_placement.tests import base
 
 

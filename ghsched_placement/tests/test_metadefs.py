@@ -21,8 +21,8 @@ import os
 import pathlib
 import re
 
-from ghsched_placement import keys
-from ghsched_placement import names
+from ghsched_placement.flavor import keys
+from ghsched_placement.providers import names
 from ghsched_placement.tests import base
 
 FILE = (pathlib.Path(__file__).parents[2] / 'etc' / 'ghsched' / 'metadefs'

@@ -18,23 +18,23 @@ import re
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ghsched_placement import capacity
-from ghsched_placement import cloud_lack
-from ghsched_placement.cloud_totals import CloudTotals
-from ghsched_placement.cloud_totals import HostTotals
-from ghsched_placement.cloud_totals import parse_provider_summaries
-from ghsched_placement.cloud_totals import Stock
-from ghsched_placement import fitting
-from ghsched_placement.fragmentation import GuestNode
-from ghsched_placement import names
-from ghsched_placement.node_capacity import NodeCapacity
-from ghsched_placement.node_capacity import Pages
-from ghsched_placement.policy import GuestPolicy
-from ghsched_placement.policy import NodePolicy
-from ghsched_placement.policy import parse_policy
+from ghsched_placement.features.packing.fragmentation import GuestNode
+from ghsched_placement.fit import capacity
+from ghsched_placement.fit import cloud_lack
+from ghsched_placement.fit.cloud_totals import CloudTotals
+from ghsched_placement.fit.cloud_totals import HostTotals
+from ghsched_placement.fit.cloud_totals import parse_provider_summaries
+from ghsched_placement.fit.cloud_totals import Stock
+from ghsched_placement.fit import fitting
+from ghsched_placement.fit.node_capacity import NodeCapacity
+from ghsched_placement.fit.node_capacity import Pages
+from ghsched_placement.flavor.policy import GuestPolicy
+from ghsched_placement.flavor.policy import NodePolicy
+from ghsched_placement.flavor.policy import parse_policy
+from ghsched_placement.providers import names
+from ghsched_placement.query.vfs import Pf
 from ghsched_placement.tests import base
 from ghsched_placement.tests.fixtures import clouds
-from ghsched_placement.vfs import Pf
 
 NODES = st.tuples(st.integers(0, 100), st.integers(0, 8), st.integers(0, 8),
                   st.integers(0, 40), st.integers(0, 8))

@@ -17,7 +17,7 @@ from unittest import mock
 import fixtures
 import tenacity
 
-from ghsched_placement import retries
+from ghsched_placement.base import retries
 from ghsched_placement.tests import base
 
 

@@ -14,8 +14,8 @@ import json
 
 import ddt
 
+from ghsched_placement.base import wire
 from ghsched_placement.tests import base
-from ghsched_placement import wire
 
 
 @ddt.ddt

@@ -16,7 +16,7 @@ from typing import Any
 
 from tempest.lib import exceptions
 
-from ghsched_placement import names
+from ghsched_placement.providers import names
 
 
 def has_capable_host(providers: Any, *capabilities: str) -> bool:
@@ -24,7 +24,7 @@ def has_capable_host(providers: Any, *capabilities: str) -> bool:
 
     :param providers: tempest's client for resource providers.
     :param capabilities: keys of
-        :data:`ghsched_placement.names.CAPABILITY_TRAITS`.
+        :data:`ghsched_placement.providers.names.CAPABILITY_TRAITS`.
     """
     traits = ','.join(names.CAPABILITY_TRAITS[name] for name in capabilities)
     try:

@@ -47,8 +47,8 @@ from ghsched_nova.resctrl import fs  # noqa: E402
 from ghsched_nova.resctrl import host as resctrl_host  # noqa: E402
 from ghsched_nova.resctrl import model  # noqa: E402
 from ghsched_nova.resctrl import reconcile  # noqa: E402
-from ghsched_placement.policy import GuestPolicy  # noqa: E402
-from ghsched_placement.policy import NodePolicy  # noqa: E402
+from ghsched_placement.flavor.policy import GuestPolicy  # noqa: E402
+from ghsched_placement.flavor.policy import NodePolicy  # noqa: E402
 
 WARM_UP = 2
 READ = 'merely reading the files'

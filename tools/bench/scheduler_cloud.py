@@ -41,9 +41,9 @@ import os_traits
 from placement.db.sqlalchemy import migration
 import sqlalchemy as sa
 
-from ghsched_placement import headroom
-from ghsched_placement import load
-from ghsched_placement import names
+from ghsched_placement.features.index import headroom
+from ghsched_placement.features.load import load
+from ghsched_placement.providers import names
 
 CPUS = 32            # of a NUMA node
 MEMORY = 131072      # MiB of a NUMA node

@@ -53,8 +53,8 @@ import requests  # noqa: E402
 from sqlalchemy.engine import cursor as sa_cursor  # noqa: E402
 import webob  # noqa: E402
 
+from ghsched_nova.features.index import derived_candidates  # noqa: E402
 from ghsched_nova.nova_seams import shared  # noqa: E402
-from ghsched_nova.scheduler import derived_candidates  # noqa: E402
 import scheduler_cloud as clouds  # noqa: E402
 
 MODES = ('stock', 'whole', 'index')

@@ -41,11 +41,11 @@ from nova.scheduler import request_filter as nova_filter
 from nova.scheduler import utils
 import sqlalchemy as sa
 
-from ghsched_nova.scheduler import derived_candidates
-from ghsched_nova.scheduler import index_search
+from ghsched_nova.features.index import derived_candidates
+from ghsched_nova.features.index import index_search
 from ghsched_nova.scheduler import request_filter
-from ghsched_placement import headroom
-from ghsched_placement import names
+from ghsched_placement.features.index import headroom
+from ghsched_placement.providers import names
 import scheduler_cloud as clouds
 
 

@@ -34,10 +34,10 @@ import uuid
 from placement.objects import allocation_candidate
 from placement.objects import research_context
 
-from ghsched_placement.host import HostDescription
-from ghsched_placement import names
-from ghsched_placement.planner import wsgi
-from ghsched_placement import tree
+from ghsched_placement.features.planner import wsgi
+from ghsched_placement.providers.host import HostDescription
+from ghsched_placement.providers import names
+from ghsched_placement.providers import tree
 
 VF_CLASS = 'CUSTOM_PCI_15B3_101E'
 

@@ -36,10 +36,10 @@ import shutil
 import prometheus_client
 import ratios
 
-from ghsched_nova.cmd import top
-from ghsched_nova.monitor import metrics
-from ghsched_nova.monitor import top_screen
-from ghsched_nova.monitor import top_source
+from ghsched_nova.features.exporter import metrics
+from ghsched_nova.features.top import top
+from ghsched_nova.features.top import top_screen
+from ghsched_nova.features.top import top_source
 from ghsched_nova.tests.fixtures import trees
 
 WARM_UP = 3

@@ -41,10 +41,10 @@ import simulated_placement
 from simulated_placement import Answer
 from simulated_placement import Shape
 
-from ghsched_placement import names
-from ghsched_placement import policy as policies
-from ghsched_placement import query
-from ghsched_placement import request
+from ghsched_placement.flavor import policy as policies
+from ghsched_placement.providers import names
+from ghsched_placement.query import query
+from ghsched_placement.query import request
 
 GUEST_NODES = 2
 FLAVOR = query.Flavor(vcpus=160, pcpus=0, memory_mb=240 * 1024, disk_gb=10)

@@ -21,7 +21,7 @@ import time
 from typing import Any
 
 from aio.lab import Lab
-from ghsched_placement import keys
+from ghsched_placement.flavor import keys
 from ghsched_placement.osc import client
 from openstack import exceptions
 

@@ -14,7 +14,7 @@
 
 from collections.abc import Iterable
 
-from ghsched_placement import rebalance
+from ghsched_placement.features import rebalance
 
 
 class OneByOne(rebalance.Affinity):

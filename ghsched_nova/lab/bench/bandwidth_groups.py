@@ -26,8 +26,8 @@ from ghsched_nova.resctrl import fs
 from ghsched_nova.resctrl import host as resctrl_host
 from ghsched_nova.resctrl import resolve
 from ghsched_nova.resctrl import schemata
-from ghsched_placement.bandwidth import NodePolicy
-from ghsched_placement.policy import GuestPolicy
+from ghsched_placement.flavor.bandwidth import NodePolicy
+from ghsched_placement.flavor.policy import GuestPolicy
 
 ALONE, NO_KEY = 'alone', 'none'
 

@@ -41,7 +41,7 @@ from ghsched_nova.lab.bench.scenario import Scenario
 from ghsched_nova.lab.bench import scenarios
 from ghsched_nova.lab.bench import signature
 from ghsched_nova.lab.bench import suite
-from ghsched_placement import exits
+from ghsched_placement.base import exits
 
 #: Of "run" alone: something is missing here, as the report says.
 EXIT_SKIPPED = 3

@@ -29,7 +29,7 @@ from osc_lib import exceptions as osc_exceptions
 
 from ghsched_nova.lab.bench import density
 from ghsched_nova.lab.bench import errors
-from ghsched_placement import load
+from ghsched_placement.features.load import load
 from ghsched_placement.osc import http
 from ghsched_placement.osc import nova_reader
 

@@ -20,7 +20,7 @@ import re
 from ghsched_nova.lab.bench import errors
 from ghsched_nova.lab.bench.machine import Machine
 from ghsched_nova.lab.bench.record import Environment
-from ghsched_placement import cpulist
+from ghsched_placement.base import cpulist
 
 _VULNERABILITIES = 'sys/devices/system/cpu/vulnerabilities'
 _VERSION = re.compile(r'[0-9]+(?:\.[0-9]+)+')

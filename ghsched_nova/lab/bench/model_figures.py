@@ -34,10 +34,10 @@ from ghsched_nova.lab.bench.record import Series
 from ghsched_nova.lab.bench.scenarios import bandwidth_keys
 from ghsched_nova.lab.contention import ranges
 from ghsched_nova.lab.contention import server
-from ghsched_placement.contention.curve import LatencyCurve
-from ghsched_placement.contention import queueing
-from ghsched_placement.contention.share import Claim
-from ghsched_placement.contention import shipped
+from ghsched_placement.features.density.curve import LatencyCurve
+from ghsched_placement.features.density import queueing
+from ghsched_placement.features.density.share import Claim
+from ghsched_placement.features.density import shipped
 
 Span = tuple[float, float]
 
@@ -99,7 +99,8 @@ def compare_with_model(report: Report) -> dict[str, list[Row]]:
 
 def load_simulated() -> dict[str, Any]:
     """Return the recorded runs of simulated memory, by cell."""
-    text = importlib.resources.files('ghsched_placement.contention').joinpath(
+    text = importlib.resources.files('ghsched_placement.features.'
+                                     'density').joinpath(
         'simulated_memory.json').read_text(encoding='utf-8')
     cells: dict[str, Any] = json.loads(text)['cells']
     return cells

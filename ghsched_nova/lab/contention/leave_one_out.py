@@ -22,8 +22,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 import statistics
 
-from ghsched_placement.contention.curve import LatencyCurve
-from ghsched_placement.contention.curve import WRITES
+from ghsched_placement.features.density.curve import LatencyCurve
+from ghsched_placement.features.density.curve import WRITES
 
 #: Utilisations of the memory at which machines are compared.
 UTILISATIONS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)

@@ -25,12 +25,12 @@ from dataclasses import dataclass
 from dataclasses import replace
 import random
 
-from ghsched_placement.contention import calibrate
-from ghsched_placement.contention.curve import LatencyCurve
-from ghsched_placement.contention import density
-from ghsched_placement.contention.machine import Machine
-from ghsched_placement.contention.workload import REFERENCE
-from ghsched_placement.contention.workload import Workload
+from ghsched_placement.features.density import calibrate
+from ghsched_placement.features.density.curve import LatencyCurve
+from ghsched_placement.features.density import density
+from ghsched_placement.features.density.machine import Machine
+from ghsched_placement.features.density.workload import REFERENCE
+from ghsched_placement.features.density.workload import Workload
 
 #: Lowest and highest value, by parameter. ``capacity_mb`` is four channels of
 #: DDR4-2666 to DDR5-4800, because the memory of the machine was not

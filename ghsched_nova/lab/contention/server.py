@@ -19,10 +19,10 @@ waits for memory; the rest is computing and stays as it is. All figures are
 
 import math
 
-from ghsched_placement.contention.curve import LatencyCurve
-from ghsched_placement.contention import queueing
-from ghsched_placement.contention.share import Claim
-from ghsched_placement.contention.share import share_bandwidth
+from ghsched_placement.features.density.curve import LatencyCurve
+from ghsched_placement.features.density import queueing
+from ghsched_placement.features.density.share import Claim
+from ghsched_placement.features.density.share import share_bandwidth
 
 _CONTROLLER = queueing.Enforcement()
 

@@ -23,17 +23,17 @@ from dataclasses import replace
 
 from ghsched_nova.lab.contention import leave_one_out
 from ghsched_nova.lab.contention import ranges
-from ghsched_placement.contention import calibrate
-from ghsched_placement.contention.curve import LatencyCurve
-from ghsched_placement.contention import density
-from ghsched_placement.contention.density import Curve
-from ghsched_placement.contention.density import ParameterShift
-from ghsched_placement.contention.density import Report
-from ghsched_placement.contention.machine import BASES
-from ghsched_placement.contention.machine import Machine
-from ghsched_placement.contention.workload import REFERENCE
-from ghsched_placement.contention.workload import SCENARIOS
-from ghsched_placement.policy import GuestPolicy
+from ghsched_placement.features.density import calibrate
+from ghsched_placement.features.density.curve import LatencyCurve
+from ghsched_placement.features.density import density
+from ghsched_placement.features.density.density import Curve
+from ghsched_placement.features.density.density import ParameterShift
+from ghsched_placement.features.density.density import Report
+from ghsched_placement.features.density.machine import BASES
+from ghsched_placement.features.density.machine import Machine
+from ghsched_placement.features.density.workload import REFERENCE
+from ghsched_placement.features.density.workload import SCENARIOS
+from ghsched_placement.flavor.policy import GuestPolicy
 
 #: What others want of each node in the table of noisy neighbours, as a part
 #: of what a node delivers.

@@ -14,8 +14,8 @@
 """Traffic of an emulated host, as the contention model says (pure).
 
 A load file says what everybody would like to move. What they do move follows
-from the schemata, by :mod:`ghsched_placement.contention`, and the monitor
-files show it. It is one JSON object::
+from the schemata, by :mod:`ghsched_placement.features.density`, and the
+monitor files show it. It is one JSON object::
 
     {"capacity_mb": 100000,
      "link_mb": 36000,
@@ -46,8 +46,8 @@ from typing import Any
 from ghsched_nova.lab.emulator import control_file
 from ghsched_nova.lab.emulator import machines
 from ghsched_nova.lab.emulator import staging
-from ghsched_placement.contention.machine import Machine
-from ghsched_placement.contention import traffic
+from ghsched_placement.features.density.machine import Machine
+from ghsched_placement.features.density import traffic
 
 #: From the CPUs of a node to the memory of a node.
 Way = tuple[int, int]

@@ -49,7 +49,7 @@ from ghsched_nova.tests.fixtures import libvirt
 from ghsched_nova.tests.functional import done_once
 from ghsched_nova.tests.functional import patient_waits
 import ghsched_nova.virt.driver  # noqa: F401 - changes Nova
-from ghsched_placement import names
+from ghsched_placement.providers import names
 from ghsched_placement.tests import base
 
 services.register_driver_class(program.DRIVER)
@@ -131,7 +131,7 @@ class NovaTestCase(patient_waits.PatientWaits, base.TestCase):
         path.write_text(source.read_text().replace(
             ' osapi_compute_app_v21', ' ghsched osapi_compute_app_v21') + (
             '\n[filter:ghsched]\npaste.filter_factory = '
-            'ghsched_nova.api.server_set:filter_factory\n'))
+            'ghsched_nova.features.live_change.server_set:filter_factory\n'))
         return str(path)
 
     def _setup_compute_service(self):
@@ -266,7 +266,8 @@ class GhschedTestCase(NovaTestCase, libvirt_base.LibvirtMigrationMixin,
 
     def unchecked_flavor(self, **kwargs):
         """A flavor as made where nova-api does not have this extension."""
-        with fixtures.MonkeyPatch('ghsched_placement.policy.check_flavor',
+        with fixtures.MonkeyPatch('ghsched_placement.flavor.policy.'
+                                  'check_flavor',
                                   lambda *args: None):
             return self.flavor(**kwargs)
 

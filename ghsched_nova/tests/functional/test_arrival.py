@@ -20,8 +20,8 @@ from nova import objects
 from ghsched_nova.resctrl import fs
 from ghsched_nova.tests.functional import nova_base
 from ghsched_nova.tests.functional import openstack_base
-from ghsched_placement import names
 from ghsched_placement.osc import host
+from ghsched_placement.providers import names
 
 KIND = 'not-protected'
 

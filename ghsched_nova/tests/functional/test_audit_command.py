@@ -23,8 +23,8 @@ from nova.scheduler.client import report
 from ghsched_nova.resctrl import naming
 from ghsched_nova.tests.functional import emptied_hosts
 from ghsched_nova.tests.functional import openstack_base
-from ghsched_placement import names
 from ghsched_placement.osc import audit
+from ghsched_placement.providers import names
 
 GONE = '11111111-2222-3333-4444-555555555555'
 

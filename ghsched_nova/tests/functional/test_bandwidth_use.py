@@ -20,7 +20,7 @@ import fixtures
 
 from ghsched_nova.tests.functional import test_load_placement
 
-WEIGHER = ('ghsched_nova.scheduler.bandwidth_weigher.'
+WEIGHER = ('ghsched_nova.features.packing.bandwidth_weigher.'
            'GhschedBandwidthWeigher')
 
 

@@ -20,11 +20,11 @@ import fixtures
 from nova.api import auth
 from nova import context as nova_context
 
-from ghsched_nova.host import burst_use
+from ghsched_nova.features.bursts import burst_use
 from ghsched_nova.nova_seams import shared
 from ghsched_nova.resctrl import naming
 from ghsched_nova.tests.functional import nova_base
-from ghsched_placement import names
+from ghsched_placement.providers import names
 
 #: MB/s of a node.
 CAPACITY = 10000

@@ -13,7 +13,7 @@
 """The cache of a cloud, against a real Placement and Nova's API."""
 
 from ghsched_nova.tests.functional import openstack_base
-from ghsched_placement.osc import cloud_cache
+from ghsched_placement.features.exporter import cloud_cache
 from ghsched_placement.osc import flavor as flavors
 
 

@@ -15,7 +15,7 @@
 import fixtures
 from lxml import etree
 
-from ghsched_nova.guest import scheduling
+from ghsched_nova.features.real_time import scheduling
 from ghsched_nova.tests.functional import nova_base
 
 
@@ -24,7 +24,8 @@ class DedicatedRealTimeTest(nova_base.GhschedTestCase):
     def setUp(self):
         super().setUp()
         self.useFixture(fixtures.MonkeyPatch(
-            'ghsched_nova.host.scheduling._probe_realtime', str))
+            'ghsched_nova.features.real_time.host_scheduling.'
+            '_probe_realtime', str))
 
     def boot_realtime(self, dedicated, shared, emulator, **more):
         self.flags(cpu_dedicated_set=dedicated, cpu_shared_set=shared,

@@ -30,12 +30,12 @@ import unittest
 
 from lxml import etree
 
+from ghsched_nova.features.guest_topology import host_topology
 from ghsched_nova.guest import device_numa
-from ghsched_nova.guest import host_topology
 from ghsched_nova.guest import pci_topology
 from ghsched_nova.lab.emulator import testhost
 from ghsched_nova.tests.functional import nova_guest
-from ghsched_placement import policy
+from ghsched_placement.flavor import policy
 from ghsched_placement.tests import base
 
 REASON = testhost.missing()

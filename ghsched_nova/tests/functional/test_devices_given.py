@@ -23,7 +23,7 @@ from nova import objects
 from ghsched_nova.nova_fixes import devices_of_far_pf
 from ghsched_nova.tests.functional import emptied_hosts
 from ghsched_nova.tests.functional import test_vfs
-from ghsched_placement import diagnostics
+from ghsched_placement.audit import diagnostics
 
 ALIAS = {'pci_passthrough:alias': 'fast:2'}
 

@@ -27,8 +27,8 @@ from ghsched_nova.resctrl import reconcile
 from ghsched_nova.resctrl import resolve
 from ghsched_nova.tests.fixtures import mount
 from ghsched_nova.tests.functional import test_host_engine
-from ghsched_placement.policy import GuestPolicy
-from ghsched_placement.policy import NodePolicy
+from ghsched_placement.flavor.policy import GuestPolicy
+from ghsched_placement.flavor.policy import NodePolicy
 from ghsched_placement.tests import base
 from ghsched_placement.tests.fixtures import spaces
 

@@ -25,21 +25,21 @@ from nova import objects
 from testtools import content
 
 from ghsched_nova.api import limits
+from ghsched_nova.features.live_change import errors
+from ghsched_nova.features.live_change import records
+from ghsched_nova.features.live_change import servers
+from ghsched_nova.features.node_move import move_xml
 from ghsched_nova.guest import metadata
-from ghsched_nova.guest import move_xml
-from ghsched_nova.live import errors
-from ghsched_nova.live import records
-from ghsched_nova.live import servers
 from ghsched_nova.tests.fixtures import guest_memory
 from ghsched_nova.tests.fixtures import realtime
 from ghsched_nova.tests.functional import openstack_base
 from ghsched_nova.tests.functional import test_lifecycle
 from ghsched_nova.tests.functional import test_moves
 from ghsched_nova.tests.functional import test_vfs
-from ghsched_placement import change as changes
-from ghsched_placement import names
+from ghsched_placement.features.live_change import change as changes
+from ghsched_placement.flavor import policy as policies
 from ghsched_placement.osc import audit
-from ghsched_placement import policy as policies
+from ghsched_placement.providers import names
 from ghsched_placement.tests.fixtures import sample_flavors
 
 _ALL = os.environ.get('GHSCHED_KEY_JOURNEYS') == 'all'

@@ -16,14 +16,14 @@
 import dataclasses
 import itertools
 
-from ghsched_nova.explain import explanation
-from ghsched_nova.host_files import hostfile
-from ghsched_nova.host_files import planner_hosts
+from ghsched_nova.features.explain import explanation
+from ghsched_nova.features.explain import hostfile
+from ghsched_nova.features.planner import planner_hosts
 from ghsched_nova.tests.functional import test_planner
-from ghsched_placement.planner.stage import Stage
-from ghsched_placement.planner.state import State
+from ghsched_placement.features.planner.stage import Stage
+from ghsched_placement.features.planner.state import State
+from ghsched_placement.providers import tree
 from ghsched_placement.tests.fixtures import spaces
-from ghsched_placement import tree
 
 KUNPENG, TWO_NICS, INTEL, EPYC = (
     hostfile.load_host_file(str(test_planner.HOSTS / f'{name}.yaml'))

@@ -21,11 +21,11 @@ from nova.scheduler.client import report
 
 from ghsched_nova.tests.functional import nova_base
 from ghsched_nova.tests.functional import test_vfs
-from ghsched_placement.planner.flavors import Flavor
-from ghsched_placement.planner import need as needs
-from ghsched_placement import policy as policies
-from ghsched_placement import query
-from ghsched_placement import request
+from ghsched_placement.features.planner.flavors import Flavor
+from ghsched_placement.features.planner import need as needs
+from ghsched_placement.flavor import policy as policies
+from ghsched_placement.query import query
+from ghsched_placement.query import request
 
 KEYS = {'ghsched:mem_bw_min': '30', 'ghsched:mem_bw_max': '50',
         'ghsched:mem_bw_hardlimit': 'false', 'ghsched:mem_bw_priority': '5',

@@ -19,7 +19,7 @@ from nova.tests.fixtures import libvirt as fakelibvirt
 from ghsched_nova.tests.functional import emptied_hosts
 from ghsched_nova.tests.functional import nova_base
 
-WEIGHER = 'ghsched_nova.scheduler.weighers.GhschedFragmentationWeigher'
+WEIGHER = 'ghsched_nova.features.packing.weighers.GhschedFragmentationWeigher'
 PRODUCT = fakelibvirt.VF_PROD_ID
 
 

@@ -23,7 +23,7 @@ from ghsched_nova.resctrl import fs
 from ghsched_nova.resctrl import naming
 from ghsched_nova.tests.functional import emptied_hosts
 from ghsched_nova.tests.functional import nova_base
-from ghsched_placement import names
+from ghsched_placement.providers import names
 
 
 class SharingTest(emptied_hosts.EmptiedHosts, nova_base.GhschedTestCase):

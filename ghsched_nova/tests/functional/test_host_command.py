@@ -25,8 +25,8 @@ from ghsched_nova.guest import metadata
 from ghsched_nova.lab.emulator import testhost
 from ghsched_nova.resctrl import naming
 from ghsched_nova.tests.functional import test_testhost
-from ghsched_placement.policy import GuestPolicy
-from ghsched_placement.policy import NodePolicy
+from ghsched_placement.flavor.policy import GuestPolicy
+from ghsched_placement.flavor.policy import NodePolicy
 from ghsched_placement.tests import base
 
 POLICY = metadata.DomainPolicy(
@@ -97,7 +97,7 @@ import sys
 from oslo_config import cfg
 from ghsched_nova import conf
 from ghsched_nova.host import engine
-from ghsched_placement.policy import GuestPolicy
+from ghsched_placement.flavor.policy import GuestPolicy
 options = cfg.ConfigOpts()
 conf.register_opts(options)
 options([], default_config_files=[], default_config_dirs=[])

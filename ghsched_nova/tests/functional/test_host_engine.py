@@ -32,6 +32,7 @@ import time
 from fixtures import FakeLogger
 from oslo_config import cfg
 
+from ghsched_nova.base import privsep
 from ghsched_nova import conf
 from ghsched_nova.guest import metadata
 from ghsched_nova.host import desired
@@ -40,7 +41,6 @@ from ghsched_nova.host import readings
 from ghsched_nova.host import root_calls
 from ghsched_nova.lab.emulator import machines
 from ghsched_nova.lab.emulator import topology
-from ghsched_nova import privsep
 from ghsched_nova.resctrl import dialects
 from ghsched_nova.resctrl import fs
 from ghsched_nova.resctrl import host as resctrl_host
@@ -52,8 +52,8 @@ from ghsched_nova.resctrl import resolve
 from ghsched_nova.resctrl import schemata
 from ghsched_nova.tests.fixtures import modules
 from ghsched_nova.tests.fixtures import mount
-from ghsched_placement.policy import GuestPolicy
-from ghsched_placement.policy import NodePolicy
+from ghsched_placement.flavor.policy import GuestPolicy
+from ghsched_placement.flavor.policy import NodePolicy
 from ghsched_placement.tests import base
 
 NODES = '0=0-1;1=2-3'
@@ -617,7 +617,7 @@ class PrivsepTest(EmulatedTestCase):
         for path in Path('/proc').glob('[0-9]*/cmdline'):
             with contextlib.suppress(OSError):
                 words = path.read_bytes().split(b'\0')
-                if (b'ghsched_nova.privsep.context' in words
+                if (b'ghsched_nova.base.privsep.context' in words
                         and str(self.config).encode() in words):
                     found.add(int(path.parent.name))
         return found

@@ -23,12 +23,12 @@ from nova import exception
 from nova import objects
 from nova.scheduler.client import report
 
-from ghsched_nova.scheduler import index_feed
+from ghsched_nova.features.index import index_feed
 from ghsched_nova.tests.functional import nova_base
 from ghsched_nova.tests.functional import test_vfs
 from ghsched_nova.virt.driver import GhschedLibvirtDriver
-from ghsched_placement import headroom
-from ghsched_placement import load
+from ghsched_placement.features.index import headroom
+from ghsched_placement.features.load import load
 
 
 class IndexTestCase(nova_base.GhschedTestCase):
@@ -166,7 +166,7 @@ class WayTest(IndexTestCase):
         for target, hits in (
                 ('nova.scheduler.manager.SchedulerManager.'
                  '_consume_selected_host', 0),
-                ('ghsched_nova.scheduler.host_index.Index.add_claim', 1)):
+                ('ghsched_nova.features.index.host_index.Index.add_claim', 1)):
             with mock.patch(target, side_effect=ValueError):
                 server = self.boot(self.flavor(mem_bw_min=20),
                                    state='ACTIVE' if hits else 'ERROR')

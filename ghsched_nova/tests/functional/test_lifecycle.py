@@ -28,9 +28,9 @@ from ghsched_nova.guest import metadata
 from ghsched_nova.resctrl import fs
 from ghsched_nova.resctrl import naming
 from ghsched_nova.tests.functional import nova_base
-from ghsched_placement import diagnostics
-from ghsched_placement import names
-from ghsched_placement import placement_client
+from ghsched_placement.audit import diagnostics
+from ghsched_placement.providers import names
+from ghsched_placement.providers import placement_client
 
 MOVE_DISK = ('nova.virt.libvirt.driver.LibvirtDriver.'
              'migrate_disk_and_power_off')

@@ -29,21 +29,21 @@ from nova.scheduler.client import report
 from oslo_db import exception as db_exc
 import oslo_messaging
 
+from ghsched_nova.features.live_change import errors
+from ghsched_nova.features.live_change import messages
+from ghsched_nova.features.live_change import placement
+from ghsched_nova.features.live_change import records
+from ghsched_nova.features.live_change import rollback
+from ghsched_nova.features.live_change import rpc
+from ghsched_nova.features.live_change import server_lock
+from ghsched_nova.features.live_change import servers
 from ghsched_nova.guest import metadata
-from ghsched_nova.live import errors
-from ghsched_nova.live import messages
-from ghsched_nova.live import placement
-from ghsched_nova.live import records
-from ghsched_nova.live import rollback
-from ghsched_nova.live import server_lock
-from ghsched_nova.live import servers
 from ghsched_nova.nova_seams import compute
 from ghsched_nova.nova_seams import shared
 from ghsched_nova.resctrl import fs
 from ghsched_nova.tests.functional import nova_base
-from ghsched_nova.virt import rpc
-from ghsched_placement import names
-from ghsched_placement import policy as policies
+from ghsched_placement.flavor import policy as policies
+from ghsched_placement.providers import names
 from ghsched_placement.tests import base
 
 REFUSED = fs.GroupError(
@@ -276,7 +276,8 @@ class SuccessTest(LiveChangeTestCase):
         self.assert_changed(40, 70)
 
     def a_host_of_the_release_before(self):
-        # It takes no lock, see ghsched_nova.tests.unit.live.test_wire.
+        # It takes no lock, see
+        # ghsched_nova.tests.unit.features.live_change.test_wire.
         present = rpc.PolicyEndpoint.set_policy
 
         def set_policy(endpoint, context, instance_uuid, policy, token):
@@ -625,7 +626,8 @@ class RefusedTest(LiveChangeTestCase):
             check(this)
 
         with fixtures.MonkeyPatch(
-                'ghsched_nova.live.records.NovaRecords.lock_server', late):
+                'ghsched_nova.features.live_change.records.NovaRecords.'
+                'lock_server', late):
             self.refused('another operation is in progress', mem_bw_min=40)
         instance = self.instance(self.server)
         self.assertEqual(task_states.MIGRATING, instance.task_state)
@@ -641,7 +643,8 @@ class RefusedTest(LiveChangeTestCase):
             save(this, extra_specs)
 
         with fixtures.MonkeyPatch(
-            'ghsched_nova.live.records.NovaRecords.save_extra_specs', late
+            'ghsched_nova.features.live_change.records.NovaRecords.'
+            'save_extra_specs', late
         ):
             error = self.assertRaises(errors.RollbackIncomplete, self.change,
                                       mem_bw_min=40)
@@ -717,7 +720,7 @@ class AbandonedTest(LiveChangeTestCase):
             # A process that has died does not roll back either.
             for path in ('rollback._run_undo_step', *steps):
                 dying.enter_context(fixtures.MonkeyPatch(
-                    f'ghsched_nova.live.{path}', die))
+                    f'ghsched_nova.features.live_change.{path}', die))
             self.assertRaises(Killed, self.change, mem_bw_min=40)
 
     def lock_of_a_killed_change_is_taken_over_when_it_is_old(self):
@@ -743,7 +746,8 @@ class AbandonedTest(LiveChangeTestCase):
         self.make_the_lock_old()
         locked = self.instance(self.server).system_metadata
         with fixtures.MonkeyPatch(
-                'ghsched_nova.rpcapi.HostClient.cancel_call', self.be_silent):
+                'ghsched_nova.features.live_change.rpcapi.HostClient.'
+                'cancel_call', self.be_silent):
             self.refused('may still carry it out', mem_bw_min=45)
         self.assertEqual(locked, self.instance(self.server).system_metadata)
 
@@ -848,7 +852,8 @@ class ConcurrencyTest(LiveChangeTestCase):
             self._wait_until_deleted(self.server)
 
         with fixtures.MonkeyPatch(
-                'ghsched_nova.live.records.NovaRecords.lock_server', late):
+                'ghsched_nova.features.live_change.records.NovaRecords.'
+                'lock_server', late):
             self.assertRaises(errors.GuestGone, self.change, mem_bw_min=40)
         self.assertEqual({}, self.bandwidth(self.server['id']))
 

@@ -22,9 +22,9 @@ from nova import objects
 
 from ghsched_nova.tests.functional import nova_base
 from ghsched_nova.tests.functional import test_index
-from ghsched_placement import load
+from ghsched_placement.features.load import load
 
-WEIGHER = 'ghsched_nova.scheduler.load_weigher.GhschedLoadWeigher'
+WEIGHER = 'ghsched_nova.features.load.load_weigher.GhschedLoadWeigher'
 #: MB/s of a node.
 CAPACITY = 10000
 

@@ -36,10 +36,10 @@ import requests
 from testtools import content
 import yaml
 
-from ghsched_placement import metering
-from ghsched_placement.service_level import LevelKey
-from ghsched_placement.service_level import Owner
-from ghsched_placement.service_level import Period
+from ghsched_placement.features.metering import metering
+from ghsched_placement.features.service_level.service_level import LevelKey
+from ghsched_placement.features.service_level.service_level import Owner
+from ghsched_placement.features.service_level.service_level import Period
 from ghsched_placement.tests import base
 from ghsched_placement.tests.fixtures import ports
 
@@ -76,7 +76,7 @@ import sys
 from nova import config
 
 from ghsched_nova.nova_seams import messaging
-from ghsched_placement import metering
+from ghsched_placement.features.metering import metering
 
 config.parse_args(['nova-compute', '--config-file', sys.argv[1]],
                   configure_db=False)

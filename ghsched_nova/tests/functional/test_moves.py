@@ -26,7 +26,7 @@ from nova import objects
 
 from ghsched_nova.tests.functional import nova_base
 from ghsched_nova.tests.functional import test_lifecycle
-from ghsched_placement import names
+from ghsched_placement.providers import names
 
 IMAGE = '155d900f-4e14-4e4c-a73d-069cbf4541e6'
 

@@ -97,7 +97,7 @@ print(json.dumps([before, list_changes()]))
 #: What an operator configures in a service, and a name of Nova that this
 #: changes.
 CONFIGURED = {
-    'nova-api': ('from ghsched_nova.api import server_set\n'
+    'nova-api': ('from ghsched_nova.features.live_change import server_set\n'
                  'server_set.filter_factory({})',
                  'nova.limit.placement._get_deltas'),
     'nova-conductor': ('', None),

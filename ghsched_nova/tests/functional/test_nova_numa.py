@@ -15,7 +15,7 @@
 from nova.tests.functional.libvirt import test_numa_servers
 
 from ghsched_nova.tests.functional import nova_base
-from ghsched_placement import names
+from ghsched_placement.providers import names
 from ghsched_placement.tests.fixtures import spaces
 
 

@@ -17,7 +17,7 @@ from nova.tests.functional.libvirt import test_pci_in_placement as nova_tests
 from nova.tests.functional.libvirt import test_pci_sriov_servers as sriov
 
 from ghsched_nova.tests.functional import nova_base
-from ghsched_placement import names
+from ghsched_placement.providers import names
 from ghsched_placement.tests.fixtures import spaces
 
 

@@ -43,7 +43,7 @@ from ghsched_nova.guest import device_numa
 from ghsched_nova.guest import memorytune
 from ghsched_nova.host import domain_xml
 from ghsched_nova.host import engine
-from ghsched_placement import policy
+from ghsched_placement.flavor import policy
 options = cfg.ConfigOpts()
 conf.register_opts(options)
 options([], default_config_files=[], default_config_dirs=[])

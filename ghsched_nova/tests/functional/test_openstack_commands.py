@@ -25,16 +25,16 @@ from nova.tests.fixtures import libvirt as fakelibvirt
 from ghsched_nova.tests.functional import nova_base
 from ghsched_nova.tests.functional import openstack_base
 from ghsched_nova.tests.functional import test_lifecycle
-from ghsched_placement import names
+from ghsched_placement.features.doctor import leftovers
+from ghsched_placement.features.rebalance import rebalance
+from ghsched_placement.features.refusals import refusals
 from ghsched_placement.osc import capacity
 from ghsched_placement.osc import client
 from ghsched_placement.osc import flavor
 from ghsched_placement.osc import host
 from ghsched_placement.osc import http
-from ghsched_placement.osc import leftovers
-from ghsched_placement.osc import rebalance
-from ghsched_placement.osc import refusals
 from ghsched_placement.osc import server
+from ghsched_placement.providers import names
 
 
 class CapacityTest(openstack_base.CommandTestCase):

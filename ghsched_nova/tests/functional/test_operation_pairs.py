@@ -30,13 +30,13 @@ import ddt
 from lxml import etree
 from testtools import content
 
+from ghsched_nova.features.live_change import errors
+from ghsched_nova.features.live_change import records
+from ghsched_nova.features.live_change import servers
 from ghsched_nova.guest import metadata
-from ghsched_nova.live import errors
-from ghsched_nova.live import records
-from ghsched_nova.live import servers
 from ghsched_nova.tests.fixtures import guest_memory
 from ghsched_nova.tests.functional import test_moves
-from ghsched_placement import names
+from ghsched_placement.providers import names
 
 OPERATIONS = ('move_inside', 'live_migrate', 'cold_migrate', 'resize',
               'revert', 'shelve', 'rebuild', 'change', 'evacuate', 'reboot')

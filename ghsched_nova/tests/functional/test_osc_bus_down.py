@@ -31,10 +31,10 @@ import requests
 from requests import adapters
 
 from ghsched_nova.tests.functional import test_osc_answers as answers
-from ghsched_placement import names
 from ghsched_placement.osc import plugin
+from ghsched_placement.providers import names
+from ghsched_placement.providers import tree
 from ghsched_placement.tests import base
-from ghsched_placement import tree
 
 ROOT = '3f5b1a52-93a3-4b8e-a5e5-0c1d9a64c0aa'
 SERVER = '5c7d5f0f-1f0b-4f63-8a69-4d8c1b0a9e11'

@@ -41,7 +41,8 @@ CLOUD = {
         'SESSION_TIMEOUT_S',
         ['plan', '--cloud', 'envvars', '--flavor', 'm1:vcpus=1,ram=512']),
     'ghsched-host retire': (
-        'ghsched_nova.cmd.host', 'ghsched_nova.cmd.server_set',
+        'ghsched_nova.cmd.host', 'ghsched_nova.features.live_change.'
+                                 'set_command',
         'PLACEMENT_TIMEOUT_S',
         ['retire', '--dry-run', '--node', 'a', '--config-file',
          'nova.conf']),
@@ -93,7 +94,7 @@ sys.exit({module}.main({arguments}))
 
 TIMEOUT = """
 import sys
-from ghsched_nova.cmd import server_set
+from ghsched_nova.features.live_change import set_command as server_set
 options = server_set.read_nova_service_conf('nova-compute', [sys.argv[1]],
                                     init_rpc=False)
 print(options.placement.timeout == float(sys.argv[2]))

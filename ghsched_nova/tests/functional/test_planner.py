@@ -36,25 +36,25 @@ from keystoneauth1 import session
 from openstack import connection
 
 from ghsched_nova.cmd import main
-from ghsched_nova.host_files import density_command
-from ghsched_nova.host_files import hostfile
-from ghsched_nova.host_files import planner_hosts
-from ghsched_nova.host_files import planner_inputs
-from ghsched_placement import lack
-from ghsched_placement.node_capacity import NodeCapacity
-from ghsched_placement.planner import client
-from ghsched_placement.planner import cloud
-from ghsched_placement.planner import density
-from ghsched_placement.planner import fill
-from ghsched_placement.planner import flavors
-from ghsched_placement.planner import need as needs
-from ghsched_placement.planner import plan
-from ghsched_placement.planner import private
-from ghsched_placement.planner.stage import Stage
-from ghsched_placement.planner.state import State
+from ghsched_nova.features.density import density_command
+from ghsched_nova.features.explain import hostfile
+from ghsched_nova.features.planner import planner_hosts
+from ghsched_nova.features.planner import planner_inputs
+from ghsched_placement.features.planner import client
+from ghsched_placement.features.planner import cloud
+from ghsched_placement.features.planner import density
+from ghsched_placement.features.planner import fill
+from ghsched_placement.features.planner import flavors
+from ghsched_placement.features.planner import need as needs
+from ghsched_placement.features.planner import plan
+from ghsched_placement.features.planner import private
+from ghsched_placement.features.planner.stage import Stage
+from ghsched_placement.features.planner.state import State
+from ghsched_placement.fit import lack
+from ghsched_placement.fit.node_capacity import NodeCapacity
+from ghsched_placement.providers import tree
 from ghsched_placement.tests import base
 from ghsched_placement.tests.fixtures import spaces
-from ghsched_placement import tree
 
 HOSTS = pathlib.Path(__file__).parents[3] / 'etc/ghsched/hosts'
 ALIASES = {'nic': 'CUSTOM_PCI_15B3_1018'}
@@ -107,7 +107,7 @@ class PlacementTestCase(base.TestCase):
 #: groups to 8 providers for each of 3 hosts.
 _KILLED = """
 import uuid
-from ghsched_placement.planner import private
+from ghsched_placement.features.planner import private
 AMOUNT = dict(total=9, reserved=0, min_unit=1, max_unit=9, step_size=1,
               allocation_ratio=1.0)
 with private.PrivatePlacement() as placement:

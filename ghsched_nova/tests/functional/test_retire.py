@@ -20,12 +20,12 @@ import os
 import fixtures
 
 from ghsched_nova.cmd import host
-from ghsched_nova.cmd import retire
+from ghsched_nova.features.doctor import retire
 from ghsched_nova.host import desired
 from ghsched_nova.nova_seams import shared
 from ghsched_nova.resctrl import naming
 from ghsched_nova.tests.functional import test_pci_providers
-from ghsched_placement import names
+from ghsched_placement.providers import names
 
 STOCK = 'libvirt.LibvirtDriver'
 

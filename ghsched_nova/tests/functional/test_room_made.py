@@ -24,11 +24,11 @@ from unittest import mock
 import fixtures
 from nova.scheduler.client import report
 
-from ghsched_nova.live import records
-from ghsched_nova.live import servers
+from ghsched_nova.features.live_change import records
+from ghsched_nova.features.live_change import servers
 from ghsched_nova.tests.fixtures import guest_memory
 from ghsched_nova.tests.functional import test_index
-from ghsched_placement import names
+from ghsched_placement.providers import names
 
 SEQUENCES = int(os.environ.get('GHSCHED_ROOM_SEQUENCES', '1'))
 

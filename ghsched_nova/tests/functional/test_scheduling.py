@@ -21,7 +21,7 @@ from nova import utils
 from oslo_utils.fixture import uuidsentinel
 
 from ghsched_nova.tests.functional import nova_base
-from ghsched_placement import names
+from ghsched_placement.providers import names
 
 
 class StockFilterTest(nova_base.GhschedTestCase):

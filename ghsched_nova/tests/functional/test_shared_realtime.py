@@ -19,16 +19,16 @@ import tempfile
 import fixtures
 from lxml import etree
 
-from ghsched_nova.guest import scheduling
-from ghsched_nova.live import records
-from ghsched_nova.live import servers
+from ghsched_nova.features.live_change import records
+from ghsched_nova.features.live_change import servers
+from ghsched_nova.features.real_time import model
+from ghsched_nova.features.real_time import privileged
+from ghsched_nova.features.real_time import scheduling
+from ghsched_nova.features.real_time import survey
 from ghsched_nova.tests.fixtures import fake_qemu
 from ghsched_nova.tests.functional import nova_base
-from ghsched_nova.threads import model
-from ghsched_nova.threads import privileged
-from ghsched_nova.threads import survey
-from ghsched_placement import names
-from ghsched_placement.scheduling import Scheduling
+from ghsched_placement.features.real_time.scheduling import Scheduling
+from ghsched_placement.providers import names
 
 RR = Scheduling('rr', 10)
 
@@ -41,9 +41,10 @@ class SharedRealTimeTestCase(nova_base.GhschedTestCase):
                    group='compute')
         self.flags(realtime_shared_percent=50, group='ghsched')
         self.useFixture(fixtures.MonkeyPatch(
-            'ghsched_nova.host.scheduling._probe_realtime', str))
+            'ghsched_nova.features.real_time.host_scheduling.'
+            '_probe_realtime', str))
         self.useFixture(fixtures.MonkeyPatch(
-            'ghsched_nova.host.scheduling._read_sysctl',
+            'ghsched_nova.features.real_time.host_scheduling._read_sysctl',
             lambda _name, default: default))
         self.start_host()
 
@@ -105,7 +106,7 @@ class LiveChangeTest(SharedRealTimeTestCase):
         self.run_path = Path(self.enterContext(tempfile.TemporaryDirectory()))
         self.flags(libvirt_run_path=str(self.run_path), group='ghsched')
         self.useFixture(fixtures.MonkeyPatch(
-            'ghsched_nova.threads.privileged.apply_thread_change',
+            'ghsched_nova.features.real_time.privileged.apply_thread_change',
             privileged.apply_thread_change_as_root))
 
     def test_class_and_share_stay(self):

@@ -30,12 +30,12 @@ import unittest
 import fixtures
 from lxml import etree
 
+from ghsched_nova.base import qemu
+from ghsched_nova.features.real_time import model
+from ghsched_nova.features.real_time import survey
 from ghsched_nova.lab.emulator import daemons
 from ghsched_nova.lab.emulator import resctrl
 from ghsched_nova.lab.emulator import testhost
-from ghsched_nova import qemu
-from ghsched_nova.threads import model
-from ghsched_nova.threads import survey
 from ghsched_placement.tests import base
 
 REASON = testhost.missing()

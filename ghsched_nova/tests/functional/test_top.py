@@ -42,7 +42,7 @@ class TopTest(test_testhost.HostTestCase):
     def top(self):
         done = self.host.run([
             'env', f'PYTHONPATH={TOP}', sys.executable, '-W', 'ignore', '-m',
-            'ghsched_nova.cmd.top', '--json', '-n', '1', '-d', '0.5'])
+            'ghsched_nova.features.top.top', '--json', '-n', '1', '-d', '0.5'])
         self.assertEqual('', done.stderr)
         return json.loads(done.stdout)
 
@@ -82,7 +82,7 @@ class TopTest(test_testhost.HostTestCase):
     def test_without_libvirt_the_groups_tell(self):
         done = self.host.run([
             'env', f'PYTHONPATH={TOP}', sys.executable, '-W', 'ignore', '-m',
-            'ghsched_nova.cmd.top', '--json', '-n', '1', '-d', '0.1',
+            'ghsched_nova.features.top.top', '--json', '-n', '1', '-d', '0.1',
             '-c', 'qemu+unix:///system?socket=/nowhere'])
         self.assertIn('/nowhere', json.loads(done.stdout)['problem'])
         self.assertEqual('', done.stderr)

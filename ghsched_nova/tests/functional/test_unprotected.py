@@ -21,7 +21,7 @@ from ghsched_nova.guest import metadata
 from ghsched_nova.resctrl import fs
 from ghsched_nova.resctrl import naming
 from ghsched_nova.tests.functional import nova_base
-from ghsched_placement import diagnostics
+from ghsched_placement.audit import diagnostics
 
 NOTICE = 'ghsched.server.not_protected.'
 

@@ -25,11 +25,11 @@ import itertools
 import random
 from typing import Any
 
-from ghsched_placement import candidates
-from ghsched_placement import gradient
-from ghsched_placement import matching
-from ghsched_placement import names
-from ghsched_placement import node_assignment
+from ghsched_placement.features.packing import gradient
+from ghsched_placement.providers import names
+from ghsched_placement.query import candidates
+from ghsched_placement.query import matching
+from ghsched_placement.query import node_assignment
 from ghsched_placement.tests import base
 
 #: Number of ways that nova-scheduler tries on a host: the default of

@@ -18,10 +18,10 @@ import statistics
 from oslo_config import cfg
 import yaml
 
+from ghsched_nova.base import privsep
 from ghsched_nova import conf
-from ghsched_nova import privsep
-from ghsched_placement import burst
-from ghsched_placement.contention import shipped
+from ghsched_placement.features.bursts import burst
+from ghsched_placement.features.density import shipped
 from ghsched_placement.tests import base
 
 TOP = Path(conf.__file__).parents[2]

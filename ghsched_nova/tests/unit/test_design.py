@@ -15,9 +15,9 @@ import pkgutil
 import re
 import tempfile
 
+from ghsched_nova.features.exporter import metrics
+from ghsched_nova.features.top import top_source
 from ghsched_nova.monitor import guests
-from ghsched_nova.monitor import metrics
-from ghsched_nova.monitor import top_source
 from ghsched_nova.tests.fixtures import pylibvirt
 from ghsched_nova.tests.fixtures import trees
 from ghsched_nova.tests.fixtures import walk

@@ -77,8 +77,10 @@ NOVA_BIN_DIR=/opt/stack/data/venv/bin TEMPEST_CONFIG=/opt/stack/tempest.conf
 '''
 
 FILTER = 'GhschedNUMATopologyFilter'
-WEIGHERS = ('ghsched_nova.scheduler.weighers.GhschedFragmentationWeigher,'
-            'ghsched_nova.scheduler.bandwidth_weigher.GhschedBandwidthWeigher')
+WEIGHERS = ('ghsched_nova.features.packing.weighers.'
+            'GhschedFragmentationWeigher,'
+            'ghsched_nova.features.packing.bandwidth_weigher.'
+            'GhschedBandwidthWeigher')
 
 
 class GrenadeTest(base.TestCase):
@@ -175,7 +177,8 @@ class DevstackPluginTest(base.TestCase):
                 if 'api-paste' in line]
         start = 'iniset /etc/nova/api-paste.ini '
         the_filter = (start + 'filter:ghsched paste.filter_factory '
-                      'ghsched_nova.api.server_set:filter_factory')
+                      'ghsched_nova.features.live_change.'
+                      'server_set:filter_factory')
         self.assertEqual(
             [start + 'composite:openstack_compute_api_v21 keystone '
              'cors authtoken keystonecontext ghsched app', the_filter],

@@ -24,13 +24,13 @@ import tempfile
 from fixtures import FakeLogger
 import prometheus_client
 
-from ghsched_nova.cmd import exporter
+from ghsched_nova.features.blame import blame_periods
+from ghsched_nova.features.exporter import exporter
 from ghsched_nova.host import readings
-from ghsched_nova.monitor import blame_periods
 from ghsched_nova.tests.unit import test_state_files
-from ghsched_placement import blame
-from ghsched_placement.osc import refusals
-from ghsched_placement import refusal_record
+from ghsched_placement.features.blame import blame
+from ghsched_placement.features.refusals import refusal_record
+from ghsched_placement.features.refusals import refusals
 from ghsched_placement.tests import base
 from ghsched_placement.tests.fixtures import forged
 

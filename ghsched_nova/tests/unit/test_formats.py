@@ -19,17 +19,17 @@ and not another value in the test.
 
 import json
 
+from ghsched_nova.features.node_move import move_messages
+from ghsched_nova.features.node_move import move_xml
 from ghsched_nova.guest import metadata
-from ghsched_nova.guest import move_xml
-from ghsched_nova.live import move_messages
 from ghsched_nova import pci_requests
 from ghsched_nova.resctrl import naming
-from ghsched_placement import burst
-from ghsched_placement import burst_projects
-from ghsched_placement import burst_record
-from ghsched_placement import names
-from ghsched_placement import node_move
-from ghsched_placement import policy
+from ghsched_placement.features.bursts import burst
+from ghsched_placement.features.bursts import burst_projects
+from ghsched_placement.features.bursts import burst_record
+from ghsched_placement.features.node_move import node_move
+from ghsched_placement.flavor import policy
+from ghsched_placement.providers import names
 from ghsched_placement.tests import base
 
 UUID = '7c0a6f1e-5c2c-4a52-9d0f-0a4f4b2f6f10'

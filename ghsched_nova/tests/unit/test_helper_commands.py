@@ -23,8 +23,8 @@ import re
 from oslo_config import cfg
 from oslo_rootwrap import wrapper
 
+from ghsched_nova.base import privsep
 from ghsched_nova import conf
-from ghsched_nova import privsep
 from ghsched_placement.tests import base
 
 TOP = Path(__file__).parents[3]
@@ -43,7 +43,7 @@ HOSTILE = (
     '/etc/nova/.conf/../../../tmp/evil.conf', '/etc/passwd', '/etc/shadow',
     '/etc/ghsched/../../tmp/helper.conf', '--config-dir', '--log-config',
     '--log-config-append', '--nouse-syslog', 'os.system', 'nova.privsep.path',
-    'ghsched_nova.privsep.context.x', 'evil.context', '', '/', '-c',
+    'ghsched_nova.base.privsep.context.x', 'evil.context', '', '/', '-c',
     '/tmp/../root/x', '/tmp/tmp12345678/../../root/privsep.sock',
     '/tmp/tmp12345678/privsep.sock --config-file /tmp/evil.conf',
     '/tmp/tmp1 --config-file /tmp/x/privsep.sock', '/run/libvirt/sock')

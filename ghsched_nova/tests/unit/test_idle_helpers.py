@@ -14,7 +14,7 @@
 
 from unittest import mock
 
-from ghsched_nova import privsep
+from ghsched_nova.base import privsep
 from ghsched_placement.tests import base
 
 
@@ -24,7 +24,7 @@ class IdleHelperTest(base.TestCase):
         super().setUp()
         self.owner = privsep.Context(
             'ghsched_nova', cfg_section='ghsched_threads_privsep',
-            pypath='ghsched_nova.privsep.threads', capabilities=[])
+            pypath='ghsched_nova.base.privsep.threads', capabilities=[])
         self.channel = self.owner.channel = mock.Mock()
 
     def is_running_after_check(self):

@@ -55,15 +55,17 @@ JOINING = ('ghsched_nova.monitor', 'ghsched_nova.host',
 #: that do not: messages to a host, output and files of commands.
 FREE_MODULES = frozenset({
     'ghsched_nova.cmd.console', 'ghsched_nova.cmd.files',
-    'ghsched_nova.live.messages', 'ghsched_nova.live.move_messages'})
+    'ghsched_nova.features.live_change.messages', 'ghsched_nova.features.'
+                                                  'node_move.move_messages'})
 
 #: Parts from which no chain of imports leads to Nova.
-WITHOUT_NOVA = ('ghsched_nova.explain', 'ghsched_nova.guest',
-                'ghsched_nova.host', 'ghsched_nova.host_files',
-                'ghsched_nova.interrupts', 'ghsched_nova.lab',
-                'ghsched_nova.memory', 'ghsched_nova.monitor',
+WITHOUT_NOVA = ('ghsched_nova.features.explain', 'ghsched_nova.guest',
+                'ghsched_nova.host', 'ghsched_nova.features.explain',
+                'ghsched_nova.features.interrupts', 'ghsched_nova.lab',
+                'ghsched_nova.features.node_move', 'ghsched_nova.monitor',
                 'ghsched_nova.resctrl',
-                'ghsched_nova.threads', 'ghsched_nova.traffic',
+                'ghsched_nova.features.real_time', 'ghsched_nova.features.'
+                                                   'rebalance',
                 'ghsched_placement', *FREE_MODULES)
 
 #: The emulator and the benchmarks, which no cloud needs. The runtime imports
@@ -76,13 +78,13 @@ OPENS_LABORATORY = frozenset({LABORATORY, 'ghsched_nova.tests'})
 EXTRAS = {
     **dict.fromkeys(NOVA_SIDE, {'nova'}),
     'ghsched_nova.cmd.domains': {'libvirt'},
-    'ghsched_placement.rebalance.watcher': {'watcher'},
-    'ghsched_placement.rebalance.watcher_base': {'watcher'},
-    'ghsched_placement.rebalance.watcher_room': {'watcher'},
+    'ghsched_placement.features.rebalance.watcher': {'watcher'},
+    'ghsched_placement.features.rebalance.watcher_base': {'watcher'},
+    'ghsched_placement.features.rebalance.watcher_room': {'watcher'},
     'ghsched_nova.lab.bench': {'bench', 'osc'},
     'ghsched_nova.lab.emulator': {'testing'},
-    'ghsched_nova.host_files': {'osc'},
-    'ghsched_placement.planner': {'plan', 'osc'},
+    'ghsched_nova.features.explain': {'osc'},
+    'ghsched_placement.features.planner': {'plan', 'osc'},
     'ghsched_nova.monitor.guests': {'libvirt'},
     'ghsched_placement.osc': {'osc'},
     'tempest_plugin': {'tempest'}}
@@ -336,7 +338,8 @@ class RuleMachineryTest(base.TestCase):
         ('import os as o, nova', {'os', 'nova'}),
         ('from nova import virt', {'nova.virt'}),
         ('from . import plan', {'ghsched_nova.resctrl.plan'}),
-        ('from .. import rpcapi', {'ghsched_nova.rpcapi'}),
+        ('from .. import rpcapi', {'ghsched_nova.features.live_change.'
+                                   'rpcapi'}),
         ('from ..virt import driver', {'ghsched_nova.virt.driver'}),
         ('def f():\n    import nova', {'nova'}))
     @ddt.unpack
@@ -350,19 +353,21 @@ class RuleMachineryTest(base.TestCase):
             imports('from . import plan', 'ghsched_nova.resctrl', True))
 
     @ddt.data(
-        ('ghsched_placement.policy', 'ghsched_nova.conf'),
-        ('ghsched_placement.tests.test_tree', 'nova'),
+        ('ghsched_placement.flavor.policy', 'ghsched_nova.conf'),
+        ('ghsched_placement.tests.providers.test_tree', 'nova'),
         ('ghsched_nova.resctrl.resolve', 'ghsched_nova.guest'),
         ('ghsched_nova.resctrl.resolve', 'nova'),
         ('ghsched_nova.resctrl.resolve', 'ghsched_nova.nova_seams'),
         ('ghsched_nova.conf', 'nova'),
         ('ghsched_nova.monitor.view', 'nova'),
         ('ghsched_nova.host.engine', 'nova'),
-        ('ghsched_nova.host.engine', 'ghsched_nova.virt.rpc'),
-        ('ghsched_nova.host.engine', 'ghsched_nova.live.records'),
+        ('ghsched_nova.host.engine', 'ghsched_nova.features.live_change.rpc'),
+        ('ghsched_nova.host.engine', 'ghsched_nova.features.live_change.'
+                                     'records'),
         ('ghsched_nova.monitor.view', 'ghsched_nova.host.engine'),
         ('ghsched_nova.guest.cells', 'ghsched_nova.host'),
-        ('ghsched_placement.tree', 'ghsched_nova.live.messages'),
+        ('ghsched_placement.providers.tree', 'ghsched_nova.features.'
+                                             'live_change.messages'),
         ('ghsched_nova.resctrl.resolve', 'ghsched_nova.monitor'),
         ('ghsched_nova.virt.driver', 'ghsched_nova.lab.emulator'),
         ('ghsched_nova.cmd.main', 'ghsched_nova.lab.bench'),
@@ -376,7 +381,7 @@ class RuleMachineryTest(base.TestCase):
         ('ghsched_nova.virt.driver', 'ghsched_nova.resctrl'),
         ('ghsched_nova.resctrl.resolve', 'ghsched_placement'),
         ('ghsched_nova.monitor.view', 'ghsched_nova.resctrl.naming'),
-        ('ghsched_nova.host.policy_change', 'ghsched_nova.live.messages'),
+        ('ghsched_nova.features.live_change.policy_change', 'ghsched_nova.features.live_change.messages'),
         ('ghsched_nova.lab.bench.cli', 'ghsched_nova.cmd.console'),
         ('ghsched_nova.conf', 'novaclient'))
     @ddt.unpack
@@ -441,7 +446,7 @@ class CommandLoadsTest(base.TestCase):
 
     def test_looking_at_a_host_loads_little(self):
         found = self.loaded('from ghsched_nova.cmd import host\n'
-                            'from ghsched_nova.cmd import top')
+                            'from ghsched_nova.features.top import top')
         # oslo.log alone takes half as long as all that is needed.
         self.assertEqual(set(), found & {
             'eventlet', 'oslo_log.log', 'oslo_privsep',

@@ -23,12 +23,12 @@ import shutil
 import tempfile
 
 import ghsched_nova
-from ghsched_nova.interrupts import engine as interrupts
-from ghsched_nova.interrupts import model as interrupts_model
-from ghsched_nova.memory import numa_maps
-from ghsched_nova.monitor import load_files
+from ghsched_nova.features.exporter import repair_metrics
+from ghsched_nova.features.interrupts import engine as interrupts
+from ghsched_nova.features.interrupts import model as interrupts_model
+from ghsched_nova.features.load import load_files
+from ghsched_nova.features.node_move import numa_maps
 from ghsched_nova.monitor import reader
-from ghsched_nova.monitor import repair_metrics
 from ghsched_nova.monitor import topology
 from ghsched_nova.resctrl import counters
 from ghsched_nova.resctrl import host as resctrl_host

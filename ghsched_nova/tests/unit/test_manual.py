@@ -24,15 +24,15 @@ from unittest import mock
 
 import yaml
 
-from ghsched_nova.cmd import exporter
 from ghsched_nova.cmd import host
 from ghsched_nova.cmd import main
-from ghsched_nova.cmd import top
 from ghsched_nova import conf
+from ghsched_nova.features.exporter import exporter
+from ghsched_nova.features.top import top
 from ghsched_nova.lab.bench import cli
 from ghsched_nova.lab.emulator import testhost
 from ghsched_nova.tests.fixtures import guest_tune
-from ghsched_placement import keys
+from ghsched_placement.flavor import keys
 from ghsched_placement.tests import base
 from tempest_plugin import config as tempest_config
 

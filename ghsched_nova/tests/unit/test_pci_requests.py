@@ -20,7 +20,7 @@ from oslo_utils.fixture import uuidsentinel
 from ghsched_nova.nova_fixes import evacuated_devices
 from ghsched_nova.nova_seams import shared
 from ghsched_nova import pci_requests
-from ghsched_placement import policy
+from ghsched_placement.flavor import policy
 from ghsched_placement.tests import base
 
 objects.register_all()

@@ -17,7 +17,7 @@ from pathlib import Path
 import sys
 from unittest import mock
 
-from ghsched_placement import keys
+from ghsched_placement.flavor import keys
 from ghsched_placement.tests import base
 
 TOP = Path(__file__).parents[3]

@@ -19,10 +19,10 @@ from hypothesis import given
 from hypothesis import settings
 from hypothesis import strategies as st
 
-from ghsched_nova.host import load_use
+from ghsched_nova.features.load import by_load
+from ghsched_nova.features.load import load_use
 from ghsched_nova.nova_seams import shared
-from ghsched_nova.scheduler import by_load
-from ghsched_placement import load
+from ghsched_placement.features.load import load
 from ghsched_placement.tests import base
 
 MAX_AGE = 180

@@ -27,13 +27,15 @@ from ghsched_placement.tests import base
 TOP = Path(ghsched_nova.__file__).parents[1]
 
 #: Folders and modules whose objects live in one thread of a command.
-NOT_SERVICES = ('ghsched_nova/cmd/', 'ghsched_nova/explain/',
-                'ghsched_nova/host_files/', 'ghsched_nova/lab/',
-                'ghsched_nova/tests/', 'ghsched_placement/contention/',
-                'ghsched_placement/documents.py', 'ghsched_placement/osc/',
-                'ghsched_placement/planner/', 'ghsched_placement/tests/')
+NOT_SERVICES = ('ghsched_nova/cmd/', 'ghsched_nova/features/explain/',
+                'ghsched_nova/features/explain/', 'ghsched_nova/lab/',
+                'ghsched_nova/tests/', 'ghsched_placement/features/density/',
+                'ghsched_placement/base/documents.py', 'ghsched_placement/'
+                                                       'osc/',
+                'ghsched_placement/features/planner/', 'ghsched_placement/'
+                                                       'tests/')
 #: Commands that serve.
-SERVICES = ('ghsched_nova/cmd/exporter.py',)
+SERVICES = ('ghsched_nova/features/exporter/exporter.py',)
 
 #: Methods that change what they belong to.
 CHANGES = frozenset({
@@ -56,7 +58,7 @@ _SCRAPES = (_UNIT + 'cmd.test_exporter.BoundsTest'
 
 #: The test that shares an object among threads, by class or variable.
 STRESSED = {
-    'ghsched_nova.cmd.exporter._Server': _UNIT + (
+    'ghsched_nova.features.exporter.exporter._Server': _UNIT + (
         'cmd.test_exporter.BoundsTest'
         '.test_scrapes_that_are_too_many_are_answered_503'),
     'ghsched_nova.nova_seams.registry.REPLACED': _UNIT + (
@@ -65,14 +67,14 @@ STRESSED = {
     'ghsched_nova.nova_seams.compute_moves._MOVING': _UNIT + (
         'test_move_claim.ClaimStressTest'
         '.test_claims_under_native_threads_are_counted_while_they_last'),
-    'ghsched_nova.traffic.flow_source.Meter':
+    'ghsched_nova.features.rebalance.flow_source.Meter':
         _REPORT + 'test_traffic_under_native_threads_is_counted_once',
     'ghsched_nova.monitor.guests.Libvirt': _SCRAPES,
-    'ghsched_nova.monitor.load_meter.LoadMeter':
+    'ghsched_nova.features.load.load_meter.LoadMeter':
         _REPORT + 'test_load_use_under_native_threads_samples_one_at_a_time',
-    'ghsched_nova.monitor.load_reader.LoadReader':
+    'ghsched_nova.features.load.load_reader.LoadReader':
         _REPORT + 'test_load_use_under_native_threads_samples_one_at_a_time',
-    'ghsched_nova.monitor.metrics.Collector': _SCRAPES,
+    'ghsched_nova.features.exporter.metrics.Collector': _SCRAPES,
     'ghsched_nova.monitor.reader.Reader': _UNIT + (
         'monitor.test_reader.ThreadsTest'
         '.test_reader_under_native_threads_has_a_rate_for_each_round'),
@@ -80,69 +82,70 @@ STRESSED = {
         'monitor.test_shared_work.SharedWorkTest.test_result_for_many_threads'
         '_is_of_work_after_they_asked_or_of_then'),
     'ghsched_nova.scheduler.claims.Claims': _CLAIMS,
-    'ghsched_nova.scheduler.fragments.MaxFreeDevices':
+    'ghsched_nova.features.packing.fragments.MaxFreeDevices':
         _STATE + 'DevicesStressTest'
         '.test_most_devices_under_native_threads_never_shrink',
-    'ghsched_nova.scheduler.host_index.Host': _INDEX,
-    'ghsched_nova.scheduler.host_index.Index': _INDEX,
-    'ghsched_nova.scheduler.capacity_classes.HostClasses': _INDEX,
-    'ghsched_nova.scheduler.index_feed.Feed':
+    'ghsched_nova.features.index.host_index.Host': _INDEX,
+    'ghsched_nova.features.index.host_index.Index': _INDEX,
+    'ghsched_nova.features.index.capacity_classes.HostClasses': _INDEX,
+    'ghsched_nova.features.index.index_feed.Feed':
         _SCHEDULER + 'FeedStressTest'
         '.test_feed_under_native_threads_equals_the_database',
-    'ghsched_nova.scheduler.index_metrics.Writer':
+    'ghsched_nova.features.index.index_metrics.Writer':
         _SCHEDULER + 'OthersStressTest'
         '.test_metrics_under_native_threads_are_written_whole',
-    'ghsched_nova.scheduler.indexed.IndexedScheduler':
+    'ghsched_nova.features.index.indexed.IndexedScheduler':
         _SCHEDULER + 'RequestStressTest'
         '.test_requests_under_native_threads_are_all_counted',
     'ghsched_nova.scheduler.request_state.RequestState': _CLAIMS,
     'ghsched_nova.scheduler.unread_reports.Warnings':
         _SCHEDULER + 'OthersStressTest'
         '.test_warnings_under_native_threads_name_each_host_once',
-    'ghsched_nova.scheduler.refusal_cache.RefusalCache':
+    'ghsched_nova.features.index.refusal_cache.RefusalCache':
         _SCHEDULER + 'RefusalStressTest'
         '.test_refusals_under_native_threads_stay_bounded',
     'ghsched_nova.host.bandwidth_use.BandwidthMeter': _UNIT + (
         'virt.test_guest_diagnostics.ThreadsTest'
         '.test_bandwidth_use_of_many_threads_makes_one_reader'),
-    'ghsched_nova.host.blame_cap.Capper': _UNIT + (
+    'ghsched_nova.features.blame.blame_cap.Capper': _UNIT + (
         'host.test_blame_cap.CapperTest'
         '.test_caps_under_native_threads_are_released_in_turn'),
-    'ghsched_nova.host.blame_record.BlameRecord': _UNIT + (
+    'ghsched_nova.features.blame.blame_record.BlameRecord': _UNIT + (
         'host.test_blame_record.RecordTest'
         '.test_record_under_native_threads_has_each_report_once'),
-    'ghsched_nova.host.burst_use.BurstRecorder':
+    'ghsched_nova.features.bursts.burst_use.BurstRecorder':
         _REPORT + 'test_burst_use_under_native_threads_counts_every_period',
     'ghsched_nova.host.engine.HostEngine':
         _HOST + 'EngineStressTest'
         '.test_engine_under_native_threads_keeps_the_newest_reasons',
-    'ghsched_nova.host.history_use.HistoryRecorder':
+    'ghsched_nova.features.history.history_use.HistoryRecorder':
         _REPORT + 'test_history_under_native_threads_counts_no_time_twice',
-    'ghsched_nova.host.report_periods.ReportClock':
+    'ghsched_nova.features.history.report_periods.ReportClock':
         _REPORT + 'test_history_under_native_threads_counts_no_time_twice',
     'ghsched_nova.virt.guest_diagnostics.GuestDiagnostics': _UNIT + (
         'virt.test_guest_diagnostics.ThreadsTest'
         '.test_diagnostics_of_many_threads_are_whole_and_listed_once'),
-    'ghsched_nova.host.load_use.LoadReporter':
+    'ghsched_nova.features.load.load_use.LoadReporter':
         _REPORT + 'test_load_use_under_native_threads_samples_one_at_a_time',
-    'ghsched_nova.host.guest_move.Mover':
+    'ghsched_nova.features.node_move.guest_move.Mover':
         _HOST + 'MoverStressTest'
         '.test_mover_under_native_threads_moves_each_guest',
-    'ghsched_nova.host.protection_events.ProtectionNotifier':
+    'ghsched_nova.features.service_level.protection_events.ProtectionNotifier':
         _REPORT + 'test_notices_under_native_threads_are_sent_in_turn',
     'ghsched_nova.host.readings.RoundingCache':
         _HOST + 'ReadingsStressTest'
         '.test_readings_under_native_threads_are_measured_once',
-    'ghsched_nova.virt.rpc.PolicyEndpoint':
+    'ghsched_nova.features.live_change.rpc.PolicyEndpoint':
         _HOST + 'EndpointStressTest'
         '.test_void_calls_under_native_threads_are_refused',
-    'ghsched_nova.host.service_level_use.ServiceLevelRecorder':
+    'ghsched_nova.features.service_level.service_level_use.'
+    'ServiceLevelRecorder':
         _REPORT + 'test_service_levels_under_native_threads_count_periods',
-    'ghsched_nova.host.scheduling.ThreadScheduler':
+    'ghsched_nova.features.real_time.host_scheduling.ThreadScheduler':
         _REPORT + 'test_classes_under_native_threads_are_tried_once',
-    'ghsched_nova.host.traffic_report.GuestTraffic':
+    'ghsched_nova.features.rebalance.traffic_report.GuestTraffic':
         _REPORT + 'test_traffic_under_native_threads_is_counted_once',
-    'ghsched_placement.gradient.Mix':
+    'ghsched_placement.features.packing.gradient.Mix':
         _SCHEDULER + 'OthersStressTest'
         '.test_mix_under_native_threads_counts_the_last_requests',
 }
@@ -155,44 +158,47 @@ _REPLACED = 'each attribute is replaced as a whole, by reports of the host'
 
 #: Why an object is not shared, by class.
 NOT_SHARED = {
-    'ghsched_nova.host.blame_cap.Pauses': 'guest_cap_lock() guards it',
-    'ghsched_nova.host.blame_probe.HostProbe': _CALL,
-    'ghsched_nova.host.blame_session.Session': _CALL,
-    'ghsched_nova.traffic.conntrack.Conntrack': 'GuestTraffic locks it',
-    'ghsched_nova.traffic.conntrack_table._LargestFlows': _CALL,
-    'ghsched_nova.live.records.NovaRecords': _REQUEST,
+    'ghsched_nova.features.blame.blame_cap.'
+    'Pauses': 'guest_cap_lock() guards it',
+    'ghsched_nova.features.blame.blame_probe.HostProbe': _CALL,
+    'ghsched_nova.features.blame.blame_session.Session': _CALL,
+    'ghsched_nova.features.rebalance.conntrack.'
+    'Conntrack': 'GuestTraffic locks it',
+    'ghsched_nova.features.rebalance.conntrack_table._LargestFlows': _CALL,
+    'ghsched_nova.features.live_change.records.NovaRecords': _REQUEST,
     'ghsched_nova.nova_fixes.cut_off_live_migration._CompletionSteps': _CALL,
     'ghsched_nova.nova_fixes.table.APPLIED': _START,
     'ghsched_nova.nova_seams.parts.OFF': _START,
     'ghsched_nova.nova_seams.registry.SEAMS':
         'declared while modules are imported, each once',
-    'ghsched_nova.monitor.top_screen.Top': 'a command of one thread',
+    'ghsched_nova.features.top.top_screen.Top': 'a command of one thread',
     'ghsched_nova.monitor.view._LimitCache': _CALL,
     'ghsched_nova.resctrl.apply.Executor': _CALL,
     'ghsched_nova.resctrl.counters._CounterAssigner': _CALL,
     'ghsched_nova.resctrl.guest_processes.GuestProcesses': _CALL,
-    'ghsched_nova.scheduler.by_load.LeastLoadedView': _REQUEST,
+    'ghsched_nova.features.load.by_load.LeastLoadedView': _REQUEST,
     'ghsched_nova.scheduler.filters._FreeAmountsCache': _REQUEST,
     'ghsched_nova.scheduler.filters._NodeCapacityCache': _REQUEST,
     'ghsched_nova.scheduler.host_view.HostStateView': _REQUEST,
-    'ghsched_nova.scheduler.index_search.Search': _REQUEST,
-    'ghsched_nova.scheduler.index_search._CandidateCollector': _REQUEST,
+    'ghsched_nova.features.index.index_search.Search': _REQUEST,
+    'ghsched_nova.features.index.index_search._CandidateCollector': _REQUEST,
     'ghsched_nova.virt.driver_base.DriverBase': _REPLACED,
     'ghsched_nova.virt.driver_reports.ReportingDriver': _REPLACED,
     'ghsched_nova.virt.manager.GhschedComputeManager': _START,
     'ghsched_nova.host.host_facts.HostFacts': _REPLACED,
-    'ghsched_nova.host.interrupts.InterruptMover': _REPLACED,
+    'ghsched_nova.features.interrupts.interrupts.InterruptMover': _REPLACED,
     'ghsched_nova.host.pci_providers.PciProviderMover': _LOCKED,
-    'ghsched_placement.fitting._FreeCapacity': _CALL,
-    'ghsched_placement.gradient.FragmentationGrowth': _REQUEST,
-    'ghsched_placement.lack.GroupedReasons': _REQUEST,
-    'ghsched_placement.node_assignment._Loads': _CALL,
-    'ghsched_placement.node_assignment._Reader': _CALL,
-    'ghsched_placement.node_assignment._Assignments': _CALL,
-    'ghsched_placement.rebalance.move_plan.State': _CALL,
-    'ghsched_placement.rebalance.pair_search.Budget': _CALL,
-    'ghsched_placement.rebalance.pair_search.PairSearch': _CALL,
-    'ghsched_placement.rebalance.flavor_moves._Search': _CALL,
+    'ghsched_placement.fit.fitting._FreeCapacity': _CALL,
+    'ghsched_placement.features.packing.gradient.'
+    'FragmentationGrowth': _REQUEST,
+    'ghsched_placement.fit.lack.GroupedReasons': _REQUEST,
+    'ghsched_placement.query.node_assignment._Loads': _CALL,
+    'ghsched_placement.query.node_assignment._Reader': _CALL,
+    'ghsched_placement.query.node_assignment._Assignments': _CALL,
+    'ghsched_placement.features.rebalance.move_plan.State': _CALL,
+    'ghsched_placement.features.rebalance.pair_search.Budget': _CALL,
+    'ghsched_placement.features.rebalance.pair_search.PairSearch': _CALL,
+    'ghsched_placement.features.rebalance.flavor_moves._Search': _CALL,
 }
 
 

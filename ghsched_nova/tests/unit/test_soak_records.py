@@ -17,8 +17,8 @@ import sys
 import types
 from unittest import mock
 
-from ghsched_placement import audit_host
-from ghsched_placement.findings import Finding
+from ghsched_placement.audit import audit_host
+from ghsched_placement.audit.findings import Finding
 from ghsched_placement.tests import base
 
 TOP = Path(__file__).resolve().parents[3]

@@ -27,20 +27,20 @@ import types
 from fixtures import FakeLogger
 
 import ghsched_nova
-from ghsched_nova.cmd import top
-from ghsched_nova.host import blame_record
-from ghsched_nova.host import burst_use
-from ghsched_nova.host import history_use
+from ghsched_nova.features.blame import blame_record
+from ghsched_nova.features.bursts import burst_metrics
+from ghsched_nova.features.bursts import burst_use
+from ghsched_nova.features.exporter import refusal_metrics
+from ghsched_nova.features.exporter import repair_counts
+from ghsched_nova.features.exporter import repair_metrics
+from ghsched_nova.features.history import history_use
+from ghsched_nova.features.refusals import refusal_log
+from ghsched_nova.features.service_level import service_level_use
+from ghsched_nova.features.service_level import service_metrics
+from ghsched_nova.features.top import top
 from ghsched_nova.host import readings
-from ghsched_nova.host import repair_counts
-from ghsched_nova.host import service_level_use
-from ghsched_nova.monitor import burst_metrics
-from ghsched_nova.monitor import refusal_metrics
-from ghsched_nova.monitor import repair_metrics
-from ghsched_nova.monitor import service_metrics
-from ghsched_nova.scheduler import refusal_log
+from ghsched_placement.base import wire
 from ghsched_placement.tests import base
-from ghsched_placement import wire
 
 
 def _count_repairs(path):

@@ -53,30 +53,38 @@ HARMLESS = {
         _ATTACK,
     ('ghsched_nova/tests/fixtures/privsep_attacks.py', 'timeout=30.0'):
         'as entry points of the project have it',
-    ('ghsched_nova/tests/unit/cmd/test_exporter.py', 'time.monotonic'):
+    ('ghsched_nova/tests/unit/features/exporter/test_exporter.'
+     'py', 'time.monotonic'):
         _GIVES_UP,
-    ('ghsched_nova/tests/unit/cmd/test_prometheus.py', 'time.monotonic'):
+    ('ghsched_nova/tests/unit/features/exporter/test_prometheus.'
+     'py', 'time.monotonic'):
         _GIVES_UP,
-    ('ghsched_nova/tests/unit/cmd/test_top.py', 'time.monotonic'): _GIVES_UP,
-    ('ghsched_nova/tests/unit/host/test_blame_session.py', 'wait(1.5)'):
+    ('ghsched_nova/tests/unit/features/top/test_top.'
+     'py', 'time.monotonic'): _GIVES_UP,
+    ('ghsched_nova/tests/unit/features/blame/test_blame_session.'
+     'py', 'wait(1.5)'):
         'seconds of a simulated host',
     ('ghsched_nova/tests/lab/emulator/test_qemu_probes.py',
      'time.monotonic'): _GIVES_UP,
     ('ghsched_nova/tests/unit/monitor/test_reader.py', 'join(0.2)'):
         'the thread is not to end',
-    ('ghsched_nova/tests/unit/monitor/test_top_history.py', 'time.time'):
+    ('ghsched_nova/tests/unit/features/history/test_top_history.'
+     'py', 'time.time'):
         'an hour, to the minute, and a record of two',
     ('ghsched_nova/tests/unit/resctrl/test_fs.py', 'wait(0.3)'):
         'the event is not to be set',
-    ('ghsched_nova/tests/unit/scheduler/test_index_feed.py',
+    ('ghsched_nova/tests/unit/features/index/test_index_feed.py',
      'timeutils.utcnow'): 'two readings, and what is between them',
     ('ghsched_nova/tests/unit/scheduler/test_numa_judge.py',
      'time.monotonic'): "the index' own clock: claims expire after minutes",
-    ('ghsched_nova/tests/unit/threads/test_admission.py', 'time.monotonic'):
+    ('ghsched_nova/tests/unit/features/real_time/test_admission.'
+     'py', 'time.monotonic'):
         'skips where others use the machine',
-    ('ghsched_nova/tests/unit/threads/test_threads.py', 'time.monotonic'):
+    ('ghsched_nova/tests/unit/features/real_time/test_threads.'
+     'py', 'time.monotonic'):
         'skips where others use the machine',
-    ('ghsched_placement/tests/osc/test_rebalance.py', 'datetime.now'):
+    ('ghsched_placement/tests/features/rebalance/test_rebalance.'
+     'py', 'datetime.now'):
         'the time of a move, which counts for hours',
 }
 

@@ -25,24 +25,24 @@ from hypothesis import given
 from hypothesis import strategies as st
 from osc_lib import exceptions
 
-from ghsched_placement import audit
-from ghsched_placement import audit_host
-from ghsched_placement import capacity as capacities
-from ghsched_placement import diagnostics
-from ghsched_placement.findings import Finding
-from ghsched_placement.findings import Server
-from ghsched_placement import fitting
-from ghsched_placement import names
-from ghsched_placement.node_capacity import NodeCapacity
+from ghsched_placement.audit import audit
+from ghsched_placement.audit import audit_host
+from ghsched_placement.audit import diagnostics
+from ghsched_placement.audit.findings import Finding
+from ghsched_placement.audit.findings import Server
+from ghsched_placement.features.rebalance import rebalance
+from ghsched_placement.fit import capacity as capacities
+from ghsched_placement.fit import fitting
+from ghsched_placement.fit.node_capacity import NodeCapacity
+from ghsched_placement.flavor import policy as policies
 from ghsched_placement.osc import audit as audits
 from ghsched_placement.osc import capacity
 from ghsched_placement.osc import columns
 from ghsched_placement.osc import flavor
 from ghsched_placement.osc import host
 from ghsched_placement.osc import observe
-from ghsched_placement.osc import rebalance
 from ghsched_placement.osc import server
-from ghsched_placement import policy as policies
+from ghsched_placement.providers import names
 from ghsched_placement.tests import base
 from ghsched_placement.tests.fixtures import clouds
 from ghsched_placement.tests.fixtures import commands

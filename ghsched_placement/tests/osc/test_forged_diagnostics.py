@@ -19,32 +19,32 @@ host show, server list, server history, flavor check and rebalance plan.
 
 import json
 
-from ghsched_placement import capacity
-from ghsched_placement import diagnostics
-from ghsched_placement import fitting
-from ghsched_placement.fragmentation import GuestNode
-from ghsched_placement import load
-from ghsched_placement import names
-from ghsched_placement import node_capacity
+from ghsched_placement.audit import diagnostics
+from ghsched_placement.features.history import server_history
+from ghsched_placement.features.history import usage_history
+from ghsched_placement.features.load import load
+from ghsched_placement.features.packing.fragmentation import GuestNode
+from ghsched_placement.features.rebalance import affinity
+from ghsched_placement.features.rebalance import affinity_policy
+from ghsched_placement.features.rebalance import measured
+from ghsched_placement.features.rebalance import move_plan
+from ghsched_placement.features.rebalance import traffic
+from ghsched_placement.fit import capacity
+from ghsched_placement.fit import fitting
+from ghsched_placement.fit import node_capacity
+from ghsched_placement.flavor import policy as policies
 from ghsched_placement.osc import audit as audits
 from ghsched_placement.osc import client as clients
 from ghsched_placement.osc import host as hosts
-from ghsched_placement.osc import measured
 from ghsched_placement.osc import node_capacities
 from ghsched_placement.osc import observe
 from ghsched_placement.osc import server as servers
-from ghsched_placement.osc import server_history
-from ghsched_placement import policy as policies
-from ghsched_placement.rebalance import affinity
-from ghsched_placement.rebalance import affinity_policy
-from ghsched_placement.rebalance import move_plan
+from ghsched_placement.providers import names
 from ghsched_placement.tests import base
 from ghsched_placement.tests.fixtures import clouds
 from ghsched_placement.tests.fixtures import commands
 from ghsched_placement.tests.fixtures import forged
 from ghsched_placement.tests.osc import test_client
-from ghsched_placement import traffic
-from ghsched_placement import usage_history
 
 SERVERS = {'good': '11111111-1111-1111-1111-111111111111',
            'evil': '22222222-2222-2222-2222-222222222222'}

@@ -17,23 +17,23 @@ import json
 
 import ddt
 
-from ghsched_placement import audit
-from ghsched_placement import capacity as capacities
-from ghsched_placement import diagnostics
-from ghsched_placement.findings import Server
-from ghsched_placement import fitting
-from ghsched_placement.fragmentation import GuestNode
-from ghsched_placement import lack
-from ghsched_placement import names
-from ghsched_placement import node_capacity
-from ghsched_placement.node_capacity import NodeCapacity
+from ghsched_placement.audit import audit
+from ghsched_placement.audit import diagnostics
+from ghsched_placement.audit.findings import Server
+from ghsched_placement.features.packing.fragmentation import GuestNode
+from ghsched_placement.fit import capacity as capacities
+from ghsched_placement.fit import fitting
+from ghsched_placement.fit import lack
+from ghsched_placement.fit import node_capacity
+from ghsched_placement.fit.node_capacity import NodeCapacity
+from ghsched_placement.flavor import policy as policies
 from ghsched_placement.osc import capacity
 from ghsched_placement.osc import host
 from ghsched_placement.osc import node_classes
 from ghsched_placement.osc import observe
 from ghsched_placement.osc import server
-from ghsched_placement import policy as policies
-from ghsched_placement import request
+from ghsched_placement.providers import names
+from ghsched_placement.query import request
 from ghsched_placement.tests import base
 from ghsched_placement.tests.fixtures import clouds
 from ghsched_placement.tests.fixtures import commands

@@ -17,7 +17,7 @@ from tempest.common import waiters
 from tempest import config
 from tempest.lib.common.utils import test_utils
 
-from ghsched_placement import names
+from ghsched_placement.providers import names
 from tempest_plugin.services import capabilities
 from tempest_plugin.services import host_client
 

@@ -15,7 +15,7 @@
 from tempest import config
 from tempest.lib import decorators
 
-from ghsched_placement import names
+from ghsched_placement.providers import names
 from tempest_plugin.tests.scenario import base
 
 CONF = config.CONF

@@ -17,7 +17,7 @@ from tempest.lib.common.utils import test_utils
 from tempest.lib import decorators
 from tempest.lib import exceptions
 
-from ghsched_placement import names
+from ghsched_placement.providers import names
 from tempest_plugin.services import devices
 from tempest_plugin.tests.scenario import base
 

@@ -305,7 +305,7 @@ def _with_our_filter(paste: str) -> str:
         'keystonecontext osapi_compute_app_v21',
         'keystonecontext ghsched osapi_compute_app_v21') + (
         '\n[filter:ghsched]\npaste.filter_factory = '
-        'ghsched_nova.api.server_set:filter_factory\n')
+        'ghsched_nova.features.live_change.server_set:filter_factory\n')
 
 
 def filters() -> Section:
@@ -315,8 +315,9 @@ def filters() -> Section:
         'enabled_filters': ','.join((*_FILTERS, ours.rpartition('.')[2])),
         'weight_classes': ','.join((
             'nova.scheduler.weights.all_weighers',
-            'ghsched_nova.scheduler.weighers.GhschedFragmentationWeigher',
-            'ghsched_nova.scheduler.bandwidth_weigher.'
+            'ghsched_nova.features.packing.weighers.'
+            'GhschedFragmentationWeigher',
+            'ghsched_nova.features.packing.bandwidth_weigher.'
             'GhschedBandwidthWeigher')),
     }
 

@@ -31,9 +31,9 @@ from aio.lab import Group
 from aio.lab import Lab
 from aio.placement import Provider
 from aio.settings import CloudError
+from ghsched_placement.audit import repair
 from ghsched_placement.osc import audit
 from ghsched_placement.osc import client
-from ghsched_placement import repair
 from openstack.exceptions import NotFoundException
 from osc_lib import exceptions
 

@@ -33,12 +33,12 @@ import types
 
 from lxml import etree
 
-from ghsched_nova.guest import scheduling
+from ghsched_nova.features.interrupts import interrupts
+from ghsched_nova.features.interrupts import privileged
+from ghsched_nova.features.real_time import scheduling
 from ghsched_nova.host import desired
-from ghsched_nova.host import interrupts
-from ghsched_nova.interrupts import privileged
 from ghsched_nova.resctrl import model
-from ghsched_placement.scheduling import ThreadPolicy
+from ghsched_placement.features.real_time.scheduling import ThreadPolicy
 
 _DEVICES = Path('/sys/bus/pci/devices')
 _IRQ = Path('/proc/irq')

@@ -33,10 +33,10 @@ sys.path.insert(0, str(TOP))
 
 from ghsched_nova.lab.contention import leave_one_out  # noqa: E402
 from ghsched_nova.lab.contention import server  # noqa: E402
-from ghsched_placement.contention import curve as curves  # noqa: E402
-from ghsched_placement.contention import queueing  # noqa: E402
-from ghsched_placement.contention.share import Claim  # noqa: E402
-from ghsched_placement.contention import shipped  # noqa: E402
+from ghsched_placement.features.density import curve as curves  # noqa: E402
+from ghsched_placement.features.density import queueing  # noqa: E402
+from ghsched_placement.features.density.share import Claim  # noqa: E402
+from ghsched_placement.features.density import shipped  # noqa: E402
 
 #: Streams that get less than they want by more than this factor have all that
 #: the memory delivers.

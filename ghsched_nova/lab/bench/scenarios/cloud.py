@@ -46,7 +46,7 @@ from ghsched_nova.lab.bench.scenario import Parameter
 from ghsched_nova.lab.bench.scenario import Scenario
 from ghsched_nova.lab.bench.scenario import Values
 from ghsched_nova.lab.bench.scenarios import redis_density
-from ghsched_placement import load
+from ghsched_placement.features.load import load
 
 #: Seconds between two looks at a guest.
 _LOOK = 2.0

@@ -18,7 +18,7 @@ of QEMU's threads do to a guest under load is the same, and its size is not
 that of a guest with KVM. The vCPU thread runs on one CPU, beside a program
 that computes there, and QEMU's main thread on another, as a flavor with
 ``hw:emulator_threads_policy`` has it. Classes are set as
-:mod:`ghsched_nova.threads` sets them, when the guest has booted.
+:mod:`ghsched_nova.features.real_time` sets them, when the guest has booted.
 """
 
 from collections.abc import Iterator

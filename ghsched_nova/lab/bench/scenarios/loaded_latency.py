@@ -35,7 +35,7 @@ from ghsched_nova.lab.bench.scenario import Parameter
 from ghsched_nova.lab.bench.scenario import Scenario
 from ghsched_nova.lab.bench.scenario import Values
 from ghsched_nova.lab.bench import stats
-from ghsched_placement import cpulist
+from ghsched_placement.base import cpulist
 
 #: Turns of an empty loop after each KiB of the load; -1 is no load.
 PAUSES = (-1, 3000, 1500, 800, 400, 200, 100, 50, 0)

@@ -28,7 +28,7 @@ from ghsched_nova.lab.bench import scenarios
 from ghsched_nova.lab.bench.scenarios import cloud
 from ghsched_nova.tests.fixtures.guests import Guests
 from ghsched_nova.tests.fixtures import results
-from ghsched_placement import load
+from ghsched_placement.features.load import load
 from ghsched_placement.tests import base
 
 #: Prints what stress-ng does; slower the more guests there are.

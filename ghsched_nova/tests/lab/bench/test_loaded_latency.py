@@ -22,7 +22,7 @@ from ghsched_nova.lab.bench.record import Measured
 from ghsched_nova.lab.bench.record import Series
 from ghsched_nova.lab.bench import run
 from ghsched_nova.lab.bench.scenarios import loaded_latency
-from ghsched_placement.contention import curve as curves
+from ghsched_placement.features.density import curve as curves
 from ghsched_placement.tests import base
 
 

@@ -21,12 +21,12 @@ from nova import context as nova_context
 from nova import objects
 
 from ghsched_nova.api import policies
-from ghsched_nova.api import server_set
-from ghsched_nova.live import errors
-from ghsched_nova.live import servers
+from ghsched_nova.features.live_change import errors
+from ghsched_nova.features.live_change import server_set
+from ghsched_nova.features.live_change import servers
 from ghsched_nova.tests.fixtures import plans
-from ghsched_placement import blame
-from ghsched_placement import blame_report
+from ghsched_placement.features.blame import blame
+from ghsched_placement.features.blame import blame_report
 from ghsched_placement.tests import base
 
 REPORT = blame_report.make_report(
@@ -51,7 +51,7 @@ class BlameActionTest(base.TestCase):
                 ('get_visible_server', SimpleNamespace(
                     project_id='project', user_id='owner', locked=True))):
             self.enterContext(mock.patch(
-                f'ghsched_nova.live.records.{name}',
+                f'ghsched_nova.features.live_change.records.{name}',
                 **({'return_value': value} if value else {})))
         self.servers = self.enterContext(mock.patch.object(
             servers, 'get_blame_report', return_value=REPORT))

@@ -25,8 +25,8 @@ from nova import exception
 from stevedore import extension
 
 from ghsched_nova.api import extra_specs
-from ghsched_placement import keys
-from ghsched_placement import policy
+from ghsched_placement.flavor import keys
+from ghsched_placement.flavor import policy
 from ghsched_placement.tests import base
 
 NAMES = [name for key in keys.KEYS

@@ -13,8 +13,8 @@
 import dataclasses
 from pathlib import Path
 
-from ghsched_nova.host_files import hostfile
-from ghsched_nova.host_files import planner_hosts
+from ghsched_nova.features.explain import hostfile
+from ghsched_nova.features.planner import planner_hosts
 from ghsched_placement.tests import base
 
 HOSTS = Path(__file__).parents[4] / 'etc' / 'ghsched' / 'hosts'

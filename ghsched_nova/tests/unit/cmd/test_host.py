@@ -25,7 +25,7 @@ from unittest import mock
 from ghsched_nova.cmd import configured
 from ghsched_nova.cmd import domains
 from ghsched_nova.cmd import host
-from ghsched_nova.cmd import retire
+from ghsched_nova.features.doctor import retire
 from ghsched_nova.guest import metadata
 from ghsched_nova.host import desired
 from ghsched_nova.resctrl import fs

@@ -19,14 +19,14 @@ from unittest import mock
 import ddt
 import yaml
 
-from ghsched_nova.host_files import hostfile
+from ghsched_nova.features.explain import hostfile
 from ghsched_nova.lab.contention import ranges
 from ghsched_nova.lab.contention import tables
 from ghsched_nova.resctrl import dialects
 from ghsched_nova.tests.fixtures import figures
 from ghsched_nova.tests.unit.cmd import test_hostfile
-from ghsched_placement.contention import calibrate
-from ghsched_placement.contention import shipped
+from ghsched_placement.features.density import calibrate
+from ghsched_placement.features.density import shipped
 from ghsched_placement.tests import base
 
 HOSTS = pathlib.Path(__file__).parents[4] / 'etc' / 'ghsched' / 'hosts'

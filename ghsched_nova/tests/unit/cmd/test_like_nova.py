@@ -25,12 +25,12 @@ from nova.scheduler import utils
 from nova.virt import hardware
 
 from ghsched_nova.scheduler import request_filter as ours
-from ghsched_placement import images
-from ghsched_placement import policy as policies
-from ghsched_placement import query
-from ghsched_placement import request
+from ghsched_placement.flavor import images
+from ghsched_placement.flavor import policy as policies
+from ghsched_placement.flavor import topology
+from ghsched_placement.query import query
+from ghsched_placement.query import request
 from ghsched_placement.tests import base
-from ghsched_placement import topology
 
 objects.register_all()
 

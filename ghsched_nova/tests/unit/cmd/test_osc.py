@@ -21,23 +21,23 @@ from unittest import mock
 
 from cliff import lister
 
-from ghsched_nova.host_files import density_command as density
+from ghsched_nova.features.density import density_command as density
 from ghsched_nova.tests.fixtures import plans
-from ghsched_placement import blame
-from ghsched_placement import blame_report
-from ghsched_placement import change_report
-from ghsched_placement import move_report
+from ghsched_placement.features.blame import blame
+from ghsched_placement.features.blame import blame_report
+from ghsched_placement.features.blame import server_blame
+from ghsched_placement.features.doctor import leftovers
+from ghsched_placement.features.live_change import change_report
+from ghsched_placement.features.live_change import server_change
+from ghsched_placement.features.node_move import move_report
+from ghsched_placement.features.rebalance import rebalance
+from ghsched_placement.features.refusals import refusals
 from ghsched_placement.osc import audit
 from ghsched_placement.osc import base as osc_base
 from ghsched_placement.osc import capacity
 from ghsched_placement.osc import flavor
 from ghsched_placement.osc import host
-from ghsched_placement.osc import leftovers
-from ghsched_placement.osc import rebalance
-from ghsched_placement.osc import refusals
 from ghsched_placement.osc import server
-from ghsched_placement.osc import server_blame
-from ghsched_placement.osc import server_change
 from ghsched_placement.tests import base
 
 UUID = plans.UUID

@@ -25,7 +25,7 @@ from lxml import etree
 from ghsched_nova.guest import document
 from ghsched_nova.guest import memorytune as mt
 from ghsched_nova.tests.fixtures.memory_tunes import read_memorytune
-from ghsched_nova.tests.unit.guest import samples
+from ghsched_nova.tests.fixtures import samples
 from ghsched_placement.tests import base
 
 SCHEMA = '/usr/share/libvirt/schemas/domain.rng'

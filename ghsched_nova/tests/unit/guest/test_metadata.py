@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from lxml import etree
 
 from ghsched_nova.guest import metadata
-from ghsched_placement.policy import GuestPolicy
-from ghsched_placement.policy import NodePolicy
+from ghsched_placement.flavor.policy import GuestPolicy
+from ghsched_placement.flavor.policy import NodePolicy
 from ghsched_placement.tests import base
 
 DOMAIN = """<domain type='kvm'>

@@ -25,8 +25,8 @@ from ghsched_nova.host import engine
 from ghsched_nova.resctrl import model
 from ghsched_nova.resctrl import reconcile
 from ghsched_nova.tests.fixtures import captured
-from ghsched_placement.policy import GuestPolicy
-from ghsched_placement.policy import NodePolicy
+from ghsched_placement.flavor.policy import GuestPolicy
+from ghsched_placement.flavor.policy import NodePolicy
 from ghsched_placement.tests import base
 
 

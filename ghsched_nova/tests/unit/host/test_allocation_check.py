@@ -12,8 +12,8 @@
 
 
 from ghsched_nova.host import allocation_check
-from ghsched_placement import names
-from ghsched_placement.policy import parse_policy
+from ghsched_placement.flavor.policy import parse_policy
+from ghsched_placement.providers import names
 from ghsched_placement.tests import base
 
 HOST = '0b1f6f0e-35f5-4c4b-9f38-1c6f2f3f8d55'

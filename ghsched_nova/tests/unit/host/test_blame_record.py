@@ -16,11 +16,11 @@ from pathlib import Path
 from fixtures import FakeLogger
 from fixtures import TempDir
 
-from ghsched_nova.host import blame_record
-from ghsched_nova.monitor import blame_periods
+from ghsched_nova.features.blame import blame_periods
+from ghsched_nova.features.blame import blame_record
 from ghsched_nova.tests.unit.host import test_service_level_use
-from ghsched_placement import blame
-from ghsched_placement import load
+from ghsched_placement.features.blame import blame
+from ghsched_placement.features.load import load
 from ghsched_placement.tests import base
 from ghsched_placement.tests.fixtures import threads
 

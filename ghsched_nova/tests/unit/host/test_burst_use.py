@@ -20,13 +20,13 @@ import fixtures
 from oslo_config import cfg
 
 from ghsched_nova import conf
-from ghsched_nova.host import burst_use
+from ghsched_nova.features.bursts import burst_use
 from ghsched_nova.monitor import rates
 from ghsched_nova.monitor import view
-from ghsched_placement import burst
-from ghsched_placement.policy import NodePolicy
+from ghsched_placement.features.bursts import burst
+from ghsched_placement.flavor.policy import NodePolicy
+from ghsched_placement.providers import tree
 from ghsched_placement.tests import base
-from ghsched_placement import tree
 
 OK = rates.State.OK
 CAPACITY = 1000

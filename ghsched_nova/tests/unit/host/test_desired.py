@@ -20,8 +20,8 @@ from ghsched_nova.host import desired
 from ghsched_nova.resctrl import model
 from ghsched_nova.resctrl import wanted_check
 from ghsched_nova.tests.fixtures import captured
-from ghsched_placement.policy import GuestPolicy
-from ghsched_placement.policy import NodePolicy
+from ghsched_placement.flavor.policy import GuestPolicy
+from ghsched_placement.flavor.policy import NodePolicy
 from ghsched_placement.tests import base
 
 DOMAIN = model.Domain('3f0c6a51-16d5-4d5e-8a0c-1f5b2b0d7c11', 4, 'g')

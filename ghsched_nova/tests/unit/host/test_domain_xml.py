@@ -22,7 +22,7 @@ from ghsched_nova.guest import device_numa
 from ghsched_nova.guest import pci_topology
 from ghsched_nova.host import domain_xml
 from ghsched_nova.host import host_facts
-from ghsched_placement.policy import GuestPolicy
+from ghsched_placement.flavor.policy import GuestPolicy
 from ghsched_placement.tests import base
 
 DEVICE = ("<hostdev mode='subsystem' type='pci'><source>"

@@ -17,11 +17,11 @@ from unittest import mock
 
 from lxml import etree
 
-from ghsched_nova.guest import scheduling
+from ghsched_nova.features.real_time import host_scheduling as keeper
+from ghsched_nova.features.real_time import scheduling
 from ghsched_nova.host import desired
 from ghsched_nova.host import domain_xml
 from ghsched_nova.host import engine
-from ghsched_nova.host import scheduling as keeper
 from ghsched_nova.resctrl import fs
 from ghsched_nova.resctrl import host as resctrl_host
 from ghsched_nova.resctrl import model
@@ -33,8 +33,8 @@ from ghsched_nova.tests.unit.host.engine_base import PRIVILEGED
 from ghsched_nova.tests.unit.host.engine_base import running
 from ghsched_nova.tests.unit.host.engine_base import UUID
 from ghsched_nova.virt import driver_base
-from ghsched_placement.policy import GuestPolicy
-from ghsched_placement.policy import NodePolicy
+from ghsched_placement.flavor.policy import GuestPolicy
+from ghsched_placement.flavor.policy import NodePolicy
 
 
 class HostFactsTest(EngineTestCase):

@@ -24,9 +24,9 @@ from ghsched_nova.tests.fixtures import captured
 from ghsched_nova.tests.unit.host.engine_base import EngineTestCase
 from ghsched_nova.tests.unit.host.engine_base import running
 from ghsched_nova.tests.unit.host.engine_base import UUID
-from ghsched_placement import names
-from ghsched_placement.policy import GuestPolicy
-from ghsched_placement.policy import NodePolicy
+from ghsched_placement.flavor.policy import GuestPolicy
+from ghsched_placement.flavor.policy import NodePolicy
+from ghsched_placement.providers import names
 
 
 class SharingTest(EngineTestCase):

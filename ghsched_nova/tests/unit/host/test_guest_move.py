@@ -16,16 +16,16 @@ from unittest import mock
 
 from lxml import etree
 
+from ghsched_nova.features.live_change import policy_change
+from ghsched_nova.features.node_move import guest_move
+from ghsched_nova.features.node_move import move_messages
+from ghsched_nova.features.node_move import move_xml
 from ghsched_nova.guest import metadata
-from ghsched_nova.guest import move_xml
-from ghsched_nova.host import guest_move
-from ghsched_nova.host import policy_change
-from ghsched_nova.live import move_messages
 from ghsched_nova.tests.fixtures import moving_host
-from ghsched_placement.node_move import GuestCell
-from ghsched_placement.node_move import NodeMove
-from ghsched_placement.policy import GuestPolicy
-from ghsched_placement.policy import NodePolicy
+from ghsched_placement.features.node_move.node_move import GuestCell
+from ghsched_placement.features.node_move.node_move import NodeMove
+from ghsched_placement.flavor.policy import GuestPolicy
+from ghsched_placement.flavor.policy import NodePolicy
 from ghsched_placement.tests import base
 
 OLD = GuestCell(0, pins={0: 0, 1: 1}, memory=512)

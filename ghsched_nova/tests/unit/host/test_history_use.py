@@ -14,11 +14,11 @@ from pathlib import Path
 
 import fixtures
 
-from ghsched_nova.host import history_use
+from ghsched_nova.features.history import history_use
 from ghsched_nova.tests.unit.host import test_service_level_use
+from ghsched_placement.features.history.usage_history import Minute
+from ghsched_placement.features.history.usage_history import UsageKey
 from ghsched_placement.tests import base
-from ghsched_placement.usage_history import Minute
-from ghsched_placement.usage_history import UsageKey
 
 guest = test_service_level_use.guest
 snapshot = test_service_level_use.snapshot

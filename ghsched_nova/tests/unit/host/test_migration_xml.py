@@ -26,8 +26,8 @@ from ghsched_nova.host import domain_xml
 from ghsched_nova.host import migration_xml
 from ghsched_nova.resctrl import host as resctrl_host
 from ghsched_nova.tests.fixtures import captured
-from ghsched_placement.policy import GuestPolicy
-from ghsched_placement.policy import NodePolicy
+from ghsched_placement.flavor.policy import GuestPolicy
+from ghsched_placement.flavor.policy import NodePolicy
 from ghsched_placement.tests import base
 
 objects.register_all()

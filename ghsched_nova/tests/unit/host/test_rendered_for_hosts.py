@@ -25,18 +25,18 @@ from unittest import mock
 from lxml import etree
 from nova import exception
 
+from ghsched_nova.features.l3_ways import cache
 from ghsched_nova.guest import metadata
 from ghsched_nova.host import domain_xml
 from ghsched_nova.host import migration_xml
-from ghsched_nova.resctrl import cache
 from ghsched_nova.resctrl import dialects
 from ghsched_nova.resctrl import host as resctrl_host
 from ghsched_nova.resctrl import resolve
 from ghsched_nova.tests.fixtures import captured
 from ghsched_nova.virt import driver_base
 from ghsched_nova.virt import driver_migration
-from ghsched_placement.policy import GuestPolicy
-from ghsched_placement.policy import NodePolicy
+from ghsched_placement.flavor.policy import GuestPolicy
+from ghsched_placement.flavor.policy import NodePolicy
 from ghsched_placement.tests import base
 
 DOMAIN = ('<domain><name>i-1</name><vcpu>4</vcpu><cputune/><numatune>'

@@ -14,13 +14,13 @@ from pathlib import Path
 
 import fixtures
 
-from ghsched_nova.host import report_periods
-from ghsched_nova.host import service_level_use
+from ghsched_nova.features.history import report_periods
+from ghsched_nova.features.service_level import service_level_use
 from ghsched_nova.monitor import rates
 from ghsched_nova.monitor import view
-from ghsched_placement import load
-from ghsched_placement.policy import NodePolicy
-from ghsched_placement import service_level
+from ghsched_placement.features.load import load
+from ghsched_placement.features.service_level import service_level
+from ghsched_placement.flavor.policy import NodePolicy
 from ghsched_placement.tests import base
 
 OK = rates.State.OK

@@ -24,18 +24,20 @@ import fixtures
 from oslo_config import cfg
 
 from ghsched_nova import conf
-from ghsched_nova.host import burst_use
+from ghsched_nova.features.bursts import burst_use
+from ghsched_nova.features.history import history_use
+from ghsched_nova.features.live_change import rpc
+from ghsched_nova.features.load import load_use
+from ghsched_nova.features.node_move import guest_move
+from ghsched_nova.features.node_move import move_messages
+from ghsched_nova.features.real_time import host_scheduling
+from ghsched_nova.features.rebalance import flow_source as sources
+from ghsched_nova.features.rebalance import traffic_report
+from ghsched_nova.features.service_level import protection_events
+from ghsched_nova.features.service_level import service_level_use
 from ghsched_nova.host import desired
 from ghsched_nova.host import engine
-from ghsched_nova.host import guest_move
-from ghsched_nova.host import history_use
-from ghsched_nova.host import load_use
-from ghsched_nova.host import protection_events
 from ghsched_nova.host import readings
-from ghsched_nova.host import scheduling
-from ghsched_nova.host import service_level_use
-from ghsched_nova.host import traffic_report
-from ghsched_nova.live import move_messages
 from ghsched_nova.resctrl import model
 from ghsched_nova.resctrl import reconcile
 from ghsched_nova.tests.fixtures import captured
@@ -44,8 +46,6 @@ from ghsched_nova.tests.unit.host import engine_base
 from ghsched_nova.tests.unit.host import test_burst_use
 from ghsched_nova.tests.unit.host import test_guest_move
 from ghsched_nova.tests.unit.host import test_service_level_use
-from ghsched_nova.traffic import flow_source as sources
-from ghsched_nova.virt import rpc
 from ghsched_placement.tests import base
 from ghsched_placement.tests.fixtures import threads
 
@@ -287,7 +287,7 @@ class ReportStressTest(base.TestCase):
             self.section._conf.set_override(name, value, 'ghsched')
             self.addCleanup(self.section._conf.clear_override, name,
                             'ghsched')
-        keeper = scheduling.ThreadScheduler(
+        keeper = host_scheduling.ThreadScheduler(
             self.section, lambda: refused('fifo'),
             lambda places: refused(str(sorted(map(sorted, places)))), [0, 1])
         keeper.shared = {0: frozenset({2, 3})}

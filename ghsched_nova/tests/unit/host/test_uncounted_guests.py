@@ -17,8 +17,8 @@ from ghsched_nova.guest import metadata
 from ghsched_nova.host import desired
 from ghsched_nova.host import uncounted_guests
 from ghsched_nova.resctrl import model
-from ghsched_placement import names
-from ghsched_placement.policy import parse_policy
+from ghsched_placement.flavor.policy import parse_policy
+from ghsched_placement.providers import names
 from ghsched_placement.tests import base
 
 HOST = '0b1f6f0e-35f5-4c4b-9f38-1c6f2f3f8d55'

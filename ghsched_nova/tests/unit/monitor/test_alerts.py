@@ -21,11 +21,11 @@ import subprocess
 
 import yaml
 
-from ghsched_nova.monitor import burst_metrics
-from ghsched_nova.monitor import cloud_metrics
-from ghsched_nova.monitor import load_metrics
-from ghsched_nova.monitor import metrics
-from ghsched_nova.monitor import service_metrics
+from ghsched_nova.features.bursts import burst_metrics
+from ghsched_nova.features.exporter import cloud_metrics
+from ghsched_nova.features.exporter import metrics
+from ghsched_nova.features.load import load_metrics
+from ghsched_nova.features.service_level import service_metrics
 from ghsched_placement.tests import base
 
 RULES = Path(__file__).parents[4] / 'etc' / 'ghsched' / 'prometheus'

@@ -30,7 +30,7 @@ from ghsched_nova.resctrl import naming
 from ghsched_nova.resctrl import schemata
 from ghsched_nova.tests.fixtures import pylibvirt
 from ghsched_nova.tests.fixtures import trees
-from ghsched_placement.policy import NodePolicy
+from ghsched_placement.flavor.policy import NodePolicy
 from ghsched_placement.tests import base
 
 Figure = rates.Figure

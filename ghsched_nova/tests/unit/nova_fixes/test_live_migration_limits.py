@@ -17,7 +17,7 @@ import itertools
 from nova import objects
 
 from ghsched_nova.nova_fixes import live_migration_limits
-from ghsched_placement import names
+from ghsched_placement.providers import names
 from ghsched_placement.tests import base
 
 objects.register_all()

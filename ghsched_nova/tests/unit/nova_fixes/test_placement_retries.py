@@ -18,7 +18,7 @@ from nova import exception
 from nova.scheduler.client import report
 
 from ghsched_nova.nova_fixes import placement_retries
-from ghsched_placement import names
+from ghsched_placement.providers import names
 from ghsched_placement.tests import base
 
 

@@ -21,7 +21,7 @@ from nova import conf
 from nova import exception
 from nova import objects
 
-from ghsched_nova.cmd import nova_changes
+from ghsched_nova.features.doctor import nova_changes
 from ghsched_nova.nova_fixes import cut_off_live_migration
 from ghsched_nova.nova_fixes import evacuated_live_migration
 from ghsched_nova.nova_fixes import failed_live_migration

@@ -25,7 +25,7 @@ from ghsched_nova.nova_seams import registry
 from ghsched_nova.nova_seams import scheduler
 from ghsched_nova.nova_seams import scheduler_hosts
 from ghsched_nova.nova_seams import signatures
-from ghsched_placement import node_move
+from ghsched_placement.features.node_move import node_move
 from ghsched_placement.tests import base
 
 

@@ -26,8 +26,8 @@ import oslo_messaging as messaging
 
 from ghsched_nova.api import extra_specs
 from ghsched_nova.api import nova_changes
-from ghsched_nova.api import server_set
-from ghsched_nova.cmd import nova_changes as commands
+from ghsched_nova.features.doctor import nova_changes as commands
+from ghsched_nova.features.live_change import server_set
 from ghsched_nova.nova_fixes import table
 from ghsched_nova.nova_seams import parts
 from ghsched_nova.nova_seams import registry

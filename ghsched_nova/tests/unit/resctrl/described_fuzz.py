@@ -36,8 +36,8 @@ from ghsched_nova.resctrl import resolve
 from ghsched_nova.tests.fixtures import emulated
 from ghsched_nova.tests.fixtures import world
 from ghsched_nova.tests.unit.resctrl import fuzz
-from ghsched_placement.policy import GuestPolicy
-from ghsched_placement.policy import NodePolicy
+from ghsched_placement.flavor.policy import GuestPolicy
+from ghsched_placement.flavor.policy import NodePolicy
 
 Failure = fuzz.Failure
 BASES = ('intel', 'mpam', 'amd', 'nothing')

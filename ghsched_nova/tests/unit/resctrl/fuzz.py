@@ -36,8 +36,8 @@ from ghsched_nova.resctrl import naming
 from ghsched_nova.resctrl import resolve
 from ghsched_nova.tests.fixtures import emulated
 from ghsched_nova.tests.fixtures import world
-from ghsched_placement.policy import GuestPolicy
-from ghsched_placement.policy import NodePolicy
+from ghsched_placement.flavor.policy import GuestPolicy
+from ghsched_placement.flavor.policy import NodePolicy
 
 DIALECTS = ('intel', 'intel-mbps', 'amd', 'mpam', 'mpam71', 'openeuler510',
             'openeuler66', 'openeuler66-6bit', 'openeuler66-7bit',

@@ -21,8 +21,8 @@ from hypothesis import strategies as st
 
 from ghsched_nova.resctrl import resolve
 from ghsched_nova.tests.unit.resctrl import test_emulated
-from ghsched_placement.policy import GuestPolicy
-from ghsched_placement.policy import NodePolicy
+from ghsched_placement.flavor.policy import GuestPolicy
+from ghsched_placement.flavor.policy import NodePolicy
 from ghsched_placement.tests import base
 
 

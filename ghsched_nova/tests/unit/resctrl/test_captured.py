@@ -23,7 +23,7 @@ from ghsched_nova.resctrl import resolve
 from ghsched_nova.resctrl import rounding
 from ghsched_nova.resctrl import schemata
 from ghsched_nova.tests.fixtures import captured
-from ghsched_placement.policy import GuestPolicy
+from ghsched_placement.flavor.policy import GuestPolicy
 from ghsched_placement.tests import base
 from ghsched_placement.tests.fixtures import spaces
 

@@ -34,12 +34,12 @@ from ghsched_nova.resctrl import resolve
 from ghsched_nova.resctrl import schemata
 from ghsched_nova.tests.fixtures import emulated
 from ghsched_nova.tests.fixtures import world
-from ghsched_placement import names
-from ghsched_placement.policy import GuestPolicy
-from ghsched_placement.policy import NodePolicy
+from ghsched_placement.flavor.policy import GuestPolicy
+from ghsched_placement.flavor.policy import NodePolicy
+from ghsched_placement.providers import names
+from ghsched_placement.providers import tree
 from ghsched_placement.tests import base
 from ghsched_placement.tests.fixtures import spaces
-from ghsched_placement import tree
 
 WIDTHS = range(4, 17)
 #: Each width is checked on these, by dialect and driver; no driver stands for

@@ -23,8 +23,8 @@ from ghsched_nova.resctrl import host as resctrl_host
 from ghsched_nova.resctrl import rounding
 from ghsched_nova.resctrl import schemata
 from ghsched_nova.tests.fixtures import captured
-from ghsched_placement import keys
-from ghsched_placement import names
+from ghsched_placement.flavor import keys
+from ghsched_placement.providers import names
 from ghsched_placement.tests import base
 
 INTEL_INFO = {'MB/delay_linear': '1\n',

@@ -34,8 +34,8 @@ from ghsched_nova.resctrl import schemata
 from ghsched_nova.tests.fixtures import captured
 from ghsched_nova.tests.fixtures import emulated
 from ghsched_nova.tests.fixtures import world
-from ghsched_placement.policy import GuestPolicy
-from ghsched_placement.policy import NodePolicy
+from ghsched_placement.flavor.policy import GuestPolicy
+from ghsched_placement.flavor.policy import NodePolicy
 from ghsched_placement.tests import base
 from ghsched_placement.tests.fixtures import spaces
 

@@ -35,8 +35,8 @@ from ghsched_nova.resctrl import group_ids
 from ghsched_nova.resctrl import resolve
 from ghsched_nova.tests.fixtures import emulated
 from ghsched_nova.tests.fixtures import world
-from ghsched_placement.policy import GuestPolicy
-from ghsched_placement.policy import NodePolicy
+from ghsched_placement.flavor.policy import GuestPolicy
+from ghsched_placement.flavor.policy import NodePolicy
 from ghsched_placement.tests import base
 
 UUID = '3f0c6a51-16d5-4d5e-8a0c-1f5b2b0d7{:03}'

@@ -26,7 +26,7 @@ from ghsched_nova.resctrl import host as resctrl_host
 from ghsched_nova.resctrl import host_texts
 from ghsched_nova.resctrl import schemata
 from ghsched_nova.tests.fixtures import captured
-from ghsched_placement import names
+from ghsched_placement.providers import names
 from ghsched_placement.tests import base
 
 FOUR = {node: (node,) for node in range(4)}

@@ -24,7 +24,7 @@ import tempfile
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ghsched_nova.cmd import node
+from ghsched_nova.features.doctor import node
 from ghsched_nova.resctrl import preconditions
 from ghsched_placement.tests import base
 

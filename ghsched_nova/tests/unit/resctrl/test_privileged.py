@@ -22,9 +22,9 @@ from oslo_config import cfg
 from oslo_privsep import capabilities
 from oslo_utils import importutils
 
+from ghsched_nova.base import kernel_files
+from ghsched_nova.base import privsep
 from ghsched_nova import conf
-from ghsched_nova import kernel_files
-from ghsched_nova import privsep
 from ghsched_nova.resctrl import fs
 from ghsched_nova.resctrl import model
 from ghsched_nova.resctrl import privileged
@@ -157,7 +157,7 @@ class PrivilegedTest(base.TestCase):
     def test_no_capability_is_kept_but_the_one_to_make_groups(self):
         # A test that resets the options of its process drops the default.
         kept = subprocess.run(
-            [sys.executable, '-c', 'from ghsched_nova import privsep; '
+            [sys.executable, '-c', 'from ghsched_nova.base import privsep; '
              'print(*privsep.context.conf.capabilities)'],
             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True,
             check=True, timeout=base.GIVE_UP_S).stdout

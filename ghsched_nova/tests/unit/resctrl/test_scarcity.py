@@ -26,8 +26,8 @@ from ghsched_nova.resctrl import resolve
 from ghsched_nova.tests.fixtures import emulated
 from ghsched_nova.tests.fixtures import world
 from ghsched_nova.tests.unit.resctrl import test_default_class
-from ghsched_placement.policy import GuestPolicy
-from ghsched_placement.policy import NodePolicy
+from ghsched_placement.flavor.policy import GuestPolicy
+from ghsched_placement.flavor.policy import NodePolicy
 from ghsched_placement.tests import base
 
 

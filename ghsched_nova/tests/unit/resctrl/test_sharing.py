@@ -31,7 +31,7 @@ from ghsched_nova.resctrl import naming
 from ghsched_nova.resctrl import resolve
 from ghsched_nova.resctrl import wanted_check
 from ghsched_nova.tests.fixtures import world
-from ghsched_placement.policy import GuestPolicy
+from ghsched_placement.flavor.policy import GuestPolicy
 from ghsched_placement.tests import base
 from ghsched_placement.tests.fixtures import spaces
 

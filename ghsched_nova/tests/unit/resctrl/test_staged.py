@@ -24,8 +24,8 @@ from ghsched_nova.lab.emulator import kernel
 from ghsched_nova.resctrl import model
 from ghsched_nova.resctrl import resolve
 from ghsched_nova.tests.fixtures import world
-from ghsched_placement.policy import GuestPolicy
-from ghsched_placement.policy import NodePolicy
+from ghsched_placement.flavor.policy import GuestPolicy
+from ghsched_placement.flavor.policy import NodePolicy
 from ghsched_placement.tests import base
 
 LINES = ('MBMIN', 'MBMAX', 'MBHDL', 'MBPRI')

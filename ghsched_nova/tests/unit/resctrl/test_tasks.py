@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from ghsched_nova.resctrl import naming
 from ghsched_nova.resctrl import tasks
 from ghsched_nova.tests.fixtures import captured
-from ghsched_placement import cpulist
+from ghsched_placement.base import cpulist
 from ghsched_placement.tests import base
 
 _cpus = st.sets(st.integers(0, 300), min_size=1)

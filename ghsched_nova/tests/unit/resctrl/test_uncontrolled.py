@@ -25,8 +25,8 @@ from ghsched_nova.resctrl import resolve
 from ghsched_nova.tests.fixtures import captured
 from ghsched_nova.tests.fixtures import emulated
 from ghsched_nova.tests.fixtures import world
-from ghsched_placement.policy import GuestPolicy
-from ghsched_placement.policy import NodePolicy
+from ghsched_placement.flavor.policy import GuestPolicy
+from ghsched_placement.flavor.policy import NodePolicy
 from ghsched_placement.tests import base
 
 WAYS = GuestPolicy(nodes=(NodePolicy(l3_ways=3),))

@@ -27,7 +27,7 @@ from hypothesis import given
 from hypothesis import settings
 from hypothesis import strategies as st
 
-from ghsched_nova.cmd import node
+from ghsched_nova.features.doctor import node
 from ghsched_nova.lab.emulator import machines
 from ghsched_nova.resctrl import detection
 from ghsched_nova.resctrl import dialects

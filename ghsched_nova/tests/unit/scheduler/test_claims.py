@@ -23,12 +23,12 @@ from nova import exception
 from nova.scheduler.client import report
 import oslo_messaging as messaging
 
+from ghsched_nova.features.index.host_capacity import HostReport
+from ghsched_nova.features.index.host_capacity import Need
+from ghsched_nova.features.index.host_capacity import NodeCapacity
+from ghsched_nova.features.index.host_capacity import NodeNeed
+from ghsched_nova.features.index import indexed
 from ghsched_nova.scheduler import claims
-from ghsched_nova.scheduler.host_capacity import HostReport
-from ghsched_nova.scheduler.host_capacity import Need
-from ghsched_nova.scheduler.host_capacity import NodeCapacity
-from ghsched_nova.scheduler.host_capacity import NodeNeed
-from ghsched_nova.scheduler import indexed
 from ghsched_nova.scheduler import manager
 from ghsched_placement.tests import base
 

@@ -24,9 +24,9 @@ from nova.db.main import models
 import sqlalchemy as sa
 from sqlalchemy import pool
 
-from ghsched_nova.scheduler import host_index
-from ghsched_nova.scheduler import index_feed
-from ghsched_placement import headroom
+from ghsched_nova.features.index import host_index
+from ghsched_nova.features.index import index_feed
+from ghsched_placement.features.index import headroom
 from ghsched_placement.tests import base
 from ghsched_placement.tests.fixtures import spaces
 

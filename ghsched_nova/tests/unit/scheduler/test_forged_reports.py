@@ -22,19 +22,19 @@ import fixtures
 from nova import objects
 from nova.scheduler import weights
 
+from ghsched_nova.features.load import load_weigher
+from ghsched_nova.features.packing import bandwidth_weigher
+from ghsched_nova.features.packing import fragments
+from ghsched_nova.features.packing import gradient_weigher
+from ghsched_nova.features.packing import weighers
 from ghsched_nova.nova_seams import shared
-from ghsched_nova.scheduler import bandwidth_weigher
 from ghsched_nova.scheduler import filters
-from ghsched_nova.scheduler import fragments
-from ghsched_nova.scheduler import gradient_weigher
-from ghsched_nova.scheduler import load_weigher
 from ghsched_nova.scheduler import unread_reports
-from ghsched_nova.scheduler import weighers
-from ghsched_nova.tests.unit.scheduler import states
-from ghsched_placement import gradient
-from ghsched_placement import headroom
-from ghsched_placement import load
-from ghsched_placement import names
+from ghsched_nova.tests.fixtures import states
+from ghsched_placement.features.index import headroom
+from ghsched_placement.features.load import load
+from ghsched_placement.features.packing import gradient
+from ghsched_placement.providers import names
 from ghsched_placement.tests import base
 from ghsched_placement.tests.fixtures import forged
 
@@ -118,7 +118,7 @@ class ForgedReportTest(base.TestCase):
         states.stop_clock(self)
         self.log = self.useFixture(fixtures.FakeLogger())
         self.useFixture(fixtures.MonkeyPatch(
-            'ghsched_nova.scheduler.fragments.MIX', gradient.Mix()))
+            'ghsched_nova.features.packing.fragments.MIX', gradient.Mix()))
         self.useFixture(fixtures.MonkeyPatch(
             'ghsched_nova.scheduler.unread_reports.WARNINGS',
             unread_reports.Warnings()))

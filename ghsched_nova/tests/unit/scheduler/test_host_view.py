@@ -21,7 +21,7 @@ from oslo_utils.fixture import uuidsentinel as uuids
 
 from ghsched_nova.nova_seams import scheduler
 from ghsched_nova.scheduler import host_view
-from ghsched_nova.tests.unit.scheduler import states
+from ghsched_nova.tests.fixtures import states
 from ghsched_placement.tests import base
 
 REQUEST = '6f70656e-7374-4163-8b3f-000000000001'

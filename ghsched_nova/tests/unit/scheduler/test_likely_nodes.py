@@ -20,10 +20,10 @@ from nova.virt import hardware
 from ghsched_nova.nova_seams import numa
 from ghsched_nova.nova_seams import shared
 from ghsched_nova.scheduler import host_nodes as read
-from ghsched_nova.tests.unit.scheduler import states
-from ghsched_placement.fragmentation import DeviceNeed
-from ghsched_placement.fragmentation import GuestNode
-from ghsched_placement import likely_nodes as likely
+from ghsched_nova.tests.fixtures import states
+from ghsched_placement.features.packing.fragmentation import DeviceNeed
+from ghsched_placement.features.packing.fragmentation import GuestNode
+from ghsched_placement.features.packing import likely_nodes as likely
 from ghsched_placement.tests import base
 from ghsched_placement.tests.fixtures import machines
 

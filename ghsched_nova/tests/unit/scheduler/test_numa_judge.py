@@ -35,15 +35,15 @@ from nova import exception
 from nova import objects
 from nova.virt import hardware
 
+from ghsched_nova.features.index import index_feed
+from ghsched_nova.features.index import index_search
+from ghsched_nova.features.index import indexed
+from ghsched_nova.features.numa_auto import numa_choice
 from ghsched_nova.nova_seams import numa
 from ghsched_nova.scheduler import filters
-from ghsched_nova.scheduler import index_feed
-from ghsched_nova.scheduler import index_search
-from ghsched_nova.scheduler import indexed
-from ghsched_nova.scheduler import numa_choice
-from ghsched_nova.tests.unit.scheduler import states
+from ghsched_nova.tests.fixtures import states
 from ghsched_nova.virt import claim_contexts
-from ghsched_placement import names
+from ghsched_placement.providers import names
 from ghsched_placement.tests import base
 
 REQUESTS = int(os.environ.get('GHSCHED_AUTO_REQUESTS', '400'))

@@ -16,7 +16,7 @@ import fixtures
 from nova import objects
 
 from ghsched_nova.scheduler import filters
-from ghsched_nova.tests.unit.scheduler import states
+from ghsched_nova.tests.fixtures import states
 from ghsched_nova.tests.unit.scheduler import test_forged_reports as reports
 from ghsched_placement.tests import base
 

@@ -17,12 +17,12 @@ from nova import exception
 from nova import objects
 from oslo_utils.fixture import uuidsentinel as uuids
 
-from ghsched_nova.scheduler.host_capacity import HostReport
-from ghsched_nova.scheduler.host_capacity import Need
-from ghsched_nova.scheduler.host_capacity import NodeCapacity
-from ghsched_nova.scheduler.host_capacity import NodeNeed
-from ghsched_nova.scheduler import indexed
-from ghsched_nova.scheduler import refusal_cache
+from ghsched_nova.features.index.host_capacity import HostReport
+from ghsched_nova.features.index.host_capacity import Need
+from ghsched_nova.features.index.host_capacity import NodeCapacity
+from ghsched_nova.features.index.host_capacity import NodeNeed
+from ghsched_nova.features.index import indexed
+from ghsched_nova.features.index import refusal_cache
 from ghsched_placement.tests import base
 
 objects.register_all()
@@ -62,7 +62,7 @@ class RefusalsTest(base.TestCase):
         self.indexed = indexed.IndexedScheduler(None)
         self.is_current = True
         self.useFixture(fixtures.MonkeyPatch(
-            'ghsched_nova.scheduler.index_feed.Feed.is_current',
+            'ghsched_nova.features.index.index_feed.Feed.is_current',
             property(lambda _feed: self.is_current)))
 
     def refuse(self, *queries):

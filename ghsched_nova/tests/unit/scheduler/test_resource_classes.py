@@ -16,8 +16,8 @@ from unittest import mock
 
 from ghsched_nova.scheduler import request_state
 from ghsched_nova.scheduler import resource_classes
-from ghsched_placement import names
-from ghsched_placement import placement_client
+from ghsched_placement.providers import names
+from ghsched_placement.providers import placement_client
 from ghsched_placement.tests import base
 
 QUERY = [('resources', 'VCPU:1'),

@@ -23,15 +23,15 @@ import itertools
 import random
 import types
 
-from ghsched_nova.scheduler.host_capacity import HostReport
-from ghsched_nova.scheduler.host_capacity import Need
-from ghsched_nova.scheduler.host_capacity import NodeCapacity
-from ghsched_nova.scheduler.host_capacity import NodeNeed
-from ghsched_nova.scheduler import host_index
-from ghsched_nova.scheduler import refusal_cache
-from ghsched_placement import cloud_lack
-from ghsched_placement import headroom
-from ghsched_placement.policy import parse_policy
+from ghsched_nova.features.index.host_capacity import HostReport
+from ghsched_nova.features.index.host_capacity import Need
+from ghsched_nova.features.index.host_capacity import NodeCapacity
+from ghsched_nova.features.index.host_capacity import NodeNeed
+from ghsched_nova.features.index import host_index
+from ghsched_nova.features.index import refusal_cache
+from ghsched_placement.features.index import headroom
+from ghsched_placement.fit import cloud_lack
+from ghsched_placement.flavor.policy import parse_policy
 from ghsched_placement.tests import base
 
 SEQUENCES = 200

@@ -19,10 +19,10 @@ from nova import objects
 from nova.virt import hardware
 from oslo_serialization import jsonutils
 
+from ghsched_nova.features.packing import fragments
 from ghsched_nova.nova_seams import scheduler_hosts
-from ghsched_nova.scheduler import fragments
 from ghsched_nova.scheduler import manager
-from ghsched_nova.tests.unit.scheduler import states
+from ghsched_nova.tests.fixtures import states
 from ghsched_placement.tests import base
 from ghsched_placement.tests.fixtures import threads
 

@@ -23,22 +23,22 @@ from nova import exception
 from nova import objects
 from oslo_utils.fixture import uuidsentinel as uuids
 
+from ghsched_nova.features.index.host_capacity import HostReport
+from ghsched_nova.features.index.host_capacity import Need
+from ghsched_nova.features.index.host_capacity import NodeCapacity
+from ghsched_nova.features.index.host_capacity import NodeNeed
+from ghsched_nova.features.index import host_index
+from ghsched_nova.features.index import index_feed
+from ghsched_nova.features.index import index_metrics
+from ghsched_nova.features.index import indexed
+from ghsched_nova.features.index import refusal_cache
+from ghsched_nova.features.packing import fragments
 from ghsched_nova.nova_seams import scheduler_hosts
-from ghsched_nova.scheduler import fragments
-from ghsched_nova.scheduler.host_capacity import HostReport
-from ghsched_nova.scheduler.host_capacity import Need
-from ghsched_nova.scheduler.host_capacity import NodeCapacity
-from ghsched_nova.scheduler.host_capacity import NodeNeed
-from ghsched_nova.scheduler import host_index
-from ghsched_nova.scheduler import index_feed
-from ghsched_nova.scheduler import index_metrics
-from ghsched_nova.scheduler import indexed
 from ghsched_nova.scheduler import manager
-from ghsched_nova.scheduler import refusal_cache
 from ghsched_nova.scheduler import unread_reports
-from ghsched_placement import fragmentation
-from ghsched_placement import gradient
-from ghsched_placement import headroom
+from ghsched_placement.features.index import headroom
+from ghsched_placement.features.packing import fragmentation
+from ghsched_placement.features.packing import gradient
 from ghsched_placement.tests import base
 from ghsched_placement.tests.fixtures import spaces
 from ghsched_placement.tests.fixtures import threads

@@ -28,12 +28,12 @@ from ghsched_nova.resctrl import naming
 from ghsched_nova.tests.fixtures import options
 from ghsched_nova.tests.fixtures import trees
 from ghsched_nova.virt import guest_diagnostics
-from ghsched_placement import diagnostics
-from ghsched_placement.policy import GuestPolicy
-from ghsched_placement.policy import NodePolicy
+from ghsched_placement.audit import diagnostics
+from ghsched_placement.features.history import usage_history
+from ghsched_placement.flavor.policy import GuestPolicy
+from ghsched_placement.flavor.policy import NodePolicy
 from ghsched_placement.tests import base
 from ghsched_placement.tests.fixtures import threads
-from ghsched_placement import usage_history
 
 GROUP = 'ghsched-' + trees.UUID
 

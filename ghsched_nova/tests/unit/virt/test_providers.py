@@ -15,10 +15,10 @@
 from nova.compute import provider_tree
 
 from ghsched_nova.virt import providers
-from ghsched_placement.host import HostDescription
-from ghsched_placement import names
+from ghsched_placement.providers.host import HostDescription
+from ghsched_placement.providers import names
+from ghsched_placement.providers import tree
 from ghsched_placement.tests import base
-from ghsched_placement import tree
 
 ROOT = '3a0e6a0c-7e0a-4b0f-9e59-8d1c2a6a2f11'
 NODE = names.make_numa_provider_uuid(ROOT, 0)

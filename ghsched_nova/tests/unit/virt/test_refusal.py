@@ -18,7 +18,7 @@ from ghsched_nova.guest import pci_topology
 from ghsched_nova.host import allocation_check
 from ghsched_nova.resctrl import fs
 from ghsched_nova.virt import refusal
-from ghsched_placement import policy
+from ghsched_placement.flavor import policy
 from ghsched_placement.tests import base
 
 

@@ -25,8 +25,8 @@ from ghsched_nova.host import desired
 from ghsched_nova.nova_seams import compute
 from ghsched_nova.virt import driver_base
 from ghsched_nova.virt import providers
-from ghsched_placement.policy import GuestPolicy
-from ghsched_placement.policy import NodePolicy
+from ghsched_placement.flavor.policy import GuestPolicy
+from ghsched_placement.flavor.policy import NodePolicy
 from ghsched_placement.tests import base
 
 POLICY = metadata.DomainPolicy(

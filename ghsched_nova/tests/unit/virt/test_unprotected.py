@@ -20,7 +20,7 @@ from ghsched_nova.nova_seams import shared
 from ghsched_nova.resctrl import fs
 from ghsched_nova.resctrl import host as resctrl_host
 from ghsched_nova.virt import unprotected
-from ghsched_placement import policy
+from ghsched_placement.flavor import policy
 from ghsched_placement.tests import base
 
 OF_BANDWIDTH = (resctrl_host.ResctrlUnavailable('gone'),

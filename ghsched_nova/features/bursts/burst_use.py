@@ -1,0 +1,173 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""Bandwidth that the host may promise as bursts, from its measurements."""
+
+from collections.abc import Iterable
+from collections.abc import Mapping
+from pathlib import Path
+import threading
+from typing import Any
+
+from oslo_log import log as logging
+
+from ghsched_nova.base import atomic_file
+from ghsched_nova import conf
+from ghsched_nova.monitor import view
+from ghsched_placement.base import wire
+from ghsched_placement.features.bursts import burst
+from ghsched_placement.features.bursts import burst_record
+from ghsched_placement.providers import tree
+
+LOG = logging.getLogger(__name__)
+
+#: Name of the file in Nova's state_path.
+FILE = 'ghsched-bursts.json'
+
+
+class BurstRecorder:
+    """Recorder of how much guests use bursts on each host NUMA node.
+
+    A burst is bandwidth above a guest's guarantee. Thread-safe.
+
+    :param section: the ``[ghsched]`` section of the configuration.
+    :param path: file that preserves the record over restarts of nova-compute.
+    """
+
+    def __init__(self, section: Any, path: Path) -> None:
+        self._section = section
+        self._path = path
+        self._measuring = threading.Lock()
+        # Replaced as a whole, so that readers do not wait for the disk.
+        self._records = self._read_records()
+
+    @property
+    def records(self) -> Mapping[int, burst_record.Record]:
+        """Burst statistics of each host NUMA node whose guests may use bursts.
+
+        A burst is bandwidth above a guest's guarantee.
+        """
+        kept = conf.make_tree_config(self._section).bursts
+        return {node: record for node, record in self._records.items()
+                if kept.get(node)}
+
+    @property
+    def reported_burst_percent(self) -> dict[int, int]:
+        """Percent of each host NUMA node's bandwidth to report for bursts.
+
+        A burst is bandwidth above a guest's guarantee. nova-compute reports
+        the percentage to Placement as the node's inventory of bursts. It is
+        derived from how much guests have used. The keys are numbers of host
+        NUMA nodes.
+        """
+        return {node: record.offered for node, record in self.records.items()}
+
+    def record_bursts(self, snapshot: view.Snapshot | None,
+                      now: float) -> None:
+        """Record how much guests used bursts in a period; never raises.
+
+        A burst is bandwidth above a guest's guarantee.
+
+        :param snapshot: the measured bandwidth; None if nothing was measured.
+        :param now: seconds since 1970.
+        """
+        try:
+            config = conf.make_tree_config(self._section)
+            if snapshot is None or not any(config.bursts.values()):
+                return
+            with self._measuring:
+                self._add_burst_use(map_burst_use_by_node(snapshot, config),
+                                    burst.to_hour_number(now))
+        except Exception as error:
+            LOG.warning('ghsched: cannot save the memory bandwidth burst '
+                        'history of guests; retrying in the next periodic '
+                        'task: %r',
+                        error)
+
+    def _add_burst_use(self, measured: Mapping[int, burst_record.Period],
+                       hour: int) -> None:
+        """Add burst use of host NUMA nodes to their records, and save these.
+
+        A burst is bandwidth above a guest's guarantee.
+
+        :param measured: burst use by host NUMA node.
+        :param hour: hours since 1970.
+        """
+        limits = conf.make_burst_limits(self._section)
+        records = dict(self.records)
+        for node, period in measured.items():
+            records[node] = burst_record.add_period_to_record(
+                records.get(node, burst_record.Record()), hour, period,
+                limits)
+        self._records = records
+        atomic_file.write_state_file(self._path, burst_record.to_json(records))
+
+    def _read_records(self) -> dict[int, burst_record.Record]:
+        try:
+            return burst_record.from_json(wire.read_record_file(self._path))
+        except FileNotFoundError:
+            return {}
+        except OSError as error:
+            LOG.warning('ghsched: cannot read the memory bandwidth burst '
+                        'history of guests; starting a new one: %s', error)
+            return {}
+
+
+def map_burst_use_by_node(
+    snapshot: view.Snapshot, config: tree.Config
+) -> dict[int, burst_record.Period]:
+    """Return the measured use of bursts on each host NUMA node.
+
+    A burst is bandwidth above a guest's guarantee. Only nodes with a burst
+    pool are returned: bandwidth that is reserved for the bursts of all guests
+    of the node. Guests that started before the pool was configured may have
+    guarantees inside the pool, which make the pool smaller. A value that was
+    measured for several nodes together is skipped.
+    """
+    found = {}
+    for row in snapshot.nodes:
+        if len(row.nodes) != 1 or not config.bursts.get(row.nodes[0]):
+            continue
+        node, = row.nodes
+        usable = 100 - config.get_reserved_percent(node)
+        pool = max(0, min(config.bursts[node], usable - row.guaranteed))
+        found[node] = burst_record.Period(
+            list_burst_shares(snapshot.guests, node, row.capacity), pool,
+            bool(row.capacity) and (row.used.rate or 0) >= (
+                burst.FULL * usable / 100 * (row.capacity or 0)))
+    return found
+
+
+def list_burst_shares(guests: Iterable[view.GuestUsage], node: int,
+                      capacity: int | None) -> list[burst.GuestBurst] | None:
+    """Return the permitted and the used burst of each guest on a NUMA node.
+
+    A burst is bandwidth above a guest's guarantee.
+
+    :param node: the host NUMA node.
+    :param capacity: bandwidth of the node in bytes per second; None if
+        unknown.
+    :returns: one item per guest that may burst, in percent of the node's
+        bandwidth; None if the used burst of one of the guests is unknown.
+    """
+    found = []
+    for guest in guests:
+        for row in guest.nodes:
+            if row.asked is None or not row.asked.burst or (
+                    node not in row.nodes):
+                continue
+            if row.used.rate is None or not capacity or row.nodes != (node,):
+                return None
+            used = 100 * row.used.rate / capacity - row.asked.minimum
+            found.append(burst.GuestBurst(row.asked.burst, max(0.0, used),
+                                          guest.guest.project))
+    return found

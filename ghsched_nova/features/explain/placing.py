@@ -1,0 +1,305 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+
+"""Choice of the host NUMA nodes of a guest on an empty host (pure).
+
+The ways to place it are put in order by the scheduler's own code.
+"""
+
+from collections.abc import Iterable
+from collections.abc import Iterator
+from collections.abc import Mapping
+from collections.abc import Sequence
+from dataclasses import dataclass
+from dataclasses import replace
+import functools
+
+from ghsched_nova.features.explain.hostfile import HostFile
+from ghsched_nova.resctrl import resolve
+from ghsched_placement.base import cpulist
+from ghsched_placement.features.planner import limits
+from ghsched_placement.features.planner.need import Need
+from ghsched_placement.features.planner import offer
+from ghsched_placement.features.planner.state import GuestPlacement
+from ghsched_placement.features.planner.state import State
+from ghsched_placement.fit import lack
+from ghsched_placement.fit.lack import Lack
+from ghsched_placement.flavor import keys
+from ghsched_placement.flavor.policy import GuestPolicy
+from ghsched_placement.query import vfs
+
+
+class Refused(Exception):  # noqa: N818
+    """Raised if a guest does not fit on a host; has the reason.
+
+    :param subject: beginning of the reason, or the whole reason.
+    :param lacks: shortages, which are appended to the reason.
+    """
+
+    def __init__(self, subject: str, *lacks: Lack) -> None:
+        super().__init__(f'{subject}{", and ".join(map(str, lacks))}')
+        self.lacks = lacks
+
+
+@dataclass(frozen=True)
+class PlacementRequest:
+    """Guest and host for which to choose NUMA nodes and VFs.
+
+    :param host: description of the host.
+    :param state: the planner's model of the host without guests.
+    :param need: resources that the guest needs.
+    :param nodes: host NUMA node that the user has requested for each guest
+        NUMA node; None for any.
+    """
+
+    host: HostFile
+    state: State
+    need: Need
+    nodes: tuple[int, ...] | None = None
+
+
+@dataclass(frozen=True)
+class ChosenPlacement:
+    """Host NUMA nodes and VFs that a guest gets.
+
+    :param nodes: host NUMA node of each guest NUMA node.
+    :param locality: how near the VFs are to the guest's NUMA nodes, one of
+        :data:`ghsched_placement.query.request.LOCALITIES`.
+    :param sizes: how the VFs are divided among PFs.
+    """
+
+    nodes: tuple[int, ...]
+    locality: str
+    sizes: vfs.Sizes
+
+
+def choose_placement(request: PlacementRequest) -> ChosenPlacement:
+    """Return the host NUMA nodes and VFs that the scheduler would choose.
+
+    :raises Refused: if the guest does not fit on the host, or not on the host
+        NUMA nodes that the user has requested.
+    """
+    _check_host_capacity(request)
+    _check_guest_nodes(request)
+    found = _find_nodes_and_vfs(request)
+    if found is None:
+        raise Refused(_explain_host_misfit(request))
+    return found
+
+
+def _find_nodes_and_vfs(request: PlacementRequest) -> ChosenPlacement | None:
+    """Return the host NUMA nodes and VFs that a guest would get on a host.
+
+    :returns: None if the guest does not fit.
+    """
+    need = request.need
+    for locality, sizes in need.yield_vf_request_variants(
+            lambda: offer.list_pfs_by_alias(request.state, need)):
+        for nodes in _yield_host_node_choices(request, locality, sizes):
+            return ChosenPlacement(nodes, locality, sizes)
+    return None
+
+
+def _yield_host_node_choices(request: PlacementRequest, locality: str,
+                             sizes: vfs.Sizes) -> Iterator[tuple[int, ...]]:
+    """Yield the choices of host NUMA nodes on which a guest fits, best first.
+
+    A choice is a tuple with the host NUMA node of each guest NUMA node. If
+    Placement leaves the choice open, the one of Nova is yielded. If the user
+    has requested host NUMA nodes, other choices are left out.
+
+    :param locality: how near the VFs must be to the guest's NUMA nodes.
+    :param sizes: how the VFs are divided among PFs.
+    """
+    @functools.cache
+    def can_take(guest_node: int, node: int) -> bool:
+        return _explain_node_misfit(request, guest_node, node) is None
+
+    for item in offer.list_host_placements(request.state, request.need,
+                                           locality,
+                                           sizes, can_take):
+        nodes = item.get_host_node_order() or request.state.find_host_nodes(
+            request.need, GuestPlacement(request.nodes or (), ()))
+        if nodes is not None and request.nodes in (None, nodes):
+            yield nodes
+
+
+# -- refusals -----------------------------------------------------------------
+
+
+def _check_host_capacity(request: PlacementRequest) -> None:
+    """Raise Refused if a guest needs more than the whole host has free."""
+    held = request.host.resctrl.capabilities()
+    if request.need.policy.monitor and 'MEM_BW_MONITOR' not in held:
+        raise Refused('', Lack(
+            None, 'MEM_BW_MONITOR', reason='ghsched:monitor=true cannot be '
+            'enforced: this host does not report memory bandwidth'))
+    lacks = tuple(limits.yield_host_shortages(request.state, request.need))
+    if lacks:
+        raise Refused('the host: ', *lacks)
+
+
+def _check_guest_nodes(request: PlacementRequest) -> None:
+    """Raise Refused if a guest NUMA node fits on no host NUMA node."""
+    cells, nodes = request.need.guest.cells, request.nodes
+    known = [node.id for node in request.host.nodes]
+    if nodes is not None:
+        _check_requested_host_nodes(request, nodes)
+    elif len(cells) > len(known):
+        raise Refused(f'the guest has {len(cells)} NUMA nodes and the host '
+                      f'has {len(known)}')
+    else:
+        for guest_node in range(len(cells)):
+            _check_any_host_node(request, guest_node)
+
+
+def _check_requested_host_nodes(request: PlacementRequest,
+                                nodes: Sequence[int]) -> None:
+    """Raise Refused if a guest does not fit on the requested host NUMA nodes.
+    """
+    cells = request.need.guest.cells
+    if len(nodes) != len(cells):
+        raise Refused(f'the guest has {len(cells)} NUMA nodes, but host '
+                      f'NUMA nodes are given for {len(nodes)}')
+    for guest_node, host_node in enumerate(nodes):
+        if request.host.node(host_node) is None:
+            known = cpulist.render_cpu_list(node.id
+                                            for node in request.host.nodes)
+            raise Refused(f'the host has no NUMA node {host_node}, it has '
+                          f'{known}')
+        if host_node in nodes[:guest_node]:
+            raise Refused(f'host NUMA node {host_node} is given twice; each '
+                          'guest NUMA node needs its own')
+        reason = _explain_node_misfit(request, guest_node, host_node)
+        if reason:
+            raise Refused(f'guest NUMA node {guest_node} does not fit on host '
+                          f'NUMA node {host_node}: {reason}')
+
+
+def _check_any_host_node(request: PlacementRequest, guest_node: int) -> None:
+    """Raise Refused if a guest NUMA node fits on no NUMA node of the host.
+
+    :param guest_node: number of the guest NUMA node.
+    """
+    reasons = {node.id: _explain_node_misfit(request, guest_node, node.id)
+               for node in request.host.nodes}
+    if all(reasons.values()):
+        raise Refused(f'no host NUMA node can take guest NUMA node '
+                      f'{guest_node}: {_format_reasons(reasons)}')
+
+
+def _format_reasons(reasons: Mapping[int, str | None]) -> str:
+    """Render the reasons of a refusal, each followed by its host NUMA nodes.
+
+    :param reasons: reason by host NUMA node.
+    """
+    nodes: dict[str, list[int]] = {}
+    for node, reason in reasons.items():
+        nodes.setdefault(reason or '', []).append(node)
+    return '; '.join(f'{reason} (node {cpulist.render_cpu_list(numbers)})'
+                     for reason, numbers in nodes.items())
+
+
+def _explain_node_misfit(request: PlacementRequest, guest_node: int,
+                         host_node: int) -> str | None:
+    """Return why a guest NUMA node does not fit on a host NUMA node.
+
+    :returns: None if the guest node fits.
+    """
+    short = limits.list_guest_node_shortages(
+        request.state, request.need, guest_node, host_node)
+    others = [one for one in short if one.resource != lack.BANDWIDTH]
+    if others:
+        return others[0].text
+    reason = _explain_unenforceable_limits(request, guest_node, host_node)
+    return reason or next((one.text for one in short), None)
+
+
+def _explain_unenforceable_limits(
+    request: PlacementRequest, guest_node: int, host_node: int
+) -> str | None:
+    """Return why a host NUMA node cannot enforce a guest's bandwidth limits.
+
+    :returns: None if the host node can enforce the limits.
+    """
+    policy = request.need.policy
+    if not policy.nodes:
+        return None
+    alone = GuestPolicy((policy.nodes[guest_node],))
+    try:
+        resolve.resolve_settings(request.host.resctrl, alone, (host_node,))
+    except resolve.PolicyRefused as error:
+        return error.reason
+    return None
+
+
+def _explain_host_misfit(request: PlacementRequest) -> str:
+    """Return why a guest does not fit on a host as a whole.
+
+    The caller has checked that each guest NUMA node alone fits on some host
+    NUMA node.
+    """
+    need = request.need
+    required = need.make_ghsched_query_part(need.policy.vfs_locality,
+                                            {}).root_required
+    missing = required - request.state.host.root.traits
+    if missing:
+        return f'the host lacks the traits {", ".join(sorted(missing))}'
+    for other, reason in _yield_relaxed_needs(request.need):
+        if _find_nodes_and_vfs(replace(request, need=other)):
+            return reason
+    too_many: list[vfs.Sizes] = []
+    for _ in request.need.yield_vf_request_variants(
+            lambda: offer.list_pfs_by_alias(request.state, request.need),
+            too_many.append):
+        pass
+    if too_many:
+        return ('the VFs would have to come from so many PFs that the query '
+                'would take Placement too long; the scheduler does not send '
+                'such a query')
+    return _describe_too_few_nodes(request)
+
+
+def _describe_too_few_nodes(request: PlacementRequest) -> str:
+    """Return which host NUMA nodes have room for each guest NUMA node."""
+    need = request.need
+    vfs_by_node: list[dict[str, int]] = [{} for _ in need.guest.cells]
+    if need.policy.vfs_locality == 'node':
+        for one in need.policy.vfs:
+            vfs_by_node[one.guest_node][one.alias] = one.count
+    return lack.make_too_few_nodes_reason(
+        [lack.describe_guest_node(need.node_amounts.get(number, {}), guest,
+                                  vfs_by_node[number])
+         for number, guest in enumerate(need.guest.needs)],
+        [[node.id for node in request.host.nodes
+          if _explain_node_misfit(request, number, node.id) is None]
+         for number in range(len(need.guest.cells))]).text
+
+
+def _yield_relaxed_needs(need: Need) -> Iterable[tuple[Need, str]]:
+    """Yield copies of a guest's needs, each with one requirement relaxed.
+
+    If such a copy fits on the host, the requirement is the reason why the
+    guest does not. Each copy comes with the text of this reason.
+    """
+    specs = dict(need.flavor.extra_specs)
+    if specs.pop('group_policy', None) == 'isolate':
+        yield (replace(need, flavor=replace(need.flavor, extra_specs=specs)),
+               'group_policy=isolate: each request group needs a resource '
+               'provider of its own, and the host has too few')
+    if need.policy.vfs_locality != 'any':
+        yield (replace(need, policy=replace(need.policy,
+                                            vfs_locality='any')),
+               'the host has too few VFs that are near enough to NUMA nodes '
+               f'with room for the guest ({keys.VFS.extra_spec}, '
+               f'{keys.VFS_LOCALITY.extra_spec}={need.policy.vfs_locality})')

@@ -1,0 +1,65 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+
+"""Host topology shown to guests with ``ghsched:guest_topology=host``."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from ghsched_nova import conf
+from ghsched_nova.features.guest_topology import host_topology
+from ghsched_nova.resctrl import sysfs as files
+from ghsched_placement.flavor.policy import GuestPolicy
+
+
+def render_host_topology(section: Any, xml: str, policy: GuestPolicy,
+                         host_nodes: Sequence[int],
+                         libvirt: tuple[int, ...]) -> str:
+    """Return a domain XML that shows the guest the host's NUMA properties.
+
+    These are, for example, the distances between the nodes. The XML is
+    returned unchanged if the policy does not request them.
+
+    :param section: the ``[ghsched]`` section of the configuration.
+    :param host_nodes: host NUMA node of each guest NUMA node.
+    :param libvirt: version of libvirt.
+    """
+    if not policy.guest_topology:
+        return xml
+    host = read_host_topology(
+        Path(section.sysfs_path),
+        conf.parse_node_values(section, 'node_bandwidth'), libvirt
+        >= host_topology.KEEPS_CLUSTERS)
+    return host_topology.render_topology(xml, policy, host_nodes, host)
+
+
+def read_host_topology(sysfs: Path, configured: dict[int, int],
+                       clusters: bool) -> host_topology.HostTopology:
+    """Read the NUMA distances, latency, bandwidth and CPUs of the host.
+
+    :param configured: bandwidth of a NUMA node in MB/s
+        (``[ghsched]node_bandwidth``); overrides the firmware's value.
+    :param clusters: whether libvirt supports clusters of cores.
+    """
+    nodes = dict(files.iterate_numa_nodes(sysfs))
+    return host_topology.HostTopology(
+        distances=files.read_distances(sysfs),
+        latency={node: files.read_rated_latency(path)
+                 for node, path in nodes.items()},
+        bandwidth={node: configured.get(node, 0) * 10 ** 6
+                   or files.read_rated_bandwidth(path)
+                   for node, path in nodes.items()},
+        cpus={cpu: host_topology.CpuIds(*place)
+              for cpu, place in files.list_cpu_topology(sysfs)},
+        clusters=clusters)

@@ -1,0 +1,317 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+"""Allocation candidates of a host, derived from those of another host (pure).
+
+Hosts whose compute nodes have the same traits and resource classes in
+Placement differ in what they have left, which the index of hosts knows well
+enough to propose them. Placement's answer about one of them therefore says
+what a candidate on the others looks like. What is derived is only an offer:
+Placement checks the amounts when it is claimed.
+
+VFs are derived, too. The UUID of a PF's resource provider is in Nova's record
+of the host's devices. That the record agrees with Placement about class,
+traits and NUMA node of PFs is verified on the host that Placement was asked
+about.
+"""
+
+from collections.abc import Mapping
+from collections.abc import Sequence
+from collections import Counter
+from dataclasses import dataclass
+from dataclasses import field
+import itertools
+import math
+from typing import Any
+from typing import TypeAlias
+
+from ghsched_nova.features.index.host_capacity import HostReport
+from ghsched_nova.features.index.host_capacity import HostView
+from ghsched_nova.features.index.host_capacity import NodeCapacity
+from ghsched_nova.features.index.host_capacity import PfCapacity
+from ghsched_placement.base import decimals
+from ghsched_placement.features.index import headroom
+from ghsched_placement.providers import names
+
+#: Maximum number of combinations of host NUMA nodes that are derived. A host
+#: with more is asked for its candidates.
+MAX_COMBINATIONS = 256
+
+#: Parameters of a query that a derived candidate satisfies. The index of hosts
+#: itself compares the aggregates of ``member_of``.
+_SUPPORTED = frozenset({'limit', 'group_policy', 'member_of', 'resources',
+                        'same_subtree'})
+
+#: Traits that nova-compute gives each PF. A host that differs in the second
+#: differs in the traits of its compute node, too.
+PF_TRAITS = frozenset({'COMPUTE_MANAGED_PCI_DEVICE', names.OWNER_TRAIT})
+
+#: Host NUMA node of a request group for bandwidth, and the PFs of the groups
+#: for VFs that belong to it.
+_Choice: TypeAlias = tuple[int, tuple[PfCapacity, ...]]
+
+
+@dataclass(frozen=True)
+class VfGroup:
+    """Request group for VFs of one PF.
+
+    :param suffix: suffix of the request group.
+    :param resource_class: resource class of the VFs.
+    :param count: number of VFs.
+    """
+
+    suffix: str
+    resource_class: str
+    count: int
+
+
+@dataclass(frozen=True)
+class Template:
+    """Content that the allocation candidates of similar hosts share.
+
+    :param shape: digest of the traits and resource classes of the compute
+        node; hosts with an equal digest are similar. See
+        :func:`ghsched_placement.features.index.headroom.hash_provider`.
+    :param root: amounts that a candidate takes from the compute node, by
+        resource class.
+    :param groups: percent of bandwidth that a request group takes from a host
+        NUMA node, by suffix of the request group.
+    :param isolated: whether each request group needs a host NUMA node or a PF
+        of its own.
+    :param vfs: request groups for VFs from the same host NUMA node, by suffix
+        of the request group for the node's bandwidth.
+    """
+
+    shape: str
+    root: Mapping[str, int]
+    groups: Mapping[str, int]
+    isolated: bool
+    vfs: Mapping[str, Sequence[VfGroup]] = field(default_factory=dict)
+
+
+def make_candidate_template(parameters: Sequence[tuple[str, str]],
+                            candidates: Sequence[Mapping[str, Any]],
+                            summaries: Mapping[str, Any],
+                            row: HostReport) -> Template | None:
+    """Return a template from which other hosts' candidates are derived.
+
+    Placement's allocation candidates on one host show what it would return for
+    another host with the same traits and resource classes. Only the NUMA nodes
+    and PFs differ.
+
+    :param parameters: parameters of the query, without traits and the host.
+    :param candidates: Placement's candidates on the host.
+    :param summaries: provider summaries of Placement's answer.
+    :param row: resource report of the host.
+    :returns: None if candidates on other hosts cannot be derived, because they
+        may have providers whose UUIDs are not known, such as PFs that Nova's
+        record of the host does not have as Placement has them.
+    """
+    vfs = _parse_vf_groups(parameters)
+    groups = _parse_bandwidth_groups(parameters, candidates[0], vfs, row)
+    if groups is None or not _has_pfs_as_reported(row, vfs, summaries):
+        return None
+    summary = summaries[row.uuid]
+    return Template(
+        headroom.hash_provider(summary['traits'], summary['resources']),
+        candidates[0]['allocations'][row.uuid]['resources'], groups,
+        ('group_policy', 'isolate') in parameters, vfs)
+
+
+def _parse_bandwidth_groups(parameters: Sequence[tuple[str, str]],
+                            candidate: Mapping[str, Any],
+                            vfs: Mapping[str, Sequence[VfGroup]],
+                            row: HostReport) -> dict[str, int] | None:
+    """Return the percent of bandwidth by request group for a host NUMA node.
+
+    :param candidate: Placement's candidate on a host.
+    :param vfs: request groups for VFs.
+    :returns: None if the query or the candidate has anything else than
+        bandwidth, VFs and resources of the compute node.
+    """
+    host, groups = row.uuid, dict[str, int]()
+    nodes = {names.make_numa_provider_uuid(host, node.number)
+             for node in row.nodes}
+    pfs = {pf.provider for pf in row.pfs}
+    of_pfs = {group.suffix for some in vfs.values() for group in some}
+    for suffix, chosen in candidate['mappings'].items():
+        known = pfs if suffix in of_pfs else nodes if suffix else {host}
+        if len(chosen) != 1 or chosen[0] not in known:
+            return None
+        if suffix and suffix not in of_pfs:
+            groups[suffix] = _get_bandwidth(parameters, suffix)
+    expected = {f'resources{suffix}' for suffix in (*groups, *of_pfs)}
+    subtrees = [name for name, _value in parameters if name == 'same_subtree']
+    if (candidate['allocations'].keys() <= {host, *nodes, *pfs}
+            and host in candidate['allocations']
+            and 0 not in groups.values() and vfs.keys() <= groups.keys()
+            and len(subtrees) == len(vfs)
+            and (_SUPPORTED | expected).issuperset(
+                name for name, _value in parameters)):
+        return groups
+    return None
+
+
+def _parse_vf_groups(parameters: Sequence[tuple[str, str]]
+                     ) -> dict[str, list[VfGroup]]:
+    """Return the request groups for VFs of a query.
+
+    :returns: the groups by the suffix of the request group for bandwidth whose
+        host NUMA node they share. Groups of another kind are left out, with
+        all others of their node.
+    """
+    amounts = dict(parameters)
+    found: dict[str, list[VfGroup]] = {}
+    for name, value in parameters:
+        if name != 'same_subtree':
+            continue
+        groups, others = [], []
+        for suffix in value.split(','):
+            kind, _separator, count = amounts.get(
+                f'resources{suffix}', '').partition(':')
+            number = decimals.parse_decimal(count)
+            if kind.startswith('CUSTOM_PCI_') and number is not None:
+                groups.append(VfGroup(suffix, kind, number))
+            else:
+                others.append(suffix)
+        if groups and len(others) == 1:
+            found[others[0]] = groups
+    return found
+
+
+def _has_pfs_as_reported(row: HostReport,
+                         vfs: Mapping[str, Sequence[VfGroup]],
+                         summaries: Mapping[str, Any]) -> bool:
+    """Return whether a host's PFs in Placement are those of Nova's record.
+
+    Only PFs with the resource classes of a request are compared.
+
+    :param row: report of the host, from Nova's record.
+    :param vfs: request groups for VFs.
+    :param summaries: provider summaries of Placement's answer about the host.
+    """
+    classes = {group.resource_class
+               for groups in vfs.values() for group in groups}
+    # Releases of Nova differ in whether there is the owner's trait.
+    traits = PF_TRAITS & {'COMPUTE_MANAGED_PCI_DEVICE',
+                          *summaries[row.uuid]['traits']}
+    reported = {
+        pf.provider: (pf.resource_class,
+                      names.make_numa_provider_uuid(row.uuid, pf.node))
+        for pf in row.pfs if pf.resource_class in classes}
+    return all(
+        summary is not None and summary['resources'].keys() == {kind}
+        and summary['parent_provider_uuid'] == parent
+        and traits.issubset(summary['traits'])
+        for uuid, (kind, parent) in reported.items()
+        for summary in [summaries.get(uuid)])
+
+
+def _get_bandwidth(parameters: Sequence[tuple[str, str]], suffix: str) -> int:
+    """Return the percent of bandwidth that a request group asks for.
+
+    It is 0 if the group asks for any other resource.
+    """
+    amounts = dict(parameters).get(f'resources{suffix}', '')
+    name, _separator, amount = amounts.partition(':')
+    return (decimals.parse_decimal(amount) or 0
+            if name == names.MEM_BW_PCT else 0)
+
+
+def derive_candidates(template: Template,
+                      view: HostView) -> list[dict[str, Any]]:
+    """Return a host's allocation candidates, derived from another host's.
+
+    The list is empty if the traits and resource classes of the two compute
+    nodes differ or are unknown. It is also empty if the host has too many
+    combinations of NUMA nodes and PFs.
+
+    :param template: template made from the candidates of the other host.
+    :param view: free resources of the host.
+    """
+    left = view.row.placement_headroom
+    if left is None or left.shape != template.shape:
+        return []
+    rooms = [room for room in view.nodes if room.bandwidth is not None]
+    pfs = view.list_pfs() if template.vfs else []
+    choices = [_list_choices(share, template.vfs.get(suffix, ()), rooms, pfs)
+               for suffix, share in template.groups.items()]
+    if math.prod(map(len, choices)) > MAX_COMBINATIONS:
+        return []
+    return [_make_candidate(template, view.row.uuid, chosen)
+            for chosen in itertools.product(*choices)
+            if _fits_together(template, rooms, chosen)]
+
+
+def _list_choices(share: int, vfs: Sequence[VfGroup],
+                  rooms: Sequence[NodeCapacity],
+                  pfs: Sequence[PfCapacity]) -> list[_Choice]:
+    """Return host NUMA nodes and PFs that a guest NUMA node may be given.
+
+    :param share: percent of bandwidth that the guest node needs.
+    :param vfs: request groups for the guest node's VFs.
+    :param rooms: free resources of the host's NUMA nodes.
+    :param pfs: free VFs of the host's PFs.
+    """
+    return [
+        (room.number, chosen) for room in rooms
+        if share <= (room.bandwidth or 0)
+        for chosen in itertools.product(*(
+            [pf for pf in pfs if pf.node == room.number
+             and pf.resource_class == group.resource_class
+             and pf.free >= group.count] for group in vfs))]
+
+
+def _fits_together(template: Template, rooms: Sequence[NodeCapacity],
+                   chosen: Sequence[_Choice]) -> bool:
+    """Return whether a host has room for all guest nodes at once.
+
+    :param template: names the groups and the amounts that each one needs.
+    :param rooms: free resources of the host's NUMA nodes.
+    :param chosen: host NUMA node and PFs of each guest node.
+    """
+    free: dict[int | str, int] = {
+        room.number: room.bandwidth or 0 for room in rooms}
+    used: Counter[int | str] = Counter()
+    groups = len(chosen) + sum(len(pfs) for _node, pfs in chosen)
+    for (node, pfs), (suffix, share) in zip(
+            chosen, template.groups.items(), strict=True):
+        used[node] += share
+        for pf, group in zip(pfs, template.vfs.get(suffix, ()), strict=True):
+            free[pf.provider] = pf.free
+            used[pf.provider] += group.count
+    return (all(count <= free[provider] for provider, count in used.items())
+            and not (template.isolated and len(used) < groups))
+
+
+def _make_candidate(template: Template, host: str,
+                    chosen: Sequence[_Choice]) -> dict[str, Any]:
+    """Return the allocation candidate of a host with given NUMA nodes and PFs.
+
+    :param host: UUID of the host.
+    :param chosen: host NUMA node and PFs of each request group for bandwidth.
+    """
+    allocations = {host: {'resources': dict(template.root)}}
+    mappings = {'': [host]}
+
+    def take(suffix: str, provider: str, resource: str, amount: int) -> None:
+        mappings[suffix] = [provider]
+        taken = allocations.setdefault(provider, {'resources': {}})
+        taken['resources'][resource] = amount + taken['resources'].get(
+            resource, 0)
+
+    for (node, pfs), (suffix, share) in zip(
+            chosen, template.groups.items(), strict=True):
+        take(suffix, names.make_numa_provider_uuid(host, node),
+             names.MEM_BW_PCT, share)
+        for pf, group in zip(pfs, template.vfs.get(suffix, ()), strict=True):
+            take(group.suffix, pf.provider, group.resource_class, group.count)
+    return {'allocations': allocations, 'mappings': mappings}

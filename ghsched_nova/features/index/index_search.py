@@ -1,0 +1,523 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""The index proposes hosts, Placement is asked about these alone.
+
+Placement's work for a request grows with the cloud, because ``limit`` holds
+for its answer only. Asked with ``in_tree`` in every request group it looks at
+one host. Traits that are asked for would still make it go through all hosts,
+so they are left out of the query and looked for in its answer.
+
+The best of the proposed hosts is asked about. The candidates of its alternates
+are derived from that answer where that can be done
+(:mod:`ghsched_nova.features.index.derived_candidates`); otherwise each is
+asked about as well. A derived candidate that is claimed in place of the first
+is asked about before.
+"""
+
+from collections.abc import Iterable
+from collections.abc import Mapping
+from collections.abc import Sequence
+from dataclasses import dataclass
+from dataclasses import field
+import math
+import time
+from typing import Any
+from urllib import parse
+
+from nova.scheduler.client import report as nova_report
+from oslo_log import log as logging
+
+from ghsched_nova.features.index import derived_candidates
+from ghsched_nova.features.index.host_capacity import Device
+from ghsched_nova.features.index.host_capacity import HostReport
+from ghsched_nova.features.index.host_capacity import HostView
+from ghsched_nova.features.index.host_capacity import Need
+from ghsched_nova.features.index.host_capacity import NodeNeed
+from ghsched_nova.features.index.host_index import Index
+from ghsched_nova.nova_seams import scheduler
+from ghsched_nova.nova_seams import scheduler_hosts
+from ghsched_nova.nova_seams import shared
+from ghsched_nova import pci_requests
+from ghsched_nova.scheduler import host_nodes
+from ghsched_nova.scheduler import request_filter
+from ghsched_placement.flavor import policy as policies
+from ghsched_placement.providers import names
+
+LOG = logging.getLogger(__name__)
+
+#: Hosts that are proposed at a time: one, and two alternates.
+BATCH = 3
+
+#: Hosts that are proposed before all hosts are searched.
+MAX_TRIED = 9
+
+#: One of this many hosts that the index finds is read and weighed. The others
+#: are left out at random, because concurrent schedulers with the same index
+#: would otherwise choose the same host.
+WEIGHED_OF = 4
+
+#: Microversion of Placement in which candidates are asked for.
+_VERSION = nova_report.SAME_SUBTREE_VERSION
+
+#: Filters that need Placement's candidates.
+_NEED_CANDIDATES = frozenset({'PciPassthroughFilter', 'NUMATopologyFilter',
+                              'GhschedNUMATopologyFilter'})
+
+
+class UnsupportedByIndex(Exception):
+    """Raised if a request cannot be scheduled by the index of hosts.
+
+    It is then scheduled by a search of all hosts.
+    """
+
+
+@dataclass
+class Search:
+    """State of a scheduling request that is served by the index of hosts.
+
+    :ivar need: resources that the request needs on one host.
+    :ivar wanted: number of hosts to find: the one to claim, and alternates.
+    :ivar tried: UUIDs of hosts that were proposed, or that a filter refused.
+    :ivar attempts: number of hosts that were proposed.
+    :ivar states: host states of the hosts proposed last, by UUID.
+    :ivar asked: whether Nova has asked for allocation candidates.
+    :ivar derived: report and Placement query of each host whose candidates
+        were derived from those of another host, by UUID. The query is sent
+        before such a candidate is claimed.
+    """
+
+    spec: Any
+    need: Need
+    wanted: int = BATCH
+    tried: set[str] = field(default_factory=set)
+    attempts: int = 0
+    states: dict[str, Any] = field(default_factory=dict)
+    asked: bool = False
+    derived: dict[str, tuple[HostReport, 'Query']] = field(
+        default_factory=dict)
+
+    def withdraw_host(self, uuid: str) -> None:
+        """Withdraw a proposed host for which Placement was not queried.
+
+        Enough other hosts have candidates. The withdrawn host does not count
+        as tried, and may be proposed again.
+
+        :param uuid: UUID of the host.
+        """
+        self.tried.discard(uuid)
+        self.states.pop(uuid, None)
+        self.attempts -= 1
+
+
+# -- what a request takes -----------------------------------------------------
+
+
+def compute_request_need(spec: shared.RequestSpec,
+                         instance_uuids: Sequence[str] | None,
+                         accounting: policies.Accounting) -> Need | None:
+    """Return the resources that a scheduling request needs on one host.
+
+    Returns None if the scheduler's in-memory index of hosts does not support
+    the request.
+
+    :raises PolicyError: if the bandwidth policy of the flavor is invalid.
+    """
+    topology = spec.numa_topology if 'numa_topology' in spec else None
+    if (not topology or not instance_uuids or len(instance_uuids) > 1
+            or _is_unsupported_by_index(spec)):
+        return None
+    policy = request_filter.parse_policy(spec)
+    demand = policy.get_bandwidth_by_node(accounting) if policy else {}
+    devices = _list_required_vfs(spec, policy)
+    nodes = tuple(
+        NodeNeed(pinned=node.pinned, shared=node.shared, memory=node.memory,
+                 page=max(0, cell.pagesize or 0),
+                 bandwidth=demand.get(number, 0),
+                 devices=devices.get(number, ()))
+        for number, (cell, node) in enumerate(zip(
+            topology.cells,
+            host_nodes.list_guest_node_requirements(topology, 1),
+            strict=True)))
+    return Need(nodes, int(bool(policy and policy.needs_control_group)),
+                needs_driver=policy is not None,
+                other_requirements=_make_other_requirements(spec))
+
+
+def _is_unsupported_by_index(spec: shared.RequestSpec) -> bool:
+    """Return whether the index of hosts does not support a scheduling request.
+
+    It does not support a request that names hosts, rebuilds a server, or is
+    for a server group.
+    """
+    wanted = (spec.requested_destination
+              if 'requested_destination' in spec else None)
+    return bool(
+        scheduler.is_rebuild(spec) or scheduler.is_host_forced(spec)
+        or 'instance_group' in spec and spec.instance_group
+        or wanted and any(name in wanted and getattr(wanted, name)
+                          for name in ('host', 'node')))
+
+
+def _make_other_requirements(spec: shared.RequestSpec) -> Any:
+    image = spec.image if 'image' in spec else None
+    return (spec.flavor.name, spec.flavor.memory_mb,
+            tuple(sorted(spec.flavor.extra_specs.items())),
+            spec.project_id, image and 'id' in image and image.id)
+
+
+def _list_required_vfs(spec: shared.RequestSpec,
+                       policy: policies.GuestPolicy | None
+                       ) -> dict[int, tuple[tuple[Device, int], ...]]:
+    """Return the VFs that each guest NUMA node needs on its host NUMA node.
+
+    VFs of PCI requests that accept several device models are left out.
+    """
+    found: dict[int, list[tuple[Device, int]]] = {}
+    for pci_request in (spec.pci_requests.requests if policy
+                        and spec.pci_requests else ()):
+        node = pci_requests.get_guest_node(pci_request)
+        kinds = {(one.get('vendor_id'), one.get('product_id'))
+                 for one in pci_request.spec}
+        if node is not None and len(kinds) == 1:
+            (kind,) = kinds
+            if all(kind):
+                found.setdefault(node, []).append((kind, pci_request.count))
+    return {node: tuple(sorted(kinds)) for node, kinds in found.items()}
+
+
+# -- Placement ----------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Query:
+    """Query for allocation candidates, sent to Placement for each host.
+
+    :param parameters: parameters of the query, without the host and the
+        traits.
+    :param suffixes: suffixes of the request groups.
+    :param traits: pairs of the suffix of a request group and its required
+        traits; forbidden traits begin with ``!``. The suffix is None for
+        traits of the compute node.
+    """
+
+    parameters: tuple[tuple[str, str], ...]
+    suffixes: tuple[str, ...]
+    traits: tuple[tuple[str | None, tuple[str, ...]], ...]
+
+    @property
+    def has_granular_traits(self) -> bool:
+        """Whether any granular request group requires or forbids traits.
+
+        Traits that Nova gives each PF do not count.
+        """
+        of_pfs = derived_candidates.PF_TRAITS
+        return any(suffix and not of_pfs.issuperset(traits)
+                   for suffix, traits in self.traits)
+
+    def for_host(self, uuid: str) -> str:
+        return parse.urlencode([*self.parameters, *(
+            (f'in_tree{suffix}', uuid) for suffix in self.suffixes)])
+
+
+def make_one_host_query(query_string: str) -> Query:
+    """Convert Nova's Placement query for all hosts into a query for one host.
+
+    The scheduler sends the result to Placement for each host that its index
+    proposes.
+
+    :param query_string: Nova's query for allocation candidates.
+    :raises UnsupportedByIndex: if the query has a parameter that the index of
+        hosts does not support.
+    """
+    pairs = parse.parse_qsl(query_string)
+    amounts = [name.removeprefix('resources') for name, _value in pairs
+               if name.startswith('resources')]
+    suffixes = dict.fromkeys(amounts)
+    kept: list[tuple[str, str]] = []
+    traits: list[tuple[str | None, tuple[str, ...]]] = []
+    for name, value in pairs:
+        if name.startswith('in_tree') or value.startswith('in:') and (
+                name.startswith('required')):
+            raise UnsupportedByIndex(name)
+        if name == 'root_required':
+            traits.append((None, tuple(value.split(','))))
+            continue
+        if name.startswith('required'):
+            suffix = name.removeprefix('required')
+            if suffix in amounts:
+                traits.append((suffix, tuple(value.split(','))))
+                continue
+            # Placement knows a group without resources by its traits.
+            suffixes[suffix] = None
+        kept.append((name, value))
+    return Query(tuple(kept), tuple(suffixes), tuple(traits))
+
+
+def filter_by_traits(query: Query, answer: Mapping[str, Any],
+                     host_uuid: str) -> list[Mapping[str, Any]]:
+    """Return the allocation candidates that have a query's required traits.
+
+    Candidates with forbidden traits are left out, too.
+
+    :param query: query with required and forbidden traits.
+    :param answer: Placement's answer, with candidates and provider summaries.
+    """
+    summaries = answer['provider_summaries']
+
+    def has_traits(candidate: Mapping[str, Any]) -> bool:
+        for suffix, traits in query.traits:
+            providers = ([host_uuid] if suffix is None
+                         else candidate['mappings'][suffix])
+            found = {trait for provider in providers
+                     for trait in summaries[provider]['traits']}
+            if any(trait[1:] in found if trait.startswith('!')
+                   else trait not in found for trait in traits):
+                return False
+        return True
+    return [candidate for candidate in answer['allocation_requests']
+            if has_traits(candidate)]
+
+
+def parse_free_bandwidth_and_groups(
+        host: HostReport,
+        summaries: Mapping[str, Any]) -> tuple[dict[int, int], int | None]:
+    """Return a host's free bandwidth and control groups from Placement.
+
+    :param summaries: provider summaries of Placement's answer.
+    :returns: percent of free bandwidth by host NUMA node, and number of free
+        control groups.
+    """
+    def get_free_amount(uuid: str, resource: str) -> int | None:
+        of = summaries.get(uuid, {}).get('resources', {}).get(resource)
+        return of and of['capacity'] - of['used']
+    bandwidth = {}
+    for room in host.nodes:
+        share = get_free_amount(
+            names.make_numa_provider_uuid(host.uuid, room.number),
+            names.MEM_BW_PCT)
+        if share is not None:
+            bandwidth[room.number] = share
+    return bandwidth, get_free_amount(host.uuid, names.RESCTRL_GROUP)
+
+
+# -- the search ---------------------------------------------------------------
+
+
+def get_allocation_candidates(search: Search, index: Index, client: Any,
+                              manager: Any, context: Any,
+                              resources: Any) -> Any:
+    """Return allocation candidates on hosts that the in-memory index proposes.
+
+    Nova's own client would query all hosts. The result has the form of the
+    client's ``get_allocation_candidates``.
+
+    :param search: state of the request's search.
+    :param manager: ``nova.scheduler.host_manager.HostManager``.
+    :param resources: ``nova.scheduler.utils.ResourceRequest``.
+    """
+    if search.asked:
+        # Nova's second question, for hosts that report no PCPUs: the whole
+        # search asks it.
+        return [], {}, _VERSION
+    search.asked = True
+    query = make_one_host_query(resources.to_querystring())
+    collector = _CandidateCollector(search, index, client, context, query)
+    while not collector.found and search.attempts < MAX_TRIED:
+        views = _propose_hosts(search, index, manager, context, resources)
+        if not views:
+            break
+        for view in views:
+            collector.add_host(view)
+    return collector.found, collector.summaries, _VERSION
+
+
+class _CandidateCollector:
+    """Collector of the allocation candidates of proposed hosts.
+
+    :ivar found: the allocation candidates.
+    :ivar summaries: provider summaries of Placement's answers. A host for
+        which Placement was not queried has an empty summary.
+    """
+
+    def __init__(self, search: Search, index: Index, client: Any, context: Any,
+                 query: Query) -> None:
+        self.found: list[Any] = []
+        self.summaries: dict[str, Any] = {}
+        self._search, self._index = search, index
+        self._client, self._context = client, context
+        self._query = query
+        self._template: derived_candidates.Template | None = None
+        self._hosts = 0
+
+    def add_host(self, view: HostView) -> None:
+        """Add the allocation candidates of a host to those of the search.
+
+        They are derived from those of an earlier host if possible. Otherwise
+        Placement is queried for them. Once enough hosts have candidates,
+        Placement is not queried any more, and the host is withdrawn.
+
+        :param view: free resources of the host.
+        """
+        row, search = view.row, self._search
+        derived = (derived_candidates.derive_candidates(self._template, view)
+                   if self._template is not None else [])
+        if derived:
+            search.derived[row.uuid] = row, self._query
+            self._add_candidates(row.uuid, derived, {row.uuid: {}})
+        elif self._hosts < search.wanted:
+            found, summaries = _query_and_record_candidates(
+                search, self._index, self._client, self._context, self._query,
+                row)
+            if found:
+                if not self._query.has_granular_traits:
+                    self._template = (
+                        derived_candidates.make_candidate_template(
+                            self._query.parameters, found, summaries, row))
+                self._add_candidates(row.uuid, found, summaries)
+        else:
+            search.withdraw_host(row.uuid)
+
+    def _add_candidates(self, uuid: str, found: Sequence[Any],
+                        summaries: Mapping[str, Any]) -> None:
+        self.found += found
+        self.summaries.update(summaries)
+        self._hosts += 1
+
+
+def _query_and_record_candidates(
+        search: Search, index: Index, client: Any, context: Any, query: Query,
+        row: HostReport) -> tuple[list[Mapping[str, Any]], Mapping[str, Any]]:
+    """Query Placement for a host's allocation candidates; update the index.
+
+    :returns: the candidates that have the required traits, and Placement's
+        provider summaries.
+    """
+    asked = time.monotonic()
+    answer = _query_host_candidates(client, context, query, row, _VERSION)
+    summaries = answer['provider_summaries']
+    found = filter_by_traits(query, answer, row.uuid)
+    if found:
+        index.set_free_amounts(
+            row.uuid, *parse_free_bandwidth_and_groups(row, summaries),
+            queried_at=asked, now=time.monotonic())
+    else:
+        index.add_refusals([row.uuid], search.need, time.monotonic())
+    return found, summaries
+
+
+def confirm_derived_candidate(search: Search, index: Index, client: Any,
+                              context: Any,
+                              request: Mapping[str, Any]) -> bool:
+    """Return whether Placement offers an allocation candidate to be claimed.
+
+    Placement is asked only if the candidate was derived from another host's:
+    a claim alone would not notice a trait that has changed since the host's
+    report.
+
+    :param request: the allocation candidate.
+    """
+    for uuid in search.derived.keys() & request['allocations'].keys():
+        row, query = search.derived.pop(uuid)
+        found, _summaries = _query_and_record_candidates(
+            search, index, client, context, query, row)
+        offered = any(one['allocations'] == request['allocations']
+                      for one in found)
+        if not offered:
+            index.add_refusals([uuid], search.need, time.monotonic())
+        return offered
+    return True
+
+
+def _query_host_candidates(client: Any, context: Any, query: Query,
+                           host: HostReport,
+                           version: str) -> Mapping[str, Any]:
+    response = client.get(
+        f'/allocation_candidates?{query.for_host(host.uuid)}',
+        version=version, global_request_id=context.global_id)
+    if response.status_code != 200:
+        raise UnsupportedByIndex(f'{response.status_code} {response.text}')
+    answer: Mapping[str, Any] = response.json()
+    return answer
+
+
+def _propose_hosts(search: Search, index: Index, manager: Any, context: Any,
+                   resources: Any) -> list[HostView]:
+    """Return the best hosts that the index proposes for a request.
+
+    Nova's filters and weighers decide which of the proposed hosts are best,
+    and in which order.
+    """
+    allowed = _AllowedHosts(search.spec, manager, resources)
+    views = {view.row.uuid: view for view in index.propose_hosts(
+        search.need, allowed.is_allowed, search.tried, time.monotonic())}
+    states: list[Any] = []
+    uuids = index.shuffle_hosts(views)
+    size = max(BATCH, math.ceil(len(uuids) / WEIGHED_OF))
+    for some in (uuids[at:at + size] for at in range(0, len(uuids), size)):
+        states += _list_filtered_states(search.spec, manager, context, some)
+        # Those that Nova has no use for are not proposed again.
+        search.tried.update(set(some) - {state.uuid for state in states})
+        if len(states) >= BATCH:
+            break
+    weighed = manager.get_weighed_hosts(states, search.spec)
+    search.states = {one.obj.uuid: one.obj for one in weighed[:BATCH]}
+    search.attempts += len(search.states)
+    search.tried.update(search.states)
+    return [views[uuid] for uuid in search.states]
+
+
+def _list_filtered_states(spec: shared.RequestSpec, manager: Any, context: Any,
+                          uuids: Sequence[str]) -> Iterable[Any]:
+    """Return the states of the hosts that pass the scheduler's filters.
+
+    Filters that need an allocation candidate are not run.
+
+    :param uuids: UUIDs of the hosts.
+    """
+    states = scheduler_hosts.get_host_states(manager, context, uuids, spec)
+    filters = [one for one in manager.enabled_filters
+               if type(one).__name__ not in _NEED_CANDIDATES]
+    found: Iterable[Any] = manager.filter_handler.get_filtered_objects(
+        filters, states, spec, 0) or []
+    return found
+
+
+class _AllowedHosts:
+    """Cheap check of whether a request may be placed on a host.
+
+    It covers ignored hosts, cells and host aggregates, whose data
+    nova-scheduler has in memory.
+    """
+
+    def __init__(self, spec: shared.RequestSpec, manager: Any,
+                 resources: Any) -> None:
+        self._ignored = {name.lower() for name in spec.ignore_hosts or ()}
+        self._cell = scheduler.get_required_cell(spec)
+        self._enabled = {cell.uuid for cell in manager.enabled_cells}
+        self._aggregates = manager.aggs_by_id
+        self._of_host = manager.host_aggregates_map
+        self._wanted, self._forbidden = (
+            scheduler.get_required_and_forbidden_aggregates(resources))
+
+    def is_allowed(self, host: HostReport) -> bool:
+        if (host.name.lower() in self._ignored
+                or host.cell not in self._enabled
+                or self._cell not in (None, host.cell)):
+            return False
+        if not self._wanted and not self._forbidden:
+            return True
+        mine = {known.uuid
+                for number in tuple(self._of_host.get(host.name, ()))
+                if (known := self._aggregates.get(number)) is not None}
+        return (all(not mine.isdisjoint(some) for some in self._wanted)
+                and mine.isdisjoint(self._forbidden))

@@ -1,0 +1,356 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""nova-scheduler's way by the index of hosts, beside the whole search.
+
+A request that the index is not for, or for which it finds no host, is searched
+for in the whole cloud; so a refusal always comes from a whole search.
+
+Once Placement has been claimed nothing in here raises: the request would fail
+while Placement holds its resources.
+"""
+
+from collections.abc import Callable
+from collections.abc import Iterator
+from collections.abc import Sequence
+import contextlib
+import threading
+import time
+from typing import Any
+
+from nova import exception
+from oslo_log import log as logging
+
+from ghsched_nova.features.index.host_capacity import Need
+from ghsched_nova.features.index.host_index import Index
+from ghsched_nova.features.index import index_feed
+from ghsched_nova.features.index import index_metrics
+from ghsched_nova.features.index import index_search
+from ghsched_nova.features.index.refusal_cache import RefusalCache
+from ghsched_nova.nova_seams import scheduler_hosts
+from ghsched_nova.nova_seams import shared
+from ghsched_nova.scheduler import request_filter
+from ghsched_placement.flavor import policy as policies
+from ghsched_placement.query.request import LOCALITIES
+
+LOG = logging.getLogger(__name__)
+
+#: Maximum number of parsed NUMA topologies of hosts that are kept.
+_TOPOLOGIES = 512
+
+#: Minimum seconds between two log lines about the use of the index.
+_LOG_EVERY = 60.0
+
+
+class NoHostFits(Exception):
+    """Raised if the index proves that a request fits on no host."""
+
+
+class _Current(threading.local):
+    """Search of the index of hosts that this thread runs; None without one."""
+
+    search: index_search.Search | None = None
+
+
+class IndexedScheduler:
+    """Schedules requests by an in-memory index of hosts; thread-safe.
+
+    :param manager: ``nova.scheduler.host_manager.HostManager``.
+    """
+
+    def __init__(self, manager: Any) -> None:
+        scheduler_hosts.cache_host_topologies(_TOPOLOGIES)
+        self.index = Index()
+        self.feed = index_feed.Feed(self.index)
+        self._manager = manager
+        self._current = _Current()
+        self._refusals = RefusalCache(self._may_have_cpus_and_memory)
+        self._lock = threading.Lock()
+        self._counts = {'hits': 0, 'fallbacks': 0, 'others': 0,
+                        'remembered': 0}
+        self._last_log = time.monotonic()
+        self._metrics = index_metrics.Writer(
+            shared.config().ghsched.scheduler_metrics_directory)
+
+    @property
+    def current_search(self) -> index_search.Search | None:
+        """This thread's current search of the index of hosts, or None.
+
+        The index holds the free resources of all hosts in nova-scheduler's
+        memory.
+        """
+        return self._current.search
+
+    def compute_need(self, context: Any, spec: Any,
+                     instance_uuids: Any) -> Need | None:
+        """Return the resources that a scheduling request needs.
+
+        Also updates the in-memory index of hosts from Nova's database. Returns
+        None if the index cannot be used for the request; Nova then searches
+        all hosts.
+        """
+        try:
+            need = index_search.compute_request_need(
+                spec, instance_uuids,
+                shared.config().ghsched.bandwidth_accounting)
+            if need is not None:
+                self.feed.refresh(context, self._manager.enabled_cells,
+                                  scheduler_hosts.list_unavailable_hosts)
+                if len(self.index) < (
+                        shared.config().ghsched.scheduler_index_hosts):
+                    need = None
+        except policies.PolicyError:
+            need = None
+        except Exception:
+            LOG.exception('ghsched: cannot use the index of hosts for a '
+                          'scheduling request; searching all hosts instead')
+            need = None
+        if need is None:
+            self._count_request_result('others')
+        return need
+
+    def select_hosts(self, spec: Any, need: Need,
+                     schedule_request: Callable[[Any], Any],
+                     has_other: bool = False,
+                     wanted: int = index_search.BATCH) -> Any:
+        """Select hosts for a request with the in-memory index of hosts.
+
+        :param need: resources that the request needs on one host.
+        :param schedule_request: function that schedules a copy of the request.
+        :param has_other: whether the caller can try another number of guest
+            NUMA nodes before it searches all hosts.
+        :param wanted: number of hosts to find: the one to claim, and
+            alternates.
+        :returns: the selected hosts; None if the index finds none.
+        :raises NoHostFits: if ``has_other``, and the index proves that the
+            request fits on no host.
+        """
+        with _logging_errors('cannot release the earlier claim', spec):
+            self.index.drop_claim(spec.instance_uuid)
+        search = index_search.Search(spec, need,
+                                     min(wanted, index_search.BATCH))
+        try:
+            while search.attempts < index_search.MAX_TRIED:
+                found = self._try_selecting_hosts(search, spec,
+                                                  schedule_request)
+                if found is not None:
+                    self._count_request_result('hits')
+                    return found
+                if not search.states:
+                    break
+        except index_search.UnsupportedByIndex as reason:
+            LOG.debug('ghsched: the index of hosts does not support a '
+                      'scheduling request; searching all hosts instead: %s',
+                      reason)
+        finally:
+            self._current.search = None
+        if has_other and not self._may_have_cpus_and_memory(need):
+            raise NoHostFits
+        self._count_request_result('fallbacks')
+        return None
+
+    def _may_have_cpus_and_memory(self, need: Need) -> bool:
+        """Return whether a host may have enough CPUs and memory for a request.
+
+        The answer is no only if all hosts' reports were read just now. It
+        cannot be no if a report is unreadable.
+        """
+        return (not self.feed.is_current or bool(self.feed.unreadable_hosts)
+                or self.index.has_cpus_and_memory_for(need))
+
+    def _try_selecting_hosts(self, search: index_search.Search, spec: Any,
+                             schedule_request: Callable[[Any], Any]) -> Any:
+        search.spec, search.asked = spec.obj_clone(), False
+        search.states = {}
+        policy = request_filter.parse_policy(spec)
+        nearest = (request_filter.VfQueryOption(LOCALITIES[0])
+                   if policy and policy.vfs else None)
+        request_filter.set_vf_query_option(search.spec, nearest, {})
+        self._current.search = search
+        try:
+            return schedule_request(search.spec)
+        except exception.NoValidHost:
+            self.index.add_refusals(search.states, search.need,
+                                    time.monotonic())
+            return None
+
+    def get_allocation_candidates(self, client: Any, context: Any,
+                                  resources: Any) -> Any:
+        """Return allocation candidates on hosts that the index proposes.
+
+        The result has the form of the client's ``get_allocation_candidates``.
+
+        :raises UnsupportedByIndex: if the index cannot serve the request, or
+            after any other error. Nothing is claimed yet, so that all hosts
+            can be searched.
+        """
+        assert self.current_search is not None  # noqa: S101
+        try:
+            return index_search.get_allocation_candidates(
+                self.current_search, self.index, client, self._manager,
+                context, resources)
+        except index_search.UnsupportedByIndex:
+            raise
+        except Exception as error:
+            LOG.exception('ghsched: cannot get allocation candidates from the '
+                          'index of hosts; searching all hosts instead')
+            raise index_search.UnsupportedByIndex(repr(error)) from error
+
+    def confirm_candidate(self, client: Any, context: Any,
+                          request: Any) -> bool:
+        """Return whether Placement offers a candidate that is to be claimed.
+
+        Placement is asked only about candidates that were not in its answer.
+
+        :param request: the allocation candidate.
+        :raises UnsupportedByIndex: if Placement cannot be asked. Nothing is
+            claimed yet, so that all hosts can be searched.
+        """
+        search = self.current_search
+        if search is None:
+            return True
+        try:
+            return index_search.confirm_derived_candidate(
+                search, self.index, client, context, request)
+        except index_search.UnsupportedByIndex:
+            raise
+        except Exception as error:
+            LOG.exception('ghsched: cannot confirm an allocation candidate of '
+                          'the index of hosts; searching all hosts instead')
+            raise index_search.UnsupportedByIndex(repr(error)) from error
+
+    def subtract_placed_guest(self, selections: Any, spec: Any,
+                              need: Need) -> None:
+        """Subtract a placed guest from its host's free resources in the index.
+
+        Errors are logged and not raised. Guests that Nova's own search placed
+        are subtracted, too. A host that cannot be updated is removed from the
+        index until its next report.
+
+        :param selections: the selected hosts.
+        :param need: resources of the guest.
+        """
+        uuid = None
+        with _logging_errors('cannot subtract the claim from the index', spec):
+            (chosen, *_alternates), = selections
+            uuid = chosen.compute_node_uuid
+            self.index.add_claim(uuid, spec.instance_uuid, need,
+                                 time.monotonic())
+            return
+        with _logging_errors('cannot drop the host from the index', spec):
+            self.index.update_hosts((), [uuid], time.monotonic())
+
+    def confirm_started_guests(self, host_name: str, guests: Any) -> None:
+        """Count guests that a host has started by its report alone.
+
+        Errors are logged.
+
+        :param guests: ``nova.objects.InstanceList``.
+        """
+        with _logging_errors('cannot confirm the claims of started guests'):
+            self.index.confirm_claims(
+                host_name, [guest.uuid for guest in guests.objects])
+
+    def drop_removed_guest(self, host_name: str, uuid: str) -> None:
+        """Drop the claim of a guest that has left a host.
+
+        Errors are logged.
+
+        :param uuid: UUID of the guest.
+        """
+        with _logging_errors('cannot drop the claim of a removed guest'):
+            self.index.drop_claim(uuid, host_name)
+
+    # -- refusals -------------------------------------------------------------
+
+    def refuse_if_cached(
+            self, spec: Any, need: Need,
+            has_candidates: Callable[[list[tuple[str, str]]], bool]) -> None:
+        """Refuse a request if an equal one was, and nothing has changed since.
+
+        :param has_candidates: function that returns whether Placement has an
+            allocation candidate for a query.
+        :raises nova.exception.NoValidHost: with the reason of the earlier
+            refusal.
+        """
+        reason = None
+        with _logging_errors('cannot look up a cached refusal', spec):
+            reason = self._refusals.find_refusal_reason(spec, need,
+                                                        has_candidates)
+        if reason is not None:
+            self._count_request_result('remembered')
+            raise exception.NoValidHost(reason=reason)
+
+    def cache_refusal(self, spec: Any, need: Need, reason: str,
+                      queries: Sequence[Sequence[tuple[str, str]]]) -> None:
+        """Cache the reason why a search of all hosts refused a request.
+
+        Errors are logged. The parameters are those of
+        :meth:`ghsched_nova.features.index.refusal_cache.RefusalCache.add_refusal`.
+        """
+        with _logging_errors('cannot cache the refusal', spec):
+            self._refusals.add_refusal(spec, need, reason, queries)
+
+    def drop_cached_refusals(self) -> None:
+        """Drop all cached refusals of scheduling requests.
+
+        This is called after a change of host aggregates, because refused
+        requests may then fit.
+        """
+        self._refusals.clear()
+
+    # -- for the admin --------------------------------------------------------
+
+    def _count_request_result(self, result: str) -> None:
+        """Count a scheduling request by its result.
+
+        The counts are logged once a minute and written to the metrics file.
+
+        :param result: key of the count, such as ``hits``.
+        """
+        now = time.monotonic()
+        with self._lock:
+            self._counts[result] += 1
+            counts = dict(self._counts)
+            is_time = now - self._last_log >= _LOG_EVERY
+            if is_time:
+                self._last_log = now
+        if is_time:
+            LOG.info(
+                'ghsched: index of %(hosts)d hosts, updated %(age).1f s ago, '
+                'rebuilt %(rebuilt)d times; scheduling requests: %(hits)d '
+                'hits, %(fallbacks)d fell back to a full search, %(others)d '
+                'not eligible, %(remembered)d refused from cache',
+                {'hosts': len(self.index), 'age': self.feed.age,
+                 'rebuilt': self.feed.rebuilt, **counts})
+        with _logging_errors('cannot write metrics'):
+            self._metrics.write_metrics(index_metrics.Figures(
+                counts, len(self.index), self.feed.rebuilt,
+                max(0.0, time.time() - self.feed.age),
+                self.feed.hosts_with_future_reports,
+                self.feed.unreadable_hosts))
+
+
+@contextlib.contextmanager
+def _logging_errors(failure: str, spec: Any = None) -> Iterator[None]:
+    """Within this context, log any error instead of raising it.
+
+    :param failure: beginning of the log line, such as "cannot write metrics".
+    :param spec: the request whose server the log line names.
+    """
+    try:
+        yield
+    except Exception:
+        LOG.exception('ghsched: ignoring an error of the index of hosts '
+                      '(server %(server)s): %(failure)s',
+                      {'failure': failure,
+                       'server': getattr(spec, 'instance_uuid', '-')})

@@ -1,0 +1,256 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""RPC client for the ghsched calls of nova-compute.
+
+The server is :mod:`ghsched_nova.features.live_change.rpc`; the messages are
+described there and in :mod:`ghsched_nova.features.live_change.messages`.
+"""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any
+
+import oslo_messaging
+
+from ghsched_nova.features.live_change import change
+from ghsched_nova.features.live_change import errors
+from ghsched_nova.features.live_change import messages
+from ghsched_nova.features.node_move import move_messages
+from ghsched_nova.nova_seams import messaging
+
+#: Errors of a nova-compute without ghsched's endpoint, or with an older one.
+#: Some drivers of oslo.messaging raise them without a RemoteError.
+_UNKNOWN_ERRORS = (oslo_messaging.UnsupportedVersion,
+                   oslo_messaging.NoSuchMethod)
+_UNKNOWN = tuple(error.__name__ for error in _UNKNOWN_ERRORS)
+
+
+#: First version in which set_policy has the argument lock.
+_LOCK_VERSION = '1.1'
+#: First versions with check_move and with move_nodes.
+_CHECK_VERSION = '1.2'
+_MOVE_VERSION = '1.3'
+#: First version with blame.
+_BLAME_VERSION = '1.4'
+
+
+#: Seconds without a heartbeat of nova-compute after which a query fails; a
+#: host that is busy with the answer sends one in half of that time.
+ALIVE_TIMEOUT_S = 10
+
+#: Attempts to connect to the message bus before a call fails; oslo.messaging
+#: retries forever by default.
+BUS_RETRIES = 2
+
+#: Call options of a query that changes nothing on the host.
+QUESTION: Mapping[str, int] = MappingProxyType(
+    {'call_monitor_timeout': ALIVE_TIMEOUT_S})
+
+#: Call options of a change: its answer is awaited for up to
+#: ``[DEFAULT]rpc_response_timeout``.
+CHANGE: Mapping[str, int] = MappingProxyType({})
+
+
+class _UnknownCall(errors.Refused):
+    """Raised if a host's nova-compute does not know an RPC call.
+
+    It may be of an older release, or run without ghsched's driver.
+    """
+
+
+class HostClient:
+    """Client of a host's nova-compute over Nova's message bus.
+
+    Implements :class:`ghsched_nova.features.live_change.change.Host`.
+
+    :param context: request context of the guest's cell.
+    """
+
+    def __init__(self, context: Any) -> None:
+        self._context = context
+        self._client = messaging.make_rpc_client(
+            context,
+            oslo_messaging.Target(topic=messaging.COMPUTE_TOPIC,
+                                  namespace=messages.NAMESPACE,
+                                  version=messages.VERSION))
+
+    def check_policy(
+        self, guest: change.Guest, policy: change.Packed
+    ) -> dict[str, Any]:
+        """Ask a compute host whether it can apply a bandwidth policy.
+
+        Nothing is changed.
+
+        :param guest: the guest to which the policy would be applied.
+        :returns: dictionary with the present policy of the guest (``policy``;
+            None if the guest does not run), whether it equals the requested
+            policy (``same``), the values that the host would enforce
+            (``effective``), and the number of guests in the control group
+            (``guests``).
+        :raises Refused: with the host's reason.
+        :raises HostSilent: if the host does not answer.
+        """
+        return self._call(guest, 'check_policy', patience=QUESTION,
+                          policy=policy, running=guest.running)
+
+    def set_policy(
+        self, guest: change.Guest, policy: change.Packed, call_id: str,
+        lock_id: str
+    ) -> None:
+        """Ask a compute host to apply a bandwidth policy to a running guest.
+
+        :param call_id: ID of this call, by which it can be cancelled.
+        :param lock_id: ID of the caller's lock on the server; hosts of older
+            releases ignore it.
+        :raises Refused: with the host's reason; the host has rolled back.
+        :raises HostRollbackFailed: with the host's reason; the host could not
+            roll back.
+        :raises HostSilent: if the host does not answer; its state is unknown.
+        """
+        try:
+            self._call(guest, 'set_policy', _LOCK_VERSION, policy=policy,
+                       token=call_id, lock=lock_id)
+        except _UnknownCall:
+            self._call(guest, 'set_policy', policy=policy, token=call_id)
+
+    def cancel_call(
+        self, guest: change.Guest, call_id: str
+    ) -> change.Packed | None:
+        """Cancel a policy change that a compute host has not begun.
+
+        If the host is already changing the policy, it finishes the change
+        first. If the cancelled change arrives later, the host refuses it.
+
+        :param call_id: ID of the call of :meth:`set_policy` to cancel.
+        :returns: the bandwidth policy that the running guest has now, in the
+            format of RPC messages; None if it has none.
+        """
+        policy: change.Packed | None = self._call(
+            guest, 'policy_of', void=call_id)['policy']
+        return policy
+
+    def check_move(self, guest: change.Guest,
+                   move: move_messages.Packed) -> None:
+        """Ask a compute host whether a guest can move between its NUMA nodes.
+
+        :raises Refused: with the host's reason.
+        :raises HostSilent: if the host does not answer.
+        """
+        self._call(guest, 'check_move', _CHECK_VERSION, QUESTION, move=move)
+
+    def move_nodes(self, guest: change.Guest, move: move_messages.Packed,
+                   call_id: str, lock_id: str) -> None:
+        """Ask a compute host to move a running guest between NUMA nodes.
+
+        The move may take as long as a live migration.
+
+        :param call_id: ID of this call, by which it can be cancelled.
+        :param lock_id: ID of the caller's lock on the server.
+        :raises Refused: with the host's reason; the host has rolled back.
+        :raises HostRollbackFailed: with the host's reason; the host could not
+            roll back yet.
+        :raises HostSilent: if the host does not answer; its state is unknown.
+        """
+        self._call(guest,
+                   'move_nodes',
+                   _MOVE_VERSION,
+                   messaging.get_long_call_timeouts(),
+                   move=move,
+                   token=call_id,
+                   lock=lock_id)
+
+    def blame(self, guest: change.Guest, prove: bool) -> dict[str, Any]:
+        """Ask a compute host which guests slow down a running guest.
+
+        Guests slow each other down by their use of memory bandwidth. The
+        answer takes up to a minute.
+
+        :param prove: whether the host may cap other guests for a moment, to
+            see whether the guest gets faster.
+        :returns: report, see
+            :mod:`ghsched_placement.features.blame.blame_report`.
+        :raises Refused: with the host's reason.
+        :raises HostSilent: if the host does not answer; it undoes the caps by
+            itself.
+        """
+        if not messaging.is_bus_reachable(self._context):
+            raise _make_unreachable_bus_error(guest.host)
+        report: dict[str, Any] = self._call(
+            guest, 'blame', _BLAME_VERSION, messaging.get_long_call_timeouts(),
+            prove=prove)['report']
+        return report
+
+    def _call(self, guest: change.Guest, method: str,
+              version: str = messages.FIRST_VERSION,
+              patience: Mapping[str, int] = CHANGE,
+              **arguments: Any) -> dict[str, Any]:
+        if patience is QUESTION and not messaging.is_bus_reachable(
+                self._context):
+            raise _make_unreachable_bus_error(guest.host)
+        client = self._client.prepare(server=guest.host, version=version,
+                                      retry=BUS_RETRIES, **patience)
+        try:
+            answer: dict[str, Any] = client.call(
+                self._context, method, instance_uuid=guest.uuid, **arguments)
+        except oslo_messaging.MessagingTimeout as error:
+            raise errors.HostSilent(
+                f'nova-compute on {guest.host} did not answer in time; is it '
+                'up ("openstack compute service list"), with compute_driver '
+                '= ghsched.GhschedLibvirtDriver?') from error
+        except _UNKNOWN_ERRORS as error:
+            raise _make_unknown_call_error(guest.host) from error
+        except oslo_messaging.RemoteError as error:
+            if error.exc_type in _UNKNOWN:
+                raise _make_unknown_call_error(guest.host) from error
+            raise errors.Refused(f'nova-compute on {guest.host} failed: '
+                                 f'{error.exc_type}: {error.value}') from error
+        except oslo_messaging.MessagingException as error:
+            raise _make_unreachable_bus_error(guest.host) from error
+        _raise_error_of_answer(answer, guest.host)
+        return answer
+
+
+def _raise_error_of_answer(answer: object, host: str) -> None:
+    """Raise the error that a compute host returned as answer to an RPC call.
+
+    Do nothing if the call succeeded.
+    """
+    if not isinstance(answer, dict):
+        raise errors.Refused(f'nova-compute on {host} returned an answer '
+                             f'of unknown type {type(answer).__name__}')
+    if answer.get('gone'):
+        raise errors.GuestGone(str(answer['refused']))
+    if answer.get('left'):
+        raise errors.HostRollbackFailed(f'host {host}: {answer["refused"]}')
+    if answer.get('refused'):
+        raise errors.Refused(f'host {host}: {answer["refused"]}')
+
+
+def _make_unreachable_bus_error(host: str) -> errors.HostSilent:
+    """Return the error for an RPC call when the message bus does not answer.
+
+    :param host: the compute host to call.
+    """
+    return errors.HostSilent(
+        f'cannot reach nova-compute on {host} because the message bus does '
+        'not answer')
+
+
+def _make_unknown_call_error(host: str) -> _UnknownCall:
+    """Return the error for an RPC call that nova-compute does not know.
+
+    :param host: the compute host that was called.
+    """
+    return _UnknownCall(
+        f'nova-compute on {host} does not know the call; is compute_driver = '
+        'ghsched.GhschedLibvirtDriver there, of this release or later?')

@@ -1,0 +1,174 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+
+"""Load and pressure of the host's NUMA nodes in the compute node's stats."""
+
+from collections.abc import Callable
+from collections.abc import Iterable
+from collections.abc import Iterator
+from pathlib import Path
+import threading
+from typing import Any
+
+from lxml import etree
+from oslo_log import log as logging
+
+from ghsched_nova import conf
+from ghsched_nova.features.load import load_meter
+from ghsched_nova.features.load import load_rates
+from ghsched_nova.features.load import load_reader
+from ghsched_nova.guest import cells
+from ghsched_nova.guest import metadata
+from ghsched_nova.host import desired
+from ghsched_nova.monitor import view
+from ghsched_placement.features.index import report_delta
+from ghsched_placement.features.load import bottleneck
+from ghsched_placement.features.load import load
+
+LOG = logging.getLogger(__name__)
+
+#: Sends a notification of a change, with its payload.
+Notify = Callable[[bottleneck.BottleneckChange, dict[str, Any]], None]
+
+
+class LoadReporter:
+    """Reporter of the load of the host's NUMA nodes; thread-safe.
+
+    The load is measured between two periodic reports of resources to Nova.
+
+    :param section: the ``[ghsched]`` section of the configuration.
+    :param notify: function that is called for each NUMA node that becomes a
+        bottleneck or is no longer one.
+    """
+
+    def __init__(self, section: Any, notify: Notify) -> None:
+        self._section = section
+        self._notify = notify
+        self._measuring = threading.Lock()
+        self._meter: load_meter.LoadMeter | None = None
+        self._reported: load.Load | None = None
+
+    @property
+    def load(self) -> load.Load | None:
+        """Last measured load of the host's NUMA nodes.
+
+        The value is None if nothing was measured.
+        """
+        return self._meter.load if self._meter is not None else None
+
+    def add_to_stats(self, resources: dict[str, Any],
+                     running: Iterable[desired.Running],
+                     snapshot: view.Snapshot | None) -> dict[str, Any]:
+        """Add the load of NUMA nodes to a compute node's stats; never raises.
+
+        While the loads change little, the last reported record is added
+        again. The stats are then the same as before, and nova-compute need not
+        save them to the database. If the load cannot be measured, the last
+        reported record is added as well, if there is one.
+
+        :param resources: result of get_available_resource() of Nova's driver.
+        :param running: all running domains.
+        :param snapshot: bandwidth measured by resctrl; None if resctrl is not
+            available.
+        :returns: the same ``resources``.
+        """
+        try:
+            with self._measuring:
+                self._measure_load(running, snapshot)
+                if self.load is not None:
+                    self._reported = report_delta.choose_load_report(
+                        self._reported, self.load, self._section.load_max_age)
+        except Exception as error:
+            LOG.warning('ghsched: cannot measure the load of host NUMA nodes; '
+                        'reporting no load to Nova: %r',
+                        error)
+        reported = self._reported
+        if reported is not None:
+            resources['stats'] = {**(resources.get('stats') or {}),
+                                  **load.to_stats(reported)}
+        return resources
+
+    def _measure_load(self, running: Iterable[desired.Running],
+                      snapshot: view.Snapshot | None) -> None:
+        if self._meter is None:
+            self._meter = make_load_meter(
+                self._section, self._section.load_period,
+                self._section.load_smoothing)
+        changes = self._meter.measure_host_load(
+            list(list_measurable_guests(running)),
+            load_rates.extract_known_bandwidth(snapshot))
+        for change in changes:
+            values = {'node': change.node, 'resource': change.resource,
+                      'value': change.value}
+            if change.begins:
+                LOG.info('ghsched: host NUMA node %(node)s has become a '
+                         'bottleneck: measured %(resource)s is %(value).2f',
+                         values)
+            else:
+                LOG.info('ghsched: host NUMA node %(node)s is no bottleneck '
+                         'any more: measured %(resource)s is %(value).2f',
+                         values)
+            self._notify(change, values)
+
+
+def make_load_meter(section: Any, period: float = 0.0,
+                    smoothing: float = 0.0) -> load_meter.LoadMeter:
+    """Return a meter of the load of this host."""
+    return load_meter.LoadMeter(
+        load_reader.LoadReader(load_reader.Paths(
+            sysfs=Path(section.sysfs_path),
+            run=Path(section.libvirt_run_path))),
+        conf.make_bottleneck_limits(section), period, smoothing)
+
+
+def list_measurable_guests(running: Iterable[desired.Running]
+                           ) -> Iterator[load_reader.RunningGuest]:
+    """Yield the running guests whose host NUMA nodes are known.
+
+    The load of any other guest cannot be measured.
+    """
+    for one in running:
+        if one.domain.id < 0 or not one.xml:
+            continue
+        try:
+            yield load_reader.RunningGuest(one.domain.uuid, one.domain.id,
+                                           one.domain.name,
+                                           cells.parse_cells(one.root))
+        except (ValueError, etree.XMLSyntaxError) as error:
+            LOG.debug('ghsched: cannot read the NUMA nodes of guest %(name)s '
+                      'from its XML; not measuring the load of this guest: '
+                      '%(error)s',
+                      {'name': one.domain.name, 'error': error})
+
+
+def list_guests_and_policies(
+        running: Iterable[desired.Running]) -> list[view.Guest]:
+    """Return each running guest with its bandwidth policy and its owner.
+
+    The policy or the owner is left out if it is unknown.
+    """
+    found = []
+    for one in running:
+        policy, project, flavor, server = None, '', '', ''
+        try:
+            policy = one.policy
+            if policy:
+                project = metadata.read_project_id(one.root)
+                flavor = metadata.read_flavor_name(one.root)
+                server = metadata.read_server_name(one.root)
+        except (metadata.MetadataError, etree.XMLSyntaxError):
+            pass
+        found.append(view.Guest(one.domain.name, one.domain.uuid,
+                                one.domain.id, policy, server=server,
+                                project=project, flavor=flavor))
+    return found

@@ -1,0 +1,185 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""Service levels of the host's servers, measured with each report."""
+
+from collections.abc import Callable
+from collections.abc import Collection
+from collections.abc import Iterator
+from collections.abc import Mapping
+from pathlib import Path
+
+from oslo_log import log as logging
+
+from ghsched_nova.base import atomic_file
+from ghsched_nova.features.history import report_periods
+from ghsched_nova.monitor import view
+from ghsched_placement.features.load import load
+from ghsched_placement.features.service_level import service_level
+from ghsched_placement.features.service_level.service_level import LevelKey
+from ghsched_placement.features.service_level.service_level import Owner
+from ghsched_placement.features.service_level.service_level import Period
+
+LOG = logging.getLogger(__name__)
+
+Notify = Callable[[float, Mapping[LevelKey, tuple[Owner, Period]]], None]
+
+#: Name of the file in Nova's state_path.
+FILE = 'ghsched-service-levels.json'
+
+
+class ServiceLevelRecorder:
+    """Recorder of the service levels of this host's servers; thread-safe.
+
+    The service level is how much of its guaranteed bandwidth a server got.
+
+    :param path: file that preserves the record over restarts of nova-compute.
+    :param notify: function that sends the servers' bandwidth since the last
+        report to metering services. It takes the length of the period in
+        seconds, and the bandwidth by server and host NUMA node.
+    """
+
+    def __init__(self, path: Path, notify: Notify) -> None:
+        self._path = path
+        self._notify = notify
+        self._clock = report_periods.ReportClock()
+        # Replaced as a whole, so that readers do not wait for the disk.
+        self.levels: service_level.Levels = service_level.from_file(path)
+
+    def record_service_levels(self, snapshot: view.Snapshot | None,
+                              measured: load.Load | None,
+                              unprotected: Collection[str],
+                              unallocated: Collection[str],
+                              now: float) -> None:
+        """Record each server's service level since the last report.
+
+        The service level is how much of its guaranteed bandwidth a server
+        really got. This method never raises.
+
+        :param snapshot: bandwidth since the last report; None if unknown.
+        :param measured: load since the last report; None if unknown.
+        :param unprotected: UUIDs of guests whose bandwidth policy is not
+            enforced.
+        :param unallocated: UUIDs of guests whose guarantee Placement has not
+            allocated.
+        :param now: seconds since 1970.
+        """
+        try:
+            with self._clock.report_period_lock(now) as last:
+                if snapshot is None or last is None:
+                    return
+                periods = dict(yield_received_bandwidth(
+                    snapshot, measured, unprotected, unallocated))
+                seconds = min(now - last, report_periods.PERIOD_MAX_S)
+                levels = service_level.add_period_to_levels(
+                    self.levels, periods, seconds, now)
+                self.levels = levels
+                if levels:
+                    atomic_file.write_state_file(
+                        self._path, service_level.to_json(levels))
+                if periods:
+                    self._notify(seconds, periods)
+        except Exception as error:
+            LOG.warning('ghsched: cannot record the service levels of servers '
+                        'or send their notification; retrying in the next '
+                        'periodic task: %r', error)
+
+
+def yield_received_bandwidth(snapshot: view.Snapshot,
+                             measured: load.Load | None,
+                             unprotected: Collection[str],
+                             unallocated: Collection[str]
+                             ) -> Iterator[tuple[LevelKey,
+                                                 tuple[Owner, Period]]]:
+    """Yield what each server requested and received on each host NUMA node.
+
+    These are the guarantee and the limit of the server, and the bandwidth it
+    used since the last report of nova-compute. Servers without a bandwidth
+    policy are left out.
+
+    :param snapshot: bandwidth since the last report.
+    :param measured: load since the last report; None if unknown.
+    :param unprotected: UUIDs of guests whose bandwidth policy is not enforced.
+    :param unallocated: UUIDs of guests whose guarantee Placement has not
+        allocated.
+    :returns: pairs of a key, which has server and host NUMA node, and the
+        server's owner and bandwidth.
+    """
+    used = {node: usage for usage in snapshot.nodes for node in usage.nodes}
+    busy = _map_cpu_loads(measured)
+    for usage in snapshot.guests:
+        guest = usage.guest
+        for row in usage.nodes:
+            if row.asked is None or len(row.nodes) != 1 or not (
+                    row.asked.minimum or row.asked.maximum < 100):
+                continue
+            node, = row.nodes
+            yield LevelKey(guest.uuid, node), (
+                Owner(guest.server or guest.name, guest.project,
+                      guest.flavor),
+                _make_service_level_period(
+                    row, used.get(node), busy.get((guest.uuid, node)),
+                    bool(usage.control_groups)
+                    and guest.uuid not in unprotected,
+                    guest.uuid in unallocated))
+
+
+def _make_service_level_period(row: view.GuestNode,
+                               node: view.NodeUsage | None, busy: float | None,
+                               protected: bool, unallocated: bool) -> Period:
+    """Return requested and received bandwidth of a server on one host node.
+
+    The period is the time since the last report of nova-compute.
+
+    :param row: measured bandwidth of the server on the host NUMA node.
+    :param node: measured bandwidth of the host NUMA node; None if unknown.
+    :param busy: load of the server's vCPUs; None if unknown.
+    :param protected: whether the server's policy is enforced.
+    :param unallocated: whether Placement has not allocated the server's
+        guarantee.
+    """
+    asked = row.asked
+    if asked is None:
+        raise ValueError('a server without a policy has no service level')
+    capacity = node.capacity if node is not None else None
+    return Period(
+        asked.minimum, asked.maximum, None if unallocated else asked.minimum,
+        row.effective.minimum if row.effective else None,
+        _to_percent(row.used.rate, capacity),
+        _to_percent(node.used.rate, capacity) if node is not None else None,
+        busy, protected)
+
+
+def _to_percent(rate: float | None, capacity: int | None) -> float | None:
+    """Convert a bandwidth in bytes per second to percent of a capacity.
+
+    :param rate: the bandwidth; None if unknown.
+    :param capacity: the capacity in bytes per second; None if unknown.
+    :returns: None if the bandwidth or the capacity is unknown.
+    """
+    if rate is None or not capacity:
+        return None
+    return round(100 * rate / capacity, 3)
+
+
+def _map_cpu_loads(measured: load.Load | None
+                   ) -> Mapping[tuple[str, int], float]:
+    """Return the load of guests' vCPUs, by guest and host NUMA node.
+
+    If several guest NUMA nodes are on one host NUMA node, the busiest counts.
+    """
+    found: dict[tuple[str, int], float] = {}
+    for one in (measured.guests if measured is not None else ()):
+        if one.host_node is not None and one.cpu_load is not None:
+            key = one.guest, one.host_node
+            found[key] = max(found.get(key, 0.0), one.cpu_load)
+    return found

@@ -1,0 +1,195 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+
+"""Source of the figures of ``ghsched-top`` and ``ghsched-exporter``."""
+
+import argparse
+from collections.abc import Iterable
+from collections.abc import Mapping
+import dataclasses
+from dataclasses import dataclass
+from pathlib import Path
+import re
+
+from ghsched_nova.features.interrupts import model as interrupts
+from ghsched_nova.features.load import load_meter
+from ghsched_nova.features.load import load_rates
+from ghsched_nova.features.load import load_reader
+from ghsched_nova.monitor import guests
+from ghsched_nova.monitor import reader
+from ghsched_nova.monitor import view
+from ghsched_placement.features.bursts import burst_record
+from ghsched_placement.features.load import bottleneck
+from ghsched_placement.features.load import load
+from ghsched_placement.features.service_level import service_level
+
+#: Minimum seconds of a load measurement, since several scrapers may poll.
+LOAD_PERIOD = 1.0
+
+_BANDWIDTH = re.compile(r'([0-9]{1,5}):([1-9][0-9]{0,9})')
+
+
+@dataclass(frozen=True)
+class HostReader:
+    """Reads bandwidth, guests and load of this host.
+
+    :param reader: reader of the bandwidth of resctrl groups.
+    :param libvirt: reader of guests; None with ``--no-libvirt``.
+    :param meter: meter of load and wait time; None if not measured.
+    :param proc: mount point of procfs.
+    :param bursts: file in which nova-compute records burst statistics.
+    :param service_levels: file in which nova-compute records how long each
+        server got less than its guarantee.
+    """
+
+    reader: reader.Reader
+    libvirt: guests.Libvirt | None
+    meter: load_meter.LoadMeter | None = None
+    proc: Path = Path('/proc')
+    bursts: Path | None = None
+    service_levels: Path | None = None
+
+    def measure_bandwidth(self) -> view.Snapshot:
+        """Measure memory bandwidth of host NUMA nodes and running guests.
+
+        The bandwidth is the mean since the previous call.
+
+        :raises MonitorUnavailable: if the host reports no bandwidth.
+        """
+        usage = self.reader.measure_group_bandwidth()
+        return dataclasses.replace(
+            view.make_bandwidth_snapshot(usage, self.read_guests()),
+            burst_shortage={
+                node: record.chance for node, record in
+                burst_record.from_file(self.bursts).items()
+                if record.chance is not None and record.promised},
+            short_times=self._read_times_below_guarantee())
+
+    def _read_times_below_guarantee(self) -> view.ShortTimes | None:
+        """Read how long each server got less than its guarantee.
+
+        :returns: times in the month of the last measurement, by server and
+            host NUMA node; None if the file :attr:`service_levels` is not
+            configured.
+        """
+        if self.service_levels is None:
+            return None
+        return service_level.map_shortage_times(
+            service_level.from_file(self.service_levels))
+
+    def read_guests(self) -> tuple[view.Guest, ...]:
+        return self.libvirt.read_guests() if self.libvirt else ()
+
+    def measure_load(self, guests: Iterable[view.Guest],
+                     snapshot: view.Snapshot | None) -> load.Load | None:
+        """Measure CPU load and wait time of host NUMA nodes and guests.
+
+        Returns None in the first call, because load is computed from two
+        samples.
+
+        :param snapshot: bandwidth measured with resctrl; None if resctrl is
+            not available.
+        """
+        if self.meter is None:
+            return None
+        self.meter.measure_host_load([
+            load_reader.RunningGuest(guest.uuid, guest.domain_id, guest.name,
+                                     guest.cells)
+            for guest in guests if guest.domain_id is not None],
+            load_rates.extract_known_bandwidth(snapshot))
+        return self.meter.load
+
+    def count_vfio_interrupts(self) -> Mapping[str, int]:
+        """Return interrupt counts of passthrough devices, by PCI address.
+
+        The counts begin when the host boots. The result is empty if they
+        cannot be read.
+        """
+        try:
+            text = (self.proc / 'interrupts').read_text(errors='replace')
+        except OSError:
+            return {}
+        return interrupts.count_interrupts_by_device(text)
+
+    @property
+    def libvirt_error(self) -> str:
+        """Reason why libvirt could not list the guests.
+
+        The text is empty if libvirt listed the guests.
+        """
+        return self.libvirt.problem if self.libvirt else ''
+
+
+def add_source_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        '--resctrl', type=Path, default=Path('/sys/fs/resctrl'),
+        metavar='PATH', help='mount point of resctrl (default: %(default)s)')
+    parser.add_argument(
+        '--sysfs', type=Path, default=Path('/sys'), metavar='PATH',
+        help='mount point of sysfs (default: %(default)s)')
+    parser.add_argument(
+        '-c', '--connect', default='qemu:///system', metavar='URI',
+        help='URI of libvirt, for a read-only connection '
+             '(default: %(default)s)')
+    parser.add_argument(
+        '--no-libvirt', action='store_true',
+        help='do not ask libvirt; show guests by the names of their groups')
+    parser.add_argument(
+        '--node-bandwidth', type=parse_node_bandwidth, default={},
+        metavar='NODE:MB,...',
+        help='maximum bandwidth of host NUMA nodes in MB/s (10^6 bytes per '
+             'second); takes precedence over the table of the firmware')
+    parser.add_argument(
+        '--bursts', type=Path, metavar='FILE',
+        help='show what nova-compute has measured of bursts '
+             '(ghsched:mem_bw_burst), from ghsched-bursts.json in its '
+             'state_path')
+    parser.add_argument(
+        '--cache-occupancy', action='store_true',
+        help='show how much of the L3 caches groups fill, if the kernel '
+             'measures it; reads one more file per group and cache')
+
+
+def parse_node_bandwidth(text: str) -> dict[int, int]:
+    """Parse bandwidth in MB/s by host NUMA node, e.g. ``0:90000,1:90000``.
+
+    The form is that of the option ``[ghsched]node_bandwidth``.
+
+    :raises argparse.ArgumentTypeError: if the text is malformed.
+    """
+    found = {}
+    for item in text.split(','):
+        match = _BANDWIDTH.fullmatch(item.strip())
+        if match is None:
+            raise argparse.ArgumentTypeError(
+                f'{item.strip()!r} is not of the form NODE:MB')
+        found[int(match[1])] = int(match[2])
+    return found
+
+
+def make_measurement_source(
+        arguments: argparse.Namespace, *, energy: bool = False) -> HostReader:
+    """Return an object that measures bandwidth and load of this host.
+
+    :param arguments: command-line options, which select what is measured.
+    :param energy: whether to measure the energy of processor cores, too.
+    """
+    return HostReader(
+        reader.Reader(arguments.resctrl, arguments.sysfs,
+                      arguments.node_bandwidth,
+                      occupancy=arguments.cache_occupancy, energy=energy),
+        None if arguments.no_libvirt else guests.Libvirt(arguments.connect),
+        load_meter.LoadMeter(
+            load_reader.LoadReader(load_reader.Paths(arguments.sysfs)),
+            bottleneck.make_bottleneck_limits({}), period=LOAD_PERIOD),
+        bursts=arguments.bursts)

@@ -1,0 +1,83 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+
+"""Casts of nova-compute that end claims of the index of hosts."""
+
+from unittest import mock
+
+import fixtures
+from nova import objects
+from nova.scheduler import manager as nova_manager
+from oslo_utils.fixture import uuidsentinel as uuids
+
+from ghsched_nova.features.index.host_capacity import HostReport
+from ghsched_nova.features.index.host_capacity import Need
+from ghsched_nova.features.index.host_capacity import NodeCapacity
+from ghsched_nova.features.index.host_capacity import NodeNeed
+from ghsched_nova.features.index import index_updates
+from ghsched_nova.features.index import indexed
+from ghsched_placement.tests import base
+
+objects.register_all()
+
+
+class CastsTest(base.TestCase):
+
+    def setUp(self):
+        super().setUp()
+        self.useFixture(fixtures.MonkeyPatch(
+            'ghsched_nova.nova_seams.scheduler_hosts.'
+            'cache_host_topologies', lambda _number: None))
+        self.useFixture(fixtures.MockPatchObject(
+            nova_manager.SchedulerManager, '__init__', return_value=None))
+        self.manager = index_updates.IndexUpdatingManager()
+        self.manager.host_manager = mock.Mock()
+        self.manager._indexed = indexed.IndexedScheduler(None)
+        self.index = self.manager._indexed.index
+        self.index.update_hosts([HostReport(
+            'u', 'host', 'c', 1, (NodeCapacity(0, 8, 8, 0, {0: 1024}),))],
+            (), 0)
+        self.index.add_claim('u', uuids.guest,
+                             Need((NodeNeed(pinned=4),)), 0)
+
+    def count_free_cpus(self):
+        view, = self.index.list_views()
+        return view.nodes[0].pinned
+
+    def start(self, host):
+        guests = objects.InstanceList(
+            objects=[objects.Instance(uuid=uuids.guest)])
+        self.manager.update_instance_info(None, host, guests)
+        self.manager.host_manager.update_instance_info.assert_called_with(
+            None, host, guests)
+
+    def test_claim_ends_when_its_host_has_started_the_guest(self):
+        self.start('another')
+        self.assertEqual(4, self.count_free_cpus())
+        self.start('host')
+        self.assertEqual(8, self.count_free_cpus())
+
+    def test_claim_ends_when_the_guest_has_left_its_host(self):
+        remove = self.manager.host_manager.delete_instance_info
+        for host, free in (('another', 4), ('host', 8)):
+            self.manager.delete_instance_info(None, host, uuids.guest)
+            remove.assert_called_with(None, host, uuids.guest)
+            self.assertEqual(free, self.count_free_cpus())
+
+    def test_error_of_the_index_is_logged_and_nova_goes_on(self):
+        log = self.useFixture(fixtures.FakeLogger())
+        with mock.patch.object(self.index, 'confirm_claims',
+                               side_effect=ValueError):
+            self.start('host')
+        self.assertIn('cannot confirm the claims of started guests',
+                      log.output)

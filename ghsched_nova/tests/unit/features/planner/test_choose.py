@@ -1,0 +1,87 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+from ghsched_nova.tests.unit.features.planner import samples
+from ghsched_placement.features.packing import gradient
+from ghsched_placement.features.planner import choose
+from ghsched_placement.features.planner import flavors
+from ghsched_placement.features.planner import need as needs
+from ghsched_placement.features.planner.state import GuestPlacement
+from ghsched_placement.features.planner.state import State
+from ghsched_placement.tests import base
+
+BANDWIDTH = 'CUSTOM_MEM_BW_PCT'
+
+
+def need(share, name='f', vfs=0):
+    keys = f',ghsched:vfs=nic:{vfs}' if vfs else ''
+    return needs.build_flavor_need(flavors.parse_flavor_argument(
+        f'{name}:vcpus=1,ram=512,hw:numa_nodes=1,'
+        f'ghsched:mem_bw_min={share}{keys}'), aliases={'nic': samples.NIC})
+
+
+def ways(share):
+    return [GuestPlacement((node,), (((node + 1, BANDWIDTH), share),))
+            for node in range(2)]
+
+
+class GradientTest(base.TestCase):
+
+    def setUp(self):
+        super().setUp()
+        self.small, self.big = need(35, 'small'), need(65, 'big')
+        self.choose = choose.make_gradient_placement_chooser(
+            {'small': 1, 'big': 1}, {'small': self.small, 'big': self.big})
+
+    def test_the_node_where_others_of_the_mix_still_fit(self):
+        # 65 % are left of node 0: all of it is of use to a big guest.
+        state = State(samples.host(used={('_NUMA0', BANDWIDTH): 35,
+                                         ('_NUMA1', BANDWIDTH): 65}))
+        found = self.choose(state, self.small, ways(35))
+        self.assertEqual((1,), found.nodes)
+        # Whoever goes by the order takes the first.
+        self.assertEqual((0,), choose.choose_first_fitting_placement(
+            state, self.small, ways(35)).nodes)
+
+    def test_equal_ways_stay_in_their_order(self):
+        state = State(samples.host())
+        for order in (ways(35), ways(35)[::-1]):
+            self.assertEqual(order[0].nodes, self.choose(
+                state, self.small, order).nodes)
+
+    def test_no_way_has_room(self):
+        state = State(samples.host(used={('_NUMA0', BANDWIDTH): 70,
+                                         ('_NUMA1', BANDWIDTH): 70}))
+        self.assertIsNone(self.choose(state, self.small, ways(35)))
+        self.assertIsNone(
+            choose.choose_first_fitting_placement(state, self.small, ways(35)))
+
+
+class RoomTest(base.TestCase):
+
+    def test_free_amounts_of_each_node(self):
+        state = State(samples.host(vfs=(4, 0), groups=3, used={
+            ('_NUMA0', BANDWIDTH): 30, ('_0000:00:00.0', samples.NIC): 1}))
+        self.assertEqual(gradient.FreeCapacity(
+            {0: (0, 4, 4096, 70, 3), 1: (0, 4, 4096, 100, 0)},
+            {0: (0, 4, 4096, 100, 4), 1: (0, 4, 4096, 100, 0)}, 3),
+            choose.convert_state_to_gradient_input(state))
+
+    def test_unknown_values_do_not_count(self):
+        room = choose.convert_state_to_gradient_input(
+            State(samples.host(cells=False)))
+        self.assertEqual({(0, 0, 0, 100, 0)}, set(room.total.values()))
+
+    def test_a_kind_is_what_a_guest_takes(self):
+        self.assertEqual(gradient.GuestKind(((0, 1, 512, 20, 2),), True),
+                         choose.convert_need_to_gradient_input(
+                             need(20, vfs=2)))

@@ -1,0 +1,72 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+
+"""Host files with NUMA nodes that have no CPUs, in the planner and explain."""
+
+from pathlib import Path
+
+import fixtures
+
+from ghsched_nova.features.explain import hostfile
+from ghsched_nova.features.planner import planner_hosts
+from ghsched_placement.features.planner import flavors
+from ghsched_placement.features.planner import need as needs
+from ghsched_placement.features.planner import offer
+from ghsched_placement.features.planner.state import State
+from ghsched_placement.tests import base
+
+NIC = 'CUSTOM_PCI_19E5_375E'
+#: The NIC is on node 2, which has no CPUs and is nearest to node 1.
+HOST = """
+name: far
+nodes:
+  - {id: 0, cpus: 0-7, memory_mb: 4096, distances: [10, 20, 40]}
+  - {id: 1, cpus: 8-15, memory_mb: 4096, distances: [20, 10, 30]}
+  - {id: 2, cpus: '', memory_mb: 4096, distances: [40, 30, 10]}
+pfs:
+  - {address: '0000:81:00.0', node: 2, vfs: 8, alias: nic,
+     resource_class: CUSTOM_PCI_19E5_375E}
+resctrl:
+  dialect: openeuler-6.6
+  lines: [MB, MBHDL, MBPRI, MBMIN]
+  num_closids: 32
+  num_rmids: 128
+  min_bandwidth: 1
+  bandwidth_gran: 1
+  priority_default: 3
+"""
+
+
+class HostFileTest(base.TestCase):
+
+    def setUp(self):
+        super().setUp()
+        path = Path(self.useFixture(fixtures.TempDir()).path, 'far.yaml')
+        path.write_text(HOST)
+        self.host = hostfile.load_host_file(str(path))
+
+    def list_nodes(self, device_numa):
+        """Host nodes of each way to place a guest with two VFs."""
+        need = needs.build_flavor_need(flavors.parse_flavor_argument(
+            'f:vcpus=1,ram=512,hw:numa_nodes=1,ghsched:mem_bw_min=20,'
+            'ghsched:vfs=nic:2,ghsched:vfs_locality=node,'
+            f'ghsched:device_numa={device_numa}'), aliases={'nic': NIC})
+        state = State(planner_hosts.make_planner_host(self.host, 'far'))
+        return {way.get_host_node_order()
+                for way in offer.list_host_placements(
+                    state, need, 'node', {},
+                    lambda _guest, node: node != 2)}
+
+    def test_planner_takes_the_nearest_node_if_the_flavor_allows(self):
+        self.assertEqual({(1,)}, self.list_nodes('preferred'))
+        self.assertEqual(set(), self.list_nodes('required'))

@@ -1,0 +1,227 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+
+import ddt
+
+from ghsched_nova.tests.unit.features.planner import samples
+from ghsched_placement.features.planner.client import PlannerError
+from ghsched_placement.features.planner import flavors
+from ghsched_placement.features.planner import limits
+from ghsched_placement.features.planner import need as needs
+from ghsched_placement.features.planner import stage
+from ghsched_placement.features.planner.state import GuestPlacement
+from ghsched_placement.features.planner.state import State
+from ghsched_placement.fit import lack
+from ghsched_placement.providers import names
+from ghsched_placement.tests import base
+from ghsched_placement.tests.fixtures import sample_flavors
+
+BANDWIDTH = 'CUSTOM_MEM_BW_PCT'
+
+
+def need(text='ghsched:mem_bw_min=40', vcpus=1):
+    return needs.build_flavor_need(flavors.parse_flavor_argument(
+        f'f:vcpus={vcpus},ram=512,hw:numa_nodes=1,{text}'),
+        aliases={'nic': samples.NIC})
+
+
+def way(node, wanted):
+    amounts = {
+        (0, name): amount
+        for name, amount in wanted.root_provider_amounts.items()}
+    amounts[node + 1, BANDWIDTH] = 40
+    return GuestPlacement((node,), tuple(sorted(amounts.items())))
+
+
+class PlaceTest(base.TestCase):
+
+    def test_until_an_inventory_is_used_up(self):
+        state, wanted = State(samples.host()), need()
+        for _ in range(2):
+            nodes = state.find_host_nodes(wanted, way(0, wanted))
+            self.assertEqual((0,), nodes)
+            state.place_guest(wanted, way(0, wanted), nodes)
+        self.assertIsNone(state.find_host_nodes(wanted, way(0, wanted)))
+        self.assertEqual((1,), state.find_host_nodes(wanted, way(1, wanted)))
+        self.assertEqual(2, state.guests)
+
+    def test_until_the_cpus_of_the_node_are_gone(self):
+        state, wanted = State(samples.host()), need(vcpus=3)
+        state.place_guest(wanted, way(0, wanted), (0,))
+        self.assertIsNone(state.find_host_nodes(wanted, way(0, wanted)))
+        self.assertEqual([('CPUs', 3, 1, 4)],
+                         state.find_shortages(0, wanted.guest.needs[0]))
+
+    def test_cpus_are_not_looked_at_where_they_are_not_known(self):
+        state, wanted = State(samples.host(cells=False)), need(vcpus=3)
+        state.place_guest(wanted, way(0, wanted), (0,))
+        self.assertEqual((0,), state.find_host_nodes(wanted, way(0, wanted)))
+
+    def test_nova_chooses_where_nothing_of_ours_does(self):
+        state = State(samples.host(vfs=(4, 0)))
+        wanted = needs.build_flavor_need(flavors.parse_flavor_argument(
+            'f:vcpus=2,ram=512,hw:numa_nodes=1'))
+        free = GuestPlacement((), ())
+        # Nodes with devices are the last that Nova takes.
+        self.assertEqual((1,), state.find_host_nodes(wanted, free))
+        for _ in range(2):
+            state.place_guest(wanted, free, (1,))
+        self.assertEqual((0,), state.find_host_nodes(wanted, free))
+
+    def test_more_of_an_inventory(self):
+        state, wanted = State(samples.host()), need()
+        for _ in range(2):
+            state.place_guest(wanted, way(0, wanted), (0,))
+        grown = state.copy_with_added_units({(1, BANDWIDTH): 20})
+        self.assertEqual(40, grown.get_free_amount((1, BANDWIDTH)))
+        self.assertEqual(20, state.get_free_amount((1, BANDWIDTH)))
+        self.assertEqual(2, grown.guests)
+
+
+@ddt.ddt
+class ClassTest(base.TestCase):
+    """Each resource class that Placement counts on NUMA nodes."""
+
+    offered = {'bursts': {0: 40, 1: 40}, 'l3_ways': 20, 'rt_permille': 1800}
+
+    def need(self, kind):
+        specs = sample_flavors.flavor(sample_flavors.KEY_OF_CLASS[kind])
+        return needs.build_flavor_need(flavors.parse_flavor_argument(
+            'f:vcpus=1,ram=512,' + ','.join(f'{key}={value}' for key,
+                                            value in specs.items())))
+
+    def state(self, kind, left):
+        """A host whose nodes have so much left of a class."""
+        total = State(samples.host(**self.offered)).get_free_amount((1, kind))
+        self.assertGreater(total, 0)
+        return State(samples.host(used={
+            (f'_NUMA{node}', kind): total - left for node in (0, 1)},
+            **self.offered))
+
+    @ddt.data(*sorted(names.NODE_CLASSES))
+    def test_class_that_nodes_have_too_little_of_is_named(self, kind):
+        wanted = self.need(kind)
+        amount = wanted.node_amounts[0][kind]
+        found = limits.list_guest_node_shortages(
+            self.state(kind, amount - 1), wanted, 0, 1)
+        self.assertEqual([lack.WORDS[kind]],
+                         [one.resource for one in found])
+        self.assertEqual([], limits.list_guest_node_shortages(
+            self.state(kind, amount), wanted, 0, 1))
+
+
+class LacksTest(base.TestCase):
+
+    def test_the_host_before_its_nodes(self):
+        state = State(samples.host(groups=1))
+        state.place_guest(need(), way(0, need()), (0,))
+        self.assertEqual(
+            (lack.Lack(None, lack.GROUPS, 0, 1),),
+            limits.list_shortages(state, need()))
+
+    def test_a_combination(self):
+        # VFs are on one node, bandwidth is left on the other.
+        state = State(samples.host(vfs=(4, 0), used={
+            ('_NUMA0', BANDWIDTH): 90}))
+        wanted = need('ghsched:mem_bw_min=40,ghsched:vfs=nic:2,'
+                      'ghsched:vfs_locality=node')
+        self.assertEqual(
+            {lack.Lack(0, lack.BANDWIDTH, 10, 40),
+             lack.Lack(1, 'VFs of nic', 0, 2)},
+            set(limits.list_shortages(state, wanted)))
+
+    def test_bursts_and_ways(self):
+        # Nothing is kept for them.
+        self.assertEqual(
+            {lack.Lack(node, lack.BURSTS, 0, 20, '0 % of memory bandwidth as '
+                       'bursts free, 20 needed (ghsched:mem_bw_burst)')
+             for node in (0, 1)},
+            set(limits.list_shortages(State(samples.host()), need(
+                'ghsched:mem_bw_burst=20'))))
+        state = State(samples.host(groups=8, bursts={0: 30, 1: 30}))
+        taken = need('ghsched:mem_bw_burst=20')
+        self.assertEqual(
+            6,
+            limits.count_guests_without_numa_limits(
+                state, need('ghsched:mem_bw_burst=10')))
+        promised = State(samples.host(bursts={0: 30, 1: 30}, promised=60))
+        self.assertEqual([lack.Lack(
+            0, f'{lack.BURSTS} for one guest', 30, 31,
+            'at most 30 % of memory bandwidth as bursts for one guest, '
+            '31 needed (ghsched:mem_bw_burst)')],
+            limits.list_guest_node_shortages(
+                promised, need('ghsched:mem_bw_burst=31'), 0, 0))
+        self.assertEqual([],
+                         limits.list_guest_node_shortages(state, taken, 0, 0))
+
+    def test_promised_bursts_are_usage(self):
+        state = State(samples.host(bursts={0: 30, 1: 30}, promised=60))
+        self.assertIn(limits.InventoryUse(0, lack.BURSTS, 60, 0, 0),
+                      limits.list_inventory_usage(state, {}))
+
+    def test_pooled_is_without_nodes(self):
+        state = State(samples.host(nodes=2))
+        self.assertEqual(
+            3,
+            limits.count_guests_without_numa_limits(
+                state, need('ghsched:mem_bw_min=60')))
+
+
+class NeedTest(base.TestCase):
+
+    def test_an_alias_that_nobody_reported(self):
+        error = self.assertRaises(PlannerError, need, 'ghsched:vfs=gpu:1')
+        self.assertIn('gpu', str(error))
+
+    def test_values_that_nova_would_refuse(self):
+        error = self.assertRaises(PlannerError, need,
+                                  'ghsched:mem_bw_min=200')
+        self.assertIn('ghsched:mem_bw_min', str(error))
+
+    def test_classes_that_are_not_counted_are_not_asked_for(self):
+        wanted = needs.build_flavor_need(
+            flavors.parse_flavor_argument('f:vcpus=1,ram=1,disk=5'),
+            excluded_classes=['DISK_GB'])
+        self.assertEqual({'VCPU': 1, 'MEMORY_MB': 1},
+                         wanted.root_provider_amounts)
+
+    def test_no_two_aliases_have_one_suffix(self):
+        long = 'n' * 80
+        aliases = ['a-b', 'a_b', 'ä', long + '1', long + '2']
+        wanted = needs.build_flavor_need(flavors.parse_flavor_argument(
+            'f:vcpus=2,ram=512,hw:numa_nodes=2,ghsched:vfs='
+            + ','.join(f'{alias}:4' for alias in aliases)),
+            aliases=dict.fromkeys(aliases, samples.NIC))
+        asked = wanted.make_ghsched_query_part('node', {(0, 'a-b'): (1, 1)})
+        suffixes = [group.suffix for group in asked.groups]
+        self.assertEqual(len(suffixes), len(set(suffixes)))
+        for suffix in suffixes:
+            # What Placement takes, see its schema.
+            self.assertRegex(suffix, '^[A-Za-z0-9_-]{1,64}$')
+
+    def test_dedicated_cpus_and_emulator_threads(self):
+        wanted = needs.build_flavor_need(flavors.parse_flavor_argument(
+            'f:vcpus=4,ram=2048,hw:numa_nodes=2,hw:cpu_policy=mixed,'
+            'hw:cpu_dedicated_mask=0-2,hw:emulator_threads_policy=isolate'))
+        self.assertEqual([(3, 0), (1, 1)], [
+            (cell.pinned, cell.shared) for cell in wanted.guest.needs])
+
+
+class ClaimTest(base.TestCase):
+
+    def test_parts_are_equal_steps_that_one_consumer_can_have(self):
+        for amount, most, step, parts in (
+                (7, 4, 1, [4, 3]), (8, 8, 1, [8]), (12, 5, 2, [4, 4, 4]),
+                (9, 3, 3, [3, 3, 3])):
+            self.assertEqual(parts, stage._split_amount_into_allocations(
+                amount, {'max_unit': most, 'step_size': step}))

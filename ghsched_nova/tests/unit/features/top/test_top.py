@@ -1,0 +1,609 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+
+"""ghsched-top on directory trees. All figures are simulated."""
+
+import contextlib
+from dataclasses import replace
+import fcntl
+import io
+import json
+import os
+import pty
+import re
+import select
+import shutil
+import signal
+import struct
+import subprocess
+import sys
+import termios
+import time
+from unittest import mock
+
+from hypothesis import given
+from hypothesis import strategies as st
+import pyte
+
+from ghsched_nova.features.top import top
+from ghsched_nova.features.top import top_output
+from ghsched_nova.features.top import top_screen
+from ghsched_nova.features.top import top_source
+from ghsched_nova.monitor import rates
+from ghsched_nova.monitor import view
+from ghsched_nova.tests.fixtures import trees
+from ghsched_placement.features.bursts import burst_record
+from ghsched_placement.features.service_level import service_level
+from ghsched_placement.tests import base
+
+QEMU = 'qemu-7-instance-00000001-vcpus_0-1'
+OWN = f'ghsched-{trees.UUID}'
+
+
+def as_lines(*args, **kwargs):
+    """The text of what is shown."""
+    page = top_output.make_top_page(*args, **kwargs)
+    return [line.text for line in page.render_page_lines()]
+
+
+class TopTestCase(base.TestCase):
+
+    def host(self, dialect):
+        host = trees.Host(dialect)
+        self.addCleanup(host.remove)
+        return host
+
+    def paths(self, host):
+        return ['--resctrl', str(host.root), '--sysfs',
+                str(host.top / 'sysfs'), '--no-libvirt']
+
+    def run_top(self, host, *options):
+        output, errors = io.StringIO(), io.StringIO()
+        with contextlib.redirect_stdout(output), \
+                contextlib.redirect_stderr(errors):
+            status = top.main([*self.paths(host), '-d', '0.05', *options])
+        return status, output.getvalue(), errors.getvalue()
+
+
+class BatchTest(TopTestCase):
+
+    def setUp(self):
+        super().setUp()
+        self.tree = self.host('openeuler66')
+        self.tree.group(QEMU, tid=100)
+        self.tree.group(OWN, tid=101, cpu=0)
+        self.tree.group('low_prio_machine')
+        self.tree.model.write(
+            f'/{QEMU}/schemata', 'MB:1=50\n')
+        self.tree.model.write(f'/{QEMU}/schemata', 'MBMIN:1=20\n')
+        self.tree.run(1.0, busy=0.0)
+        self.tree.run(1.0)
+
+    def test_table(self):
+        status, text, _errors = self.run_top(self.tree, '-b', '-n', '1')
+        self.assertEqual(0, status)
+        rows = [line.split() for line in text.splitlines()]
+        # Node 0: 4 GB/s of the other guest. Node 1: half of 4 GB/s.
+        self.assertIn(['0', '4000.0', '2.0', '0.0', '4000.0', '0.0', '0'],
+                      rows)
+        self.assertIn(['1', '2000.0', '1.0', '0.0', '2000.0', '0.0', '0'],
+                      rows)
+        self.assertIn(['instance-00000001', '1', '2000.0', '1.0', '-', '20',
+                       '-', '50', '102400', '-', 'yes', '-', '3'], rows)
+        self.assertIn(['(low_prio_machine)', '0', '0.0', '0.0',
+                       *['-'] * 9], rows)
+
+    def test_how_likely_bursts_are_short(self):
+        path = self.tree.top / 'bursts.json'
+        path.write_text(burst_record.to_json({
+            0: burst_record.Record(promised=40, chance=0.0042),
+            1: burst_record.Record(promised=0, chance=0.5)}))
+        _status, text, _errors = self.run_top(
+            self.tree, '-b', '-n', '1', '--bursts', str(path))
+        rows = [line.split() for line in text.splitlines()]
+        self.assertIn(['0', '4000.0', '2.0', '0.0', '4000.0', '0.0', '0',
+                       '0.42'], rows)
+        self.assertIn(['all', '6000.0', '1.5', '0.0', '6000.0', '0.0', '-',
+                       '-'], rows)
+        title = next(line for line in text.splitlines() if 'SHORT %' in line)
+        self.assertLessEqual(len(title), 80)
+        _status, text, _errors = self.run_top(
+            self.tree, '--json', '-n', '1', '--bursts', str(path))
+        self.assertEqual([0.0042, None], [
+            node['short_chance'] for node in json.loads(text)['nodes']])
+
+    def test_top_with_service_levels_shows_short_time_of_guests(self):
+        path = self.tree.top / 'levels.json'
+        path.write_text(service_level.to_json({
+            service_level.LevelKey(trees.UUID, 0): service_level.Level(
+                seconds=3600.0, short={'node_full': 30.0, 'unknown': 6.0,
+                                       'own_cap': 900.0})}))
+        _status, text, _errors = self.run_top(
+            self.tree, '-b', '-n', '1', '--service-levels', str(path))
+        titles, *rows = (
+            line for line in text.splitlines()
+            if line.startswith(('GUEST ', trees.UUID, 'instance-', '(low')))
+        end = titles.index('SHORT %') + len('SHORT %')
+        # The name is not longer than 18 columns in a cloud.
+        self.assertLessEqual(end - len(trees.UUID) + 18, 80)
+        # One percent: what only the cap has cost does not count.
+        self.assertEqual(
+            {trees.UUID: '1.00', 'instance-00000001': '-',
+             '(low_prio_machine)': '-'},
+            {row.split()[0]: row[:end].split()[-1] for row in rows})
+        _status, text, _errors = self.run_top(
+            self.tree, '--json', '-n', '1', '--service-levels', str(path))
+        found = {guest['name']: [
+            (node['short_seconds'], node['measured_seconds'])
+            for node in guest['nodes']]
+            for guest in json.loads(text)['guests']}
+        self.assertIn((36.0, 3600.0), found[trees.UUID])
+        self.assertIn((None, None), found['instance-00000001'])
+
+    def test_cache_occupancy_of_guests(self):
+        tree = self.host('intel')
+        tree.group(QEMU, tid=100)
+        tree.run(1.0)
+        for cache, filled in (('00', 3_500_000), ('01', 0)):
+            path = tree.root / QEMU / f'mon_data/mon_L3_{cache}'
+            (path / 'llc_occupancy').write_text(f'{filled}\n')
+        _status, text, _errors = self.run_top(
+            tree, '-b', '-n', '1', '--cache-occupancy')
+        titles, row = (next(line for line in text.splitlines()
+                            if line.startswith(word))
+                       for word in ('GUEST ', 'instance-00000001'))
+        end = titles.index('L3 MB') + len('L3 MB')
+        self.assertLess(end, 80)
+        self.assertEqual('3.5', row[:end].split()[-1])
+        _status, text, _errors = self.run_top(
+            tree, '--json', '-n', '1', '--cache-occupancy')
+        (guest,) = json.loads(text)['guests']
+        self.assertEqual(3_500_000, guest['nodes'][0]['cached_bytes'])
+        # It is another file to read, and not asked for.
+        _status, text, _errors = self.run_top(tree, '-b', '-n', '1')
+        self.assertNotIn('L3 MB', text)
+
+    def test_load_and_waiting(self):
+        _status, text, _errors = self.run_top(self.tree, '-b', '-n', '1',
+                                              '--load')
+        self.assertIn('IO QUEUE  BOTTLENECK', text)
+        titles = next(line for line in text.splitlines()
+                      if line.startswith('GUEST '))
+        self.assertLess(titles.index('WAIT %') + len('WAIT %'), 80)
+        _status, text, _errors = self.run_top(self.tree, '--json', '-n', '1',
+                                              '--load')
+        self.assertEqual([0, 1, 2], [node['node'] for node
+                                     in json.loads(text)['load']['nodes']])
+        # It is more to read, and not asked for.
+        _status, text, _errors = self.run_top(self.tree, '--json', '-n', '1')
+        self.assertIsNone(json.loads(text)['load'])
+
+    def test_frames(self):
+        _status, text, _errors = self.run_top(self.tree, '-b', '-n', '3')
+        self.assertEqual(3, len(re.findall('^ghsched-top ', text, re.M)))
+        self.assertEqual(2, len(re.findall('^\n(?=ghsched-top )', text,
+                                           re.M)))
+
+    def test_json(self):
+        _status, text, _errors = self.run_top(self.tree, '--json', '-n', '2')
+        first, second = map(json.loads, text.splitlines())
+        self.assertEqual(first['guests'], second['guests'])
+        self.assertEqual(
+            ('openEuler 24.03 (OLK-6.6) MPAM', 'rate_mb', None,
+             {'bytes_per_second': 6e9, 'state': 'ok'}),
+            tuple(first[key] for key in ('dialect', 'unit', 'problem',
+                                         'used')))
+        guest = next(one for one in first['guests']
+                     if one['domain_id'] == 7)
+        self.assertEqual(
+            ('instance-00000001', None, [QEMU]),
+            (guest['name'], guest['uuid'], guest['groups']))
+        self.assertEqual(
+            {'nodes': [1], 'asked': None,
+             'effective': {'min': 20, 'max': 50, 'hardlimit': True,
+                           'priority': 3,
+                           'bytes_per_second': trees.CAPACITY // 2},
+             'used': {'bytes_per_second': 2e9, 'state': 'ok'},
+             'cached_bytes': None, 'short_seconds': None,
+             'measured_seconds': None},
+            guest['nodes'][1])
+        self.assertEqual(['low_prio_machine'],
+                         [one['group'] for one in first['others']])
+
+    def test_counters_are_primed(self):
+        tree = self.host('intel')
+        tree.group(QEMU)
+        tree.sync()
+        _status, text, _errors = self.run_top(tree, '--json', '-n', '1')
+        self.assertEqual('ok', json.loads(text)['used']['state'])
+
+    def test_unassigned_is_shown(self):
+        tree = self.host('nvidia')
+        tree.group(QEMU)
+        tree.sync()
+        _status, text, _errors = self.run_top(tree, '-b', '-n', '1')
+        self.assertRegex(text, 'instance-00000001 .* unassigned +-')
+
+    def test_no_monitor(self):
+        status, text, errors = self.run_top(self.host('mpam71'), '-b')
+        self.assertEqual((2, ''), (status, text))
+        self.assertTrue(errors.startswith('ghsched-top: this host reports '))
+
+    def test_reader_that_has_seen_enough(self):
+        script = ('import sys; from ghsched_nova.features.top import top; '
+                  'sys.exit(top.main())')
+        with subprocess.Popen(
+                [sys.executable, '-c', script, *self.paths(self.tree), '-b',
+                 '-d', '0.05'], stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE) as process:
+            process.stdout.readline()
+            process.stdout.close()
+            self.assertEqual(b'', process.stderr.read())
+        self.assertEqual(0, process.returncode)
+
+    def test_wrong_options(self):
+        for options in (['-d', '0'], ['-d', 'x'], ['-n', '0'],
+                        ['--node-bandwidth', '0'], ['-o', 'x']):
+            with contextlib.redirect_stderr(io.StringIO()):
+                self.assertRaises(SystemExit, top.main, options)
+
+    def test_node_bandwidth(self):
+        self.assertEqual({0: 5, 12: 70},
+                         top_source.parse_node_bandwidth('0:5, 12:70'))
+        _status, text, _errors = self.run_top(
+            self.tree, '-b', '-n', '1', '--node-bandwidth', '0:8000')
+        self.assertRegex(text, r'(?m)^0 +4000\.0  50\.0 ')
+
+
+class TerminalTest(TopTestCase):
+
+    def setUp(self):
+        super().setUp()
+        self.tree = self.host('openeuler66')
+        self.tree.group(QEMU, tid=100)
+        self.tree.sync()
+
+    def start(self, *options):
+        keys, terminal = pty.openpty()
+        self.addCleanup(os.close, keys)
+        script = ('import sys; from ghsched_nova.features.top import top; '
+                  'sys.exit(top.main())')
+        process = subprocess.Popen(
+            [sys.executable, '-c', script, *self.paths(self.tree), *options],
+            stdin=terminal, stdout=terminal, stderr=subprocess.PIPE,
+            env=dict(os.environ, COLUMNS='100', LINES='20'))
+        self.addCleanup(process.stderr.close)
+        self.addCleanup(process.kill)
+        os.close(terminal)
+        return keys, process
+
+    def until(self, keys, expected):
+        """Return the output up to some text."""
+        shown, end = '', time.monotonic() + base.GIVE_UP_S
+        while expected not in shown and time.monotonic() < end:
+            if select.select([keys], [], [], 0.1)[0]:
+                shown += os.read(keys, 65536).decode()
+        self.assertIn(expected, shown)
+        return shown
+
+    def test_keys_and_the_terminal_as_it_was(self):
+        keys, process = self.start('-d', '60')
+        shown = self.until(keys, 'q quit')
+        self.assertTrue(shown.startswith('\x1b[?1049h\x1b[?25l\x1b[H'))
+        self.assertNotIn('\x1b[2J', shown)
+        os.write(keys, b'n')    # shown again at once
+        self.assertIn('instance-00000001', self.until(keys, 'q quit'))
+        os.write(keys, b'q')
+        self.assertTrue(self.until(keys, '\x1b[?1049l').endswith(
+            '\x1b[?25h\x1b[?1049l'))
+        self.assertEqual(0, process.wait(base.GIVE_UP_S))
+
+    def test_count_and_signal(self):
+        keys, process = self.start('-n', '2', '-d', '0.05')
+        self.until(keys, '\x1b[?1049l')
+        self.assertEqual(0, process.wait(base.GIVE_UP_S))
+        keys, process = self.start('-d', '60')
+        self.until(keys, 'q quit')
+        process.terminate()
+        self.until(keys, '\x1b[?1049l')
+        self.assertEqual(0, process.wait(base.GIVE_UP_S))
+
+    def test_resctrl_that_is_gone_for_a_while(self):
+        keys, _process = self.start('-d', '0.1')
+        self.until(keys, 'instance-00000001')
+        info = self.tree.root / 'info'
+        info.rename(self.tree.root / 'x')
+        self.until(keys, 'is resctrl mounted?')
+        (self.tree.root / 'x').rename(info)
+        self.until(keys, 'instance-00000001')
+
+
+class RealTerminalTest(TopTestCase):
+    """Screen of ghsched-top in pyte, a terminal emulator."""
+
+    GUESTS = 40
+
+    def setUp(self):
+        super().setUp()
+        self.tree = self.host('openeuler66')
+        names = [f'\u4e2d\u6587\u670d\u52a1\u5668-{number:02}'
+                 for number in range(self.GUESTS)]
+        for number, name in enumerate(names):
+            path = self.tree.root / f'qemu-{number + 1}-{name}-vcpus_0-1'
+            shutil.copytree(self.tree.root, path, ignore=lambda *_: [
+                'info', *(one.name for one in self.tree.root.iterdir()
+                          if one.name.startswith('qemu-'))])
+
+    def start(self, columns, lines, *options):
+        self.terminal = pyte.Screen(columns, lines)
+        self.stream = pyte.ByteStream(self.terminal)
+        self.keys, slave = pty.openpty()
+        self.addCleanup(os.close, self.keys)
+        self.resize(columns, lines)
+        script = ('import sys; from ghsched_nova.features.top import top; '
+                  'sys.exit(top.main())')
+        self.process = subprocess.Popen(
+            [sys.executable, '-c', script, *self.paths(self.tree), *options],
+            stdin=slave, stdout=slave, stderr=subprocess.DEVNULL,
+            start_new_session=True,
+            env={name: value for name, value in os.environ.items()
+                 if name not in ('COLUMNS', 'LINES')})
+        self.addCleanup(self.process.wait)
+        self.addCleanup(self.process.kill)
+        os.close(slave)
+
+    def resize(self, columns, lines):
+        fcntl.ioctl(self.keys, termios.TIOCSWINSZ,
+                    struct.pack('HHHH', lines, columns, 0, 0))
+        self.terminal.resize(lines, columns)
+
+    def until(self, condition, raw=b''):
+        end = time.monotonic() + base.GIVE_UP_S
+        while not condition() and time.monotonic() < end:
+            if select.select([self.keys], [], [], 0.1)[0]:
+                data = os.read(self.keys, 65536)
+                raw += data
+                self.stream.feed(data)
+        self.assertTrue(condition(), '\n'.join(self.terminal.display))
+        return raw
+
+    def row(self, number):
+        return self.terminal.display[number].rstrip()
+
+    def shows(self, text):
+        return any(text in row.replace('\u3000', '')
+                   for row in self.terminal.display)
+
+    def test_used_bandwidth_is_seen_on_the_smallest_terminal(self):
+        for columns, lines in ((80, 24), (200, 50)):
+            self.start(columns, lines, '-d', '60', '-o', 'name')
+            self.until(lambda: self.shows('q quit'))
+            self.until(lambda: self.shows('USED MB/s'))
+            titles = next(row for row in self.terminal.display
+                          if row.startswith('GUEST'))
+            self.assertIn('USED MB/s', titles)
+            self.assertIn('MIN', titles)
+            # Wide letters do not wrap: the help is still the last row.
+            self.assertIn('q quit', self.row(lines - 1))
+            os.write(self.keys, b'q')
+            self.assertEqual(0, self.process.wait(base.GIVE_UP_S))
+
+    def test_scrolling_has_an_end_and_a_filter_finds(self):
+        self.start(80, 24, '-d', '60', '-o', 'name')
+        self.until(lambda: self.shows('q quit'))
+        os.write(self.keys, b'G' + b'j' * 9)
+        self.until(lambda: self.shows('-39'))
+        self.until(lambda: self.row(22) != '')
+        os.write(self.keys, b'/-17\r')
+        self.until(lambda: self.shows('only names with: -17'))
+        # The screen is read in parts.
+        self.until(lambda: not self.shows('-39'))
+
+    def test_another_size_is_used_at_once(self):
+        self.start(80, 24, '-d', '60')
+        self.until(lambda: self.shows('q quit'))
+        self.resize(120, 40)
+        os.kill(self.process.pid, signal.SIGWINCH)
+        self.until(lambda: 'q quit' in self.row(39))
+
+    def test_stopped_leaves_the_terminal_as_it_was(self):
+        self.start(80, 24, '-d', '60')
+        self.until(lambda: self.shows('q quit'))
+        os.kill(self.process.pid, signal.SIGTSTP)
+        _pid, status = os.waitpid(self.process.pid, os.WUNTRACED)
+        self.assertTrue(os.WIFSTOPPED(status))
+        self.assertTrue(os.read(self.keys, 65536).endswith(
+            b'\x1b[?25h\x1b[?1049l'))
+        os.kill(self.process.pid, signal.SIGCONT)
+        raw = b''
+        while b'q quit' not in raw.partition(b'\x1b[?1049h')[2]:
+            raw += os.read(self.keys, 65536)
+        os.write(self.keys, b'q')
+        self.assertEqual(0, self.process.wait(base.GIVE_UP_S))
+
+    def test_the_last_frame_stays(self):
+        self.start(200, 50, '-n', '1')
+        raw = b''
+        while b'\x1b[?1049l' not in raw or b'GUEST' not in (
+                raw.partition(b'\x1b[?1049l')[2]):
+            raw += os.read(self.keys, 65536)
+
+
+class ScreenTest(base.TestCase):
+
+    @given(st.text(), st.integers(0, 20), st.integers(0, 20))
+    def test_clipped_text_fits(self, text, first, columns):
+        text = top_output.replace_unprintable(text)
+        shown = top_output.clip_text_to_columns(text, first, columns)
+        self.assertLessEqual(top_output.measure_text_width(shown), columns)
+        if text.isascii():
+            self.assertEqual(text[first:first + columns], shown)
+
+    def test_wide_letters_take_two_columns(self):
+        self.assertEqual(
+            'a\u4e2d', top_output.clip_text_to_columns('a\u4e2d\u6587', 0, 4))
+        self.assertEqual(
+            '\u6587', top_output.clip_text_to_columns('a\u4e2d\u6587', 2, 4))
+        rows = top_output.align_table_columns(
+            ('N', 'X'), [['\u4e2d\u6587', '1'], ['abcd', '2']], 1
+        )
+        self.assertEqual(
+            {7}, {top_output.measure_text_width(row) for row in rows})
+
+    def test_line_of_keys_is_one_that_fits(self):
+        shown = top_screen.Top(None)
+        for columns in range(6, 200):
+            last = shown.render_terminal_output(columns, 10).splitlines()[-1]
+            last = last.removesuffix('\x1b[K\x1b[J')
+            self.assertIn(last, top_screen.HELPS)
+            self.assertLessEqual(len(last), columns)
+        self.assertIn('effective', shown.render_terminal_output(80, 10))
+
+    def test_only_an_alarm_is_red(self):
+        lines = [top_output.Line('a'), top_output.Line('b', True)]
+        self.assertEqual('\x1b[Ha\x1b[K\n\x1b[31mb\x1b[0m\x1b[K\x1b[J',
+                         top_screen.render_screen(lines, colour=True))
+        self.assertNotIn('\x1b[31m', top_screen.render_screen(lines))
+
+    @given(st.lists(st.sampled_from(
+        ['a', '/', '\r', '\x1b[A', '\x1bOB', '\x1b[5~', '\x1b'])))
+    def test_each_key_of_a_terminal_is_found(self, typed):
+        known = {'\x1b[A': 'up', '\x1bOB': 'down', '\x1b[5~': 'page up'}
+        expected = [known.get(one, one) for one in typed]
+        self.assertEqual(
+            expected, top_screen.parse_terminal_keys(''.join(typed)))
+        self.assertEqual([], top_screen.parse_terminal_keys('\x1b[200~'))
+
+    def test_one_write_per_frame(self):
+        with mock.patch.object(os, 'write',
+                               side_effect=lambda _fd, data: len(data)
+                               ) as write:
+            top._write_all(1, top_screen.render_screen(
+                [top_output.Line('a')] * 2))
+        self.assertEqual(1, write.call_count)
+
+    def test_names_do_no_harm_to_the_terminal(self):
+        self.assertEqual(
+            'a?[2J??', top_output.replace_unprintable('a\x1b[2J\x07\n'))
+
+
+class TotalsTest(base.TestCase):
+
+    def lines(self, *capacities):
+        """The table of nodes that use 3, 4, ... MB/s."""
+        nodes = tuple(view.NodeUsage(
+            (number,), _mb(3 + number), _mb(1), _mb(2), _mb(number),
+            capacity, 30) for number, capacity in enumerate(capacities))
+        shown = view.Snapshot(
+            'x', 'rate_mb', nodes, (), (),
+            rates.sum_bandwidths(node.used for node in nodes))
+        return [line.split() for line in
+                as_lines(shown, 'now')[3:-2]]
+
+    def test_the_last_row_is_of_all_nodes(self):
+        self.assertEqual('all 7.0 35.0 2.0 4.0 1.0 -'.split(),
+                         self.lines(10 ** 7, 10 ** 7)[-1])
+
+    def test_no_share_where_the_bandwidth_of_a_node_is_not_known(self):
+        self.assertEqual('-', self.lines(10 ** 7, None)[-1][2])
+
+    def test_one_node_is_all(self):
+        self.assertEqual([['0', '3.0', '30.0', '1.0', '2.0', '0.0', '30']],
+                         self.lines(10 ** 7))
+
+
+def _mb(rate):
+    return rates.Figure(rates.State.OK, rate * 1e6)
+
+
+class OrderTest(base.TestCase):
+
+    def usage(self, name, rate, minimum, maximum):
+        guest = trees.guest(name, name, minimum=minimum, maximum=maximum)
+        figure = (rates.NOTHING if rate is None
+                  else rates.Figure(rates.State.OK, rate))
+        held = view.EffectiveLimits(minimum, maximum, True)
+        return view.GuestUsage(guest, (), (view.GuestNode(
+            (len(name),), guest.policy.policy.nodes[0], held, figure),),
+            figure)
+
+    def test_orders(self):
+        guests = [self.usage('ccc', 1.0, 50, 60),
+                  self.usage('a', None, 10, 90),
+                  self.usage('bb', 2.0, 20, 80)]
+        for order, names in (
+                ('used', 'bb ccc a'), ('name', 'a bb ccc'),
+                ('node', 'a bb ccc'), ('min', 'ccc bb a'),
+                ('max', 'a bb ccc'), ('effective', 'a bb ccc')):
+            self.assertEqual(names.split(), [
+                one.guest.name for one
+                in top_output.sort_guests(guests, order)], order)
+            self.assertEqual(names.split()[::-1], [
+                one.guest.name for one
+                in top_output.sort_guests(guests, order, True)], order)
+
+    def test_a_policy_that_can_not_be_read_is_reported(self):
+        guest = view.Guest('a\x1b', problem='no number')
+        shown = view.Snapshot('x', 'rate_mb', (), (view.GuestUsage(
+            guest, (), (), rates.NOTHING),), (), rates.ZERO)
+        self.assertIn('a?: no number', as_lines(shown, 'now'))
+
+    def test_less_than_was_promised_is_an_alarm(self):
+        usage = self.usage('a', 1.0, 30, 60)
+        row, = usage.nodes
+        for minimum, maximum, alarm in (
+                (30, 60, False), (28, 58, False), (27, 60, True),
+                (30, 57, True), (40, 100, False), (None, None, False)):
+            held = view.EffectiveLimits(minimum, maximum, True)
+            shown = view.Snapshot('x', 'rate_mb', (), (replace(
+                usage, nodes=(replace(row, effective=held),)),), (),
+                rates.ZERO)
+            *_above, line = top_output.make_top_page(
+                shown, 'now').render_page_lines()
+            self.assertEqual(alarm, line.alarm, held)
+
+    def test_servers_are_known_by_their_names_and_found(self):
+        guest = view.Guest('instance-1', 'some-uuid', server='web')
+        shown = view.Snapshot('x', 'rate_mb', (), (view.GuestUsage(
+            guest, (), (), rates.NOTHING),), (), rates.ZERO)
+        for match, found in (('', True), ('eb', True), ('some', True),
+                             ('instance', True), ('db', False)):
+            text = '\n'.join(as_lines(shown, 'now', name_filter=match))
+            self.assertEqual(found, 'web   ' in text, match)
+
+    def test_part_of_a_page_is_that_of_the_whole(self):
+        shown = view.Snapshot('x', 'rate_mb', (), tuple(
+            self.usage(f'a{number:03}', 1.0, 1, 100)
+            for number in range(50)), (), rates.ZERO)
+        page = top_output.make_top_page(shown, 'now')
+        whole = page.render_page_lines()
+        self.assertEqual(len(page), len(whole))
+        for first, count in ((0, 3), (0, 10), (4, 20), (30, 99)):
+            self.assertEqual(whole[first:first + count],
+                             page.render_page_lines(first, count))
+
+    def test_keys(self):
+        shown = top_screen.Top(None)
+        for key, order in (('n', 'name'), ('e', 'effective'), ('u', 'used')):
+            self.assertTrue(shown.handle_key(key))
+            self.assertEqual(order, shown.order)
+        self.assertTrue(shown.handle_key('r') and shown.reverse)
+        self.assertTrue(shown.handle_key('j') and shown.skip == 1)
+        self.assertTrue(shown.handle_key('k') and shown.handle_key('up'))
+        self.assertEqual(0, shown.skip)
+        self.assertTrue(shown.handle_key('right') and shown.shift == 8)
+        for key in '/webq\x7f\n':
+            self.assertTrue(shown.handle_key(key))
+        self.assertEqual('web', shown.match)
+        self.assertTrue(shown.handle_key('\x1b') and not shown.match)
+        self.assertFalse(shown.handle_key('q'))

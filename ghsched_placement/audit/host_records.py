@@ -1,0 +1,59 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""Records of a host in the diagnostics of a guest, and whether all are read.
+
+Whoever has broken into a host writes what it likes into them.
+"""
+
+from collections.abc import Mapping
+import dataclasses
+from typing import Any
+
+from ghsched_placement.audit import diagnostics
+from ghsched_placement.base import wire
+from ghsched_placement.features.history import usage_history
+from ghsched_placement.features.load import load
+from ghsched_placement.features.rebalance import traffic
+from ghsched_placement.fit import node_capacity
+
+#: Records that are JSON texts, each under a key of its own.
+_FORMATS: tuple[wire.Format[Any], ...] = (
+    load.FORMAT, node_capacity.FORMAT, usage_history.FORMAT)
+
+
+def parse_report(fields: Mapping[str, Any]) -> diagnostics.Report | None:
+    """Parse nova-compute's report on a guest from Nova's server diagnostics.
+
+    The report names all records in the diagnostics that cannot be read.
+
+    :returns: None if the diagnostics contain no report.
+    """
+    report = diagnostics.from_diagnostics(fields)
+    malformed = tuple(_list_malformed_records(fields))
+    if report is None:
+        return diagnostics.make_malformed_report(malformed) if (
+            malformed) else None
+    return dataclasses.replace(report,
+                               malformed=(*report.malformed, *malformed))
+
+
+def _list_malformed_records(fields: Mapping[str, Any]) -> list[str]:
+    """Return the keys of records in the diagnostics that cannot be read.
+
+    The report of :mod:`ghsched_placement.audit.diagnostics` is left out.
+    """
+    found = [one.key for one in _FORMATS if one.is_malformed(fields)]
+    reported = fields.get(traffic.KEY)
+    if reported is not None and not isinstance(reported, list):
+        found.append(traffic.KEY)
+    return found

@@ -1,0 +1,45 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""Published latency curves, and the one closest to a host."""
+
+from pathlib import Path
+
+from ghsched_placement.base import documents
+from ghsched_placement.features.density.curve import LatencyCurve
+
+DIRECTORY = Path(__file__).parent / 'curves'
+
+#: Control interfaces of processors with the x86 instruction set; the others
+#: are of Arm.
+_X86 = frozenset({'intel-rdt', 'intel-mba-mbps', 'amd-qos'})
+
+
+def load_shipped_curve(name: str) -> LatencyCurve:
+    """Load a memory latency curve that is shipped with ghsched.
+
+    :param name: file name of the curve, without suffix.
+    """
+    return LatencyCurve.from_mapping(documents.load_yaml(
+        str(DIRECTORY / f'{name}.yaml')))
+
+
+def load_curve_for_resctrl_variant(dialect: str) -> LatencyCurve:
+    """Load the memory latency curve for hosts with a given variant of resctrl.
+
+    Variants of Arm processors get the curve of a Graviton3, and variants of
+    x86 processors that of a Skylake. Both curves are shipped with ghsched.
+
+    :param dialect: name of the host's variant of resctrl.
+    """
+    return load_shipped_curve('mess-skylake' if dialect in
+                              _X86 else 'mess-graviton3')

@@ -1,0 +1,107 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""Headroom of a host, as it reports it to the schedulers' index (pure).
+
+Nova keeps a text for each key in the stats of a compute node. Ours is JSON:
+the version of this format, when it was written, the guests that were counted,
+the control groups and, by host NUMA node, the percent of the memory bandwidth
+that no guest of the host has been given. CPUs, memory and VFs are in what Nova
+reports of the node already. A digest of the traits and resource classes of the
+compute node in Placement was added to version 1; older readers ignore it, and
+a record without it is read.
+
+It is a hint. Placement alone says what is left.
+"""
+
+from collections.abc import Iterable
+from collections.abc import Mapping
+from dataclasses import dataclass
+import hashlib
+import json
+from typing import Any
+
+from ghsched_placement.base import wire
+
+KEY = 'ghsched_headroom'
+VERSION = 1
+
+#: All of a NUMA node's memory bandwidth, in percent.
+_WHOLE = 100
+#: Length of the digest that :func:`hash_provider` returns.
+_SHAPE_LENGTH = 32
+
+
+@dataclass(frozen=True)
+class Headroom:
+    """Free bandwidth and control groups that nova-compute reports for a host.
+
+    :param time: time when these values were first computed, in seconds since
+        1970 by the host's clock.
+    :param guests: number of guests with a policy whose use was subtracted.
+    :param groups: number of free resctrl control groups.
+    :param bandwidth: free percent of bandwidth by host NUMA node.
+    :param shape: digest of the traits and resource classes of the compute
+        node, see :func:`hash_provider`; None if the host does not report it.
+    """
+
+    time: float
+    guests: int
+    groups: int
+    bandwidth: Mapping[int, int]
+    shape: str | None = None
+
+
+def hash_provider(traits: Iterable[str], classes: Iterable[str]) -> str:
+    """Return a digest of a resource provider's traits and resource classes.
+
+    Two providers with the same digest have the same traits, and inventory of
+    the same resource classes.
+    """
+    text = '\n'.join([*sorted(set(traits)), '', *sorted(set(classes))])
+    return hashlib.sha256(text.encode()).hexdigest()[:_SHAPE_LENGTH]
+
+
+def to_stats(headroom: Headroom) -> dict[str, str]:
+    """Convert a host's free bandwidth and control groups to Nova's host stats.
+
+    nova-compute reports host stats to nova-scheduler.
+    """
+    return {KEY: json.dumps({
+        'version': VERSION, 'time': round(headroom.time, 1),
+        'guests': headroom.guests, 'groups': headroom.groups,
+        'bandwidth': {str(node): left for node, left
+                      in sorted(headroom.bandwidth.items())},
+        **({'shape': headroom.shape} if headroom.shape else {})})}
+
+
+def from_stats(stats: Mapping[str, str | None]) -> Headroom | None:
+    """Parse a host's free bandwidth and control groups from Nova's host stats.
+
+    :returns: None if the host does not report them, or the record is
+        malformed.
+    """
+    return FORMAT.parse(stats)
+
+
+def _parse_headroom(found: Mapping[str, Any]) -> Headroom:
+    shape = found.get('shape')
+    return Headroom(
+        wire.check_number(found['time'], wire.MAX_TIME),
+        wire.check_integer(found['guests']),
+        wire.check_integer(found['groups']),
+        {wire.check_node_key(node): wire.check_integer(left, _WHOLE)
+         for node, left in wire.check_object(found['bandwidth']).items()},
+        wire.check_text(shape, _SHAPE_LENGTH) if shape else None)
+
+
+FORMAT = wire.Format(KEY, VERSION, _parse_headroom)

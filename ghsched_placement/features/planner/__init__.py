@@ -1,0 +1,20 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""Planner: how many more guests fit into a cloud, and what limits them.
+
+:func:`ghsched_placement.features.planner.plan.plan_cloud_capacity` reads a
+    cloud and
+:func:`ghsched_placement.features.planner.plan.plan_host_capacity` takes hosts
+    as they are described. Both ask a Placement of their own, which holds a
+    copy.
+"""

@@ -1,0 +1,163 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""Choice of the host and nodes for the next guest of a mix (pure).
+
+As a weigher of nova-scheduler would have it, and by the same functions
+(:mod:`ghsched_placement.features.packing.fragmentation`,
+:mod:`ghsched_placement.features.packing.gradient`).
+"""
+
+from collections.abc import Callable
+from collections.abc import Mapping
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+from typing import TypeAlias
+
+from ghsched_placement.features.packing import gradient
+from ghsched_placement.features.planner import limits
+from ghsched_placement.features.planner.need import Need
+from ghsched_placement.features.planner.state import GuestPlacement
+from ghsched_placement.features.planner.state import State
+from ghsched_placement.providers import names
+
+#: By what hosts are weighed.
+Weigher: TypeAlias = Literal['fragmentation', 'gradient']
+
+#: For what nobody knows: enough, of nothing that counts.
+_ENOUGH = 10 ** 9
+
+
+@dataclass(frozen=True)
+class ScoredPlacement:
+    """Possible placement of one more guest on a host, with its score.
+
+    :param value: score; the highest is best, also among different hosts.
+    :param way: host nodes and allocated amounts of the guest.
+    :param nodes: host NUMA node of each guest NUMA node.
+    """
+
+    value: float
+    way: GuestPlacement
+    nodes: tuple[int, ...]
+
+
+#: The best option of a host; None where the guest has no room.
+Choose: TypeAlias = Callable[[State, Need, Sequence[GuestPlacement]],
+                             ScoredPlacement | None]
+
+
+def choose_first_fitting_placement(
+        state: State, need: Need,
+        placements: Sequence[GuestPlacement]) -> ScoredPlacement | None:
+    """Return the first placement of a guest that fits on a host.
+
+    The result also has the placement's score, by which the planner compares
+    hosts: the score of the scheduler's GhschedFragmentationWeigher. The score
+    is higher if the guest fragments the host less.
+
+    :param state: free resources of the host.
+    :param need: resources that the guest needs.
+    :param placements: possible placements, the preferred one first.
+    :returns: None if the guest does not fit.
+    """
+    for way in placements:
+        nodes = state.find_host_nodes(need, way)
+        if nodes is not None:
+            return ScoredPlacement(state.score_placement(need, nodes), way,
+                                   nodes)
+    return None
+
+
+def make_gradient_placement_chooser(
+        mix: Mapping[str, int], needs: Mapping[str, Need]) -> Choose:
+    """Return a function that chooses placements by GhschedGradientWeigher.
+
+    The function returns the placement of a guest on a host that has the
+    highest score, or None if the guest does not fit. A placement has a high
+    score if guests of the mix can still use the rest of the host.
+
+    :param mix: number of guests of each flavor in the mix, by flavor name.
+    :param needs: resources that a guest of each flavor needs, by flavor name.
+    """
+    total = sum(mix.values())
+    shares: dict[gradient.GuestKind, float] = {}
+    for name, weight in mix.items():
+        kind = convert_need_to_gradient_input(needs[name])
+        shares[kind] = shares.get(kind, 0.0) + weight / total
+
+    def choose(state: State, need: Need,
+               ways: Sequence[GuestPlacement]) -> ScoredPlacement | None:
+        growth = gradient.FragmentationGrowth(
+            convert_state_to_gradient_input(state), shares)
+        kind = convert_need_to_gradient_input(need)
+        options = [
+            # Rounded, so that equal ways stay in their order.
+            ScoredPlacement(0.0 - round(
+                growth.compute_fragmentation_growth(kind, nodes), 9),
+                way, nodes)
+            for way in ways
+            if (nodes := state.find_host_nodes(need, way)) is not None]
+        return max(options, key=lambda option: option.value, default=None)
+    return choose
+
+
+def convert_need_to_gradient_input(need: Need) -> gradient.GuestKind:
+    """Convert the needs of a guest to the input of GhschedGradientWeigher."""
+    devices: dict[int, int] = {}
+    for (node, _name), count in need.vf_counts.items():
+        devices[node] = devices.get(node, 0) + count
+    return gradient.GuestKind(tuple(
+        (cell.pinned, cell.shared, cell.memory,
+         need.bandwidth.get(number, 0), devices.get(number, 0))
+        for number, cell in enumerate(need.guest.needs)),
+        need.policy.needs_control_group)
+
+
+def convert_state_to_gradient_input(state: State) -> gradient.FreeCapacity:
+    """Convert a host's free resources to the input of GhschedGradientWeigher.
+    """
+    free: dict[int, gradient.Amounts] = {}
+    total: dict[int, gradient.Amounts] = {}
+    places = {
+        node: place for place, node in state.host.node_by_provider.items()}
+    for node in state.list_nodes_for_scoring():
+        known = bool(state.host.cells)
+        stock = (state.host.providers[places[node.number]].get_inventory(
+            names.MEM_BW_PCT) if node.number in places else None)
+        free[node.number] = (
+            node.pinned.free if known else _ENOUGH,
+            node.shared.free if known else _ENOUGH,
+            node.memory.free if known else _ENOUGH,
+            limits.get_free_amount(state, node.number, names.MEM_BW_PCT)
+            if stock else _ENOUGH, sum(node.devices.values()))
+        total[node.number] = (
+            node.pinned.total if known else 0,
+            node.shared.total if known else 0,
+            node.memory.total if known else 0,
+            stock.capacity if stock else 0,
+            _count_vfs_of_node(state, node.number))
+    groups = (state.get_free_amount((0, names.RESCTRL_GROUP))
+              if names.RESCTRL_GROUP in state.host.root.inventories else None)
+    return gradient.FreeCapacity(free, total, groups)
+
+
+def _count_vfs_of_node(state: State, node: int) -> int:
+    """Return how many VFs a host NUMA node has, whether free or in use."""
+    found = 0
+    for place, below in state.host.node_by_device_provider.items():
+        provider = state.host.providers[place]
+        if below == node:
+            found += sum(stock.capacity for name in provider.inventories
+                         if (stock := provider.get_inventory(name)))
+    return found

@@ -1,0 +1,215 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""Filling hosts with guests, as nova-scheduler would.
+
+Placement gives the candidates. Guests only make less of them possible, so
+the first in order that still fits is the one that a scheduler would choose,
+and Placement need not be asked for each guest: it is asked again when none
+of its candidates fits any more, with all guests claimed. A host is full when
+Placement then offers nothing that Nova could use.
+"""
+
+from collections.abc import Mapping
+from collections.abc import Sequence
+from dataclasses import dataclass
+from dataclasses import field
+
+from ghsched_placement.features.planner import choose
+from ghsched_placement.features.planner.cloud import Progress
+from ghsched_placement.features.planner.need import Need
+from ghsched_placement.features.planner.stage import Stage
+from ghsched_placement.features.planner.state import GuestPlacement
+from ghsched_placement.features.planner.state import State
+
+
+def fill_each_host_with_flavor(
+        stage: Stage, need: Need, states: Sequence[State]) -> None:
+    """Place guests of a flavor on each host until no more fit.
+
+    :param stage: private Placement, which says how a guest can be placed.
+    :param need: resources that each guest needs.
+    :param states: used and free resources of each host; updated in place.
+    """
+    stage.load_hosts(states)
+    while states:
+        filled: dict[int, State] = {}
+        for locality, sizes in need.yield_vf_request_variants(
+                lambda: stage.list_pfs_for_flavor(need)):
+            offers = stage.list_placements(need, locality, sizes)
+            for number, ways in enumerate(offers):
+                if number not in filled and _fill_host(
+                        states[number], need, ways):
+                    filled[number] = states[number]
+            if len(filled) == len(states):
+                break
+        # Where nothing was placed, Placement would say the same again.
+        states = list(filled.values())
+        stage.load_hosts(states)
+
+
+def _fill_host(state: State, need: Need,
+               ways: Sequence[GuestPlacement]) -> int:
+    before = state.guests
+    for way in ways:
+        while (nodes := state.find_host_nodes(need, way)) is not None:
+            state.place_guest(need, way, nodes)
+    return state.guests - before
+
+
+# -- several flavors ----------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class MixResult:
+    """Number of guests of each flavor that a plan for a mix has placed.
+
+    :param guests: number of guests by flavor name.
+    :param stopped_by: name of the flavor whose next guest fits on no host.
+    """
+
+    guests: Mapping[str, int]
+    stopped_by: str
+
+
+@dataclass
+class _Flavor:
+    """Flavor of a mix, and where its next guest can be placed.
+
+    :ivar need: resources that a guest needs.
+    :ivar weight: number of guests of the flavor in the mix.
+    :ivar choose_placement: function that chooses and scores the placement of a
+        guest on a host.
+    :ivar placed: number of guests placed so far.
+    :ivar ways: possible placements by index of the host, from Placement's last
+        answer.
+    :ivar options: best placement by index of the host; None if no guest fits.
+        A host is missing after a guest was placed on it.
+    """
+
+    need: Need
+    weight: int
+    choose_placement: choose.Choose
+    placed: int = 0
+    ways: dict[int, Sequence[GuestPlacement]] = field(default_factory=dict)
+    options: dict[int,
+                  choose.ScoredPlacement | None] = field(default_factory=dict)
+
+    @property
+    def guests_per_share(self) -> float:
+        """Number of guests placed so far, divided by the flavor's share.
+
+        The share is the number of guests of the flavor in the mix. Half a
+        guest is added to the placed ones, so that flavors with a large share
+        come first.
+
+        The next guest to be placed is of the flavor with the lowest value.
+        """
+        return (self.placed + 0.5) / self.weight
+
+
+def fill_hosts_with_flavor_mix(
+        stage: Stage, mix: Mapping[str, int], needs: Mapping[str, Need],
+        states: Sequence[State], progress: Progress,
+        choose_placement: choose.Choose = choose.choose_first_fitting_placement
+) -> MixResult:
+    """Place guests of a flavor mix on hosts until the next one does not fit.
+
+    The numbers of guests are kept in the proportion of the mix.
+
+    :param stage: private Placement, which says how a guest can be placed.
+    :param mix: number of guests of each flavor in the mix, by flavor name.
+    :param needs: resources that a guest of each flavor needs, by flavor name.
+    :param states: used and free resources of each host; updated in place.
+    :param progress: called with the progress, 0 to 1, and a description.
+    :param choose_placement: function that chooses and scores the placement of
+        a guest on a host.
+    :returns: number of guests placed, by flavor, and the flavor whose next
+        guest fits on no host.
+    """
+    flavors = [_Flavor(needs[name], weight, choose_placement)
+               for name, weight in mix.items()]
+    while True:
+        flavor = min(flavors, key=lambda one: one.guests_per_share)
+        best = _find_best_host(flavor, states)
+        if best is None and _refresh_flavor_placements(stage, flavor, states):
+            progress(_get_mean_used_fraction(states), 'filling with the mix')
+            best = _find_best_host(flavor, states)
+        if best is None:
+            return MixResult({one.need.flavor.name: one.placed
+                              for one in flavors}, flavor.need.flavor.name)
+        option = flavor.options[best]
+        assert option is not None  # noqa: S101
+        states[best].place_guest(flavor.need, option.way, option.nodes)
+        flavor.placed += 1
+        for other in flavors:
+            other.options.pop(best, None)
+
+
+def _find_best_host(flavor: _Flavor, states: Sequence[State]) -> int | None:
+    """Return the index of the best host for one more guest of a flavor.
+
+    The best host is the one with the highest score of a placement.
+
+    :param states: used and free resources of each host.
+    :returns: None if the guest fits on no host.
+    """
+    found: tuple[float, int] | None = None
+    for number, ways in flavor.ways.items():
+        if number not in flavor.options:
+            flavor.options[number] = flavor.choose_placement(
+                states[number], flavor.need, ways)
+        option = flavor.options[number]
+        if option is not None and (found is None or option.value > found[0]):
+            found = option.value, number
+    return found and found[1]
+
+
+def _refresh_flavor_placements(stage: Stage, flavor: _Flavor,
+                               states: Sequence[State]) -> bool:
+    """Ask Placement again how a guest of a flavor can be placed on hosts.
+
+    The result is stored in the flavor. Hosts with equal inventories and usages
+    are asked about only once.
+
+    :param states: used and free resources of each host.
+    :returns: whether the guest fits on any host.
+    """
+    kinds: dict[object, list[int]] = {}
+    for number, state in enumerate(states):
+        kinds.setdefault(
+            (id(state.host), state.make_comparison_key()), []).append(number)
+    members = list(kinds.values())
+    stage.load_hosts([states[numbers[0]] for numbers in members])
+    for locality, sizes in flavor.need.yield_vf_request_variants(
+            lambda: stage.list_pfs_for_flavor(flavor.need)):
+        offers = stage.list_placements(flavor.need, locality, sizes)
+        flavor.ways = {number: ways for numbers, ways
+                       in zip(members, offers, strict=True) if ways
+                       for number in numbers}
+        flavor.options = {}
+        if _find_best_host(flavor, states) is not None:
+            return True
+    return False
+
+
+def _get_mean_used_fraction(states: Sequence[State]) -> float:
+    """Return the mean of how full hosts are, 0 to 1, for the progress display.
+
+    The scarcest resource of a host decides how full the host is.
+    """
+    shares = []
+    for state in states:
+        taken = [amount / (amount + state.get_free_amount(slot))
+                 for slot, amount in state.taken.items() if amount]
+        shares.append(max(taken, default=0.0))
+    return sum(shares) / len(shares) if shares else 1.0

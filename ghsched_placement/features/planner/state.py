@@ -1,0 +1,275 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""Free and used resources of a host during a plan (pure)."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import os_resource_classes as orc
+
+from ghsched_placement.features.packing import fragmentation
+from ghsched_placement.features.packing.fragmentation import GuestNode
+from ghsched_placement.features.packing.fragmentation import HostNode
+from ghsched_placement.features.packing.fragmentation import NodeAmount
+from ghsched_placement.features.packing.fragmentation import PlacedGuestNode
+from ghsched_placement.features.packing.likely_nodes import guess_host_nodes
+from ghsched_placement.features.planner.hosts import Host
+from ghsched_placement.features.planner.need import Need
+from ghsched_placement.fit.node_capacity import Shortage
+from ghsched_placement.flavor.topology import PageSize
+from ghsched_placement.providers import names
+from ghsched_placement.providers import tree
+
+#: An inventory of a host: place of the provider, resource class.
+Slot = tuple[int, str]
+
+
+@dataclass(frozen=True)
+class GuestPlacement:
+    """Possible placement of a guest on a host.
+
+    :param nodes: host NUMA node of each guest NUMA node; empty if Nova would
+        choose the host nodes.
+    :param takes: amount that the guest allocates from each inventory.
+    """
+
+    nodes: tuple[int, ...]
+    takes: tuple[tuple[Slot, int], ...]
+
+
+class State:
+    """Host with the resources that guests placed by a plan use on it.
+
+    :param more: amounts added to inventories of the host, to find out how many
+        more guests would fit.
+    :ivar taken: amount that the placed guests use of each inventory.
+    :ivar claimed: part of ``taken`` that is allocated in the private
+        Placement.
+    :ivar by_flavor: number of placed guests by flavor name.
+    """
+
+    def __init__(self, host: Host,
+                 more: Mapping[Slot, int] | None = None) -> None:
+        self.host = host
+        self.more = dict(more or {})
+        self.by_flavor: dict[str, int] = {}
+        self.taken: dict[Slot, int] = {}
+        self.claimed: dict[Slot, int] = {}
+        self._rooms = {room.node: room for room in host.cells}
+        self._free = {
+            (place, name): tree.compute_free_amount(
+                self.get_inventory_record((place, name)),
+                provider.used.get(name, 0))
+            for place, provider in enumerate(host.providers)
+            for name in provider.inventories}
+
+    @property
+    def guests(self) -> int:
+        """Number of guests placed on the host so far."""
+        return sum(self.by_flavor.values())
+
+    def copy_with_added_units(self, more: Mapping[Slot, int]) -> 'State':
+        """Return a copy of the host's state with larger inventories.
+
+        The planner uses the copy to find out how many more guests would fit.
+
+        :param more: number of units to add to each inventory.
+        """
+        other = State(self.host, more)
+        other.by_flavor = dict(self.by_flavor)
+        other._rooms = dict(self._rooms)
+        for slot, amount in self.taken.items():
+            other._take_amount(slot, amount)
+        other.claimed = dict(self.claimed)
+        return other
+
+    def make_comparison_key(self) -> Any:
+        """Return a key that is equal for equal usages of a host's resources.
+
+        The planner needs to examine only one of several hosts with equal keys.
+        """
+        return (frozenset(self.taken.items()),
+                frozenset(self._rooms.values()))
+
+    def get_inventory_record(self, slot: Slot) -> tree.Inventory:
+        """Return an inventory record, enlarged by the units added in a plan.
+
+        The record has the form of Placement's API. Units are added by
+        :meth:`copy_with_added_units`.
+
+        :param slot: index of the provider, and resource class.
+        """
+        record = self.host.providers[slot[0]].inventories[slot[1]]
+        more = self.more.get(slot, 0)
+        return {**record, 'total': record['total'] + more,
+                'max_unit': record['max_unit'] + more} if more else record
+
+    def get_free_amount(self, slot: Slot) -> int:
+        """Return the free amount of an inventory; 0 if it does not exist.
+
+        :param slot: index of the provider, and resource class.
+        """
+        return self._free.get(slot, 0)
+
+    def find_host_nodes(self, need: Need,
+                        placement: GuestPlacement) -> tuple[int, ...] | None:
+        """Return the host NUMA nodes on which one more guest would run.
+
+        If the placement leaves the host nodes to Nova, the nodes that Nova is
+        likely to choose are returned.
+
+        :param need: resources that the guest needs.
+        :param placement: a possible way to place the guest: the allocated
+            amounts and the host nodes.
+        :returns: None if the guest does not fit.
+        """
+        if any(amount > self.get_free_amount(slot) for slot,
+               amount in placement.takes):
+            return None
+        guest = need.guest.needs
+        if not self.host.cells or not guest:
+            return placement.nodes
+        nodes = placement.nodes or tuple(
+            node.number for node in guess_host_nodes(
+                self.list_nodes_for_scoring(), guest))
+        if len(nodes) < len(guest) or not all(
+                self.find_shortages(node, part, need.guest.page_size) == []
+                for node, part in zip(nodes, guest, strict=True)):
+            return None
+        return nodes
+
+    def place_guest(
+            self, need: Need, placement: GuestPlacement,
+            nodes: tuple[int, ...]) -> None:
+        """Add a guest to the host: count the resources of the guest as used.
+
+        :param need: resources that the guest needs.
+        :param placement: amounts that the guest allocates from providers.
+        :param nodes: host NUMA node of each guest NUMA node.
+        """
+        for slot, amount in placement.takes:
+            self._take_amount(slot, amount)
+        for node, part in zip(nodes, need.guest.needs, strict=False):
+            if node in self._rooms:
+                self._rooms[node] = self._rooms[node].subtract_guest_node(
+                    part, need.guest.page_size)
+        name = need.flavor.name
+        self.by_flavor[name] = self.by_flavor.get(name, 0) + 1
+
+    def _take_amount(self, slot: Slot, amount: int) -> None:
+        self.taken[slot] = self.taken.get(slot, 0) + amount
+        self._free[slot] -= amount
+
+    # -- NUMA nodes -----------------------------------------------------------
+
+    def find_shortages(self, node: int, guest_node: GuestNode,
+                       page_size: PageSize = None) -> list[Shortage]:
+        """Return how much CPU and memory a host node lacks for a guest node.
+
+        :param node: number of the host NUMA node.
+        :param guest_node: CPUs and memory that the guest NUMA node needs.
+        :param page_size: memory page size that the guest asks for.
+        :returns: empty if the guest node fits, or if the CPUs and memory of
+            the host node are unknown.
+        """
+        room = self._rooms.get(node)
+        return ([] if room is None
+                else room.find_shortages(guest_node, page_size))
+
+    def list_nodes_for_scoring(self) -> list[HostNode]:
+        """Convert the host's NUMA nodes to input of the fragmentation score.
+
+        If the host's CPUs and memory are unknown, free bandwidth takes the
+        place of free CPUs.
+        """
+        devices = self._count_free_devices_by_node()
+        if not self.host.cells:
+            return [self._make_bandwidth_node(place, node,
+                                              devices.get(node, {}))
+                    for place, node in self.host.node_by_provider.items()]
+        found = []
+        floating = self._compute_vcpu_share_of_node()
+        for node, room in self._rooms.items():
+            found.append(HostNode(
+                number=node, memory_free=room.memory_free,
+                memory=NodeAmount(room.memory_capacity, room.memory_free),
+                pinned=NodeAmount(room.dedicated, room.dedicated_free),
+                shared=NodeAmount(room.vcpus, room.vcpus_free - floating),
+                devices=devices.get(node, {})))
+        return found
+
+    def _compute_vcpu_share_of_node(self) -> int:
+        """Return a node's share of the vCPUs of guests without NUMA topology.
+
+        These vCPUs may run on all NUMA nodes of the host. Each node is assumed
+        to run the same number of them.
+        """
+        placed = sum(self._rooms[cell.node].vcpus_used - cell.vcpus_used
+                     for cell in self.host.cells)
+        floating = max(0, self.taken.get((0, orc.VCPU), 0) - placed)
+        return -(-floating // len(self.host.cells))
+
+    def _make_bandwidth_node(self, place: int, node: int,
+                             devices: Mapping[str, int]) -> HostNode:
+        slot = place, names.MEM_BW_PCT
+        stock = self.host.providers[place].get_inventory(names.MEM_BW_PCT)
+        return HostNode(number=node, devices=devices, shared=NodeAmount(
+            stock.capacity if stock else 0, self.get_free_amount(slot)))
+
+    def _count_free_devices_by_node(self) -> dict[int, dict[str, int]]:
+        """Return how many PCI devices are free on each host NUMA node.
+
+        :returns: for each host NUMA node a mapping from ``INDEX/CLASS`` to the
+            number of free devices; INDEX is the index of the provider, CLASS
+            the resource class.
+        """
+        found: dict[int, dict[str, int]] = {}
+        for place, node in self.host.node_by_device_provider.items():
+            for name in self.host.providers[place].inventories:
+                if node is not None:
+                    found.setdefault(
+                        node, {})[f'{place}/{name}'] = self.get_free_amount(
+                            (place, name))
+        return found
+
+    def score_placement(self, need: Need, nodes: tuple[int, ...]) -> float:
+        """Return how little a guest would fragment the host, 0 to 1 (best).
+
+        The score is that of the scheduler's GhschedFragmentationWeigher.
+
+        :param need: resources that the guest needs.
+        :param nodes: host NUMA node of each guest NUMA node.
+        """
+        every = self.list_nodes_for_scoring()
+        known = {node.number: node for node in every}
+        if need.guest.cells:
+            parts = [PlacedGuestNode(known[number], part) for number, part
+                     in zip(nodes, self._list_guest_nodes(need), strict=False)
+                     if number in known]
+        else:
+            # A guest without a NUMA topology is on all nodes alike.
+            every = [node for node in every if node.shared.total]
+            each = GuestNode(shared=-(-need.flavor.vcpus // (len(every) or 1)),
+                             memory=-(-need.flavor.ram // (len(every) or 1)))
+            parts = [PlacedGuestNode(node, each) for node in every]
+        pools = frozenset(name for node in every for name in node.devices)
+        return fragmentation.score_placement(
+            every, parts, need.list_vf_needs_for_scoring(pools),
+            len(need.guest.cells) or 1).value
+
+    def _list_guest_nodes(self, need: Need) -> tuple[GuestNode, ...]:
+        if self.host.cells:
+            return need.guest.needs
+        return tuple(GuestNode(shared=need.bandwidth.get(number, 0))
+                     for number in range(len(need.guest.cells)))

@@ -1,0 +1,356 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""Capacity and usage of hosts, from Placement's providers (pure).
+
+:func:`build_hosts` turns the resource providers of a cloud into a
+:class:`Host` for each host with ghsched's driver, with its NUMA nodes, and
+their bandwidth and devices.
+"""
+
+from collections.abc import Iterable
+from collections.abc import Mapping
+from dataclasses import dataclass
+from dataclasses import field
+from dataclasses import replace
+import re
+
+import os_resource_classes as orc
+
+from ghsched_placement.fit.node_capacity import NodeCapacity
+from ghsched_placement.providers import names
+from ghsched_placement.providers import tree
+
+_NODE = re.compile(r'.*_NUMA([0-9]{1,6})', re.DOTALL)
+
+
+@dataclass(frozen=True)
+class Provider:
+    """Resource provider with its inventories, usage and traits.
+
+    :param root: UUID of the compute node's provider.
+    :param inventories: by resource class.
+    :param used: amount that is allocated, by resource class.
+    """
+
+    uuid: str
+    name: str
+    parent: str | None
+    root: str
+    inventories: Mapping[str, tree.Inventory] = field(default_factory=dict)
+    used: Mapping[str, int] = field(default_factory=dict)
+    traits: frozenset[str] = frozenset()
+
+    def get_inventory(self, resource_class: str) -> 'InventoryUsage | None':
+        """Return the inventory of a resource class, with its usage.
+
+        :returns: None if the provider has no such inventory.
+        """
+        record = self.inventories.get(resource_class)
+        if record is None:
+            return None
+        return InventoryUsage(record, self.used.get(resource_class, 0))
+
+
+@dataclass(frozen=True)
+class InventoryUsage:
+    """Inventory of one resource class of a provider, and its usage."""
+
+    record: tree.Inventory
+    used: int
+
+    @property
+    def total(self) -> int:
+        return int(self.record['total'])
+
+    @property
+    def reserved(self) -> int:
+        return int(self.record['reserved'])
+
+    @property
+    def capacity(self) -> int:
+        """Amount that can be allocated in total: (total - reserved) * ratio.
+        """
+        return tree.compute_free_amount(self.record, 0)
+
+    @property
+    def free(self) -> int:
+        return tree.compute_free_amount(self.record, self.used)
+
+    @property
+    def min_unit(self) -> int:
+        """Smallest amount that one Placement allocation can have (min_unit).
+        """
+        return int(self.record.get('min_unit', 1))
+
+    @property
+    def step_size(self) -> int:
+        """Number of which allocated amounts must be multiples (step_size)."""
+        return int(self.record.get('step_size', 1))
+
+    @property
+    def max_unit(self) -> int:
+        """Largest amount that one more allocation can take now.
+
+        This is the free amount or Placement's max_unit, whichever is smaller,
+        rounded down to a multiple of the step size.
+        """
+        most = min(self.free, int(self.record['max_unit']))
+        return most - most % self.step_size
+
+
+@dataclass(frozen=True)
+class Pf:
+    """Resource provider of a PF with its VFs, or of other PCI devices.
+
+    :param address: PCI address of the PF.
+    :param uuid: UUID of the resource provider.
+    :param resource_class: resource class of the VFs.
+    :param stock: inventory and usage of the VFs.
+    """
+
+    address: str
+    uuid: str
+    resource_class: str
+    stock: InventoryUsage
+
+
+@dataclass(frozen=True)
+class Node:
+    """Host NUMA node with its inventories and usages in Placement.
+
+    :param number: number of the node; None if its provider was not created by
+        nova-compute of this release.
+    :param uuid: UUID of the resource provider.
+    :param name: name of the resource provider.
+    :param bandwidth: percent of the node's theoretical bandwidth; None if its
+        bandwidth cannot be controlled.
+    :param bursts: percent that may be promised as bursts; None if the host
+        reserves no bandwidth for bursts.
+    :param room: CPUs and memory of the node. Placement does not have them;
+        None if the host was not asked or does not report them.
+    :param stocks: inventory and usage by resource class of
+        :data:`names.NODE_CLASSES`.
+    :param nearest: for a node without CPUs, UUID of the provider of the
+        nearest node with CPUs; else empty.
+    """
+
+    number: int | None
+    uuid: str
+    name: str
+    bandwidth: InventoryUsage | None
+    pfs: tuple[Pf, ...] = ()
+    traits: frozenset[str] = frozenset()
+    bursts: InventoryUsage | None = None
+    room: NodeCapacity | None = None
+    stocks: Mapping[str, InventoryUsage] = field(default_factory=dict)
+    nearest: str = ''
+
+    def count_free_vfs(self, resource_class: str) -> int:
+        """Return the number of free VFs of a resource class on this node."""
+        return sum(pf.stock.free for pf in self.pfs
+                   if pf.resource_class == resource_class)
+
+
+@dataclass(frozen=True)
+class Host:
+    """Compute host that runs ghsched, with its inventories in Placement.
+
+    :param root: resource provider of the compute node.
+    :param groups: inventory of resctrl control groups for guests; None if the
+        host has none.
+    :param nodes: NUMA nodes of the host.
+    :param elsewhere: PFs that belong to no NUMA node.
+    """
+
+    root: Provider
+    groups: InventoryUsage | None
+    nodes: tuple[Node, ...]
+    elsewhere: tuple[Pf, ...] = ()
+
+    @property
+    def name(self) -> str:
+        return self.root.name
+
+    @property
+    def uuid(self) -> str:
+        return self.root.uuid
+
+    @property
+    def pfs(self) -> tuple[Pf, ...]:
+        return (*(pf for node in self.nodes for pf in node.pfs),
+                *self.elsewhere)
+
+    @property
+    def capabilities(self) -> tuple[str, ...]:
+        """Sorted names of the capabilities that the host has for ghsched.
+
+        A capability is, for instance, MEM_BW_MAX (bandwidth caps).
+        """
+        return tuple(sorted(
+            name for name, trait in names.CAPABILITY_TRAITS.items()
+            if trait in self.root.traits))
+
+    def get_largest_guarantee(self, node: Node) -> int:
+        """Return the largest bandwidth guarantee for one more guest on a node.
+
+        It is a percentage of the node's bandwidth. It is 0 if the host has no
+        free control group.
+        """
+        if node.bandwidth is None or not self.groups or not self.groups.free:
+            return 0
+        return node.bandwidth.max_unit
+
+
+def compute_fragmentation(host: Host) -> int | None:
+    """Return the percent of a host's free bandwidth on partly allocated nodes.
+
+    This bandwidth is of no use to a guest that needs a whole NUMA node.
+
+    :returns: 0 if all free bandwidth is on unused nodes; None if no bandwidth
+        is free.
+    """
+    stocks = [node.bandwidth for node in host.nodes if node.bandwidth]
+    free = sum(stock.free for stock in stocks)
+    if not free:
+        return None
+    broken = sum(stock.free for stock in stocks if stock.used)
+    return round(100 * broken / free)
+
+
+def set_node_capacity(host: Host, capacities: Iterable[NodeCapacity]) -> Host:
+    """Return a copy of a host with its NUMA nodes' CPUs and memory replaced.
+
+    :param capacities: CPUs and memory of host NUMA nodes. The CPUs and memory
+        of nodes that are not listed become unknown.
+    """
+    known: dict[int | None, NodeCapacity] = {
+        capacity.node: capacity for capacity in capacities}
+    return replace(host, nodes=tuple(
+        replace(node, room=known.get(node.number)) for node in host.nodes))
+
+
+def estimate_node_capacity(host: Host) -> tuple[NodeCapacity, ...]:
+    """Estimate the CPUs and memory of each NUMA node of a host.
+
+    Each node is assumed to have an equal part of the host's CPUs and memory.
+    On a host that reports no PCPU, Nova gives guests dedicated CPUs out of the
+    shared ones, unless [compute]cpu_shared_set excludes that.
+    """
+    numbers = [node.number for node in host.nodes if node.number is not None]
+    parts = len(numbers)
+    cpus, vcpus_used, cpu_ratio = _divide_inventory(host, orc.VCPU, parts)
+    dedicated, dedicated_used, _one = _divide_inventory(host, orc.PCPU, parts)
+    if orc.PCPU not in host.root.inventories:
+        dedicated, dedicated_used = cpus, 0
+    memory, memory_used, ram_ratio = _divide_inventory(host, orc.MEMORY_MB,
+                                                       parts)
+    return tuple(NodeCapacity(
+        number, cpus, vcpus_used, cpu_ratio, dedicated, dedicated_used,
+        memory, memory_used, ram_ratio) for number in numbers)
+
+
+def _divide_inventory(host: Host, resource_class: str,
+                      parts: int) -> tuple[int, int, float]:
+    """Return an equal part of a host's inventory: total, usage and ratio.
+
+    :param resource_class: resource class of the host's inventory.
+    :param parts: number of parts to divide the host's inventory into.
+    :returns: total and used amount of one part, and the allocation ratio.
+    """
+    stock = host.root.get_inventory(resource_class)
+    if stock is None or not parts:
+        return 0, 0, 1.0
+    return (stock.total // parts, -(-stock.used // parts),
+            float(stock.record['allocation_ratio']))
+
+
+def build_hosts(providers: Iterable[Provider]) -> tuple[Host, ...]:
+    """Build the hosts that use ghsched from Placement's resource providers.
+
+    The hosts are sorted by name. Hosts without ghsched's providers are left
+    out.
+    """
+    by_root: dict[str, list[Provider]] = {}
+    for provider in providers:
+        by_root.setdefault(provider.root, []).append(provider)
+    found = (_build_host(root, members) for root, members in by_root.items())
+    return tuple(sorted((host for host in found if host is not None),
+                        key=lambda host: host.name))
+
+
+def parse_numa_node_number(root: str, uuid: str, name: str) -> int | None:
+    """Parse the host NUMA node number from the name of a resource provider.
+
+    :param root: UUID of the compute node's provider.
+    :param uuid: UUID of the resource provider.
+    :param name: name of the resource provider.
+    :returns: None if the name has no number, or if the UUID is not the one
+        that ghsched gives the provider of this NUMA node.
+    """
+    match = _NODE.fullmatch(name)
+    if match is None:
+        return None
+    number = int(match[1])
+    return number if names.make_numa_provider_uuid(root,
+                                                   number) == uuid else None
+
+
+def _build_host(uuid: str, members: list[Provider]) -> Host | None:
+    root = next((one for one in members if one.uuid == uuid), None)
+    of_nodes = [one for one in members
+                if names.NUMA_NODE_TRAIT in one.traits]
+    if root is None or not (
+            of_nodes or root.traits.intersection(
+                names.CAPABILITY_TRAITS.values())):
+        return None
+    pfs: dict[str | None, list[Pf]] = {}
+    for one in members:
+        if one is not root and one not in of_nodes:
+            pfs.setdefault(one.parent, []).extend(_build_pfs(one, root))
+    nodes = [_build_node(one, root, pfs.pop(one.uuid, [])) for one in of_nodes]
+    return Host(root, root.get_inventory(names.RESCTRL_GROUP),
+                tuple(sorted(nodes, key=_make_node_sort_key)),
+                tuple(pf for found in pfs.values() for pf in found))
+
+
+def _make_node_sort_key(node: Node) -> tuple[bool, int, str]:
+    return node.number is None, node.number or 0, node.name
+
+
+def _build_node(provider: Provider, root: Provider, pfs: list[Pf]) -> Node:
+    return Node(
+        parse_numa_node_number(root.uuid, provider.uuid, provider.name),
+        provider.uuid,
+        provider.name, provider.get_inventory(names.MEM_BW_PCT),
+        tuple(sorted(pfs, key=lambda pf: pf.address)), provider.traits,
+        provider.get_inventory(names.MEM_BW_BURST_PCT),
+        nearest=provider.parent if provider.parent
+        and provider.parent != root.uuid else '',
+        stocks={name: stock for name in sorted(names.NODE_CLASSES)
+                if (stock := provider.get_inventory(name)) is not None})
+
+
+def _build_pfs(provider: Provider, root: Provider) -> list[Pf]:
+    """Return the PFs that a resource provider stands for.
+
+    There is one PF for each custom (CUSTOM_*) resource class of the provider.
+
+    :param root: provider of the compute node.
+    """
+    address = provider.name.removeprefix(f'{root.name}_')
+    found = []
+    for resource_class in sorted(provider.inventories):
+        stock = provider.get_inventory(resource_class)
+        if stock is not None and resource_class.startswith('CUSTOM_'):
+            found.append(Pf(address, provider.uuid, resource_class, stock))
+    return found

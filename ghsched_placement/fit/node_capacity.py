@@ -1,0 +1,322 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""CPUs and memory of host NUMA nodes in Nova's account, and what fits (pure).
+
+Placement counts CPUs and memory by host. Nova counts them by NUMA node as
+well, for guests with a NUMA topology, and refuses a guest node that does not
+fit (``nova.virt.hardware._numa_fit_instance_cell``). nova-compute publishes
+this account with the diagnostics of each guest, because no API of Nova has it.
+
+The siblings of ``hw:cpu_thread_policy`` are not part of the account.
+"""
+
+from collections.abc import Iterable
+from collections.abc import Iterator
+from collections.abc import Mapping
+import dataclasses
+from dataclasses import dataclass
+import json
+import math
+from typing import Any
+from typing import NamedTuple
+
+from ghsched_placement.base import wire
+from ghsched_placement.features.packing.fragmentation import GuestNode
+from ghsched_placement.flavor.topology import PageSize
+
+KEY = 'ghsched_node_rooms'
+#: Version of the record's format. A new field does not change it, a new
+#: meaning of a field does.
+VERSION = 1
+
+#: Names of resources, as in :mod:`ghsched_placement.fit.lack`.
+CPUS, DEDICATED, MEMORY = 'CPUs', 'dedicated CPUs', 'memory'
+
+
+def make_pages_word(page_size: PageSize) -> str:
+    """Return the name of memory in pages of a size, as a resource."""
+    kind = (f'{page_size} KiB' if isinstance(page_size, int)
+            else f'{page_size}')
+    return f'{MEMORY} in {kind} pages'
+
+
+#: Note on hosts that do not report their huge pages.
+PAGES_UNKNOWN = ('huge pages of {} are not known: guests with '
+                 'hw:mem_page_size are counted by memory there')
+
+
+def needs_huge_pages(page_size: PageSize) -> bool:
+    """Whether a guest needs pages of another size than the smallest."""
+    return page_size not in (None, 'small', 'any')
+
+
+@dataclass(frozen=True)
+class Pages:
+    """Memory pages of one size on a host NUMA node.
+
+    :param size_kb: size of a page in KiB.
+    :param total: number of pages.
+    :param used: number of pages used by guests with a NUMA topology.
+    :param reserved: number of pages that guests cannot use.
+    """
+
+    size_kb: int
+    total: int
+    used: int = 0
+    reserved: int = 0
+
+    @property
+    def total_mb(self) -> int:
+        """MiB of all memory pages of this size on the host NUMA node."""
+        return self.total * self.size_kb // 1024
+
+    @property
+    def free_mb(self) -> int:
+        """MiB of free memory pages of this size on the host NUMA node."""
+        return (self.total - self.used - self.reserved) * self.size_kb // 1024
+
+
+class Shortage(NamedTuple):
+    """CPUs or memory of which a host node has too little for a guest node.
+
+    :param resource: name of the resource.
+    :param needed: amount that the guest node needs.
+    :param free: free amount on the host node.
+    :param at_once: largest amount that a single guest node may have there.
+    """
+
+    resource: str
+    needed: int
+    free: int
+    at_once: int
+
+
+@dataclass(frozen=True)
+class NodeCapacity:
+    """CPUs and memory of one host NUMA node, and their use by guests.
+
+    :param node: number of the host NUMA node.
+    :param cpus: number of host CPUs that guests share.
+    :param vcpus_used: number of vCPUs of guests that are bound to these CPUs.
+    :param cpu_ratio: maximum number of vCPUs per shared host CPU.
+    :param dedicated: number of host CPUs for guests with dedicated CPUs.
+    :param dedicated_used: number of these CPUs that guests use.
+    :param memory: memory in MiB, with huge pages.
+    :param memory_used: memory in MiB used by guests with a NUMA topology.
+    :param ram_ratio: maximum MiB of guest memory per MiB of the node.
+    :param pages: memory pages by size, the smallest first; empty if the host
+        does not report them. Guests with huge pages then take them from all
+        memory, without overcommitment.
+    :param socket: number of the CPU socket; None if unknown.
+    """
+
+    node: int
+    cpus: int = 0
+    vcpus_used: int = 0
+    cpu_ratio: float = 1.0
+    dedicated: int = 0
+    dedicated_used: int = 0
+    memory: int = 0
+    memory_used: int = 0
+    ram_ratio: float = 1.0
+    pages: tuple[Pages, ...] = ()
+    socket: int | None = None
+
+    @property
+    def vcpus(self) -> int:
+        """Number of vCPUs that guests may have on the node's shared host CPUs.
+        """
+        return math.floor(self.cpus * self.cpu_ratio)
+
+    @property
+    def vcpus_free(self) -> int:
+        """Number of further vCPUs that the node's shared host CPUs can have.
+        """
+        return self.vcpus - self.vcpus_used
+
+    @property
+    def dedicated_free(self) -> int:
+        """Number of dedicated CPUs of the host NUMA node that no guest uses.
+        """
+        return self.dedicated - self.dedicated_used
+
+    @property
+    def memory_capacity(self) -> int:
+        """MiB of memory that guests may have in total.
+
+        The allocation ratio is included.
+        """
+        return math.floor(self.memory * self.ram_ratio)
+
+    @property
+    def memory_free(self) -> int:
+        """MiB of memory of the host NUMA node that further guests can have."""
+        return self.memory_capacity - self.memory_used
+
+    def find_shortages(self, guest: GuestNode,
+                       page_size: PageSize = None) -> list[Shortage]:
+        """Return which CPUs and memory the host node lacks for a guest node.
+
+        :param page_size: memory page size that the guest asks for.
+        """
+        wanted = (Shortage(CPUS, guest.shared, self.vcpus_free, self.cpus),
+                  Shortage(DEDICATED, guest.pinned, self.dedicated_free,
+                           self.dedicated),
+                  self._make_memory_shortage(guest, page_size))
+        return [one for one in wanted
+                if one.needed > max(0, min(one.free, one.at_once))]
+
+    def subtract_guest_node(self, guest: GuestNode,
+                            page_size: PageSize = None) -> 'NodeCapacity':
+        """Return the host node's capacity after a guest node is placed.
+
+        :param page_size: memory page size that the guest asks for.
+        """
+        return self._add_or_remove_guest_node(
+            guest, self._choose_pages(guest, page_size), 1)
+
+    def release_guest_node(self, guest: GuestNode,
+                           page_size: PageSize = None) -> 'NodeCapacity':
+        """Return the host node's capacity after a guest NUMA node is removed.
+
+        :param page_size: memory page size that the guest asks for. Pages of
+            this size in KiB are freed, and pages of the smallest size if it is
+            None. For other values, such as ``large``, the size of the guest's
+            pages is unknown, and no pages are freed.
+        """
+        return self._add_or_remove_guest_node(guest, next(
+            (one for one in self.pages
+             if page_size in (None, one.size_kb)), None), -1)
+
+    def _add_or_remove_guest_node(self, guest: GuestNode, chosen: Pages | None,
+                                  sign: int) -> 'NodeCapacity':
+        """Return the host node's capacity with a guest node added or removed.
+
+        :param guest: guest NUMA node that is added or removed.
+        :param chosen: memory pages of the guest node.
+        :param sign: 1 to add the guest node, -1 to remove it.
+        """
+        return dataclasses.replace(
+            self, vcpus_used=self.vcpus_used + sign * guest.shared,
+            dedicated_used=self.dedicated_used + sign * guest.pinned,
+            memory_used=self.memory_used + sign * guest.memory,
+            pages=tuple(dataclasses.replace(
+                one, used=one.used + sign * (
+                    guest.memory * 1024 // one.size_kb))
+                if one is chosen else one for one in self.pages))
+
+    def _make_memory_shortage(self, guest: GuestNode,
+                              page_size: PageSize) -> Shortage:
+        """Return how much memory the host node lacks for a guest node.
+
+        The result has the needed and the free memory in MiB.
+        """
+        counted = self.memory_free if guest.shared else self.memory
+        # Huge pages that nobody reports are not counted apart.
+        if page_size is not None and self.pages:
+            usable = tuple(self._list_usable_pages(guest, page_size))
+            most = max((one.free_mb for one in usable), default=0)
+            total = max((one.total_mb for one in usable), default=0)
+            if counted < min(guest.memory, most):
+                return Shortage(MEMORY, guest.memory, counted, counted)
+            return Shortage(make_pages_word(page_size), guest.memory, most,
+                            total)
+        # Without overcommitment, beside dedicated CPUs.
+        small = self.pages[:1] or (Pages(1024, self.memory,
+                                         self.memory_used),)
+        most = (small[0].free_mb if guest.pinned or page_size is not None
+                else small[0].total_mb)
+        return Shortage(MEMORY, guest.memory, min(counted, most), most)
+
+    def _choose_pages(self, guest: GuestNode,
+                      page_size: PageSize) -> Pages | None:
+        """Return the memory pages that Nova takes for a guest node.
+
+        :param page_size: memory page size that the guest asks for.
+        :returns: None if no size has enough free pages.
+        """
+        if page_size is None:
+            return self.pages[0] if self.pages else None
+        return next((one for one in self._list_usable_pages(guest, page_size)
+                     if guest.memory <= one.free_mb), None)
+
+    def _list_usable_pages(self, guest: GuestNode,
+                           size: PageSize) -> Iterator[Pages]:
+        """Yield the memory pages a guest node may use, largest size first.
+
+        :param size: page size that the guest asks for.
+        """
+        sizes = {'small': self.pages[:1], 'large': self.pages[1:],
+                 'any': self.pages, None: ()}
+        found = (tuple(one for one in self.pages if one.size_kb == size)
+                 if isinstance(size, int) else sizes[size])
+        for one in reversed(found):
+            if guest.memory * 1024 % one.size_kb == 0:
+                yield one
+
+
+# -- the published record -----------------------------------------------------
+
+
+def to_diagnostics(capacities: Iterable[NodeCapacity]) -> dict[str, str]:
+    """Return CPUs and memory of a host's NUMA nodes as a field of diagnostics.
+
+    nova-compute adds the field, a JSON text under :data:`KEY`, to Nova's
+    diagnostics of each guest of the host.
+    """
+    return {KEY: json.dumps(
+        {'version': VERSION,
+         'nodes': [dataclasses.asdict(room) for room in capacities]},
+        separators=(',', ':'))}
+
+
+def from_diagnostics(diagnostics: Mapping[str, Any]
+                     ) -> tuple[NodeCapacity, ...]:
+    """Parse CPUs and memory of a host's NUMA nodes from a guest's diagnostics.
+
+    The result is empty if the field is missing or malformed.
+    """
+    return FORMAT.parse(diagnostics) or ()
+
+
+def _parse_node_capacities(
+        found: Mapping[str, Any]) -> tuple[NodeCapacity, ...]:
+    """Parse the CPUs and memory of a host's NUMA nodes, in their order.
+
+    :raises MALFORMED: if a value has the wrong type or is out of range, or a
+        node is reported twice.
+    """
+    capacities = sorted(map(_parse_node_capacity,
+                            wire.check_list(found['nodes'])),
+                        key=lambda capacity: capacity.node)
+    if len({one.node for one in capacities}) < len(capacities):
+        raise ValueError('a NUMA node is reported twice')
+    return tuple(capacities)
+
+
+def _parse_node_capacity(mapping: Any) -> NodeCapacity:
+    values = wire.check_fields(NodeCapacity, mapping)
+    for name in ('cpu_ratio', 'ram_ratio'):
+        wire.check_number(values.get(name, 1.0), wire.MAX_LOAD)
+    return NodeCapacity(**{'node': 0, **values}, pages=tuple(sorted(
+        map(_parse_pages, wire.check_list(mapping.get('pages', ()))),
+        key=lambda one: one.size_kb)))
+
+
+def _parse_pages(mapping: Any) -> Pages:
+    pages = Pages(**wire.check_fields(Pages, mapping))
+    wire.check_integer(pages.size_kb, minimum=1)
+    return pages
+
+
+FORMAT = wire.Format(KEY, VERSION, _parse_node_capacities)

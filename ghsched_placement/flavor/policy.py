@@ -1,0 +1,610 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""Flavor extra specs -> what one guest asks of its host.
+
+Everything here is pure: the same extra specs give the same
+:class:`GuestPolicy` in nova-scheduler, in nova-compute and in
+``ghsched explain``.
+"""
+
+from collections.abc import Iterable
+from collections.abc import Iterator
+from collections.abc import Mapping
+from dataclasses import dataclass
+import hashlib
+import itertools
+import json
+import re
+from typing import Any
+from typing import cast
+
+from ghsched_placement.base.errors import PolicyError as PolicyError
+from ghsched_placement.features.numa_auto import auto_nodes
+from ghsched_placement.features.real_time import scheduling
+from ghsched_placement.features.real_time.scheduling import ThreadPolicy
+from ghsched_placement.flavor.bandwidth import Accounting as Accounting
+from ghsched_placement.flavor.bandwidth import NodePolicy as NodePolicy
+from ghsched_placement.flavor.key_values import check_guest_nodes_exist
+from ghsched_placement.flavor.key_values import Devices
+from ghsched_placement.flavor.key_values import NEEDS_TOPOLOGY
+from ghsched_placement.flavor.key_values import parse_extra_spec_value
+from ghsched_placement.flavor.key_values import PREFIX as _PREFIX
+from ghsched_placement.flavor.key_values import split_extra_spec
+from ghsched_placement.flavor.key_values import Value
+from ghsched_placement.flavor import keys
+from ghsched_placement.providers import names
+from ghsched_placement.query.requested_classes import find_requested_classes
+
+#: Guest NUMA nodes that QEMU knows (``MAX_NODES``).
+_MAX_GUEST_NODES = 128
+
+_DIGITS = re.compile('[0-9]+')
+_SHORT_NUMBER = re.compile('0*([0-9]{1,3})')
+
+
+@dataclass(frozen=True)
+class Vfs:
+    """SR-IOV VFs of a PCI alias that a flavor requests for a guest NUMA node.
+
+    :param guest_node: number of the guest NUMA node, from 0.
+    :param alias: name of the alias in Nova's ``[pci]alias``.
+    :param count: number of VFs, at least 1.
+    """
+
+    guest_node: int
+    alias: str
+    count: int
+
+
+@dataclass(frozen=True)
+class GuestPolicy:
+    """Everything that ghsched's extra specs request for a guest.
+
+    :param nodes: memory bandwidth and L3 ways of each guest NUMA node; empty
+        if the guest has no ``ghsched:mem_bw_*`` and no ``ghsched:l3_ways``
+        extra spec, and therefore needs no control group.
+    :param monitor: whether a resctrl monitoring group is requested.
+    :param device_numa: whether the guest must (``required``) or should
+        (``preferred``) see the NUMA node of its passthrough devices.
+    :param vfs: requested VFs, by guest NUMA node and then in the order of the
+        flavor.
+    :param vfs_locality: largest allowed distance between a VF and its guest
+        node: ``node``, ``socket`` or ``any``.
+    :param threads: scheduling of the guest's threads on the host.
+    :param affinity_group: name of the group of guests to which the guest
+        should be near; empty for none.
+    :param guest_topology: whether the guest sees the sockets and caches of the
+        host CPUs on which it runs.
+    :param rt_permille: thousandths of a shared CPU that the guest's real-time
+        vCPUs use, by guest NUMA node; empty if they use none.
+    :param auto_nodes: whether nova-scheduler chooses the number of guest NUMA
+        nodes.
+    """
+
+    nodes: tuple[NodePolicy, ...] = ()
+    monitor: bool = False
+    device_numa: str = 'none'
+    vfs: tuple[Vfs, ...] = ()
+    vfs_locality: str = 'any'
+    threads: ThreadPolicy = scheduling.NONE
+    affinity_group: str = ''
+    guest_topology: bool = False
+    rt_permille: tuple[int, ...] = ()
+    auto_nodes: bool = False
+
+    @property
+    def needs_control_group(self) -> bool:
+        """Whether the guest needs a resctrl control group on its host.
+
+        The kernel limits and guarantees memory bandwidth, and reserves L3
+        cache ways, for control groups.
+        """
+        return bool(self.nodes)
+
+    @property
+    def fingerprint(self) -> str:
+        """Digest that is equal for all guests with the same bandwidth policy.
+
+        Guests with the same fingerprint can share a resctrl control group.
+        """
+        return compute_digest(map(str, self.nodes))
+
+    def get_bandwidth_by_node(self, accounting: Accounting = 'min') -> dict[
+            int, int]:
+        """Return the percent of bandwidth to allocate, by guest NUMA node.
+
+        Guest nodes for which Placement counts no bandwidth are left out.
+
+        :param accounting: bandwidth that Placement counts: the guarantee
+            (``min``) or the cap (``max``).
+        """
+        shares = {
+            number: node.minimum if accounting == 'min' else node.maximum
+            for number, node in enumerate(self.nodes)}
+        return {number: share for number, share in shares.items() if share}
+
+    @property
+    def has_l3_partition(self) -> bool:
+        """Whether the guest has ways of an L3 cache reserved for itself."""
+        return any(node.l3_ways for node in self.nodes)
+
+    def get_resources_by_node(self, accounting: Accounting = 'min'
+                              ) -> dict[int, dict[str, int]]:
+        """Return the amounts that the guest allocates from host NUMA nodes.
+
+        :param accounting: bandwidth that Placement counts: the guarantee
+            (``min``) or the cap (``max``).
+        :returns: amounts in Placement, by guest NUMA node and resource class.
+        """
+        shares = self.get_bandwidth_by_node(accounting)
+        # A cap includes the burst.
+        found = {number: {names.MEM_BW_PCT: shares.get(number, 0),
+                          names.MEM_BW_BURST_PCT:
+                              node.burst if accounting == 'min' else 0,
+                          names.L3_WAYS: node.l3_ways}
+                 for number, node in enumerate(self.nodes)}
+        for number, permille in enumerate(self.rt_permille):
+            found.setdefault(number, {})[names.RT_CPU_PERMILLE] = permille
+        return {number: {name: amount for name, amount in amounts.items()
+                         if amount}
+                for number, amounts in found.items() if any(amounts.values())}
+
+    def get_needed_capabilities(self) -> frozenset[str]:
+        """Return the capabilities that a host needs to enforce this policy.
+
+        Each capability, such as MEM_BW_MAX, has a trait in Placement.
+        """
+        needed = {'L3_WAYS'} if self.has_l3_partition else set()
+        for node in self.nodes:
+            if node.minimum or node.burst:
+                # Bursts of others must not take what is guaranteed.
+                needed.add('MEM_BW_MIN')
+            if node.is_capped:
+                needed.add('MEM_BW_MAX')
+                needed.add('MEM_BW_HARDLIMIT' if node.hardlimit
+                           else 'MEM_BW_SOFTLIMIT')
+            if node.priority is not None:
+                needed.add('MEM_BW_PRIORITY')
+        if self.monitor:
+            needed.add('MEM_BW_MONITOR')
+        if self.device_numa == 'required':
+            needed.add('DEVICE_NUMA')
+        if self.guest_topology:
+            needed.add('GUEST_TOPOLOGY')
+        if self.auto_nodes:
+            needed.add('NUMA_AUTO')
+        return self.threads.get_needed_capabilities() | needed
+
+    def render_for_guest(self) -> str:
+        """Return the part of the policy that the guest can read, as JSON.
+
+        ``nodes`` has one entry per guest NUMA node, with the values of the
+        flavor. ``scheduler`` has the scheduling class and priority of the
+        guest's threads.
+        """
+        nodes = [{f'mem_bw_{name}': value
+                  for name, value in node.as_dict().items()}
+                 for node in self.nodes]
+        return json.dumps({
+            'nodes': nodes, 'scheduler': self.threads.describe_priorities(),
+            'lock_memory': self.threads.lock_memory}, separators=(',', ':'))
+
+
+def compute_digest(parts: Iterable[str]) -> str:
+    """Return one SHA-256 digest for several texts, as 16 hexadecimal digits.
+    """
+    return hashlib.sha256(';'.join(parts).encode()).hexdigest()[:16]
+
+
+def has_ghsched_keys(extra_specs: Mapping[str, str]) -> bool:
+    """Whether a flavor has any extra spec of ghsched, valid or not."""
+    return any(key.startswith(_PREFIX) for key in extra_specs)
+
+
+def _select_ghsched_keys(extra_specs: Mapping[str, str]) -> dict[str, str]:
+    return {key: value for key, value in sorted(extra_specs.items())
+            if key.startswith(_PREFIX)}
+
+
+def check_extra_spec(extra_spec: str, text: object) -> None:
+    """Refuse a ghsched extra spec with an unknown name or an invalid value.
+
+    :param text: value of the extra spec.
+    :raises PolicyError: when the name is unknown or the value is invalid.
+    """
+    key, _ = split_extra_spec(extra_spec)
+    parse_extra_spec_value(extra_spec, key, str(text))
+
+
+def refuse_unfixed_node_count(extra_specs: Mapping[str, str]) -> None:
+    """Refuse a flavor that does not fix its number of guest NUMA nodes.
+
+    Otherwise a tenant could set the number by the image property
+    ``hw_numa_nodes``, and multiply what the flavor gives each node.
+
+    :param extra_specs: extra specs of the flavor, without image properties.
+    :raises PolicyError: when the number is not fixed or too large.
+    """
+    for extra_spec in sorted(extra_specs):
+        namespace, _, rest = extra_spec.partition(':')
+        key = keys.BY_NAME.get(rest.partition('.')[0])
+        if namespace == keys.NAMESPACE and key is not None and key.per_node:
+            if keys.NUMA_NODES not in extra_specs and (
+                    not auto_nodes.is_node_count_undecided(extra_specs)):
+                raise PolicyError(extra_spec, NEEDS_TOPOLOGY)
+            get_guest_node_count(extra_specs)
+
+
+def get_guest_node_count(extra_specs: Mapping[str, str],
+                         default: int = 0) -> int:
+    """Return the number of guest NUMA nodes that a flavor requests.
+
+    If the scheduler chooses the number, return the largest that it may choose.
+
+    :param default: result for a flavor with no number or an invalid one.
+    :raises PolicyError: if the number exceeds the limit of NUMA nodes of a
+        guest.
+    """
+    if auto_nodes.is_node_count_undecided(extra_specs):
+        for key in (keys.NUMA, keys.NUMA_MAX):
+            if key.extra_spec in extra_specs:
+                check_extra_spec(key.extra_spec, extra_specs[key.extra_spec])
+        return auto_nodes.get_max_node_count(extra_specs)
+    text = str(extra_specs.get(keys.NUMA_NODES, '')).strip()
+    if not _DIGITS.fullmatch(text):
+        return default
+    short = _SHORT_NUMBER.fullmatch(text)
+    if short is None or int(short[1]) > _MAX_GUEST_NODES:
+        raise PolicyError(keys.NUMA_NODES, f'a guest has at most '
+                                           f'{_MAX_GUEST_NODES} NUMA nodes')
+    return int(short[1])
+
+
+def find_misspelt_keys(extra_specs: Iterable[str]) -> Iterator[PolicyError]:
+    """Yield an error for each extra spec that is a misspelled one of ghsched.
+
+    :param extra_specs: names of the extra specs.
+    """
+    for extra_spec in sorted(extra_specs):
+        if extra_spec.startswith(_PREFIX):
+            continue
+        nearest = keys.guess_extra_spec(extra_spec)
+        if nearest:
+            yield PolicyError(extra_spec, f'do you mean {nearest}?')
+
+
+def find_doubtful_keys(extra_specs: Iterable[str]) -> Iterator[str]:
+    """Yield a warning for each extra spec that may be meant for ghsched.
+
+    Its name resembles one of ghsched's extra specs. It is not refused, because
+    it may be a property of host aggregates.
+    """
+    for extra_spec in sorted(extra_specs):
+        if extra_spec.startswith(_PREFIX) or keys.guess_extra_spec(extra_spec):
+            continue
+        meant = keys.add_namespace(extra_spec)
+        if meant or keys.is_in_ghsched_namespace(extra_spec):
+            yield (f'{extra_spec} is no key of ghsched, whose keys have the '
+                   f'form {meant or _PREFIX + "NAME"}')
+
+
+def check_extra_spec_names(extra_specs: Iterable[str]) -> None:
+    """Refuse extra specs that should be others of ghsched.
+
+    They are misspelled, or request a resource class of ghsched by hand.
+
+    :param extra_specs: names of the extra specs.
+    :raises PolicyError: for the first of them; the error suggests the right
+        name.
+    """
+    given = list(extra_specs)
+    error = next(itertools.chain(find_misspelt_keys(given),
+                                 find_requested_classes(given)), None)
+    if error is not None:
+        raise error
+
+
+def check_flavor(extra_specs: Mapping[str, str],
+                 changed_keys: Iterable[str]) -> GuestPolicy | None:
+    """Validate the ghsched extra specs of a flavor; return its guest policy.
+
+    The guest policy is all that ghsched gives guests of the flavor, such as
+    memory bandwidth and VFs.
+
+    :param changed_keys: names of the extra specs that are new or changed.
+    :returns: None if the flavor has no ghsched extra specs, or if neither one
+        of them nor hw:numa_nodes is new or changed. Also None if the flavor's
+        hw:numa_nodes is not a number.
+    :raises PolicyError: for the first extra spec that is invalid.
+    """
+    check_extra_spec_names(changed_keys)
+    if not any(extra_spec.startswith(_PREFIX)
+               or extra_spec == keys.NUMA_NODES
+               for extra_spec in changed_keys):
+        return None
+    if not any(extra_spec.startswith(_PREFIX) for extra_spec in extra_specs):
+        return None
+    refuse_unfixed_node_count(extra_specs)
+    auto_nodes.refuse_auto_with_fixed_node_count(extra_specs)
+    has_node_count = keys.NUMA_NODES in extra_specs
+    nodes = get_guest_node_count(extra_specs, -1 if has_node_count else 1)
+    return parse_policy(extra_specs, nodes) if nodes >= 0 else None
+
+
+def parse_policy(extra_specs: Mapping[str, str],
+                 guest_nodes: int, vcpus: int = 0) -> GuestPolicy | None:
+    """Parse the guest policy from the ghsched extra specs of a flavor.
+
+    The guest policy is all that ghsched gives guests of the flavor, such as
+    memory bandwidth and VFs.
+
+    :param extra_specs: all extra specs of the flavor.
+    :param guest_nodes: number of guest NUMA nodes; 0 without NUMA topology.
+    :param vcpus: number of vCPUs; needed only for the amounts in Placement.
+    :returns: None if the flavor has no ghsched extra specs.
+    :raises PolicyError: for an unknown key, an invalid value, a guest node
+        that the flavor does not have, or keys that contradict each other.
+    """
+    ours = _select_ghsched_keys(extra_specs)
+    if not ours:
+        return None
+    general, special = _parse_extra_spec_values(ours)
+    check_guest_nodes_exist(ours, guest_nodes)
+    threads = scheduling.build_thread_policy(
+        {name: general.pop(name) for name in scheduling.KEYS & general.keys()},
+        extra_specs)
+    monitor = bool(general.pop(keys.MONITOR.name, False))
+    group = str(general.pop(keys.AFFINITY_GROUP.name, ''))
+    device_numa = str(general.pop(keys.DEVICE_NUMA.name, 'none'))
+    if device_numa == 'required' and not guest_nodes:
+        raise PolicyError(keys.DEVICE_NUMA.extra_spec, NEEDS_TOPOLOGY)
+    guest_topology = bool(general.pop(keys.GUEST_TOPOLOGY.name, False))
+    if guest_topology:
+        _check_guest_topology(extra_specs, guest_nodes)
+    locality = _parse_locality(general, device_numa)
+    vfs = _pop_vfs_by_guest_node(general, special, guest_nodes)
+    nodes = tuple(_make_node_policy(general, special, node) for node in range(
+        guest_nodes if general or special else 0))
+    if any(key.extra_spec in ours for key in auto_nodes.KEYS):
+        auto_nodes.refuse_auto_conflicts(extra_specs)
+    return GuestPolicy(nodes, monitor, device_numa, vfs, locality, threads,
+                       group, guest_topology, _compute_rt_permille(
+                           threads, extra_specs, guest_nodes, vcpus),
+                       keys.NUMA.extra_spec in ours)
+
+
+def _compute_rt_permille(threads: ThreadPolicy, extra_specs: Mapping[str, str],
+                         guest_nodes: int, vcpus: int) -> tuple[int, ...]:
+    if not (threads.permille and guest_nodes and vcpus):
+        return ()
+    # Slow to import; few flavors need it.
+    from ghsched_placement.flavor import topology
+
+    chosen = scheduling.list_scheduled_vcpus(threads, vcpus)
+    try:
+        by_node = topology.list_vcpus_by_node(guest_nodes, vcpus, extra_specs)
+    except topology.TopologyError as error:
+        raise PolicyError(keys.VCPU_SCHEDULER.extra_spec,
+                          str(error)) from None
+    return tuple(threads.permille * len(chosen & node) for node in by_node)
+
+
+def _parse_extra_spec_values(ours: Mapping[str, str]) -> tuple[
+        dict[str, Value], dict[tuple[str, int], Value]]:
+    """Parse the values of ghsched extra specs.
+
+    An extra spec is for all guest NUMA nodes, or for a single one, such as
+    ``ghsched:mem_bw_min.1``. The two kinds are returned separately.
+
+    :param ours: text values of ghsched's extra specs, by name.
+    :returns: values by key, and values by key and guest NUMA node.
+    """
+    general: dict[str, Value] = {}
+    special: dict[tuple[str, int], Value] = {}
+    for extra_spec, text in ours.items():
+        key, node = split_extra_spec(extra_spec)
+        value = parse_extra_spec_value(extra_spec, key, text)
+        if node is None and key not in auto_nodes.KEYS:
+            general[key.name] = value
+        elif node is not None:
+            special[key.name, node] = value
+    return general, special
+
+
+def find_all_flavor_errors(extra_specs: Mapping[str, str],
+                           guest_nodes: int) -> tuple[PolicyError, ...]:
+    """Return all errors in the ghsched extra specs of a flavor.
+
+    Extra specs are checked one by one first. Only if all are valid, they are
+    checked for contradictions.
+    """
+    ours = _select_ghsched_keys(extra_specs)
+    others = {key: value for key, value in extra_specs.items()
+              if key not in ours}
+    found = [error for key, value in ours.items()
+             if (error := _find_extra_spec_error(key, value,
+                                                 guest_nodes)) is not None]
+    found.extend(find_misspelt_keys(others))
+    found.extend(find_requested_classes(others))
+    if found:
+        return tuple(found)
+    for together in (*_group_related_extra_specs(ours, guest_nodes), ours):
+        error = _find_policy_error(others | together, guest_nodes)
+        if error is not None and error.key not in {
+                other.key for other in found}:
+            found.append(error)
+    return tuple(found)
+
+
+def _group_related_extra_specs(ours: Mapping[str, str],
+                               guest_nodes: int) -> Iterator[dict[str, str]]:
+    """Split ghsched extra specs into groups that are checked separately.
+
+    Only extra specs in the same group can contradict each other.
+
+    :param ours: text values of ghsched's extra specs, by name.
+    :param guest_nodes: number of guest NUMA nodes.
+    """
+    split = {extra_spec: split_extra_spec(extra_spec) for extra_spec in ours}
+    for node in range(guest_nodes):
+        of_others = {keys.MEM_BW_MIN.get_node_extra_spec(other): '0'
+                     for other in range(guest_nodes) if other != node}
+        yield of_others | {
+            extra_spec: ours[extra_spec]
+            for extra_spec, (key, of_node) in split.items()
+            if key.per_node and key != keys.VFS and of_node in (None, node)}
+    for chosen in (lambda key: key == keys.VFS,
+                   lambda key: (key.name in scheduling.KEYS
+                                or key in auto_nodes.KEYS),
+                   lambda key: not (key.per_node
+                                    or key.name in scheduling.KEYS)):
+        yield {extra_spec: ours[extra_spec]
+               for extra_spec, (key, _node) in split.items() if chosen(key)}
+
+
+def _find_extra_spec_error(extra_spec: str, text: str,
+                           guest_nodes: int) -> PolicyError | None:
+    """Return the error of a single extra spec, without regard to others.
+
+    :param text: value of the extra spec.
+    :param guest_nodes: number of guest NUMA nodes.
+    :returns: None if the extra spec is valid by itself.
+    """
+    try:
+        key, _node = split_extra_spec(extra_spec)
+        if key.name in scheduling.KEYS or key in auto_nodes.KEYS:
+            check_extra_spec(extra_spec, text)
+            return None
+    except PolicyError as error:
+        return error
+    return _find_policy_error({extra_spec: text}, guest_nodes)
+
+
+def _find_policy_error(extra_specs: Mapping[str, str],
+                       guest_nodes: int) -> PolicyError | None:
+    try:
+        parse_policy(extra_specs, guest_nodes)
+    except PolicyError as error:
+        return error
+    return None
+
+
+def parse_vfs(extra_specs: Mapping[str, str],
+              guest_nodes: int) -> tuple[Vfs, ...]:
+    """Parse the VFs that a flavor requests by ghsched extra specs.
+
+    The other extra specs of the flavor are ignored.
+
+    :param guest_nodes: number of guest NUMA nodes.
+    :raises PolicyError: when an extra spec for VFs is invalid.
+    """
+    ours = {key: value for key, value in extra_specs.items()
+            if key.startswith(keys.VFS.extra_spec)}
+    policy = parse_policy(ours, guest_nodes)
+    return policy.vfs if policy else ()
+
+
+def _check_guest_topology(extra_specs: Mapping[str, str],
+                          guest_nodes: int) -> None:
+    key = keys.GUEST_TOPOLOGY.extra_spec
+    if not guest_nodes:
+        raise PolicyError(key, NEEDS_TOPOLOGY)
+    for other in ('hw:cpu_sockets', 'hw:cpu_cores', 'hw:cpu_threads'):
+        if other in extra_specs:
+            raise PolicyError(
+                key, f'host cannot be combined with {other}: the guest has '
+                     'the CPU topology that its vCPUs have on the host')
+
+
+def _parse_locality(general: dict[str, Value], device_numa: str) -> str:
+    required = device_numa == 'required'
+    locality = str(general.pop(keys.VFS_LOCALITY.name,
+                               'node' if required else 'any'))
+    if required and locality != 'node':
+        raise PolicyError(
+            keys.VFS_LOCALITY.extra_spec,
+            f'{locality} cannot be combined with '
+            f'{keys.DEVICE_NUMA.extra_spec}='
+            'required, which needs each VF on a host NUMA node of the guest')
+    return locality
+
+
+def _pop_vfs_by_guest_node(general: dict[str, Value],
+                           special: dict[tuple[str, int], Value],
+                           guest_nodes: int) -> tuple[Vfs, ...]:
+    """Return the VFs that a flavor requests for each guest NUMA node.
+
+    The values for VFs are removed from the arguments.
+
+    :param general: parsed values by key, for all guest nodes.
+    :param special: parsed values by key and guest node.
+    """
+    by_node: dict[int, Devices] = {}
+    for name, node in list(special):
+        if name == keys.VFS.name:
+            by_node[node] = cast(Devices, special.pop((name, node)))
+    others = [node for node in range(guest_nodes) if node not in by_node]
+    for_all = cast(Devices, general.pop(keys.VFS.name, ()))
+    if for_all and not others:
+        raise PolicyError(keys.VFS.extra_spec, 'every guest NUMA node has its '
+                                               'own value, so that this one '
+                                               'has no effect')
+    for position, node in enumerate(others):
+        by_node[node] = tuple(
+            (alias, _get_even_part(count, position, len(others)))
+            for alias, count in for_all)
+    return tuple(Vfs(node, alias, count)
+                 for node, devices in sorted(by_node.items())
+                 for alias, count in devices if count)
+
+
+def _get_even_part(count: int, position: int, parts: int) -> int:
+    """Return one of the parts into which a number is divided evenly.
+
+    If the number is not a multiple of the parts, the first parts are larger by
+    one.
+
+    :param count: number to divide.
+    :param position: index of the part.
+    :param parts: number of parts.
+    """
+    whole, rest = divmod(count, parts)
+    return whole + (1 if position < rest else 0)
+
+
+def _make_node_policy(general: Mapping[str, Value],
+                      special: Mapping[tuple[str, int], Value],
+                      node: int) -> NodePolicy:
+    def get(key: keys.Key, default: Value | None) -> Any:
+        return special.get((key.name, node), general.get(key.name, default))
+
+    minimum, maximum = get(keys.MEM_BW_MIN, 0), get(keys.MEM_BW_MAX, 100)
+    if minimum > maximum:
+        key = (keys.MEM_BW_MIN.get_node_extra_spec(node)
+               if (keys.MEM_BW_MIN.name, node) in special
+               else keys.MEM_BW_MIN.extra_spec)
+        raise PolicyError(
+            key, f'{minimum} is more than {keys.MEM_BW_MAX.extra_spec}, which '
+                 f'is {maximum} for guest NUMA node {node}')
+    burst = get(keys.MEM_BW_BURST, 0)
+    if minimum + burst > maximum:
+        raise PolicyError(
+            keys.MEM_BW_BURST.extra_spec,
+            f'{burst} is, with the {minimum} of {keys.MEM_BW_MIN.extra_spec}, '
+            f'more than {keys.MEM_BW_MAX.extra_spec}, which is {maximum} for '
+            f'guest NUMA node {node}')
+    return NodePolicy(
+        minimum=minimum, maximum=maximum, burst=burst,
+        hardlimit=bool(get(keys.MEM_BW_HARDLIMIT, True)),
+        priority=get(keys.MEM_BW_PRIORITY, None),
+        l3_ways=get(keys.L3_WAYS, 0))

@@ -1,0 +1,174 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""Placement as Nova's services ask it: one client, one version, one error."""
+
+from collections.abc import Mapping
+from collections.abc import Sequence
+import logging
+from typing import Any
+from urllib import parse
+
+from keystoneauth1 import exceptions
+
+from ghsched_placement.providers import tree
+
+LOG = logging.getLogger(__name__)
+
+#: With consumer generations (1.28) and same_subtree (1.36), and before
+#: consumer types (1.38), which Nova does not set.
+VERSION = '1.37'
+
+#: What Placement calls a write that met another one.
+_CONCURRENT = 'placement.concurrent_update'
+
+
+class PlacementError(Exception):
+    """Raised if Placement refuses a request or does not answer.
+
+    :ivar code: HTTP status; 0 if Placement did not answer.
+    :ivar concurrent: whether the request was refused because of a concurrent
+        update, so that it can be retried.
+    """
+
+    def __init__(self, text: str, code: int = 0,
+                 concurrent: bool = False) -> None:
+        super().__init__(text)
+        self.code, self.concurrent = code, concurrent
+
+
+class PlacementClient:
+    """Client of Placement whose methods raise only :class:`PlacementError`.
+
+    :param session: object with the methods ``get``, ``put`` and ``delete`` of
+        Nova's report client.
+    """
+
+    def __init__(self, session: Any) -> None:
+        self._session = session
+
+    def get(self, url: str,
+            query: Sequence[tuple[str, str]] = ()) -> dict[str, Any]:
+        """Send a GET request to Placement and return the parsed JSON answer.
+        """
+        if query:
+            url = f'{url}?{parse.urlencode(query)}'
+        return dict(self._ask('get', url).json())
+
+    def put(self, url: str, body: Mapping[str, Any]) -> None:
+        self._ask('put', url, body)
+
+    def delete(self, url: str) -> None:
+        self._ask('delete', url)
+
+    def get_inventories(self, provider: str) -> dict[str, Any]:
+        """Return the inventories of a resource provider, by resource class."""
+        return dict(self.get(f'/resource_providers/{provider}/inventories')[
+            'inventories'])
+
+    def get_usages(self, provider: str) -> dict[str, int]:
+        """Return the used amounts of a resource provider, by resource class.
+        """
+        return dict(self.get(f'/resource_providers/{provider}/usages')[
+            'usages'])
+
+    def get_free_amounts(self, provider: str) -> dict[str, int]:
+        """Return the free amounts of a resource provider, by resource class.
+        """
+        used = self.get_usages(provider)
+        return {name: tree.compute_free_amount(record, used.get(name, 0))
+                for name, record in self.get_inventories(provider).items()}
+
+    def get_usage_by_consumer(self, provider: str,
+                              resource_class: str) -> dict[str, int]:
+        """Return how much each consumer uses of a provider's resource class.
+
+        :returns: amount by consumer UUID.
+        """
+        held = self.get(f'/resource_providers/{provider}/allocations')
+        return {consumer: int(one['resources'][resource_class])
+                for consumer, one in held['allocations'].items()
+                if resource_class in one['resources']}
+
+    def get_traits(self, provider: str) -> frozenset[str]:
+        return frozenset(self.get(
+            f'/resource_providers/{provider}/traits')['traits'])
+
+    def is_trait_in_use(self, trait: str) -> bool:
+        """Whether any resource provider in Placement has a given trait."""
+        return self.count_providers(trait) > 0
+
+    def count_providers(self, trait: str) -> int:
+        """Return the number of resource providers that have a given trait."""
+        try:
+            return len(self.get('/resource_providers', [
+                ('required', trait)])['resource_providers'])
+        except PlacementError as error:
+            if error.code == 400:
+                return 0
+            raise
+
+    def get_allocation_candidates(self, query: Sequence[tuple[str, str]],
+                                  limit: int) -> dict[str, Any]:
+        """Return Placement's answer to an allocation candidates query.
+
+        The answer has no candidates if Placement does not know a trait or a
+        resource class of the query.
+
+        :param query: parameters of GET /allocation_candidates.
+        :param limit: largest number of candidates to ask for.
+        """
+        try:
+            return self.get('/allocation_candidates',
+                            [*query, ('limit', str(limit))])
+        except PlacementError as error:
+            if error.code == 400 and 'No such' in str(error):
+                return {'allocation_requests': [], 'provider_summaries': {}}
+            raise
+
+    def move_provider(self, uuid: str, name: str, parent: str) -> None:
+        """Move a resource provider below another parent of the same tree.
+
+        Nova's report client cannot do this, because it keeps the parent that a
+        provider has in Placement.
+
+        :param uuid: UUID of the provider to move.
+        :param name: name of the provider.
+        :param parent: UUID of the new parent.
+        """
+        self.put(f'/resource_providers/{uuid}',
+                 {'name': name, 'parent_provider_uuid': parent})
+
+    def _ask(self, method: str, url: str, *body: Any) -> Any:
+        try:
+            response = getattr(self._session, method)(url, *body,
+                                                      version=VERSION)
+        except exceptions.ClientException as error:
+            LOG.warning('cannot reach Placement; giving up the current '
+                        'operation: %s', error)
+            raise PlacementError('Placement does not answer'
+                                 ) from error
+        if response.status_code not in (200, 204):
+            raise _make_error(response)
+        return response
+
+
+def _make_error(response: Any) -> PlacementError:
+    try:
+        errors = list(response.json()['errors'])
+    except (ValueError, KeyError, TypeError):
+        errors = []
+    details = [str(one.get('detail', '')).strip() for one in errors]
+    return PlacementError(
+        '; '.join([f'Placement: HTTP {response.status_code}',
+                   *filter(None, details)]), response.status_code,
+        any(one.get('code') == _CONCURRENT for one in errors))
