@@ -12,7 +12,8 @@
 # under the License.
 
 # The static checks: tools/pep8.sh [CHECK]...
-# CHECK: flake8 ruff mypy bashate english sizes tests words.
+# CHECK: flake8 ruff mypy bashate english house sizes tests
+# words.
 # All of them when none is named. They run in the environment of $PYTHON
 # (default: python3 of the PATH).
 
@@ -61,6 +62,9 @@ check() {
             -e '^tools/words.py$' -e '\.patch$' |
             xargs -d '\n' grep -nsIiE -f tools/banned-phrases
         ;;
+    house)
+        "$PYTHON" tools/house.py
+        ;;
     sizes)
         # shellcheck disable=SC2046
         "$PYTHON" tools/sizes.py $(files | grep '\.py$')
@@ -83,7 +87,8 @@ check() {
 }
 
 failed=0
-[ $# -gt 0 ] || set -- flake8 ruff mypy bashate english sizes tests words
+[ $# -gt 0 ] || set -- flake8 ruff mypy bashate english house sizes tests \
+    words
 for name in "$@"; do
     check "$name" || failed=1
 done

@@ -143,9 +143,9 @@ def _describe_default(value: Any) -> str:
 def describe_metrics(module: str) -> Iterator[str]:
     """Yield the lines of a table of a module's metrics.
 
-    :param module: name of a module of ghsched_nova.monitor.
+    :param module: name of a module below ghsched_nova.features.
     """
-    metrics = importlib.import_module(f'ghsched_nova.monitor.{module}')
+    metrics = importlib.import_module(f'ghsched_nova.features.{module}')
     return _render_table(
         ('Metric', 'Type', 'Labels', 'Meaning'), '30 10 20 40', (
             (f'``{one.exported_name}``',

@@ -221,7 +221,7 @@ def _settings(urls: dict[str, str], mode: str,
                 else 'NUMATopologyFilter'),
             'weight_classes': ','.join([
                 'nova.scheduler.weights.all_weighers',
-                *(f'ghsched_nova.scheduler.{name}' for of, name
+                *(f'ghsched_nova.features.packing.{name}' for of, name
                   in WEIGHERS.items() if of in parts)]),
             'pci_in_placement': 'True'},
         'ghsched': {'scheduler_index': str('index' in parts),

@@ -68,3 +68,11 @@ class WalkTest(base.TestCase):
         described = set(re.findall(r'^``ghsched_nova\.(\w+)``$',
                                    walk.DESIGN.read_text(), re.M))
         self.assertEqual(set(), rooms - described - {'tests'})
+
+    def test_every_feature_is_described(self):
+        top = walk.DESIGN.parents[3]
+        features = {path.parent.name for path in top.glob(
+            'ghsched_*/features/*/__init__.py')}
+        described = set(re.findall(r'^    ``(\w+)``  +\S',
+                                   walk.DESIGN.read_text(), re.M))
+        self.assertEqual(features, described)

@@ -27,13 +27,19 @@ from ghsched_placement.tests import base
 TOP = Path(ghsched_nova.__file__).parents[1]
 
 #: Folders and modules whose objects live in one thread of a command.
-NOT_SERVICES = ('ghsched_nova/cmd/', 'ghsched_nova/features/explain/',
-                'ghsched_nova/features/explain/', 'ghsched_nova/lab/',
-                'ghsched_nova/tests/', 'ghsched_placement/features/density/',
-                'ghsched_placement/base/documents.py', 'ghsched_placement/'
-                                                       'osc/',
-                'ghsched_placement/features/planner/', 'ghsched_placement/'
-                                                       'tests/')
+NOT_SERVICES = (
+    'ghsched_nova/cmd/', 'ghsched_nova/features/density/',
+    'ghsched_nova/features/doctor/', 'ghsched_nova/features/explain/',
+    'ghsched_nova/features/exporter/cloud_exporter',
+    'ghsched_nova/features/planner/', 'ghsched_nova/features/top/top.',
+    'ghsched_nova/lab/',
+    'ghsched_nova/tests/', 'ghsched_placement/base/documents.py',
+    'ghsched_placement/features/density/',
+    'ghsched_placement/features/doctor/',
+    'ghsched_placement/features/exporter/cloud_cache',
+    'ghsched_placement/features/planner/',
+    'ghsched_placement/features/rebalance/re', 'ghsched_placement/osc/',
+    'ghsched_placement/tests/')
 #: Commands that serve.
 SERVICES = ('ghsched_nova/features/exporter/exporter.py',)
 
@@ -53,13 +59,13 @@ _CLAIMS = (_STATE + 'ClaimsStressTest'
 _REPORT = _HOST + 'ReportStressTest.'
 _INDEX = (_SCHEDULER + 'IndexStressTest'
           '.test_index_after_concurrent_steps_equals_a_fresh_one')
-_SCRAPES = (_UNIT + 'cmd.test_exporter.BoundsTest'
+_SCRAPES = (_UNIT + 'features.exporter.test_exporter.BoundsTest'
             '.test_scrapes_at_one_time_read_the_host_once')
 
 #: The test that shares an object among threads, by class or variable.
 STRESSED = {
     'ghsched_nova.features.exporter.exporter._Server': _UNIT + (
-        'cmd.test_exporter.BoundsTest'
+        'features.exporter.test_exporter.BoundsTest'
         '.test_scrapes_that_are_too_many_are_answered_503'),
     'ghsched_nova.nova_seams.registry.REPLACED': _UNIT + (
         'nova_seams.test_registry.ReplaceTest'
@@ -108,7 +114,7 @@ STRESSED = {
         'virt.test_guest_diagnostics.ThreadsTest'
         '.test_bandwidth_use_of_many_threads_makes_one_reader'),
     'ghsched_nova.features.blame.blame_cap.Capper': _UNIT + (
-        'host.test_blame_cap.CapperTest'
+        'features.blame.test_blame_cap.CapperTest'
         '.test_caps_under_native_threads_are_released_in_turn'),
     'ghsched_nova.features.blame.blame_record.BlameRecord': _UNIT + (
         'host.test_blame_record.RecordTest'
@@ -158,6 +164,7 @@ _REPLACED = 'each attribute is replaced as a whole, by reports of the host'
 
 #: Why an object is not shared, by class.
 NOT_SHARED = {
+    'ghsched_nova.base.privsep.Context': 'a lock guards its counters',
     'ghsched_nova.features.blame.blame_cap.'
     'Pauses': 'guest_cap_lock() guards it',
     'ghsched_nova.features.blame.blame_probe.HostProbe': _CALL,
@@ -168,6 +175,7 @@ NOT_SHARED = {
     'ghsched_nova.features.live_change.records.NovaRecords': _REQUEST,
     'ghsched_nova.nova_fixes.cut_off_live_migration._CompletionSteps': _CALL,
     'ghsched_nova.nova_fixes.table.APPLIED': _START,
+    'ghsched_nova.nova_seams.compute._TREE_ALLOCATIONS': _LOCKED,
     'ghsched_nova.nova_seams.parts.OFF': _START,
     'ghsched_nova.nova_seams.registry.SEAMS':
         'declared while modules are imported, each once',

@@ -102,7 +102,7 @@ def elements():
 def samples():
     """Metrics and their labels: all names in the modules that have them."""
     for file in (walk.DESIGN.parents[3] / 'ghsched_nova').glob(
-            '*/*metrics.py'):
+            'features/*/*metrics.py'):
         yield from re.findall("'([a-z][a-z0-9_]+)'", file.read_text())
 
 
@@ -142,7 +142,7 @@ class WordsTest(base.TestCase):
             *top_output._GUEST_TITLES]))
 
     def test_tables_of_ghsched_host(self):
-        names = set(headings('cmd/*.py'))
+        names = set(headings('cmd/*.py', 'features/*/*.py'))
         self.assertLessEqual({'Action', 'Not measured', 'To do'}, names)
         self.assertEqual({}, self.wrong(names))
 

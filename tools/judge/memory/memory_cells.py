@@ -30,8 +30,8 @@ MEMORIES = ('ddr4', 'ddr4-closed', 'ddr4-4ch', 'ddr5')
 #: Part of a server's time that is busy when alone, with random arrivals.
 BUSY = 0.58
 
-_RECORDINGS = (Path(__file__).resolve().parents[3] / 'ghsched_placement'
-               / 'contention')
+_RECORDINGS = (Path(__file__).resolve().parents[3]
+               / 'ghsched_placement/features/density')
 #: File of the figures of each simulator, by its name.
 RECORDINGS: Mapping[str, Path] = {
     'DRAMsim3': _RECORDINGS / 'simulated_memory.json',

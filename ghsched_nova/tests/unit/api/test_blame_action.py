@@ -19,6 +19,7 @@ from unittest import mock
 from nova import conf
 from nova import context as nova_context
 from nova import objects
+from oslo_policy import opts
 
 from ghsched_nova.api import policies
 from ghsched_nova.features.live_change import errors
@@ -64,6 +65,7 @@ class BlameActionTest(base.TestCase):
     def allow(self, *rules):
         path, = self.create_tempfiles([('policy', ''.join(
             f'"{rule}": "role:member"\n' for rule in rules))], '.yaml')
+        opts.set_defaults(conf.CONF)    # registers policy_file
         conf.CONF.set_override('policy_file', path, 'oslo_policy')
         self.addCleanup(conf.CONF.clear_override, 'policy_file',
                         'oslo_policy')

@@ -223,7 +223,7 @@ class RetireTest(base.TestCase):
         self.options = types.SimpleNamespace(compute_driver=None, ghsched=1)
         shared = 'ghsched_nova.nova_seams.shared'
         self.read = self.enterContext(
-            mock.patch.object(retire.server_set, 'read_nova_service_conf'))
+            mock.patch.object(retire.set_command, 'read_nova_service_conf'))
         self.enterContext(mock.patch(f'{shared}.config',
                                      return_value=self.options))
         self.enterContext(mock.patch(f'{shared}.get_placement_client',

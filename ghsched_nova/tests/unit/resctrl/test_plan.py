@@ -132,9 +132,9 @@ class ResolveTest(base.TestCase):
     def test_a_node_without_a_domain_is_named(self):
         host = captured.openeuler(left_out={2: 'it has no CPU'})
         self.assertIn('host NUMA node 2: it has no CPU',
-                      self._refused(host, (NodePolicy(),), 2))
+                      self._refused(host, (NodePolicy(10),), 2))
         self.assertIn('host NUMA node 5: it has no domain',
-                      self._refused(host, (NodePolicy(),), 5))
+                      self._refused(host, (NodePolicy(10),), 5))
 
     def test_guest_nodes_and_host_nodes_must_match(self):
         self.assertIn('2 NUMA nodes', self._refused(

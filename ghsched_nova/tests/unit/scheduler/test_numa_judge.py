@@ -333,7 +333,7 @@ class JudgeTest(base.TestCase):
                  lambda _context, _uuid: (0, False)),
                 ('nova_seams.scheduler_hosts.cache_host_topologies',
                  lambda _number: None),
-                ('scheduler.index_feed.Feed.is_current', True)):
+                ('features.index.index_feed.Feed.is_current', True)):
             self.useFixture(fixtures.MonkeyPatch(f'ghsched_nova.{name}',
                                                  stand_in))
 

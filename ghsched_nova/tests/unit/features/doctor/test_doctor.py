@@ -467,8 +467,8 @@ PASTE = """\
 keystone = cors authtoken keystonecontext ghsched osapi_compute_app_v21
 
 [filter:ghsched]
-paste.filter_factory = ghsched_nova.features.live_change.server_set:filter_factory
-"""
+paste.filter_factory = """ + (
+    'ghsched_nova.features.live_change.server_set:filter_factory\n')
 
 
 class LeftoversTest(base.TestCase):
@@ -583,8 +583,8 @@ class LeftoversTest(base.TestCase):
 class VersionTest(base.TestCase):
 
     def test_every_command_has_one(self):
-        for name in ('cmd.exporter', 'cmd.host', 'cmd.main', 'cmd.top',
-                     'lab.bench.cli'):
+        for name in ('cmd.host', 'cmd.main', 'features.exporter.exporter',
+                     'features.top.top', 'lab.bench.cli'):
             module = importlib.import_module(f'ghsched_nova.{name}')
             out = io.StringIO()
             with contextlib.redirect_stdout(out):

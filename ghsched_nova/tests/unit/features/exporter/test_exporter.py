@@ -506,7 +506,8 @@ class CommandTest(ExporterTestCase):
 
     def test_listens_on_loopback_until_it_is_ended(self):
         host = self.host('openeuler66', QEMU)
-        script = ('import sys; from ghsched_nova.features.exporter import exporter; '
+        script = ('import sys; '
+                  'from ghsched_nova.features.exporter import exporter; '
                   'sys.exit(exporter.main())')
         with subprocess.Popen(
                 [sys.executable, '-c', script, '--port', '0',
