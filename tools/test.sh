@@ -138,7 +138,7 @@ set_up() {
 part_checks() {
     local name
     heading 'Style and types'
-    for name in flake8 ruff mypy bashate english sizes tests words; do
+    for name in flake8 ruff mypy bashate english house sizes tests words; do
         check "$name" tree bash tools/pep8.sh "$name"
     done
     check "what we rely on, in Nova's releases" \
