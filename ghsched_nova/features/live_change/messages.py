@@ -14,21 +14,12 @@
 
 Plain lists, numbers and texts only, so that both sides can be of different
 releases. An older side ignores keys that are added later to an answer, or to a
-node of a policy. A new argument needs a new version, and the caller falls back
-to the version before.
+node of a policy. A new argument needs a new version.
 
-1.0
-    ``check_policy``, ``policy_of`` and ``set_policy``. Later answers of
-    ``check_policy`` have ``guests``, too.
-1.1
-    ``set_policy`` takes ``lock``. Answers that refuse may have ``left``.
-1.2
-    ``check_move``, see :mod:`ghsched_nova.features.node_move.move_messages`.
-1.3
-    ``move_nodes``, likewise.
-1.4
-    ``blame``, whose answer has ``report``, see
-    :mod:`ghsched_placement.features.blame.blame_report`.
+Calls are ``check_policy``, ``policy_of``, ``set_policy``, ``check_move`` and
+``move_nodes`` (see :mod:`ghsched_nova.features.node_move.move_messages`), and
+``blame``, whose answer has ``report``, see
+:mod:`ghsched_placement.features.blame.blame_report`.
 """
 
 from collections.abc import Mapping
@@ -40,8 +31,7 @@ from ghsched_placement.flavor.bandwidth import NodePolicy
 
 #: oslo.messaging namespace of ghsched's calls on the topic of nova-compute.
 NAMESPACE = 'ghsched'
-VERSION = '1.4'
-FIRST_VERSION = '1.0'
+VERSION = '1.0'
 
 #: Policy of one guest NUMA node, with the keys ``host_node``, ``min``,
 #: ``max``, ``hardlimit`` and ``priority``, and with ``l3_ways`` and ``burst``

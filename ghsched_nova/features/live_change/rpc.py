@@ -165,12 +165,11 @@ class PolicyEndpoint:
     @_return_refusals
     def set_policy(self, context: Any, instance_uuid: str,
                    policy: Sequence[messages.Node], token: str,
-                   lock: str | None = None) -> Answer:
+                   lock: str) -> Answer:
         """Change the bandwidth policy of a running guest.
 
         :param token: ID of this call.
-        :param lock: ID of the caller's lock on the server; None from a caller
-            of version 1.0.
+        :param lock: ID of the caller's lock on the server.
         """
         with compute.instance_lock(instance_uuid):
             instance = self._get_instance(context, instance_uuid, token, lock)
@@ -213,13 +212,12 @@ class PolicyEndpoint:
         return {}
 
     def _get_instance(self, context: Any, uuid: str, token: str,
-                      lock: str | None) -> Any:
+                      lock: str) -> Any:
         """Return the instance that an RPC call may change.
 
         :param token: ID of the call.
         :param lock: ID under which the caller has locked the server in Nova
-            (see :mod:`ghsched_nova.features.live_change.server_lock`); None
-            from old callers.
+            (see :mod:`ghsched_nova.features.live_change.server_lock`).
         :raises NotChanged: if the caller has cancelled the call, or its lock
             has expired.
         """
@@ -229,8 +227,7 @@ class PolicyEndpoint:
         instance = objects.Instance.get_by_uuid(
             context, uuid, expected_attrs=['numa_topology', 'flavor',
                                            'system_metadata'])
-        if not (instance.task_state == server_lock.LOCKED if lock is None
-                else server_lock.is_locked(instance, lock)):
+        if not server_lock.is_locked(instance, lock):
             raise policy_change.NotChanged(
                 'the server is not locked for this change any more; its task '
                 f'state is {instance.task_state}')

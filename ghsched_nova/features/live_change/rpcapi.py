@@ -35,15 +35,6 @@ _UNKNOWN_ERRORS = (oslo_messaging.UnsupportedVersion,
 _UNKNOWN = tuple(error.__name__ for error in _UNKNOWN_ERRORS)
 
 
-#: First version in which set_policy has the argument lock.
-_LOCK_VERSION = '1.1'
-#: First versions with check_move and with move_nodes.
-_CHECK_VERSION = '1.2'
-_MOVE_VERSION = '1.3'
-#: First version with blame.
-_BLAME_VERSION = '1.4'
-
-
 #: Seconds without a heartbeat of nova-compute after which a query fails; a
 #: host that is busy with the answer sends one in half of that time.
 ALIVE_TIMEOUT_S = 10
@@ -59,13 +50,6 @@ QUESTION: Mapping[str, int] = MappingProxyType(
 #: Call options of a change: its answer is awaited for up to
 #: ``[DEFAULT]rpc_response_timeout``.
 CHANGE: Mapping[str, int] = MappingProxyType({})
-
-
-class _UnknownCall(errors.Refused):
-    """Raised if a host's nova-compute does not know an RPC call.
-
-    It may be of an older release, or run without ghsched's driver.
-    """
 
 
 class HostClient:
@@ -110,18 +94,14 @@ class HostClient:
         """Ask a compute host to apply a bandwidth policy to a running guest.
 
         :param call_id: ID of this call, by which it can be cancelled.
-        :param lock_id: ID of the caller's lock on the server; hosts of older
-            releases ignore it.
+        :param lock_id: ID of the caller's lock on the server.
         :raises Refused: with the host's reason; the host has rolled back.
         :raises HostRollbackFailed: with the host's reason; the host could not
             roll back.
         :raises HostSilent: if the host does not answer; its state is unknown.
         """
-        try:
-            self._call(guest, 'set_policy', _LOCK_VERSION, policy=policy,
-                       token=call_id, lock=lock_id)
-        except _UnknownCall:
-            self._call(guest, 'set_policy', policy=policy, token=call_id)
+        self._call(guest, 'set_policy', policy=policy, token=call_id,
+                   lock=lock_id)
 
     def cancel_call(
         self, guest: change.Guest, call_id: str
@@ -146,7 +126,7 @@ class HostClient:
         :raises Refused: with the host's reason.
         :raises HostSilent: if the host does not answer.
         """
-        self._call(guest, 'check_move', _CHECK_VERSION, QUESTION, move=move)
+        self._call(guest, 'check_move', QUESTION, move=move)
 
     def move_nodes(self, guest: change.Guest, move: move_messages.Packed,
                    call_id: str, lock_id: str) -> None:
@@ -163,7 +143,6 @@ class HostClient:
         """
         self._call(guest,
                    'move_nodes',
-                   _MOVE_VERSION,
                    messaging.get_long_call_timeouts(),
                    move=move,
                    token=call_id,
@@ -186,19 +165,18 @@ class HostClient:
         if not messaging.is_bus_reachable(self._context):
             raise _make_unreachable_bus_error(guest.host)
         report: dict[str, Any] = self._call(
-            guest, 'blame', _BLAME_VERSION, messaging.get_long_call_timeouts(),
+            guest, 'blame', messaging.get_long_call_timeouts(),
             prove=prove)['report']
         return report
 
     def _call(self, guest: change.Guest, method: str,
-              version: str = messages.FIRST_VERSION,
               patience: Mapping[str, int] = CHANGE,
               **arguments: Any) -> dict[str, Any]:
         if patience is QUESTION and not messaging.is_bus_reachable(
                 self._context):
             raise _make_unreachable_bus_error(guest.host)
-        client = self._client.prepare(server=guest.host, version=version,
-                                      retry=BUS_RETRIES, **patience)
+        client = self._client.prepare(server=guest.host, retry=BUS_RETRIES,
+                                      **patience)
         try:
             answer: dict[str, Any] = client.call(
                 self._context, method, instance_uuid=guest.uuid, **arguments)
@@ -246,11 +224,11 @@ def _make_unreachable_bus_error(host: str) -> errors.HostSilent:
         'not answer')
 
 
-def _make_unknown_call_error(host: str) -> _UnknownCall:
+def _make_unknown_call_error(host: str) -> errors.Refused:
     """Return the error for an RPC call that nova-compute does not know.
 
     :param host: the compute host that was called.
     """
-    return _UnknownCall(
+    return errors.Refused(
         f'nova-compute on {host} does not know the call; is compute_driver = '
         'ghsched.GhschedLibvirtDriver there, of this release or later?')

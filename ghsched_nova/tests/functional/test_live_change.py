@@ -30,11 +30,9 @@ from oslo_db import exception as db_exc
 import oslo_messaging
 
 from ghsched_nova.features.live_change import errors
-from ghsched_nova.features.live_change import messages
 from ghsched_nova.features.live_change import placement
 from ghsched_nova.features.live_change import records
 from ghsched_nova.features.live_change import rollback
-from ghsched_nova.features.live_change import rpc
 from ghsched_nova.features.live_change import server_lock
 from ghsched_nova.features.live_change import servers
 from ghsched_nova.guest import metadata
@@ -154,8 +152,7 @@ class SuccessTest(LiveChangeTestCase):
             self.the_cap_is_what_is_counted,
             self.a_hard_reboot_keeps_it,
             self.a_stopped_guest_has_it_when_it_starts,
-            self.a_restarted_nova_compute_listens_again,
-            self.a_host_of_the_release_before)
+            self.a_restarted_nova_compute_listens_again)
 
     def all_four_keys(self):
         plan = self.change(mem_bw_min=40, mem_bw_max=70,
@@ -271,24 +268,6 @@ class SuccessTest(LiveChangeTestCase):
         self._delete_server(server)
 
     def a_restarted_nova_compute_listens_again(self):
-        self.restart_compute_service('host_a')
-        self.change(mem_bw_min=40, mem_bw_max=70)
-        self.assert_changed(40, 70)
-
-    def a_host_of_the_release_before(self):
-        # It takes no lock, see
-        # ghsched_nova.tests.unit.features.live_change.test_wire.
-        present = rpc.PolicyEndpoint.set_policy
-
-        def set_policy(endpoint, context, instance_uuid, policy, token):
-            return present(endpoint, context, instance_uuid, policy, token)
-
-        for name, old in (
-                ('set_policy', set_policy), ('target', oslo_messaging.Target(
-                    namespace=messages.NAMESPACE,
-                    version=messages.FIRST_VERSION))):
-            self.use_in_step(fixtures.MockPatchObject(
-                rpc.PolicyEndpoint, name, old))
         self.restart_compute_service('host_a')
         self.change(mem_bw_min=40, mem_bw_max=70)
         self.assert_changed(40, 70)

@@ -366,7 +366,7 @@ class EndpointStressTest(base.TestCase):
             token = str(uuid.UUID(int=chance.getrandbits(128)))
             server = str(chance.randrange(3))
             assert endpoint.policy_of(None, server, token) == {'policy': None}
-            answer = endpoint.set_policy(None, server, [], token)
+            answer = endpoint.set_policy(None, server, [], token, 'lock')
             assert 'has cancelled the change' in answer['refused'], answer
 
         self.assertEqual([], threads.stress([step] * 6, 20))

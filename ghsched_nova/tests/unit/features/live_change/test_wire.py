@@ -55,13 +55,11 @@ MOVE = [{
 REQUESTS = {
     'check_policy': ('1.0', {'policy': [NODE], 'running': True}),
     'policy_of': ('1.0', {'void': 't'}),
-    'set_policy': ('1.1', {'policy': [NODE], 'token': 't', 'lock': 'l'}),
-    'check_move': ('1.2', {'move': MOVE}),
-    'move_nodes': ('1.3', {'move': MOVE, 'token': 't', 'lock': 'l'}),
+    'set_policy': ('1.0', {'policy': [NODE], 'token': 't', 'lock': 'l'}),
+    'check_move': ('1.0', {'move': MOVE}),
+    'move_nodes': ('1.0', {'move': MOVE, 'token': 't', 'lock': 'l'}),
 }
 BLAME = {'prove': True}
-#: What a host of 1.0 takes.
-OLD_SET = {'policy': [NODE], 'token': 't'}
 
 
 class Bus:
@@ -70,9 +68,13 @@ class Bus:
     def __init__(self, answer, highest=messages.VERSION):
         self.answer, self.highest, self.calls = answer, highest, []
 
-    def prepare(self, server, version, **patience):
+    def connect(self, _context, target):
+        self.version = target.version
+        return self
+
+    def prepare(self, server, **patience):
         assert server == 'host_a'
-        self.version, self.patience = version, patience
+        self.patience = patience
         return self
 
     def call(self, context, method, **arguments):
@@ -95,7 +97,7 @@ class RequestTest(base.TestCase):
     def client(self, *args, **kwargs):
         self.bus = Bus(*args, **kwargs)
         with mock.patch('ghsched_nova.nova_seams.messaging.make_rpc_client',
-                        return_value=self.bus):
+                        self.bus.connect):
             return rpcapi.HostClient(None)
 
     def policy(self):
@@ -123,33 +125,20 @@ class RequestTest(base.TestCase):
     def test_report_of_who_disturbs_a_guest_is_passed_on(self):
         client = self.client({'report': {'x': 1}})
         self.assertEqual({'x': 1}, client.blame(GUEST, True))
-        self.assertEqual([('blame', '1.4', BLAME)], self.bus.calls)
+        self.assertEqual([('blame', '1.0', BLAME)], self.bus.calls)
         self.assertEqual({'timeout': 9, 'retry': 2}, self.bus.patience)
         error = self.assertRaises(errors.Refused,
-                                  self.client({}, '1.3').blame, GUEST, True)
+                                  self.client({}, '0.9').blame, GUEST, True)
         self.assertIn('does not know the call', str(error))
         error = self.assertRaises(
             errors.Refused, self.client({'refused': 'no'}).blame, GUEST,
             False)
         self.assertEqual('host host_a: no', str(error))
 
-    def test_a_host_of_the_release_before_is_not_asked_for_more(self):
-        self.client({}, '1.0').set_policy(GUEST, self.policy(), 't', 'l')
-        self.assertEqual([('set_policy', '1.0', OLD_SET)], self.bus.calls)
-
     def test_a_move_is_read_as_ever(self):
         _version, arguments = REQUESTS['check_move']
         self.assertEqual(plans.REQUEST,
                          move_messages.unpack_move(arguments['move']))
-
-    def test_a_host_of_an_older_release_moves_nothing(self):
-        for release, method, more in (
-                ('1.0', 'check_move', ()), ('1.1', 'check_move', ()),
-                ('1.2', 'move_nodes', ('t', 'l'))):
-            error = self.assertRaises(
-                errors.Refused, getattr(self.client({}, release), method),
-                GUEST, move_messages.pack_move(plans.REQUEST), *more)
-            self.assertIn('does not know the call', str(error))
 
     def test_answer_that_is_no_document_is_a_refusal(self):
         for answer in (None, [], 'x', 7, True):
@@ -180,13 +169,11 @@ class EndpointTest(base.TestCase):
 
     def test_it_takes_what_each_release_sends(self):
         for endpoint in (rpc.PolicyEndpoint, blame_rpc.BlameEndpoint):
-            self.assertEqual((messages.NAMESPACE, '1.4'), (
+            self.assertEqual((messages.NAMESPACE, '1.0'), (
                 endpoint.target.namespace, endpoint.target.version))
         inspect.signature(blame_rpc.BlameEndpoint.blame).bind(
             None, None, instance_uuid='u', **BLAME)
-        for method, arguments in (
-                *((method, arguments) for method, (_version, arguments)
-                  in REQUESTS.items()), ('set_policy', OLD_SET)):
+        for method, (_version, arguments) in REQUESTS.items():
             inspect.signature(getattr(rpc.PolicyEndpoint, method)).bind(
                 None, None, instance_uuid='u', **arguments)
 
