@@ -18,7 +18,6 @@ sample file and the reference can be generated without it.
 """
 
 import copy
-import dataclasses
 from typing import Any
 
 from oslo_config import cfg
@@ -149,12 +148,8 @@ def make_burst_limits(section: Any) -> burst.Limits:
 
     :param section: ``conf.ghsched``.
     """
-    limits = burst.make_limits_for_risk(section.burst_risk,
-                                        section.burst_window,
-                                        section.burst_ratio_max)
-    return dataclasses.replace(limits, **{
-        name: value for name in ('percentile', 'correlation', 'safety')
-        if (value := section[f'burst_{name}']) is not None})
+    return burst.make_limits_for_risk(section.burst_risk, section.burst_window,
+                                      section.burst_ratio_max)
 
 
 def make_bottleneck_limits(section: Any) -> bottleneck.Limits:
@@ -166,8 +161,7 @@ def make_bottleneck_limits(section: Any) -> bottleneck.Limits:
     :raises ValueError: if an option names an unknown measure of load.
     """
     try:
-        return bottleneck.make_bottleneck_limits(section.bottleneck_thresholds,
-                                                 section.bottleneck_hysteresis)
+        return bottleneck.make_bottleneck_limits(section.bottleneck_thresholds)
     except ValueError as error:
         raise ValueError(
             f'[ghsched]bottleneck_thresholds: {error}') from error

@@ -14,42 +14,9 @@
 
 from oslo_config import cfg
 
-_BURST_RISK = 'Set burst_risk instead.'
 _UNNEEDED = 'No cloud needs another value than the default.'
 
 OPTS: list[cfg.Opt] = [
-    cfg.FloatOpt(
-        'burst_percentile', min=50.0, max=99.999,
-        deprecated_for_removal=True,
-        deprecated_reason=_BURST_RISK,
-        help='Percent of the measurement periods in which the bandwidth that '
-             'is reserved for bursts must suffice. A period is '
-             '[DEFAULT]update_resources_interval, one minute by default; '
-             'changes within a period are not measured. A higher percentage '
-             'depends on rare periods, of which few are measured. Used by '
-             'nova-compute.'),
-    cfg.FloatOpt(
-        'burst_correlation', min=0.0, max=1.0,
-        deprecated_for_removal=True,
-        deprecated_reason=_BURST_RISK,
-        help='Minimum correlation that is assumed between the loads of '
-             'guests: 0 if they are independent, 1 if all are busy at the '
-             'same time. If the measured correlation is higher, it is used. '
-             'New guests often have the same users or the same times of day '
-             'as the present ones, and one day shows too few of the times '
-             'when they are busy together to assume less, unless the guests '
-             'are known to be independent. With more than 0 the guests of one '
-             'project count as replicas of one service, which may all be '
-             'busy at the same time: a node whose guests are all of one '
-             'project offers no more than the bandwidth that is reserved for '
-             'bursts. Used by nova-compute.'),
-    cfg.FloatOpt(
-        'burst_safety', min=1.0, max=10.0,
-        deprecated_for_removal=True,
-        deprecated_reason=_BURST_RISK,
-        help='Factor by which the measured load of guests is multiplied, to '
-             'allow for new guests and for days with a higher load. Used by '
-             'nova-compute.'),
     cfg.FloatOpt(
         'burst_ratio_max', default=3.0, min=1.0, max=10.0,
         deprecated_for_removal=True,
@@ -60,26 +27,6 @@ OPTS: list[cfg.Opt] = [
              'together never take what other guests are guaranteed. Used by '
              'nova-compute and ghsched-host; must not be lowered while '
              'guests with bursts run.'),
-    cfg.IntOpt(
-        'bottleneck_hysteresis', default=20, min=0, max=99,
-        deprecated_for_removal=True,
-        deprecated_reason=_UNNEEDED,
-        help='Percent by which a value must fall below its threshold before '
-             'the NUMA node is no longer a bottleneck. Used by nova-compute.'),
-    cfg.FloatOpt(
-        'affinity_half_life', default=300.0, min=1.0,
-        deprecated_for_removal=True,
-        deprecated_reason=_UNNEEDED,
-        help='Half-life in seconds of the measured traffic between guests: '
-             'without new traffic it counts half after this time. Used by '
-             'nova-compute.'),
-    cfg.FloatOpt(
-        'affinity_delay', default=900.0, min=0.0,
-        deprecated_for_removal=True,
-        deprecated_reason=_UNNEEDED,
-        help='Seconds for which guests still belong together after the '
-             'traffic between them has fallen below 1 MB/s. Used by '
-             'nova-compute.'),
     cfg.FloatOpt(
         'load_period', default=30.0, min=0.0,
         deprecated_for_removal=True,
@@ -97,14 +44,6 @@ OPTS: list[cfg.Opt] = [
              'percent (1/e). With 0 each measurement is reported as it is. '
              'With a small value, a short burst makes a node a bottleneck. '
              'Used by nova-compute.'),
-    cfg.IntOpt(
-        'max_candidates_per_host', default=64, min=1,
-        deprecated_for_removal=True,
-        deprecated_reason=_UNNEEDED,
-        help='Maximum number of assignments of host NUMA nodes to guest NUMA '
-             'nodes that are tried on a host before it is refused. They come '
-             'from Placement\'s allocation candidates. Used by '
-             'nova-scheduler.'),
     cfg.IntOpt(
         'scheduler_index_hosts', default=100, min=0,
         deprecated_for_removal=True,

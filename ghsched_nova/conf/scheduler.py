@@ -63,8 +63,6 @@ OPTS: list[cfg.Opt] = [
              'an aggregate holds for its hosts. Used by nova-scheduler.'),
     cfg.IntOpt(
         'load_max_age', default=180, min=1,
-        deprecated_opts=[cfg.DeprecatedOpt('bandwidth_weight_max_age',
-                                           group='ghsched')],
         help='Maximum age in seconds of a measured load. nova-compute '
              'renews an unchanged load at the latest in the first resource '
              'report after half of it, so compute hosts need the same value '

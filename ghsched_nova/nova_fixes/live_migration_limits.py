@@ -45,6 +45,7 @@ from ghsched_placement.flavor import policy as policies
 from ghsched_placement.providers import cpuless_nodes
 from ghsched_placement.providers import names
 from ghsched_placement.providers import node_allocation
+from ghsched_placement.query import node_assignment
 
 LOG = logging.getLogger(__name__)
 
@@ -113,8 +114,7 @@ def _claim_with_limits(original: Callable[..., Any], tracker: Any,
         ways = yield_claimable_nodes(
             instance, _describe_destination(tracker, node, allocs),
             tracker.driver._ghsched.can_join_shared_group)
-        most = shared.config().ghsched.max_candidates_per_host
-        for order in itertools.islice(ways, most):
+        for order in itertools.islice(ways, node_assignment.MOST_TRIED):
             try:
                 return claim(limits=_make_limits(node, order))
             except exception.ComputeResourcesUnavailable as error:

@@ -284,7 +284,7 @@ class GhschedNUMATopologyFilter(numa_topology_filter.NUMATopologyFilter):
                 view.allocation_candidates = [kept.candidate]
                 return None
             refusal = refusal or kept
-            if len(tried) == shared.config().ghsched.max_candidates_per_host:
+            if len(tried) == node_assignment.MOST_TRIED:
                 break
         return refusal
 

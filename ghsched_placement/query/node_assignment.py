@@ -51,6 +51,9 @@ from ghsched_placement.query.candidates import UNKNOWN_NODES
 from ghsched_placement.query import matching
 from ghsched_placement.query.request import LOCALITIES
 
+#: Number of ways that are tried on a host before it is refused.
+MOST_TRIED = 64
+
 #: Maximum number of ways that are compared by their cost to others. Where
 #: more are equal in all that ranks before, the numbers of the nodes decide.
 MAX_COSTED = 100

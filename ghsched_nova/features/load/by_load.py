@@ -26,6 +26,7 @@ from ghsched_nova.scheduler import unread_reports
 from ghsched_placement.features.load import load
 from ghsched_placement.features.load import node_choice
 from ghsched_placement.providers import names
+from ghsched_placement.query import node_assignment
 
 
 def get_fresh_load(state: Any) -> load.Load | None:
@@ -167,10 +168,9 @@ def _choose_cheapest_limits(view: HostStateView, spec: shared.RequestSpec,
     """
     candidates = view.allocation_candidates or [{}]
     requests = spec.pci_requests.requests if spec.pci_requests else []
-    most = shared.config().ghsched.max_candidates_per_host
     for order in itertools.islice(
             _iterate_assignments_by_cost(node_costs, len(spec.numa_topology)),
-            most):
+            node_assignment.MOST_TRIED):
         limits = scheduler.make_numa_limits(view, spec, order, in_order=True)
         if scheduler.fit_guest_topology(view, spec, limits,
                                         candidates[0].get('mappings'),

@@ -105,6 +105,4 @@ def _make_meter(section: Any) -> sources.Meter:
     """
     source: Any = driver.DriverManager(
         sources.SOURCES, section.affinity_source, invoke_on_load=True).driver
-    return sources.Meter(source, affinity.Settings(
-        half_life=section.affinity_half_life,
-        delay=section.affinity_delay))
+    return sources.Meter(source, affinity.Settings())

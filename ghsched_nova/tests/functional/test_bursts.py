@@ -107,7 +107,9 @@ class BurstsTest(nova_base.GhschedTestCase):
         self.assertGreater(min(self.offered()), 50)
 
     def test_as_many_as_are_seldom_busy_and_never_fewer_than_there_are(self):
-        self.flags(burst_correlation=0.0, group='ghsched')
+        self.useFixture(fixtures.MonkeyPatch(
+            'ghsched_placement.features.bursts.burst._RISKS',
+            {'medium': (0.0, 1.2)}))
         self.assertEqual([40, 40], self.offered())
         self.assertEqual([40, 40], [record['reserved'] for record
                                     in self.records(names.MEM_BW_PCT)])

@@ -32,9 +32,8 @@ from ghsched_placement.query import matching
 from ghsched_placement.query import node_assignment
 from ghsched_placement.tests import base
 
-#: Number of ways that nova-scheduler tries on a host: the default of
-#: [ghsched]max_candidates_per_host.
-TRIED = 64
+#: Number of ways that nova-scheduler tries on a host.
+TRIED = node_assignment.MOST_TRIED
 
 #: Kinds of flavors: guest nodes with counted bandwidth, and with VFs.
 KINDS = ('first counted', 'last counted', 'all counted', 'VFs', 'half VFs',

@@ -87,13 +87,6 @@ class BurstRiskTest(base.TestCase):
         self.assertTrue(low.safety > medium.safety > high.safety)
         self.assertEqual({3.0}, {low.ratio, medium.ratio, high.ratio})
 
-    def test_options_of_earlier_releases_still_hold(self):
-        self.assertEqual(
-            burst.Limits(48, 95.0, 0.0, 2.0, 4.0), self.limits(
-                'burst_window = 48\nburst_percentile = 95\n'
-                'burst_correlation = 0\nburst_safety = 2\n'
-                'burst_ratio_max = 4\nburst_risk = low'))
-
 
 class NumberOfOptionsTest(base.TestCase):
 
@@ -116,15 +109,6 @@ class NumberOfOptionsTest(base.TestCase):
         self.assertEqual(list(ESSENTIAL), re.findall(
             r'^``([a-z0-9_]+)``$', page, re.MULTILINE))
 
-    def test_age_limit_of_an_earlier_release_holds_for_load(self):
-        path = self.create_tempfiles([
-            ('nova', '[ghsched]\nbandwidth_weight_max_age = 7\n')])[0]
-        options = cfg.ConfigOpts()
-        conf.register_opts(options)
-        options([], project='nova', default_config_files=[path],
-                default_config_dirs=[])
-        self.assertEqual(7, options.ghsched.load_max_age)
-
 
 class CheckedTest(base.TestCase):
 
@@ -145,7 +129,6 @@ class CheckedTest(base.TestCase):
                 ('node_bandwidth = x:5', "'x' is not a NUMA node"),
                 ('default_bandwidth_max = lots', 'lots'),
                 ('control_threads = some', 'some'),
-                ('bottleneck_hysteresis =', 'empty'),
                 ('l3_ways_shared =', 'empty')):
             error = self.assertRaises(
                 ValueError, conf.check_options,

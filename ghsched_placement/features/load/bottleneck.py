@@ -41,10 +41,6 @@ DEFAULTS: Mapping[str, int] = MappingProxyType({
     'cpu_load': 90, 'cpu_wait': 10, 'memory_load': 80, 'memory_wait': 5,
     'io_load': 95, 'io_wait': 800})
 
-#: Percent of a threshold by which the load must fall below the threshold
-#: before a bottleneck ends.
-HYSTERESIS = 20
-
 
 @dataclass(frozen=True)
 class Limits:
@@ -57,7 +53,7 @@ class Limits:
     """
 
     begin: Mapping[str, float]
-    hysteresis: float = HYSTERESIS / 100
+    hysteresis: float = 0.2
 
 
 @dataclass(frozen=True)
@@ -77,24 +73,20 @@ class BottleneckChange:
     value: float
 
 
-def make_bottleneck_limits(thresholds: Mapping[str, int],
-                           hysteresis: int = HYSTERESIS) -> Limits:
+def make_bottleneck_limits(thresholds: Mapping[str, int]) -> Limits:
     """Return the loads at which a host NUMA node counts as a bottleneck.
 
     Resources without a given threshold get a default one.
 
     :param thresholds: percent of load by resource; 0: the resource is never a
         bottleneck.
-    :param hysteresis: percent of each threshold by which the load must fall
-        below it before a bottleneck ends.
     :raises ValueError: if a name is not one of RESOURCES.
     """
     for name in thresholds:
         if name not in RESOURCES:
             raise ValueError(f'{name!r} is not one of {", ".join(RESOURCES)}')
     return Limits({name: value / 100 for name, value
-                   in {**DEFAULTS, **thresholds}.items() if value},
-                  hysteresis / 100)
+                   in {**DEFAULTS, **thresholds}.items() if value})
 
 
 def mark_bottlenecks(load: Load, previous: Load | None,

@@ -45,7 +45,7 @@ class LoadUseTest(base.TestCase):
         self.section = types.SimpleNamespace(
             sysfs_path=str(top), libvirt_run_path=str(top), load_period=1e-9,
             load_smoothing=0.0, load_max_age=180,
-            bottleneck_thresholds={'cpu_load': 0}, bottleneck_hysteresis=20)
+            bottleneck_thresholds={'cpu_load': 0})
         self.use = load_use.LoadReporter(
             self.section, lambda *change: self.told.append(change))
 

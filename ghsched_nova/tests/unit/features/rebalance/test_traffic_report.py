@@ -10,6 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
+import functools
 from types import SimpleNamespace
 from unittest import mock
 
@@ -82,11 +83,12 @@ class GuestTrafficTest(base.TestCase):
                                     lambda: next(self.clock))
         patched.start()
         self.addCleanup(patched.stop)
+        self.patch(virt_traffic.affinity, 'Settings', functools.partial(
+            virt_traffic.affinity.Settings, half_life=0.01, delay=60))
 
     def made(self, source='conntrack'):
         return virt_traffic.GuestTraffic(SimpleNamespace(
-            affinity_source=source, affinity_half_life=0.01,
-            affinity_delay=60))
+            affinity_source=source))
 
     def traffic_of(self, found, address='10.0.0.5'):
         guest = SimpleNamespace(
