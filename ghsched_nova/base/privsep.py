@@ -23,11 +23,11 @@ of /proc/irq belong to root, too (kernel/irq/proc.c creates them with mode
 0644).
 
 :func:`entrypoint` registers a function with a helper: the helper checks its
-    arguments (:mod:`ghsched_nova.base.bounds`), and the caller waits for a
-    limited time. The helper is root and its caller is not, so the permitted
-    values of numbers and names come from the helper's own configuration. They
-    bound the caller only if it cannot choose that configuration, see
-    "Privileges" in the manual.
+arguments (:mod:`ghsched_nova.base.bounds`), and the caller waits for a limited
+time. The helper is root and its caller is not, so the permitted values of
+numbers and names come from the helper's own configuration. They bound the
+caller only if it cannot choose that configuration, see "Privileges" in the
+manual.
 """
 
 from collections.abc import Callable

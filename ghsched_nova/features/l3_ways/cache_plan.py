@@ -14,8 +14,8 @@
 
 The guests that have ways to themselves get theirs first, see
 :mod:`ghsched_nova.features.l3_ways.cache`; the kernel's default group and the
-    groups of all other guests are kept out of them. Groups of another program
-    are left as they are.
+groups of all other guests are kept out of them. Groups of another program are
+left as they are.
 
 A group that shares what is left holds all of it, unless somebody has given it
 less and none of that is a guest's.

@@ -14,5 +14,5 @@
 
 The side that runs where nova-manage runs;
 :mod:`ghsched_nova.features.live_change.policy_change` is that of the compute
-    host.
+host.
 """

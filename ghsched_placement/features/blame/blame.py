@@ -14,10 +14,10 @@
 
 Three kinds of evidence: the share of the bandwidth that a guest has of what
 others use on the server's host NUMA nodes, beside its share of their cache
-misses where the host counts them, the correlation of its bandwidth
-with the server's own figure, and the effect of a cap on it, see
+misses where the host counts them, the correlation of its bandwidth with the
+server's own figure, and the effect of a cap on it, see
 :mod:`ghsched_placement.features.blame.blame_trials`. Only the last one proves
-    anything.
+anything.
 
 The server's figure is the instructions that it executes in a second of CPU
 time, where the host counts them, else the bytes that it moves in a second of

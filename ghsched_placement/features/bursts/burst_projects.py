@@ -26,7 +26,7 @@ Of three equal projects two are assumed to be busy at once. Between two and
 three projects the second counts in part. With more it counts less again: a day
 then has more samples of projects that are busy together, and
 :func:`ghsched_placement.features.bursts.burst.compute_burst_limit` covers
-    these.
+these.
 
 If the node has two equal projects or fewer, new guests are likely of one of
 them, and count in full::

@@ -32,12 +32,12 @@ lets some more of a late class through; this one never does.
 
 Where the latency of a machine is known by its use (a
 :class:`~ghsched_placement.features.density.curve.LatencyCurve`), each
-    utilisation is replaced by the one at which the queue has this latency. Of
-    one class it is then that of the curve, and classes go before each other as
-    above. ``rho`` in the numerator is the chance that an access finds another
-    one in service. Full memory is never idle, so this chance is then 1 for a
-    class that goes first, whatever the curve; but a class that goes first
-    waits no longer for that than without an order.
+utilisation is replaced by the one at which the queue has this latency. Of one
+class it is then that of the curve, and classes go before each other as above.
+``rho`` in the numerator is the chance that an access finds another one in
+service. Full memory is never idle, so this chance is then 1 for a class that
+goes first, whatever the curve; but a class that goes first waits no longer for
+that than without an order.
 
 How a memory controller applies the controls is an :class:`Enforcement`.
 """

@@ -13,8 +13,7 @@
 """Planner: how many more guests fit into a cloud, and what limits them.
 
 :func:`ghsched_placement.features.planner.plan.plan_cloud_capacity` reads a
-    cloud and
-:func:`ghsched_placement.features.planner.plan.plan_host_capacity` takes hosts
-    as they are described. Both ask a Placement of their own, which holds a
-    copy.
+cloud and :func:`ghsched_placement.features.planner.plan.plan_host_capacity`
+takes hosts as they are described. Both ask a Placement of their own, which
+holds a copy.
 """

@@ -48,7 +48,7 @@ class PrivatePlacement:
     It runs Placement's own code on a database in memory, in a process of its
     own. It is used as a context manager, and as a
     :class:`ghsched_placement.features.planner.client.PlacementReader` that
-        also writes.
+    also writes.
 
     :raises PlannerError: if Placement is not installed, or if the process has
         ended.
