@@ -166,12 +166,12 @@ class GhschedNUMATopologyFilter(numa_topology_filter.NUMATopologyFilter):
             view = HostStateView(host_state)
             try:
                 refusal = self._choose_candidate(view, spec, required)
+                if refusal and refusal.resource == NO_ROOM.resource:
+                    refusal = host_nodes.find_page_shortage(
+                        view, spec.numa_topology) or refusal
             except Exception as error:
                 unread_reports.WARNINGS.warn_once(view.host, error)
                 refusal = UNREADABLE
-            if refusal and refusal.resource == NO_ROOM.resource:
-                refusal = host_nodes.find_page_shortage(
-                    view, spec.numa_topology) or refusal
             if refusal is None:
                 yield view
             else:

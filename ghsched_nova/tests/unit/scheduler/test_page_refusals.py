@@ -46,6 +46,11 @@ class PageRefusalTest(base.TestCase):
             filters.GhschedNUMATopologyFilter().filter_all([host], request)))
         return self.log.output
 
+    def test_report_that_cannot_be_counted_costs_its_own_host_only(self):
+        self.patch(filters.host_nodes, 'find_page_shortage',
+                   lambda _state, _topology: 1 / 0)
+        self.assertIn('refused on 1 host', self.refuse(HUGE, 256))
+
     def test_missing_pages_are_named_with_their_size_and_free_memory(self):
         text = self.refuse(HUGE, 256)
         self.assertIn('no NUMA node has 256 MB of memory in free 2048 KiB '
