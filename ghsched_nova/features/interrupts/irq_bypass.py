@@ -222,7 +222,7 @@ def _read_kernel_log() -> str:
     The text is empty if the log does not mention the GIC or cannot be read.
     """
     for command in _LOGS:
-        text = _run(command)
+        text = _read_output(command)
         if _GIC.search(text):
             return text
     LOG.info('ghsched: cannot detect GICv4 interrupt bypass because the '
@@ -230,19 +230,18 @@ def _read_kernel_log() -> str:
     return ''
 
 
-def _run(command: Sequence[str]) -> str:
-    """Return a command's output, which is empty if it cannot be run."""
+def _read_output(command: Sequence[str]) -> str:
+    """Return what a command has printed, even if it fails then."""
     # Under eventlet, no handler catches subprocess.TimeoutExpired.
     try:
         done = subprocess.run(
             ('timeout', f'{_SECONDS}', *command), capture_output=True,
             text=True, errors='replace', check=False)
+        text, reason = done.stdout, done.stderr.strip()
+        failed = done.returncode != 0
     except OSError as error:
-        reason = str(error)
-    else:
-        if not done.returncode:
-            return done.stdout
-        reason = done.stderr.strip() or f'exit status {done.returncode}'
-    LOG.debug('ghsched: cannot read the kernel log with command %s to detect '
-              'GICv4 interrupt bypass: %s', command[0], reason)
-    return ''
+        text, reason, failed = '', str(error), True
+    if failed:
+        LOG.debug('ghsched: cannot read the kernel log with command %s to '
+                  'detect GICv4 interrupt bypass: %s', command[0], reason)
+    return text

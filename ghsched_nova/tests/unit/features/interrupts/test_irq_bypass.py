@@ -194,6 +194,8 @@ class ReadTest(base.TestCase):
         self.command('dmesg', GUIDE)
         self.assertEqual({bypass.VLPI, bypass.VSGI},
                          self.read(**interrupts))
+        self.command('journalctl', GUIDE.replace('.1', ''), 1)
+        self.assertEqual({bypass.VLPI}, self.read(**interrupts))
         self.command('journalctl', GUIDE.replace('.1', ''))
         self.assertEqual({bypass.VLPI}, self.read(**interrupts))
 
