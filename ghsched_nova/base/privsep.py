@@ -112,7 +112,7 @@ class Context(priv_context.PrivContext):
         with self._counting:
             idle = not self._calls and not self._used
             self._used = False
-            if idle and self.channel is not None:
+            if idle:
                 _close(self)
 
     def start(self, method: priv_context.Method
