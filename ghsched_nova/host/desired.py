@@ -186,8 +186,8 @@ def reuse_parsed_domains(found: Iterable[Running],
     :param known: domains of which the XML may have been parsed.
     """
     parsed = {one.domain.uuid: one for one in known}
-    return [known_one if (known_one := parsed.get(one.domain.uuid)) == one
-            and known_one is not None else one for one in found]
+    return [last if (last := parsed.get(one.domain.uuid, one)) == one else one
+            for one in found]
 
 
 def may_have_policy(xml: str) -> bool:

@@ -243,7 +243,7 @@ def _make_node_tunes(settings: Iterable[resolve.DomainSetting]
     """
     return memorytune.make_node_tunes(
         setting.memorytune for setting in settings
-        if setting.requested.limits_bandwidth)
+        if setting.requested.requests_bandwidth)
 
 
 def _list_vcpus(xml: str) -> frozenset[int]:

@@ -234,7 +234,7 @@ def _make_node_settings(host: resctrl_host.ResctrlHost,
         _check_capabilities(host.dialect, frozenset(), requested,
                             requested.is_capped)
         return []
-    if not domains and not requested.limits_bandwidth:
+    if not domains and not requested.requests_bandwidth:
         return []
     if not domains:
         reason = host.left_out.get(host_node, 'it has no domain in the MB '

@@ -154,7 +154,7 @@ class MigratingDriver(base.DriverBase):
         try:
             policy = base.parse_policy(instance)
             if policy is not None and any(
-                    node.limits_bandwidth for node in policy.nodes):
+                    node.requests_bandwidth for node in policy.nodes):
                 migration_xml.check_domain_numbering(
                     self._ghsched.read_resctrl_host())
         except refusal.NOT_HELD as error:

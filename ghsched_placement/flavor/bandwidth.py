@@ -87,7 +87,7 @@ class NodePolicy(Bandwidth):
         return self.maximum < 100
 
     @property
-    def limits_bandwidth(self) -> bool:
+    def requests_bandwidth(self) -> bool:
         """Whether the flavor requests anything of the node's bandwidth.
 
         A policy that only reserves L3 cache ways does not.

@@ -44,7 +44,7 @@ HOSTILE = (
     '/etc/ghsched/../../tmp/helper.conf', '--config-dir', '--log-config',
     '--log-config-append', '--nouse-syslog', 'os.system', 'nova.privsep.path',
     'ghsched_nova.base.privsep.context.x', 'evil.context', '', '/', '-c',
-    '/tmp/../root/x', '/tmp/tmp12345678/../../root/privsep.sock',
+    '/tmp/../var/x', '/tmp/tmp12345678/../../var/privsep.sock',
     '/tmp/tmp12345678/privsep.sock --config-file /tmp/evil.conf',
     '/tmp/tmp1 --config-file /tmp/x/privsep.sock', '/run/libvirt/sock')
 
