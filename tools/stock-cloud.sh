@@ -16,7 +16,7 @@
 # Placement, Neutron, Keystone, Glance, RabbitMQ and MariaDB and boots a guest.
 # Then the commands of doc/source/install/packages.rst are run with the Debian
 # packages of tools/release.sh, a guest with guaranteed bandwidth is booted on
-# simulated hardware, and the commands of doc/source/admin/going-back.rst are
+# simulated hardware, and the commands of operators/going-back.rst are
 # run. Afterwards files, units, packages, control groups, Placement and Nova's
 # tables must be as before, and the first guest must have run all the time.
 # It takes half an hour, 6 GB of disk and 4 GB of memory.
@@ -176,7 +176,7 @@ guaranteed_guest() {
 # when the cloud has no flavor and no name of ghsched.
 go_back() {
     local commands
-    commands=$(commands_of admin/going-back.rst 'With packages')
+    commands=$(commands_of operators/going-back.rst 'With packages')
     cloud openstack compute service set --disable stock-cloud nova-compute &&
         cloud delete guaranteed &&
         sed '/^apt purge/,$d' <<< "$commands" | run_commands / &&

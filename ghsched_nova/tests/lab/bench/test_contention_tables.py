@@ -20,7 +20,7 @@ from ghsched_placement.tests import base
 
 TOP = Path(__file__).parents[4]
 HOSTS = TOP / 'etc' / 'ghsched' / 'hosts'
-GUIDE = TOP / 'doc' / 'source' / 'admin'
+GUIDE = TOP / 'doc' / 'source' / 'planning'
 
 
 class ComparisonTest(base.TestCase):

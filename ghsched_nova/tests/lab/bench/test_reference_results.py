@@ -213,7 +213,7 @@ class ExampleOfTheManualTest(base.TestCase):
     """Example results of the manual, compared with their samples and its text.
     """
 
-    MANUAL = pathlib.Path(__file__).parents[4] / 'doc' / 'source' / 'admin'
+    MANUAL = pathlib.Path(__file__).parents[4] / 'doc' / 'source' / 'planning'
 
     def setUp(self):
         super().setUp()

@@ -30,7 +30,7 @@ from ghsched_placement.features.density import shipped
 from ghsched_placement.tests import base
 
 HOSTS = pathlib.Path(__file__).parents[4] / 'etc' / 'ghsched' / 'hosts'
-GUIDE = HOSTS.parents[2] / 'doc' / 'source' / 'admin'
+GUIDE = HOSTS.parents[2] / 'doc' / 'source' / 'planning'
 
 
 def tool():

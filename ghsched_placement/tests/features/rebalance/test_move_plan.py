@@ -362,7 +362,7 @@ class DecisionTest(base.TestCase):
             [self.node(A0), self.node(B0)], guests, ties))
 
     def test_the_policy_of_the_manual(self):
-        path = (Path(__file__).parents[4] / 'doc' / 'source' / 'admin'
+        path = (Path(__file__).parents[4] / 'doc' / 'source' / 'operators'
                 / 'rebalance_policy.py')
         policy = runpy.run_path(str(path))['OneByOne']()
         guests = [Guest(f'{number:02}', A0, 1, memory=1024)

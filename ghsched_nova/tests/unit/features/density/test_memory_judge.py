@@ -67,7 +67,7 @@ class RecordedTest(base.TestCase):
     def test_guide_has_the_recording(self):
         """tools/contention-tables writes it."""
         self.assertEqual(
-            (TOP / 'doc/source/admin/contention-judge.inc').read_text(
+            (TOP / 'doc/source/contributor/contention-judge.inc').read_text(
                 encoding='utf-8'), memory_compare.render('DRAMsim3', RECORDED))
 
     def test_model_covers_every_figure_of_ramulator2(self):
@@ -79,7 +79,7 @@ class RecordedTest(base.TestCase):
                               if not row.agrees])
         self.assertEqual(193, sum(row.holds for row in rows))
         self.assertEqual(
-            (TOP / 'doc/source/admin/contention-judge-ramulator2.inc'
+            (TOP / 'doc/source/contributor/contention-judge-ramulator2.inc'
              ).read_text(encoding='utf-8'),
             memory_compare.render('Ramulator2', recorded, RECORDED))
 

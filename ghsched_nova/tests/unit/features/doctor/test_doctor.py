@@ -53,7 +53,7 @@ from ghsched_nova.tests.fixtures import emulated
 from ghsched_placement.tests import base
 
 TREE = Path(__file__).parents[5]
-GOING_BACK = TREE / 'doc' / 'source' / 'admin' / 'going-back.rst'
+GOING_BACK = TREE / 'doc' / 'source' / 'operators' / 'going-back.rst'
 
 #: A node with all services, and nothing wrong.
 GOOD = checks.Facts(
