@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""Conversion of Nova's host states and requests for fragmentation.py.
+"""Conversion of Nova's host states and requests to records of NUMA nodes.
 
 All of it is in the ``HostState`` and the ``RequestSpec``; what a host has not
 reported is taken to be none.
@@ -28,12 +28,12 @@ from nova.virt import hardware
 from ghsched_nova.nova_seams import numa
 from ghsched_nova.nova_seams import scheduler
 from ghsched_nova.nova_seams import shared
-from ghsched_placement.features.packing.fragmentation import DeviceNeed
-from ghsched_placement.features.packing.fragmentation import GuestNode
-from ghsched_placement.features.packing.fragmentation import HostNode
-from ghsched_placement.features.packing.fragmentation import NodeAmount
-from ghsched_placement.features.packing.fragmentation import PlacedGuestNode
 from ghsched_placement.fit.lack import Lack
+from ghsched_placement.fit.numa_nodes import DeviceNeed
+from ghsched_placement.fit.numa_nodes import HostNode
+from ghsched_placement.fit.numa_nodes import NodeAmount
+from ghsched_placement.fit.numa_nodes import PlacedGuestNode
+from ghsched_placement.flavor.topology import GuestNode
 
 #: Nova's PCI pools by a name that ghsched gives to each pool.
 Pools: TypeAlias = Mapping[str, Mapping[str, Any]]

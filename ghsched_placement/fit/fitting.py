@@ -34,7 +34,6 @@ from dataclasses import replace
 
 import os_resource_classes as orc
 
-from ghsched_placement.features.packing.fragmentation import GuestNode
 from ghsched_placement.fit import capacity
 from ghsched_placement.fit import lack
 from ghsched_placement.fit.lack import Lack
@@ -43,6 +42,7 @@ from ghsched_placement.fit.node_capacity import Shortage
 from ghsched_placement.flavor import keys
 from ghsched_placement.flavor.policy import Accounting
 from ghsched_placement.flavor.policy import GuestPolicy
+from ghsched_placement.flavor.topology import GuestNode
 from ghsched_placement.flavor.topology import PageSize
 from ghsched_placement.providers import names
 from ghsched_placement.query import request

@@ -36,11 +36,11 @@ import re
 import os_traits
 
 from ghsched_placement.base import cpulist
-from ghsched_placement.features.packing.fragmentation import GuestNode
 from ghsched_placement.fit.node_capacity import CPUS
 from ghsched_placement.fit.node_capacity import DEDICATED
 from ghsched_placement.fit.node_capacity import MEMORY
 from ghsched_placement.flavor import keys
+from ghsched_placement.flavor.topology import GuestNode
 from ghsched_placement.providers import names
 
 #: Names of missing resources that have no resource class of their own.

@@ -31,7 +31,7 @@ from typing import Any
 from typing import NamedTuple
 
 from ghsched_placement.base import wire
-from ghsched_placement.features.packing.fragmentation import GuestNode
+from ghsched_placement.flavor.topology import GuestNode
 from ghsched_placement.flavor.topology import PageSize
 
 KEY = 'ghsched_node_rooms'

@@ -28,7 +28,6 @@ from oslo_utils import strutils
 
 from ghsched_placement.base import cpulist
 from ghsched_placement.base import decimals
-from ghsched_placement.features.packing.fragmentation import GuestNode
 
 #: KiB of a page, or a kind of pages whose size the host knows; None: the
 #: flavor asks for no page size.
@@ -58,6 +57,21 @@ class Cell:
 
     vcpus: frozenset[int]
     memory_mb: int
+
+
+@dataclass(frozen=True)
+class GuestNode:
+    """CPUs and memory that one NUMA node of a guest needs.
+
+    :param pinned: number of dedicated host CPUs.
+    :param shared: number of vCPUs that run on the shared CPUs of the host
+        node.
+    :param memory: memory in MiB.
+    """
+
+    pinned: int = 0
+    shared: int = 0
+    memory: int = 0
 
 
 @dataclass(frozen=True)

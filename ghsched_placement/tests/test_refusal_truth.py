@@ -18,7 +18,6 @@ import re
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ghsched_placement.features.packing.fragmentation import GuestNode
 from ghsched_placement.fit import capacity
 from ghsched_placement.fit import cloud_lack
 from ghsched_placement.fit.cloud_totals import CloudTotals
@@ -31,6 +30,7 @@ from ghsched_placement.fit.node_capacity import Pages
 from ghsched_placement.flavor.policy import GuestPolicy
 from ghsched_placement.flavor.policy import NodePolicy
 from ghsched_placement.flavor.policy import parse_policy
+from ghsched_placement.flavor.topology import GuestNode
 from ghsched_placement.providers import names
 from ghsched_placement.query.vfs import Pf
 from ghsched_placement.tests import base

@@ -32,12 +32,12 @@ from ghsched_nova.nova_seams import shared
 from ghsched_nova.scheduler import host_nodes as read
 from ghsched_nova.scheduler import option_weigher
 from ghsched_placement.features.packing import fragmentation
-from ghsched_placement.features.packing.fragmentation import DeviceNeed
-from ghsched_placement.features.packing.fragmentation import GuestNode
-from ghsched_placement.features.packing.fragmentation import HostNode
-from ghsched_placement.features.packing.fragmentation import PlacedGuestNode
 from ghsched_placement.features.packing.fragmentation import Score
 from ghsched_placement.features.packing.likely_nodes import guess_host_nodes
+from ghsched_placement.fit.numa_nodes import DeviceNeed
+from ghsched_placement.fit.numa_nodes import HostNode
+from ghsched_placement.fit.numa_nodes import PlacedGuestNode
+from ghsched_placement.flavor.topology import GuestNode
 
 LOG = logging.getLogger(__name__)
 

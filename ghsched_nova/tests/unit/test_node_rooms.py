@@ -27,7 +27,7 @@ from nova.virt import hardware
 
 from ghsched_nova.nova_seams import compute
 from ghsched_nova.nova_seams import shared
-from ghsched_placement.features.packing.fragmentation import GuestNode
+from ghsched_placement.flavor.topology import GuestNode
 from ghsched_placement.tests import base
 
 shared.config()

@@ -23,9 +23,9 @@ difference is of interest to it.
 from collections.abc import Sequence
 import itertools
 
-from ghsched_placement.features.packing.fragmentation import DeviceNeed
-from ghsched_placement.features.packing.fragmentation import GuestNode
-from ghsched_placement.features.packing.fragmentation import HostNode
+from ghsched_placement.fit.numa_nodes import DeviceNeed
+from ghsched_placement.fit.numa_nodes import HostNode
+from ghsched_placement.flavor.topology import GuestNode
 
 #: Permutations that are looked at for one host.
 MAX_TRIES = 512

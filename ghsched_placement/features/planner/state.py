@@ -19,14 +19,14 @@ from typing import Any
 import os_resource_classes as orc
 
 from ghsched_placement.features.packing import fragmentation
-from ghsched_placement.features.packing.fragmentation import GuestNode
-from ghsched_placement.features.packing.fragmentation import HostNode
-from ghsched_placement.features.packing.fragmentation import NodeAmount
-from ghsched_placement.features.packing.fragmentation import PlacedGuestNode
 from ghsched_placement.features.packing.likely_nodes import guess_host_nodes
 from ghsched_placement.features.planner.hosts import Host
 from ghsched_placement.features.planner.need import Need
 from ghsched_placement.fit.node_capacity import Shortage
+from ghsched_placement.fit.numa_nodes import HostNode
+from ghsched_placement.fit.numa_nodes import NodeAmount
+from ghsched_placement.fit.numa_nodes import PlacedGuestNode
+from ghsched_placement.flavor.topology import GuestNode
 from ghsched_placement.flavor.topology import PageSize
 from ghsched_placement.providers import names
 from ghsched_placement.providers import tree

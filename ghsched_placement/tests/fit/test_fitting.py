@@ -19,13 +19,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 import os_traits
 
-from ghsched_placement.features.packing.fragmentation import GuestNode
 from ghsched_placement.fit import capacity
 from ghsched_placement.fit import fitting
 from ghsched_placement.fit.node_capacity import NodeCapacity
 from ghsched_placement.flavor.policy import GuestPolicy
 from ghsched_placement.flavor.policy import NodePolicy
 from ghsched_placement.flavor.policy import Vfs
+from ghsched_placement.flavor.topology import GuestNode
 from ghsched_placement.providers import names
 from ghsched_placement.tests import base
 from ghsched_placement.tests.fixtures import clouds

@@ -18,10 +18,10 @@ import json
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ghsched_placement.features.packing.fragmentation import GuestNode
 from ghsched_placement.fit import node_capacity
 from ghsched_placement.fit.node_capacity import NodeCapacity
 from ghsched_placement.fit.node_capacity import Pages
+from ghsched_placement.flavor.topology import GuestNode
 from ghsched_placement.tests import base
 
 NUMBERS = st.integers(0, 2 ** 31)

@@ -23,7 +23,6 @@ from ghsched_placement.audit import diagnostics
 from ghsched_placement.features.history import server_history
 from ghsched_placement.features.history import usage_history
 from ghsched_placement.features.load import load
-from ghsched_placement.features.packing.fragmentation import GuestNode
 from ghsched_placement.features.rebalance import affinity
 from ghsched_placement.features.rebalance import affinity_policy
 from ghsched_placement.features.rebalance import measured
@@ -33,6 +32,7 @@ from ghsched_placement.fit import capacity
 from ghsched_placement.fit import fitting
 from ghsched_placement.fit import node_capacity
 from ghsched_placement.flavor import policy as policies
+from ghsched_placement.flavor.topology import GuestNode
 from ghsched_placement.osc import audit as audits
 from ghsched_placement.osc import client as clients
 from ghsched_placement.osc import host as hosts

@@ -20,13 +20,13 @@ import ddt
 from ghsched_placement.audit import audit
 from ghsched_placement.audit import diagnostics
 from ghsched_placement.audit.findings import Server
-from ghsched_placement.features.packing.fragmentation import GuestNode
 from ghsched_placement.fit import capacity as capacities
 from ghsched_placement.fit import fitting
 from ghsched_placement.fit import lack
 from ghsched_placement.fit import node_capacity
 from ghsched_placement.fit.node_capacity import NodeCapacity
 from ghsched_placement.flavor import policy as policies
+from ghsched_placement.flavor.topology import GuestNode
 from ghsched_placement.osc import capacity
 from ghsched_placement.osc import host
 from ghsched_placement.osc import node_classes

@@ -37,8 +37,8 @@ from ghsched_nova.nova_seams import scheduler_hosts
 from ghsched_nova.scheduler import manager
 from ghsched_nova.scheduler import unread_reports
 from ghsched_placement.features.index import headroom
-from ghsched_placement.features.packing import fragmentation
 from ghsched_placement.features.packing import gradient
+from ghsched_placement.fit import numa_nodes
 from ghsched_placement.tests import base
 from ghsched_placement.tests.fixtures import spaces
 from ghsched_placement.tests.fixtures import threads
@@ -338,7 +338,7 @@ class OthersStressTest(base.TestCase):
         def step(chance):
             free = chance.randrange(1000)
             room = fragments.get_free_capacity(state, [
-                fragmentation.HostNode(0, devices={'pool': free})])
+                numa_nodes.HostNode(0, devices={'pool': free})])
             assert room.total[0][-1] >= free == room.free[0][-1]
 
         self.assertEqual([], threads.stress([step] * 6, STEPS))

@@ -17,10 +17,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ghsched_placement.features.packing import fragmentation
-from ghsched_placement.features.packing.fragmentation import DeviceNeed
-from ghsched_placement.features.packing.fragmentation import GuestNode
-from ghsched_placement.features.packing.fragmentation import NodeAmount
-from ghsched_placement.features.packing.fragmentation import PlacedGuestNode
+from ghsched_placement.fit.numa_nodes import DeviceNeed
+from ghsched_placement.fit.numa_nodes import NodeAmount
+from ghsched_placement.fit.numa_nodes import PlacedGuestNode
+from ghsched_placement.flavor.topology import GuestNode
 from ghsched_placement.tests import base
 from ghsched_placement.tests.fixtures import machines
 

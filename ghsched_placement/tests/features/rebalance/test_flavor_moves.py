@@ -19,7 +19,6 @@ from hypothesis import given
 from hypothesis import settings
 from hypothesis import strategies as st
 
-from ghsched_placement.features.packing.fragmentation import GuestNode
 from ghsched_placement.features.rebalance import flavor_moves
 from ghsched_placement.features.rebalance.move_plan import Spot
 from ghsched_placement.features.rebalance import occupancy
@@ -29,6 +28,7 @@ from ghsched_placement.fit.node_capacity import NodeCapacity
 from ghsched_placement.fit.node_capacity import Pages
 from ghsched_placement.flavor.policy import GuestPolicy
 from ghsched_placement.flavor.policy import NodePolicy
+from ghsched_placement.flavor.topology import GuestNode
 from ghsched_placement.providers import names
 from ghsched_placement.tests import base
 from ghsched_placement.tests.fixtures import clouds

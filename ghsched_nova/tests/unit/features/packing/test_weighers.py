@@ -19,8 +19,8 @@ from ghsched_nova.features.packing import weighers
 from ghsched_nova.nova_seams import shared
 from ghsched_nova.scheduler import host_nodes as read
 from ghsched_nova.tests.fixtures import states
-from ghsched_placement.features.packing.fragmentation import GuestNode
-from ghsched_placement.features.packing.fragmentation import NodeAmount
+from ghsched_placement.fit.numa_nodes import NodeAmount
+from ghsched_placement.flavor.topology import GuestNode
 from ghsched_placement.tests import base
 
 cell, host, pool, spec = (states.cell, states.host, states.pool, states.spec)
