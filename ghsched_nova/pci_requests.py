@@ -42,7 +42,7 @@ from nova import exception
 from nova.objects import fields
 
 from ghsched_nova.nova_seams import pci
-from ghsched_placement.features.numa_auto import auto_nodes
+from ghsched_placement.flavor import auto_nodes
 from ghsched_placement.flavor import keys
 from ghsched_placement.flavor import policy as policies
 from ghsched_placement.providers import names

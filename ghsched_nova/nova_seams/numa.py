@@ -27,7 +27,7 @@ from ghsched_nova.nova_seams import registry
 from ghsched_nova.nova_seams.shared import InstanceNUMATopology
 from ghsched_nova.nova_seams.shared import NUMATopology
 from ghsched_placement.features.node_move import node_move
-from ghsched_placement.features.numa_auto import auto_nodes
+from ghsched_placement.flavor import auto_nodes
 from ghsched_placement.providers import names
 
 seam = registry.make_seam_decorator(registry.SCHEDULER, registry.COMPUTE)

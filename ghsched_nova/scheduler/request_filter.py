@@ -24,8 +24,8 @@ from oslo_log import log as logging
 from ghsched_nova.nova_seams import scheduler
 from ghsched_nova.nova_seams import shared
 from ghsched_nova import pci_requests
-from ghsched_placement.features.numa_auto import auto_nodes
 from ghsched_placement.fit.lack import Lack
+from ghsched_placement.flavor import auto_nodes
 from ghsched_placement.flavor import keys
 from ghsched_placement.flavor import policy as policies
 from ghsched_placement.providers import names

@@ -23,7 +23,7 @@ from typing import Any
 
 from ghsched_nova.nova_seams import numa
 from ghsched_nova import pci_requests
-from ghsched_placement.features.numa_auto import auto_nodes
+from ghsched_placement.flavor import auto_nodes
 
 
 @contextlib.contextmanager

@@ -29,9 +29,9 @@ from typing import Any
 from typing import cast
 
 from ghsched_placement.base.errors import PolicyError as PolicyError
-from ghsched_placement.features.numa_auto import auto_nodes
 from ghsched_placement.features.real_time import scheduling
 from ghsched_placement.features.real_time.scheduling import ThreadPolicy
+from ghsched_placement.flavor import auto_nodes
 from ghsched_placement.flavor.bandwidth import Accounting as Accounting
 from ghsched_placement.flavor.bandwidth import NodePolicy as NodePolicy
 from ghsched_placement.flavor.key_values import check_guest_nodes_exist

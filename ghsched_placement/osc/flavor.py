@@ -28,11 +28,11 @@ import os_resource_classes as orc
 from osc_lib import exceptions
 
 from ghsched_placement.base import exits
-from ghsched_placement.features.numa_auto import auto_nodes
 from ghsched_placement.features.real_time import scheduling
 from ghsched_placement.fit import capacity
 from ghsched_placement.fit import fitting
 from ghsched_placement.fit import lack
+from ghsched_placement.flavor import auto_nodes
 from ghsched_placement.flavor import images
 from ghsched_placement.flavor import policy as policies
 from ghsched_placement.flavor import topology

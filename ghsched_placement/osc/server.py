@@ -25,7 +25,7 @@ from ghsched_placement.audit import audit
 from ghsched_placement.audit import diagnostics
 from ghsched_placement.audit.findings import Server
 from ghsched_placement.features.history import server_history
-from ghsched_placement.features.numa_auto import auto_nodes
+from ghsched_placement.flavor import auto_nodes
 from ghsched_placement.flavor.bandwidth import Bandwidth
 from ghsched_placement.flavor import policy as policies
 from ghsched_placement.osc import base

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from dataclasses import field
 import math
 
-from ghsched_placement.features.numa_auto import auto_nodes
+from ghsched_placement.flavor import auto_nodes
 from ghsched_placement.flavor import keys
 from ghsched_placement.flavor.policy import Accounting
 from ghsched_placement.flavor.policy import GuestPolicy

@@ -42,10 +42,10 @@ from ghsched_nova.guest import memorytune
 from ghsched_nova.guest import metadata
 from ghsched_nova.guest.pci_topology import DeviceNumaError
 from ghsched_nova.resctrl import resolve
-from ghsched_placement.features.numa_auto import auto_nodes
 from ghsched_placement.features.planner.flavors import Flavor
 from ghsched_placement.features.planner.need import Need
 from ghsched_placement.features.planner.state import State
+from ghsched_placement.flavor import auto_nodes
 from ghsched_placement.flavor import keys
 from ghsched_placement.flavor import policy as policies
 from ghsched_placement.flavor import topology

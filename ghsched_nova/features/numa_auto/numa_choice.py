@@ -34,7 +34,7 @@ from ghsched_nova.nova_seams import numa
 from ghsched_nova.nova_seams import scheduler
 from ghsched_nova.nova_seams import shared
 from ghsched_nova import pci_requests
-from ghsched_placement.features.numa_auto import auto_nodes
+from ghsched_placement.flavor import auto_nodes
 
 LOG = logging.getLogger(__name__)
 

@@ -23,11 +23,11 @@ import re
 
 import os_resource_classes as orc
 
-from ghsched_placement.features.numa_auto import auto_nodes
 from ghsched_placement.features.planner.client import PlannerError
 from ghsched_placement.features.planner.flavors import Flavor
 from ghsched_placement.fit.capacity import Provider
 from ghsched_placement.fit.numa_nodes import DeviceNeed
+from ghsched_placement.flavor import auto_nodes
 from ghsched_placement.flavor import keys
 from ghsched_placement.flavor.policy import Accounting
 from ghsched_placement.flavor.policy import GuestPolicy

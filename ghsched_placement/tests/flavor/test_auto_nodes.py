@@ -15,7 +15,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ghsched_placement.features.numa_auto import auto_nodes
+from ghsched_placement.flavor import auto_nodes
 from ghsched_placement.flavor import policy
 from ghsched_placement.flavor import topology
 from ghsched_placement.tests import base
