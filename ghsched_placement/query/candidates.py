@@ -21,10 +21,10 @@ from collections.abc import Mapping
 from collections.abc import Sequence
 from dataclasses import dataclass
 from dataclasses import field
+import math
 from typing import Any
 from typing import TypeAlias
 
-from ghsched_placement.features.load import node_choice
 from ghsched_placement.fit.lack import Lack
 from ghsched_placement.providers import names
 from ghsched_placement.query import request
@@ -36,6 +36,11 @@ HasCapacity: TypeAlias = Callable[[int, int], bool]
 #: Cost to others of giving guest nodes these host nodes, in their order; the
 #: least is best. Several figures are compared in their order.
 Cost: TypeAlias = Callable[[Sequence[int]], tuple[float, ...]]
+
+#: Cost of placing a guest on a host node, or on several; less is better, and
+#: empty where nothing is known. Figures are compared in their order. The last
+#: one decides between host nodes that are alike otherwise.
+NodeCost: TypeAlias = tuple[float, ...]
 
 #: Number of VFs off a node, and off its socket.
 Far: TypeAlias = tuple[int, int]
@@ -137,7 +142,7 @@ class Host:
     node_of_numa: Mapping[str, int]
     node_of_pf: Mapping[str, int | None] = field(default_factory=dict)
     socket_of: Mapping[int, int | None] = field(default_factory=dict)
-    busy: Mapping[int, node_choice.Cost] = field(default_factory=dict)
+    busy: Mapping[int, NodeCost] = field(default_factory=dict)
     nearest: Mapping[int, int] = field(default_factory=dict)
 
     def map_pfs_to_nodes(self, counts_for_nearest: bool
@@ -182,8 +187,7 @@ class NodeAssignment:
     :param pfs: UUIDs of the PFs of the first candidate.
     :param cost: cost to other guests of using these host nodes, see
         :data:`Cost`.
-    :param busy: load of the host nodes, see
-        :func:`ghsched_placement.features.load.node_choice.combine_load_costs`.
+    :param busy: load of the host nodes, see :func:`combine_node_costs`.
     """
 
     nodes: Mapping[int, int]
@@ -194,7 +198,7 @@ class NodeAssignment:
     sockets: int = 1
     pfs: tuple[str, ...] = ()
     cost: tuple[float, ...] = ()
-    busy: node_choice.Cost = ()
+    busy: NodeCost = ()
 
     @property
     def candidate(self) -> Mapping[str, Any]:
@@ -216,10 +220,37 @@ class NodeAssignment:
         guests.
         """
         off_node, off_socket = self.far
-        busy, turn = node_choice.split_load_cost(self.busy)
+        busy, turn = split_node_cost(self.busy)
         return (off_socket, off_node, self.wasted, self.sockets, busy,
                 self.cost, turn, self.get_host_node_order(),
                 len(set(self.pfs)), self.pfs)
+
+
+def combine_node_costs(nodes: Iterable[int],
+                       costs: Mapping[int, NodeCost]) -> NodeCost:
+    """Combine the costs of several host nodes into one cost.
+
+    Combined costs are compared by the highest cost of a node first, then by
+    the sum. The result is empty if the cost of a node is unknown.
+
+    :param nodes: host NUMA nodes that a guest would use, in any order.
+    :param costs: cost by host NUMA node.
+    """
+    parts = [costs.get(node) for node in nodes]
+    known = [part for part in parts if part is not None]
+    if not known or len(known) < len(parts):
+        return ()
+    worst, whole = ([function(values) for values in zip(*known, strict=True)]
+                    for function in (max, math.fsum))
+    return (*worst[:-1], *whole[:-1], worst[-1], whole[-1])
+
+
+def split_node_cost(cost: NodeCost) -> tuple[NodeCost, NodeCost]:
+    """Split the combined cost of host nodes from what decides between equals.
+
+    :param cost: cost of several host nodes, see :func:`combine_node_costs`.
+    """
+    return cost[:-2], cost[-2:]
 
 
 def map_vfs_to_pfs(candidates: Sequence[Mapping[str, Any]],

@@ -33,17 +33,19 @@ import math
 from typing import Any
 from typing import TypeAlias
 
-from ghsched_placement.features.load import node_choice
 from ghsched_placement.fit.lack import Lack
 from ghsched_placement.providers import names
+from ghsched_placement.query.candidates import combine_node_costs
 from ghsched_placement.query.candidates import Cost
 from ghsched_placement.query.candidates import Far
 from ghsched_placement.query.candidates import HasCapacity
 from ghsched_placement.query.candidates import Host
 from ghsched_placement.query.candidates import make_node_capacity_reason
 from ghsched_placement.query.candidates import NodeAssignment
+from ghsched_placement.query.candidates import NodeCost
 from ghsched_placement.query.candidates import NodeRequestGroups
 from ghsched_placement.query.candidates import ONE_NODE_FOR_TWO
+from ghsched_placement.query.candidates import split_node_cost
 from ghsched_placement.query.candidates import TOO_FAR
 from ghsched_placement.query.candidates import UNKNOWN_DEVICE_NODE
 from ghsched_placement.query.candidates import UNKNOWN_DEVICES
@@ -393,10 +395,9 @@ class _Loads:
             self._steps.taken += len(self._nodes)
             missing = self._count - len(nodes)
             busy = (self._compute_least_load(key, missing) if missing
-                    else node_choice.combine_load_costs(nodes,
-                                                        self._host.busy))
+                    else combine_node_costs(nodes, self._host.busy))
             found = self._known[key] = (self._count_sockets(key, missing),
-                                        *node_choice.split_load_cost(busy))
+                                        *split_node_cost(busy))
         return found
 
     def _count_sockets(self, nodes: frozenset[int], missing: int) -> int:
@@ -419,11 +420,10 @@ class _Loads:
         return found
 
     def _compute_least_load(self, nodes: frozenset[int], missing: int
-                            ) -> node_choice.Cost:
+                            ) -> NodeCost:
         """Return a lower bound of the load cost of the guest's host nodes.
 
-        The cost is that of :func:`node_choice.combine_load_costs`, for all
-        nodes together.
+        The cost is that of :func:`combine_node_costs`, for all nodes together.
 
         :param nodes: host NUMA nodes chosen for the first guest nodes.
         :param missing: number of guest nodes for which any of the other host
@@ -581,7 +581,7 @@ class _Assignments:
                  in zip(self._reader.guests, order, strict=True)},
                 found, others, far, wasted,
                 len({self._host.socket_of.get(node) for node in order}), pfs,
-                cost, node_choice.combine_load_costs(order, self._host.busy))
+                cost, combine_node_costs(order, self._host.busy))
 
     def _group_candidates_by_other_providers(
             self, rows: Rows) -> list[tuple[Any, ...]]:

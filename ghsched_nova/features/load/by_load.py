@@ -26,6 +26,8 @@ from ghsched_nova.scheduler import unread_reports
 from ghsched_placement.features.load import load
 from ghsched_placement.features.load import node_choice
 from ghsched_placement.providers import names
+from ghsched_placement.query.candidates import combine_node_costs
+from ghsched_placement.query.candidates import NodeCost
 from ghsched_placement.query import node_assignment
 
 
@@ -56,7 +58,7 @@ def count_used_and_total_cpus(
         for cell in (topology.cells if topology else ())}
 
 
-def compute_node_costs(state: Any) -> dict[int, node_choice.Cost]:
+def compute_node_costs(state: Any) -> dict[int, NodeCost]:
     """Return the load cost of each NUMA node of a host.
 
     The cost of a node grows with its load. nova-scheduler limits a guest to
@@ -158,7 +160,7 @@ class LeastLoadedView(HostStateView):
 
 
 def _choose_cheapest_limits(view: HostStateView, spec: shared.RequestSpec,
-                            node_costs: dict[int, node_choice.Cost]) -> Any:
+                            node_costs: dict[int, NodeCost]) -> Any:
     """Return NUMA limits with the least loaded host nodes that fit a guest.
 
     :param view: state of the host.
@@ -179,7 +181,7 @@ def _choose_cheapest_limits(view: HostStateView, spec: shared.RequestSpec,
     return None
 
 
-def _iterate_assignments_by_cost(node_costs: dict[int, node_choice.Cost],
+def _iterate_assignments_by_cost(node_costs: dict[int, NodeCost],
                                  guest_nodes: int
                                  ) -> Iterator[tuple[int, ...]]:
     """Iterate over assignments of guest to host NUMA nodes, cheapest first.
@@ -192,7 +194,7 @@ def _iterate_assignments_by_cost(node_costs: dict[int, node_choice.Cost],
     ways = itertools.islice(
         itertools.permutations(sorted(node_costs), guest_nodes), _MOST)
     return iter(sorted(ways, key=lambda way: (
-        node_choice.combine_load_costs(way, node_costs), way)))
+        combine_node_costs(way, node_costs), way)))
 
 
 #: Maximum number of assignments of guest to host NUMA nodes that are compared.

@@ -18,19 +18,15 @@ nearly alike take turns. It is a preference among nodes that have what the
 guest asks for, and nothing else.
 """
 
-from collections.abc import Iterable
 from collections.abc import Mapping
 from dataclasses import dataclass
 import math
-from typing import TypeAlias
 
 from ghsched_placement.features.load.bottleneck import Limits
 from ghsched_placement.features.load.load import HostNode
 from ghsched_placement.features.load.load import Load
 from ghsched_placement.features.load.load import RESOURCES
-
-#: Less is better; empty where nothing is known.
-Cost: TypeAlias = tuple[float, ...]
+from ghsched_placement.query.candidates import NodeCost
 
 #: Nodes whose nearness to a bottleneck is in the same tenth are alike: a
 #: guest that idles uses as much.
@@ -96,7 +92,7 @@ def _add_expected_load(node: HostNode,
 
 def compute_load_costs(load: Load, claimed: Mapping[int, ClaimedResources],
                        limits: Limits,
-                       pack: bool = False) -> dict[int, Cost]:
+                       pack: bool = False) -> dict[int, NodeCost]:
     """Return the cost of placing a guest on each host node, from its load.
 
     The cost of a node has three parts, compared in this order: whether the
@@ -122,32 +118,3 @@ def compute_load_costs(load: Load, claimed: Mapping[int, ClaimedResources],
 
 def _get_allocated_vcpu_ratio(claimed: ClaimedResources) -> float:
     return claimed.vcpus / claimed.cpus if claimed.cpus else 0.0
-
-
-def combine_load_costs(nodes: Iterable[int],
-                       costs: Mapping[int, Cost]) -> Cost:
-    """Combine the load costs of several host nodes into one cost.
-
-    Combined costs are compared by the highest cost of a node first, then by
-    the sum. The result is empty if the cost of a node is unknown.
-
-    :param nodes: host NUMA nodes that a guest would use, in any order.
-    :param costs: load cost by host NUMA node.
-    """
-    parts = [costs.get(node) for node in nodes]
-    known = [part for part in parts if part is not None]
-    if not known or len(known) < len(parts):
-        return ()
-    worst, whole = ([function(values) for values in zip(*known, strict=True)]
-                    for function in (max, math.fsum))
-    return (*worst[:-1], *whole[:-1], worst[-1], whole[-1])
-
-
-def split_load_cost(cost: Cost) -> tuple[Cost, Cost]:
-    """Split a combined load cost into measured load and allocated vCPUs.
-
-    The cost is that of several host nodes, see :func:`combine_load_costs`. The
-    allocated vCPUs, relative to the CPUs, decide between nodes that are
-    equally loaded.
-    """
-    return cost[:-2], cost[-2:]

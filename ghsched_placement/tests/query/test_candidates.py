@@ -20,7 +20,6 @@ from hypothesis import given
 from hypothesis import settings
 from hypothesis import strategies as st
 
-from ghsched_placement.features.load import node_choice
 from ghsched_placement.query import candidates
 from ghsched_placement.query import matching
 from ghsched_placement.query import node_assignment
@@ -340,7 +339,7 @@ class Question:
         wasted = sum(1 for guest, node in enumerate(order)
                      if guest not in self.vfs
                      and node in self.pfs.values())
-        loads = node_choice.combine_load_costs(order, self.busy)
+        loads = candidates.combine_node_costs(order, self.busy)
         return ((off[2], off[1] + off[2], wasted,
                  len({self.socket[node] for node in order}), loads[:-2],
                  self.costs[order] if with_cost else (), loads[-2:], order,

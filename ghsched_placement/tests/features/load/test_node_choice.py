@@ -19,6 +19,7 @@ from ghsched_placement.features.load.load import HostNode
 from ghsched_placement.features.load.load import Load
 from ghsched_placement.features.load import node_choice
 from ghsched_placement.features.load.node_choice import ClaimedResources
+from ghsched_placement.query.candidates import combine_node_costs
 from ghsched_placement.tests import base
 
 LIMITS = bottleneck.make_bottleneck_limits({})
@@ -75,9 +76,9 @@ class ChoiceTest(base.TestCase):
 
     def test_a_guest_of_two_nodes_is_judged_by_the_worse(self):
         costs = {0: (0.0, 1.0, 0.0), 1: (0.0, 5.0, 0.0), 2: (1.0, 9.0, 0.0)}
-        self.assertLess(node_choice.combine_load_costs((0, 1), costs),
-                        node_choice.combine_load_costs((0, 2), costs))
-        self.assertEqual((), node_choice.combine_load_costs((0, 3), costs))
+        self.assertLess(combine_node_costs((0, 1), costs),
+                        combine_node_costs((0, 2), costs))
+        self.assertEqual((), combine_node_costs((0, 3), costs))
 
     @given(SHARES, SHARES, SHARES, SHARES)
     def test_costs_compare_with_each_other(self, one, two, three, four):
