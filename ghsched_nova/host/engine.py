@@ -26,7 +26,6 @@ from pathlib import Path
 import threading
 from typing import Any
 
-from ghsched_nova.features.l3_ways.cache import Cache
 from ghsched_nova.guest import metadata
 from ghsched_nova.host import desired
 from ghsched_nova.host import domain_xml
@@ -35,6 +34,7 @@ from ghsched_nova.host import passthrough
 from ghsched_nova.host import readings
 from ghsched_nova.host import report_log
 from ghsched_nova.host import root_calls
+from ghsched_nova.resctrl.cache_facts import Cache
 from ghsched_nova.resctrl import fs
 from ghsched_nova.resctrl import group_ids
 from ghsched_nova.resctrl import host as resctrl_host

@@ -33,7 +33,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Literal
 
-from ghsched_nova.features.l3_ways import cache as caches
+from ghsched_nova.resctrl import cache_facts
 from ghsched_nova.resctrl import detection
 from ghsched_nova.resctrl import dialects
 from ghsched_nova.resctrl import errors
@@ -138,7 +138,7 @@ class ResctrlHost:
     no_cap: int = 100
     node_bandwidth: Mapping[int, int] = field(default_factory=dict)
     counters: Mapping[int, int] = field(default_factory=dict)
-    cache: caches.Cache | None = None
+    cache: cache_facts.Cache | None = None
     l3_way_count: int = 0
     burst_ratio: float = burst.Limits().ratio
     scales: Mapping[str, rounding.SettablePercentages] = field(
@@ -334,8 +334,8 @@ def make_host(files: host_texts.HostFiles, settings: HostSettings = _DEFAULT,
     caps = root.values(dialect.cap_or_guarantee_knob.line) or {}
     nodes, left_out, speeds = _map_controlled_nodes(
         dialect, frozenset(caps), files.sysfs, settings)
-    cache, cache_notes = caches.read_caches(info, root, files.sysfs,
-                                            settings.l3_ways_shared)
+    cache, cache_notes = cache_facts.read_caches(
+        info, root, files.sysfs, settings.l3_ways_shared)
     scales = compute_settable_percentages(dialect, minimum, granularity,
                                           readings)
     openeuler_reads = (
@@ -352,7 +352,7 @@ def make_host(files: host_texts.HostFiles, settings: HostSettings = _DEFAULT,
         libvirt_reads=openeuler_reads and schemata.can_libvirt_parse(root),
         openeuler_libvirt_reads=openeuler_reads, node_bandwidth=speeds,
         counters=host_info.count_assignable_counters(dialect, info),
-        scales=scales, cache=cache, l3_way_count=caches.count_ways(info),
+        scales=scales, cache=cache, l3_way_count=cache_facts.count_ways(info),
         unmeasured=_list_unmeasured_lines(dialect, granularity, readings),
         notes=(*detection.describe_unused_controls(dialect, root),
                *detection.describe_thread_throttling(info), *cache_notes))
@@ -412,7 +412,7 @@ def _make_uncontrolled_host(
     dialect = replace(
         dialects.UNCONTROLLED, own_rmids=files.is_arm,
         monitor=_find_available_monitor(dialects.UNCONTROLLED, info))
-    cache, notes = caches.read_caches(
+    cache, notes = cache_facts.read_caches(
         info, root, files.sysfs, settings.l3_ways_shared)
     lacking = (f'there is no {files.resctrl / "info" / "MB"}: this processor, '
                'or its kernel, has no control of memory bandwidth')
@@ -424,7 +424,7 @@ def _make_uncontrolled_host(
         granularity=1, domains_by_node={}, monitored=(
             dialect.monitor is not None), libvirt_reads=False,
         openeuler_libvirt_reads=False, cache=cache,
-        l3_way_count=caches.count_ways(info),
+        l3_way_count=cache_facts.count_ways(info),
         counters=host_info.count_assignable_counters(dialect, info),
         burst_ratio=settings.burst_ratio,
         left_out=dict.fromkeys(

@@ -39,7 +39,7 @@ from dataclasses import dataclass
 from dataclasses import field
 from typing import Literal
 
-from ghsched_nova.features.l3_ways.cache import Cache
+from ghsched_nova.resctrl.cache_facts import Cache
 from ghsched_nova.resctrl import differences
 from ghsched_nova.resctrl import naming
 from ghsched_nova.resctrl.schemata import Schemata

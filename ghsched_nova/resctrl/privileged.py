@@ -29,7 +29,7 @@ from typing import Annotated
 from ghsched_nova.base.bounds import Range
 from ghsched_nova.base.bounds import Text
 from ghsched_nova.base import privsep
-from ghsched_nova.features.l3_ways.cache import Cache
+from ghsched_nova.resctrl.cache_facts import Cache
 from ghsched_nova.resctrl import configured_paths
 from ghsched_nova.resctrl import differences
 from ghsched_nova.resctrl import fs

@@ -14,7 +14,7 @@
 
 import re
 
-from ghsched_nova.features.l3_ways.cache import Cache
+from ghsched_nova.resctrl.cache_facts import Cache
 from ghsched_nova.resctrl import differences
 from ghsched_nova.resctrl import model
 from ghsched_nova.resctrl import naming

@@ -33,8 +33,9 @@ from ghsched_nova.cmd import checks_options
 from ghsched_nova.cmd import configured
 from ghsched_nova import conf
 from ghsched_nova.features.doctor import checks
-from ghsched_nova.features.l3_ways import cache as caches
+from ghsched_nova.features.l3_ways import reserved_ways
 from ghsched_nova.host import host_facts
+from ghsched_nova.resctrl.cache_facts import Cache
 from ghsched_nova.resctrl import counters
 from ghsched_nova.resctrl import detection
 from ghsched_nova.resctrl import group_ids
@@ -257,7 +258,7 @@ def _describe_foreign_controls(
 
 
 def _describe_l3_overlaps(
-    resctrl_path: Path, cache: caches.Cache | None
+    resctrl_path: Path, cache: Cache | None
 ) -> Iterator[str]:
     """Yield a sentence for each group that uses L3 cache ways of a guest.
 
@@ -270,10 +271,11 @@ def _describe_l3_overlaps(
     if cache is None or '' not in groups:
         return
     for name in filter(naming.is_guest_group, sorted(groups)):
-        domains = caches.list_unshared_caches(cache, groups[name], groups[''])
+        domains = reserved_ways.list_unshared_caches(cache, groups[name],
+                                                     groups[''])
         for other in sorted(naming.list_foreign_groups(groups) - {''}):
-            text = caches.describe_shared_ways(cache, domains, groups[name],
-                                               groups[other])
+            text = reserved_ways.describe_shared_ways(
+                cache, domains, groups[name], groups[other])
             if text:
                 yield (f'control group {other} has {text} that {name} has to '
                        'itself')

@@ -13,9 +13,9 @@
 """Choice of the ways of the L3 for each control group (pure).
 
 The guests that have ways to themselves get theirs first, see
-:mod:`ghsched_nova.features.l3_ways.cache`; the kernel's default group and the
-groups of all other guests are kept out of them. Groups of another program are
-left as they are.
+:mod:`ghsched_nova.features.l3_ways.reserved_ways`; the kernel's default group
+and the groups of all other guests are kept out of them. Groups of another
+program are left as they are.
 
 A group that shares what is left holds all of it, unless somebody has given it
 less and none of that is a guest's.
@@ -31,7 +31,8 @@ from collections.abc import Mapping
 from collections.abc import Sequence
 from dataclasses import replace
 
-from ghsched_nova.features.l3_ways import cache as caches
+from ghsched_nova.features.l3_ways import reserved_ways
+from ghsched_nova.resctrl.cache_facts import Cache
 from ghsched_nova.resctrl import model
 from ghsched_nova.resctrl import schemata
 
@@ -69,7 +70,7 @@ def add_mask_writes(plan: model.Plan, actual: model.Actual,
         *_write_masks(cache, owners, current, masks)]
     first = cache.lines[0]
     settled = {name: guest for name, guest in owners.items() if all(
-        caches.get_group_mask(current[name], first, domain)
+        reserved_ways.get_group_mask(current[name], first, domain)
         == masks[domain].get(name) for domain in guest.ways)}
     return replace(
         plan, actions=tuple(_insert_mask_writes(plan.actions, actions)),
@@ -110,7 +111,7 @@ def _drop_removed_groups(groups: Mapping[str, schemata.Schemata],
             if name not in removed}
 
 
-def _find_mask_overlaps(cache: caches.Cache, owners: Mapping[str, model.Guest],
+def _find_mask_overlaps(cache: Cache, owners: Mapping[str, model.Guest],
                         current: Mapping[str, schemata.Schemata],
                         others: Mapping[str, schemata.Schemata]
                         ) -> Iterator[model.Problem]:
@@ -128,7 +129,7 @@ def _find_mask_overlaps(cache: caches.Cache, owners: Mapping[str, model.Guest],
         for other, rows in sorted(others.items()):
             if other == name:
                 continue
-            text = caches.describe_shared_ways(
+            text = reserved_ways.describe_shared_ways(
                 cache, guest.ways, current[name], rows
             )
             if text:
@@ -145,7 +146,7 @@ def _get_unshared_uuid(guest: model.Guest) -> str:
 _Masks = dict[int, dict[str, int]]
 
 
-def _assign_masks(cache: caches.Cache, groups: Mapping[str, model.Guest],
+def _assign_masks(cache: Cache, groups: Mapping[str, model.Guest],
                   current: Mapping[str, schemata.Schemata]
                   ) -> tuple[_Masks, list[model.Problem]]:
     """Assign L3 cache ways, as bit masks, to control groups.
@@ -159,8 +160,9 @@ def _assign_masks(cache: caches.Cache, groups: Mapping[str, model.Guest],
     for domain in sorted(cache.domains):
         ways = {name: guest.ways[domain] for name, guest in groups.items()
                 if domain in guest.ways}
-        masks[domain] = caches.assign_reserved_masks(cache, ways, {
-            name: caches.get_group_mask(current[name], cache.lines[0], domain)
+        masks[domain] = reserved_ways.assign_reserved_masks(cache, ways, {
+            name: reserved_ways.get_group_mask(current[name], cache.lines[0],
+                                               domain)
             for name in ways})
         lacking |= dict.fromkeys(ways.keys() - masks[domain].keys(), domain)
     return masks, [model.Problem(
@@ -169,7 +171,7 @@ def _assign_masks(cache: caches.Cache, groups: Mapping[str, model.Guest],
         f'{domain}') for name, domain in sorted(lacking.items())]
 
 
-def _write_masks(cache: caches.Cache, groups: Mapping[str, model.Guest],
+def _write_masks(cache: Cache, groups: Mapping[str, model.Guest],
                  current: Mapping[str, schemata.Schemata],
                  masks: _Masks) -> Iterator[model.Action]:
     """Yield writes of the L3 cache ways of the guests' control groups.
@@ -181,12 +183,12 @@ def _write_masks(cache: caches.Cache, groups: Mapping[str, model.Guest],
     :param masks: the bit masks of reserved ways.
     """
     for domain, mine in masks.items():
-        rest = caches.compute_unreserved_ways(cache, mine, domain)
+        rest = reserved_ways.compute_unreserved_ways(cache, mine, domain)
         for name in sorted(
             groups,
             key=lambda name: (
                 name in mine,
-                caches.make_mask_order_key(cache, mine.get(name, 0))),
+                reserved_ways.make_mask_order_key(cache, mine.get(name, 0))),
         ):
             yield from _write_differing_masks(cache, name,
                                               groups[name].domain.uuid,
@@ -194,7 +196,7 @@ def _write_masks(cache: caches.Cache, groups: Mapping[str, model.Guest],
                                               {domain: mine.get(name, rest)})
 
 
-def _write_shared_masks(cache: caches.Cache, groups: Mapping[str, model.Guest],
+def _write_shared_masks(cache: Cache, groups: Mapping[str, model.Guest],
                         current: Mapping[str, schemata.Schemata],
                         masks: _Masks) -> Iterator[model.Action]:
     """Yield writes of the L3 ways of control groups that reserve none.
@@ -207,13 +209,13 @@ def _write_shared_masks(cache: caches.Cache, groups: Mapping[str, model.Guest],
                 cache, name, _get_unshared_uuid(guest), current[name], masks)
 
 
-def _write_shared_mask(cache: caches.Cache, name: str, uuid: str,
+def _write_shared_mask(cache: Cache, name: str, uuid: str,
                        current: schemata.Schemata,
                        masks: _Masks) -> Iterator[model.Action]:
     wanted = {}
     for domain, mine in masks.items():
-        left = caches.compute_unreserved_ways(cache, mine, domain)
-        now = caches.get_group_mask(current, cache.lines[0], domain)
+        left = reserved_ways.compute_unreserved_ways(cache, mine, domain)
+        now = reserved_ways.get_group_mask(current, cache.lines[0], domain)
         # A mask that ghsched has written is changed to the unreserved ways.
         ours = now == 0 or now & ~cache.region == (
             cache.mask & ~cache.exclusive.get(domain, 0) & ~cache.region)
@@ -221,13 +223,13 @@ def _write_shared_mask(cache: caches.Cache, name: str, uuid: str,
     yield from _write_differing_masks(cache, name, uuid, current, wanted)
 
 
-def _write_differing_masks(cache: caches.Cache, name: str, uuid: str,
+def _write_differing_masks(cache: Cache, name: str, uuid: str,
                            current: schemata.Schemata,
                            wanted: Mapping[int, int]) -> Iterator[
                                model.Action]:
     for line in cache.lines:
         for domain, mask in wanted.items():
-            now = caches.get_group_mask(current, line, domain)
+            now = reserved_ways.get_group_mask(current, line, domain)
             if now != mask:
                 yield model.Action(
                     'write line', name, f'{line} of domain {domain} is '

@@ -25,10 +25,10 @@ from unittest import mock
 from lxml import etree
 from nova import exception
 
-from ghsched_nova.features.l3_ways import cache
 from ghsched_nova.guest import metadata
 from ghsched_nova.host import domain_xml
 from ghsched_nova.host import migration_xml
+from ghsched_nova.resctrl.cache_facts import Cache
 from ghsched_nova.resctrl import dialects
 from ghsched_nova.resctrl import host as resctrl_host
 from ghsched_nova.resctrl import resolve
@@ -43,7 +43,7 @@ DOMAIN = ('<domain><name>i-1</name><vcpu>4</vcpu><cputune/><numatune>'
           '<memnode cellid="0" mode="strict" nodeset="0"/>'
           '<memnode cellid="1" mode="strict" nodeset="1"/>'
           '</numatune></domain>')
-L3 = cache.Cache(('L3',), 0xfffff, 0x3ffff, 1, {0: (0,), 1: (1,)})
+L3 = Cache(('L3',), 0xfffff, 0x3ffff, 1, {0: (0,), 1: (1,)})
 NO_BANDWIDTH = resctrl_host.ResctrlHost(
     dialect=dialects.UNCONTROLLED, num_closids=8, num_rmids=224,
     min_bandwidth=0, granularity=1, domains_by_node={}, monitored=True)
