@@ -27,8 +27,6 @@ from ghsched_nova.conf import deprecated
 from ghsched_nova.conf import host
 from ghsched_nova.conf import scheduler
 from ghsched_placement.base import decimals
-from ghsched_placement.features.bursts import burst
-from ghsched_placement.features.load import bottleneck
 from ghsched_placement.providers import tree
 
 GROUP = cfg.OptGroup(
@@ -140,33 +138,6 @@ def make_tree_config(section: Any) -> tree.Config:
         if section.bandwidth_accounting == 'min' else {})
 
 
-def make_burst_limits(section: Any) -> burst.Limits:
-    """Return the options that limit how much burst bandwidth a host offers.
-
-    A burst is bandwidth beyond a guest's guarantee that the guest gets in all
-    but a small part of the time.
-
-    :param section: ``conf.ghsched``.
-    """
-    return burst.make_limits_for_risk(section.burst_risk, section.burst_window,
-                                      section.burst_ratio_max)
-
-
-def make_bottleneck_limits(section: Any) -> bottleneck.Limits:
-    """Return the load thresholds above which a NUMA node is a bottleneck.
-
-    A bottleneck is an overloaded NUMA node.
-
-    :param section: ``conf.ghsched``.
-    :raises ValueError: if an option names an unknown measure of load.
-    """
-    try:
-        return bottleneck.make_bottleneck_limits(section.bottleneck_thresholds)
-    except ValueError as error:
-        raise ValueError(
-            f'[ghsched]bottleneck_thresholds: {error}') from error
-
-
 def check_options(section: Any) -> None:
     """Parse all ``[ghsched]`` options once, so that errors appear at startup.
 
@@ -187,7 +158,10 @@ def check_options(section: Any) -> None:
     for name in ('reserved_bandwidth', 'node_bandwidth',
                  'bandwidth_bursts'):
         parse_node_values(section, name)
-    make_bottleneck_limits(section)
+    for name in section.bottleneck_thresholds:
+        if name not in host.LOADS:
+            raise ValueError(f'[ghsched]bottleneck_thresholds: {name!r} is '
+                             f'not one of {", ".join(host.LOADS)}')
 
 
 def parse_node_values(section: Any, option: str) -> dict[int, int]:

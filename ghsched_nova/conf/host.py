@@ -16,6 +16,10 @@
 from oslo_config import cfg
 from oslo_config import types
 
+#: Measures of load that can have a threshold.
+LOADS = ('cpu_load', 'cpu_wait', 'memory_load', 'memory_wait', 'io_load',
+         'io_wait')
+
 OPTS: list[cfg.Opt] = [
     cfg.StrOpt(
         'resctrl_path', default='/sys/fs/resctrl',

@@ -45,7 +45,6 @@ from ghsched_nova.resctrl import node_domains
 from ghsched_nova.resctrl import rounding
 from ghsched_nova.resctrl import schemata
 from ghsched_nova.resctrl import sysfs as sysfs_files
-from ghsched_placement.features.bursts import burst
 from ghsched_placement.providers import host as placement_host
 
 
@@ -55,6 +54,10 @@ _COARSEST = 3
 
 #: Unit of HostSettings.node_bandwidth in bytes per second.
 NODE_BANDWIDTH_UNIT = 10 ** 6
+
+
+#: Default of [ghsched]burst_ratio_max.
+_BURST_RATIO = 3.0
 
 
 @dataclass(frozen=True)
@@ -74,7 +77,7 @@ class HostSettings:
     node_bandwidth: Mapping[int, int] = field(default_factory=dict)
     cap: Literal['hard', 'soft'] | None = None
     l3_ways_shared: int = 2
-    burst_ratio: float = burst.Limits().ratio
+    burst_ratio: float = _BURST_RATIO
 
 
 ResctrlUnavailable = errors.ResctrlUnavailable
@@ -140,7 +143,7 @@ class ResctrlHost:
     counters: Mapping[int, int] = field(default_factory=dict)
     cache: cache_facts.Cache | None = None
     l3_way_count: int = 0
-    burst_ratio: float = burst.Limits().ratio
+    burst_ratio: float = _BURST_RATIO
     scales: Mapping[str, rounding.SettablePercentages] = field(
         default_factory=dict)
     unmeasured: tuple[str, ...] = ()

@@ -102,7 +102,7 @@ class BurstRecorder:
         :param measured: burst use by host NUMA node.
         :param hour: hours since 1970.
         """
-        limits = conf.make_burst_limits(self._section)
+        limits = make_burst_limits(self._section)
         records = dict(self.records)
         for node, period in measured.items():
             records[node] = burst_record.add_period_to_record(
@@ -171,3 +171,15 @@ def list_burst_shares(guests: Iterable[view.GuestUsage], node: int,
             found.append(burst.GuestBurst(row.asked.burst, max(0.0, used),
                                           guest.guest.project))
     return found
+
+
+def make_burst_limits(section: Any) -> burst.Limits:
+    """Return the options that limit how much burst bandwidth a host offers.
+
+    A burst is bandwidth beyond a guest's guarantee that the guest gets in all
+    but a small part of the time.
+
+    :param section: ``conf.ghsched``.
+    """
+    return burst.make_limits_for_risk(section.burst_risk, section.burst_window,
+                                      section.burst_ratio_max)

@@ -18,11 +18,11 @@ import itertools
 import time
 from typing import Any
 
-from ghsched_nova import conf
 from ghsched_nova.nova_seams import scheduler
 from ghsched_nova.nova_seams import shared
 from ghsched_nova.scheduler.host_view import HostStateView
 from ghsched_nova.scheduler import unread_reports
+from ghsched_placement.features.load import bottleneck
 from ghsched_placement.features.load import load
 from ghsched_placement.features.load import node_choice
 from ghsched_placement.providers import names
@@ -71,7 +71,8 @@ def compute_node_costs(state: Any) -> dict[int, NodeCost]:
         return {}
     return node_choice.compute_load_costs(
         found, count_used_and_total_cpus(state),
-        conf.make_bottleneck_limits(config.ghsched),
+        bottleneck.make_bottleneck_limits(
+            config.ghsched.bottleneck_thresholds),
         config.compute.packing_host_numa_cells_allocation_strategy)
 
 

@@ -23,7 +23,6 @@ from typing import Any
 from lxml import etree
 from oslo_log import log as logging
 
-from ghsched_nova import conf
 from ghsched_nova.features.load import load_meter
 from ghsched_nova.features.load import load_rates
 from ghsched_nova.features.load import load_reader
@@ -128,7 +127,8 @@ def make_load_meter(section: Any, period: float = 0.0,
         load_reader.LoadReader(load_reader.Paths(
             sysfs=Path(section.sysfs_path),
             run=Path(section.libvirt_run_path))),
-        conf.make_bottleneck_limits(section), period, smoothing)
+        bottleneck.make_bottleneck_limits(section.bottleneck_thresholds),
+        period, smoothing)
 
 
 def list_measurable_guests(running: Iterable[desired.Running]

@@ -30,11 +30,11 @@ from typing import Any
 
 from oslo_log import log as logging
 
-from ghsched_nova import conf
 from ghsched_nova.features.load import by_load
 from ghsched_nova.nova_seams import scheduler
 from ghsched_nova.nova_seams import shared
 from ghsched_nova.scheduler import option_weigher
+from ghsched_placement.features.load import bottleneck
 from ghsched_placement.features.load import load
 from ghsched_placement.features.load import node_choice
 
@@ -83,7 +83,8 @@ class GhschedLoadWeigher(option_weigher.OptionWeigher):
         found = by_load.get_fresh_load(state)
         if found is None:
             return None
-        limits = conf.make_bottleneck_limits(shared.config().ghsched)
+        limits = bottleneck.make_bottleneck_limits(
+            shared.config().ghsched.bottleneck_thresholds)
         nodes = node_choice.compute_relative_load(
             found, by_load.count_used_and_total_cpus(state),
             dataclasses.replace(limits, begin={

@@ -20,7 +20,6 @@ import yaml
 
 from ghsched_nova.base import privsep
 from ghsched_nova import conf
-from ghsched_placement.features.bursts import burst
 from ghsched_placement.features.density import shipped
 from ghsched_placement.tests import base
 
@@ -64,30 +63,6 @@ class RegisteredTest(base.TestCase):
                                             other.ghsched.control_threads))
 
 
-class BurstRiskTest(base.TestCase):
-
-    def limits(self, text):
-        path = self.create_tempfiles([('nova', f'[ghsched]\n{text}\n')])[0]
-        options = cfg.ConfigOpts()
-        conf.register_opts(options)
-        options([], project='nova', default_config_files=[path],
-                default_config_dirs=[])
-        return conf.make_burst_limits(options.ghsched)
-
-    def test_default_is_the_medium_risk(self):
-        self.assertEqual(burst.Limits(24, 99.0, 0.3, 1.2, 3.0),
-                         self.limits(''))
-        self.assertEqual(self.limits(''), self.limits('burst_risk = medium'))
-
-    def test_lower_risk_expects_busier_guests(self):
-        low, medium, high = (self.limits(f'burst_risk = {risk}')
-                             for risk in ('low', 'medium', 'high'))
-        self.assertTrue(low.correlation > medium.correlation
-                        > high.correlation)
-        self.assertTrue(low.safety > medium.safety > high.safety)
-        self.assertEqual({3.0}, {low.ratio, medium.ratio, high.ratio})
-
-
 class NumberOfOptionsTest(base.TestCase):
 
     def test_options_are_at_most_38(self):
@@ -129,6 +104,8 @@ class CheckedTest(base.TestCase):
                 ('node_bandwidth = x:5', "'x' is not a NUMA node"),
                 ('default_bandwidth_max = lots', 'lots'),
                 ('control_threads = some', 'some'),
+                ('bottleneck_thresholds = cpu_lod:5',
+                 "'cpu_lod' is not one of cpu_load, "),
                 ('l3_ways_shared =', 'empty')):
             error = self.assertRaises(
                 ValueError, conf.check_options,

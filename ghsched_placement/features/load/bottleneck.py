@@ -84,7 +84,8 @@ def make_bottleneck_limits(thresholds: Mapping[str, int]) -> Limits:
     """
     for name in thresholds:
         if name not in RESOURCES:
-            raise ValueError(f'{name!r} is not one of {", ".join(RESOURCES)}')
+            raise ValueError(f'[ghsched]bottleneck_thresholds: {name!r} is '
+                             f'not one of {", ".join(RESOURCES)}')
     return Limits({name: value / 100 for name, value
                    in {**DEFAULTS, **thresholds}.items() if value})
 

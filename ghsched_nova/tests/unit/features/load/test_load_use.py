@@ -19,6 +19,7 @@ import types
 import fixtures
 from nova.virt.libvirt import config as nova_config
 
+from ghsched_nova import conf
 from ghsched_nova.features.load import load_use
 from ghsched_nova.guest import metadata
 from ghsched_nova.host import desired
@@ -99,6 +100,9 @@ class LoadUseTest(base.TestCase):
                          (payload['node'], payload['resource']))
         self.assertIn('host NUMA node 0 is no bottleneck any more: '
                       'measured cpu_load', self.log.output)
+
+    def test_each_measure_of_load_can_have_a_threshold(self):
+        self.assertEqual(load.RESOURCES, conf.host.LOADS)
 
     def test_an_error_keeps_no_host_from_reporting(self):
         self.section.bottleneck_thresholds = {'nothing': 1}
