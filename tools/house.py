@@ -18,7 +18,9 @@ A room is a folder; lines are those of code, without docstrings and comments
 has the features too, ``spine`` is what the manual's page on the design tells a
 new reader to read. ``imports`` are imports of a feature by the core, and
 ``mentions`` are the lines of the core that import a feature or use what they
-have imported. Laboratory and tests count for none of these.
+have imported. Laboratory and tests count for none of these. The modules
+``features/declared*`` list the features for the programs that are composed of
+them: an import of such a list is no import of a feature.
 
 A budget that is far too high is an error as well, so that it falls with what
 it bounds. ``house.py --write`` sets all budgets to what is there.
@@ -52,12 +54,18 @@ def is_feature(module: str) -> bool:
     return '.features.' in f'{module}.'
 
 
+def is_declaration(module: str) -> bool:
+    """Whether a module is a list of features, or a name in one."""
+    return '.features.declared' in module
+
+
 def find_features(tree: ast.Module) -> dict[str, int]:
     """Return the names that imports bind to features, with their lines."""
     return {alias.asname or alias.name: node.lineno
             for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)
             for alias in node.names
-            if is_feature(f'{node.module}.{alias.name}')}
+            if is_feature(name := f'{node.module}.{alias.name}')
+            and not is_declaration(name)}
 
 
 def count_mentions(tree: ast.Module, features: dict[str, int]) -> int:

@@ -17,9 +17,42 @@ Threads and interrupts of guests are reported alike.
 
 from dataclasses import dataclass
 from typing import Generic
+from typing import Protocol
 from typing import TypeVar
 
 Action = TypeVar('Action')
+
+
+class Change(Protocol):
+    """Change of what a guest has of the kernel, as commands print it."""
+
+    @property
+    def kind(self) -> str:
+        """Kind of the change, such as ``set class``."""
+
+    @property
+    def uuid(self) -> str:
+        """UUID of the guest."""
+
+    @property
+    def subject(self) -> str:
+        """Thread or interrupt that is changed."""
+
+    @property
+    def line(self) -> str:
+        """Text of the value to set."""
+
+    @property
+    def threads(self) -> tuple[int, ...]:
+        """Kernel ids of the threads that are changed."""
+
+    @property
+    def details(self) -> str:
+        """Subject and value, for admins."""
+
+    @property
+    def reason(self) -> str:
+        """Present value, as text."""
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,6 @@ import sys
 from typing import Any
 
 from ghsched_nova.cmd import service_program
-from ghsched_nova.features.doctor import checks
 from ghsched_nova.nova_seams import registry
 
 MANAGER = 'ghsched_nova.virt.manager.GhschedComputeManager'
@@ -37,17 +36,17 @@ def main() -> None:
     """Start nova-compute; exit if ghsched's driver is not configured."""
     # Without --config-file, oslo.config looks for a file of this name.
     sys.argv[0] = os.path.join(os.path.dirname(sys.argv[0]),
-                               checks.NOVA_COMPUTE)
+                               service_program.NOVA_COMPUTE)
     # Nova's module comes first: it chooses the threading model of the process.
     compute = service_program.import_nova_program(
-        checks.COMPUTE, 'nova.cmd.compute')
+        service_program.COMPUTE, 'nova.cmd.compute')
 
     from ghsched_nova.nova_seams import services
     from ghsched_nova.nova_seams import shared
     shared.config()
     services.call_when_configured(_exit_on_other_driver)
     services.register_driver_class(DRIVER)
-    services.replace_manager_class(checks.NOVA_COMPUTE, MANAGER)
+    services.replace_manager_class(service_program.NOVA_COMPUTE, MANAGER)
     try:
         compute.main()
     except registry.IncompatibleNova as error:
@@ -59,15 +58,15 @@ def _exit_on_other_driver(options: Any) -> None:
 
     :param options: Nova's configuration, whose files have been read.
     """
-    if options.compute_driver == checks.DRIVER:
+    if options.compute_driver == service_program.DRIVER:
         return
     from oslo_log import log as logging
     logging.setup(options, 'nova')
     _exit_with_log_line(
-        f'{checks.COMPUTE} starts with no other driver than that of ghsched, '
-        f'but [DEFAULT]compute_driver is '
+        f'{service_program.COMPUTE} starts with no other driver than that of '
+        'ghsched, but [DEFAULT]compute_driver is '
         f'{options.compute_driver or "not set"}. Set compute_driver = '
-        f'{checks.DRIVER}, or start {checks.NOVA_COMPUTE}.')
+        f'{service_program.DRIVER}, or start {service_program.NOVA_COMPUTE}.')
 
 
 def _exit_with_log_line(refusal: str) -> None:

@@ -15,6 +15,7 @@
 import argparse
 from collections.abc import Callable
 from collections.abc import Iterator
+from collections.abc import Sequence
 import contextlib
 from importlib import metadata
 import os
@@ -30,6 +31,9 @@ from ghsched_placement.base import exits
 EXIT_STATUS = ('Exit status: 0 all is well or done, 1 something was found or '
                'refused, 2 wrong usage, or something could not be done or '
                'asked.')
+
+#: Libvirt of the host that ``ghsched-host`` looks at by default.
+LIBVIRT_URI = 'qemu:///system'
 
 
 class _OutputError(Exception):
@@ -126,6 +130,32 @@ def add_version_option(parser: argparse.ArgumentParser) -> None:
     """Add the option ``--version`` to a command-line parser."""
     parser.add_argument('--version', action='version',
                         version=f'%(prog)s {get_version()}')
+
+
+def add_host_command(
+    subparsers: Any,
+    name: str,
+    run: Callable[[argparse.Namespace], int],
+    help_text: str,
+    formats: Sequence[str] = ('table', 'json'),
+) -> argparse.ArgumentParser:
+    """Add a sub-command to ``ghsched-host``; return the command's parser.
+
+    :param run: function that runs the command and returns the exit status.
+    """
+    command: argparse.ArgumentParser = subparsers.add_parser(
+        name, help=help_text, description=help_text)
+    if len(formats) > 1:
+        command.add_argument('--format', choices=formats,
+                             default=formats[0])
+    command.add_argument(
+        '--config-file', action='append', metavar='FILE',
+        help='configuration file of nova-compute (repeat for several; '
+             'default: the files that nova-compute reads)')
+    command.add_argument('--connect', default=LIBVIRT_URI, metavar='URI',
+                         help=f'URI of libvirt (default: {LIBVIRT_URI})')
+    command.set_defaults(run=run)
+    return command
 
 
 def discard_output() -> None:

@@ -18,10 +18,7 @@ from collections.abc import Sequence
 import sys
 
 from ghsched_nova.cmd import console
-from ghsched_nova.features.doctor import doctor
-from ghsched_nova.features.explain import explain
-from ghsched_nova.features.live_change import set_command
-from ghsched_nova.features.planner import plan
+from ghsched_nova.features import declared_commands
 
 
 def make_parser() -> argparse.ArgumentParser:
@@ -33,10 +30,8 @@ def make_parser() -> argparse.ArgumentParser:
     console.add_version_option(top)
     commands = top.add_subparsers(dest='command', metavar='COMMAND',
                                   required=True)
-    doctor.add_doctor_command(commands)
-    explain.add_explain_command(commands)
-    plan.add_plan_command(commands)
-    set_command.add_server_set_command(commands)
+    for add_command in declared_commands.COMMANDS:
+        add_command(commands)
     return top
 
 

@@ -13,7 +13,6 @@
 """``ghsched-nova-scheduler``: nova-scheduler with our manager."""
 
 from ghsched_nova.cmd import service_program
-from ghsched_nova.features.doctor import checks
 
 MANAGER = 'ghsched_nova.scheduler.manager.GhschedSchedulerManager'
 
@@ -22,10 +21,10 @@ def main() -> None:
     """Start nova-scheduler with ghsched's scheduler manager."""
     # Nova's module comes first: it chooses the threading model of the process.
     scheduler = service_program.import_nova_program(
-        checks.SCHEDULER, 'nova.cmd.scheduler')
+        service_program.SCHEDULER, 'nova.cmd.scheduler')
 
     from ghsched_nova.nova_seams import services
     from ghsched_nova.nova_seams import shared
     shared.config()
-    services.replace_manager_class(checks.NOVA_SCHEDULER, MANAGER)
+    services.replace_manager_class(service_program.NOVA_SCHEDULER, MANAGER)
     scheduler.main()

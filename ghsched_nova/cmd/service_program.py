@@ -10,11 +10,18 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""Import of Nova's programs by those of ghsched that start them."""
+"""Names of the programs of Nova's services, and how ghsched starts them."""
 
 import importlib
 import sys
 from typing import Any
+
+#: Driver of ghsched, as ``[DEFAULT]compute_driver`` names it.
+DRIVER = 'ghsched.GhschedLibvirtDriver'
+SCHEDULER = 'ghsched-nova-scheduler'
+COMPUTE = 'ghsched-nova-compute'
+NOVA_SCHEDULER = 'nova-scheduler'
+NOVA_COMPUTE = 'nova-compute'
 
 
 def import_nova_program(program: str, name: str) -> Any:

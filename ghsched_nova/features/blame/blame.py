@@ -27,6 +27,7 @@ from typing import Any
 from typing import NoReturn
 
 from ghsched_nova.cmd import configured
+from ghsched_nova.cmd import console
 from ghsched_nova.cmd import domains
 from ghsched_nova.cmd import tables
 from ghsched_nova.guest import metadata
@@ -39,8 +40,14 @@ from ghsched_placement.base import exits
 from ghsched_placement.features.blame import blame_report
 
 
-def add_blame_options(command: argparse.ArgumentParser) -> None:
-    """Add the options of ``ghsched-host blame`` to its parser."""
+def add_blame_command(subparsers: Any) -> None:
+    """Add the sub-command ``blame`` to the parser of ``ghsched-host``."""
+    command = console.add_host_command(
+        subparsers, 'blame', run_blame_command,
+        'find out which guest disturbs another one by memory, from shares of '
+        'the bandwidth, their correlation with its own figure, and trials '
+        'with caps; exit status 0: there is an answer, 2: wrong usage or an '
+        'error')
     command.add_argument('server', metavar='SERVER',
                          help='UUID of the server, its name in Nova, or that '
                               'of its libvirt domain')

@@ -22,19 +22,19 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from dataclasses import field
 
-from ghsched_nova.cmd import check
-from ghsched_nova.cmd import checks_groups
+from ghsched_nova.cmd.service_program import COMPUTE
+from ghsched_nova.cmd.service_program import DRIVER
+from ghsched_nova.cmd.service_program import NOVA_COMPUTE
+from ghsched_nova.cmd.service_program import NOVA_SCHEDULER
+from ghsched_nova.cmd.service_program import SCHEDULER
+from ghsched_nova.features.doctor import check
+from ghsched_nova.features.doctor import checks_groups
 from ghsched_nova.resctrl import detection
 from ghsched_nova.resctrl import preconditions
 from ghsched_placement.base import decimals
 
-DRIVER = 'ghsched.GhschedLibvirtDriver'
 FILTER = 'GhschedNUMATopologyFilter'
 FILTERS = 'ghsched_nova.scheduler.filters.' + FILTER
-SCHEDULER = 'ghsched-nova-scheduler'
-COMPUTE = 'ghsched-nova-compute'
-NOVA_SCHEDULER = 'nova-scheduler'
-NOVA_COMPUTE = 'nova-compute'
 #: Programs of ghsched, and the programs of Nova that they replace.
 PROGRAMS = (SCHEDULER, COMPUTE, NOVA_SCHEDULER, NOVA_COMPUTE)
 

@@ -28,11 +28,11 @@ import zlib
 
 from oslo_config import cfg
 
-from ghsched_nova.cmd import checks_groups
-from ghsched_nova.cmd import checks_options
 from ghsched_nova.cmd import configured
 from ghsched_nova import conf
 from ghsched_nova.features.doctor import checks
+from ghsched_nova.features.doctor import checks_groups
+from ghsched_nova.features.doctor import checks_options
 from ghsched_nova.features.l3_ways import reserved_ways
 from ghsched_nova.host import host_facts
 from ghsched_nova.resctrl.cache_facts import Cache

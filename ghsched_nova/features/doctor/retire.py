@@ -24,6 +24,7 @@ import sys
 from typing import Any
 
 from ghsched_nova.cmd import configured
+from ghsched_nova.cmd import console
 from ghsched_nova.cmd import domains
 from ghsched_nova.features.live_change import set_command
 from ghsched_nova.guest import document
@@ -41,8 +42,14 @@ _UNREACHED = ('Placement does not answer, or Keystone on the way to it; see '
               '[placement] in nova.conf')
 
 
-def add_retire_options(command: argparse.ArgumentParser) -> None:
-    """Add the options of ``ghsched-host retire`` to its parser."""
+def add_retire_command(subparsers: Any) -> None:
+    """Add the sub-command ``retire`` to the parser of ``ghsched-host``."""
+    command = console.add_host_command(
+        subparsers, 'retire', run_retire_command,
+        'remove from Placement what this host has reported to it, before its '
+        'nova-compute starts with the stock driver; exit status 0: removed, '
+        '1: a guest or an allocation is still there, 2: wrong usage or an '
+        'error', formats=('table',))
     command.add_argument(
         '--node', metavar='NAME',
         help='name of the compute node in Nova (default: the hostname that '

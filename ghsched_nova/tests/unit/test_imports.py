@@ -38,8 +38,9 @@ TOP = pathlib.Path(__file__).parents[3]
 #: Nova in few modules, so that the others run without it.
 FEATURES_WITH_NOVA = {
     'blame': ('blame', 'blame_rpc'),
-    'doctor': ('checks', 'doctor', 'guaranteed', 'install', 'kernel_guests',
-               'leftovers', 'node', 'nova_changes', 'retire', 'status'),
+    'doctor': ('checks', 'checks_options', 'doctor', 'guaranteed', 'install',
+               'kernel_guests', 'leftovers', 'node', 'nova_changes', 'retire',
+               'status'),
     'exporter': ('exporter',),
     'index': ('index_feed', 'index_search', 'index_updates', 'indexed'),
     'live_change': ('records', 'rpc', 'rpcapi', 'server_lock', 'server_set',
@@ -59,7 +60,9 @@ NOVA_SIDE = frozenset(
     for name in ('api', 'cmd', 'nova_fixes', 'nova_seams', 'pci_requests',
                  'scheduler', 'tests', 'virt')) | frozenset(
     f'ghsched_nova.features.{feature}.{name}'
-    for feature, names in FEATURES_WITH_NOVA.items() for name in names)
+    for feature, names in FEATURES_WITH_NOVA.items() for name in names
+) | frozenset(f'ghsched_nova.features.{name}' for name in (
+    'declared_commands', 'declared_host', 'declared_scheduler'))
 
 #: Parts of the core that know neither Nova nor each other.
 PURE = frozenset(

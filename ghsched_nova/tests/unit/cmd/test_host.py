@@ -25,6 +25,7 @@ from unittest import mock
 from ghsched_nova.cmd import configured
 from ghsched_nova.cmd import domains
 from ghsched_nova.cmd import host
+from ghsched_nova.cmd import host_output
 from ghsched_nova.features.doctor import retire
 from ghsched_nova.guest import metadata
 from ghsched_nova.host import desired
@@ -93,7 +94,7 @@ class HostCommandTest(base.TestCase):
     def test_the_same_problem_of_many_guests_is_one_row(self):
         self.assertEqual(
             [('a, b', '', 'not mounted'), ('c', 'x', 'not mounted')],
-            host._merge_rows_of_same_problem([
+            host_output._merge_rows_of_same_problem([
                 ('a', '', 'not mounted'),
                 ('b', '', 'not mounted'),
                 ('c', 'x', 'not mounted'),

@@ -32,12 +32,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from oslo_upgradecheck import upgradecheck
 
-from ghsched_nova.cmd import checks_groups
 from ghsched_nova.cmd import configured
 from ghsched_nova.cmd import console
 from ghsched_nova.cmd import main
+from ghsched_nova.cmd.service_program import COMPUTE
+from ghsched_nova.cmd.service_program import DRIVER
+from ghsched_nova.cmd.service_program import SCHEDULER
 from ghsched_nova.features.bursts import burst_use
 from ghsched_nova.features.doctor import checks
+from ghsched_nova.features.doctor import checks_groups
 from ghsched_nova.features.doctor import leftovers
 from ghsched_nova.features.doctor import node
 from ghsched_nova.features.doctor import status
@@ -58,9 +61,9 @@ GOING_BACK = TREE / 'doc' / 'source' / 'operators' / 'going-back.rst'
 #: A node with all services, and nothing wrong.
 GOOD = checks.Facts(
     nova='34.0.0', placement='16.0.0', files=('/etc/nova/nova.conf',),
-    driver=checks.DRIVER, available=(checks.FILTERS,),
+    driver=DRIVER, available=(checks.FILTERS,),
     enabled=('ComputeFilter', checks.FILTER),
-    programs=(checks.SCHEDULER, checks.COMPUTE),
+    programs=(SCHEDULER, COMPUTE),
     mounted=True, mode=0o700, dialect='intel', bandwidth={0: 100},
     helper=True, own_file='/etc/placement/placement.conf', attempts=1)
 
@@ -74,10 +77,10 @@ WRONG: tuple[tuple[dict, str, str], ...] = (
     ({'attempts': 10}, 'placement retries', 'warning'),
     ({'attempts': None}, 'placement retries', 'warning'),
     ({'driver': 'libvirt.LibvirtDriver', 'programs': (
-        checks.SCHEDULER, 'nova-compute')}, 'driver', 'error'),
-    ({'programs': (checks.SCHEDULER, 'nova-compute')}, 'compute program',
+        SCHEDULER, 'nova-compute')}, 'driver', 'error'),
+    ({'programs': (SCHEDULER, 'nova-compute')}, 'compute program',
      'error'),
-    ({'programs': (checks.SCHEDULER, 'nova-compute', checks.COMPUTE)},
+    ({'programs': (SCHEDULER, 'nova-compute', COMPUTE)},
      'compute program', 'error'),
     ({'mounted': False}, 'resctrl', 'error'),
     ({'mode': 0o755}, 'resctrl mode', 'warning'),
@@ -101,7 +104,7 @@ WRONG: tuple[tuple[dict, str, str], ...] = (
     ({'enabled': ('ComputeFilter',)}, 'filter', 'error'),
     ({'enabled': (checks.FILTER, 'ComputeFilter')}, 'filter', 'error'),
     ({'enabled': ('NUMATopologyFilter', checks.FILTER)}, 'filter', 'error'),
-    ({'programs': ('nova-scheduler', checks.COMPUTE)}, 'scheduler program',
+    ({'programs': ('nova-scheduler', COMPUTE)}, 'scheduler program',
      'warning'),
 )
 
@@ -179,7 +182,7 @@ class ChecksTest(base.TestCase):
 
     def test_compute_program_that_does_not_run_is_a_warning(self):
         found, = (one for one in checks.run_node_checks(dataclasses.replace(
-            GOOD, programs=(checks.SCHEDULER,))) if one.status != 'ok')
+            GOOD, programs=(SCHEDULER,))) if one.status != 'ok')
         self.assertEqual(('compute program', 'warning'),
                          (found.name, found.status))
         self.assertIn('/etc/nova/nova.conf', found.text)
@@ -187,7 +190,7 @@ class ChecksTest(base.TestCase):
     def test_compute_host_whose_configuration_is_not_found_is_skipped(self):
         """The service in a container has files of its own."""
         found = checks.run_node_checks(
-            checks.Facts(programs=(checks.COMPUTE,))
+            checks.Facts(programs=(COMPUTE,))
         )
         self.assertEqual(
             {'compute': 'skipped'},
@@ -247,7 +250,7 @@ class CommandTest(base.TestCase):
         return ended, out.getvalue(), err.getvalue()
 
     def test_a_compute_host_without_resctrl(self):
-        self.write('[DEFAULT]\ncompute_driver = ' + checks.DRIVER + '\n'
+        self.write('[DEFAULT]\ncompute_driver = ' + DRIVER + '\n'
                    '[ghsched]\nresctrl_path = {top}/resctrl\n')
         ended, text, _errors = self.run_command('--format', 'json')
         found = {one['name']: one for one in json.loads(text)}
@@ -264,7 +267,7 @@ class CommandTest(base.TestCase):
             model.write(f'/{group}/schemata', f'L3:{masks}\n')
         model.write('/schemata', 'L3:0=ffff8;1=fffff\n')
         emulated.write_tree(model, self.top)
-        self.write('[DEFAULT]\ncompute_driver = ' + checks.DRIVER + '\n'
+        self.write('[DEFAULT]\ncompute_driver = ' + DRIVER + '\n'
                    '[ghsched]\nresctrl_path = {top}/resctrl\n'
                    'sysfs_path = {top}/sysfs\n')
         _ended, text, _errors = self.run_command('--format', 'json')
@@ -283,7 +286,7 @@ class CommandTest(base.TestCase):
         shutil.rmtree(self.top / 'sysfs', ignore_errors=True)
         emulated.write_tree(emulated.model(machine) if isinstance(
             machine, str) else machine, self.top, speed)
-        self.write('[DEFAULT]\ncompute_driver = ' + checks.DRIVER + '\n'
+        self.write('[DEFAULT]\ncompute_driver = ' + DRIVER + '\n'
                    '[ghsched]\nresctrl_path = {top}/resctrl\n'
                    'sysfs_path = {top}/sysfs\n' + options)
 

@@ -25,7 +25,7 @@ from keystoneauth1 import loading
 from oslo_config import cfg
 
 from ghsched_nova.cmd import configured
-from ghsched_nova.features.doctor import checks
+from ghsched_nova.cmd.service_program import DRIVER
 from ghsched_nova.features.doctor import guaranteed
 from ghsched_nova.features.doctor import node
 from ghsched_nova.features.doctor import status
@@ -39,7 +39,7 @@ endpoint = http://127.0.0.1:{port}
 token = admin
 """
 SCHEDULER = '[filter_scheduler]\nenabled_filters = ComputeFilter\n'
-COMPUTE = f'[DEFAULT]\ncompute_driver = {checks.DRIVER}\n'
+COMPUTE = f'[DEFAULT]\ncompute_driver = {DRIVER}\n'
 
 
 class Placement:

@@ -26,6 +26,7 @@ from unittest import mock
 from ghsched_nova.base import kernel_files
 from ghsched_nova.cmd import host
 from ghsched_nova.features.interrupts import engine
+from ghsched_nova.features.interrupts import interrupt_changes
 from ghsched_nova.features.interrupts import interrupts
 from ghsched_nova.features.interrupts import privileged
 from ghsched_nova.features.real_time import scheduling
@@ -199,7 +200,7 @@ class HostCommandTest(KernelTestCase):
             '[compute]\ncpu_dedicated_set = 2-3,5\n')
         out = io.StringIO()
         with mock.patch.multiple(
-                host, _PROC=self.top / 'proc',
+                interrupt_changes, PROC=self.top / 'proc',
                 _set_interrupt_cpus_as_root=self.kernel.steer), \
                 mock.patch.object(host.domains, 'list_running_domains',
                                   return_value=self.running), \

@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from dataclasses import field
 
-from ghsched_nova.cmd.check import Check
+from ghsched_nova.features.doctor.check import Check
 from ghsched_nova.resctrl import group_ids
 
 

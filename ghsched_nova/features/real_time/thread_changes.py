@@ -1,0 +1,40 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""Scheduling classes and CPUs of guests' threads, for ``ghsched-host``."""
+
+from pathlib import Path
+
+from ghsched_nova.features.real_time import engine
+from ghsched_nova.features.real_time import host_scheduling
+from ghsched_nova.host import host_parts
+
+
+def plan_classes(guests: host_parts.HostGuests) -> engine.Report:
+    """Return the changes of threads that the policies of guests need."""
+    return engine.plan_thread_changes(
+        host_scheduling.list_guests_with_classes(guests.running),
+        Path(guests.section.libvirt_run_path))
+
+
+def set_classes(guests: host_parts.HostGuests) -> engine.Report:
+    """Set the scheduling classes and CPUs of guests' threads, as root."""
+    # The import is slow, and a plan does not need it.
+    from ghsched_nova.features.real_time import privileged
+
+    return engine.reconcile_threads(
+        host_scheduling.list_guests_with_classes(guests.running),
+        Path(guests.section.libvirt_run_path),
+        privileged.apply_thread_change_as_root)
+
+
+PART = host_parts.HostPart(plan_classes, set_classes)
