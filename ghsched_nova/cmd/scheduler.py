@@ -14,7 +14,7 @@
 
 from ghsched_nova.cmd import service_program
 
-MANAGER = 'ghsched_nova.scheduler.manager.GhschedSchedulerManager'
+MANAGER = 'ghsched_nova.features.declared_scheduler.GhschedSchedulerManager'
 
 
 def main() -> None:

@@ -34,9 +34,7 @@ from nova import exception
 from nova.scheduler.filters import numa_topology_filter
 from oslo_log import log as logging
 
-from ghsched_nova.features.load import by_load
-from ghsched_nova.features.numa_auto import numa_choice
-from ghsched_nova.features.packing import fragments
+from ghsched_nova.features import declared_filter
 from ghsched_nova.nova_fixes import table as fixes
 from ghsched_nova.nova_seams import numa
 from ghsched_nova.nova_seams import registry
@@ -151,15 +149,12 @@ class GhschedNUMATopologyFilter(numa_topology_filter.NUMATopologyFilter):
             ``refused``.
         """
         if not required.suffixes and not required.near:
-            kept = by_load.copy_request_with_topology(spec)
+            kept = _copy_request_with_topology(spec)
             for host_state in super().filter_all(
-                    map(by_load.copy_state_for_next_instance, hosts), spec):
-                if numa_choice.has_chosen_numa_count(spec):
-                    host_state.limits[
-                        'numa_topology'] = numa.copy_limits_with_numa_count(
-                            host_state.limits['numa_topology'],
-                            len(spec.numa_topology))
-                yield by_load.limit_to_least_loaded_nodes(host_state, kept)
+                    map(_copy_for_next_instance, hosts), spec):
+                yield functools.reduce(
+                    lambda state, limit: limit(state, kept),
+                    declared_filter.HOST_LIMITS, host_state)
             return
         refused = GroupedReasons()
         for host_state in hosts:
@@ -240,7 +235,7 @@ class GhschedNUMATopologyFilter(numa_topology_filter.NUMATopologyFilter):
         placed, refusal = node_assignment.assign_host_nodes(
             view.allocation_candidates, required, _describe_host(view),
             room.has_capacity,
-            fragments.make_fragmentation_cost_function(view, spec))
+            _make_placement_cost_function(view, spec))
         if refusal is candidates.UNKNOWN_DEVICES and view.claimed:
             return TAKEN    # the host state forgets PFs without a free VF
         if refusal is not None:
@@ -324,7 +319,39 @@ def _describe_host(view: HostStateView) -> candidates.Host:
                  for physnet in numa.get_physnets(cell)
                  if (node := names.parse_cpuless_node_physnet(physnet))
                  is not None},
-        busy=by_load.compute_node_costs(view))
+        busy=next(filter(None, (compute(view) for compute
+                                in declared_filter.NODE_COSTS)), {}))
+
+
+def _make_placement_cost_function(view: HostStateView, spec: shared.RequestSpec
+                                  ) -> candidates.Cost | None:
+    """Return a function of the cost of placements on a host.
+
+    :returns: None if no placement is preferred.
+    """
+    return next((cost for make in declared_filter.PLACEMENT_COSTS
+                 if (cost := make(view, spec)) is not None), None)
+
+
+def _copy_request_with_topology(spec: shared.RequestSpec
+                                ) -> shared.RequestSpec:
+    """Return a copy of a request whose guest has a NUMA topology.
+
+    Nova changes the topology of the original when it subtracts the guest from
+    a host. A request without a NUMA topology is returned itself.
+    """
+    return (spec.obj_clone() if 'numa_topology' in spec and spec.numa_topology
+            else spec)
+
+
+def _copy_for_next_instance(state: Any) -> Any:
+    """Return a host state that is safe to change for the next instance.
+
+    Nova's filter writes the NUMA limits of an instance into the host state. If
+    an earlier instance of the same multi-create request has limits there, the
+    result is a copy of the host state. Otherwise it is the given host state.
+    """
+    return HostStateView(state) if isinstance(state, HostStateView) else state
 
 
 def _check_candidate_fits(view: HostStateView, spec: shared.RequestSpec,

@@ -17,27 +17,22 @@ When Placement has no candidate, no filter runs, and Nova says no more than
 the one. When requests at the same time want one NUMA node, it gives those
 that lost another try. VFs are first asked for where they are nearest and of
 one PF each, because Placement would drown in the ways to share them among all
-PFs. And where no host has a control group left, guests may join one. It is
+PFs. And where no host has a control group left, guests may join one. Features
+add to the manager in :mod:`ghsched_nova.features.declared_scheduler`; it is
 chosen by starting nova-scheduler as ``ghsched-nova-scheduler``.
 """
 
 from collections.abc import Callable
 from collections.abc import Iterable
 from collections.abc import Iterator
-from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 from nova import exception
+from nova.scheduler import manager as nova_manager
 from oslo_log import log as logging
 import oslo_messaging as messaging
 import tenacity
 
-from ghsched_nova.features.index.host_capacity import Need
-from ghsched_nova.features.index.index_updates import IndexUpdatingManager
-from ghsched_nova.features.index.indexed import IndexedScheduler
-from ghsched_nova.features.numa_auto import numa_choice
-from ghsched_nova.features.refusals import refusal_log
 from ghsched_nova.nova_seams import scheduler
 from ghsched_nova.nova_seams import shared
 from ghsched_nova.scheduler import filters
@@ -46,6 +41,7 @@ from ghsched_nova.scheduler import off
 from ghsched_nova.scheduler import request_filter
 from ghsched_nova.scheduler.request_state import RecordingClient
 from ghsched_nova.scheduler.request_state import RequestState
+from ghsched_nova.scheduler.select_call import SelectCall
 from ghsched_placement.base import retries
 from ghsched_placement.fit import cloud_lack
 from ghsched_placement.fit import cloud_totals
@@ -77,8 +73,12 @@ _OUR_FILTER = filters.GhschedNUMATopologyFilter.__name__
 _NO_REASON = ('', 'There are not enough hosts available.')
 
 
-class GhschedSchedulerManager(IndexUpdatingManager):
-    """Nova's scheduler manager with an index of hosts and refusal reasons."""
+class CoreSchedulerManager(nova_manager.SchedulerManager):
+    """Nova's scheduler manager with reasons for refusals.
+
+    Features override its methods: ``_schedule_request``, ``_record_refusal``,
+    ``_choose_forced_candidates``, and methods of Nova's manager.
+    """
 
     _seen = RequestState(set())
 
@@ -93,17 +93,10 @@ class GhschedSchedulerManager(IndexUpdatingManager):
             self.host_manager.enabled_filters, self._seen.record_filter)
         scheduler.set_host_state_class(self.host_manager,
                                        host_view.GhschedHostState)
-        self._refusal_log = refusal_log.RefusalLog(
-            Path(shared.config().state_path))
-        scheduler.add_rpc_endpoint(self, refusal_log.RefusalEndpoint(
-            self._refusal_log))
-        if off.is_index_enabled():
-            self._indexed = IndexedScheduler(self.host_manager)
 
     @property
     def placement_client(self) -> Any:
-        return RecordingClient(super().placement_client, self._seen,
-                               self._indexed)
+        return RecordingClient(super().placement_client, self._seen)
 
     @property
     def _placement(self) -> PlacementClient:
@@ -117,96 +110,48 @@ class GhschedSchedulerManager(IndexUpdatingManager):
         Nova itself releases them only after a NoValidHost.
         """
         self._seen.claims.reset()
-        spec = kwargs.get('spec_obj')
+        call = SelectCall(context, args, kwargs)
         try:
-            if spec is None:
-                return self._schedule_request(context, *args, **kwargs)
-            return numa_choice.schedule_with_fitting_numa_count(
-                context, spec, lambda tried, has_other: self._schedule_request(
-                    context, *args, has_other=has_other, **{
-                        **kwargs, 'spec_obj': tried}))
+            return self._schedule_request(call)
         except exception.NoValidHost as error:
-            _record_refused_move(context, spec, error.kwargs.get('reason', ''))
-            if spec is not None and not scheduler.is_rebuild(spec):
-                self._refusal_log.count_refusal(spec)
+            self._record_refusal(call, error.kwargs.get('reason', ''))
             raise
         except Exception:
             self._seen.claims.release_claims(context)
             raise
 
-    def _schedule_request(self, context: Any, *args: Any,
-                          has_other: bool = False, **kwargs: Any) -> Any:
-        """Select hosts for a request by the index of hosts or Nova's search.
+    def _schedule_request(self, call: SelectCall) -> Any:
+        """Select hosts for a request, and claim the resources of the first.
 
-        Nova's search of all hosts follows if the index, which is faster, finds
-        none.
+        A feature that overrides this method tries variants of the request, or
+        a faster search, before it calls the method that it overrides.
 
-        :param has_other: see :meth:`.IndexedScheduler.select_hosts`.
+        :raises NoHostFits: if the call has another variant of the request and
+            this one is proven to fit nowhere.
+        :raises nova.exception.NoValidHost: with the reason.
         """
-        spec, indexed = kwargs.get('spec_obj'), self._indexed
-        need = (indexed.compute_need(context, spec,
-                                     kwargs.get('instance_uuids'))
-                if indexed is not None and spec is not None else None)
-        if indexed is None or need is None:
-            return self._search_all_hosts(context, *args, **kwargs)
-        found = indexed.select_hosts(
-            spec, need, lambda tried: self._select_hosts(
-                context, *args, **{**kwargs, 'spec_obj': tried}), has_other,
-            _count_wanted_hosts(kwargs))
-        if found is None:
-            found = self._search_unless_refused(indexed, need, context, *args,
-                                                **kwargs)
-        if kwargs.get('return_objects'):
-            indexed.subtract_placed_guest(found, spec, need)
-        return found
+        return self._search_all_hosts(call)
 
-    def _search_unless_refused(self, indexed: IndexedScheduler, need: Need,
-                               context: Any, *args: Any, **kwargs: Any) -> Any:
-        """Search all hosts for a request unless a cached refusal still holds.
-        """
-        spec = kwargs['spec_obj'].obj_clone()
-        indexed.refuse_if_cached(spec, need, self._has_candidates)
-        self._seen.reset()
-        try:
-            return self._search_all_hosts(context, *args, **kwargs)
-        except exception.NoValidHost as error:
-            if not self._seen.lost:
-                indexed.cache_refusal(
-                    spec, need, error.kwargs.get('reason', ''),
-                    [item.query for item in self._seen.shortages])
-            raise
+    def _record_refusal(self, call: SelectCall, reason: str) -> None:
+        """Record the refusal of a request; never raises."""
+        _record_refused_move(call.context, call.spec, reason)
 
-    def _get_all_host_states(self, context: Any, spec_obj: Any,
-                             provider_summaries: Any) -> Any:
-        """Return the states of hosts with allocation candidates.
-
-        With the index of hosts, only hosts that it proposed are returned.
-        """
-        search = self._indexed and self._indexed.current_search
-        if not search:
-            return super()._get_all_host_states(context, spec_obj,
-                                                provider_summaries)
-        return (state for uuid, state in search.states.items()
-                if uuid in provider_summaries)
-
-    def _search_all_hosts(self, context: Any, *args: Any,
-                          **kwargs: Any) -> Any:
+    def _search_all_hosts(self, call: SelectCall) -> Any:
         """Select hosts for a request by Nova's search of all hosts.
 
         :raises nova.exception.NoValidHost: with a reason by ghsched if Nova
             has none.
         """
-        spec = kwargs.get('spec_obj')
+        spec = call.spec
         if (spec is None or scheduler.is_rebuild(spec)
                 or not request_filter.has_ghsched_extra_specs(spec)):
-            return self._select_hosts(context, *args, **kwargs)
+            return self._select_hosts(call)
         logged: request_filter.Refusals = {}
         why: list[lack.Lack] = []
         for option in self._iterate_vf_options(spec):
             now: request_filter.Refusals = {}
             try:
-                found = self._select_with_retries(context, option, now, *args,
-                                                  **kwargs)
+                found = self._select_with_retries(call, spec, option, now)
                 _log_distinct_lines(logged, LOG.debug)
                 _log_distinct_lines(now, LOG.info)
                 return found
@@ -259,22 +204,19 @@ class GhschedSchedulerManager(IndexUpdatingManager):
         return self._placement.is_trait_in_use(
             names.make_share_trait(policy.fingerprint, 0))
 
-    def _select_with_retries(self, context: Any,
+    def _select_with_retries(self, call: SelectCall, spec: shared.RequestSpec,
                              option: request_filter.VfQueryOption | None,
-                             refusals: request_filter.Refusals, *args: Any,
-                             **kwargs: Any) -> Any:
+                             refusals: request_filter.Refusals) -> Any:
         """Select hosts; retry if another request claimed the resources first.
 
         :param option: how to query Placement for the VFs of the request.
         :param refusals: collects the reasons why hosts are refused.
         """
-        spec = kwargs['spec_obj']
-
         def select_hosts() -> Any:
-            tried = kwargs['spec_obj'] = spec.obj_clone()
+            tried = spec.obj_clone()
             request_filter.set_vf_query_option(tried, option, refusals)
             self._seen.reset()
-            return self._select_hosts(context, *args, **kwargs)
+            return self._select_hosts(call.with_spec(tried))
 
         return _retry_lost_claims(select_hosts, self._seen, spec.flavor.name)
 
@@ -286,21 +228,24 @@ class GhschedSchedulerManager(IndexUpdatingManager):
         """
         self._seen.reset_filters()
         hosts = super()._get_sorted_hosts(spec_obj, host_states, index)
-        if (numa_choice.has_chosen_numa_count(spec_obj)
-                and scheduler.is_host_forced(spec_obj)):
-            hosts = list(filters.GhschedNUMATopologyFilter().filter_all(
-                hosts, spec_obj))
-        elif (scheduler.is_host_forced(spec_obj)
-              and request_filter.has_ghsched_extra_specs(spec_obj)):
-            for host in hosts:
-                candidates.map_vfs_to_pfs(host.allocation_candidates,
-                                          host_view.list_vf_requests(spec_obj))
+        if scheduler.is_host_forced(spec_obj):
+            return self._choose_forced_candidates(hosts, spec_obj)
         return hosts
 
-    def _select_hosts(self, *args: Any, **kwargs: Any) -> Any:
+    def _choose_forced_candidates(self, hosts: list[Any],
+                                  spec: shared.RequestSpec) -> list[Any]:
+        """Return forced hosts with their VFs assigned to PFs."""
+        if request_filter.has_ghsched_extra_specs(spec):
+            for host in hosts:
+                candidates.map_vfs_to_pfs(host.allocation_candidates,
+                                          host_view.list_vf_requests(spec))
+        return hosts
+
+    def _select_hosts(self, call: SelectCall) -> Any:
         """Select hosts by Nova's method; unwrap the errors that it raises."""
         try:
-            return super().select_destinations(*args, **kwargs)
+            return super().select_destinations(
+                call.context, *call.arguments, **call.keywords)
         except messaging.ExpectedException as expected:
             error = expected.exc_info[1]
             assert error is not None  # noqa: S101
@@ -393,18 +338,6 @@ def _retry_lost_claims(select_hosts: Callable[[], Any],
         on_retry=lambda _state: LOG.info(
             'ghsched: another request claimed the resources first; '
             'scheduling flavor %s again', flavor))
-
-
-def _count_wanted_hosts(arguments: Mapping[str, Any]) -> int:
-    """Return how many hosts a call of the scheduler asks for.
-
-    These are the host to claim and the alternates.
-
-    :param arguments: keyword arguments of ``select_destinations``.
-    """
-    if arguments.get('return_objects') and arguments.get('return_alternates'):
-        return int(shared.config().scheduler.max_attempts)
-    return 1
 
 
 def _get_valid_policy(spec: shared.RequestSpec) -> policies.GuestPolicy | None:

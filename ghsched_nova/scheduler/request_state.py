@@ -18,7 +18,6 @@ from urllib import parse
 
 from oslo_log import log as logging
 
-from ghsched_nova.features.index.indexed import IndexedScheduler
 from ghsched_nova.scheduler.claims import Claims
 from ghsched_nova.scheduler import resource_classes
 from ghsched_placement.fit import lack
@@ -67,15 +66,10 @@ class RequestState(threading.local):
 
 class RecordingClient:
     """A Placement client that records the query and the claims of a request.
-
-    While a request is scheduled by the index of hosts, its allocation
-    candidates are those of the hosts that the index proposes.
     """
 
-    def __init__(self, client: Any, seen: RequestState,
-                 indexed: IndexedScheduler | None) -> None:
+    def __init__(self, client: Any, seen: RequestState) -> None:
         self._client, self._seen = client, seen
-        self._indexed = indexed
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._client, name)
@@ -86,9 +80,6 @@ class RecordingClient:
 
         A claim fails if another request has taken the resources first.
         """
-        if self._indexed is not None and not self._indexed.confirm_candidate(
-                self._client, context, request):
-            return False
         claimed = self._seen.claims.claim_resources(
             self._client, context, consumer, request, *args, **kwargs)
         self._seen.lost = self._seen.lost or not claimed
@@ -96,10 +87,6 @@ class RecordingClient:
 
     def get_allocation_candidates(self, context: Any,
                                   resources: Any) -> Any:
-        indexed = self._indexed
-        if indexed is not None and indexed.current_search is not None:
-            return indexed.get_allocation_candidates(
-                self._client, context, resources)
         query = parse.parse_qsl(resources.to_querystring())
         # Nova may ask once more, with VCPU in place of PCPU.
         self._seen.query = self._seen.query or query

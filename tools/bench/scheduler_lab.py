@@ -372,8 +372,8 @@ class Lab:
 def _manager(mode: str) -> Any:
     if mode in _OF_NOVA:
         return nova_manager.SchedulerManager()
-    from ghsched_nova.scheduler import manager
-    return manager.GhschedSchedulerManager()
+    from ghsched_nova.features import declared_scheduler
+    return declared_scheduler.GhschedSchedulerManager()
 
 
 def count_rows(lab: Lab) -> None:

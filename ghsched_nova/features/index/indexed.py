@@ -39,6 +39,7 @@ from ghsched_nova.features.index.refusal_cache import RefusalCache
 from ghsched_nova.nova_seams import scheduler_hosts
 from ghsched_nova.nova_seams import shared
 from ghsched_nova.scheduler import request_filter
+from ghsched_nova.scheduler.select_call import NoHostFits
 from ghsched_placement.flavor import policy as policies
 from ghsched_placement.query.request import LOCALITIES
 
@@ -49,10 +50,6 @@ _TOPOLOGIES = 512
 
 #: Minimum seconds between two log lines about the use of the index.
 _LOG_EVERY = 60.0
-
-
-class NoHostFits(Exception):
-    """Raised if the index proves that a request fits on no host."""
 
 
 class _Current(threading.local):

@@ -96,28 +96,8 @@ def limit_to_least_loaded_nodes(state: Any, spec: shared.RequestSpec) -> Any:
     return LeastLoadedView(state, spec)
 
 
-def copy_request_with_topology(spec: shared.RequestSpec) -> shared.RequestSpec:
-    """Return a copy of a request whose guest has a NUMA topology.
-
-    Nova changes the topology of the original when it subtracts the guest from
-    a host. A request without a NUMA topology is returned itself.
-    """
-    return spec.obj_clone() if _get_topology(spec) else spec
-
-
 def _get_topology(spec: shared.RequestSpec) -> Any:
     return spec.numa_topology if 'numa_topology' in spec else None
-
-
-def copy_state_for_next_instance(state: Any) -> Any:
-    """Return a host state that is safe to change for the next instance.
-
-    Nova's filter writes the NUMA limits of an instance into the host state. If
-    an earlier instance of the same multi-create request has limits there, the
-    result is a copy of the host state. Otherwise it is the given host state.
-    """
-    return (HostStateView(state) if isinstance(state, LeastLoadedView)
-            else state)
 
 
 class LeastLoadedView(HostStateView):

@@ -29,11 +29,11 @@ from nova import exception
 from oslo_log import log as logging
 from oslo_serialization import jsonutils
 
-from ghsched_nova.features.index import indexed
 from ghsched_nova.nova_seams import numa
 from ghsched_nova.nova_seams import scheduler
 from ghsched_nova.nova_seams import shared
 from ghsched_nova import pci_requests
+from ghsched_nova.scheduler.select_call import NoHostFits
 from ghsched_placement.flavor import auto_nodes
 
 LOG = logging.getLogger(__name__)
@@ -50,7 +50,7 @@ def schedule_with_fitting_numa_count(
     which is slow in a large cloud.
 
     :param schedule_request: function that schedules a request; its second
-        argument says whether it may raise :class:`.indexed.NoHostFits`.
+        argument says whether it may raise :class:`.NoHostFits`.
     :raises nova.exception.NoValidHost: if no number fits; with the reasons for
         all numbers.
     """
@@ -63,7 +63,7 @@ def schedule_with_fitting_numa_count(
             try:
                 return _rename_vf_groups(schedule_request(tried, has_other),
                                          spec, count)
-            except indexed.NoHostFits:
+            except NoHostFits:
                 LOG.debug('ghsched: no host in the index has room for flavor '
                           '%(flavor)s with %(count)d guest NUMA nodes; trying '
                           'another number of guest NUMA nodes',
@@ -102,6 +102,19 @@ def has_chosen_numa_count(spec: shared.RequestSpec) -> bool:
     """
     return ('extra_specs' in spec.flavor
             and auto_nodes.has_chosen_node_count(spec.flavor.extra_specs))
+
+
+def limit_to_chosen_numa_count(state: Any, spec: shared.RequestSpec) -> Any:
+    """Return a host state whose limits name the chosen number of NUMA nodes.
+
+    nova-compute claims this number of guest NUMA nodes. This is called for
+    each host that passed Nova's filter. For flavors that set the number, the
+    host state is returned unchanged.
+    """
+    if has_chosen_numa_count(spec):
+        state.limits['numa_topology'] = numa.copy_limits_with_numa_count(
+            state.limits['numa_topology'], len(spec.numa_topology))
+    return state
 
 
 def _list_requests_by_numa_count(context: Any, spec: shared.RequestSpec

@@ -67,7 +67,7 @@ RELEASE = int(version.version_string().partition('.')[0])
 ApiException = client.OpenStackApiException
 
 FILTER = 'ghsched_nova.scheduler.filters.GhschedNUMATopologyFilter'
-MANAGER = 'ghsched_nova.scheduler.manager.GhschedSchedulerManager'
+MANAGER = 'ghsched_nova.features.declared_scheduler.GhschedSchedulerManager'
 
 
 def _wait_n(original, subscriber, n, event, timeout):

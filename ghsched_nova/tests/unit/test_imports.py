@@ -42,16 +42,16 @@ FEATURES_WITH_NOVA = {
                'kernel_guests', 'leftovers', 'node', 'nova_changes', 'retire',
                'status'),
     'exporter': ('exporter',),
-    'index': ('index_feed', 'index_search', 'index_updates', 'indexed'),
+    'index': ('index_feed', 'index_search', 'indexed', 'indexed_manager'),
     'live_change': ('records', 'rpc', 'rpcapi', 'server_lock', 'server_set',
                     'servers', 'set_command'),
     'load': ('by_load', 'load_weigher'),
     'node_move': ('host_moves',),
-    'numa_auto': ('numa_choice',),
+    'numa_auto': ('numa_choice', 'numa_choosing_manager'),
     'packing': ('bandwidth_weigher', 'fragments', 'gradient_weigher',
                 'weighers'),
     'planner': ('plan',),
-    'refusals': ('refusals',),
+    'refusals': ('counting_manager', 'refusals'),
     'top': ('top',)}
 
 #: The subpackages and modules that may know Nova.
@@ -62,7 +62,8 @@ NOVA_SIDE = frozenset(
     f'ghsched_nova.features.{feature}.{name}'
     for feature, names in FEATURES_WITH_NOVA.items() for name in names
 ) | frozenset(f'ghsched_nova.features.{name}' for name in (
-    'declared_commands', 'declared_host', 'declared_scheduler'))
+    'declared_commands', 'declared_filter', 'declared_host',
+    'declared_scheduler'))
 
 #: Parts of the core that know neither Nova nor each other.
 PURE = frozenset(
@@ -417,15 +418,19 @@ SCHEDULER_LOADS = frozenset(
     'ghsched_nova' + name for name in (
         '', '.base', '.base.atomic_file', '.conf', '.conf.bandwidth',
         '.conf.deprecated', '.conf.host', '.conf.scheduler',
-        '.features', '.features.index', '.features.index.capacity_classes',
+        '.features', '.features.declared_filter',
+        '.features.declared_scheduler',
+        '.features.index', '.features.index.capacity_classes',
         '.features.index.derived_candidates',
         '.features.index.host_capacity', '.features.index.host_index',
         '.features.index.index_feed', '.features.index.index_metrics',
-        '.features.index.index_search', '.features.index.index_updates',
-        '.features.index.indexed', '.features.index.refusal_cache',
+        '.features.index.index_search', '.features.index.indexed',
+        '.features.index.indexed_manager', '.features.index.refusal_cache',
         '.features.load', '.features.load.by_load', '.features.numa_auto',
-        '.features.numa_auto.numa_choice', '.features.packing',
+        '.features.numa_auto.numa_choice',
+        '.features.numa_auto.numa_choosing_manager', '.features.packing',
         '.features.packing.fragments', '.features.refusals',
+        '.features.refusals.counting_manager',
         '.features.refusals.refusal_log', '.nova_fixes',
         '.nova_fixes.devices_of_far_pf',
         '.nova_fixes.rows', '.nova_fixes.servers', '.nova_fixes.table',
@@ -450,6 +455,8 @@ class SchedulerLoadsTest(base.TestCase):
             'import ghsched_nova.scheduler as room\n'
             'for module in pkgutil.iter_modules(room.__path__):\n'
             '    importlib.import_module(f"{room.__name__}.{module.name}")\n'
+            'importlib.import_module('
+            '"ghsched_nova.features.declared_scheduler")\n'
             'print(*set(sys.modules) - before)\n')
         done = subprocess.run(  # noqa: S603
             [sys.executable, '-c', program], cwd=TOP, check=True,

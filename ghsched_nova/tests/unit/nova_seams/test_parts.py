@@ -26,6 +26,7 @@ import oslo_messaging as messaging
 
 from ghsched_nova.api import extra_specs
 from ghsched_nova.api import nova_changes
+from ghsched_nova.features import declared_scheduler
 from ghsched_nova.features.doctor import nova_changes as commands
 from ghsched_nova.features.live_change import server_set
 from ghsched_nova.nova_fixes import table
@@ -34,7 +35,6 @@ from ghsched_nova.nova_seams import registry
 from ghsched_nova.nova_seams import shared
 from ghsched_nova.nova_seams import signatures
 from ghsched_nova.scheduler import filters
-from ghsched_nova.scheduler import manager
 from ghsched_nova.scheduler import off
 from ghsched_placement.tests import base
 
@@ -174,13 +174,13 @@ class SchedulerTest(BasePartsTest):
         """Return the manager and the filter that Nova gets."""
         with mock.patch.object(nova_manager.SchedulerManager, '__init__',
                                return_value=None):
-            made = manager.GhschedSchedulerManager.__new__(
-                manager.GhschedSchedulerManager)
+            made = declared_scheduler.GhschedSchedulerManager.__new__(
+                declared_scheduler.GhschedSchedulerManager)
         return made, filters.GhschedNUMATopologyFilter()
 
     def test_scheduler_with_the_nova_it_knows_is_that_of_ghsched(self):
         self.assertEqual(
-            (manager.GhschedSchedulerManager,
+            (declared_scheduler.GhschedSchedulerManager,
              filters.GhschedNUMATopologyFilter),
             tuple(map(type, self.start())))
         self.assertEqual('', self.log.output)
@@ -195,7 +195,8 @@ class SchedulerTest(BasePartsTest):
         needed_by = {part for service, part in registry.SEAMS[name].parts
                      if service == registry.SCHEDULER}
         if needed_by == {registry.INDEX}:
-            self.assertEqual(manager.GhschedSchedulerManager, type(made[0]))
+            self.assertEqual(declared_scheduler.GhschedSchedulerManager,
+                             type(made[0]))
             return
         self.assertEqual((off.RefusingManager, off.RefusingFilter),
                          tuple(map(type, made)))

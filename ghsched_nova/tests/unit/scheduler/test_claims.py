@@ -23,13 +23,13 @@ from nova import exception
 from nova.scheduler.client import report
 import oslo_messaging as messaging
 
+from ghsched_nova.features import declared_scheduler
 from ghsched_nova.features.index.host_capacity import HostReport
 from ghsched_nova.features.index.host_capacity import Need
 from ghsched_nova.features.index.host_capacity import NodeCapacity
 from ghsched_nova.features.index.host_capacity import NodeNeed
 from ghsched_nova.features.index import indexed
 from ghsched_nova.scheduler import claims
-from ghsched_nova.scheduler import manager
 from ghsched_placement.tests import base
 
 NEED = Need((NodeNeed(pinned=1),))
@@ -177,16 +177,16 @@ class Injector:
                 raise Injected
 
 
-class Scheduler(manager.GhschedSchedulerManager):
+class Scheduler(declared_scheduler.GhschedSchedulerManager):
     """The manager, with Nova's part of a request that fits."""
 
     def __init__(self, by_index, injector):
         self._indexed, self._injector = by_index, injector
 
-    def _select_hosts(self, context, *_args, **kwargs):
-        uuid = kwargs['spec_obj'].instance_uuid
+    def _select_hosts(self, call):
+        uuid = call.spec.instance_uuid
         self.placement_client.claim_resources(
-            context, uuid, {'allocations': CLAIM}, 'p', 'u', '1.36')
+            call.context, uuid, {'allocations': CLAIM}, 'p', 'u', '1.36')
         sys.settrace(self._injector.trace)
         return [[types.SimpleNamespace(compute_node_uuid='h')]]
 

@@ -172,7 +172,7 @@ class ForgedReportTest(base.TestCase):
                                make_host('evil', **{field: value}))
 
     def test_host_that_raises_an_error_is_refused_with_a_warning(self):
-        self.patch(filters.by_load, 'compute_node_costs', self._raise)
+        self.patch(filters.declared_filter, 'NODE_COSTS', (self._raise,))
         filter_ = filters.GhschedNUMATopologyFilter()
         for _time in range(3):
             found = list(filter_.filter_all(

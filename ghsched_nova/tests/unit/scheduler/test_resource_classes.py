@@ -64,7 +64,7 @@ class UnknownClassTest(base.TestCase):
         client = Placement(names.MEM_BW_PCT)
         client.get_allocation_candidates = mock.Mock()
         recording = request_state.RecordingClient(
-            client, request_state.RequestState(), None)
+            client, request_state.RequestState())
         resources = mock.Mock(to_querystring=lambda: '&'.join(
             '='.join(pair) for pair in QUERY))
         self.assertEqual(([], {}, None), recording.get_allocation_candidates(

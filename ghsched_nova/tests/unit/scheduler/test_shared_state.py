@@ -19,9 +19,9 @@ from nova import objects
 from nova.virt import hardware
 from oslo_serialization import jsonutils
 
+from ghsched_nova.features import declared_scheduler
 from ghsched_nova.features.packing import fragments
 from ghsched_nova.nova_seams import scheduler_hosts
-from ghsched_nova.scheduler import manager
 from ghsched_nova.tests.fixtures import states
 from ghsched_placement.tests import base
 from ghsched_placement.tests.fixtures import threads
@@ -101,17 +101,17 @@ class Placement:
             self.held.remove(consumer)
 
 
-class Scheduler(manager.GhschedSchedulerManager):
+class Scheduler(declared_scheduler.GhschedSchedulerManager):
     """The manager, with requests of which some fail after their claim."""
 
     def __init__(self, chances):
         self._indexed, self._chances = None, chances
 
-    def _schedule_request(self, context, *_args, **kwargs):
-        uuid = kwargs['uuid']
+    def _schedule_request(self, call):
+        uuid = call.keywords['uuid']
         self._seen.reset()
         self.placement_client.claim_resources(
-            context, uuid, {'allocations': {'h': {}}})
+            call.context, uuid, {'allocations': {'h': {}}})
         self._seen.record_filter('filter', 2, 1)
         assert len(self._seen.filtered) == 1
         if self._chances.pop(uuid):

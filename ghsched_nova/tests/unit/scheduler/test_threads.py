@@ -23,6 +23,7 @@ from nova import exception
 from nova import objects
 from oslo_utils.fixture import uuidsentinel as uuids
 
+from ghsched_nova.features import declared_scheduler
 from ghsched_nova.features.index.host_capacity import HostReport
 from ghsched_nova.features.index.host_capacity import Need
 from ghsched_nova.features.index.host_capacity import NodeCapacity
@@ -34,7 +35,6 @@ from ghsched_nova.features.index import indexed
 from ghsched_nova.features.index import refusal_cache
 from ghsched_nova.features.packing import fragments
 from ghsched_nova.nova_seams import scheduler_hosts
-from ghsched_nova.scheduler import manager
 from ghsched_nova.scheduler import unread_reports
 from ghsched_placement.features.index import headroom
 from ghsched_placement.features.packing import gradient
@@ -243,7 +243,7 @@ class FeedStressTest(base.TestCase):
             for view in self.feed.index.list_views()})
 
 
-class Scheduler(manager.GhschedSchedulerManager):
+class Scheduler(declared_scheduler.GhschedSchedulerManager):
     """The manager without Nova's part."""
 
     def __init__(self, by_index):

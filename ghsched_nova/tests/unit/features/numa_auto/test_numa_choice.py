@@ -27,10 +27,10 @@ from nova.virt import hardware
 from oslo_serialization import jsonutils
 from oslo_utils.fixture import uuidsentinel as uuids
 
-from ghsched_nova.features.index import indexed
 from ghsched_nova.features.numa_auto import numa_choice
 from ghsched_nova.nova_seams import numa
 from ghsched_nova.scheduler import filters
+from ghsched_nova.scheduler.select_call import NoHostFits
 from ghsched_nova.tests.fixtures import states
 from ghsched_nova.virt import claim_contexts
 from ghsched_placement.tests import base
@@ -227,7 +227,7 @@ class ChoiceTest(base.TestCase):
             count = len(spec.numa_topology)
             searches.append((count, has_other))
             if has_other and count in excluded:
-                raise indexed.NoHostFits
+                raise NoHostFits
             if count not in fitting:
                 raise exception.NoValidHost(reason='full')
             return count

@@ -17,15 +17,16 @@ from unittest import mock
 
 import fixtures
 from nova import objects
-from nova.scheduler import manager as nova_manager
 from oslo_utils.fixture import uuidsentinel as uuids
 
 from ghsched_nova.features.index.host_capacity import HostReport
 from ghsched_nova.features.index.host_capacity import Need
 from ghsched_nova.features.index.host_capacity import NodeCapacity
 from ghsched_nova.features.index.host_capacity import NodeNeed
-from ghsched_nova.features.index import index_updates
 from ghsched_nova.features.index import indexed
+from ghsched_nova.features.index import indexed_manager
+from ghsched_nova.scheduler import manager
+from ghsched_nova.scheduler import off
 from ghsched_placement.tests import base
 
 objects.register_all()
@@ -39,8 +40,10 @@ class CastsTest(base.TestCase):
             'ghsched_nova.nova_seams.scheduler_hosts.'
             'cache_host_topologies', lambda _number: None))
         self.useFixture(fixtures.MockPatchObject(
-            nova_manager.SchedulerManager, '__init__', return_value=None))
-        self.manager = index_updates.IndexUpdatingManager()
+            manager.CoreSchedulerManager, '__init__', return_value=None))
+        self.patch(off, 'is_off', lambda: False)
+        self.patch(off, 'is_index_enabled', lambda: False)
+        self.manager = indexed_manager.IndexedManager()
         self.manager.host_manager = mock.Mock()
         self.manager._indexed = indexed.IndexedScheduler(None)
         self.index = self.manager._indexed.index

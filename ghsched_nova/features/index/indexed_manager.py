@@ -1,0 +1,142 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""nova-scheduler's manager with the index of hosts."""
+
+from typing import Any
+
+from nova import exception
+
+from ghsched_nova.features.index.host_capacity import Need
+from ghsched_nova.features.index import indexed
+from ghsched_nova.nova_seams import shared
+from ghsched_nova.scheduler import manager
+from ghsched_nova.scheduler import off
+from ghsched_nova.scheduler.select_call import SelectCall
+
+
+class IndexClient:
+    """A Placement client for requests that the index of hosts schedules.
+
+    The allocation candidates of such a request are those of the hosts that the
+    index proposes. All else is passed on.
+    """
+
+    def __init__(self, client: Any,
+                 scheduler: indexed.IndexedScheduler) -> None:
+        self._client, self._scheduler = client, scheduler
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._client, name)
+
+    def claim_resources(self, context: Any, consumer: str, request: Any,
+                        *args: Any, **kwargs: Any) -> bool:
+        """Claim a server's resources if Placement offers the candidate."""
+        return self._scheduler.confirm_candidate(
+            self._client, context, request) and bool(
+                self._client.claim_resources(context, consumer, request,
+                                             *args, **kwargs))
+
+    def get_allocation_candidates(self, context: Any,
+                                  resources: Any) -> Any:
+        if self._scheduler.current_search is None:
+            return self._client.get_allocation_candidates(context, resources)
+        return self._scheduler.get_allocation_candidates(
+            self._client, context, resources)
+
+
+class IndexedManager(manager.CoreSchedulerManager):
+    """Scheduler manager that asks an index of hosts before it asks Placement.
+
+    Nova's casts about guests and aggregates update the index.
+    """
+
+    _indexed: indexed.IndexedScheduler | None = None
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        if off.is_index_enabled():
+            self._indexed = indexed.IndexedScheduler(self.host_manager)
+
+    @property
+    def placement_client(self) -> Any:
+        client = super().placement_client
+        return (client if self._indexed is None
+                else IndexClient(client, self._indexed))
+
+    def _schedule_request(self, call: SelectCall) -> Any:
+        """Select hosts for a request by the index of hosts or Nova's search.
+
+        Nova's search of all hosts follows if the index, which is faster, finds
+        none.
+        """
+        spec, index = call.spec, self._indexed
+        need = (index.compute_need(call.context, spec,
+                                   call.keywords.get('instance_uuids'))
+                if index is not None and spec is not None else None)
+        if index is None or spec is None or need is None:
+            return super()._schedule_request(call)
+        found = index.select_hosts(
+            spec, need, lambda tried: self._select_hosts(
+                call.with_spec(tried)), call.has_other, call.wanted_hosts)
+        if found is None:
+            found = self._search_unless_refused(index, need, call, spec)
+        if call.keywords.get('return_objects'):
+            index.subtract_placed_guest(found, spec, need)
+        return found
+
+    def _search_unless_refused(self, index: indexed.IndexedScheduler,
+                               need: Need, call: SelectCall,
+                               spec: shared.RequestSpec) -> Any:
+        """Search all hosts for a request unless a cached refusal still holds.
+        """
+        spec = spec.obj_clone()
+        index.refuse_if_cached(spec, need, self._has_candidates)
+        self._seen.reset()
+        try:
+            return super()._schedule_request(call)
+        except exception.NoValidHost as error:
+            if not self._seen.lost:
+                index.cache_refusal(
+                    spec, need, error.kwargs.get('reason', ''),
+                    [item.query for item in self._seen.shortages])
+            raise
+
+    def _get_all_host_states(self, context: Any, spec_obj: Any,
+                             provider_summaries: Any) -> Any:
+        """Return the states of hosts with allocation candidates.
+
+        With the index of hosts, only hosts that it proposed are returned.
+        """
+        search = self._indexed and self._indexed.current_search
+        if not search:
+            return super()._get_all_host_states(context, spec_obj,
+                                                provider_summaries)
+        return (state for uuid, state in search.states.items()
+                if uuid in provider_summaries)
+
+    def update_instance_info(self, context: Any, host_name: str,
+                             instance_info: Any) -> None:
+        super().update_instance_info(context, host_name, instance_info)
+        if self._indexed is not None:
+            self._indexed.confirm_started_guests(host_name, instance_info)
+
+    def delete_instance_info(self, context: Any, host_name: str,
+                             instance_uuid: str) -> None:
+        super().delete_instance_info(context, host_name, instance_uuid)
+        if self._indexed is not None:
+            self._indexed.drop_removed_guest(host_name, instance_uuid)
+
+    def update_aggregates(self, ctxt: Any, aggregates: Any) -> None:
+        super().update_aggregates(ctxt, aggregates)
+        if self._indexed is not None:
+            self._indexed.drop_cached_refusals()
