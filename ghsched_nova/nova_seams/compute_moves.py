@@ -25,7 +25,7 @@ from oslo_log import log as logging
 
 from ghsched_nova.nova_seams import numa
 from ghsched_nova.nova_seams import registry
-from ghsched_placement.features.node_move import node_move
+from ghsched_placement.fit.cells import GuestCell
 
 LOG = logging.getLogger(__name__)
 
@@ -70,7 +70,7 @@ def _make_usage(topology: Any) -> dict[str, Any]:
 @contextlib.contextmanager
 def claiming_new_nodes(
         virtapi: Any, instance: Any,
-        after: Sequence[node_move.GuestCell]) -> Iterator[Callable[[], None]]:
+        after: Sequence[GuestCell]) -> Iterator[Callable[[], None]]:
     """Within this context, a moving guest has its new host NUMA nodes claimed.
 
     The guest is counted on its old nodes as well. The context yields a
@@ -120,7 +120,7 @@ def _get_claim_lock() -> Any:
 
 
 def _copy_topology_to_nodes(topology: Any,
-                            cells: Sequence[node_move.GuestCell]) -> Any:
+                            cells: Sequence[GuestCell]) -> Any:
     """Return a copy of a NUMA topology on other host NUMA nodes and CPUs.
 
     :param topology: NUMA topology of an instance.

@@ -26,7 +26,8 @@ from nova.virt import hardware
 from ghsched_nova.nova_seams import registry
 from ghsched_nova.nova_seams.shared import InstanceNUMATopology
 from ghsched_nova.nova_seams.shared import NUMATopology
-from ghsched_placement.features.node_move import node_move
+from ghsched_placement.fit.cells import GuestCell
+from ghsched_placement.fit.cells import HostCell
 from ghsched_placement.flavor import auto_nodes
 from ghsched_placement.providers import names
 
@@ -49,19 +50,19 @@ def list_host_nodes(topology: InstanceNUMATopology | None) -> Sequence[int]:
 
 
 def list_guest_cells(topology: InstanceNUMATopology | None,
-                     ) -> tuple[node_move.GuestCell, ...]:
+                     ) -> tuple[GuestCell, ...]:
     """Return CPUs, memory and host node of each NUMA node of an instance.
 
     :param topology: the instance's NUMA topology after the claim.
     """
-    return tuple(node_move.GuestCell(
+    return tuple(GuestCell(
         cell.id, frozenset(cell.cpuset), dict(cell.cpu_pinning or {}),
         frozenset(cell.cpuset_reserved or ()), cell.memory, cell.pagesize,
         cell.cpu_thread_policy or 'prefer')
         for cell in (topology.cells if topology else ()))
 
 
-def list_host_capacities(node: Any) -> dict[int, node_move.HostCell]:
+def list_host_capacities(node: Any) -> dict[int, HostCell]:
     """Return the free CPUs and memory of each NUMA node of a host.
 
     :param node: Nova's ComputeNode; its topology counts the usage of guests.
@@ -69,7 +70,7 @@ def list_host_capacities(node: Any) -> dict[int, node_move.HostCell]:
     """
     topology: Any = (objects.NUMATopology.obj_from_db_obj(node.numa_topology)
                      if node.numa_topology else None)
-    return {cell.id: node_move.HostCell(
+    return {cell.id: HostCell(
         frozenset(cell.free_pcpus), _list_cores(cell), frozenset(cell.cpuset),
         max(0, cell.avail_memory),
         {pages.size_kb: max(0, pages.total - pages.used - pages.reserved)

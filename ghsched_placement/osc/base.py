@@ -13,12 +13,15 @@
 """Base classes of all commands: errors, exit status and output."""
 
 import argparse
+from collections.abc import Callable
 from collections.abc import Iterable
+from collections.abc import Mapping
 from collections.abc import Sequence
 import logging
 import re
 import sys
 from typing import Any
+from typing import NamedTuple
 
 from keystoneauth1 import exceptions as ksa_exceptions
 from openstack import exceptions as sdk_exceptions
@@ -36,6 +39,20 @@ SERVICE_ERRORS = (exceptions.CommandError, sdk_exceptions.SDKException,
 
 class Refused(exceptions.CommandError):
     """Raised if a request of a command was refused, with the reason."""
+
+
+class ServerTable(NamedTuple):
+    """Table of a server, shown in place of its policy.
+
+    :param option: name of the option that asks for the table, without dashes.
+    :param list_rows: function that returns the rows; its arguments are the
+        client and Nova's record of the server.
+    """
+
+    option: str
+    help_text: str
+    columns: tuple[str, ...]
+    list_rows: Callable[[Any, Mapping[str, Any]], list[tuple[Any, ...]]]
 
 
 #: Text for an unknown value, by output format, for formats that have only text

@@ -20,7 +20,6 @@ from collections.abc import Iterable
 from collections.abc import Mapping
 from collections.abc import Sequence
 import itertools
-import json
 from typing import Any
 from urllib import parse
 
@@ -31,7 +30,6 @@ import tenacity
 
 from ghsched_placement.audit import repair
 from ghsched_placement.base import retries
-from ghsched_placement.features.refusals import refusal_record
 from ghsched_placement.fit import capacity
 from ghsched_placement.osc import base
 from ghsched_placement.osc import http
@@ -41,7 +39,7 @@ from ghsched_placement.providers import names
 #: Placement: same_subtree and groups without resources.
 _PLACEMENT = '1.36'
 #: Nova: any one that has a server's flavor.
-_COMPUTE = '2.47'
+COMPUTE = '2.47'
 
 #: Attempts to write an allocation that others change at the same time (409).
 _ATTEMPTS = 5
@@ -64,25 +62,6 @@ class Client(nova_reader.NovaReader):
         """Adapter of openstacksdk for Placement's API."""
         with http.translate_unreachable(self._connection, 'placement'):
             return self._connection.placement
-
-    def list_refused_flavors(self) -> tuple[
-            tuple[refusal_record.Refused, ...], tuple[str, ...]]:
-        """Return the flavors for which nova-scheduler recently found no host.
-
-        :returns: the refused flavors, and the hosts whose nova-scheduler did
-            not answer.
-        :raises CommandError: if nova-api runs without ghsched's API filter.
-        """
-        answer = http.get_json(self._connection, 'compute',
-                               '/ghsched/refusals', _COMPUTE, default={})
-        if not answer:
-            raise exceptions.CommandError(
-                'nova-api of this cloud has no filter of ghsched, or an older '
-                'one; see "Change a guest that runs" in the manual')
-        return refusal_record.from_json(json.dumps({
-            'version': refusal_record.VERSION,
-            'refused': answer.get('refusals')})), tuple(
-            map(str, answer.get('silent') or ()))
 
     def list_hosts(
             self, host_names: Sequence[str] = ()) -> tuple[capacity.Host, ...]:
@@ -196,7 +175,7 @@ class Client(nova_reader.NovaReader):
         """
         response = http.send_request(
             self._connection, 'compute', 'post', f'/servers/{uuid}/action',
-            json={'ghsched': action}, microversion=_COMPUTE,
+            json={'ghsched': action}, microversion=COMPUTE,
             timeout=ACTION_TIMEOUT_S)
         if response.status_code == 200:
             return dict(response.json())

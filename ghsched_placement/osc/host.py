@@ -20,7 +20,7 @@ from typing import Any
 
 from ghsched_placement.audit import audit
 from ghsched_placement.audit import diagnostics
-from ghsched_placement.features.load import load
+from ghsched_placement.features import declared_osc
 from ghsched_placement.fit import capacity
 from ghsched_placement.fit import node_capacity
 from ghsched_placement.osc import base
@@ -121,7 +121,7 @@ class ShowHost(base.ShowOne):
         found = make_host_report(
             dataclasses.replace(seen, host=capacity.set_node_capacity(
                 seen.host, node_capacity.from_diagnostics(reported))),
-            load.from_stats(reported))
+            reported)
         return tuple(found), tuple(found.values())
 
 
@@ -142,11 +142,12 @@ def _read_host_diagnostics(cloud: client.Client,
 
 
 def make_host_report(observed: observe.HostRecords,
-                     measured: load.Load | None = None) -> dict[str, Any]:
+                     reported: Mapping[str, Any] | None = None
+                     ) -> dict[str, Any]:
     """Return the output of ``host show`` as a dict for JSON.
 
     :param observed: records of Placement, Nova and the host itself.
-    :param measured: load that the host has measured; None if unknown.
+    :param reported: fields that the host reports of itself; None if unknown.
     """
     host, groups = observed.host, observed.host.groups
     return {
@@ -156,9 +157,8 @@ def make_host_report(observed: observe.HostRecords,
         'status': columns.mark_unknown(observed.status),
         'capabilities': columns.MultilineCell(list(host.capabilities)),
         'numa_nodes': NodesCell(list(_nodes(observed))),
-        'load': LoadsCell([{name: value for name, value in vars(node).items()
-                            if value is not None}
-                           for node in (measured.nodes if measured else ())]),
+        **{name: make_cell(reported or {})
+           for name, make_cell in declared_osc.HOST_COLUMNS},
         'devices_without_node': columns.VfsCell(
             shown.make_vf_report(host.elsewhere)),
         'control_groups_total': columns.mark_unknown(groups and groups.total),
@@ -258,26 +258,6 @@ def _guests(seen: observe.HostRecords) -> Iterator[dict[str, Any]]:
                 (real.group
                  for real in (server.effective or {}).values() if real.group),
                 None), }
-
-
-class LoadsCell(columns.MultilineCell):
-    """Table cell with load and waiting time of each NUMA node, one per line.
-    """
-
-    def line(self, item: Mapping[str, Any]) -> str:
-        parts = []
-        for name in load.RESOURCES:
-            if name in item:
-                value = (f'{item[name]:.1f} requests' if name == 'io_wait'
-                         else f'{100 * item[name]:.0f} %')
-                parts.append(f'{name.replace("_", " ")} {value}')
-        if 'remote' in item:
-            parts.append(f'{100 * item["remote"]:.0f} % remote memory')
-        if item.get('bottlenecks'):
-            parts.append('a bottleneck by '
-                         + ' and '.join(item['bottlenecks']))
-        return (f'node {item["node"]}: '
-                + (', '.join(parts) or 'nothing is known'))
 
 
 class NodesCell(columns.MultilineCell):

@@ -28,7 +28,6 @@ from osc_lib import exceptions
 
 from ghsched_placement.audit import diagnostics
 from ghsched_placement.audit import host_records
-from ghsched_placement.features.node_move import node_move
 from ghsched_placement.osc import base
 from ghsched_placement.osc import http
 
@@ -47,8 +46,6 @@ _FLAVORS = '2.61'
 _TOPOLOGY = '2.78'
 #: Nova: UUIDs of migrations, and paging.
 _MIGRATIONS = '2.59'
-#: Nova: actions of servers since a time.
-_ACTIONS = '2.58'
 #: Nova: the one policy of a server group.
 _GROUPS = '2.64'
 #: Nova: no live migration past the scheduler's check of the host.
@@ -186,12 +183,12 @@ class NovaReader:
         """
         query = parse.urlencode({'all_tenants': '1', 'host': service_host,
                                  'status': 'ACTIVE', 'limit': limit})
-        return [one['id'] for one in self._compute(
+        return [one['id'] for one in self.query_nova(
             f'/servers?{query}', _SERVERS)['servers']]
 
     def get_server(self, uuid: str) -> dict[str, Any] | None:
         """Return the record of a server in Nova; None if it does not exist."""
-        answer = self._compute(f'/servers/{uuid}', _SERVERS, default={})
+        answer = self.query_nova(f'/servers/{uuid}', _SERVERS, default={})
         return dict(answer['server']) if answer else None
 
     def find_server(self, name: str) -> dict[str, Any]:
@@ -229,8 +226,8 @@ class NovaReader:
         :returns: empty for a deleted server or a server without a NUMA
             topology.
         """
-        answer = self._compute(f'/servers/{uuid}/topology', _TOPOLOGY,
-                               default={'nodes': []})
+        answer = self.query_nova(f'/servers/{uuid}/topology', _TOPOLOGY,
+                                 default={'nodes': []})
         return tuple(cell.get('host_node') for cell in answer['nodes'])
 
     def list_migrations_in_progress(self) -> dict[str, str]:
@@ -294,7 +291,7 @@ class NovaReader:
 
     def list_soft_affinity_groups(self) -> dict[str, str]:
         """Return the soft-affinity group ID of each server that is in one."""
-        return {member: group['id'] for group in self._compute(
+        return {member: group['id'] for group in self.query_nova(
             '/os-server-groups?all_projects=True', _GROUPS)['server_groups']
             if group['policy'] == 'soft-affinity'
             for member in group['members']}
@@ -307,28 +304,6 @@ class NovaReader:
         return list(self._read_pages('/os-migrations', 'migrations',
                                      _MIGRATIONS,
                                      {'changes-since': since}, 'uuid'))
-
-    def list_moves_within_host(self, uuid: str, since: str) -> list[str]:
-        """Return when a server was recently moved to other nodes of its host.
-
-        :param since: earliest time; all times are in ISO 8601 format.
-        """
-        path = f'/servers/{uuid}/os-instance-actions'
-        query = parse.urlencode({'changes-since': since})
-        found = self._compute(f'{path}?{query}', _ACTIONS,
-                              default={'instanceActions': []})
-        return [one['start_time'] for one in found['instanceActions']
-                if one['action'] == node_move.ACTION
-                and self._is_move_within_host(f'{path}/{one["request_id"]}')]
-
-    def _is_move_within_host(self, path: str) -> bool:
-        """Return whether a server action moved the server within its host.
-
-        :param path: URL path of the action in Nova's API.
-        """
-        found = self._compute(path, _ACTIONS, default={'instanceAction': {}})
-        return any(event['event'] == node_move.EVENT for event
-                   in found['instanceAction'].get('events') or ())
 
     def live_migrate_server(self, uuid: str, service_host: str) -> None:
         """Ask Nova to live-migrate a server to a given host.
@@ -397,8 +372,14 @@ class NovaReader:
                 f'more than one {kind} has the name {name}; pass its '
                 'UUID') from None
 
-    def _compute(self, path: str, microversion: str,
-                 default: Any = None) -> Any:
+    def query_nova(self, path: str, microversion: str,
+                   default: Any = None) -> Any:
+        """Return the JSON document of a GET request to nova-api.
+
+        :param path: URL path, with the query.
+        :param default: result if there is no such document (404); None raises
+            the error.
+        """
         return http.get_json(self._connection, 'compute', path, microversion,
                              default)
 
@@ -416,7 +397,7 @@ class NovaReader:
         asked = dict(query_parameters or {})
         while True:
             query = f'?{parse.urlencode(asked)}' if asked else ''
-            answer = self._compute(path + query, microversion)
+            answer = self.query_nova(path + query, microversion)
             yield from answer[list_key]
             if not answer.get(f'{list_key}_links') or not answer[list_key]:
                 return

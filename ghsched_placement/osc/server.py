@@ -24,7 +24,7 @@ from typing import Any
 from ghsched_placement.audit import audit
 from ghsched_placement.audit import diagnostics
 from ghsched_placement.audit.findings import Server
-from ghsched_placement.features.history import server_history
+from ghsched_placement.features import declared_osc
 from ghsched_placement.flavor import auto_nodes
 from ghsched_placement.flavor.bandwidth import Bandwidth
 from ghsched_placement.flavor import policy as policies
@@ -86,20 +86,19 @@ class ShowServerBandwidth(base.Lister):
         parser = super().get_parser(prog_name)
         parser.add_argument('server', metavar='<server>',
                             help='Server (name or ID)')
-        parser.add_argument(
-            '--history', action='store_true',
-            help='Show the mean bandwidth of each minute of the last hours, '
-                 'as the present host of the server has measured it')
+        for one in declared_osc.SERVER_TABLES:
+            parser.add_argument(f'--{one.option}', action='store_true',
+                                help=one.help_text)
         return parser
 
     def take_action(self, parsed_args: argparse.Namespace
                     ) -> tuple[tuple[str, ...], list[tuple[Any, ...]]]:
         client = clients.get_client(self.app)
         record = client.find_server(parsed_args.server)
-        if parsed_args.history:
-            parsed_args.long = True     # a table of its own, with all columns
-            return (server_history.COLUMNS,
-                    server_history.list_history_rows(client, record))
+        for one in declared_osc.SERVER_TABLES:
+            if getattr(parsed_args, one.option):
+                parsed_args.long = True     # a table with all its columns
+                return one.columns, one.list_rows(client, record)
         guest = collect_server_records(client, record, self.log.warning)
         return COLUMNS, list(list_node_rows(guest))
 

@@ -37,7 +37,7 @@ from ghsched_nova.features.node_move import page_move
 from ghsched_nova.guest import metadata
 from ghsched_nova.host import desired
 from ghsched_nova.host import engine
-from ghsched_placement.features.node_move.node_move import GuestCell
+from ghsched_placement.fit.cells import GuestCell
 
 LOG = logging.getLogger(__name__)
 

@@ -37,7 +37,7 @@ from ghsched_nova.nova_seams import compute_moves
 from ghsched_nova.nova_seams import messaging
 from ghsched_nova.nova_seams import numa
 from ghsched_nova.nova_seams import shared
-from ghsched_placement.features.node_move.node_move import GuestCell
+from ghsched_placement.fit.cells import GuestCell
 
 LOG = logging.getLogger(__name__)
 

@@ -28,7 +28,7 @@ from ghsched_nova.features.node_move import page_move
 from ghsched_nova.guest import document
 from ghsched_placement.base import cpulist
 from ghsched_placement.base import decimals
-from ghsched_placement.features.node_move.node_move import GuestCell
+from ghsched_placement.fit.cells import GuestCell
 
 _NODES = Path('devices/system/node')
 #: Free memory in /sys/devices/system/node/nodeN/meminfo, in KiB.

@@ -31,6 +31,8 @@ from ghsched_nova.features.live_change import rollback
 from ghsched_nova.features.node_move import move_messages
 from ghsched_placement.features.live_change import change as changes
 from ghsched_placement.features.node_move import node_move
+from ghsched_placement.fit.cells import GuestCell
+from ghsched_placement.fit.cells import HostCell
 from ghsched_placement.flavor import policy as policies
 from ghsched_placement.flavor.policy import Accounting
 from ghsched_placement.providers import names
@@ -46,8 +48,8 @@ class GuestLocation:
     """
 
     guest: change.Guest
-    guest_cells: tuple[node_move.GuestCell, ...]
-    host_cells: Mapping[int, node_move.HostCell]
+    guest_cells: tuple[GuestCell, ...]
+    host_cells: Mapping[int, HostCell]
     devices: tuple[str, ...] = ()
 
 

@@ -38,6 +38,7 @@ from ghsched_nova.tests.functional import nova_base
 from ghsched_nova.tests.functional import openstack_base
 from ghsched_placement.features.load import load
 from ghsched_placement.features.node_move import move_report
+from ghsched_placement.features.node_move import past_moves
 from ghsched_placement.features.rebalance import rebalance
 from ghsched_placement.osc import audit
 from ghsched_placement.osc import client
@@ -230,10 +231,10 @@ class MoveTest(openstack_base.CommandTestCase):
         self.assertTrue(plan.is_needed)
         self.assert_on(1 - self.old)
         reader = client.Client(self.connection(), workers=1)
-        self.assertEqual(1, len(reader.list_moves_within_host(
-            self.server['id'], '2000-01-01T00:00:00Z')))
-        self.assertEqual([], reader.list_moves_within_host(
-            self.server['id'], '2999-01-01T00:00:00Z'))
+        self.assertEqual(1, len(past_moves.list_moves_within_host(
+            reader, self.server['id'], '2000-01-01T00:00:00Z')))
+        self.assertEqual([], past_moves.list_moves_within_host(
+            reader, self.server['id'], '2999-01-01T00:00:00Z'))
         self.assertFalse(self.move(1 - self.old).is_needed)
         self.move(self.old)
         self.assert_on(self.old)

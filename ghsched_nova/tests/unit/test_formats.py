@@ -28,6 +28,7 @@ from ghsched_placement.features.bursts import burst
 from ghsched_placement.features.bursts import burst_projects
 from ghsched_placement.features.bursts import burst_record
 from ghsched_placement.features.node_move import node_move
+from ghsched_placement.fit import cells
 from ghsched_placement.flavor import policy
 from ghsched_placement.providers import names
 from ghsched_placement.tests import base
@@ -163,7 +164,7 @@ class HostTest(base.TestCase):
 
     def test_a_move_that_was_begun_is_read(self):
         def cell(node, cpu):
-            return node_move.GuestCell(
+            return cells.GuestCell(
                 node, frozenset({0}), {0: cpu}, frozenset({cpu + 1}), 64, 4)
         self.assertEqual(
             move_messages.MoveRequest(

@@ -107,6 +107,7 @@ EXTRAS = {
     'ghsched_placement.features.doctor': {'osc'},
     'ghsched_placement.features.planner': {'plan', 'osc'},
     'ghsched_placement.features.rebalance': {'osc'},
+    'ghsched_placement.features.refusals.refusals': {'osc'},
     'ghsched_placement.features.rebalance.watcher': {'watcher'},
     'ghsched_placement.features.rebalance.watcher_base': {'watcher'},
     'ghsched_placement.features.rebalance.watcher_room': {'watcher'},

@@ -22,7 +22,7 @@ from ghsched_nova.nova_seams import compute_moves
 from ghsched_nova.nova_seams import numa
 from ghsched_nova.nova_seams import shared
 from ghsched_nova.virt import manager
-from ghsched_placement.features.node_move.node_move import GuestCell
+from ghsched_placement.fit.cells import GuestCell
 from ghsched_placement.tests import base
 from ghsched_placement.tests.fixtures import threads
 

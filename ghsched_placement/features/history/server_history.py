@@ -68,3 +68,9 @@ def format_minute(number: int) -> str:
     """
     return time.strftime('%Y-%m-%dT%H:%MZ',
                          time.gmtime(number * usage_history.MINUTE_S))
+
+
+TABLE = base.ServerTable(
+    'history', 'Show the mean bandwidth of each minute of the last hours, as '
+    'the present host of the server has measured it', COLUMNS,
+    list_history_rows)

@@ -24,63 +24,17 @@ from collections.abc import Iterable
 from collections.abc import Mapping
 from collections.abc import Sequence
 from dataclasses import dataclass
-from dataclasses import field
 from dataclasses import replace
-from typing import Literal
+
+from ghsched_placement.fit.cells import GuestCell
+from ghsched_placement.fit.cells import HostCell
 
 #: In Nova's list of actions of a server, and of the events of that action.
 ACTION, EVENT = 'ghsched', 'ghsched_move_nodes'
 
-ThreadPolicy = Literal['prefer', 'isolate', 'require']
-
 
 class NotMovable(Exception):  # noqa: N818
     """A guest cannot be moved, with the reason for an admin."""
-
-
-@dataclass(frozen=True)
-class HostCell:
-    """Free CPUs and memory of a host NUMA node.
-
-    :param free: dedicated CPUs that no guest uses.
-    :param cores: dedicated CPUs grouped by core.
-    :param shared: CPUs that guests without dedicated CPUs share.
-    :param memory_free: free memory in MiB, in pages of the smallest size.
-    :param pages_free: number of free huge pages by size in KiB.
-    """
-
-    free: frozenset[int] = frozenset()
-    cores: tuple[frozenset[int], ...] = ()
-    shared: frozenset[int] = frozenset()
-    memory_free: int = 0
-    pages_free: Mapping[int, int] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class GuestCell:
-    """NUMA node of a guest, with the host CPUs that Nova has assigned to it.
-
-    :param host_node: number of the host NUMA node.
-    :param vcpus: vCPUs without a dedicated CPU.
-    :param pins: dedicated host CPU by vCPU.
-    :param reserved: dedicated host CPUs of the emulator threads.
-    :param memory: memory in MiB.
-    :param page_size: page size in KiB; None for pages of the smallest size.
-    :param threads: Nova's CPU thread policy.
-    """
-
-    host_node: int
-    vcpus: frozenset[int] = frozenset()
-    pins: Mapping[int, int] = field(default_factory=dict)
-    reserved: frozenset[int] = frozenset()
-    memory: int = 0
-    page_size: int | None = None
-    threads: ThreadPolicy = 'prefer'
-
-    @property
-    def dedicated_cpus(self) -> frozenset[int]:
-        """Dedicated host CPUs that the guest NUMA node has before the move."""
-        return frozenset(self.pins.values()) | self.reserved
 
 
 @dataclass(frozen=True)

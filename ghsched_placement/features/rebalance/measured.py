@@ -29,6 +29,7 @@ from typing import Any
 from ghsched_placement.audit import diagnostics
 from ghsched_placement.audit.findings import Server
 from ghsched_placement.features.load import load
+from ghsched_placement.features.node_move import past_moves
 from ghsched_placement.features.rebalance import affinity
 from ghsched_placement.features.rebalance import move_plan
 from ghsched_placement.features.rebalance.move_plan import Spot
@@ -283,7 +284,8 @@ def list_recent_moves(client: clients.Client, cloud: move_plan.Cloud,
         lambda guest: [
             move_plan.Moved(guest.uuid, _parse_nova_time(time),
                             frozenset({guest.spot.host}))
-            for time in client.list_moves_within_host(guest.uuid, since)],
+            for time in past_moves.list_moves_within_host(
+                client, guest.uuid, since)],
         cloud.guests)
     return (*convert_migrations_to_moves(client.list_recent_migrations(since)),
             *itertools.chain(*inside))

@@ -32,6 +32,7 @@ from ghsched_placement.features.rebalance import rebalance_for_flavor
 from ghsched_placement.features.rebalance import watcher
 from ghsched_placement.features.rebalance import watcher_base
 from ghsched_placement.features.refusals import refusal_record
+from ghsched_placement.features.refusals import refusals
 from ghsched_placement.osc import client as clients
 
 NAME = 'ghsched_room'
@@ -72,7 +73,7 @@ class RoomStrategy(watcher_base.GhschedStrategy):
         for one of them.
         """
         client = self._make_client()
-        record, _silent = client.list_refused_flavors()
+        record, _silent = refusals.list_refused_flavors(client)
         recent = refusal_record.list_recent_refusals(
             record, time.time() - self.input_parameters.since)
         uuids = watcher_base.map_compute_node_uuids(client)

@@ -14,8 +14,12 @@
 
 import argparse
 import datetime
+import json
 from typing import Any
 
+from osc_lib import exceptions
+
+from ghsched_placement.features.refusals import refusal_record
 from ghsched_placement.osc import base
 from ghsched_placement.osc import client as clients
 
@@ -35,12 +39,33 @@ class ListRefusals(base.Lister):
 
     def take_action(self, parsed_args: argparse.Namespace
                     ) -> tuple[tuple[str, ...], list[tuple[Any, ...]]]:
-        record, silent = clients.get_client(self.app).list_refused_flavors()
+        record, silent = list_refused_flavors(
+            clients.get_client(self.app))
         if silent:
             self.log.warning('nova-scheduler did not answer on %s: its '
                              'refusals are missing', ', '.join(silent))
         return COLUMNS, [(one.flavor, one.name, one.count,
                           _format_unix_time(one.last)) for one in record]
+
+
+def list_refused_flavors(client: clients.Client) -> tuple[
+        tuple[refusal_record.Refused, ...], tuple[str, ...]]:
+    """Return the flavors for which nova-scheduler recently found no host.
+
+    :returns: the refused flavors, and the hosts whose nova-scheduler did not
+        answer.
+    :raises CommandError: if nova-api runs without ghsched's API filter.
+    """
+    answer = client.query_nova('/ghsched/refusals', clients.COMPUTE,
+                               default={})
+    if not answer:
+        raise exceptions.CommandError(
+            'nova-api of this cloud has no filter of ghsched, or an older '
+            'one; see "Change a guest that runs" in the manual')
+    return refusal_record.from_json(json.dumps({
+        'version': refusal_record.VERSION,
+        'refused': answer.get('refusals')})), tuple(
+        map(str, answer.get('silent') or ()))
 
 
 def _format_unix_time(seconds: float) -> str:

@@ -22,6 +22,7 @@ from keystoneauth1 import exceptions as ksa_exceptions
 from openstack import exceptions as sdk_exceptions
 from osc_lib import exceptions
 
+from ghsched_placement.features.node_move import past_moves
 from ghsched_placement.osc import base as osc_base
 from ghsched_placement.osc import client
 from ghsched_placement.osc import nova_reader
@@ -262,16 +263,17 @@ class ReadTest(base.TestCase):
                 action('ghsched', 'r3', 't3')]}),
             *(Response(200, {'instanceAction': {'events': [{'event': name}]}})
               for name in ('ghsched_set_bandwidth', 'ghsched_move_nodes'))])
-        self.assertEqual(['t3'], make_client(
-            compute=nova).list_moves_within_host('u', 'then'))
+        self.assertEqual(['t3'], past_moves.list_moves_within_host(
+            make_client(compute=nova), 'u', 'then'))
         self.assertEqual(
             ['/servers/u/os-instance-actions?changes-since=then',
              '/servers/u/os-instance-actions/r2',
              '/servers/u/os-instance-actions/r3'], nova.asked)
 
     def test_a_server_that_is_gone_was_not_moved(self):
-        self.assertEqual([], make_client(compute=Adapter(
-            servers=Response(404))).list_moves_within_host('u', 'then'))
+        self.assertEqual([], past_moves.list_moves_within_host(
+            make_client(compute=Adapter(servers=Response(404))),
+            'u', 'then'))
 
     def diagnostics(self, response):
         return make_client(

@@ -30,6 +30,7 @@ from ghsched_placement.audit import audit_host
 from ghsched_placement.audit import diagnostics
 from ghsched_placement.audit.findings import Finding
 from ghsched_placement.audit.findings import Server
+from ghsched_placement.features.load import host_load
 from ghsched_placement.features.rebalance import rebalance
 from ghsched_placement.fit import capacity as capacities
 from ghsched_placement.fit import fitting
@@ -353,7 +354,7 @@ class ServersOfTheCloudTest(base.TestCase):
 class LoadsTest(base.TestCase):
 
     def test_a_node_says_what_is_known_and_where_it_is_a_bottleneck(self):
-        found = host.LoadsCell([{
+        found = host_load.LoadsCell([{
             'node': 1, 'cpu_load': 0.954, 'cpu_wait': 0.0, 'io_wait': 2.0,
             'remote': 0.25, 'bottlenecks': ('cpu_load',)}, {'node': 2}])
         self.assertEqual(

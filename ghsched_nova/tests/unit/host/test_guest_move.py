@@ -22,8 +22,8 @@ from ghsched_nova.features.node_move import move_messages
 from ghsched_nova.features.node_move import move_xml
 from ghsched_nova.guest import metadata
 from ghsched_nova.tests.fixtures import moving_host
-from ghsched_placement.features.node_move.node_move import GuestCell
 from ghsched_placement.features.node_move.node_move import NodeMove
+from ghsched_placement.fit.cells import GuestCell
 from ghsched_placement.flavor.policy import GuestPolicy
 from ghsched_placement.flavor.policy import NodePolicy
 from ghsched_placement.tests import base

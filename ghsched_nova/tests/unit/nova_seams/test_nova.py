@@ -25,7 +25,7 @@ from ghsched_nova.nova_seams import registry
 from ghsched_nova.nova_seams import scheduler
 from ghsched_nova.nova_seams import scheduler_hosts
 from ghsched_nova.nova_seams import signatures
-from ghsched_placement.features.node_move import node_move
+from ghsched_placement.fit import cells
 from ghsched_placement.tests import base
 
 
@@ -183,15 +183,15 @@ class PlaceTest(base.TestCase):
             cpu_policy='mixed', cpu_thread_policy='isolate',
             cpu_pinning={1: 12}, cpuset_reserved={11})
         self.assertEqual(
-            (node_move.GuestCell(1, frozenset({0}), {1: 12},
-                                 frozenset({11}), 512, 2048, 'isolate'),),
+            (cells.GuestCell(1, frozenset({0}), {1: 12},
+                             frozenset({11}), 512, 2048, 'isolate'),),
             numa.list_guest_cells(objects.InstanceNUMATopology(cells=[cell])))
 
     def test_a_guest_that_floats(self):
         cell = objects.InstanceNUMACell(id=0, cpuset={0, 1}, pcpuset=set(),
                                         memory=512)
         self.assertEqual(
-            (node_move.GuestCell(0, frozenset({0, 1}), memory=512),),
+            (cells.GuestCell(0, frozenset({0, 1}), memory=512),),
             numa.list_guest_cells(objects.InstanceNUMATopology(cells=[cell])))
         self.assertEqual((), numa.list_guest_cells(None))
 

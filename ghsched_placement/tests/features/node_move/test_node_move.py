@@ -18,8 +18,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ghsched_placement.features.node_move import node_move
-from ghsched_placement.features.node_move.node_move import GuestCell
-from ghsched_placement.features.node_move.node_move import HostCell
+from ghsched_placement.fit.cells import GuestCell
+from ghsched_placement.fit.cells import HostCell
 from ghsched_placement.tests import base
 
 

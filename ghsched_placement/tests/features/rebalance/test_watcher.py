@@ -26,6 +26,7 @@ from ghsched_placement.features.rebalance import move_plan
 from ghsched_placement.features.rebalance.move_plan import Spot
 from ghsched_placement.features.rebalance import rebalance_for_flavor
 from ghsched_placement.features.refusals.refusal_record import Refused
+from ghsched_placement.features.refusals import refusals
 from ghsched_placement.fit import fitting
 from ghsched_placement.flavor.policy import GuestPolicy
 from ghsched_placement.flavor.policy import NodePolicy
@@ -238,9 +239,10 @@ class RoomTest(StrategyTestCase):
                 raise exceptions.CommandError('there is no flavor')
             return self.question(int(flavor), count)
         client = mock.Mock()
-        client.list_refused_flavors.return_value = refused, ('silent',)
         with mock.patch.object(rebalance_for_flavor,
                                'read_flavor_move_request', read), \
+                mock.patch.object(refusals, 'list_refused_flavors',
+                                  return_value=(refused, ('silent',))), \
                 mock.patch('time.time', return_value=10000.0):
             return self.execute(model, client, **parameters)
 

@@ -27,8 +27,8 @@ from ghsched_nova.features.live_change import change
 from ghsched_nova.features.live_change import errors
 from ghsched_nova.features.live_change import messages
 from ghsched_nova.features.node_move import node_move
-from ghsched_placement.features.node_move.node_move import GuestCell
-from ghsched_placement.features.node_move.node_move import HostCell
+from ghsched_placement.fit.cells import GuestCell
+from ghsched_placement.fit.cells import HostCell
 from ghsched_placement.flavor import policy as policies
 from ghsched_placement.providers import names
 from ghsched_placement.tests import base

@@ -52,9 +52,9 @@ from ghsched_nova.tests.fixtures import moving_host
 from ghsched_placement.audit import audit
 from ghsched_placement.audit import findings
 from ghsched_placement.features.live_change import change as changes
-from ghsched_placement.features.node_move.node_move import GuestCell
-from ghsched_placement.features.node_move.node_move import HostCell
 from ghsched_placement.fit import capacity
+from ghsched_placement.fit.cells import GuestCell
+from ghsched_placement.fit.cells import HostCell
 from ghsched_placement.flavor import policy as policies
 from ghsched_placement.providers import names
 from ghsched_placement.providers import tree

@@ -17,8 +17,8 @@ from unittest import mock
 
 from ghsched_nova.features.node_move import move_checks
 from ghsched_nova.features.node_move.move_messages import MoveRequest
-from ghsched_placement.features.node_move.node_move import GuestCell
 from ghsched_placement.features.node_move.node_move import NodeMove
+from ghsched_placement.fit.cells import GuestCell
 from ghsched_placement.tests import base
 
 XML = """<domain><vcpu>2</vcpu>

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 from ghsched_nova.features.live_change import messages
 from ghsched_nova.features.node_move import move_messages
-from ghsched_placement.features.node_move.node_move import GuestCell
 from ghsched_placement.features.node_move.node_move import NodeMove
+from ghsched_placement.fit.cells import GuestCell
 from ghsched_placement.tests import base
 
 NUMBERS = st.integers(0, 64)

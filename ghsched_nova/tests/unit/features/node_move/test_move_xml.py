@@ -17,8 +17,8 @@ from lxml import etree
 
 from ghsched_nova.features.node_move import move_xml
 from ghsched_nova.guest import metadata
-from ghsched_placement.features.node_move.node_move import GuestCell
 from ghsched_placement.features.node_move.node_move import NodeMove
+from ghsched_placement.fit.cells import GuestCell
 from ghsched_placement.flavor.policy import GuestPolicy
 from ghsched_placement.flavor.policy import NodePolicy
 from ghsched_placement.tests import base
