@@ -38,6 +38,8 @@ exclude_patterns: list[str] = []
 pygments_style = 'native'
 
 html_theme = 'openstackdocs'
+# A search box of the manual; the theme's own searches docs.openstack.org.
+html_theme_options = {'sidebar_search': True}
 html_static_path = ['_static']
 html_css_files = ['ghsched.css']
 openstackdocs_repo_name = 'x/ghsched'
