@@ -42,6 +42,10 @@ MANUAL = sorted((*TOP.glob('*.rst'), *(TOP / 'devstack').rglob('*.rst'),
                  *(TOP / 'releasenotes/source').glob('*.rst')))
 NOTES = sorted((TOP / 'releasenotes/notes').glob('*.yaml'))
 
+#: Sections of the page of a feature, in this order.
+SECTIONS = ('What it gives', '(?:Keys|Options)', 'What it costs',
+            'How to switch it off', 'How to see it')
+
 #: Options of programs of others that the manual names.
 OF_OTHERS = frozenset((
     '--availability-zone',  # openstack server create
@@ -254,3 +258,28 @@ class ManualTest(base.TestCase):
             option.name for _, group in conf.list_opts()
             for option in group} - {
             option.name for option in tempest_config.options})
+
+
+class FeaturesTest(base.TestCase):
+    """Pages of features, and their sections."""
+
+    def setUp(self):
+        super().setUp()
+        self.pages = {
+            feature: path for path in MANUAL
+            for feature in re.findall(r'^\.\. feature: (\w+)$',
+                                      path.read_text(), re.MULTILINE)}
+
+    def test_each_feature_has_a_page(self):
+        features = {
+            path.parent.name
+            for package in ('ghsched_nova', 'ghsched_placement')
+            for path in (TOP / package / 'features').glob('*/__init__.py')}
+        self.assertIn('bursts', features)
+        self.assertEqual(set(), features - set(self.pages))
+
+    def test_each_page_has_the_sections_in_their_order(self):
+        for path in set(self.pages.values()):
+            titles = re.findall(r'^(.+)\n-+$', path.read_text(), re.MULTILINE)
+            self.assertRegex('\n'.join(titles), f'^{chr(10).join(SECTIONS)}$',
+                             path.name)
