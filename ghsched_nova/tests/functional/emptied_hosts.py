@@ -19,11 +19,8 @@ class EmptiedHosts:
     To stand before the base class that has take_steps().
     """
 
-    def take_steps(self, *steps):
-        """Take steps; delete the servers and report the hosts after each."""
-        for step in steps:
-            super().take_steps(step)
-            for server in self.api.get_servers(detail=False):
-                self._delete_server(server)
-            self.kernel.enforced.clear()
-            self._run_periodics()
+    def tidy_up(self):
+        """Delete the servers and report the hosts."""
+        for server in self.api.get_servers(detail=False):
+            self._delete_server(server)
+        self._run_periodics()

@@ -205,11 +205,20 @@ class GhschedTestCase(NovaTestCase, libvirt_base.LibvirtMigrationMixin,
         self.kernel.error = self.kernel.unable = None
         self.kernel._enforce = enforce
 
-    def take_steps(self, *steps):
-        """Call methods in order, each as a step named by its method."""
+    def take_steps(self, *steps, tidy=True):
+        """Call methods in order, each as a step named by its method.
+
+        :param tidy: False for steps from which nobody goes back.
+        """
         for step in steps:
             with self.step(step.__name__):
                 step()
+            if tidy:
+                self.tidy_up()
+                self.kernel.enforced.clear()
+
+    def tidy_up(self):
+        """Make all as it was before the step that has been taken."""
 
     def use_in_step(self, fixture):
         """Use a fixture until the end of the step."""

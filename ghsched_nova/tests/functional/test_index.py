@@ -53,16 +53,13 @@ class IndexTestCase(nova_base.GhschedTestCase):
         counts = self.scheduler.manager._indexed._counts
         return counts['hits'], counts['fallbacks'], counts['others']
 
-    def take_steps(self, *steps):
-        """Take steps of which each begins with free hosts and no requests.
-        """
-        for step in steps:
-            self.scheduler.manager._indexed._counts.update(
-                hits=0, fallbacks=0, others=0)
-            self.reserve()
-            super().take_steps(step)
-            for server in self.api.get_servers():
-                self._delete_server(server)
+    def tidy_up(self):
+        """Leave free hosts and no requests."""
+        for server in self.api.get_servers():
+            self._delete_server(server)
+        self.reserve()
+        self.scheduler.manager._indexed._counts.update(
+            hits=0, fallbacks=0, others=0)
 
     def host(self, server):
         return self.api.get_server(server['id'])['OS-EXT-SRV-ATTR:host']

@@ -71,13 +71,11 @@ class LiveChangeTestCase(nova_base.GhschedTestCase):
         with records.open_cell_context(uuid) as context:
             return servers.change_server_policy(context, uuid, wish, dry_run)
 
-    def take_steps(self, *steps):
-        """Take steps of which each begins with the policy of the flavor."""
-        for step in steps:
-            super().take_steps(step)
-            self.change(mem_bw_min=30, mem_bw_max=60, mem_bw_hardlimit=None,
-                        mem_bw_priority=None)
-            self.assert_as_before()
+    def tidy_up(self):
+        """Give the server the policy of the flavor again."""
+        self.change(mem_bw_min=30, mem_bw_max=60, mem_bw_hardlimit=None,
+                    mem_bw_priority=None)
+        self.assert_as_before()
 
     def refused(self, *words, **keys):
         error = self.assertRaises((errors.Refused, policies.PolicyError),

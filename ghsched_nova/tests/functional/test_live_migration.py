@@ -56,11 +56,8 @@ class BandwidthTest(TwoHostsTestCase):
         self._live_migrate(self.server, 'completed')
         return self.server
 
-    def take_steps(self, *steps):
-        """Take steps after each of which the server is deleted."""
-        for step in steps:
-            super().take_steps(step)
-            self._delete_server(self.server)
+    def tidy_up(self):
+        self._delete_server(self.server)
 
     def each_guest_node_takes_its_own_share(self):
         server = self.migrate(2, mem_bw_min__0=60, mem_bw_min__1=30)

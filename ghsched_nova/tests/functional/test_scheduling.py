@@ -98,14 +98,10 @@ class BootTest(nova_base.GhschedTestCase):
         self.log = self.useFixture(fixtures.FakeLogger(
             level=20, format='%(message)s'))
 
-    def take_steps(self, *steps):
-        """Take steps of which each begins with free hosts."""
-        for step in steps:
-            self.reserve()
-            self.kernel.enforced.clear()
-            super().take_steps(step)
-            for server in self.api.get_servers():
-                self._delete_server(server)
+    def tidy_up(self):
+        for server in self.api.get_servers():
+            self._delete_server(server)
+        self.reserve()
 
     def test_host_with_two_nodes_fills_by_the_keys_of_flavors(self):
         self.start_host()
