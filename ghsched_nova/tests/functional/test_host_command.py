@@ -24,7 +24,7 @@ import uuid
 from ghsched_nova.guest import metadata
 from ghsched_nova.lab.emulator import testhost
 from ghsched_nova.resctrl import naming
-from ghsched_nova.tests.functional import test_testhost
+from ghsched_nova.tests.fixtures import libvirt_host
 from ghsched_placement.flavor.policy import GuestPolicy
 from ghsched_placement.flavor.policy import NodePolicy
 from ghsched_placement.tests import base
@@ -33,15 +33,7 @@ POLICY = metadata.DomainPolicy(
     GuestPolicy(nodes=(NodePolicy(maximum=60),)), (1,))
 
 
-def setUpModule():
-    test_testhost.setUpModule()
-
-
-def tearDownModule():
-    test_testhost.tearDownModule()
-
-
-class CommandTestCase(test_testhost.HostTestCase):
+class CommandTestCase(libvirt_host.HostTestCase):
 
     policy = POLICY
 
@@ -57,11 +49,11 @@ class CommandTestCase(test_testhost.HostTestCase):
         self.assertIn(warning, done.stderr)
         return done.returncode, json.loads(done.stdout)
 
-    def start(self, name, tune=test_testhost.NODE_1, policy=True):
+    def start(self, name, tune=libvirt_host.NODE_1, policy=True):
         """Start a guest with its policy; returns its UUID."""
         cpus = self.resctrl('cat', '/sys/devices/system/node/node1/cpulist')
-        xml = test_testhost.DOMAIN.format(name=name, tune=tune,
-                                          cpus=cpus.strip())
+        xml = libvirt_host.DOMAIN.format(name=name, tune=tune,
+                                         cpus=cpus.strip())
         if not tune:
             xml = xml.replace("<memorytune vcpus='0-1'></memorytune>", '')
         if policy:

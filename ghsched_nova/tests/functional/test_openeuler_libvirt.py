@@ -26,8 +26,8 @@ import unittest
 from fixtures import EnvironmentVariable
 
 from ghsched_nova.lab.emulator import testhost
+from ghsched_nova.tests.fixtures import libvirt_host
 from ghsched_nova.tests.functional import test_host_command
-from ghsched_nova.tests.functional import test_testhost
 
 BUILD = os.environ.get('GHSCHED_OPENEULER_LIBVIRT', '')
 
@@ -72,14 +72,6 @@ ALL = {'ghsched:mem_bw_min': '20', 'ghsched:mem_bw_max': '60',
 HOSTDEV = """<hostdev mode='subsystem' type='pci' managed='yes'>
   <source><address domain='0x0000' bus='0x5e' slot='0x01' function='0x2'/>
   </source><numa node='0'/></hostdev>"""
-
-
-def setUpModule():
-    test_testhost.setUpModule()
-
-
-def tearDownModule():
-    test_testhost.tearDownModule()
 
 
 @unittest.skipUnless(BUILD, 'no build of openEuler\'s libvirt is named')
@@ -131,7 +123,7 @@ class OpenEulerLibvirtTest(OpenEulerTestCase):
                       self.virsh('dumpxml', 'a').stdout)
 
     def test_a_device_keeps_its_node(self):
-        xml = self.rendered(test_testhost.DOMAIN.format(
+        xml = self.rendered(libvirt_host.DOMAIN.format(
             name='b', tune='', cpus='1').replace(
                 "<memorytune vcpus='0-1'></memorytune>", ''))
         self.write('b.xml', xml.replace('</devices>',
@@ -171,4 +163,4 @@ class WithoutPriorityTest(OpenEulerTestCase):
                 "<node id='1' bandwidth='60' priority='5'/>"))
 
     def refusal(self, tune):
-        return test_testhost.HostTestCase.start(self, 'b', tune)
+        return libvirt_host.HostTestCase.start(self, 'b', tune)

@@ -31,11 +31,11 @@ import unittest
 
 
 from ghsched_nova.lab.emulator import testhost
+from ghsched_nova.tests.fixtures import libvirt_host
 from ghsched_nova.tests.functional import as_cpu
-from ghsched_nova.tests.functional import test_testhost
 from ghsched_placement.tests import base
 
-REASON = test_testhost.REASON
+REASON = libvirt_host.REASON
 if not REASON and not shutil.which('pqos'):
     REASON = 'pqos is missing (package intel-cmt-cat)'
 #: pqos counts events of the processor beside resctrl's, unless it is told
@@ -72,14 +72,6 @@ def make_of_machine():
                  if name.decode() in text), 'other')
 
 
-def setUpModule():
-    test_testhost.setUpModule()
-
-
-def tearDownModule():
-    test_testhost.tearDownModule()
-
-
 @unittest.skipIf(REASON, REASON)
 class PqosTestCase(base.TestCase):
 
@@ -100,7 +92,7 @@ class PqosTestCase(base.TestCase):
             cls.addClassCleanup(shutil.rmtree, directory)
             cls.command = [sys.executable, as_cpu.__file__, library(),
                            directory, cls.make, 'pqos']
-        cls.host = testhost.Host(test_testhost.STATE)
+        cls.host = testhost.Host(libvirt_host.state())
         cls.addClassCleanup(cls.host.down)
         cls.host.up(cls.settings)
 

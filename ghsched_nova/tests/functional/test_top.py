@@ -18,9 +18,14 @@ import os
 from pathlib import Path
 import sys
 
+import fixtures
+
+from ghsched_nova.base import qemu
+from ghsched_nova.features.real_time import model
+from ghsched_nova.features.real_time import survey
 from ghsched_nova.guest import metadata
 from ghsched_nova.lab.emulator import testhost
-from ghsched_nova.tests.functional import test_testhost
+from ghsched_nova.tests.fixtures import libvirt_host
 
 TOP = Path(__file__).parents[3]
 POLICY = (f'<metadata><g:policy xmlns:g="{metadata.NAMESPACE}" '
@@ -28,15 +33,7 @@ POLICY = (f'<metadata><g:policy xmlns:g="{metadata.NAMESPACE}" '
           'hardlimit="true"/></g:policy></metadata>')
 
 
-def setUpModule():
-    test_testhost.setUpModule()
-
-
-def tearDownModule():
-    test_testhost.tearDownModule()
-
-
-class TopTest(test_testhost.HostTestCase):
+class TopTest(libvirt_host.HostTestCase):
     settings = testhost.Settings(dialect='intel')
 
     def top(self):
@@ -47,13 +44,13 @@ class TopTest(test_testhost.HostTestCase):
         return json.loads(done.stdout)
 
     def start_with_policy(self, name, tune):
-        self.useFixture(test_testhost.fixtures.MonkeyPatch(
-            f'{test_testhost.__name__}.DOMAIN', test_testhost.DOMAIN.replace(
+        self.useFixture(fixtures.MonkeyPatch(
+            f'{libvirt_host.__name__}.DOMAIN', libvirt_host.DOMAIN.replace(
                 '  <memory unit', f'  {POLICY}\n  <memory unit', 1)))
         self.assertEqual('', self.start(name, tune))
 
     def test_asked_effective_and_used(self):
-        self.start_with_policy('asked', test_testhost.NODE_1)
+        self.start_with_policy('asked', libvirt_host.NODE_1)
         shown = self.top()
         self.assertIsNone(shown['problem'])
         guest, = shown['guests']
@@ -67,7 +64,7 @@ class TopTest(test_testhost.HostTestCase):
         self.assertIsNotNone(row['used']['bytes_per_second'])
 
     def test_guest_with_a_monitor_alone_is_measured(self):
-        self.start_with_policy('watched', test_testhost.MONITOR)
+        self.start_with_policy('watched', libvirt_host.MONITOR)
         guest, = self.top()['guests']
         group, = guest['groups']
         self.assertEqual('mon_groups', os.path.dirname(group))
@@ -86,3 +83,15 @@ class TopTest(test_testhost.HostTestCase):
             '-c', 'qemu+unix:///system?socket=/nowhere'])
         self.assertIn('/nowhere', json.loads(done.stdout)['problem'])
         self.assertEqual('', done.stderr)
+
+    def test_vcpus_in_the_status_of_a_guest_are_its_threads(self):
+        self.assertEqual('', self.start('a', libvirt_host.NODE_1))
+        run_path = Path(self.host.state, 'run/libvirt/qemu')
+        found = qemu.read_vcpu_threads(run_path, 'a')
+        self.assertEqual({0, 1}, found.keys())
+        process = qemu.find_qemu_process(run_path, 'a')
+        for number, tid in found.items():
+            self.assertEqual(
+                model.Role('vcpu', number),
+                survey.read_thread_role(Path('/proc'), process, tid))
+        self.assertIsNone(qemu.read_vcpu_threads(run_path, 'b'))

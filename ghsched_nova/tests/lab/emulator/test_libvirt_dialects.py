@@ -18,28 +18,20 @@ nova-compute makes the control groups itself.
 """
 
 from ghsched_nova.lab.emulator import testhost
-from ghsched_nova.tests.functional import test_testhost
+from ghsched_nova.tests.fixtures import libvirt_host
 
 TUNE = "<node id='{}' bandwidth='{}'/>"
-
-
-def setUpModule():
-    test_testhost.setUpModule()
-
-
-def tearDownModule():
-    test_testhost.tearDownModule()
 
 
 class MonitorMixin:
     """A monitor alone, for which libvirt reads no line."""
 
     def test_a_monitor_alone_is_made(self):
-        self.assertEqual('', self.start('a', test_testhost.MONITOR))
+        self.assertEqual('', self.start('a', libvirt_host.MONITOR))
         self.assertEqual(1, len(self.groups('mon_groups')))
 
 
-class AmdTest(MonitorMixin, test_testhost.HostTestCase):
+class AmdTest(MonitorMixin, libvirt_host.HostTestCase):
     settings = testhost.Settings(dialect='amd')
 
     def test_a_lowest_cap_of_0_is_a_broken_host(self):
@@ -48,7 +40,7 @@ class AmdTest(MonitorMixin, test_testhost.HostTestCase):
             'allocation', self.start('a', TUNE.format(0, 60)))
 
 
-class SoftwareControllerTest(test_testhost.HostTestCase):
+class SoftwareControllerTest(libvirt_host.HostTestCase):
     settings = testhost.Settings(dialect='intel-mbps')
 
     def test_a_cap_is_no_more_than_100(self):
@@ -63,7 +55,7 @@ class SoftwareControllerTest(test_testhost.HostTestCase):
         return tuple(map(int, words[:2]))
 
 
-class MpamTest(MonitorMixin, test_testhost.HostTestCase):
+class MpamTest(MonitorMixin, libvirt_host.HostTestCase):
     settings = testhost.Settings(dialect='mpam')
 
     def test_ids_must_be_dense(self):
@@ -72,7 +64,7 @@ class MpamTest(MonitorMixin, test_testhost.HostTestCase):
             "'5'", self.start('a', TUNE.format(5, 60)))
 
 
-class NvidiaTest(MonitorMixin, test_testhost.HostTestCase):
+class NvidiaTest(MonitorMixin, libvirt_host.HostTestCase):
     settings = testhost.Settings(dialect='nvidia')
 
     def test_mb_hlim_is_taken_for_mb(self):
@@ -80,10 +72,10 @@ class NvidiaTest(MonitorMixin, test_testhost.HostTestCase):
                       self.start('a', TUNE.format(1, 60)))
 
 
-class OpenEuler510Test(test_testhost.HostTestCase):
+class OpenEuler510Test(libvirt_host.HostTestCase):
     settings = testhost.Settings(dialect='openeuler510')
 
     def test_there_is_no_resctrl_for_libvirt(self):
-        for tune in (TUNE.format(1, 60), test_testhost.MONITOR):
+        for tune in (TUNE.format(1, 60), libvirt_host.MONITOR):
             self.assertIn('Resource control is not supported',
                           self.start('a', tune))

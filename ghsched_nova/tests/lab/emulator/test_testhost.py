@@ -10,7 +10,6 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-
 """Unmodified libvirtd on a host with faked NUMA nodes and resctrl.
 
 The tests hold what stock libvirt (checked: 9.0.0 of Debian 12, with QEMU
@@ -20,8 +19,6 @@ begins with MB as the line MB, and every line that begins with L as a cache.
 """
 
 import os
-from pathlib import Path
-import shutil
 import subprocess
 import tempfile
 import time
@@ -30,119 +27,17 @@ import unittest
 import fixtures
 from lxml import etree
 
-from ghsched_nova.base import qemu
-from ghsched_nova.features.real_time import model
-from ghsched_nova.features.real_time import survey
 from ghsched_nova.lab.emulator import daemons
 from ghsched_nova.lab.emulator import resctrl
 from ghsched_nova.lab.emulator import testhost
+from ghsched_nova.tests.fixtures import libvirt_host
 from ghsched_placement.tests import base
 
-REASON = testhost.missing()
-if not REASON and len(os.sched_getaffinity(0)) < 2:
-    REASON = 'two CPUs are needed for two NUMA nodes'
-
-DOMAIN = """\
-<domain type='kvm'>
-  <name>{name}</name>
-  <memory unit='MiB'>64</memory>
-  <vcpu>2</vcpu>
-  <numatune>
-    <memory mode='strict' nodeset='1'/>
-    <memnode cellid='0' mode='strict' nodeset='1'/>
-  </numatune>
-  <cputune>
-    <vcpupin vcpu='0' cpuset='{cpus}'/>
-    <vcpupin vcpu='1' cpuset='{cpus}'/>
-    <memorytune vcpus='0-1'>{tune}</memorytune>
-  </cputune>
-  <os><type arch='x86_64' machine='q35'>hvm</type></os>
-  <features><acpi/></features>
-  <cpu mode='host-passthrough'>
-    <numa><cell id='0' cpus='0-1' memory='64' unit='MiB'/></numa>
-  </cpu>
-  <devices>
-    <controller type='usb' model='none'/><memballoon model='none'/>
-  </devices>
-</domain>
-"""
-NODE_1 = "<node id='1' bandwidth='60'/>"
-MONITOR = "<monitor vcpus='0-1'/>"
+NODE_1 = libvirt_host.NODE_1
+MONITOR = libvirt_host.MONITOR
 
 
-#: One directory for all hosts, one after the other: what libvirt learnt of
-#: the emulators, which takes it seconds, is kept there.
-STATE = ''
-
-
-def setUpModule():
-    global STATE
-    STATE = os.path.join(tempfile.mkdtemp(prefix='testhost-'), 'state')
-
-
-def tearDownModule():
-    shutil.rmtree(os.path.dirname(STATE), ignore_errors=True)
-
-
-@unittest.skipIf(REASON, REASON)
-class HostTestCase(base.TestCase):
-    settings = testhost.Settings()
-
-    @classmethod
-    def setUpClass(cls):
-        super().setUpClass()
-        cls.host = testhost.Host(STATE)
-        cls.addClassCleanup(cls.host.down)
-        cls.host.up(cls.settings)
-
-    def setUp(self):
-        super().setUp()
-        self.addCleanup(self.clean)
-
-    def clean(self):
-        """No guest and no group is left for the next test."""
-        for name in self.virsh('list', '--name').stdout.split():
-            self.virsh('destroy', name)
-        self.host.run(['sh', '-c', 'rmdir /sys/fs/resctrl/qemu-*'])
-
-    def virsh(self, *args):
-        return self.host.run(['virsh', '-q', *args])
-
-    def start(self, name, tune):
-        """Start a guest; returns virsh's error text, empty when it runs."""
-        cpus = self.resctrl('cat', '/sys/devices/system/node/node1/cpulist')
-        xml = DOMAIN.format(name=name, tune=tune, cpus=cpus.strip())
-        path = os.path.join(self.host.state, f'{name}.xml')
-        with open(path, 'w') as stream:
-            stream.write(xml)
-        done = self.virsh('create', path)
-        return done.stderr if done.returncode else ''
-
-    def resctrl(self, *command):
-        done = self.host.run(command)
-        self.assertEqual('', done.stderr)
-        return done.stdout
-
-    def read(self, path):
-        return self.resctrl('cat', f'/sys/fs/resctrl/{path}')
-
-    def write(self, path, text):
-        script = 'printf "%s\\n" "$0" > "$1"'
-        self.resctrl('sh', '-c', script, text, f'/sys/fs/resctrl/{path}')
-
-    def groups(self, below=''):
-        names = self.resctrl('ls', f'/sys/fs/resctrl/{below}').split()
-        return [name for name in names if name.startswith('qemu-')]
-
-    def threads(self, tids):
-        comms = []
-        for tid in tids.split():
-            with open(f'/proc/{tid}/comm') as stream:
-                comms.append(stream.read().strip())
-        return sorted(comms)
-
-
-class IntelTest(HostTestCase):
+class IntelTest(libvirt_host.HostTestCase):
     settings = testhost.Settings(dialect='intel', closids=3, log_fs=True,
                                  hostname='intel-1')
 
@@ -224,18 +119,6 @@ class IntelTest(HostTestCase):
         self.virsh('destroy', 'a')
         self.assertEqual([], self.groups())
 
-    def test_vcpus_in_the_status_of_a_guest_are_its_threads(self):
-        self.assertEqual('', self.start('a', NODE_1))
-        run_path = Path(self.host.state, 'run/libvirt/qemu')
-        found = qemu.read_vcpu_threads(run_path, 'a')
-        self.assertEqual({0, 1}, found.keys())
-        process = qemu.find_qemu_process(run_path, 'a')
-        for number, tid in found.items():
-            self.assertEqual(
-                model.Role('vcpu', number),
-                survey.read_thread_role(Path('/proc'), process, tid))
-        self.assertIsNone(qemu.read_vcpu_threads(run_path, 'b'))
-
     def test_start_is_refused_when_no_group_is_left(self):
         self.assertEqual('', self.start('a', NODE_1))
         self.assertEqual('', self.start('b', NODE_1))
@@ -293,7 +176,7 @@ class IntelTest(HostTestCase):
         self.assertIn('other settings', str(exc))
 
 
-class IntelFaultsTest(HostTestCase):
+class IntelFaultsTest(libvirt_host.HostTestCase):
     @classmethod
     def setUpClass(cls):
         faults = tempfile.NamedTemporaryFile(  # noqa: SIM115
@@ -334,7 +217,7 @@ class IntelFaultsTest(HostTestCase):
             self.assertEqual('', self.virsh('list', '--name').stdout.strip())
 
 
-class OpenEulerTest(HostTestCase):
+class OpenEulerTest(libvirt_host.HostTestCase):
     """All lines of OLK-6.6."""
 
     def test_capabilities_have_sparse_cache_ids(self):
@@ -387,7 +270,7 @@ class OpenEulerTest(HostTestCase):
         self.assertRegex(node, r'numa_nodeset\s*: 1')
 
 
-class OpenEulerWithoutL3PRITest(HostTestCase):
+class OpenEulerWithoutL3PRITest(libvirt_host.HostTestCase):
     """A machine whose L3 has no priority control."""
 
     settings = testhost.Settings(without=('L3PRI',))
@@ -417,10 +300,10 @@ class OpenEulerWithoutL3PRITest(HostTestCase):
                       self.read(f'{group}/schemata'))
 
 
-@unittest.skipIf(REASON, REASON)
+@unittest.skipIf(libvirt_host.REASON, libvirt_host.REASON)
 class DownTest(base.TestCase):
     def test_nothing_is_left(self):
-        host = testhost.Host(STATE)
+        host = testhost.Host(libvirt_host.state())
         self.addCleanup(host.down)
         host.up(testhost.Settings())
         inside = os.readlink(f'/proc/{host.pid("holder")}/ns/mnt')
@@ -436,7 +319,7 @@ class DownTest(base.TestCase):
         host.down()
 
     def test_down_spares_a_namespace_made_meanwhile(self):
-        host = testhost.Host(STATE)
+        host = testhost.Host(libvirt_host.state())
         self.addCleanup(host.down)
         host.up(testhost.Settings())
         others = []
@@ -457,7 +340,7 @@ class DownTest(base.TestCase):
                          [other.poll() for other in others])
 
     def test_failed_up_says_where_to_look_and_leaves_nothing(self):
-        host = testhost.Host(STATE)
+        host = testhost.Host(libvirt_host.state())
         self.addCleanup(host.down)
         self.useFixture(fixtures.MonkeyPatch(
             'ghsched_nova.lab.emulator.testhost.RESCTRL', '/nonexistent/dir'
