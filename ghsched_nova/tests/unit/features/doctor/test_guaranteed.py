@@ -130,7 +130,7 @@ class GuaranteedTest(base.TestCase):
         http = server.ThreadingHTTPServer(('127.0.0.1', 0), Handler)
         self.addCleanup(http.server_close)
         self.port = http.server_address[1]
-        thread = threading.Thread(target=http.serve_forever)
+        thread = threading.Thread(target=http.serve_forever, args=(.01,))
         thread.start()
         self.addCleanup(thread.join)
         self.addCleanup(http.shutdown)
