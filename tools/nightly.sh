@@ -188,7 +188,7 @@ part_tenants() {
     stage 'what tenants see, what is metered' 10 \
         env GHSCHED_TELEMETRY="$telemetry" "$VENV/bin/python" -W ignore \
         -m testtools.run \
-        ghsched_nova.tests.unit.features.exporter.test_prometheus \
+        ghsched_nova.tests.functional.test_prometheus \
         ghsched_placement.tests.features.metering.test_metering \
         ghsched_nova.tests.functional.test_metering_storage
 }

@@ -21,9 +21,12 @@ import itertools
 import json
 import os
 from pathlib import Path
+import re
 import shutil
+import signal
 import socket
 import subprocess
+import sys
 import threading
 import time
 from urllib import parse
@@ -40,14 +43,14 @@ from ghsched_nova.features.exporter import exporter
 from ghsched_nova.features.load import load_metrics
 from ghsched_nova.features.service_level import service_metrics
 from ghsched_nova.monitor import view
-from ghsched_nova.tests.unit.features.exporter import test_exporter
+from ghsched_nova.tests.fixtures import exporter_case
 from ghsched_placement.features.exporter import cloud_figures
 from ghsched_placement.features.load import load
 from ghsched_placement.features.service_level import service_level
 from ghsched_placement.tests import base
 from ghsched_placement.tests.fixtures import clouds
 
-ETC = Path(__file__).parents[5] / 'etc' / 'ghsched'
+ETC = Path(__file__).parents[3] / 'etc' / 'ghsched'
 
 #: What stands for a dashboard's variables in its queries.
 VARIABLES = {'$instance': '.*', '$host': '.*', '$flavor': '.*',
@@ -130,7 +133,46 @@ def find_free_port():
         return free.getsockname()[1]
 
 
-class PrometheusTestCase(test_exporter.ExporterTestCase):
+class AlertsTest(base.TestCase):
+
+    def test_they_fire_when_they_should_and_only_then(self):
+        promtool = shutil.which('promtool')
+        if promtool is None:
+            self.skipTest('promtool is not installed')
+        done = subprocess.run(
+            [promtool, 'test', 'rules', 'ghsched.rules.test.yaml'],
+            cwd=ETC / 'prometheus', capture_output=True, text=True)
+        self.assertEqual(0, done.returncode, done.stdout + done.stderr)
+
+
+class CommandTest(exporter_case.ExporterTestCase):
+
+    def test_listens_on_loopback_until_it_is_ended(self):
+        host = self.host('openeuler66', exporter_case.QEMU)
+        script = ('import sys; '
+                  'from ghsched_nova.features.exporter import exporter; '
+                  'sys.exit(exporter.main())')
+        with subprocess.Popen(
+                [sys.executable, '-c', script, '--port', '0',
+                 '--no-libvirt', '--resctrl', str(host.root), '--sysfs',
+                 str(host.top / 'sysfs')],
+                stderr=subprocess.PIPE, text=True) as process:
+            self.addCleanup(process.kill)
+            line = process.stderr.readline()
+            match = re.fullmatch(r'ghsched-exporter: 127\.0\.0\.1 port '
+                                 r'([0-9]+), /metrics\n', line)
+            self.url = f'http://127.0.0.1:{match[1]}/metrics'
+            found = self.scrape()
+            self.assertIn(self.figure(
+                'ghsched_memory_bytes_per_second', guest_uuid='',
+                guest_name='instance-00000001'), found)
+            self.assertNotIn('ghsched_libvirt_up', self.types)
+            process.send_signal(signal.SIGTERM)
+            self.assertEqual('', process.stderr.read())
+        self.assertEqual(0, process.returncode)
+
+
+class PrometheusTestCase(exporter_case.ExporterTestCase):
 
     def setUp(self):
         super().setUp()
@@ -140,7 +182,7 @@ class PrometheusTestCase(test_exporter.ExporterTestCase):
         # One host counts bytes, the other one has rates and guarantees.
         targets = [self.serve_cloud()]
         for dialect in ('intel', 'openeuler66'):
-            self.serve(self.host(dialect, test_exporter.QEMU, 'other'))
+            self.serve(self.host(dialect, exporter_case.QEMU, 'other'))
             targets.append(parse.urlsplit(self.url).netloc)
         self.start_prometheus(targets)
 
@@ -164,7 +206,7 @@ class PrometheusTestCase(test_exporter.ExporterTestCase):
         server = simple_server.make_server(
             '127.0.0.1', 0, exporter.make_registry_application(registry),
             handler_class=exporter._Handler)
-        thread = threading.Thread(target=server.serve_forever)
+        thread = threading.Thread(target=server.serve_forever, args=(.01,))
         thread.start()
         self.addCleanup(thread.join)
         self.addCleanup(server.server_close)

@@ -56,11 +56,8 @@ HARMLESS = {
     ('ghsched_nova/tests/unit/features/exporter/test_exporter.'
      'py', 'time.monotonic'):
         _GIVES_UP,
-    ('ghsched_nova/tests/unit/features/exporter/test_prometheus.'
-     'py', 'time.monotonic'):
+    ('ghsched_nova/tests/lab/emulator/test_testhost.py', 'time.monotonic'):
         _GIVES_UP,
-    ('ghsched_nova/tests/unit/features/top/test_top.'
-     'py', 'time.monotonic'): _GIVES_UP,
     ('ghsched_nova/tests/unit/features/blame/test_blame_session.'
      'py', 'wait(1.5)'):
         'seconds of a simulated host',
@@ -77,9 +74,6 @@ HARMLESS = {
      'timeutils.utcnow'): 'two readings, and what is between them',
     ('ghsched_nova/tests/unit/scheduler/test_numa_judge.py',
      'time.monotonic'): "the index' own clock: claims expire after minutes",
-    ('ghsched_nova/tests/unit/features/real_time/test_admission.'
-     'py', 'time.monotonic'):
-        'skips where others use the machine',
     ('ghsched_nova/tests/unit/features/real_time/test_threads.'
      'py', 'time.monotonic'):
         'skips where others use the machine',

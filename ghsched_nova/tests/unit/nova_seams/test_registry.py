@@ -14,8 +14,6 @@
 
 import ast
 import pathlib
-import subprocess
-import sys
 from unittest import mock
 
 import ddt
@@ -161,48 +159,3 @@ class OneDoorTest(base.TestCase):
                 found[name] = list(set_attributes(path.read_text()))
         self.assertEqual({}, {name: lines for name, lines in found.items()
                               if lines})
-
-
-#: Modules that Nova imports in a service.
-NOVA = {
-    registry.COMPUTE: ('nova.cmd.compute', 'nova.compute.manager',
-                       'nova.virt.libvirt.driver'),
-    registry.SCHEDULER: ('nova.cmd.scheduler', 'nova.scheduler.manager')}
-
-PROGRAM = r"""
-import importlib, sys
-for name in sys.argv[1].split(','):
-    importlib.import_module(name)
-before = set(sys.modules)
-importlib.import_module(sys.argv[2])
-print(*sorted(set(sys.modules) - before))
-"""
-
-
-@ddt.ddt
-class ForeignModulesTest(base.TestCase):
-
-    @ddt.data(
-        (registry.COMPUTE, 'ghsched_nova.virt.driver',
-         ('nova.compute.api', 'nova.conductor.api', 'nova.limit', 'nova.db',
-          'nova.scheduler.manager', 'nova.scheduler.host_manager',
-          'nova.scheduler.request_filter', 'nova.api',
-          'ghsched_nova.nova_seams.api', 'ghsched_nova.nova_seams.scheduler',
-          'ghsched_nova.api', 'ghsched_nova.scheduler')),
-        (registry.SCHEDULER, 'ghsched_nova.scheduler.filters',
-         ('nova.compute.api', 'nova.compute.manager', 'nova.virt.libvirt',
-          'nova.compute.resource_tracker', 'nova.limit', 'nova.api',
-          'ghsched_nova.nova_seams.api', 'ghsched_nova.nova_seams.compute',
-          'ghsched_nova.virt')))
-    @ddt.unpack
-    def test_service_imports_no_seams_of_another_service(
-            self, service, module, foreign):
-        done = subprocess.run(  # noqa: S603 - a program of this test
-            [sys.executable, '-c', PROGRAM, ','.join(NOVA[service]), module],
-            cwd=TOP, capture_output=True, text=True, check=True,
-            timeout=base.GIVE_UP_S)
-        loaded = done.stdout.split()
-        self.assertIn(module, loaded)
-        self.assertEqual([], [
-            name for name in loaded for part in foreign
-            if name == part or name.startswith(part + '.')])

@@ -13,13 +13,10 @@
 
 import errno
 from pathlib import Path
-import subprocess
-import sys
 from unittest import mock
 
 import msgpack
 from oslo_config import cfg
-from oslo_privsep import capabilities
 from oslo_utils import importutils
 
 from ghsched_nova.base import kernel_files
@@ -153,14 +150,3 @@ class PrivilegedTest(base.TestCase):
         self.assertIsNot(sent, got)
         self.assertEqual(str(sent), str(got))
         self.assertEqual(vars(sent), vars(got))
-
-    def test_no_capability_is_kept_but_the_one_to_make_groups(self):
-        # A test that resets the options of its process drops the default.
-        kept = subprocess.run(
-            [sys.executable, '-c', 'from ghsched_nova.base import privsep; '
-             'print(*privsep.context.conf.capabilities)'],
-            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True,
-            check=True, timeout=base.GIVE_UP_S).stdout
-        self.assertEqual([str(capabilities.CAP_DAC_OVERRIDE)], kept.split())
-        self.assertIs(privsep.context,
-                      importutils.import_class(privsep.context.pypath))

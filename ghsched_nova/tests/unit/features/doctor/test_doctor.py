@@ -12,7 +12,6 @@
 
 """Whether a node is set up for ghsched."""
 
-import base64
 import contextlib
 import dataclasses
 import fnmatch
@@ -23,8 +22,6 @@ import json
 import os
 from pathlib import Path
 import shutil
-import subprocess
-import sys
 import tempfile
 
 import fixtures
@@ -131,31 +128,6 @@ TITLES = (
     ('an editor', 'vi\0-R\0-n\0nova-scheduler\0', ''),
     ('a search', 'grep\0-r\0nova-scheduler: master process [\0', ''),
     ('kernel thread', '', ''))
-
-#: Prints the command lines of a launcher and its worker, and ends both.
-LAUNCHED = """
-import base64, os, signal
-from oslo_service import backend
-backend.init_backend(backend.BackendType.THREADING)
-from oslo_config import cfg
-from oslo_service import service
-
-class Service(service.Service):
-    def start(self):
-        for process in (os.getppid(), 'self'):
-            with open(f'/proc/{process}/cmdline', 'rb') as stream:
-                print(base64.b64encode(stream.read()).decode(), flush=True)
-        os.kill(os.getppid(), signal.SIGTERM)
-
-    def stop(self, graceful=False):
-        pass
-
-import sys
-sys.argv = sys.argv[1:]
-options = cfg.ConfigOpts()
-options([], project='x', default_config_files=[])
-service.launch(options, Service(), workers=1).wait()
-"""
 
 
 class ChecksTest(base.TestCase):
@@ -381,20 +353,6 @@ class CommandTest(base.TestCase):
         for release, cmdline, expected in TITLES:
             self.assertEqual(expected, node.identify_program(cmdline.encode()),
                              (release, cmdline))
-
-    def test_scheduler_started_by_oslo_service_is_found(self):
-        """The launcher of native threads itself gives the titles."""
-        if not importlib.util.find_spec('oslo_service.backend._threading'):
-            self.skipTest('this oslo.service has no native threads')
-        for name in ('nova-scheduler', 'ghsched-nova-scheduler'):
-            printed = subprocess.run(
-                [sys.executable, '-c', LAUNCHED, f'/usr/bin/{name}',
-                 '--config-file', '/etc/nova/nova.conf'],
-                check=True, capture_output=True, timeout=base.GIVE_UP_S).stdout
-            titles = [base64.b64decode(line) for line in printed.split()]
-            self.assertEqual(
-                [name] * 2, list(map(node.identify_program, titles)), titles
-            )
 
     def test_option_that_ends_services_at_their_start_is_named(self):
         self.write('[ghsched]\nresctrl_magic = 0x65735546\n')

@@ -21,16 +21,12 @@ import os
 from pathlib import Path
 import re
 import shutil
-import signal
 import socket
-import subprocess
-import sys
 import tempfile
 import threading
 import time
 from unittest import mock
 
-from prometheus_client import parser as prometheus_parser
 import requests
 
 from ghsched_nova.features.exporter import exporter
@@ -40,81 +36,19 @@ from ghsched_nova.guest import metadata
 from ghsched_nova.monitor import guests
 from ghsched_nova.monitor import reader
 from ghsched_nova.resctrl import naming
+from ghsched_nova.tests.fixtures import exporter_case
 from ghsched_nova.tests.fixtures import pylibvirt
 from ghsched_nova.tests.fixtures import trees
 from ghsched_placement.flavor.policy import GuestPolicy
 from ghsched_placement.flavor.policy import NodePolicy
 from ghsched_placement.tests import base
 
-QEMU = 'qemu-7-instance-00000001-vcpus_0-1'
-GUEST = {'guest_uuid': trees.UUID, 'guest_name': 'instance-00000001'}
+QEMU = exporter_case.QEMU
+GUEST = exporter_case.GUEST
 DASHBOARDS = Path(__file__).parents[5] / 'etc' / 'ghsched' / 'grafana'
 
 
-class ExporterTestCase(base.TestCase):
-
-    def setUp(self):
-        super().setUp()
-        # A busy machine is no host that does not answer.
-        for module in (metrics, guests):
-            self.patch(module, 'TIMEOUT', base.GIVE_UP_S)
-        for name in ('CONNECTION_TIMEOUT', '_END_TIMEOUT'):
-            self.patch(exporter, name, base.GIVE_UP_S)
-        self.patch(exporter._Handler, 'timeout', base.GIVE_UP_S)
-
-    def host(self, dialect, *groups):
-        host = trees.Host(dialect)
-        self.addCleanup(host.remove)
-        for name in groups:
-            host.group(name, tid=100 + len(host.threads.cpus))
-        host.sync()
-        host.run(1.0)
-        host.run(1.0)
-        return host
-
-    def serve(self, host, element=pylibvirt.ELEMENT):
-        self.module = pylibvirt.Module(pylibvirt.Domain(7, element))
-        self.source = top_source.HostReader(
-            host.reader, guests.Libvirt('test:///', self.module))
-        self.server = server = exporter.make_host_metrics_server(
-            self.source, port=0
-        )
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
-        self.addCleanup(thread.join)
-        self.addCleanup(server.server_close)
-        self.addCleanup(server.shutdown)
-        self.assertEqual('127.0.0.1', server.server_address[0])
-        self.url = f'http://127.0.0.1:{server.server_port}/metrics'
-
-    def scrape(self):
-        """Type by metric, and value by sample name and labels."""
-        text = requests.get(self.url, timeout=base.GIVE_UP_S).text
-        families = list(
-            prometheus_parser.text_string_to_metric_families(text))
-        self.types = {family.name: family.type for family in families}
-        return {(sample.name, frozenset(sample.labels.items())): sample.value
-                for family in families for sample in family.samples}
-
-    @staticmethod
-    def key(name, **labels):
-        return name, frozenset(labels.items())
-
-    def figure(self, name, domain='1', node='1', group=QEMU, kind='control',
-               **guest):
-        return self.key(name, group=group, kind=kind, domain=domain,
-                        node=node, **(guest or GUEST))
-
-    def health(self, found):
-        return (found[self.key('ghsched_resctrl_up')],
-                found[self.key('ghsched_libvirt_up')],
-                found[self.key('ghsched_scrape_errors_total',
-                               what='resctrl')],
-                found[self.key('ghsched_scrape_errors_total',
-                               what='libvirt')])
-
-
-class ScrapeTest(ExporterTestCase):
+class ScrapeTest(exporter_case.ExporterTestCase):
 
     def test_counters_are_counters(self):
         host = self.host('intel', QEMU)
@@ -354,7 +288,7 @@ class ScrapeTest(ExporterTestCase):
         self.assertEqual((1, 1, 2, 2), self.health(self.scrape()))
 
 
-class BoundsTest(ExporterTestCase):
+class BoundsTest(exporter_case.ExporterTestCase):
     """Connections, and a host that does not answer."""
 
     def connect(self):
@@ -502,31 +436,7 @@ class BoundsTest(ExporterTestCase):
             time.sleep(0.05)
 
 
-class CommandTest(ExporterTestCase):
-
-    def test_listens_on_loopback_until_it_is_ended(self):
-        host = self.host('openeuler66', QEMU)
-        script = ('import sys; '
-                  'from ghsched_nova.features.exporter import exporter; '
-                  'sys.exit(exporter.main())')
-        with subprocess.Popen(
-                [sys.executable, '-c', script, '--port', '0',
-                 '--no-libvirt', '--resctrl', str(host.root), '--sysfs',
-                 str(host.top / 'sysfs')],
-                stderr=subprocess.PIPE, text=True) as process:
-            self.addCleanup(process.kill)
-            line = process.stderr.readline()
-            match = re.fullmatch(r'ghsched-exporter: 127\.0\.0\.1 port '
-                                 r'([0-9]+), /metrics\n', line)
-            self.url = f'http://127.0.0.1:{match[1]}/metrics'
-            found = self.scrape()
-            self.assertIn(self.figure(
-                'ghsched_memory_bytes_per_second', guest_uuid='',
-                guest_name='instance-00000001'), found)
-            self.assertNotIn('ghsched_libvirt_up', self.types)
-            process.send_signal(signal.SIGTERM)
-            self.assertEqual('', process.stderr.read())
-        self.assertEqual(0, process.returncode)
+class CommandTest(exporter_case.ExporterTestCase):
 
     def test_port_in_use(self):
         self.serve(self.host('intel'))
@@ -544,7 +454,7 @@ class CommandTest(ExporterTestCase):
                                   [f'--port={port}'])
 
 
-class DashboardTest(ExporterTestCase):
+class DashboardTest(exporter_case.ExporterTestCase):
 
     def exported(self):
         found = set()

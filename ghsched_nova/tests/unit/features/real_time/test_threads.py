@@ -20,7 +20,6 @@ import json
 import os
 from pathlib import Path
 import signal
-import subprocess
 import tempfile
 import threading
 import time
@@ -282,7 +281,7 @@ class HostCommandTest(ThreadsTestCase):
         self.XML = self.XML.replace('"batch"', '"rr" priority="10"')
         self.assertEqual(0, self.call('reconcile')[0])
         thread = self.threads()[VCPU0]
-        subprocess.run(['chrt', '-o', '-p', '0', str(thread.tid)], check=True)
+        os.sched_setscheduler(thread.tid, os.SCHED_OTHER, os.sched_param(0))
         status, text = self.call('plan')
         action, = json.loads(text)['actions']
         self.assertEqual(
