@@ -68,6 +68,8 @@ HARMLESS = {
     ('ghsched_nova/tests/unit/features/history/test_top_history.'
      'py', 'time.time'):
         'an hour, to the minute, and a record of two',
+    ('ghsched_nova/tests/unit/resctrl/test_cache_facts.py', 'get(1)'):
+        'the key of a table',
     ('ghsched_nova/tests/unit/resctrl/test_fs.py', 'wait(0.3)'):
         'the event is not to be set',
     ('ghsched_nova/tests/unit/features/index/test_index_feed.py',
