@@ -21,6 +21,7 @@ ghsched does not read; counters of guests whose policy does not request
 measurement.
 """
 
+from collections.abc import Collection
 from collections.abc import Iterable
 from collections.abc import Iterator
 from collections.abc import Mapping
@@ -42,7 +43,9 @@ _RESOURCES = ('L3', 'MB')
 
 
 def read_counter_assignments(files: fs.Files, root: Path,
-                             groups: Iterable[str]) -> model.Counters | None:
+                             groups: Collection[str],
+                             known: model.Counters | None = None
+                             ) -> model.Counters | None:
     """Return which resctrl groups have the host's bandwidth counters.
 
     On some hosts there are fewer counters than groups, so counters must be
@@ -50,6 +53,7 @@ def read_counter_assignments(files: fs.Files, root: Path,
 
     :param groups: paths of control groups and monitoring groups below the
         resctrl mount point.
+    :param known: assignments that are not read again; None for none.
     :returns: None if the kernel counts the bandwidth of every group anyway.
     """
     for resource in _RESOURCES:
@@ -61,8 +65,11 @@ def read_counter_assignments(files: fs.Files, root: Path,
         except (OSError, schemata.SchemataError):
             continue
         file = f'mbm_{resource}_assignments'
-        assigned: dict[model.Counted, frozenset[int]] = {}
+        assigned = {one: domains for one, domains in (
+            known.assigned if known else {}).items() if one[0] in groups}
         for group in groups:
+            if (group, EVENT) in assigned:
+                continue
             try:
                 assigned |= _parse_assignments(
                     group, files.read(root / group / file)

@@ -358,7 +358,7 @@ def _plan_monitoring(
 
     :param shared: guests by shared control group.
     """
-    spare = wanted.monitors - actual.monitors_of_others - sum(
+    spare = wanted.monitors - sum(actual.monitors_of_others.values()) - sum(
         guest.is_only_measured and guest.group not in actual.groups
         for guest in wanted.guests)
     for name, guests in shared.items():

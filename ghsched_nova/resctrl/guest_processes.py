@@ -16,6 +16,7 @@ from collections.abc import Iterable
 from collections.abc import Mapping
 from dataclasses import dataclass
 from dataclasses import field
+import functools
 import os
 from pathlib import Path
 
@@ -33,16 +34,32 @@ KERNEL_THREAD = 0x00200000
 class GuestProcesses:
     """QEMU processes of a host's guests.
 
+    Each file is read when it is first needed, and only once.
+
     :param proc: mount point of procfs.
-    :param by_domain: process id by domain name; 0 if libvirt has no pid file.
-    :param vhost: vhost kernel threads by process id, see
-        :func:`read_vhost_threads`.
+    :param run_path: directory with libvirt's ``<domain name>.pid`` files.
+    :param domains: names of all running domains.
+    :param with_vhost: whether vhost kernel threads are threads of a guest.
     """
 
     proc: Path
-    by_domain: Mapping[str, int]
-    vhost: Mapping[int, Mapping[int, str]]
+    run_path: Path
+    domains: frozenset[str]
+    with_vhost: bool = False
+    _by_domain: dict[str, int] = field(default_factory=dict)
     _found_by_threads: set[int] = field(default_factory=set)
+
+    @functools.cached_property
+    def _vhost(self) -> Mapping[int, Mapping[int, str]]:
+        """Vhost kernel threads by process id."""
+        return read_vhost_threads(self.proc) if self.with_vhost else {}
+
+    def _find_process(self, domain: str) -> int:
+        """Return a domain's process id; 0 if libvirt has no pid file."""
+        if domain not in self._by_domain:
+            self._by_domain[domain] = qemu.find_qemu_process(
+                self.run_path, domain) or 0
+        return self._by_domain[domain]
 
     def read_threads(self, guest: model.Guest, tids: Iterable[int]
                      ) -> dict[int, int | None]:
@@ -56,16 +73,16 @@ class GuestProcesses:
         :returns: vCPU number by thread id, None for other threads; empty if
             the process is unknown or has ended.
         """
-        process = self.by_domain[guest.domain.name]
+        process = self._find_process(guest.domain.name)
         if not process and not guest.shared:
             process = _find_qemu_process(self.proc, tids, guest.domain.uuid)
             if (process in self._found_by_threads
-                    or process in self.by_domain.values()):
+                    or process in map(self._find_process, self.domains)):
                 process = 0
             self._found_by_threads.add(process)
         names = _read_threads(self.proc, process) if process else {}
         if names:
-            names.update(self.vhost.get(process, {}))
+            names.update(self._vhost.get(process, {}))
         return {tid: qemu.parse_vcpu_number(name)
                 for tid, name in names.items()}
 

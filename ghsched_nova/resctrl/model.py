@@ -244,7 +244,8 @@ class Actual:
     :param processes: names of the domains whose QEMU process runs, even if
         libvirt does not list the domain.
     :param monitors_of_others: number of monitoring groups that do not measure
-        guests of shared groups; 0 unless :attr:`Wanted.has_single_rmid_pool`.
+        guests of shared groups, by control group; empty unless
+        :attr:`Wanted.has_single_rmid_pool`.
     :param root: schemata of the kernel's default group; None unless
         :attr:`Wanted.cache` or :attr:`Wanted.bounded` is set.
     :param others: schemata, by name, of control groups that no guest uses;
@@ -257,7 +258,7 @@ class Actual:
     members: Members = field(default_factory=dict)
     threads: Mapping[str, Threads] = field(default_factory=dict)
     processes: frozenset[str] = frozenset()
-    monitors_of_others: int = 0
+    monitors_of_others: Mapping[str, int] = field(default_factory=dict)
     root: Schemata | None = None
     others: Mapping[str, Schemata] = field(default_factory=dict)
     counters: Counters | None = None

@@ -14,8 +14,9 @@
 """Reconciliation of a host's resctrl groups with the guests' policies.
 
 While it holds the lock that libvirt takes, too, a reconciliation reads the
-actual state, plans the changes, applies them, and checks the state again. Each
-guest whose policy is not enforced afterwards has a :class:`model.Problem`.
+actual state, plans the changes, applies them, and checks the state again. This
+second survey reads only the groups that the changes concern. Each guest whose
+policy is not enforced afterwards has a :class:`model.Problem`.
 """
 
 from dataclasses import dataclass
@@ -27,6 +28,7 @@ from ghsched_nova.resctrl import fs
 from ghsched_nova.resctrl import model
 from ghsched_nova.resctrl import plan as planning
 from ghsched_nova.resctrl import survey
+from ghsched_nova.resctrl import unchanged
 
 #: Attempts to correct the state before the differences are reported as
 #: problems. The second attempt is for threads that were created just before
@@ -102,11 +104,11 @@ def reconcile(paths: HostPaths, wanted: model.Wanted,
     """
     files = files or fs.Files()
     work = apply.Executor(files, paths.root)
-    rounds = _ROUNDS
+    rounds, known = _ROUNDS, model.Actual({})
     with fs.resctrl_lock(files, paths.root, paths.lock_timeout):
         while True:
             actual = survey.read_actual_state(
-                files, paths.root, wanted, paths.run_path, paths.proc)
+                files, paths.root, wanted, paths.run_path, paths.proc, known)
             plan = planning.make_plan(actual, wanted)
             if work.unavailable and work.prepare_group_retry(plan):
                 rounds = _ROUNDS
@@ -116,6 +118,7 @@ def reconcile(paths: HostPaths, wanted: model.Wanted,
                 break
             rounds -= 1
             work.apply_actions(left, actual.members)
+            known = unchanged.select_unchanged_state(actual, left)
             wanted = replace(wanted, scarce=bool(work.unavailable))
     return Report(tuple(work.done), (
         *work.problems,

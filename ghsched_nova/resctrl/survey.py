@@ -20,11 +20,12 @@ list of its threads.
 
 from collections.abc import Container
 from collections.abc import Iterable
+from collections.abc import Mapping
+from collections.abc import Set
 import contextlib
 from dataclasses import replace
 from pathlib import Path
 
-from ghsched_nova.base import qemu
 from ghsched_nova.resctrl import counters
 from ghsched_nova.resctrl import fs
 from ghsched_nova.resctrl import guest_processes
@@ -34,41 +35,56 @@ from ghsched_nova.resctrl import schemata
 from ghsched_nova.resctrl import tasks
 
 
+_NOTHING = model.Actual({})
+
+
 def read_actual_state(files: fs.Files, root: Path, wanted: model.Wanted,
-                      run_path: Path, proc: Path) -> model.Actual:
+                      run_path: Path, proc: Path,
+                      known: model.Actual = _NOTHING) -> model.Actual:
     """Read the resctrl groups of a host and the threads of its guests.
 
     :param root: mount point of resctrl; its lock must be held.
     :param run_path: directory with libvirt's ``<domain name>.pid`` files.
     :param proc: mount point of procfs.
+    :param known: state of groups and threads that is not read again.
     :raises GroupError: if the groups cannot be listed.
     """
     names = _list_group_names(files, root, wanted)
-    other_monitors = (_count_other_monitors(files, root, names)
-                      if wanted.has_single_rmid_pool else 0)
+    other_monitors = (_count_other_monitors(
+        files, root, names, known.monitors_of_others)
+        if wanted.has_single_rmid_pool else {})
     members = model.map_guests_by_group(wanted.guests, names)
-    unused = (wanted.removable & names.keys()) - members.keys()
     counted = (counters.read_counter_assignments(
-        files, root, counters.map_measuring_groups(members))
+        files, root, counters.map_measuring_groups(members), known.counters)
         if any(guest.monitor for guest in wanted.guests) else None)
-    others = (_read_schemata(files, root, names.keys() - members.keys())
+    others = (_read_schemata(files, root, names.keys() - members.keys(),
+                             known.others)
               if any(guest.ways for guest in wanted.guests) else {})
-    domains = *wanted.domains, *(guest.domain for guest in wanted.guests)
-    processes = guest_processes.GuestProcesses(
-        proc, {domain.name: qemu.find_qemu_process(run_path, domain.name) or 0
-               for domain in domains},
-        guest_processes.read_vhost_threads(proc) if wanted.all_threads else {})
-    groups, threads = _read_guest_groups(files, root, members, names,
-                                         processes)
-    for name in unused:
+    # A group with other members than before is read again.
+    groups = {name: group for name, group in known.groups.items()
+              if name in names
+              and known.members.get(name) == members.get(name)}
+    unread = (wanted.removable & names.keys()) - members.keys() - groups.keys()
+    threads = _read_guest_groups(
+        files, root, members, names, groups, known.threads,
+        _make_guest_processes(wanted, run_path, proc))
+    for name in unread:
         groups[name] = _read_unused_group(files, root / name, proc)
+    running = (guest_processes.list_running_domains(run_path, proc)
+               if unread else known.processes)
     return model.Actual(
         {name: groups.get(name, model.Group()) for name in names},
-        members, threads,
-        (guest_processes.list_running_domains(run_path, proc) if unused
-         else frozenset()), other_monitors,
-        (_read_group(files, root).schemata if wanted.cache or wanted.bounded
-         else None), others, counted)
+        members, threads, running, other_monitors,
+        _read_group(files, root).schemata if wanted.cache or wanted.bounded
+        else None, others, counted)
+
+
+def _make_guest_processes(wanted: model.Wanted, run_path: Path, proc: Path
+                          ) -> guest_processes.GuestProcesses:
+    domains = *wanted.domains, *(guest.domain for guest in wanted.guests)
+    return guest_processes.GuestProcesses(
+        proc, run_path, frozenset(domain.name for domain in domains),
+        wanted.all_threads)
 
 
 def _list_group_names(files: fs.Files, root: Path,
@@ -98,14 +114,16 @@ def _list_group_names(files: fs.Files, root: Path,
     return dict.fromkeys(names)
 
 
-def _read_schemata(files: fs.Files, root: Path, names: Iterable[str]
+def _read_schemata(files: fs.Files, root: Path, names: Set[str],
+                   known: Mapping[str, schemata.Schemata]
                    ) -> dict[str, schemata.Schemata]:
     """Return the schemata of control groups that no guest uses, by name.
 
     :param names: names of groups that no guest uses.
+    :param known: schemata that are not read again, by name.
     """
-    found = {}
-    for name in names:
+    found = {name: known[name] for name in names & known.keys()}
+    for name in names - known.keys():
         if name.startswith(naming.MONITORS):
             continue
         # A group that has just been removed overlaps nothing.
@@ -118,28 +136,35 @@ def _read_schemata(files: fs.Files, root: Path, names: Iterable[str]
 
 def _read_guest_groups(
     files: fs.Files, root: Path, members: model.Members,
-    names: Container[str], processes: guest_processes.GuestProcesses
-) -> tuple[dict[str, model.Group], dict[str, model.Threads]]:
-    """Return the groups of guests and the threads of these guests.
+    names: Container[str], groups: dict[str, model.Group],
+    known: Mapping[str, model.Threads],
+    processes: guest_processes.GuestProcesses
+) -> dict[str, model.Threads]:
+    """Add the groups of guests to those that are known; read the threads.
 
     :param members: guests by group.
     :param names: names of the groups that exist.
-    :returns: existing groups by name, and threads by guest UUID.
+    :param groups: known groups by name, to which the other groups are added.
+    :param known: threads that are not read again, by guest UUID.
+    :returns: threads by guest UUID.
     """
-    groups: dict[str, model.Group] = {}
     threads: dict[str, model.Threads] = {}
     for name, guests in members.items():
-        group = _read_group(files, root / name, bool(
-            guests[0].shared)) if name in names else model.Group()
-        mine = {guest.domain.uuid: processes.read_threads(guest, group.tasks)
-                for guest in guests}
+        is_known = name in groups
+        group = groups[name] if is_known else _read_group(
+            files, root / name, bool(guests[0].shared)
+        ) if name in names else model.Group()
+        mine = {
+            uuid: known[uuid] if uuid in known
+            else processes.read_threads(guest, group.tasks)
+            for guest in guests for uuid in (guest.domain.uuid,)}
         threads |= mine
         own = frozenset[int]().union(*mine.values())
-        if own and group.tasks - own:
+        if own and group.tasks - own and not is_known:
             group = replace(group, vcpu_threads=tasks.select_vcpu_threads(
                 group.tasks - own, processes.proc))
         groups[name] = group
-    return groups, threads
+    return threads
 
 
 def _read_group(files: fs.Files, path: Path,
@@ -183,26 +208,32 @@ def _read_monitoring_groups(
 
 
 def _count_other_monitors(files: fs.Files, root: Path,
-                          names: Iterable[str]) -> int:
+                          names: Iterable[str], known: Mapping[str, int]
+                          ) -> dict[str, int]:
     """Count monitoring groups that do not measure guests in shared groups.
 
     They belong, for example, to other software. They use monitoring ids
     (RMIDs), which guests in shared control groups then cannot use.
 
     :param names: names of the control groups.
+    :param known: numbers that are not counted again, by control group.
+    :returns: number by control group.
     """
-    count = 0
+    counts = {}
     for name in ('', *names):
+        if name in known:
+            counts[name] = known[name]
+            continue
         with contextlib.suppress(OSError):      # one that has just gone
             inside = files.directories(root / name / naming.MONITORS)
-            count += sum(
+            counts[name] = sum(
                 not (
                     naming.is_shared_group(
                         name) and naming.parse_own_group_uuid(one)
                 )
                 for one in inside
             )
-    return count
+    return counts
 
 
 def _read_unused_group(files: fs.Files, path: Path, proc: Path) -> model.Group:
