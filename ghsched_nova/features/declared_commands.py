@@ -15,14 +15,12 @@
 from collections.abc import Callable
 from typing import Any
 
-from ghsched_nova.features.doctor import doctor
 from ghsched_nova.features.explain import explain
 from ghsched_nova.features.live_change import set_command
 from ghsched_nova.features.planner import plan
 
 #: Functions that add a sub-command to the subparsers of ``ghsched``.
 COMMANDS: tuple[Callable[[Any], None], ...] = (
-    doctor.add_doctor_command,
     explain.add_explain_command,
     plan.add_plan_command,
     set_command.add_server_set_command,

@@ -12,7 +12,7 @@
 
 """Whether a node is set up for ghsched (pure).
 
-``ghsched doctor`` and ``ghsched-status upgrade check`` read a node
+``ghsched-status doctor`` and ``ghsched-status upgrade check`` read a node
 (:mod:`ghsched_nova.features.doctor.doctor`) and judge it here.
 """
 
@@ -135,7 +135,7 @@ class Facts:
 
 
 def run_node_checks(facts: Facts) -> tuple[Check, ...]:
-    """Run all checks of ``ghsched doctor`` on this node; return their results.
+    """Run all checks of ``ghsched-status doctor``; return their results.
 
     The results are in the order in which problems should be fixed.
 

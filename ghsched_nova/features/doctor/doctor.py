@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""``ghsched doctor``: whether this node is set up for ghsched.
+"""``ghsched-status doctor``: whether this node is set up for ghsched.
 
 The JSON is a list of checks. Its keys are stable: none is renamed or removed.
 
@@ -40,7 +40,7 @@ from ghsched_placement.base import text_table
 
 
 def add_doctor_command(subparsers: Any) -> None:
-    """Add the sub-command ``doctor`` to the parser of ``ghsched``."""
+    """Add the sub-command ``doctor`` to the parser of ``ghsched-status``."""
     parser = subparsers.add_parser(
         'doctor', help='check whether this node is set up for ghsched',
         description='Check this node: releases of Nova and Placement, '
@@ -69,11 +69,11 @@ def add_doctor_command(subparsers: Any) -> None:
 
 
 def run_doctor_command(arguments: argparse.Namespace) -> int:
-    """Run ``ghsched doctor``: check this node and print the results.
+    """Run ``ghsched-status doctor``: check this node and print the results.
 
     :returns: exit status.
     """
-    # The other commands of "ghsched" need neither of these.
+    # The other commands need neither of these.
     from oslo_config import cfg
 
     from ghsched_nova.cmd import domains
@@ -94,7 +94,7 @@ def run_doctor_command(arguments: argparse.Namespace) -> int:
                 node.read_node_facts(arguments.config_file)
             )
     except (cfg.Error, domains.HostError) as error:
-        print(f'ghsched doctor: {error}', file=sys.stderr)
+        print(f'ghsched-status doctor: {error}', file=sys.stderr)
         return exits.COULD_NOT
     print(render_checks_as_json(found) if arguments.format ==
           'json' else render_checks_as_table(found))

@@ -18,6 +18,7 @@ from collections.abc import Sequence
 from pathlib import Path
 import shutil
 import sys
+from typing import Any
 
 from oslo_config import cfg
 
@@ -106,17 +107,11 @@ def render_missing_parts(missing: Sequence[checks.Check]) -> str:
         max_width=34)
 
 
-def main(argv: Sequence[str]) -> int:
-    """Print the parts of ghsched that are missing on this node.
-
-    The exit status is 0 if nothing is missing, 1 if something is missing, and
-    2 if this is unknown. A missing exporter does not count, because it is
-    optional.
-
-    :param argv: ``install``, followed by options.
-    """
-    parser = argparse.ArgumentParser(
-        prog='ghsched-status install',
+def add_install_command(subparsers: Any) -> None:
+    """Add the sub-command ``install`` to the parser of ``ghsched-status``."""
+    parser = subparsers.add_parser(
+        'install',
+        help='install --check: list what is missing on this node',
         description='List what is missing on this node.',
         epilog='Exit status: 0 if nothing is missing, 1 if something is, 2 if '
                'that is unknown.')
@@ -127,7 +122,16 @@ def main(argv: Sequence[str]) -> int:
                         help='configuration file of the Nova service (repeat '
                              'for several; default: the files that '
                              'nova-compute reads)')
-    arguments = parser.parse_args(argv[1:])
+    parser.set_defaults(run=run_install_command)
+
+
+def run_install_command(arguments: argparse.Namespace) -> int:
+    """Print the parts of ghsched that are missing on this node.
+
+    :returns: exit status: 0 if nothing is missing, 1 if something is missing,
+        and 2 if this is unknown. A missing exporter does not count, because it
+        is optional.
+    """
     try:
         missing = tuple(_check_installed_parts(arguments.config_file))
     except (cfg.Error, OSError) as error:

@@ -12,8 +12,8 @@
 
 """Find the guests whose policies the booted kernel cannot enforce.
 
-For ``ghsched doctor --kernel``, after a reboot and before nova-compute starts
-the guests again. Nothing is changed.
+For ``ghsched-status doctor --kernel``, after a reboot and before nova-compute
+starts the guests again. Nothing is changed.
 """
 
 from collections.abc import Iterator

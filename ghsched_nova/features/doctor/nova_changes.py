@@ -17,11 +17,9 @@ They read the Nova that is installed where the command runs, and the
 configuration of that node.
 """
 
-import argparse
 from collections.abc import Iterator
 from collections.abc import Sequence
 import json
-import sys
 
 from ghsched_nova.features.doctor import checks
 from ghsched_nova.nova_fixes import rows
@@ -32,11 +30,6 @@ from ghsched_nova.nova_seams import shared
 from ghsched_nova.nova_seams import signatures
 from ghsched_placement.base import exits
 from ghsched_placement.base import text_table
-
-#: Commands, and what each lists.
-COMMANDS = {
-    'seams': 'functions of Nova that ghsched relies on',
-    'fixes': 'repairs of Nova, and whether this node applies them'}
 
 _SEAMS = ('Function', 'Processes', 'State')
 _FIXES = ('Fix', 'Processes', 'Bug', 'Servers', 'State')
@@ -95,24 +88,18 @@ def render_rows(header: Sequence[str], rows: Sequence[Sequence[str]],
     return text_table.render_table(header, rows)
 
 
-def main(argv: Sequence[str]) -> int:
+def print_list(command: str, output_format: str,
+               files: Sequence[str] | None) -> int:
     """Print the Nova functions that ghsched uses, or its fixes of Nova bugs.
 
-    :param argv: ``seams`` for the functions or ``fixes`` for the fixes,
-        followed by options.
+    :param command: ``seams`` for the functions or ``fixes`` for the fixes.
+    :param output_format: ``table`` or ``json``.
+    :param files: configuration files of the Nova service; None for the
+        default.
     :returns: exit status.
     """
-    parser = argparse.ArgumentParser(prog=f'ghsched-status {argv[0]}',
-                                     description=f'List {COMMANDS[argv[0]]}.')
-    parser.add_argument('-f', '--format', choices=('table', 'json'),
-                        default='table', help='format of the output')
-    parser.add_argument('--config-file', action='append', metavar='FILE',
-                        help='configuration file of the Nova service (repeat '
-                             'for several)')
-    options = parser.parse_args(argv[1:])
-    shared.config()([], project='nova',
-                    default_config_files=options.config_file)
-    header, rows = ((_SEAMS, list_nova_functions()) if argv[0] == 'seams' else
+    shared.config()([], project='nova', default_config_files=files)
+    header, rows = ((_SEAMS, list_nova_functions()) if command == 'seams' else
                     (_FIXES, list_nova_fixes()))
-    sys.stdout.write(render_rows(header, rows, options.format) + '\n')
+    print(render_rows(header, rows, output_format))
     return exits.DONE

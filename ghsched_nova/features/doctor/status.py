@@ -10,7 +10,8 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""``ghsched-status``: what is wrong, missing or changed on this node."""
+"""``ghsched-status``: commands that check this node, or list changes of Nova.
+"""
 
 import argparse
 from collections.abc import Callable
@@ -18,25 +19,22 @@ from collections.abc import Iterable
 from collections.abc import Iterator
 from collections.abc import Sequence
 import sys
+from typing import Any
 
 from oslo_config import cfg
 from oslo_upgradecheck import upgradecheck
 
 from ghsched_nova.cmd import console
 from ghsched_nova.features.doctor import checks
+from ghsched_nova.features.doctor import doctor
 from ghsched_nova.features.doctor import guaranteed
 from ghsched_nova.features.doctor import install
 from ghsched_nova.features.doctor import node
-from ghsched_placement.base import exits
 
-#: Commands that list what ghsched changes in Nova.
-_LISTS = ('seams', 'fixes')
-#: Commands and their help.
-_COMMANDS = (
-    ('upgrade', 'upgrade check: check this node before and after an upgrade'),
-    ('install', 'install --check: list what is missing on this node'),
-    ('seams', 'list the functions of Nova that ghsched relies on'),
-    ('fixes', 'list the repairs of Nova, and whether this node applies them'))
+#: Commands that list what ghsched changes in Nova, and what each lists.
+LISTS = {
+    'seams': 'functions of Nova that ghsched relies on',
+    'fixes': 'repairs of Nova, and whether this node applies them'}
 
 _CODES = {'ok': upgradecheck.Code.SUCCESS,
           'skipped': upgradecheck.Code.SUCCESS,
@@ -130,43 +128,65 @@ class Checks(upgradecheck.UpgradeCommands):
     )
 
 
-def _make_help_parser() -> argparse.ArgumentParser:
-    """Return a parser that has only the help of ``ghsched-status``.
+def make_parser() -> argparse.ArgumentParser:
+    """Return the command-line parser of ``ghsched-status``.
 
-    oslo.upgradecheck's parser knows its own command alone.
+    The command ``upgrade check`` has a parser of its own, that of
+    oslo.upgradecheck; here it has a line in the help alone.
     """
-    parser = argparse.ArgumentParser(
+    top = argparse.ArgumentParser(
         prog='ghsched-status',
         description='Check what is wrong, missing or changed on this node.',
         epilog='"ghsched-status COMMAND --help" lists the options of a '
                'command.')
-    parser.add_argument('--version', action='store_true',
-                        help='print the installed release')
-    commands = parser.add_subparsers(metavar='COMMAND')
-    for name, text in _COMMANDS:
-        commands.add_parser(name, help=text)
-    return parser
+    console.add_version_option(top)
+    commands = top.add_subparsers(dest='command', metavar='COMMAND',
+                                  required=True)
+    doctor.add_doctor_command(commands)
+    install.add_install_command(commands)
+    upgrade = commands.add_parser(
+        'upgrade',
+        help='upgrade check: check this node before and after an upgrade')
+    upgrade.add_argument('what', choices=('check',))
+    upgrade.add_argument('--json', action='store_true')
+    for name, text in LISTS.items():
+        _add_list_command(commands, name, text)
+    return top
+
+
+def _add_list_command(subparsers: Any, name: str, text: str) -> None:
+    """Add the sub-command ``seams`` or ``fixes``."""
+    parser = subparsers.add_parser(name, help=f'list the {text}',
+                                   description=f'List the {text}.')
+    parser.add_argument('-f', '--format', choices=('table', 'json'),
+                        default='table', help='format of the output')
+    parser.add_argument('--config-file', action='append', metavar='FILE',
+                        help='configuration file of the Nova service (repeat '
+                             'for several)')
+    parser.set_defaults(run=_run_list_command)
+
+
+def _run_list_command(arguments: argparse.Namespace) -> int:
+    """Print the functions of Nova that ghsched uses, or its fixes of Nova."""
+    # These need Nova, which the checks do not.
+    from ghsched_nova.features.doctor import nova_changes
+    return nova_changes.print_list(arguments.command, arguments.format,
+                                   arguments.config_file)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run ``ghsched-status``, the command for upgrade checks.
+    """Run ``ghsched-status``.
 
-    :returns: exit status: 0 for success, 1 for warnings, 2 for errors.
+    :returns: exit status; of ``upgrade check`` 0 for success, 1 for warnings,
+        2 for errors.
     """
     argv = sys.argv[1:] if argv is None else list(argv)
-    if argv[:1] == ['--version']:
-        # oslo.config refuses it without a command.
-        print(f'ghsched-status {console.get_version()}')
-        return exits.DONE
-    if argv[:1] in (['--help'], ['-h']):
-        print(_make_help_parser().format_help(), end='')
-        return exits.DONE
-    if argv[:1] == ['install']:
-        return install.main(argv)
-    if argv and argv[0] in _LISTS:
-        # These need Nova, which the checks do not.
-        from ghsched_nova.features.doctor import nova_changes
-        return nova_changes.main(argv)
+    # Options of oslo.config may stand before "upgrade".
+    if not argv or argv[0] in ('-h', '--help', '--version', 'doctor',
+                               'install', *LISTS):
+        arguments = make_parser().parse_args(argv)
+        return console.run_command(f'ghsched-status {arguments.command}',
+                                   lambda: int(arguments.run(arguments)))
     options = cfg.ConfigOpts()
     return int(upgradecheck.main(
         options, project='nova', upgrade_command=Checks(options),

@@ -27,6 +27,7 @@ import yaml
 from ghsched_nova.cmd import host
 from ghsched_nova.cmd import main
 from ghsched_nova import conf
+from ghsched_nova.features.doctor import status
 from ghsched_nova.features.exporter import exporter
 from ghsched_nova.features.top import top
 from ghsched_nova.lab.bench import cli
@@ -62,6 +63,7 @@ def parsers():
              ('ghsched-exporter',): exporter.make_parser(),
              ('ghsched-guest-tune',): guest_tune.TUNE._parser(),
              ('ghsched-host',): host.make_parser(),
+             ('ghsched-status',): status.make_parser(),
              ('ghsched-top',): top.make_parser(),
              ('ghsched-testhost',): testhost._parser()}
     setup = configparser.ConfigParser()

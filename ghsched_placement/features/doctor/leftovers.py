@@ -60,10 +60,10 @@ class Leftover:
 class ListLeftovers(base.Lister):
     """List what ghsched has left in a cloud that is going back to stock Nova.
 
-    The rows are in the order in which to remove the objects. "ghsched doctor
-    --leftovers" lists the files and processes that are left on one node. Exit
-    status: 0 nothing is left, 1 something is left, 2 the cloud cannot be
-    reached.
+    The rows are in the order in which to remove the objects. "ghsched-status
+    doctor --leftovers" lists the files and processes that are left on one
+    node. Exit status: 0 nothing is left, 1 something is left, 2 the cloud
+    cannot be reached.
     """
 
     nothing = 'Nothing of ghsched is left in Nova and Placement.'

@@ -31,7 +31,6 @@ from oslo_upgradecheck import upgradecheck
 
 from ghsched_nova.cmd import configured
 from ghsched_nova.cmd import console
-from ghsched_nova.cmd import main
 from ghsched_nova.cmd.service_program import COMPUTE
 from ghsched_nova.cmd.service_program import DRIVER
 from ghsched_nova.cmd.service_program import SCHEDULER
@@ -217,8 +216,8 @@ class CommandTest(base.TestCase):
     def run_command(self, *arguments):
         out, err = io.StringIO(), io.StringIO()
         with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-            ended = main.main(['doctor', '--config-file', str(self.file),
-                               *arguments])
+            ended = status.main(['doctor', '--config-file', str(self.file),
+                                 *arguments])
         return ended, out.getvalue(), err.getvalue()
 
     def test_a_compute_host_without_resctrl(self):
@@ -333,7 +332,7 @@ class CommandTest(base.TestCase):
     def test_a_file_that_is_not_there(self):
         ended, _text, errors = self.run_command()
         self.assertEqual(2, ended)
-        self.assertIn('ghsched doctor: ', errors)
+        self.assertIn('ghsched-status doctor: ', errors)
 
     def test_programs_of_nova_and_ours_are_found_by_name(self):
         self.write('')
@@ -535,9 +534,9 @@ class LeftoversTest(base.TestCase):
         self.write(NOVA_CONF, PASTE)
         out = io.StringIO()
         with contextlib.redirect_stdout(out):
-            status = main.main(['doctor', '--leftovers', '--config-file',
-                                str(self.top / 'nova.conf')])
-        self.assertEqual(1, status)
+            ended = status.main(['doctor', '--leftovers', '--config-file',
+                                 str(self.top / 'nova.conf')])
+        self.assertEqual(1, ended)
         self.assertIn('[filter:ghsched]', out.getvalue())
 
 
@@ -545,7 +544,8 @@ class VersionTest(base.TestCase):
 
     def test_every_command_has_one(self):
         for name in ('cmd.host', 'cmd.main', 'features.exporter.exporter',
-                     'features.top.top', 'lab.bench.cli'):
+                     'features.doctor.status', 'features.top.top',
+                     'lab.bench.cli'):
             module = importlib.import_module(f'ghsched_nova.{name}')
             out = io.StringIO()
             with contextlib.redirect_stdout(out):
@@ -553,11 +553,6 @@ class VersionTest(base.TestCase):
                     SystemExit, module.make_parser().parse_args, ['--version'])
             self.assertEqual(0, error.code)
             self.assertEqual(console.get_version(), out.getvalue().split()[1])
-        out = io.StringIO()
-        with contextlib.redirect_stdout(out):
-            self.assertEqual(0, status.main(['--version']))
-        self.assertEqual(f'ghsched-status {console.get_version()}\n',
-                         out.getvalue())
 
 
 class UsageTest(base.TestCase):
@@ -566,10 +561,10 @@ class UsageTest(base.TestCase):
         for arguments in (['--format', 'x'], ['--x']):
             with contextlib.redirect_stderr(io.StringIO()):
                 error = self.assertRaises(
-                    SystemExit, main.main, ['doctor', *arguments])
+                    SystemExit, status.main, ['doctor', *arguments])
             self.assertEqual(2, error.code)
         out = io.StringIO()
         with contextlib.redirect_stdout(out):
-            self.assertRaises(SystemExit, main.main, ['doctor', '--help'])
+            self.assertRaises(SystemExit, status.main, ['doctor', '--help'])
         self.assertIn('1 something is, 2 wrong usage',
                       ' '.join(out.getvalue().split()))

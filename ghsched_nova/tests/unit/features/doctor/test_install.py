@@ -95,9 +95,9 @@ class InstallCheckTest(base.TestCase):
         for option in ('--help', '-h'):
             printed = io.StringIO()
             with contextlib.redirect_stdout(printed):
-                self.assertEqual(0, status.main([option]))
-            for name in ('upgrade check', 'install --check', 'seams',
-                         'fixes'):
+                self.assertRaises(SystemExit, status.main, [option])
+            for name in ('doctor', 'upgrade check', 'install --check',
+                         'seams', 'fixes'):
                 self.assertIn(name, printed.getvalue())
 
     def test_stock_compute_host_gets_the_driver_name(self):

@@ -20,7 +20,7 @@ import tempfile
 from unittest import mock
 
 from ghsched_nova.cmd import domains
-from ghsched_nova.cmd import main
+from ghsched_nova.features.doctor import status
 from ghsched_nova.guest import metadata
 from ghsched_nova.host import desired
 from ghsched_nova.resctrl import model
@@ -70,8 +70,8 @@ class KernelGuestsTest(base.TestCase):
             + options)
         out = io.StringIO()
         with contextlib.redirect_stdout(out):
-            ended = main.main(['doctor', '--kernel', '--format', 'json',
-                               '--config-file', str(top / 'nova.conf')])
+            ended = status.main(['doctor', '--kernel', '--format', 'json',
+                                 '--config-file', str(top / 'nova.conf')])
         return ended, {check['name'].partition(' ')[0]: check
                        for check in json.loads(out.getvalue())}
 
@@ -126,6 +126,6 @@ class KernelGuestsTest(base.TestCase):
         with (mock.patch.object(domains, 'list_all_domains',
                                 side_effect=domains.HostError('no libvirt')),
               contextlib.redirect_stderr(errors)):
-            self.assertEqual(2, main.main([
+            self.assertEqual(2, status.main([
                 'doctor', '--kernel', '--config-file', '/dev/null']))
         self.assertIn('no libvirt', errors.getvalue())
