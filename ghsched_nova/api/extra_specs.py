@@ -35,7 +35,6 @@ from oslo_log import log as logging
 
 from ghsched_nova.nova_seams import parts
 from ghsched_nova.nova_seams import registry
-from ghsched_placement.features.real_time import scheduling
 from ghsched_placement.flavor import keys
 from ghsched_placement.flavor import policy
 from ghsched_placement.query import request
@@ -94,10 +93,9 @@ def check_flavor(extra_specs: Mapping[str, str], changed: Collection[str],
             # scheduler knows the option.
             request.check_flavor_combinations(extra_specs, found, vcpus,
                                               memory_mb)
-            shared = scheduling.warn_of_shared_emulator(found.threads,
-                                                        extra_specs)
-            if shared:
-                LOG.warning('ghsched: flavor with %s', shared)
+            for part in found.parts:
+                for text in part.find_flavor_warnings(extra_specs):
+                    LOG.warning('ghsched: flavor with %s', text)
     except policy.PolicyError as error:
         raise _make_error(error) from None
 

@@ -15,8 +15,8 @@
 from collections.abc import Mapping
 import re
 
+from ghsched_placement.base import cpulist
 from ghsched_placement.base.errors import PolicyError
-from ghsched_placement.features.real_time import scheduling
 from ghsched_placement.flavor import keys
 
 PREFIX = keys.NAMESPACE + ':'
@@ -96,9 +96,29 @@ def parse_extra_spec_value(extra_spec: str, key: keys.Key, text: str) -> Value:
     if key.kind == 'devices':
         return _parse_devices(extra_spec, text)
     if key.kind == 'vcpus':
-        scheduling.parse_vcpu_mask(text)
+        parse_vcpu_mask(text)
         return text
     return _parse_number(extra_spec, key, text)
+
+
+def parse_vcpu_mask(mask: str, count: int = 0) -> frozenset[int]:
+    """Parse a mask such as ``2-3`` or ``^0-1`` into a set of vCPU numbers.
+
+    ``^`` selects all vCPUs except the listed ones.
+
+    :param count: number of vCPUs of the guest, needed for masks with ``^``.
+    :raises PolicyError: for a malformed mask.
+    """
+    rules = [rule.strip() for rule in mask.split(',')]
+    if all(rule.startswith('^') for rule in rules):
+        rules.insert(0, f'0-{max(count, 1) - 1}')
+    try:
+        if not all(rules):
+            raise cpulist.CpuListError(f'{mask!r} has an empty part')
+        return cpulist.parse_cpu_list(','.join(rules))
+    except cpulist.CpuListError as error:
+        raise PolicyError(keys.VCPU_SCHEDULER_MASK.extra_spec,
+                          str(error)) from None
 
 
 def _parse_name(extra_spec: str, text: str) -> str:

@@ -27,10 +27,10 @@ import json
 import re
 from typing import Any
 from typing import cast
+from typing import TypeVar
 
 from ghsched_placement.base.errors import PolicyError as PolicyError
-from ghsched_placement.features.real_time import scheduling
-from ghsched_placement.features.real_time.scheduling import ThreadPolicy
+from ghsched_placement.features import declared
 from ghsched_placement.flavor import auto_nodes
 from ghsched_placement.flavor.bandwidth import Accounting as Accounting
 from ghsched_placement.flavor.bandwidth import NodePolicy as NodePolicy
@@ -42,11 +42,15 @@ from ghsched_placement.flavor.key_values import PREFIX as _PREFIX
 from ghsched_placement.flavor.key_values import split_extra_spec
 from ghsched_placement.flavor.key_values import Value
 from ghsched_placement.flavor import keys
+from ghsched_placement.flavor.parts import FlavorValues
+from ghsched_placement.flavor.parts import PolicyPart
 from ghsched_placement.providers import names
 from ghsched_placement.query.requested_classes import find_requested_classes
 
 #: Guest NUMA nodes that QEMU knows (``MAX_NODES``).
 _MAX_GUEST_NODES = 128
+
+_Part = TypeVar('_Part', bound=PolicyPart)
 
 _DIGITS = re.compile('[0-9]+')
 _SHORT_NUMBER = re.compile('0*([0-9]{1,3})')
@@ -80,15 +84,14 @@ class GuestPolicy:
         flavor.
     :param vfs_locality: largest allowed distance between a VF and its guest
         node: ``node``, ``socket`` or ``any``.
-    :param threads: scheduling of the guest's threads on the host.
     :param affinity_group: name of the group of guests to which the guest
         should be near; empty for none.
-    :param guest_topology: whether the guest sees the sockets and caches of the
-        host CPUs on which it runs.
     :param rt_permille: thousandths of a shared CPU that the guest's real-time
         vCPUs use, by guest NUMA node; empty if they use none.
     :param auto_nodes: whether nova-scheduler chooses the number of guest NUMA
         nodes.
+    :param parts: parts of the policy that features have parsed, without those
+        of flavors that request nothing of a feature.
     """
 
     nodes: tuple[NodePolicy, ...] = ()
@@ -96,11 +99,18 @@ class GuestPolicy:
     device_numa: str = 'none'
     vfs: tuple[Vfs, ...] = ()
     vfs_locality: str = 'any'
-    threads: ThreadPolicy = scheduling.NONE
     affinity_group: str = ''
-    guest_topology: bool = False
     rt_permille: tuple[int, ...] = ()
     auto_nodes: bool = False
+    parts: tuple[PolicyPart, ...] = ()
+
+    def get_part(self, kind: type[_Part]) -> _Part:
+        """Return the part of the policy that a feature has parsed.
+
+        :param kind: class of the part.
+        """
+        return next((part for part in self.parts if isinstance(part, kind)),
+                    kind())
 
     @property
     def needs_control_group(self) -> bool:
@@ -179,25 +189,23 @@ class GuestPolicy:
             needed.add('MEM_BW_MONITOR')
         if self.device_numa == 'required':
             needed.add('DEVICE_NUMA')
-        if self.guest_topology:
-            needed.add('GUEST_TOPOLOGY')
         if self.auto_nodes:
             needed.add('NUMA_AUTO')
-        return self.threads.get_needed_capabilities() | needed
+        return frozenset(needed).union(
+            *(part.get_needed_capabilities() for part in self.parts))
 
     def render_for_guest(self) -> str:
         """Return the part of the policy that the guest can read, as JSON.
 
         ``nodes`` has one entry per guest NUMA node, with the values of the
-        flavor. ``scheduler`` has the scheduling class and priority of the
-        guest's threads.
+        flavor. Features add entries of their own.
         """
-        nodes = [{f'mem_bw_{name}': value
-                  for name, value in node.as_dict().items()}
-                 for node in self.nodes]
-        return json.dumps({
-            'nodes': nodes, 'scheduler': self.threads.describe_priorities(),
-            'lock_memory': self.threads.lock_memory}, separators=(',', ':'))
+        found: dict[str, object] = {'nodes': [
+            {f'mem_bw_{name}': value for name, value in node.as_dict().items()}
+            for node in self.nodes]}
+        for feature in declared.FEATURES:
+            found |= self.get_part(feature.part).describe_for_guest()
+        return json.dumps(found, separators=(',', ':'))
 
 
 def compute_digest(parts: Iterable[str]) -> str:
@@ -360,43 +368,40 @@ def parse_policy(extra_specs: Mapping[str, str],
         return None
     general, special = _parse_extra_spec_values(ours)
     check_guest_nodes_exist(ours, guest_nodes)
-    threads = scheduling.build_thread_policy(
-        {name: general.pop(name) for name in scheduling.KEYS & general.keys()},
-        extra_specs)
+    parts = tuple(_pop_parts(general, extra_specs, guest_nodes, vcpus))
     monitor = bool(general.pop(keys.MONITOR.name, False))
     group = str(general.pop(keys.AFFINITY_GROUP.name, ''))
     device_numa = str(general.pop(keys.DEVICE_NUMA.name, 'none'))
     if device_numa == 'required' and not guest_nodes:
         raise PolicyError(keys.DEVICE_NUMA.extra_spec, NEEDS_TOPOLOGY)
-    guest_topology = bool(general.pop(keys.GUEST_TOPOLOGY.name, False))
-    if guest_topology:
-        _check_guest_topology(extra_specs, guest_nodes)
     locality = _parse_locality(general, device_numa)
     vfs = _pop_vfs_by_guest_node(general, special, guest_nodes)
     nodes = tuple(_make_node_policy(general, special, node) for node in range(
         guest_nodes if general or special else 0))
     if any(key.extra_spec in ours for key in auto_nodes.KEYS):
         auto_nodes.refuse_auto_conflicts(extra_specs)
-    return GuestPolicy(nodes, monitor, device_numa, vfs, locality, threads,
-                       group, guest_topology, _compute_rt_permille(
-                           threads, extra_specs, guest_nodes, vcpus),
-                       keys.NUMA.extra_spec in ours)
+    return GuestPolicy(
+        nodes, monitor, device_numa, vfs, locality, group,
+        rt_permille=next(filter(None, (part.get_cpu_permille_by_node()
+                                       for part in parts)), ()),
+        auto_nodes=keys.NUMA.extra_spec in ours, parts=parts)
 
 
-def _compute_rt_permille(threads: ThreadPolicy, extra_specs: Mapping[str, str],
-                         guest_nodes: int, vcpus: int) -> tuple[int, ...]:
-    if not (threads.permille and guest_nodes and vcpus):
-        return ()
-    # Slow to import; few flavors need it.
-    from ghsched_placement.flavor import topology
+def _pop_parts(general: dict[str, Value], extra_specs: Mapping[str, str],
+               guest_nodes: int, vcpus: int) -> Iterator[PolicyPart]:
+    """Yield the parts of a policy that features parse from a flavor.
 
-    chosen = scheduling.list_scheduled_vcpus(threads, vcpus)
-    try:
-        by_node = topology.list_vcpus_by_node(guest_nodes, vcpus, extra_specs)
-    except topology.TopologyError as error:
-        raise PolicyError(keys.VCPU_SCHEDULER.extra_spec,
-                          str(error)) from None
-    return tuple(threads.permille * len(chosen & node) for node in by_node)
+    The values of the features' keys are removed.
+
+    :param general: parsed values by key, for all guest nodes.
+    """
+    for feature in declared.FEATURES:
+        values = {key.name: general.pop(key.name) for key in feature.keys
+                  if key.name in general}
+        part = feature.parse(FlavorValues(values, extra_specs, guest_nodes,
+                                          vcpus))
+        if part != feature.part():
+            yield part
 
 
 def _parse_extra_spec_values(ours: Mapping[str, str]) -> tuple[
@@ -463,13 +468,15 @@ def _group_related_extra_specs(ours: Mapping[str, str],
             extra_spec: ours[extra_spec]
             for extra_spec, (key, of_node) in split.items()
             if key.per_node and key != keys.VFS and of_node in (None, node)}
-    for chosen in (lambda key: key == keys.VFS,
-                   lambda key: (key.name in scheduling.KEYS
-                                or key in auto_nodes.KEYS),
-                   lambda key: not (key.per_node
-                                    or key.name in scheduling.KEYS)):
+    together = [feature.keys for feature in declared.FEATURES
+                if feature.are_keys_checked_together]
+    apart = frozenset(itertools.chain(*together))
+    for chosen in ((keys.VFS,), *((*those, *auto_nodes.KEYS)
+                                  for those in together),
+                   [key for key in keys.KEYS
+                    if not key.per_node and key not in apart]):
         yield {extra_spec: ours[extra_spec]
-               for extra_spec, (key, _node) in split.items() if chosen(key)}
+               for extra_spec, (key, _node) in split.items() if key in chosen}
 
 
 def _find_extra_spec_error(extra_spec: str, text: str,
@@ -482,7 +489,9 @@ def _find_extra_spec_error(extra_spec: str, text: str,
     """
     try:
         key, _node = split_extra_spec(extra_spec)
-        if key.name in scheduling.KEYS or key in auto_nodes.KEYS:
+        if key in auto_nodes.KEYS or any(
+                feature.are_keys_checked_together and key in feature.keys
+                for feature in declared.FEATURES):
             check_extra_spec(extra_spec, text)
             return None
     except PolicyError as error:
@@ -512,18 +521,6 @@ def parse_vfs(extra_specs: Mapping[str, str],
             if key.startswith(keys.VFS.extra_spec)}
     policy = parse_policy(ours, guest_nodes)
     return policy.vfs if policy else ()
-
-
-def _check_guest_topology(extra_specs: Mapping[str, str],
-                          guest_nodes: int) -> None:
-    key = keys.GUEST_TOPOLOGY.extra_spec
-    if not guest_nodes:
-        raise PolicyError(key, NEEDS_TOPOLOGY)
-    for other in ('hw:cpu_sockets', 'hw:cpu_cores', 'hw:cpu_threads'):
-        if other in extra_specs:
-            raise PolicyError(
-                key, f'host cannot be combined with {other}: the guest has '
-                     'the CPU topology that its vCPUs have on the host')
 
 
 def _parse_locality(general: dict[str, Value], device_numa: str) -> str:

@@ -28,7 +28,6 @@ import os_resource_classes as orc
 from osc_lib import exceptions
 
 from ghsched_placement.base import exits
-from ghsched_placement.features.real_time import scheduling
 from ghsched_placement.fit import capacity
 from ghsched_placement.fit import fitting
 from ghsched_placement.fit import lack
@@ -193,9 +192,9 @@ class CheckFlavor(base.Lister):
         """
         for text in policies.find_doubtful_keys(specs):
             self.log.warning(text)
-        shared = scheduling.warn_of_shared_emulator(policy.threads, specs)
-        if shared:
-            self.log.warning(shared)
+        for part in policy.parts:
+            for text in part.find_flavor_warnings(specs):
+                self.log.warning(text)
         unknown = sorted({vfs.alias for vfs in policy.vfs} - classes.keys())
         if unknown:
             self.log.warning(

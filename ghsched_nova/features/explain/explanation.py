@@ -45,6 +45,7 @@ from ghsched_nova.resctrl import resolve
 from ghsched_placement.features.planner.flavors import Flavor
 from ghsched_placement.features.planner.need import Need
 from ghsched_placement.features.planner.state import State
+from ghsched_placement.features.real_time.scheduling import ThreadPolicy
 from ghsched_placement.flavor import auto_nodes
 from ghsched_placement.flavor import keys
 from ghsched_placement.flavor import policy as policies
@@ -262,7 +263,7 @@ def _choose_host_nodes_and_limits(explanation: Explanation) -> dict[str, Any]:
             'devices': devices.render_device_numa_xml(
                 question.host, policy, guest, place.nodes),
             'threads': tuple(filter(None, scheduling.render_thread_elements(
-                policy.threads, guest.vcpus).split('\n'))),
+                policy.get_part(ThreadPolicy), guest.vcpus).split('\n'))),
             'topology': host_topology.render_host_topology_elements(
                 policy, place.nodes, _make_host_topology(question.host)),
             **_make_query_fields(

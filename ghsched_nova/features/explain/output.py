@@ -64,6 +64,8 @@ from ghsched_nova.resctrl import resolve
 from ghsched_placement.base import cpulist
 from ghsched_placement.base.text_table import format_cell
 from ghsched_placement.base.text_table import render_table
+from ghsched_placement.features.guest_topology import topology_part
+from ghsched_placement.features.real_time.scheduling import ThreadPolicy
 from ghsched_placement.flavor.bandwidth import Bandwidth
 from ghsched_placement.query import query
 
@@ -185,18 +187,20 @@ def _policy_to_dict(explanation: Explanation) -> dict[str, Any] | None:
     policy = explanation.policy
     if policy is None:
         return None
+    threads = policy.get_part(ThreadPolicy)
     return {'monitor': policy.monitor, 'device_numa': policy.device_numa,
             'nodes': [{'guest_node': number, **node.as_dict()}
                       for number, node in enumerate(policy.nodes)],
             'vfs': [{'guest_node': vfs.guest_node, 'alias': vfs.alias,
                      'count': vfs.count} for vfs in policy.vfs],
             'vfs_locality': policy.vfs_locality,
-            'threads': policy.threads.describe_priorities(),
-            'lock_memory': policy.threads.lock_memory,
-            'irq_bypass': policy.threads.irq_bypass,
-            'irq_affinity': policy.threads.irq_affinity,
+            'threads': threads.describe_priorities(),
+            'lock_memory': threads.lock_memory,
+            'irq_bypass': threads.irq_bypass,
+            'irq_affinity': threads.irq_affinity,
             'affinity_group': policy.affinity_group,
-            'guest_topology': policy.guest_topology}
+            'guest_topology': policy.get_part(
+                topology_part.TopologyPart).is_shown}
 
 
 def _guest_nodes_to_dicts(explanation: Explanation) -> list[dict[str, Any]]:

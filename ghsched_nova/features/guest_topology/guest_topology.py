@@ -20,6 +20,7 @@ from typing import Any
 from ghsched_nova import conf
 from ghsched_nova.features.guest_topology import host_topology
 from ghsched_nova.resctrl import sysfs as files
+from ghsched_placement.features.guest_topology import topology_part
 from ghsched_placement.flavor.policy import GuestPolicy
 
 
@@ -35,7 +36,7 @@ def render_host_topology(section: Any, xml: str, policy: GuestPolicy,
     :param host_nodes: host NUMA node of each guest NUMA node.
     :param libvirt: version of libvirt.
     """
-    if not policy.guest_topology:
+    if not policy.get_part(topology_part.TopologyPart).is_shown:
         return xml
     host = read_host_topology(
         Path(section.sysfs_path),

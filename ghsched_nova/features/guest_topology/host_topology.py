@@ -32,6 +32,7 @@ from lxml import etree
 
 from ghsched_nova.guest import document
 from ghsched_placement.base import cpulist
+from ghsched_placement.features.guest_topology import topology_part
 from ghsched_placement.flavor.policy import GuestPolicy
 
 #: First libvirt version that keeps ``clusters`` in a ``<topology>``.
@@ -109,7 +110,7 @@ def render_topology(xml: str, policy: GuestPolicy, host_nodes: Sequence[int],
     :returns: the unchanged text if the policy does not request it.
     :raises DocumentError: if the document is not a domain.
     """
-    if not policy.guest_topology:
+    if not policy.get_part(topology_part.TopologyPart).is_shown:
         return xml
     root = document.parse_document(xml)
     cpu = root.find('cpu')
@@ -132,7 +133,7 @@ def render_host_topology_elements(policy: GuestPolicy,
     :param host_nodes: host NUMA node of each guest NUMA node.
     :returns: empty if the policy does not request the topology.
     """
-    if not policy.guest_topology:
+    if not policy.get_part(topology_part.TopologyPart).is_shown:
         return ()
     found = [
         one

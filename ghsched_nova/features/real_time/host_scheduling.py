@@ -140,13 +140,14 @@ class ThreadScheduler:
         :raises PolicyError: if the real-time priority exceeds
             ``[ghsched]realtime_priority_max``.
         """
-        priority = policy.threads.highest_priority
+        priority = policy.get_part(classes.ThreadPolicy).highest_priority
         if priority > self._section.realtime_priority_max:
             raise PolicyError(
                 _find_priority_key(policy, priority).extra_spec,
                 f'{priority} is above what this host allows '
                 '([ghsched]realtime_priority_max)')
-        return scheduling.render_scheduling(xml, policy.threads)
+        return scheduling.render_scheduling(
+            xml, policy.get_part(classes.ThreadPolicy))
 
     def check_arrival(self, policy: GuestPolicy, emulator_policy: str | None,
                       has_shared_cpus: bool) -> None:
@@ -159,7 +160,7 @@ class ThreadScheduler:
         """
         specs = {'hw:emulator_threads_policy': emulator_policy or ''}
         if not has_shared_cpus and classes.warn_of_shared_emulator(
-                policy.threads, specs):
+                policy.get_part(classes.ThreadPolicy), specs):
             raise PolicyError(
                 keys.VCPU_SCHEDULER.extra_spec,
                 'the emulator threads of QEMU would have no CPUs other than '
@@ -317,7 +318,7 @@ def _find_priority_key(policy: GuestPolicy, priority: int) -> keys.Key:
     :param policy: policy of the flavor.
     :param priority: the requested priority.
     """
-    threads = policy.threads
+    threads = policy.get_part(classes.ThreadPolicy)
     for one, key in ((threads.vcpus, keys.VCPU_PRIORITY),
                      (threads.emulator, keys.EMULATOR_PRIORITY)):
         if one is not None and one.priority == priority:

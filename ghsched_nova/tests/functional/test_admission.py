@@ -27,6 +27,7 @@ import time
 from ghsched_nova.features.real_time import deadline
 from ghsched_placement.features.real_time.scheduling import DEADLINE_SHARE
 from ghsched_placement.features.real_time.scheduling import Scheduling
+from ghsched_placement.features.real_time.scheduling import ThreadPolicy
 from ghsched_placement.flavor import policy
 from ghsched_placement.tests import base
 
@@ -102,7 +103,8 @@ class AdmissionTest(base.TestCase):
                      chance.randint(runtime, period)),
                  'ghsched:vcpu_period_us': str(period)}
         try:
-            return policy.parse_policy(FLAVOR | times, 1).threads.vcpus
+            return policy.parse_policy(
+                FLAVOR | times, 1).get_part(ThreadPolicy).vcpus
         except policy.PolicyError:
             return self.flavors(chance)
 

@@ -18,12 +18,17 @@ its vCPUs, its main thread (libvirt's emulator thread) and its I/O threads.
 Everything here is pure.
 """
 
+from collections.abc import Iterator
 from collections.abc import Mapping
+import dataclasses
 from dataclasses import dataclass
 
-from ghsched_placement.base import cpulist
 from ghsched_placement.base.errors import PolicyError
+from ghsched_placement.flavor.key_values import parse_vcpu_mask
 from ghsched_placement.flavor import keys
+from ghsched_placement.flavor.parts import Feature
+from ghsched_placement.flavor.parts import FlavorValues
+from ghsched_placement.flavor.parts import PolicyPart
 
 #: Classes that run before every thread of another class.
 REALTIME = frozenset({'fifo', 'rr'})
@@ -90,7 +95,7 @@ class Scheduling:
 
 
 @dataclass(frozen=True)
-class ThreadPolicy:
+class ThreadPolicy(PolicyPart):
     """Scheduling of a guest's threads, and how the guest gets interrupts.
 
     The scheduling of a kind of thread is None if the flavor does not set it.
@@ -108,6 +113,9 @@ class ThreadPolicy:
         0 for vCPUs with dedicated CPUs, which are counted as CPUs.
     :param irq_affinity: host CPUs that handle interrupts of the guest's
         devices.
+    :param permille_by_node: sum of ``permille`` of the real-time vCPUs of each
+        guest NUMA node; empty without guest nodes or if the vCPUs of the
+        flavor are unknown.
     """
 
     vcpus: Scheduling | None = None
@@ -118,6 +126,7 @@ class ThreadPolicy:
     irq_bypass: str = keys.NONE
     permille: int = 0
     irq_affinity: str = keys.NONE
+    permille_by_node: tuple[int, ...] = ()
 
     @property
     def scheduler_classes(self) -> tuple[Scheduling, ...]:
@@ -157,6 +166,25 @@ class ThreadPolicy:
             needed.add('IRQ_BYPASS')
         return frozenset(needed)
 
+    def get_cpu_permille_by_node(self) -> tuple[int, ...]:
+        return self.permille_by_node
+
+    def describe_for_guest(self) -> dict[str, object]:
+        """Return what the guest can read of its threads, as JSON values.
+
+        ``scheduler`` has the scheduling class and priority of the guest's
+        threads.
+        """
+        return {'scheduler': self.describe_priorities(),
+                'lock_memory': self.lock_memory}
+
+    def find_flavor_warnings(self, extra_specs: Mapping[str, str]
+                             ) -> Iterator[str]:
+        """Yield a warning if only some hosts can run the guest's emulator."""
+        text = warn_of_shared_emulator(self, extra_specs)
+        if text:
+            yield text
+
     @property
     def highest_priority(self) -> int:
         """Highest real-time priority of the guest's threads; 0 without any."""
@@ -164,20 +192,12 @@ class ThreadPolicy:
                    default=0)
 
 
-#: A guest whose threads are scheduled as all others.
-NONE = ThreadPolicy()
-
 #: Keys of the three kinds of thread: class and priority.
 _KINDS = ((keys.VCPU_SCHEDULER, keys.VCPU_PRIORITY),
           (keys.EMULATOR_SCHEDULER, keys.EMULATOR_PRIORITY),
           (keys.IOTHREAD_SCHEDULER, keys.IOTHREAD_PRIORITY))
 
 _TIMES = (keys.VCPU_RUNTIME_US, keys.VCPU_DEADLINE_US, keys.VCPU_PERIOD_US)
-
-#: All keys that this module reads.
-KEYS = frozenset({key.name for kind in (*_KINDS, _TIMES) for key in kind}
-                 | {keys.VCPU_SCHEDULER_MASK.name, keys.LOCK_MEMORY.name,
-                    keys.IRQ_BYPASS.name, keys.IRQ_AFFINITY.name})
 
 
 def build_thread_policy(values: Mapping[str, object],
@@ -215,6 +235,36 @@ def build_thread_policy(values: Mapping[str, object],
             f'needs {keys.VCPU_SCHEDULER.extra_spec}')
     _check_nova_extra_specs(policy, extra_specs)
     return policy
+
+
+def parse_thread_policy(flavor: FlavorValues) -> ThreadPolicy:
+    """Parse the scheduling policy of a guest's threads from a flavor.
+
+    :raises PolicyError: for keys that contradict each other or Nova's.
+    """
+    policy = build_thread_policy(flavor.values, flavor.extra_specs)
+    if not (policy.permille and flavor.guest_nodes and flavor.vcpus):
+        return policy
+    chosen = list_scheduled_vcpus(policy, flavor.vcpus)
+    # Slow to import; few flavors need it.
+    from ghsched_placement.flavor import topology
+
+    try:
+        by_node = topology.list_vcpus_by_node(
+            flavor.guest_nodes, flavor.vcpus, flavor.extra_specs)
+    except topology.TopologyError as error:
+        raise PolicyError(keys.VCPU_SCHEDULER.extra_spec,
+                          str(error)) from None
+    return dataclasses.replace(policy, permille_by_node=tuple(
+        policy.permille * len(chosen & node) for node in by_node))
+
+
+#: Declaration of the feature.
+FEATURE = Feature(
+    'real_time', (*(key for kind in (*_KINDS, _TIMES) for key in kind),
+                  keys.VCPU_SCHEDULER_MASK, keys.LOCK_MEMORY, keys.IRQ_BYPASS,
+                  keys.IRQ_AFFINITY),
+    ThreadPolicy, parse_thread_policy, are_keys_checked_together=True)
 
 
 def compute_rt_capacity(cpus: int, runtime_us: int, period_us: int,
@@ -258,26 +308,6 @@ def list_scheduled_vcpus(policy: ThreadPolicy, count: int) -> frozenset[int]:
         raise PolicyError(key, f'{policy.mask!r} must leave out at least one '
                                'vCPU')
     return chosen
-
-
-def parse_vcpu_mask(mask: str, count: int = 0) -> frozenset[int]:
-    """Parse a mask such as ``2-3`` or ``^0-1`` into a set of vCPU numbers.
-
-    ``^`` selects all vCPUs except the listed ones.
-
-    :param count: number of vCPUs of the guest, needed for masks with ``^``.
-    :raises PolicyError: for a malformed mask.
-    """
-    rules = [rule.strip() for rule in mask.split(',')]
-    if all(rule.startswith('^') for rule in rules):
-        rules.insert(0, f'0-{max(count, 1) - 1}')
-    try:
-        if not all(rules):
-            raise cpulist.CpuListError(f'{mask!r} has an empty part')
-        return cpulist.parse_cpu_list(','.join(rules))
-    except cpulist.CpuListError as error:
-        raise PolicyError(keys.VCPU_SCHEDULER_MASK.extra_spec,
-                          str(error)) from None
 
 
 def _make_scheduling(values: Mapping[str, object], scheduler: keys.Key,

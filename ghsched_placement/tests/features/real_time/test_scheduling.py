@@ -33,7 +33,7 @@ DEDICATED = {'hw:cpu_policy': 'dedicated',
 def parsed(specs, **ours):
     result = policy.parse_policy({**specs, **{
         f'ghsched:{name}': str(value) for name, value in ours.items()}}, 1)
-    return result.threads
+    return result.get_part(scheduling.ThreadPolicy)
 
 
 def problems(specs, **ours):
@@ -62,7 +62,7 @@ class ParseTest(base.TestCase):
 
     def test_a_guest_without_the_keys_is_scheduled_as_all_others(self):
         self.assertIs(False, parsed({}, monitor='true').realtime)
-        self.assertEqual(scheduling.NONE, parsed({}, monitor='true'))
+        self.assertEqual(scheduling.ThreadPolicy(), parsed({}, monitor='true'))
 
     def test_realtime_needs_dedicated_cpus(self):
         for name in ('fifo', 'rr'):
@@ -217,8 +217,8 @@ class ParseTest(base.TestCase):
 
     def test_realtime_asks_the_host_for_it(self):
         def asked(**ours):
-            return policy.GuestPolicy(
-                threads=parsed(DEDICATED, **ours)).get_needed_capabilities()
+            return policy.GuestPolicy(parts=(
+                parsed(DEDICATED, **ours),)).get_needed_capabilities()
         self.assertEqual({'VCPU_REALTIME'}, asked(vcpu_scheduler='fifo'))
         self.assertEqual({'VCPU_DEADLINE'}, asked(
             vcpu_scheduler='deadline', vcpu_runtime_us=10,
@@ -238,7 +238,8 @@ class MaskTest(base.TestCase):
                             ('^0, ^3', {1, 2})):
             self.assertEqual(vcpus, self.chosen(mask), mask)
         self.assertEqual(frozenset(),
-                         scheduling.list_scheduled_vcpus(scheduling.NONE, 4))
+                         scheduling.list_scheduled_vcpus(
+                             scheduling.ThreadPolicy(), 4))
 
     def test_invalid_masks(self):
         for mask in ('x', '1-', '3-1', '1,,2', '^0-3', '4', '0-4'):

@@ -52,6 +52,7 @@ from ghsched_nova.tests.fixtures import moving_host
 from ghsched_placement.audit import audit
 from ghsched_placement.audit import findings
 from ghsched_placement.features.live_change import change as changes
+from ghsched_placement.features.real_time.scheduling import ThreadPolicy
 from ghsched_placement.fit import capacity
 from ghsched_placement.fit.cells import GuestCell
 from ghsched_placement.fit.cells import HostCell
@@ -170,7 +171,8 @@ class Server:
               <emulatorpin cpuset="0-1"/></cputune>
              <numatune><memnode cellid="0" mode="strict" nodeset="0"/>
              </numatune></domain>""", self.policy, (0,))
-        return scheduling.render_scheduling(xml, self.policy.threads)
+        return scheduling.render_scheduling(
+            xml, self.policy.get_part(ThreadPolicy))
 
     def allocations_on(self, node):
         groups = ({names.RESCTRL_GROUP: 1} if self.policy.needs_control_group
