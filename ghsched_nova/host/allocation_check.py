@@ -19,16 +19,10 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import Any
 
-from ghsched_placement.fit import lack
 from ghsched_placement.flavor.policy import Accounting
 from ghsched_placement.flavor.policy import GuestPolicy
+from ghsched_placement.flavor.resources import BESIDE_BANDWIDTH
 from ghsched_placement.providers import names
-
-
-#: Words for the unit of each counted resource class other than bandwidth.
-_UNITS = {names.L3_WAYS: 'ways of the L3',
-          names.MEM_BW_BURST_PCT: '% memory bandwidth as a burst',
-          names.RT_CPU_PERMILLE: lack.REALTIME}
 
 
 class ClaimMismatch(Exception):
@@ -155,13 +149,13 @@ def _check_node_allocations(policy: GuestPolicy, accounting: Accounting,
             accounting).items():
         provider = names.make_numa_provider_uuid(compute_node_uuid,
                                                  host_nodes[guest_node])
-        for name, unit in _UNITS.items():
+        for name, resource in BESIDE_BANDWIDTH.items():
             have = _get_amount(allocations, provider, name)
             if amounts.get(name, have) != have:
                 raise ClaimMismatch(
                     f'guest NUMA node {guest_node} was claimed on host NUMA '
                     f'node {host_nodes[guest_node]}, where Placement has '
-                    f'allocated {have} {unit} for it instead of '
+                    f'allocated {have} {resource.allocated} for it instead of '
                     f'{amounts[name]}')
 
 

@@ -34,6 +34,7 @@ from ghsched_placement.fit import lack
 from ghsched_placement.flavor import keys
 from ghsched_placement.flavor.policy import Accounting
 from ghsched_placement.flavor.policy import GuestPolicy
+from ghsched_placement.flavor.resources import BESIDE_BANDWIDTH
 from ghsched_placement.providers import names
 
 _CONTROLS = frozenset(
@@ -330,7 +331,7 @@ def _find_wrong_node_resources(host: capacity.Host, server: Server,
               if guest < len(server.nodes)}
     for node in host.nodes:
         asked = wanted.get(-1 if node.number is None else node.number, {})
-        for name in lack.BESIDE:
+        for name in BESIDE_BANDWIDTH:
             have = allocation.get(node.uuid, {}).get(name, 0)
             want = asked.get(name, 0)
             if server.nodes and have != want:
@@ -433,7 +434,8 @@ def describe_allocation(host: capacity.Host,
     if shares:
         parts.append(_format_bandwidth_by_node(shares))
     parts += [f'{allocation[node.uuid][name]} {lack.WORDS[name]} on NUMA node '
-              f'{node.number}' for node in host.nodes for name in lack.BESIDE
+              f'{node.number}' for node in host.nodes
+              for name in BESIDE_BANDWIDTH
               if allocation.get(node.uuid, {}).get(name)]
     groups = allocation.get(host.uuid, {}).get(names.RESCTRL_GROUP, 0)
     if groups:

@@ -29,9 +29,9 @@ from ghsched_placement.audit.findings import AllocationsByConsumer
 from ghsched_placement.audit.findings import Finding
 from ghsched_placement.audit.findings import Server
 from ghsched_placement.fit import capacity
-from ghsched_placement.fit import lack
 from ghsched_placement.flavor.policy import Accounting
 from ghsched_placement.flavor.policy import GuestPolicy
+from ghsched_placement.flavor.resources import BESIDE_BANDWIDTH
 from ghsched_placement.providers import allocations
 from ghsched_placement.providers import names
 
@@ -161,7 +161,7 @@ def plan_flavor_repair(host: capacity.Host, server: Server,
     now = _copy_allocation(allocation)
     wanted: dict[str, dict[str, int]] = {
         node.uuid: {name: by_node.get(number, {}).get(name, 0)
-                    for name in (names.MEM_BW_PCT, *lack.BESIDE)}
+                    for name in (names.MEM_BW_PCT, *BESIDE_BANDWIDTH)}
         for number, node in providers.items()}
     if not is_accounting_known:
         _keep_amounts_in_doubt(wanted, now, {

@@ -10,13 +10,16 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""The features that read extra specs of flavors, in the order of the policy.
+"""The features that read extra specs, in the order of their resources.
 
 A feature is deleted with its folder, its tests and its entry here.
 """
 
+from ghsched_placement.features.bursts import declaration as bursts
 from ghsched_placement.features.guest_topology import topology_part
+from ghsched_placement.features.l3_ways import declaration as l3_ways
 from ghsched_placement.features.real_time import scheduling
 from ghsched_placement.flavor.parts import Feature
 
-FEATURES: tuple[Feature, ...] = (scheduling.FEATURE, topology_part.FEATURE)
+FEATURES: tuple[Feature, ...] = (
+    bursts.FEATURE, l3_ways.FEATURE, scheduling.FEATURE, topology_part.FEATURE)

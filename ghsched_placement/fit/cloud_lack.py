@@ -40,6 +40,8 @@ from ghsched_placement.flavor import keys
 from ghsched_placement.flavor.policy import Accounting
 from ghsched_placement.flavor.policy import GuestPolicy
 from ghsched_placement.flavor.policy import Vfs
+from ghsched_placement.flavor.resources import BESIDE_BANDWIDTH
+from ghsched_placement.flavor.resources import KEY_OF_CAPABILITY
 from ghsched_placement.providers import names
 from ghsched_placement.query import vfs
 
@@ -225,7 +227,7 @@ def _format_by_guest_node(counts: Mapping[int, int], unit: str = '') -> str:
 
 def _find_missing_capabilities(policy: GuestPolicy,
                                ask: Ask) -> Iterator[Lack]:
-    wanting = {name: lack.HELD_BY_KEY[name]
+    wanting = {name: KEY_OF_CAPABILITY[name]
                for name in policy.get_needed_capabilities()}
     if 'MEM_BW_MIN' in wanting and not any(
             node.minimum for node in policy.nodes):
@@ -291,7 +293,7 @@ def _find_missing_resources(policy: GuestPolicy, accounting: Accounting,
 
     The resources are L3 cache ways, bandwidth bursts and real-time CPU time.
     """
-    for name, (what, key, cure) in lack.BESIDE.items():
+    for name, resource in BESIDE_BANDWIDTH.items():
         for count in sorted({amounts[name] for amounts
                              in policy.get_resources_by_node(
                                  accounting).values()
@@ -299,12 +301,12 @@ def _find_missing_resources(policy: GuestPolicy, accounting: Accounting,
             if not _has_node_with_amount(count, cloud.ask, resource=name):
                 most = _find_largest_free_amount(count, cloud.ask, name)
                 clause = cloud.totals.describe_node_shortage(
-                    name, count, f'{count} {what}')
+                    name, count, f'{count} {resource.on_node}')
                 yield Lack(
-                    None, lack.WORDS[name], most, count,
-                    f'{clause} ({key.extra_spec})',
+                    None, resource.word, most, count,
+                    f'{clause} ({resource.key.extra_spec})',
                     f'the most free on one node is {most}',
-                    '' if most else cure,
+                    '' if most else resource.cure,
                     _make_node_query(count, resource=name))
 
 

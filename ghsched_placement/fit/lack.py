@@ -39,16 +39,14 @@ from ghsched_placement.base import cpulist
 from ghsched_placement.fit.node_capacity import CPUS
 from ghsched_placement.fit.node_capacity import DEDICATED
 from ghsched_placement.fit.node_capacity import MEMORY
-from ghsched_placement.flavor import keys
+from ghsched_placement.flavor.resources import BESIDE_BANDWIDTH
+from ghsched_placement.flavor.resources import KEY_OF_CAPABILITY
 from ghsched_placement.flavor.topology import GuestNode
 from ghsched_placement.providers import names
 
 #: Names of missing resources that have no resource class of their own.
 BANDWIDTH = '% of memory bandwidth'
 GROUPS = 'control groups'
-BURSTS = '% of memory bandwidth as bursts'
-WAYS = 'ways of an L3'
-REALTIME = 'thousandths of a CPU in real time'
 
 #: Name of the resource if each one is free somewhere, but not all of them on
 #: the same host NUMA nodes.
@@ -56,51 +54,20 @@ COMBINATION = 'all on the same NUMA nodes'
 
 #: Name of a missing resource in messages, by resource class.
 WORDS = {names.RESCTRL_GROUP: GROUPS, names.MEM_BW_PCT: BANDWIDTH,
-         names.MEM_BW_BURST_PCT: BURSTS, names.L3_WAYS: WAYS,
-         names.RT_CPU_PERMILLE: REALTIME,
+         **{name: one.word for name, one in BESIDE_BANDWIDTH.items()},
          'MEMORY_MB': 'memory', 'DISK_GB': 'disk'}
 
 #: Units in messages, for resources whose name does not include the unit.
 _UNITS = {'memory': 'MB of memory', 'disk': 'GB of disk', 'VCPU': 'vCPUs',
           'PCPU': 'dedicated CPUs'}
 
-#: Extra spec that requests a capability, by name of the capability.
-HELD_BY_KEY = {
-    'MEM_BW_MIN': keys.MEM_BW_MIN, 'MEM_BW_MAX': keys.MEM_BW_MAX,
-    'MEM_BW_HARDLIMIT': keys.MEM_BW_HARDLIMIT,
-    'MEM_BW_SOFTLIMIT': keys.MEM_BW_HARDLIMIT,
-    'MEM_BW_PRIORITY': keys.MEM_BW_PRIORITY,
-    'MEM_BW_MONITOR': keys.MONITOR,
-    'L3_WAYS': keys.L3_WAYS,
-    'DEVICE_NUMA': keys.DEVICE_NUMA,
-    'VCPU_REALTIME': keys.VCPU_SCHEDULER,
-    'VCPU_DEADLINE': keys.VCPU_SCHEDULER,
-    'VCPU_DEADLINE_SHARED': keys.VCPU_SCHEDULER,
-    'GUEST_TOPOLOGY': keys.GUEST_TOPOLOGY,
-    'NUMA_AUTO': keys.NUMA,
-    'IRQ_BYPASS': keys.IRQ_BYPASS,
-}
-
-#: Resources of a NUMA node other than bandwidth, by resource class: name of
-#: the resource in a message about one node, extra spec that requests it, and
-#: remedy if no node has any.
-BESIDE = {
-    names.MEM_BW_BURST_PCT: (
-        '% of its memory bandwidth for bursts', keys.MEM_BW_BURST,
-        'hosts keep some with [ghsched]bandwidth_bursts'),
-    names.L3_WAYS: ('ways of its L3', keys.L3_WAYS, ''),
-    names.RT_CPU_PERMILLE: (
-        'thousandths of a shared CPU for real-time vCPUs',
-        keys.VCPU_RUNTIME_US, 'hosts give some with '
-        '[ghsched]realtime_shared_percent')}
-
 #: Name of a resource in a message about one NUMA node, by resource class.
 ON_NODE = {names.MEM_BW_PCT: '% of its memory bandwidth',
-           **{name: what for name, (what, _key, _cure) in BESIDE.items()}}
+           **{name: one.on_node for name, one in BESIDE_BANDWIDTH.items()}}
 
 #: Extra spec that requests a capability, by the capability's trait.
 KEY_OF_TRAIT = {names.CAPABILITY_TRAITS[name]: key
-                for name, key in HELD_BY_KEY.items()}
+                for name, key in KEY_OF_CAPABILITY.items()}
 
 #: Maximum number of host names in a log line.
 NAMED_HOSTS = 5
@@ -241,8 +208,8 @@ def _get_requesting_key(resource: str) -> str:
     """
     if resource.startswith('memory in '):
         return 'hw:mem_page_size'
-    return next((key.extra_spec for name, (_what, key, _cure)
-                 in BESIDE.items() if WORDS[name] == resource), '')
+    return next((one.key.extra_spec for one in BESIDE_BANDWIDTH.values()
+                 if one.word == resource), '')
 
 
 def make_missing_inventory_reason(resource_class: str, needed: int) -> Lack:
@@ -252,12 +219,12 @@ def make_missing_inventory_reason(resource_class: str, needed: int) -> Lack:
     :param needed: amount that the guest needs.
     """
     word = WORDS[resource_class]
-    if resource_class not in BESIDE:
+    one = BESIDE_BANDWIDTH.get(resource_class)
+    if one is None:
         return Lack(None, word, 0, needed,
                     'its bandwidth cannot be controlled')
-    what, key, cure = BESIDE[resource_class]
-    return Lack(None, word, 0, needed, f'it has 0 {what}, {needed} needed '
-                f'({key.extra_spec})', cure=cure)
+    return Lack(None, word, 0, needed, f'it has 0 {one.on_node}, {needed} '
+                f'needed ({one.key.extra_spec})', cure=one.cure)
 
 
 def make_unstated_reason(resource_class: str, needed: int, key: str,

@@ -44,6 +44,7 @@ from ghsched_placement.flavor.key_values import Value
 from ghsched_placement.flavor import keys
 from ghsched_placement.flavor.parts import FlavorValues
 from ghsched_placement.flavor.parts import PolicyPart
+from ghsched_placement.flavor import resources
 from ghsched_placement.providers import names
 from ghsched_placement.query.requested_classes import find_requested_classes
 
@@ -109,8 +110,8 @@ class GuestPolicy:
 
         :param kind: class of the part.
         """
-        return next((part for part in self.parts if isinstance(part, kind)),
-                    kind())
+        return next((part for part in self.parts
+                     if isinstance(part, kind)), kind())
 
     @property
     def needs_control_group(self) -> bool:
@@ -156,25 +157,26 @@ class GuestPolicy:
             (``min``) or the cap (``max``).
         :returns: amounts in Placement, by guest NUMA node and resource class.
         """
-        shares = self.get_bandwidth_by_node(accounting)
-        # A cap includes the burst.
-        found = {number: {names.MEM_BW_PCT: shares.get(number, 0),
-                          names.MEM_BW_BURST_PCT:
-                              node.burst if accounting == 'min' else 0,
-                          names.L3_WAYS: node.l3_ways}
-                 for number, node in enumerate(self.nodes)}
-        for number, permille in enumerate(self.rt_permille):
-            found.setdefault(number, {})[names.RT_CPU_PERMILLE] = permille
-        return {number: {name: amount for name, amount in amounts.items()
-                         if amount}
-                for number, amounts in found.items() if any(amounts.values())}
+        found: dict[int, dict[str, int]] = {}
+        for name, demand in (
+                (names.MEM_BW_PCT, self.get_bandwidth_by_node(accounting)),
+                *((resource.name, resource.demand(self, accounting))
+                  for resource in resources.BESIDE_BANDWIDTH.values())):
+            for number, amount in demand.items():
+                if amount:
+                    found.setdefault(number, {})[name] = amount
+        return dict(sorted(found.items()))
 
     def get_needed_capabilities(self) -> frozenset[str]:
         """Return the capabilities that a host needs to enforce this policy.
 
         Each capability, such as MEM_BW_MAX, has a trait in Placement.
         """
-        needed = {'L3_WAYS'} if self.has_l3_partition else set()
+        needed = {
+            resource.capability
+            for resource in resources.BESIDE_BANDWIDTH.values()
+            if resource.capability and any(resource.demand(self, 'min'
+                                                           ).values())}
         for node in self.nodes:
             if node.minimum or node.burst:
                 # Bursts of others must not take what is guaranteed.
@@ -204,7 +206,8 @@ class GuestPolicy:
             {f'mem_bw_{name}': value for name, value in node.as_dict().items()}
             for node in self.nodes]}
         for feature in declared.FEATURES:
-            found |= self.get_part(feature.part).describe_for_guest()
+            if feature.parse is not None:
+                found |= self.get_part(feature.part).describe_for_guest()
         return json.dumps(found, separators=(',', ':'))
 
 
@@ -396,6 +399,8 @@ def _pop_parts(general: dict[str, Value], extra_specs: Mapping[str, str],
     :param general: parsed values by key, for all guest nodes.
     """
     for feature in declared.FEATURES:
+        if feature.parse is None:
+            continue
         values = {key.name: general.pop(key.name) for key in feature.keys
                   if key.name in general}
         part = feature.parse(FlavorValues(values, extra_specs, guest_nodes,

@@ -14,50 +14,19 @@
 
 from collections.abc import Iterator
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from ghsched_placement.fit import capacity
-from ghsched_placement.fit import lack
-from ghsched_placement.providers import names
-
-
-@dataclass(frozen=True)
-class NodeResource:
-    """Resource class of NUMA nodes, as commands show it.
-
-    :param resource_class: name of the resource class.
-    :param title: title of the resource in table columns.
-    :param unit: unit in table columns, preceded by a blank; empty for none.
-    :param field: name of the JSON field.
-    """
-
-    resource_class: str
-    title: str
-    unit: str
-    field: str
-
-    def make_column_heading(self, figure: str = '') -> str:
-        """Return the heading of a table column for this resource class.
-
-        :param figure: amount of the class that the column shows, such as
-            ``Free``.
-        """
-        return ' '.join(filter(None, (self.title, figure))) + self.unit
-
-
-BURSTS = NodeResource(names.MEM_BW_BURST_PCT, 'Burst', ' (%)', 'burst_percent')
-WAYS = NodeResource(names.L3_WAYS, 'L3 Ways', '', 'l3_ways')
-REAL_TIME = NodeResource(names.RT_CPU_PERMILLE, 'Real Time', ' (1/1000 CPU)',
-                         'real_time_permille')
+from ghsched_placement.flavor.resources import BESIDE_BANDWIDTH
 
 #: All but bandwidth.
-BESIDE = (BURSTS, WAYS, REAL_TIME)
+BESIDE = tuple(BESIDE_BANDWIDTH.values())
 
 #: Classes that have no columns of their own kind.
-PLAIN = (WAYS, REAL_TIME)
+PLAIN = tuple(resource for resource in BESIDE if resource.offer)
 
 _FIGURES = ('Total', 'Used', 'Free')
+
 
 #: Columns of :func:`yield_l3_and_cpu_amounts`.
 COLUMNS = tuple(one.make_column_heading(figure) for one in PLAIN
@@ -72,7 +41,7 @@ def yield_l3_and_cpu_amounts(node: capacity.Node) -> Iterator[int | None]:
     have are None.
     """
     for one in PLAIN:
-        stock = node.stocks.get(one.resource_class)
+        stock = node.stocks.get(one.name)
         yield from ((None,) * len(_FIGURES) if stock is None else
                     (stock.total, stock.used, stock.free))
 
@@ -85,7 +54,7 @@ def make_node_report(node: capacity.Node) -> dict[str, Any]:
     return {one.field: None if stock is None else {
         'total': stock.total, 'reserved': stock.reserved, 'used': stock.used,
         'free': stock.free} for one in PLAIN
-        for stock in (node.stocks.get(one.resource_class),)}
+        for stock in (node.stocks.get(one.name),)}
 
 
 def describe_used_amounts(report: Mapping[str, Any]) -> Iterator[str]:
@@ -96,8 +65,7 @@ def describe_used_amounts(report: Mapping[str, Any]) -> Iterator[str]:
     for one in PLAIN:
         if report[one.field]:
             yield (f'{report[one.field]["used"]} of '
-                   f'{report[one.field]["total"]} '
-                   f'{lack.WORDS[one.resource_class]} used')
+                   f'{report[one.field]["total"]} {one.word} used')
 
 
 def describe_guest_allocations(
@@ -108,7 +76,7 @@ def describe_guest_allocations(
 
     :param allocations: amount by JSON field name, by host NUMA node.
     """
-    words = {one.field: lack.WORDS[one.resource_class] for one in BESIDE}
+    words = {one.field: one.word for one in BESIDE}
     return ''.join(f', {amount} {words[field]} on node {node}'
                    for node, amounts in allocations.items()
                    for field, amount in amounts.items())
@@ -129,8 +97,8 @@ def sum_allocations_by_node(
     found: dict[int, dict[str, int]] = {}
     for node in host.nodes:
         amounts = allocations.get(node.uuid, {})
-        mine = {one.field: amounts[one.resource_class] for one in BESIDE
-                if amounts.get(one.resource_class)}
+        mine = {one.field: amounts[one.name] for one in BESIDE
+                if amounts.get(one.name)}
         if mine and node.number is not None:
             found[node.number] = mine
     return found

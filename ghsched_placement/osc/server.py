@@ -230,7 +230,7 @@ def _yield_amounts_except_bandwidth(guest: ServerRecords, number: int,
     """
     asked = guest.policy.get_resources_by_node().get(number, {})
     for one in node_classes.BESIDE:
-        yield asked.get(one.resource_class, 0)
+        yield asked.get(one.name, 0)
     for one in node_classes.BESIDE:
         yield (None if guest.held is None or node is None else
                guest.held.get(node, {}).get(one.field, 0))

@@ -45,6 +45,7 @@ from dataclasses import dataclass
 from dataclasses import field
 import math
 
+from ghsched_placement.flavor.resources import BESIDE_BANDWIDTH
 from ghsched_placement.providers.host import HostDescription
 from ghsched_placement.providers import names
 
@@ -232,7 +233,7 @@ def _make_numa_provider(root: WantedProvider, node: int, host: HostDescription,
         names.MEM_BW_BURST_PCT: _make_burst_inventory(
             node, host, config,
             shrinking.get((uuid, names.MEM_BW_BURST_PCT), CurrentInventory())),
-        **{name: _make_l3_or_rt_inventory(
+        **{name: _make_offered_inventory(
             amount, least, shrinking.get((uuid, name), CurrentInventory()))
            for name, (amount, least) in get_offered_amounts(
                host, node).items()}}
@@ -306,20 +307,22 @@ def _compute_unusable_bandwidth(host: HostDescription, amounts: Sequence[int],
 
 def get_offered_amounts(host: HostDescription,
                         node: int) -> dict[str, tuple[int, int]]:
-    """Return how many L3 ways and how much real-time CPU time a node offers.
+    """Return the amounts of declared resources that a host NUMA node offers.
+
+    Bursts are left out; they depend on options of the host.
 
     :param node: number of the host NUMA node.
     :returns: offered amount and smallest amount that a guest can request, by
         resource class.
     """
-    return {names.L3_WAYS: (host.l3_ways.get(node, 0), host.l3_ways_least),
-            names.RT_CPU_PERMILLE: (host.rt_permille.get(node, 0), 1)}
+    return {name: resource.offer(host, node)
+            for name, resource in BESIDE_BANDWIDTH.items() if resource.offer}
 
 
-def _make_l3_or_rt_inventory(amount: int, least: int,
-                             current: CurrentInventory) -> dict[str,
-                                                                int | float]:
-    """Return a host NUMA node's inventory of L3 ways or real-time CPU time.
+def _make_offered_inventory(amount: int, least: int,
+                            current: CurrentInventory) -> dict[str,
+                                                               int | float]:
+    """Return a host NUMA node's inventory of a declared resource.
 
     Placement would refuse a total below the usage. If more is used than the
     host offers, the total is the usage and the excess is reserved.

@@ -22,6 +22,7 @@ import re
 
 from ghsched_placement.base.errors import PolicyError
 from ghsched_placement.flavor import keys
+from ghsched_placement.flavor.resources import BESIDE_BANDWIDTH
 from ghsched_placement.providers import names
 
 _RESOURCES = re.compile(r'resources[a-zA-Z0-9_-]{0,64}:(.*)', re.DOTALL)
@@ -29,9 +30,8 @@ _RESOURCES = re.compile(r'resources[a-zA-Z0-9_-]{0,64}:(.*)', re.DOTALL)
 #: What to set in place of a resource class.
 _USE = {
     names.MEM_BW_PCT: keys.MEM_BW_MIN.extra_spec,
-    names.MEM_BW_BURST_PCT: keys.MEM_BW_BURST.extra_spec,
-    names.L3_WAYS: keys.L3_WAYS.extra_spec,
-    names.RT_CPU_PERMILLE: keys.VCPU_RUNTIME_US.extra_spec,
+    **{name: resource.key.extra_spec
+       for name, resource in BESIDE_BANDWIDTH.items()},
     names.RESCTRL_GROUP: f'{keys.MEM_BW_MIN.extra_spec} or another key that '
                          'needs a control group'}
 

@@ -28,6 +28,7 @@ from ghsched_placement.base import retries
 from ghsched_placement.features.live_change import change
 from ghsched_placement.fit import lack
 from ghsched_placement.flavor.policy import GuestPolicy
+from ghsched_placement.flavor.resources import KEY_OF_CAPABILITY
 from ghsched_placement.providers import names
 from ghsched_placement.providers.placement_client import PlacementClient
 from ghsched_placement.providers.placement_client import PlacementError
@@ -159,7 +160,7 @@ class GuestAllocation:
         for capability in sorted(needed):
             trait = names.CAPABILITY_TRAITS[capability]
             if trait not in traits:
-                key = lack.HELD_BY_KEY[capability]
+                key = KEY_OF_CAPABILITY[capability]
                 raise errors.Refused(
                     f'{key.extra_spec}: the host of the guest cannot enforce '
                     f'it (its provider lacks the trait {trait})')

@@ -61,6 +61,9 @@ ALIASES = {'nic': 'CUSTOM_PCI_15B3_1018'}
 SETTINGS = plan.Settings(aliases=ALIASES)
 ONE_NODE = 'vcpus=2,ram=1024,hw:numa_nodes=1'
 
+#: Word for bursts in messages.
+BURSTS = '% of memory bandwidth as bursts'
+
 
 def host(name='kunpeng920', number=0, **changes):
     """Return a host of a file, with whole nodes of bandwidth."""
@@ -176,7 +179,7 @@ class CountTest(PlacementTestCase):
         text = f'{ONE_NODE},ghsched:mem_bw_min=5,ghsched:mem_bw_burst=20'
         self.plan(text)
         self.assertEqual(0, self.flavor.guests)
-        self.assertEqual({(node, lack.BURSTS, 0, 20) for node in range(4)},
+        self.assertEqual({(node, BURSTS, 0, 20) for node in range(4)},
                          self.lacks())
         config = tree.Config(bursts=dict.fromkeys(range(4), 40))
         self.plan(text, [host(tree_config=config)])
@@ -184,7 +187,7 @@ class CountTest(PlacementTestCase):
         self.plan(text, [host(tree_config=config, burst_ratio=1.5)])
         self.assertEqual(12, self.flavor.guests)
         self.assertEqual({(None, lack.GROUPS): 0, **{
-            (node, lack.BURSTS): 0 for node in range(4)}, **{
+            (node, BURSTS): 0 for node in range(4)}, **{
             (node, lack.BANDWIDTH): 0 for node in range(4)}}, self.gains())
 
     def test_amounts_lost_to_fragmentation(self):

@@ -25,12 +25,9 @@ from ghsched_placement.features.planner.need import Need
 from ghsched_placement.features.planner.state import State
 from ghsched_placement.fit import lack
 from ghsched_placement.fit.lack import Lack
+from ghsched_placement.flavor.resources import BESIDE_BANDWIDTH
 from ghsched_placement.providers import names
 from ghsched_placement.providers import tree
-
-
-#: Capability without which a host offers none of a resource class.
-_TRAIT_OF_CLASS = {names.L3_WAYS: 'L3_WAYS'}
 
 
 def list_shortages(state: State, need: Need) -> tuple[Lack, ...]:
@@ -56,7 +53,7 @@ def _yield_trait_lacks(state: State, need: Need) -> Iterator[Lack]:
     asked = dict(need.make_planner_query('any', {})).get('root_required', '')
     traits = set(filter(None, asked.split(',')))
     forbidden = {trait for trait in traits if trait.startswith('!')}
-    traits -= {names.CAPABILITY_TRAITS[_TRAIT_OF_CLASS[name]]
+    traits -= {names.CAPABILITY_TRAITS[BESIDE_BANDWIDTH[name].capability]
                for name in state.host.unstated}
     return lack.find_trait_mismatches(state.host.root.traits,
                                       traits - forbidden,

@@ -24,11 +24,16 @@ import dataclasses
 from dataclasses import dataclass
 
 from ghsched_placement.base.errors import PolicyError
+from ghsched_placement.flavor.bandwidth import Accounting
 from ghsched_placement.flavor.key_values import parse_vcpu_mask
 from ghsched_placement.flavor import keys
+from ghsched_placement.flavor.parts import Amounts
 from ghsched_placement.flavor.parts import Feature
 from ghsched_placement.flavor.parts import FlavorValues
 from ghsched_placement.flavor.parts import PolicyPart
+from ghsched_placement.flavor.parts import Resource
+from ghsched_placement.providers.host import HostDescription
+from ghsched_placement.providers import names
 
 #: Classes that run before every thread of another class.
 REALTIME = frozenset({'fifo', 'rr'})
@@ -259,12 +264,34 @@ def parse_thread_policy(flavor: FlavorValues) -> ThreadPolicy:
         policy.permille * len(chosen & node) for node in by_node))
 
 
+def _get_demand(amounts: Amounts, _accounting: Accounting
+                ) -> Mapping[int, int]:
+    return dict(enumerate(amounts.rt_permille))
+
+
+def _get_offer(host: HostDescription, node: int) -> tuple[int, int]:
+    return host.rt_permille.get(node, 0), 1
+
+
+#: CPU time that real-time vCPUs on shared CPUs use.
+_RT_CPU = Resource(
+    names.RT_CPU_PERMILLE, 'thousandths of a CPU in real time',
+    'thousandths of a shared CPU for real-time vCPUs',
+    'thousandths of a CPU in real time', keys.VCPU_RUNTIME_US, 'Real Time',
+    ' (1/1000 CPU)', 'real_time_permille', _get_demand, _get_offer,
+    cure='hosts give some with [ghsched]realtime_shared_percent')
+
 #: Declaration of the feature.
 FEATURE = Feature(
     'real_time', (*(key for kind in (*_KINDS, _TIMES) for key in kind),
                   keys.VCPU_SCHEDULER_MASK, keys.LOCK_MEMORY, keys.IRQ_BYPASS,
                   keys.IRQ_AFFINITY),
-    ThreadPolicy, parse_thread_policy, are_keys_checked_together=True)
+    ThreadPolicy, parse_thread_policy, are_keys_checked_together=True,
+    capabilities={
+        **dict.fromkeys(('VCPU_REALTIME', 'VCPU_DEADLINE',
+                         'VCPU_DEADLINE_SHARED'), keys.VCPU_SCHEDULER),
+        'IRQ_BYPASS': keys.IRQ_BYPASS},
+    resources=(_RT_CPU,))
 
 
 def compute_rt_capacity(cpus: int, runtime_us: int, period_us: int,

@@ -26,6 +26,7 @@ from ghsched_placement.fit import lack
 from ghsched_placement.fit import node_capacity
 from ghsched_placement.fit.node_capacity import NodeCapacity
 from ghsched_placement.flavor import policy as policies
+from ghsched_placement.flavor.resources import BESIDE_BANDWIDTH
 from ghsched_placement.flavor.topology import GuestNode
 from ghsched_placement.osc import capacity
 from ghsched_placement.osc import host
@@ -126,12 +127,13 @@ class ClassTest(base.TestCase):
             self.assertIn('bandwidth cannot be controlled',
                           '; '.join(verdict.reason_texts))
         else:
-            what, key, cure = lack.BESIDE[kind]
+            one = BESIDE_BANDWIDTH[kind]
             self.assertEqual([
                 '; '.join(filter(None, (
                     f'NUMA node {node} cannot take guest NUMA node 0: it has '
-                    f'0 {what}, {AMOUNTS[kind]} needed ({key.extra_spec})',
-                    cure))) for node in (0, 1)], list(verdict.reason_texts))
+                    f'0 {one.on_node}, {AMOUNTS[kind]} needed '
+                    f'({one.key.extra_spec})', one.cure)))
+                for node in (0, 1)], list(verdict.reason_texts))
 
     @ddt.data(*sorted(names.NODE_CLASSES))
     def test_flavor_check_counts_as_many_guests_as_have_room(self, kind):

@@ -26,6 +26,9 @@ from ghsched_placement.providers import names
 from ghsched_placement.tests import base
 from ghsched_placement.tests.fixtures import sample_flavors
 
+#: Word for bursts in messages.
+BURSTS = '% of memory bandwidth as bursts'
+
 BANDWIDTH = 'CUSTOM_MEM_BW_PCT'
 
 
@@ -143,7 +146,7 @@ class LacksTest(base.TestCase):
     def test_bursts_and_ways(self):
         # Nothing is kept for them.
         self.assertEqual(
-            {lack.Lack(node, lack.BURSTS, 0, 20, '0 % of memory bandwidth as '
+            {lack.Lack(node, BURSTS, 0, 20, '0 % of memory bandwidth as '
                        'bursts free, 20 needed (ghsched:mem_bw_burst)')
              for node in (0, 1)},
             set(limits.list_shortages(State(samples.host()), need(
@@ -156,7 +159,7 @@ class LacksTest(base.TestCase):
                 state, need('ghsched:mem_bw_burst=10')))
         promised = State(samples.host(bursts={0: 30, 1: 30}, promised=60))
         self.assertEqual([lack.Lack(
-            0, f'{lack.BURSTS} for one guest', 30, 31,
+            0, f'{BURSTS} for one guest', 30, 31,
             'at most 30 % of memory bandwidth as bursts for one guest, '
             '31 needed (ghsched:mem_bw_burst)')],
             limits.list_guest_node_shortages(
@@ -166,7 +169,7 @@ class LacksTest(base.TestCase):
 
     def test_promised_bursts_are_usage(self):
         state = State(samples.host(bursts={0: 30, 1: 30}, promised=60))
-        self.assertIn(limits.InventoryUse(0, lack.BURSTS, 60, 0, 0),
+        self.assertIn(limits.InventoryUse(0, BURSTS, 60, 0, 0),
                       limits.list_inventory_usage(state, {}))
 
     def test_pooled_is_without_nodes(self):

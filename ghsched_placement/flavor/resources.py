@@ -1,0 +1,37 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""Tables of the resource classes and capabilities of all features (pure)."""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from ghsched_placement.features import declared
+from ghsched_placement.flavor import keys
+from ghsched_placement.flavor.parts import Resource
+
+#: Resource classes of host NUMA nodes beside bandwidth, by name.
+BESIDE_BANDWIDTH: Mapping[str, Resource] = MappingProxyType({
+    resource.name: resource for feature in declared.FEATURES
+    for resource in feature.resources})
+
+#: Key that requests a capability, by name of the capability.
+KEY_OF_CAPABILITY: Mapping[str, keys.Key] = MappingProxyType({
+    'MEM_BW_MIN': keys.MEM_BW_MIN, 'MEM_BW_MAX': keys.MEM_BW_MAX,
+    'MEM_BW_HARDLIMIT': keys.MEM_BW_HARDLIMIT,
+    'MEM_BW_SOFTLIMIT': keys.MEM_BW_HARDLIMIT,
+    'MEM_BW_PRIORITY': keys.MEM_BW_PRIORITY,
+    'MEM_BW_MONITOR': keys.MONITOR,
+    'DEVICE_NUMA': keys.DEVICE_NUMA,
+    'NUMA_AUTO': keys.NUMA,
+    **{name: key for feature in declared.FEATURES
+       for name, key in feature.capabilities.items()}})
