@@ -17,7 +17,7 @@
 :mod:`ghsched_nova.resctrl.model`. If they are equal, the plan is empty.
 """
 
-from ghsched_nova.features.l3_ways import cache_plan
+from ghsched_nova.features import declared_resctrl
 from ghsched_nova.resctrl import bounded
 from ghsched_nova.resctrl import counters
 from ghsched_nova.resctrl import devices
@@ -29,7 +29,8 @@ from ghsched_nova.resctrl import staged
 def make_plan(actual: model.Actual, wanted: model.Wanted) -> model.Plan:
     """Return the changes that bring a host's resctrl to the desired state."""
     plan = group_plan.plan_groups(actual, wanted)
-    plan = cache_plan.add_mask_writes(plan, actual, wanted)
+    for extend in declared_resctrl.PLAN_EXTENSIONS:
+        plan = extend(plan, actual, wanted)
     plan = staged.add_writes_of_unchanged_lines(plan, actual, wanted)
     plan = bounded.order_guarantee_writes(plan, actual, wanted)
     plan = counters.add_counter_assignments(plan, actual)
