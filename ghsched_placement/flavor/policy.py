@@ -85,8 +85,6 @@ class GuestPolicy:
         flavor.
     :param vfs_locality: largest allowed distance between a VF and its guest
         node: ``node``, ``socket`` or ``any``.
-    :param affinity_group: name of the group of guests to which the guest
-        should be near; empty for none.
     :param rt_permille: thousandths of a shared CPU that the guest's real-time
         vCPUs use, by guest NUMA node; empty if they use none.
     :param auto_nodes: whether nova-scheduler chooses the number of guest NUMA
@@ -100,7 +98,6 @@ class GuestPolicy:
     device_numa: str = 'none'
     vfs: tuple[Vfs, ...] = ()
     vfs_locality: str = 'any'
-    affinity_group: str = ''
     rt_permille: tuple[int, ...] = ()
     auto_nodes: bool = False
     parts: tuple[PolicyPart, ...] = ()
@@ -373,7 +370,6 @@ def parse_policy(extra_specs: Mapping[str, str],
     check_guest_nodes_exist(ours, guest_nodes)
     parts = tuple(_pop_parts(general, extra_specs, guest_nodes, vcpus))
     monitor = bool(general.pop(keys.MONITOR.name, False))
-    group = str(general.pop(keys.AFFINITY_GROUP.name, ''))
     device_numa = str(general.pop(keys.DEVICE_NUMA.name, 'none'))
     if device_numa == 'required' and not guest_nodes:
         raise PolicyError(keys.DEVICE_NUMA.extra_spec, NEEDS_TOPOLOGY)
@@ -384,7 +380,7 @@ def parse_policy(extra_specs: Mapping[str, str],
     if any(key.extra_spec in ours for key in auto_nodes.KEYS):
         auto_nodes.refuse_auto_conflicts(extra_specs)
     return GuestPolicy(
-        nodes, monitor, device_numa, vfs, locality, group,
+        nodes, monitor, device_numa, vfs, locality,
         rt_permille=next(filter(None, (part.get_cpu_permille_by_node()
                                        for part in parts)), ()),
         auto_nodes=keys.NUMA.extra_spec in ours, parts=parts)

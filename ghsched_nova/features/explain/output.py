@@ -66,6 +66,7 @@ from ghsched_placement.base.text_table import format_cell
 from ghsched_placement.base.text_table import render_table
 from ghsched_placement.features.guest_topology import topology_part
 from ghsched_placement.features.real_time.scheduling import ThreadPolicy
+from ghsched_placement.features.rebalance.affinity_part import AffinityPart
 from ghsched_placement.flavor.bandwidth import Bandwidth
 from ghsched_placement.query import query
 
@@ -198,7 +199,7 @@ def _policy_to_dict(explanation: Explanation) -> dict[str, Any] | None:
             'lock_memory': threads.lock_memory,
             'irq_bypass': threads.irq_bypass,
             'irq_affinity': threads.irq_affinity,
-            'affinity_group': policy.affinity_group,
+            'affinity_group': policy.get_part(AffinityPart).group,
             'guest_topology': policy.get_part(
                 topology_part.TopologyPart).is_shown}
 

@@ -31,6 +31,7 @@ from ghsched_placement.audit.findings import Server
 from ghsched_placement.features.load import load
 from ghsched_placement.features.node_move import past_moves
 from ghsched_placement.features.rebalance import affinity
+from ghsched_placement.features.rebalance.affinity_part import AffinityPart
 from ghsched_placement.features.rebalance import move_plan
 from ghsched_placement.features.rebalance.move_plan import Spot
 from ghsched_placement.features.rebalance import traffic
@@ -241,7 +242,8 @@ def _members(servers: Iterable[Server], guests: Iterable[move_plan.Guest],
              ) -> Iterator[affinity.Member]:
     known = {guest.uuid: guest for guest in guests}
     for server in servers:
-        group = server.policy.affinity_group if server.policy else ''
+        group = server.policy.get_part(
+            AffinityPart).group if server.policy else ''
         name = (f'{records[server.uuid].get("tenant_id", "")} {group}'
                 if group else server_groups.get(server.uuid, ''))
         one = known.get(server.uuid)

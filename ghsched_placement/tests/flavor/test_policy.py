@@ -76,12 +76,6 @@ class RefusalTestCase(base.TestCase):
 
 class AffinityGroupTest(RefusalTestCase):
 
-    def test_a_group_needs_no_numa_topology_and_no_control_group(self):
-        found = parsed({'ghsched:affinity_group': 'web-1.a'}, 0)
-        self.assertEqual('web-1.a', found.affinity_group)
-        self.assertFalse(found.needs_control_group)
-        self.assertEqual(frozenset(), found.get_needed_capabilities())
-
     def test_a_name_is_short_and_plain(self):
         for name in ('', ' ', '-web', 'a b', 'web\n1', 'w' * 64, 'ä'):
             self.refused({'ghsched:affinity_group': name}, 1,

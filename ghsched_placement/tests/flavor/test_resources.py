@@ -30,7 +30,8 @@ FLAVOR = {
     'ghsched:mem_bw_min': '20', 'ghsched:mem_bw_burst': '5',
     'ghsched:mem_bw_burst.1': '0', 'ghsched:l3_ways': '3',
     'ghsched:vcpu_scheduler': 'fifo', 'ghsched:vcpu_runtime_us': '10',
-    'ghsched:vcpu_period_us': '100', 'ghsched:guest_topology': 'host'}
+    'ghsched:vcpu_period_us': '100', 'ghsched:guest_topology': 'host',
+    'ghsched:affinity_group': 'web'}
 
 
 @ddt.ddt
