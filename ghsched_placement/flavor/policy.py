@@ -375,6 +375,10 @@ def parse_policy(extra_specs: Mapping[str, str],
         raise PolicyError(keys.DEVICE_NUMA.extra_spec, NEEDS_TOPOLOGY)
     locality = _parse_locality(general, device_numa)
     vfs = _pop_vfs_by_guest_node(general, special, guest_nodes)
+    for name in general:
+        if not keys.BY_NAME[name].per_node:
+            raise PolicyError(keys.BY_NAME[name].extra_spec,
+                              'no feature of this installation reads this key')
     nodes = tuple(_make_node_policy(general, special, node) for node in range(
         guest_nodes if general or special else 0))
     if any(key.extra_spec in ours for key in auto_nodes.KEYS):

@@ -77,6 +77,10 @@ class DeclaredTest(base.TestCase):
         with mock.patch.object(declared, 'FEATURES', tuple(
                 one for one in declared.FEATURES if one != feature)):
             found = policy.parse_policy(keys_left, 2, 4)
+            # A guest must not be promised what nobody enforces.
+            if feature.keys:
+                self.assertRaises(policy.PolicyError, policy.parse_policy,
+                                  FLAVOR, 2, 4)
         self.assertEqual(tuple(part for part in whole.parts
                                if type(part) is not feature.part),
                          found.parts)
