@@ -13,6 +13,8 @@
 
 """Options of compute hosts: paths, devices, threads, load and moves."""
 
+import os
+
 from oslo_config import cfg
 from oslo_config import types
 
@@ -20,9 +22,32 @@ from oslo_config import types
 LOADS = ('cpu_load', 'cpu_wait', 'memory_load', 'memory_wait', 'io_load',
          'io_wait')
 
+#: Longest path, and longest name in a path, that Linux opens, in bytes
+#: (PATH_MAX, which counts a final NUL, and NAME_MAX in include/uapi/linux/
+#: limits.h).
+_LONGEST_PATH, _LONGEST_NAME = 4095, 255
+
+
+class _Path(types.String):
+    """Path that Linux can open; it need not exist."""
+
+    def __call__(self, value: str) -> str:
+        """Return the path.
+
+        :raises ValueError: if the path or a name in it is too long.
+        """
+        path: str = super().__call__(value)
+        if (len(os.fsencode(path)) > _LONGEST_PATH
+                or any(len(os.fsencode(name)) > _LONGEST_NAME
+                       for name in path.split('/'))):
+            raise ValueError(f'path is longer than {_LONGEST_PATH} bytes, or '
+                             f'a name in it than {_LONGEST_NAME}')
+        return path
+
+
 OPTS: list[cfg.Opt] = [
-    cfg.StrOpt(
-        'resctrl_path', default='/sys/fs/resctrl',
+    cfg.Opt(
+        'resctrl_path', type=_Path(), default='/sys/fs/resctrl',
         help='Mount point of the resctrl file system. libvirt always uses '
              '/sys/fs/resctrl, so another path is of use for tests only. '
              'Used by nova-compute.'),
@@ -32,12 +57,12 @@ OPTS: list[cfg.Opt] = [
              'helper accepts as resctrl; 124082209 is the kernel\'s. A test '
              'host with ghsched-resctrl-emulator, which is FUSE, adds '
              '1702057286. Used by the helper of nova-compute.'),
-    cfg.StrOpt(
-        'sysfs_path', default='/sys',
+    cfg.Opt(
+        'sysfs_path', type=_Path(), default='/sys',
         help='Mount point of sysfs. nova-compute reads there which cache '
              'belongs to which NUMA node.'),
-    cfg.StrOpt(
-        'libvirt_run_path', default='/run/libvirt/qemu',
+    cfg.Opt(
+        'libvirt_run_path', type=_Path(), default='/run/libvirt/qemu',
         help='Directory of libvirt with the process IDs of its guests, from '
              'which nova-compute finds the threads of a guest.'),
     cfg.StrOpt(

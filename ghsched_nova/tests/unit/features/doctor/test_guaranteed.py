@@ -91,7 +91,8 @@ def list_placement_options():
 
 
 #: Values of which each is wrong for most options.
-ODD_VALUES = ('', '-1', '9' * 50, 'a:b', '*:0', '$x', 'nan', '\u00b2')
+ODD_VALUES = ('', '-1', '9' * 50, 'a:b', '*:0', '$x', 'nan', '\u00b2',
+              'x' * 300, '/x' * 2500, '/' + 'x' * 5000)
 
 
 def list_node_options():
