@@ -18,16 +18,6 @@ _UNNEEDED = 'No cloud needs another value than the default.'
 
 OPTS: list[cfg.Opt] = [
     cfg.FloatOpt(
-        'burst_ratio_max', default=3.0, min=1.0, max=10.0,
-        deprecated_for_removal=True,
-        deprecated_reason=_UNNEEDED,
-        help='Maximum ratio of the sum of all bursts to the bandwidth that is '
-             'reserved for bursts, whatever has been measured. The kernel '
-             'guarantees each burst divided by this ratio, so that all bursts '
-             'together never take what other guests are guaranteed. Used by '
-             'nova-compute and ghsched-host; must not be lowered while '
-             'guests with bursts run.'),
-    cfg.FloatOpt(
         'load_period', default=30.0, min=0.0,
         deprecated_for_removal=True,
         deprecated_reason=_UNNEEDED,
@@ -44,20 +34,4 @@ OPTS: list[cfg.Opt] = [
              'percent (1/e). With 0 each measurement is reported as it is. '
              'With a small value, a short burst makes a node a bottleneck. '
              'Used by nova-compute.'),
-    cfg.IntOpt(
-        'scheduler_index_hosts', default=100, min=0,
-        deprecated_for_removal=True,
-        deprecated_reason=_UNNEEDED,
-        help='Minimum number of hosts of a cloud for scheduler_index to take '
-             'effect. In a smaller one a full search is cheap and weighs all '
-             'hosts. Used by nova-scheduler.'),
-    cfg.FloatOpt(
-        'bandwidth_weight_multiplier', default=1.0,
-        deprecated_for_removal=True,
-        deprecated_reason='GhschedLoadWeigher counts memory bandwidth '
-                          'together with CPUs and I/O.',
-        help='Multiplier of GhschedBandwidthWeigher among the weighers. '
-             'More than 0 avoids hosts whose memory bandwidth is nearly used '
-             'up; 0 turns the weigher off. The same name in the metadata of '
-             'an aggregate holds for its hosts. Used by nova-scheduler.'),
 ]

@@ -43,8 +43,7 @@ def make_host_settings(section: Any) -> resctrl_host.HostSettings:
     return resctrl_host.HostSettings(
         node_bandwidth=conf.parse_node_values(section, 'node_bandwidth'),
         cap=section.bandwidth_cap,
-        l3_ways_shared=section.l3_ways_shared,
-        burst_ratio=section.burst_ratio_max)
+        l3_ways_shared=section.l3_ways_shared)
 
 
 class HostFacts:

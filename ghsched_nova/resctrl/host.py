@@ -56,8 +56,11 @@ _COARSEST = 3
 NODE_BANDWIDTH_UNIT = 10 ** 6
 
 
-#: Default of [ghsched]burst_ratio_max.
-_BURST_RATIO = 3.0
+#: Maximum ratio of the sum of all guests' bursts to the bandwidth that is
+#: reserved for bursts, whatever has been measured. The kernel guarantees each
+#: burst divided by this ratio, so that all bursts together never take what
+#: other guests are guaranteed.
+BURST_RATIO = 3.0
 
 
 @dataclass(frozen=True)
@@ -77,7 +80,7 @@ class HostSettings:
     node_bandwidth: Mapping[int, int] = field(default_factory=dict)
     cap: Literal['hard', 'soft'] | None = None
     l3_ways_shared: int = 2
-    burst_ratio: float = _BURST_RATIO
+    burst_ratio: float = BURST_RATIO
 
 
 ResctrlUnavailable = errors.ResctrlUnavailable
@@ -143,7 +146,7 @@ class ResctrlHost:
     counters: Mapping[int, int] = field(default_factory=dict)
     cache: cache_facts.Cache | None = None
     l3_way_count: int = 0
-    burst_ratio: float = _BURST_RATIO
+    burst_ratio: float = BURST_RATIO
     scales: Mapping[str, rounding.SettablePercentages] = field(
         default_factory=dict)
     unmeasured: tuple[str, ...] = ()

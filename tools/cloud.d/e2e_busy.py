@@ -64,16 +64,18 @@ class Busy(GuestRoom):
                 # Nova's own weigher wants the busy host.
                 ('filter_scheduler', 'ram_weight_multiplier', '-1'),
                 # An idle host uses up to 1 % for its own services.
-                ('ghsched', 'bottleneck_thresholds', 'memory_load:10'),
+                ('ghsched', 'bottleneck_thresholds',
+                 'memory_load:10,cpu_load:0,cpu_wait:0,memory_wait:0,'
+                 'io_load:0,io_wait:0'),
                 # A guest that gets few CPUs still counts for more than
                 # what other weighers (fragments) see.
-                ('ghsched', 'bandwidth_weight_multiplier', '100')):
+                ('ghsched', 'load_weight_multiplier', '100')):
             self.lab.until(lambda: self._reported_busy(load, node), 120,
                            'the stats of the compute node do not show it')
             with self.lab.log_of(_SCHEDULER) as log:
                 other = self.lab.boot('other', 'two-nodes')
                 for words in (('RAMWeigher: normalized',),
-                              ('ghsched: ', 'GhschedBandwidthWeigher')):
+                              ('ghsched: ', 'GhschedLoadWeigher')):
                     for line in log.lines(*words):
                         print('        ' + line.partition(' - ')[2][-200:])
             self._active(other)

@@ -23,6 +23,7 @@ from oslo_log import log as logging
 from ghsched_nova.base import atomic_file
 from ghsched_nova import conf
 from ghsched_nova.monitor import view
+from ghsched_nova.resctrl.host import BURST_RATIO
 from ghsched_placement.base import wire
 from ghsched_placement.features.bursts import burst
 from ghsched_placement.features.bursts import burst_record
@@ -182,4 +183,4 @@ def make_burst_limits(section: Any) -> burst.Limits:
     :param section: ``conf.ghsched``.
     """
     return burst.make_limits_for_risk(section.burst_risk, section.burst_window,
-                                      section.burst_ratio_max)
+                                      BURST_RATIO)

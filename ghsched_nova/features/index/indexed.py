@@ -48,6 +48,10 @@ LOG = logging.getLogger(__name__)
 #: Maximum number of parsed NUMA topologies of hosts that are kept.
 _TOPOLOGIES = 512
 
+#: Minimum number of hosts of a cloud for the index to be used. In a smaller
+#: cloud a search of all hosts is cheap and weighs all of them.
+MIN_HOSTS = 100
+
 #: Minimum seconds between two log lines about the use of the index.
 _LOG_EVERY = 60.0
 
@@ -102,8 +106,7 @@ class IndexedScheduler:
             if need is not None:
                 self.feed.refresh(context, self._manager.enabled_cells,
                                   scheduler_hosts.list_unavailable_hosts)
-                if len(self.index) < (
-                        shared.config().ghsched.scheduler_index_hosts):
+                if len(self.index) < MIN_HOSTS:
                     need = None
         except policies.PolicyError:
             need = None

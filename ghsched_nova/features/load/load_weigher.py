@@ -23,8 +23,6 @@ It looks at CPUs, memory and I/O, at load and at waiting, as compute hosts
 have measured and reported them, and asks nobody.
 """
 
-from collections.abc import Collection
-import dataclasses
 import statistics
 from typing import Any
 
@@ -35,7 +33,6 @@ from ghsched_nova.nova_seams import scheduler
 from ghsched_nova.nova_seams import shared
 from ghsched_nova.scheduler import option_weigher
 from ghsched_placement.features.load import bottleneck
-from ghsched_placement.features.load import load
 from ghsched_placement.features.load import node_choice
 
 LOG = logging.getLogger(__name__)
@@ -55,8 +52,6 @@ class GhschedLoadWeigher(option_weigher.OptionWeigher):
     minval = -1.0
     maxval = 0.0
     option = 'load_weight_multiplier'
-    #: Measures of load (load and wait times) that this weigher considers.
-    resources: Collection[str] = load.RESOURCES
     measure = 'load'
     unreadable = UNKNOWN
 
@@ -87,9 +82,7 @@ class GhschedLoadWeigher(option_weigher.OptionWeigher):
             shared.config().ghsched.bottleneck_thresholds)
         nodes = node_choice.compute_relative_load(
             found, by_load.count_used_and_total_cpus(state),
-            dataclasses.replace(limits, begin={
-                name: value for name, value in limits.begin.items()
-                if name in self.resources}), comparable_only=False)
+            limits, comparable_only=False)
         order = scheduler.get_chosen_nodes(state)
         values = [nodes[node] for node in order or nodes if node in nodes]
         if not values:

@@ -20,9 +20,6 @@ import fixtures
 
 from ghsched_nova.tests.functional import test_load_placement
 
-WEIGHER = ('ghsched_nova.features.packing.bandwidth_weigher.'
-           'GhschedBandwidthWeigher')
-
 
 class BandwidthUseTest(test_load_placement.LoadTestCase):
 
@@ -30,13 +27,6 @@ class BandwidthUseTest(test_load_placement.LoadTestCase):
         super().setUp()
         self.log = self.useFixture(fixtures.FakeLogger(
             level=10, format='%(message)s'))
-
-    def configure(self):
-        super().configure()
-        self.flags(weight_classes=['nova.scheduler.weights.all_weighers',
-                                   WEIGHER], group='filter_scheduler')
-        # More than all of Nova's weighers together.
-        self.flags(bandwidth_weight_multiplier=10.0, group='ghsched')
 
     def hosts_of(self, flavor, count):
         return {self.api.get_server(self.boot(flavor)['id'])[
@@ -46,8 +36,7 @@ class BandwidthUseTest(test_load_placement.LoadTestCase):
         self.start('host_a', 95, 95)
         self.start('host_b', 30, 30)
         self.assertEqual({'host_b'}, self.hosts_of(self.flavor(), 2))
-        self.assertIn('host_a: score -1.00 from weigher '
-                      'GhschedBandwidthWeigher',
+        self.assertIn('host_a: score -1.00 from weigher GhschedLoadWeigher',
                       self.log.output)
 
     def test_busy_node_that_placement_chose_is_avoided(self):

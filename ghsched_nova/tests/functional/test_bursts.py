@@ -21,6 +21,7 @@ from nova.api import auth
 from nova import context as nova_context
 
 from ghsched_nova.features.bursts import burst_use
+from ghsched_nova.features.index import indexed
 from ghsched_nova.nova_seams import shared
 from ghsched_nova.resctrl import naming
 from ghsched_nova.tests.functional import nova_base
@@ -40,8 +41,9 @@ class BurstsTest(nova_base.GhschedTestCase):
     def setUp(self):
         self.flags(node_bandwidth={'0': CAPACITY, '1': CAPACITY},
                    bandwidth_bursts={'0': 40, '1': 40}, burst_window=2,
-                   scheduler_index=True, scheduler_index_hosts=0,
-                   group='ghsched')
+                   scheduler_index=True, group='ghsched')
+        self.useFixture(fixtures.MonkeyPatch(
+            f'{indexed.__name__}.MIN_HOSTS', 0))
         super().setUp()
         self.now = 0.0
         self.useFixture(fixtures.MonkeyPatch(

@@ -79,8 +79,8 @@ NOVA_BIN_DIR=/opt/stack/data/venv/bin TEMPEST_CONFIG=/opt/stack/tempest.conf
 FILTER = 'GhschedNUMATopologyFilter'
 WEIGHERS = ('ghsched_nova.features.packing.weighers.'
             'GhschedFragmentationWeigher,'
-            'ghsched_nova.features.packing.bandwidth_weigher.'
-            'GhschedBandwidthWeigher')
+            'ghsched_nova.features.load.load_weigher.'
+            'GhschedLoadWeigher')
 
 
 class GrenadeTest(base.TestCase):
@@ -288,13 +288,13 @@ class DevstackPluginTest(base.TestCase):
             'stack', 'post-config', GHSCHED_RESERVED_BANDWIDTH='0:10,1:5',
             GHSCHED_BANDWIDTH_ACCOUNTING='max',
             GHSCHED_RESERVED_CONTROL_GROUPS='2',
-            GHSCHED_BANDWIDTH_MULTIPLIER='3',
+            GHSCHED_LOAD_MULTIPLIER='3',
             GHSCHED_GROUP_SHARING='True',
             GHSCHED_DEFAULT_BANDWIDTH_MAX='40',
             GHSCHED_BANDWIDTH_BURSTS='0:40,1:40',
             GHSCHED_NODE_BANDWIDTH='0:230000,1:230000')
         for option in ('reserved_bandwidth 0:10,1:5',
-                       'bandwidth_weight_multiplier 3',
+                       'load_weight_multiplier 3',
                        'group_sharing True',
                        'default_bandwidth_max 40',
                        'node_bandwidth 0:230000,1:230000',

@@ -24,6 +24,7 @@ from nova import objects
 from nova.scheduler.client import report
 
 from ghsched_nova.features.index import index_feed
+from ghsched_nova.features.index import indexed
 from ghsched_nova.tests.functional import nova_base
 from ghsched_nova.tests.functional import test_vfs
 from ghsched_nova.virt.driver import GhschedLibvirtDriver
@@ -39,11 +40,12 @@ class IndexTestCase(nova_base.GhschedTestCase):
     def setUp(self):
         self.useFixture(fixtures.MonkeyPatch(
             f'{index_feed.__name__}.REFRESH', 0.0))
+        self.useFixture(fixtures.MonkeyPatch(
+            f'{indexed.__name__}.MIN_HOSTS', self.HOSTS))
         super().setUp()
 
     def _setup_scheduler_service(self):
-        self.flags(scheduler_index=True, scheduler_index_hosts=self.HOSTS,
-                   group='ghsched')
+        self.flags(scheduler_index=True, group='ghsched')
         return super()._setup_scheduler_service()
 
     def ways(self):

@@ -48,7 +48,7 @@ FEATURES_WITH_NOVA = {
     'load': ('by_load', 'load_weigher'),
     'node_move': ('host_moves',),
     'numa_auto': ('numa_choice', 'numa_choosing_manager'),
-    'packing': ('bandwidth_weigher', 'fragments', 'gradient_weigher',
+    'packing': ('fragments', 'gradient_weigher',
                 'weighers'),
     'planner': ('plan',),
     'refusals': ('counting_manager', 'refusals'),

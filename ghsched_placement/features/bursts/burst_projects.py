@@ -52,7 +52,7 @@ from ghsched_placement.base import wire
 from ghsched_placement.features.bursts import burst
 
 #: Projects of a node that are remembered. A node has 1,000 percent of bursts
-#: at most ([ghsched]burst_ratio_max), and each guest has 1 at least.
+#: at most (the burst ratio of the host), and each guest has 1 at least.
 MAX_PROJECTS = 1000
 
 #: A UUID has 32 or 36 characters.

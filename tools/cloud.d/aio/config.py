@@ -317,8 +317,7 @@ def filters() -> Section:
             'nova.scheduler.weights.all_weighers',
             'ghsched_nova.features.packing.weighers.'
             'GhschedFragmentationWeigher',
-            'ghsched_nova.features.packing.bandwidth_weigher.'
-            'GhschedBandwidthWeigher')),
+            'ghsched_nova.features.load.load_weigher.GhschedLoadWeigher')),
     }
 
 

@@ -33,7 +33,7 @@ class HostFactsTest(base.TestCase):
         section = mock.MagicMock(
             resctrl_path=str(self.top / 'resctrl'),
             sysfs_path=str(self.top / 'sysfs'),
-            bandwidth_cap=None, l3_ways_shared=2, burst_ratio_max=1.5)
+            bandwidth_cap=None, l3_ways_shared=2)
         section.__getitem__.return_value = {}
         self.section = section
         self.facts = host_facts.HostFacts(section)

@@ -23,7 +23,6 @@ from nova import objects
 from nova.scheduler import weights
 
 from ghsched_nova.features.load import load_weigher
-from ghsched_nova.features.packing import bandwidth_weigher
 from ghsched_nova.features.packing import fragments
 from ghsched_nova.features.packing import gradient_weigher
 from ghsched_nova.features.packing import weighers
@@ -54,8 +53,7 @@ STATS = {
                    'bandwidth': {'0': 100, '1': 50}, 'shape': 'x'}}
 WEIGHERS = (load_weigher.GhschedLoadWeigher,
             weighers.GhschedFragmentationWeigher,
-            gradient_weigher.GhschedGradientWeigher,
-            bandwidth_weigher.GhschedBandwidthWeigher)
+            gradient_weigher.GhschedGradientWeigher)
 #: Extra specs of a guest with bandwidth, and of one with a topology only.
 FLAVORS: tuple[dict[str, str], ...] = ({'ghsched:mem_bw_min': '30'}, {})
 #: Calls that one request to two hosts takes at most, by forged records too.

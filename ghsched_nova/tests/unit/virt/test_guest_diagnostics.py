@@ -61,7 +61,7 @@ class GuestDiagnosticsTestCase(base.TestCase):
         section = self.section = options.Section(
             resctrl_path=str(self.host.root), node_bandwidth={},
             sysfs_path=str(self.host.top / 'sysfs'), bandwidth_cap='hard',
-            l3_ways_shared=2, burst_ratio_max=3.0)
+            l3_ways_shared=2)
         own_engine = self.engine = engine.HostEngine(section)
         own_engine.running = lambda: [
             desired.Running(model.Domain(f'{number}', number, 'x'), self.xml)

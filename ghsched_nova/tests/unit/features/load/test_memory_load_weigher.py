@@ -17,7 +17,7 @@ import fixtures
 from nova import objects
 from nova.scheduler import weights
 
-from ghsched_nova.features.packing import bandwidth_weigher
+from ghsched_nova.features.load import load_weigher
 from ghsched_nova.nova_seams import shared
 from ghsched_nova.tests.fixtures import states
 from ghsched_placement.features.load import load
@@ -43,14 +43,20 @@ def host(*percents, age=10.0, name='host_a', chosen=None):
     return state
 
 
-class BandwidthWeigherTest(base.TestCase):
+#: Thresholds with which only memory bandwidth counts.
+ALONE = {'cpu_load': 0, 'cpu_wait': 0, 'memory_wait': 0, 'io_load': 0,
+         'io_wait': 0}
+
+
+class MemoryLoadTest(base.TestCase):
 
     def setUp(self):
         super().setUp()
         states.stop_clock(self)
         self.log = self.useFixture(fixtures.FakeLogger(
             level=10, format='%(levelname)s %(message)s'))
-        self.weigher = bandwidth_weigher.GhschedBandwidthWeigher()
+        self.option('bottleneck_thresholds', ALONE)
+        self.weigher = load_weigher.GhschedLoadWeigher()
 
     def option(self, name, value):
         conf = shared.config()
@@ -67,17 +73,17 @@ class BandwidthWeigherTest(base.TestCase):
 
     def test_stale_measurement_is_ignored(self):
         for age in (181.0, 10 ** 6, -181.0):
-            self.assertEqual(0.0, self.weigh(host(100, age=age)))
+            self.assertEqual(-0.5, self.weigh(host(100, age=age)))
         for age in (179.0, -100.0):
             self.assertEqual(-1.0, self.weigh(host(100, age=age)))
         self.option('load_max_age', 1000)
         self.assertEqual(-1.0, self.weigh(host(100, age=999.0)))
 
-    def test_host_without_a_report_counts_as_idle(self):
+    def test_host_without_a_report_counts_as_half_loaded(self):
         for value in (None, {}, {'uptime': None}, {load.KEY: '['}):
             state = host(100)
             state.stats = value
-            self.assertEqual(0.0, self.weigh(state))
+            self.assertEqual(-0.5, self.weigh(state))
         self.assertNotIn('WARNING', self.log.output)
 
     def test_worst_chosen_node_counts(self):
@@ -91,19 +97,19 @@ class BandwidthWeigherTest(base.TestCase):
     def test_node_of_unknown_bandwidth_is_left_out(self):
         self.assertEqual(-1.0, self.weigh(host(100, None)))
         self.assertEqual(-1.0, self.weigh(host(100, None, chosen=(0, 1))))
-        self.assertEqual(0.0, self.weigh(host(100, None, chosen=(1,))))
+        self.assertEqual(-0.5, self.weigh(host(100, None, chosen=(1,))))
 
     def test_threshold_of_a_memory_bottleneck_is_the_end_of_the_scale(self):
-        self.option('bottleneck_thresholds', {'memory_load': 40})
+        self.option('bottleneck_thresholds', {**ALONE, 'memory_load': 40})
         self.assertAlmostEqual(-0.5, self.weigh(host(20)))
 
     def test_an_error_is_no_reason(self):
         state = host(100)
         del state.limits
-        self.assertEqual(0.0, self.weigh(state))
+        self.assertEqual(-0.5, self.weigh(state))
         self.assertIn('WARNING ghsched: host host_a: cannot compute the '
-                      'weigher score for memory bandwidth in use; using the '
-                      'score 0.0: ', self.log.output)
+                      'weigher score for load; using the score -0.5: ',
+                      self.log.output)
 
     def order(self, *hosts):
         return [weighed.obj.host for weighed
@@ -113,5 +119,5 @@ class BandwidthWeigherTest(base.TestCase):
     def test_nova_puts_the_busy_host_last(self):
         busy, idle = host(95, name='busy'), host(20, name='idle')
         self.assertEqual(['idle', 'busy'], self.order(busy, idle))
-        self.option('bandwidth_weight_multiplier', 0.0)
+        self.option('load_weight_multiplier', 0.0)
         self.assertEqual(['busy', 'idle'], self.order(busy, idle))
