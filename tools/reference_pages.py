@@ -33,6 +33,7 @@ from typing import Any
 TOP = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(TOP), str(TOP / 'tools')]
 
+import command_pages  # noqa: E402
 from ghsched_nova import conf  # noqa: E402
 from ghsched_nova.nova_fixes import rows  # noqa: E402
 from ghsched_placement.flavor import keys  # noqa: E402
@@ -40,7 +41,11 @@ import nova_replaced  # noqa: E402
 
 PAGES = tuple(
     TOP / 'doc' / 'source' / 'reference' / f'{name}.rst'
-    for name in ('configuration', 'extra-specs', 'metrics', 'nova-changes'))
+    for name in ('configuration', 'extra-specs', 'metrics', 'nova-changes',
+                 'commands/ghsched', 'commands/ghsched-bench',
+                 'commands/ghsched-exporter', 'commands/ghsched-host',
+                 'commands/ghsched-status', 'commands/ghsched-top',
+                 'commands/openstack-ghsched'))
 
 _PART = re.compile(r'(?<=^\.\. made of )(.+?)\n\n.*?^(?=\.\. end$)',
                    re.MULTILINE | re.DOTALL)
@@ -186,11 +191,14 @@ def describe_private_names() -> Iterator[str]:
             for one in nova_replaced.PRIVATE))
 
 
-PARTS: dict[str, Callable[..., Iterator[str]]] = {
+PARTS: dict[str, Callable[..., Iterable[str]]] = {
     'keys': describe_keys, 'options': describe_options,
     'metrics': describe_metrics, 'fixes': describe_fixes,
     'replacements': describe_replacements,
-    'private-names': describe_private_names}
+    'private-names': describe_private_names,
+    'command': command_pages.describe_command,
+    'cloud-commands': command_pages.describe_cloud_commands,
+    'docstring': command_pages.describe_docstring}
 
 
 def find_stale_pages() -> dict[Path, str]:

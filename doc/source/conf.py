@@ -23,9 +23,6 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2]))
 
 extensions = [
     'openstackdocstheme',
-    'cliff.sphinxext',
-    'sphinx.ext.autodoc',
-    'sphinxarg.ext',
 ]
 # Pictures of a PDF (tox -e pdf-docs); pages of HTML have them as they are.
 with contextlib.suppress(ImportError):
@@ -48,14 +45,6 @@ openstackdocs_auto_name = False
 # Without a tag of git the theme would show 0.0.1.
 openstackdocs_auto_version = False
 version = release = metadata.version('ghsched')
-
-# What every command of cliff takes; its own manual explains it.
-autoprogram_cliff_application = 'openstack'
-autoprogram_cliff_app_dist_name = 'ghsched'
-autoprogram_cliff_ignored = [
-    '--help', '--format', '--column', '--quote', '--noindent', '--max-width',
-    '--fit-width', '--print-empty', '--sort-column', '--sort-ascending',
-    '--sort-descending', '--prefix', '--variable']
 
 man_pages = [
     (f'reference/commands/{name}', name, text, [author], 1)

@@ -12,6 +12,7 @@
 
 """Pages of the reference, compared with the code that they are made from."""
 
+import argparse
 import importlib
 from pathlib import Path
 import sys
@@ -22,6 +23,7 @@ from ghsched_placement.tests import base
 
 TOP = Path(__file__).parents[3]
 with mock.patch('sys.path', [str(TOP / 'tools'), *sys.path]):
+    command_pages = importlib.import_module('command_pages')
     reference_pages = importlib.import_module('reference_pages')
 
 
@@ -48,3 +50,30 @@ class ReferencePagesTest(base.TestCase):
             self.assertIn('.. made of ', text)
             self.assertNotIn('.. ghsched-', text)
             self.assertNotIn('.. show-options', text)
+
+
+def make_parser():
+    parser = argparse.ArgumentParser(description='Move things.')
+    below = parser.add_subparsers(required=True).add_parser(
+        'one', description='Move one *thing* of a_ place.', epilog='Done.')
+    below.add_argument('-n', '--node', metavar='N', required=True,
+                       help='where (default: %(default)s)', default=3)
+    below.add_argument('--dry-run', action='store_true', help='only ask')
+    below.add_argument('--secret', help=argparse.SUPPRESS)
+    below.add_argument('thing', nargs='*', help='which')
+    return parser
+
+
+class CommandPagesTest(base.TestCase):
+
+    def test_each_command_has_its_usage_and_its_options(self):
+        self.assertEqual([
+            'Usage', '=====', '', '``mv COMMAND ...``', '', 'Move things.', '',
+            'mv one', '======', '',
+            '``mv one [OPTION]... --node N [thing...]``', '',
+            'Move one \\*thing\\* of a\\_ place.', '',
+            '``-n``, ``--node N``', '    where (default: 3)', '',
+            '``--dry-run``', '    only ask', '',
+            '``thing...``', '    which', '', 'Done.', ''],
+            list(command_pages.describe_command(
+                f'{__name__}:make_parser', 'mv')))
