@@ -86,6 +86,7 @@ class NovaTestCase(patient_waits.PatientWaits, base.TestCase):
 
     def setUp(self):
         self.useFixture(libvirt.KeptElements())
+        self.wake_on_changes()
         # Each test has a kernel of its own, of which the files here tell.
         self.flags(state_path=self.useFixture(fixtures.TempDir()).path)
         self.kernel = self.useFixture(kernel.FakeKernel())

@@ -103,6 +103,7 @@ class JourneyTestCase(patient_waits.PatientWaits, base.TestCase,
     states: list[Any] = []
 
     def setUp(self):
+        self.wake_on_changes()
         super().setUp()
         logging.getLogger().addHandler(self.seen)
         self.addCleanup(logging.getLogger().removeHandler, self.seen)
