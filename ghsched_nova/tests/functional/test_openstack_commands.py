@@ -22,6 +22,7 @@ from nova import context as nova_context
 from nova import objects
 from nova.tests.fixtures import libvirt as fakelibvirt
 
+from ghsched_nova.tests.functional import emptied_hosts
 from ghsched_nova.tests.functional import nova_base
 from ghsched_nova.tests.functional import openstack_base
 from ghsched_nova.tests.functional import test_lifecycle
@@ -35,12 +36,22 @@ from ghsched_placement.osc import host
 from ghsched_placement.osc import http
 from ghsched_placement.osc import server
 from ghsched_placement.providers import names
+from ghsched_placement.tests.fixtures import spaces
 
 
-class CapacityTest(openstack_base.CommandTestCase):
+class CapacityTest(emptied_hosts.EmptiedHosts, openstack_base.CommandTestCase):
 
-    def test_each_node_in_a_row(self):
+    def test_capacity_of_hosts_is_shown_to_admins(self):
+        self.assertEqual([], self.json_of(capacity.ShowCapacity))
         self.start_host()
+        self.take_steps(
+            self.csv_and_table,
+            self.each_node_in_a_row,
+            self.a_table_keeps_to_the_width,
+            self.a_host_that_is_none,
+            self.who_is_no_admin)
+
+    def each_node_in_a_row(self):
         self.reserve(n0=60)
         self.boot(self.flavor(mem_bw_min=70))
         rows = self.json_of(capacity.ShowCapacity)
@@ -52,8 +63,7 @@ class CapacityTest(openstack_base.CommandTestCase):
         self.assertEqual([30] * 2, [row['Groups Free']
                                     for row in rows])
 
-    def test_csv_and_table(self):
-        self.start_host()
+    def csv_and_table(self):
         for kind, words in (
                 ('csv', '"host_a",0,100,0,0,100,100,"",31,0,"","","",0,4,'),
                 ('value', 'host_a 0 100 0 0 100 100 - 31 0 - - - 0 4 '),
@@ -63,8 +73,7 @@ class CapacityTest(openstack_base.CommandTestCase):
             self.assertEqual(0, status)
             self.assertIn(words, text.replace('\r', ''))
 
-    def test_a_table_keeps_to_the_width(self):
-        self.start_host()
+    def a_table_keeps_to_the_width(self):
         for arguments in ((), ('--max-width', '80')):
             _status, text = self.command(capacity.ShowCapacity, *arguments)
             self.assertLessEqual(max(map(len, text.splitlines())),
@@ -72,26 +81,34 @@ class CapacityTest(openstack_base.CommandTestCase):
         _status, text = self.command(capacity.ShowCapacity, '--long')
         self.assertIn('Fragmentation', text)
 
-    def test_a_host_that_is_none(self):
-        self.start_host()
+    def a_host_that_is_none(self):
         error = self.said(2, capacity.ShowCapacity, 'host_z')
         self.assertIn('no compute host host_z in Placement', error)
 
-    def test_a_cloud_without_ghsched(self):
-        self.assertEqual([], self.json_of(capacity.ShowCapacity))
-
-    def test_who_is_no_admin(self):
-        self.start_host()
+    def who_is_no_admin(self):
         error = self.said(2, capacity.ShowCapacity,
                           api=self.api_fixture.reader_api)
         self.assertIn('This command is for admins', error)
 
 
-class HostTest(openstack_base.CommandTestCase):
+class HostTest(emptied_hosts.EmptiedHosts, openstack_base.CommandTestCase):
 
-    def test_hosts_that_agree(self):
-        self.start_host('host_a')
+    def test_records_of_hosts_are_shown_and_compared(self):
+        self.start_host()
+        self.take_steps(
+            self.the_history_of_migrations_is_not_read,
+            self.only_a_migration_in_progress_owns_what_it_holds,
+            self.a_migration_of_a_server_that_is_gone_owns_nothing,
+            self.everything_of_a_host,
+            self.allocated_but_unrequested_resources,
+            self.settings_missing_on_the_host,
+            self.an_allocation_without_a_server)
         self.start_host('host_b')
+        self.take_steps(
+            self.hosts_that_agree,
+            self.a_server_on_its_way_is_left_alone)
+
+    def hosts_that_agree(self):
         self.boot(self.flavor(mem_bw_min=70))
         self.boot(self.flavor())
         rows = self.json_of(host.ListHosts)
@@ -100,8 +117,7 @@ class HostTest(openstack_base.CommandTestCase):
         self.assertEqual(1, sum(row['Guests'] for row in rows))
         self.assertEqual(70, sum(row['BW Used (%)'] for row in rows))
 
-    def test_everything_of_a_host(self):
-        self.start_host()
+    def everything_of_a_host(self):
         booted = self.boot(self.flavor(mem_bw_min=70))
         told = self.json_of(host.ShowHost, 'host_a', '--no-effective')
         self.assertEqual([], told['drift'])
@@ -112,8 +128,7 @@ class HostTest(openstack_base.CommandTestCase):
         self.assertEqual(booted['id'], guest['server'])
         self.assertEqual([70], list(guest['allocated_percent'].values()))
 
-    def test_allocated_but_unrequested_resources(self):
-        self.start_host()
+    def allocated_but_unrequested_resources(self):
         booted = self.boot(self.flavor(mem_bw_min=70))
         self._set_bandwidth(booted['id'], 20)
         finding, = self.json_of(host.ShowHost, 'host_a',
@@ -122,9 +137,8 @@ class HostTest(openstack_base.CommandTestCase):
         self.assertRegex(finding['text'], 'holds 20 % on node 0, its flavor '
                                           'needs 70 % on node 0')
 
-    def test_settings_missing_on_the_host(self):
+    def settings_missing_on_the_host(self):
         """The stand-in for the kernel holds no control group."""
-        self.start_host()
         booted = self.boot(self.flavor(mem_bw_min=70))
         found = self.json_of(host.ShowHost, 'host_a')
         finding, = found['drift']
@@ -133,21 +147,14 @@ class HostTest(openstack_base.CommandTestCase):
         self.assertEqual([0, 0], [node['effective_percent']
                                   for node in found['numa_nodes']])
 
-    def test_an_allocation_without_a_server(self):
-        self.start_host()
-        self.placement.put('/allocations/' + names.make_numa_provider_uuid(
-            self.compute_rp_uuids['host_a'], 7), {
-                'allocations': {self.provider('host_a', 1): {
-                    'resources': {names.MEM_BW_PCT: 5}}},
-                'project_id': 'p', 'user_id': 'u',
-                'consumer_generation': None}, version='1.28')
+    def an_allocation_without_a_server(self):
+        self._allocate(names.make_numa_provider_uuid(
+            self.compute_rp_uuids['host_a'], 7))
         finding, = self.json_of(host.ShowHost, 'host_a')['drift']
         self.assertEqual('allocation-without-server', finding['kind'])
         self.assertEqual(1, self.json_of(host.ListHosts)[0]['Drift'])
 
-    def test_a_server_on_its_way_is_left_alone(self):
-        self.start_host('host_a')
-        self.start_host('host_b')
+    def a_server_on_its_way_is_left_alone(self):
         booted = self.boot(self.flavor(mem_bw_min=70))
         with mock.patch(test_lifecycle.MOVE_DISK, return_value='{}'):
             self._migrate_server(booted)
@@ -158,7 +165,7 @@ class HostTest(openstack_base.CommandTestCase):
                                   in self.json_of(host.ListHosts)])
 
     def _migration(self, server, status):
-        """A migration that holds 10 % of the host, as a server leaves it."""
+        """A migration that holds something, as a server leaves it."""
         migration = objects.Migration(
             nova_context.get_admin_context(), status=status,
             instance_uuid=server['id'], source_compute='host_a',
@@ -166,15 +173,20 @@ class HostTest(openstack_base.CommandTestCase):
             project_id='p', user_id='u',
             migration_type='live-migration')
         migration.create()
-        self.placement.put(f'/allocations/{migration.uuid}', {
+        self._allocate(migration.uuid)
+        return migration
+
+    def _allocate(self, consumer):
+        """Allocate 10 % of the host to a consumer for the rest of the step."""
+        path = f'/allocations/{consumer}'
+        self.placement.put(path, {
             'allocations': {self.provider('host_a', 1): {
                 'resources': {names.MEM_BW_PCT: 10}}},
             'project_id': 'p', 'user_id': 'u',
             'consumer_generation': None}, version='1.28')
-        return migration
+        self._step.callback(self.placement.delete, path)
 
-    def test_only_a_migration_in_progress_owns_what_it_holds(self):
-        self.start_host()
+    def only_a_migration_in_progress_owns_what_it_holds(self):
         server = self.boot(self.flavor())
         instance = self.instance(server)
         instance.task_state = task_states.MIGRATING
@@ -187,9 +199,10 @@ class HostTest(openstack_base.CommandTestCase):
         finding, = self.json_of(host.ShowHost, 'host_a')['drift']
         self.assertEqual(('allocation-without-server', migration.uuid),
                          (finding['kind'], finding['subject']))
+        instance.task_state = None
+        instance.save()
 
-    def test_a_migration_of_a_server_that_is_gone_owns_nothing(self):
-        self.start_host()
+    def a_migration_of_a_server_that_is_gone_owns_nothing(self):
         server = self.boot(self.flavor())
         migration = self._migration(server, 'preparing')
         self._delete_server(server)
@@ -197,8 +210,7 @@ class HostTest(openstack_base.CommandTestCase):
         self.assertEqual(('allocation-without-server', migration.uuid),
                          (finding['kind'], finding['subject']))
 
-    def test_the_history_of_migrations_is_not_read(self):
-        self.start_host()
+    def the_history_of_migrations_is_not_read(self):
         server = self.boot(self.flavor())
         for _ in range(3):
             self._migration(server, 'completed')
@@ -230,10 +242,20 @@ class HostTest(openstack_base.CommandTestCase):
                            version='1.28')
 
 
-class ServerTest(openstack_base.CommandTestCase):
+class ServerTest(emptied_hosts.EmptiedHosts, openstack_base.CommandTestCase):
 
-    def test_asked_and_allocated(self):
+    def test_servers_are_shown_with_what_they_asked_for(self):
         self.start_host()
+        self.take_steps(
+            self.asked_and_allocated,
+            self.who_is_no_admin_sees_what_is_asked,
+            self.server_shown_without_placement_has_the_rest_and_a_note,
+            self.a_server_without_a_policy,
+            self.the_servers_of_the_cloud,
+            self.list_without_servers_of_ghsched_is_a_sentence,
+            self.no_such_server)
+
+    def asked_and_allocated(self):
         booted = self.boot(self.flavor(
             nodes=2, mem_bw_min=10, mem_bw_max=50, mem_bw_min__1=20))
         rows = self.json_of(server.ShowServerBandwidth, booted['id'])
@@ -263,16 +285,14 @@ class ServerTest(openstack_base.CommandTestCase):
             (row['Host Node'], row['Used (MB/s)'], row['Used (%)'])
             for row in rows if row['Host Node'] == node})
 
-    def test_who_is_no_admin_sees_what_is_asked(self):
-        self.start_host()
+    def who_is_no_admin_sees_what_is_asked(self):
         booted = self.boot(self.flavor(mem_bw_min=10))
         row, = self.json_of(server.ShowServerBandwidth, booted['id'],
                             api=self.api_fixture.reader_api)
         self.assertEqual((10, None, None), (
             row['Min (%)'], row['Host'], row['Allocated (%)']))
 
-    def test_server_shown_without_placement_has_the_rest_and_a_note(self):
-        self.start_host()
+    def server_shown_without_placement_has_the_rest_and_a_note(self):
         made = self.boot(self.flavor(mem_bw_min=30))
         with mock.patch.object(
                 client.Client, 'list_hosts',
@@ -283,8 +303,7 @@ class ServerTest(openstack_base.CommandTestCase):
         self.assertIn('Allocated values are not known: Placement does not '
                       'answer', log.output)
 
-    def test_a_server_without_a_policy(self):
-        self.start_host()
+    def a_server_without_a_policy(self):
         booted = self.boot(self.flavor())
         error = self.said(1, server.ShowServerBandwidth, booted['id'])
         self.assertIn('has no extra spec of ghsched', error)
@@ -297,8 +316,7 @@ class ServerTest(openstack_base.CommandTestCase):
         rows = self.json_of(server.ShowServerBandwidth, booted['id'])
         self.assertEqual({'host_a'}, {row['Host'] for row in rows})
 
-    def test_the_servers_of_the_cloud(self):
-        self.start_host()
+    def the_servers_of_the_cloud(self):
         first = self.boot(self.flavor(nodes=2, mem_bw_min=10))
         second = self.boot(self.flavor(mem_bw_min=30))
         self.boot(self.flavor())
@@ -313,14 +331,13 @@ class ServerTest(openstack_base.CommandTestCase):
                             '0', '--sort', 'name')
         self.assertEqual(min(first['name'], second['name']), row['Name'])
 
-    def test_list_without_servers_of_ghsched_is_a_sentence(self):
-        self.start_host()
+    def list_without_servers_of_ghsched_is_a_sentence(self):
         self.boot(self.flavor())
         self.assertEqual(
             (0, 'No server asks for anything of ghsched: 1 host, 1 server.\n'),
             self.command(server.ListServers, '--interval', '0'))
 
-    def test_no_such_server(self):
+    def no_such_server(self):
         error = self.said(2, server.ShowServerBandwidth, 'nobody')
         self.assertIn('no server nobody\n', error)
 
@@ -332,6 +349,8 @@ class RefusalTest(openstack_base.CommandTestCase):
         self.assertEqual(
             (0, 'No request has been refused.\n'),
             self.command(refusals.ListRefusals))
+        self.assertIn('This command is for admins', self.said(
+            2, refusals.ListRefusals, api=self.api_fixture.reader_api))
         for name in ('host_a', 'host_b'):
             self.start_host(name)
         servers = [self.boot(self.flavor(vcpus=2)) for _node in range(4)]
@@ -358,22 +377,31 @@ class RefusalTest(openstack_base.CommandTestCase):
         row, = self.json_of(refusals.ListRefusals)
         self.assertEqual((wanted, 1), (row['Flavor'], row['Refusals']))
 
-    def test_who_is_no_admin_sees_no_refusals(self):
-        error = self.said(2, refusals.ListRefusals,
-                          api=self.api_fixture.reader_api)
-        self.assertIn('This command is for admins', error)
 
+class FlavorTest(emptied_hosts.EmptiedHosts, openstack_base.CommandTestCase):
 
-class FlavorTest(openstack_base.CommandTestCase):
+    def test_check_of_a_flavor_says_what_the_scheduler_does(self):
+        self.start_host()
+        self.take_steps(
+            self.check_of_a_host_without_servers_says_what_it_assumes,
+            self.as_many_guests_start_as_are_said_to_fit,
+            self.check_counts_guests_that_fit_by_numa_node,
+            self.exit_status_tells_whether_a_host_fits,
+            self.a_disabled_host,
+            self.a_host_whose_nova_compute_is_down,
+            self.who_is_no_admin,
+            self.everything_that_is_wrong_is_reported,
+            self.facts_known_to_placement_only)
+        self.start_host('host_b')
+        self.take_steps(
+            self.count_of_guests_beyond_the_room_of_hosts_is_refused,
+            self.host_option_limits_the_answer_to_the_host)
 
     def check(self, *arguments):
         return {row['Host']: row for row in self.json_of(
             flavor.CheckFlavor, *arguments)}
 
-    def test_it_says_what_the_scheduler_does(self):
-        """The number of guests that start is the one that the command shows.
-        """
-        self.start_host('host_a')
+    def as_many_guests_start_as_are_said_to_fit(self):
         self.reserve(n0=60)
         wanted = self.flavor(vcpus=1, mem_bw_min=35)
         fits = self.check(wanted)['host_a']['Guests That Fit']
@@ -395,25 +423,25 @@ class FlavorTest(openstack_base.CommandTestCase):
                    group='compute')
         self.flags(cpu_allocation_ratio=2.0, ram_allocation_ratio=1.0)
         self.start_host('host_a')
-        sizes = [(vcpus, nodes, policy, ram) for policy in
-                 ('shared', 'dedicated') for vcpus, nodes, ram in (
-                     (1, 1, 512), (2, 1, 512), (2, 2, 512), (3, 1, 512),
-                     (1, 1, 7168), (2, 2, 14336))]
-        for filled in (False, True):
-            if filled:
-                self.boot(self.flavor(vcpus=2, ram=2048, mem_bw_min=5))
-            for vcpus, nodes, policy, ram in sizes:
-                wanted = self.flavor(vcpus=vcpus, nodes=nodes, ram=ram,
-                                     policy=policy, mem_bw_min=10)
-                row = self.check(wanted)['host_a']
-                with self.subTest(filled=filled, vcpus=vcpus, nodes=nodes,
-                                  policy=policy, ram=ram, row=row):
-                    made = self.boot(wanted, state='ACTIVE' if row['Fits']
-                                     else 'ERROR')
-                self._delete_server(made)
+        cases = spaces.choose(
+            (filled, vcpus, nodes, policy, ram) for filled in (False, True)
+            for policy in ('shared', 'dedicated') for vcpus, nodes, ram in (
+                (1, 1, 512), (2, 1, 512), (2, 2, 512), (3, 1, 512),
+                (1, 1, 7168), (2, 2, 14336)))
+        busy = False
+        for filled, vcpus, nodes, policy, ram in cases:
+            if filled and not busy:
+                busy = self.boot(self.flavor(vcpus=2, ram=2048, mem_bw_min=5))
+            wanted = self.flavor(vcpus=vcpus, nodes=nodes, ram=ram,
+                                 policy=policy, mem_bw_min=10)
+            row = self.check(wanted)['host_a']
+            with self.subTest(filled=filled, vcpus=vcpus, nodes=nodes,
+                              policy=policy, ram=ram, row=row):
+                made = self.boot(wanted, state='ACTIVE' if row['Fits']
+                                 else 'ERROR')
+            self._delete_server(made)
 
-    def test_check_counts_guests_that_fit_by_numa_node(self):
-        self.start_host('host_a')
+    def check_counts_guests_that_fit_by_numa_node(self):
         for _node in range(2):
             self.boot(self.flavor(vcpus=1, mem_bw_min=60))
         row = self.check(self.flavor(vcpus=2, mem_bw_min=5))['host_a']
@@ -423,24 +451,20 @@ class FlavorTest(openstack_base.CommandTestCase):
             [(row['Dedicated CPUs Free'], row['Memory Free (MiB)'] % 8192)
              for row in self.json_of(capacity.ShowCapacity)])
 
-    def test_check_of_a_host_without_servers_says_what_it_assumes(self):
-        self.start_host('host_a')
+    def check_of_a_host_without_servers_says_what_it_assumes(self):
         wanted = self.flavor(vcpus=5, mem_bw_min=5)
         with fixtures.FakeLogger() as log:
             self.assertFalse(self.check(wanted)['host_a']['Fits'])
         self.assertIn('CPUs and memory of host_a are taken as spread evenly '
                       'over the NUMA nodes', log.output)
 
-    def test_exit_status_tells_whether_a_host_fits(self):
-        self.start_host()
+    def exit_status_tells_whether_a_host_fits(self):
         self.assertEqual(0, self.command(
             flavor.CheckFlavor, self.flavor(mem_bw_min=35))[0])
         self.assertEqual(1, self.command(
             flavor.CheckFlavor, self.flavor(vcpus=9, mem_bw_min=35))[0])
 
-    def test_count_of_guests_beyond_the_room_of_hosts_is_refused(self):
-        self.start_host('host_a')
-        self.start_host('host_b')
+    def count_of_guests_beyond_the_room_of_hosts_is_refused(self):
         wanted = self.flavor(vcpus=1, mem_bw_min=60)
         fits = {name: row['Guests That Fit']
                 for name, row in self.check(wanted).items()}
@@ -455,47 +479,44 @@ class FlavorTest(openstack_base.CommandTestCase):
             self.boot(wanted)
         self.assertEqual(1, self.command(flavor.CheckFlavor, wanted)[0])
 
-    def test_host_option_limits_the_answer_to_the_host(self):
-        self.start_host('host_a')
-        self.start_host('host_b')
+    def host_option_limits_the_answer_to_the_host(self):
         wanted = self.flavor(mem_bw_min=35)
         self.assertEqual({'host_b'}, set(self.check(
             wanted, '--host', 'host_b')))
         error = self.said(2, flavor.CheckFlavor, wanted, '--host', 'host_c')
         self.assertIn('no host host_c', error)
 
-    def test_a_disabled_host(self):
-        self.start_host()
-        self.api.put_service(
-            self.api.get_services(binary='nova-compute')[0]['id'],
-            {'status': 'disabled'})
+    def change_service(self, before, after):
+        """Change nova-compute until the end of the step."""
+        service = self.api.get_services(binary='nova-compute')[0]['id']
+        self.api.put_service(service, after)
+        self._step.callback(self.api.put_service, service, before)
+
+    def a_disabled_host(self):
+        self.change_service({'status': 'enabled'}, {'status': 'disabled'})
         row = self.check(self.flavor(mem_bw_min=35))['host_a']
         self.assertEqual(['nova-compute is disabled; see openstack '
                           'compute service list'], row['Reasons'])
 
-    def test_a_host_whose_nova_compute_is_down(self):
-        self.start_host()
-        self.api.put_service(
-            self.api.get_services(binary='nova-compute')[0]['id'],
-            {'forced_down': True})
+    def a_host_whose_nova_compute_is_down(self):
+        self.change_service({'forced_down': False}, {'forced_down': True})
         status, (row,) = self.outcome(flavor.CheckFlavor,
                                       self.flavor(mem_bw_min=35))
         self.assertEqual((1, False, ['nova-compute is down; see openstack '
                                      'compute service list']),
                          (status, row['Fits'], row['Reasons']))
 
-    def test_who_is_no_admin(self):
+    def who_is_no_admin(self):
         error = self.said(2, flavor.CheckFlavor, self.flavor(),
                           api=self.api_fixture.reader_api)
         self.assertIn('is for admins', error)
 
-    def test_everything_that_is_wrong_is_reported(self):
+    def everything_that_is_wrong_is_reported(self):
         made = self.unchecked_flavor(nodes=1, mem_bw_min=60, mem_bw_max=50)
         error = self.said(1, flavor.CheckFlavor, made)
         self.assertIn('ghsched:mem_bw_min: 60 is more than', error)
 
-    def test_facts_known_to_placement_only(self):
-        self.start_host()
+    def facts_known_to_placement_only(self):
         row = self.check(self.flavor(
             mem_bw_min=10, extra={'trait:STORAGE_DISK_SSD': 'required'})
         )['host_a']
@@ -516,6 +537,10 @@ class SharingTest(openstack_base.CommandTestCase):
             self._boot_and_report(self.wanted(priority))
             for priority in (1, 2, 3))
 
+    def test_check_knows_the_groups_that_can_be_shared(self):
+        self.take_steps(self.another_policy_finds_no_group,
+                        self.as_many_join_as_were_said_to, tidy=False)
+
     def wanted(self, priority):
         return self.flavor(vcpus=1, mem_bw_min=20, mem_bw_priority=priority)
 
@@ -528,7 +553,7 @@ class SharingTest(openstack_base.CommandTestCase):
         row, = self.json_of(flavor.CheckFlavor, wanted)
         return row
 
-    def test_as_many_join_as_were_said_to(self):
+    def as_many_join_as_were_said_to(self):
         wanted = self.wanted(1)
         row = self.check(wanted)
         nodes = self.host_nodes(self.first)
@@ -542,7 +567,7 @@ class SharingTest(openstack_base.CommandTestCase):
         self.assertIn('none that can be shared', ''.join(row['Reasons']))
         self.boot(wanted, state='ERROR')
 
-    def test_another_policy_finds_no_group(self):
+    def another_policy_finds_no_group(self):
         self.assertEqual(['no control group is left'],
                          self.check(self.wanted(4))['Reasons'])
         self.assertEqual({0}, {row['Largest Guarantee (%)'] for row
@@ -562,13 +587,17 @@ class VfTest(openstack_base.CommandTestCase):
             pci_info=fakelibvirt.HostPCIDevicesInfo(
                 num_pci=0, num_pfs=2, num_vfs=8, numa_node=0))
 
-    def test_vfs_of_each_node(self):
+    def test_vfs_are_counted_by_host_numa_node(self):
+        self.take_steps(self.vfs_of_each_node, self.a_flavor_with_vfs,
+                        tidy=False)
+
+    def vfs_of_each_node(self):
         rows = self.json_of(capacity.ShowCapacity)
         self.assertEqual(
             [8, 0], [sum(pf['free'] for pf in row['VFs Free'])
                      for row in rows])
 
-    def test_a_flavor_with_vfs(self):
+    def a_flavor_with_vfs(self):
         wanted = self.flavor(vfs='nic:3', vfs_locality='node')
         row, = self.json_of(flavor.CheckFlavor, wanted)
         self.assertEqual((True, 2), (row['Fits'], row['Guests That Fit']))
@@ -589,6 +618,11 @@ class LeftoversTest(openstack_base.CommandTestCase):
                 client.Client, name,
                 side_effect=http.Unreachable('does not answer')))
 
+    def test_leftovers_of_ghsched_are_listed(self):
+        self.take_steps(self.stock_cloud_has_nothing_left,
+                        self.cloud_of_ghsched_lists_each_kind_of_thing,
+                        tidy=False)
+
     def list_leftovers(self):
         with fixtures.FakeLogger() as log:
             status, rows = self.outcome(leftovers.ListLeftovers)
@@ -597,7 +631,7 @@ class LeftoversTest(openstack_base.CommandTestCase):
                           'answer', log.output)
         return status, rows
 
-    def test_cloud_of_ghsched_lists_each_kind_of_thing(self):
+    def cloud_of_ghsched_lists_each_kind_of_thing(self):
         self.start_host()
         flavor_id = self.flavor(mem_bw_min=30, mem_bw_max=50)
         self.boot(flavor_id)
@@ -627,7 +661,7 @@ class LeftoversTest(openstack_base.CommandTestCase):
                    if name.startswith('CUSTOM_GHSCHED_')),
             [row['Name'] for row in by_kind['trait']])
 
-    def test_stock_cloud_has_nothing_left(self):
+    def stock_cloud_has_nothing_left(self):
         self.assertEqual((0, []), self.list_leftovers())
         status, text = self.command(leftovers.ListLeftovers)
         self.assertEqual(
