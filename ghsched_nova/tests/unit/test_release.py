@@ -12,6 +12,7 @@
 
 """Lists and tools that a release is made with."""
 
+import ast
 import configparser
 import pathlib
 import re
@@ -116,3 +117,22 @@ class SbomTest(base.TestCase):
         del self.document['dependencies'][1]
         self.assertRaisesRegex(ValueError, 'no dependencies', finish,
                                self.document)
+
+
+class ReleasesTest(base.TestCase):
+    """The functional tests that are run with each release of Nova."""
+
+    def test_each_pattern_of_the_list_finds_a_test(self):
+        tests = [
+            f'.{path.stem}.{owner.name}.{test.name}'
+            for path in (TOP / 'ghsched_nova/tests/functional').glob('*.py')
+            for owner in ast.walk(ast.parse(path.read_text()))
+            if isinstance(owner, ast.ClassDef)
+            for test in owner.body if isinstance(test, ast.FunctionDef)
+            and test.name.startswith('test_')]
+        patterns = [
+            line for line in (TOP / 'tools/releases/functional').read_text()
+            .splitlines() if not line.startswith('#')]
+        self.assertEqual([], [
+            pattern for pattern in patterns
+            if not any(re.search(pattern, test) for test in tests)])
