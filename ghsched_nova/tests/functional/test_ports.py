@@ -26,6 +26,7 @@ from oslo_utils import uuidutils
 
 from ghsched_nova.guest import device_numa
 from ghsched_nova.tests.fixtures import libvirt
+from ghsched_nova.tests.functional import emptied_hosts
 from ghsched_nova.tests.functional import nova_base
 from ghsched_nova.tests.functional import test_vfs
 
@@ -95,7 +96,7 @@ class PortsTestCase(test_vfs.VfsTestCase):
                    if device.product_id == PORT_VF)
 
 
-class BootTest(PortsTestCase):
+class BootTest(emptied_hosts.EmptiedHosts, PortsTestCase):
     """Node 0 has more VFs, so Nova begins there."""
 
     def flavor_with(self, extra=None, **keys):
@@ -104,14 +105,27 @@ class BootTest(PortsTestCase):
     def start_with_port_vfs(self, *nodes, **kwargs):
         self.start((0, 8), *((node, 2, PORT_VF) for node in nodes), **kwargs)
 
-    def test_nova_alone_takes_a_far_one(self):
+    def test_port_whose_vfs_are_far_from_a_full_node(self):
         self.start_with_port_vfs(1)
+        self.take_steps(
+            self.nova_alone_takes_a_far_one,
+            self.required_is_refused_where_the_vfs_are_far,
+            self.preferred_takes_a_far_one_and_says_so,
+            self.preferred_goes_to_the_host_where_it_is_near)
+
+    def nova_alone_takes_a_far_one(self):
         server = self.boot_with(self.flavor_with(), self.port())
         self.assertEqual([0], self.host_nodes(server))
         self.assertEqual([1], self.port_nodes(server))
 
-    def test_the_guest_is_where_the_vf_of_its_port_is(self):
+    def test_guest_goes_to_the_vf_of_its_port(self):
+        self.flags(allow_resize_to_same_host=True)
         self.start_with_port_vfs(3)
+        self.take_steps(
+            self.the_guest_is_where_the_vf_of_its_port_is,
+            self.a_resized_guest_moves_to_its_vf)
+
+    def the_guest_is_where_the_vf_of_its_port_is(self):
         for mode in ('required', 'preferred'):
             server = self.boot_with(
                 self.flavor_with(vcpus=1, device_numa=mode), self.port())
@@ -139,8 +153,7 @@ class BootTest(PortsTestCase):
         self.assertEqual([1, 1, 1], self.seen_nodes(server))
         self.assert_agreement(server, 'host_a', [40])
 
-    def test_required_is_refused_where_the_vfs_are_far(self):
-        self.start_with_port_vfs(1)
+    def required_is_refused_where_the_vfs_are_far(self):
         self.boot(self.flavor(vcpus=3, vfs='nic:1'))    # node 0
         full = self.boot_with(
             self.flavor_with(vcpus=3, device_numa='required'), self.port())
@@ -153,8 +166,7 @@ class BootTest(PortsTestCase):
                       'on host NUMA node 1', self.stdlog.logger.output)
         self.assertEqual(1, self.free_vfs())
 
-    def test_preferred_takes_a_far_one_and_says_so(self):
-        self.start_with_port_vfs(1)
+    def preferred_takes_a_far_one_and_says_so(self):
         self.boot_with(self.flavor_with(vcpus=3, device_numa='required'),
                        self.port())
         server = self.boot_with(
@@ -168,8 +180,7 @@ class BootTest(PortsTestCase):
                       'passthrough device',
                       self.stdlog.logger.output)
 
-    def test_preferred_goes_to_the_host_where_it_is_near(self):
-        self.start_with_port_vfs(1)
+    def preferred_goes_to_the_host_where_it_is_near(self):
         self.boot_with(self.flavor_with(vcpus=3, device_numa='required'),
                        self.port())
         self.start_with_port_vfs(1, name='host_b')
@@ -189,9 +200,7 @@ class BootTest(PortsTestCase):
         self.assertIn('does not use the driver of ghsched',
                       self.stdlog.logger.output)
 
-    def test_a_resized_guest_moves_to_its_vf(self):
-        self.flags(allow_resize_to_same_host=True)
-        self.start_with_port_vfs(3)
+    def a_resized_guest_moves_to_its_vf(self):
         server = self.boot_with(self.flavor_with(vcpus=1), self.port())
         self.assertEqual([0], self.host_nodes(server))
         with fixtures.MockPatch(
@@ -264,7 +273,7 @@ class GuaranteedBandwidthTest(PortsTestCase):
         self.assertEqual([3], self.port_nodes(server))
 
 
-class AttachTest(PortsTestCase):
+class AttachTest(emptied_hosts.EmptiedHosts, PortsTestCase):
 
     def setUp(self):
         super().setUp()
@@ -315,8 +324,14 @@ class AttachTest(PortsTestCase):
         self.attach(server, self.port())
         self.assertEqual([node], self.seen_nodes(server))
 
-    def test_required_refuses_a_far_vf(self):
+    def test_far_port_is_attached_only_where_it_may_be_far(self):
         self.start((1, 2, PORT_VF), nodes=2, sockets=1)
+        self.take_steps(
+            self.required_refuses_a_far_vf,
+            self.required_says_which_vf_nova_did_not_find,
+            self.preferred_attaches_without_a_node_and_warns)
+
+    def required_refuses_a_far_vf(self):
         server = self.guest('required')
         self.assertEqual([0], self.host_nodes(server))
         self.assert_refused(
@@ -325,8 +340,7 @@ class AttachTest(PortsTestCase):
         self.assertIn('it is on host node 1, the guest on host node(s) 0',
                       self.stdlog.logger.output)
 
-    def test_required_says_which_vf_nova_did_not_find(self):
-        self.start((1, 2, PORT_VF), nodes=2, sockets=1)
+    def required_says_which_vf_nova_did_not_find(self):
         server = self.guest(
             'required', **{'hw:pci_numa_affinity_policy': 'required'})
         self.assert_refused(
@@ -342,8 +356,7 @@ class AttachTest(PortsTestCase):
         self.assertIn('no port is free behind the expander bus',
                       self.stdlog.logger.output)
 
-    def test_preferred_attaches_without_a_node_and_warns(self):
-        self.start((1, 2, PORT_VF), nodes=2, sockets=1)
+    def preferred_attaches_without_a_node_and_warns(self):
         server = self.guest('preferred')
         self.attach(server, self.port())
         self.assertEqual([1], self.port_nodes(server))

@@ -26,6 +26,7 @@ from nova.tests.fixtures import libvirt as fakelibvirt
 
 from ghsched_nova import pci_requests
 from ghsched_nova.resctrl import fs
+from ghsched_nova.tests.functional import emptied_hosts
 from ghsched_nova.tests.functional import nova_base
 
 VENDOR, PRODUCT = fakelibvirt.PCI_VEND_ID, fakelibvirt.VF_PROD_ID
@@ -192,27 +193,20 @@ class NodeTest(VfsTestCase):
         server = self.boot(self.flavor(nodes=2, vfs='nic:6'))
         self.assertEqual({0: [0] * 3, 1: [0] * 3}, self.vf_nodes(server))
 
-    def test_a_forced_host_gets_its_vfs(self):
+    def test_server_on_a_forced_host_keeps_its_vfs(self):
         self.start((0, 4), nodes=2, sockets=1)
         server = self.boot(self.flavor(vfs='nic:2'), az='nova:host_a')
         self.assertEqual({0: [0, 0]}, self.vf_nodes(server))
-
-    def test_a_rebuild_keeps_them(self):
-        self.start((0, 4), nodes=2, sockets=1)
-        server = self.boot(self.flavor(vfs='nic:2'))
-        before = self.claimed_addresses(server)
+        claimed = self.claimed_addresses(server)
         self._rebuild_server(server, 'a2459075-d96c-40d5-893e-577ff92e721c')
-        self.assertEqual(before, self.claimed_addresses(server))
-
-    def test_resources_dropped_by_heal_return_with_the_next_report(self):
-        self.start((0, 4), nodes=2, sockets=1)
-        server = self.boot(self.flavor(vfs='nic:2'))
-        before = self.allocated(server)
+        self.assertEqual(claimed, self.claimed_addresses(server))
+        # What heal_allocations drops comes back with the next report.
+        allocated = self.allocated(server)
         manage.PlacementCommands().heal_allocations(
             instance_uuid=server['id'], force=True)
         self.assertEqual({}, self.allocated(server))
         self._run_periodics()
-        self.assertEqual(before, self.allocated(server))
+        self.assertEqual(allocated, self.allocated(server))
 
     def test_full_nodes_do_not_hide_the_others(self):
         # 256 candidates, all with the VFs on a node without a free CPU.
@@ -415,11 +409,18 @@ class MoveTest(MovesTestCase):
                          self.allocated(server))
 
 
-class LocalityTest(VfsTestCase):
+class LocalityTest(emptied_hosts.EmptiedHosts, VfsTestCase):
     """Two sockets of two nodes each; one NIC, on node 0."""
 
-    def test_any_takes_the_nearest(self):
+    def test_vfs_are_as_near_as_the_key_says(self):
         self.start((0, 8))
+        self.take_steps(
+            self.any_takes_the_nearest,
+            self.socket_stops_at_the_socket,
+            self.node_stops_at_the_node,
+            self.novas_affinity_policy_holds_as_well)
+
+    def any_takes_the_nearest(self):
         server = self.boot(self.flavor(vcpus=3, vfs='nic:2'))
         self.assertEqual([0], self.host_nodes(server))
         # Its node is full now, so the other of its socket has its turn.
@@ -437,8 +438,7 @@ class LocalityTest(VfsTestCase):
         self.assertEqual('host_a', server['OS-EXT-SRV-ATTR:host'])
         self.assertEqual({0: [0] * 4}, self.vf_nodes(server))
 
-    def test_socket_stops_at_the_socket(self):
-        self.start((0, 8))
+    def socket_stops_at_the_socket(self):
         flavor = self.flavor(vcpus=3, vfs='nic:2', vfs_locality='socket')
         self.assertEqual([[0], [1]], [
             self.host_nodes(self.boot(flavor)) for _ in range(2)])
@@ -446,14 +446,12 @@ class LocalityTest(VfsTestCase):
         self.assertIn('No valid host', self.fault(server))
         self.assertEqual({}, self.allocated(server))
 
-    def test_node_stops_at_the_node(self):
-        self.start((0, 8))
+    def node_stops_at_the_node(self):
         flavor = self.flavor(vcpus=3, vfs='nic:2', vfs_locality='node')
         self.assertEqual([0], self.host_nodes(self.boot(flavor)))
         self.boot(flavor, state='ERROR')
 
-    def test_novas_affinity_policy_holds_as_well(self):
-        self.start((0, 8))
+    def novas_affinity_policy_holds_as_well(self):
         flavor = self.flavor(
             vcpus=3, vfs='nic:2',
             extra={'hw:pci_numa_affinity_policy': 'required'})
@@ -461,15 +459,23 @@ class LocalityTest(VfsTestCase):
         self.boot(flavor, state='ERROR')
 
 
-class RefusalTest(VfsTestCase):
+class RefusalTest(emptied_hosts.EmptiedHosts, VfsTestCase):
 
     def refused(self, **keys):
         server = self.boot(self.flavor(**keys), state='ERROR')
         self.assertEqual({}, self.allocated(server))
         return self.fault(server)
 
-    def test_too_many_for_any_node(self):
+    def test_refusal_names_what_is_lacking(self):
         self.start((0, 4), (1, 2), nodes=2, sockets=1)
+        self.take_steps(
+            self.too_many_for_any_node,
+            self.too_many_for_any_host,
+            self.bandwidth_and_vfs_on_different_nodes,
+            self.without_devices_in_placement,
+            self.the_api_refuses_what_it_can)
+
+    def too_many_for_any_node(self):
         self.assertIn(
             'no host NUMA node has 5 VFs of nic free, which guest NUMA node '
             '0 needs (ghsched:vfs)',
@@ -482,17 +488,15 @@ class RefusalTest(VfsTestCase):
             'guest NUMA nodes 0 and 1',
             self.refused(nodes=2, vfs='nic:4', device_numa='required'))
 
-    def test_too_many_for_any_host(self):
-        self.start((0, 4), (1, 2), nodes=2, sockets=1)
+    def too_many_for_any_host(self):
         self.assertIn('no host has 7 VFs of nic free (ghsched:vfs)',
                       self.refused(vfs='nic:7'))
 
-    def test_bandwidth_and_vfs_on_different_nodes(self):
-        self.start((0, 4), nodes=2, sockets=1)
+    def bandwidth_and_vfs_on_different_nodes(self):
         self.reserve(n0=60)
         self.assertIn(
             'all that the flavor needs on the right NUMA nodes',
-            self.refused(vfs='nic:1', mem_bw_min=50, vfs_locality='node'))
+            self.refused(vfs='nic:3', mem_bw_min=50, vfs_locality='node'))
 
     def test_too_many_servers_are_not_tried_again(self):
         log = self.useFixture(fixtures.FakeLogger('ghsched_nova.scheduler'))
@@ -508,13 +512,11 @@ class RefusalTest(VfsTestCase):
         lines = log.output.splitlines()
         self.assertEqual(len(set(lines)), len(lines))
 
-    def test_without_devices_in_placement(self):
-        self.start((0, 4), nodes=2, sockets=1)
+    def without_devices_in_placement(self):
         self.flags(pci_in_placement=False, group='filter_scheduler')
         self.assertIn('pci_in_placement', self.refused(vfs='nic:1'))
 
-    def test_the_api_refuses_what_it_can(self):
-        self.start((0, 4), nodes=2, sockets=1)
+    def the_api_refuses_what_it_can(self):
         for value, reason in (('nic', 'ALIAS:COUNT'),
                               ('none:1', 'not defined')):
             error = self.assertRaises(
