@@ -129,15 +129,15 @@ def list_cpu_topology(sysfs: Path) -> Iterator[tuple[int, tuple[int, ...]]]:
 def read_distances(sysfs: Path) -> dict[int, dict[int, int]]:
     """Return the distances (ACPI SLIT) between the host NUMA nodes.
 
-    Nodes without valid distances are left out.
+    Nodes without a valid distance to each node are left out.
     """
     found = {}
     paths = sorted(iterate_numa_nodes(sysfs))
     for node, path in paths:
         words = (read_text(path / 'distance') or '').split()
-        if words and all(map(_NUMBER.fullmatch, words)):
+        if len(words) == len(paths) and all(map(_NUMBER.fullmatch, words)):
             found[node] = dict(zip((number for number, _path in paths),
-                                   map(int, words), strict=False))
+                                   map(int, words), strict=True))
     return found
 
 

@@ -91,13 +91,14 @@ class HostFactsTest(EngineTestCase):
         self.option('device_numa_nearest', True)
         self.assertEqual({}, self.engine.read_distances())
         self.assertIn('distances', self.log.output)
-        for node, text in ((0, '10 21 40\n'), (1, '21 10 x\n'),
-                           (8, '40 21 10\n')):
+        for node, text in ((0, '10 21 30 40\n'), (1, '21 10 x 21\n'),
+                           (2, '10 21\n'), (8, '40 21 30 10\n')):
             path = os.path.join(self.root, f'devices/system/node/node{node}')
             os.makedirs(path)
             with open(os.path.join(path, 'distance'), 'w') as stream:
                 stream.write(text)
-        self.assertEqual({0: {0: 10, 1: 21, 8: 40}, 8: {0: 40, 1: 21, 8: 10}},
+        self.assertEqual({0: {0: 10, 1: 21, 2: 30, 8: 40},
+                          8: {0: 40, 1: 21, 2: 30, 8: 10}},
                          self.engine.read_distances())
 
 
