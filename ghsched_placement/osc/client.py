@@ -112,57 +112,8 @@ class Client(nova_reader.NovaReader):
         return {uuid: dict(entry['resources'])
                 for uuid, entry in answer['allocations'].items()}
 
-    def set_bandwidth_policy(self, uuid: str, extra_specs: Mapping[str,
-                                                                   str | None],
-                             dry_run: bool) -> dict[str, Any]:
-        """Ask nova-api to change the bandwidth policy of a server.
-
-        :param uuid: UUID of the server.
-        :param extra_specs: new value of each extra spec; None removes the
-            extra spec.
-        :param dry_run: whether to only check that the change is possible.
-        :returns: report of the change, in the form that ``ghsched server set``
-            prints as JSON.
-        :raises Refused: if the request is refused and nothing has changed.
-        :raises CommandError: if the request fails or is only partly carried
-            out.
-        """
-        return self._post_server_action(
-            uuid, {'extra_specs': dict(extra_specs), 'dry_run': dry_run},
-            '; "ghsched server set" works without it, where nova-manage runs')
-
-    def move_nodes(self, uuid: str, nodes: Mapping[int, int],
-                   dry_run: bool) -> dict[str, Any]:
-        """Ask nova-api to move a server to other NUMA nodes of its host.
-
-        :param uuid: UUID of the server.
-        :param nodes: new host NUMA node of each guest NUMA node.
-        :param dry_run: whether to only check that the move is possible.
-        :returns: report of the move.
-        :raises Refused: if the request is refused and nothing has changed.
-        :raises CommandError: if the request fails or is only partly carried
-            out.
-        """
-        return self._post_server_action(uuid, {
-            'move_nodes': {str(guest): host for guest, host in nodes.items()},
-            'dry_run': dry_run})
-
-    def find_guests_slowing_server(self, uuid: str,
-                                   prove: bool) -> dict[str, Any]:
-        """Ask nova-api which guests slow down a server by memory traffic.
-
-        :param uuid: UUID of the server that is slowed down.
-        :param prove: whether the server's host may limit the bandwidth of
-            other guests for short times to prove the cause.
-        :returns: report, see
-            :mod:`ghsched_placement.features.blame.blame_report`.
-        :raises Refused: if the request is refused.
-        :raises CommandError: if the request fails.
-        """
-        return self._post_server_action(uuid, {'blame': True, 'prove': prove})
-
-    def _post_server_action(self, uuid: str, action: Mapping[str, Any],
-                            advice: str = '') -> dict[str, Any]:
+    def post_server_action(self, uuid: str, action: Mapping[str, Any],
+                           advice: str = '') -> dict[str, Any]:
         """Send a ghsched server action to nova-api and return the response.
 
         :param uuid: UUID of the server.

@@ -21,6 +21,7 @@ import time
 from typing import Any
 
 from aio.lab import Lab
+from ghsched_placement.features.live_change import server_change
 from ghsched_placement.flavor import keys
 from ghsched_placement.osc import client
 from openstack import exceptions
@@ -103,8 +104,9 @@ def _rebuild(lab: Lab, server: Any, _rng: random.Random) -> None:
 
 def _change(lab: Lab, server: Any, rng: random.Random) -> None:
     share = str(rng.choice((5, 10, 15)))
-    client.Client(lab.cloud).set_bandwidth_policy(
-        server.id, {keys.MEM_BW_MIN.extra_spec: share}, dry_run=False)
+    server_change.set_bandwidth_policy(
+        client.Client(lab.cloud), server.id,
+        {keys.MEM_BW_MIN.extra_spec: share}, dry_run=False)
 
 
 _DELETE = _call('delete_server')

@@ -36,6 +36,7 @@ from ghsched_nova.tests.fixtures import guest_memory
 from ghsched_nova.tests.fixtures import libvirt
 from ghsched_nova.tests.functional import nova_base
 from ghsched_nova.tests.functional import openstack_base
+from ghsched_placement.features.live_change import server_change
 from ghsched_placement.features.load import load
 from ghsched_placement.features.node_move import move_report
 from ghsched_placement.features.node_move import past_moves
@@ -248,7 +249,7 @@ class MoveTest(openstack_base.CommandTestCase):
                     load.HostNode(new, 4, memory_free=8192, cpu_load=0.0)),
                     (load.GuestNode(uuid, 0, self.old, 2, 512, 0.5, 0.5),))),
                 # nova-api has no filter here.
-                (client.Client, 'move_nodes',
+                (server_change, 'move_nodes',
                  lambda _client, _uuid, nodes, dry_run: self.move(nodes[0]))):
             self.useFixture(fixtures.MockPatchObject(target, name, value))
         inside = '--only', 'inside', '--period', '1'
@@ -285,7 +286,7 @@ class MoveTest(openstack_base.CommandTestCase):
         """Patch the commands to move servers without the filter of nova-api.
         """
         self.useFixture(fixtures.MockPatchObject(
-            client.Client, 'move_nodes',
+            server_change, 'move_nodes',
             lambda _client, uuid, nodes, dry_run: self.move(
                 nodes[0], {'id': uuid})))
 

@@ -13,6 +13,8 @@
 """``openstack ghsched server set`` and ``server move-node``."""
 
 import argparse
+from collections.abc import Mapping
+from typing import Any
 
 from ghsched_placement.features.live_change import change_arguments
 from ghsched_placement.features.live_change import change_report
@@ -42,8 +44,8 @@ class SetServer(base.Lister):
             asked = change_arguments.parse_change_arguments(parsed_args)
         except policies.PolicyError as error:
             raise base.Refused(f'refused: {error}') from error
-        shown = client.set_bandwidth_policy(
-            str(client.find_server(parsed_args.server)['id']), asked,
+        shown = set_bandwidth_policy(
+            client, str(client.find_server(parsed_args.server)['id']), asked,
             parsed_args.dry_run)
         self.log.warning(change_report.summarize_change(shown))
         return change_report.HEADER, list(
@@ -79,8 +81,43 @@ class MoveServerNodes(base.Lister):
         except policies.PolicyError as error:
             raise base.Refused(f'refused: --node: {error.reason}') from error
         client = clients.get_client(self.app)
-        shown = client.move_nodes(
-            str(client.find_server(parsed_args.server)['id']), nodes,
+        shown = move_nodes(
+            client, str(client.find_server(parsed_args.server)['id']), nodes,
             parsed_args.dry_run)
         self.log.warning(move_report.summarize_move(shown))
         return move_report.HEADER, list(move_report.list_vcpu_rows(shown))
+
+
+def set_bandwidth_policy(client: clients.Client, uuid: str,
+                         extra_specs: Mapping[str, str | None],
+                         dry_run: bool) -> dict[str, Any]:
+    """Ask nova-api to change the bandwidth policy of a server.
+
+    :param uuid: UUID of the server.
+    :param extra_specs: new value of each extra spec; None removes the extra
+        spec.
+    :param dry_run: whether to only check that the change is possible.
+    :returns: report of the change, in the form that ``ghsched server set``
+        prints as JSON.
+    :raises Refused: if the request is refused and nothing has changed.
+    :raises CommandError: if the request fails or is only partly carried out.
+    """
+    return client.post_server_action(
+        uuid, {'extra_specs': dict(extra_specs), 'dry_run': dry_run},
+        '; "ghsched server set" works without it, where nova-manage runs')
+
+
+def move_nodes(client: clients.Client, uuid: str, nodes: Mapping[int, int],
+               dry_run: bool) -> dict[str, Any]:
+    """Ask nova-api to move a server to other NUMA nodes of its host.
+
+    :param uuid: UUID of the server.
+    :param nodes: new host NUMA node of each guest NUMA node.
+    :param dry_run: whether to only check that the move is possible.
+    :returns: report of the move.
+    :raises Refused: if the request is refused and nothing has changed.
+    :raises CommandError: if the request fails or is only partly carried out.
+    """
+    return client.post_server_action(uuid, {
+        'move_nodes': {str(guest): host for guest, host in nodes.items()},
+        'dry_run': dry_run})

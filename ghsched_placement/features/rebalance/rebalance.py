@@ -29,6 +29,7 @@ from osc_lib import exceptions
 import stevedore
 
 from ghsched_placement.base import exits
+from ghsched_placement.features.live_change import server_change
 from ghsched_placement.features.rebalance import affinity
 from ghsched_placement.features.rebalance import measured
 from ghsched_placement.features.rebalance import move_plan
@@ -365,8 +366,8 @@ def move_server_within_host(client: clients.Client,
                             move: move_plan.Move) -> Outcome:
     """Ask nova-api to move a server to another NUMA node of its host."""
     return _request_move(functools.partial(
-        client.move_nodes, move.guest, {0: move.destination.node},
-        dry_run=False))
+        server_change.move_nodes, client, move.guest,
+        {0: move.destination.node}, dry_run=False))
 
 
 def _request_move(request: Callable[[], object]) -> Outcome:

@@ -22,6 +22,7 @@ from keystoneauth1 import exceptions as ksa_exceptions
 from openstack import exceptions as sdk_exceptions
 from osc_lib import exceptions
 
+from ghsched_placement.features.live_change import server_change
 from ghsched_placement.features.node_move import past_moves
 from ghsched_placement.osc import base as osc_base
 from ghsched_placement.osc import client
@@ -71,9 +72,9 @@ class SetBandwidthTest(base.TestCase):
 
         client = make_client(compute=types.SimpleNamespace(post=post))
         if self.move:
-            return client.move_nodes('a-b', {0: 1}, True)
-        return client.set_bandwidth_policy(
-            'a-b', {'ghsched:mem_bw_min': '20'}, False)
+            return server_change.move_nodes(client, 'a-b', {0: 1}, True)
+        return server_change.set_bandwidth_policy(
+            client, 'a-b', {'ghsched:mem_bw_min': '20'}, False)
 
     def refused(self, response, kind=exceptions.CommandError):
         with self.assertRaises(kind) as raised:

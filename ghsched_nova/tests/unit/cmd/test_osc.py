@@ -52,7 +52,7 @@ class SetServerTest(base.TestCase):
         self.app = mock.MagicMock()
         self.client = self.app.client_manager.ghsched
         self.client.find_server.return_value = {'id': UUID}
-        self.client.set_bandwidth_policy.return_value = (
+        self.client.post_server_action.return_value = (
             change_report.make_change_report(plans.plan(), False))
         self.command = server_change.SetServer(self.app, None)
 
@@ -64,15 +64,16 @@ class SetServerTest(base.TestCase):
         header, rows = self.call('web', '--mem-bw-min', '20', '--unset',
                                  'mem_bw_max.1', '--dry-run')
         self.client.find_server.assert_called_once_with('web')
-        self.client.set_bandwidth_policy.assert_called_once_with(
-            UUID, {'ghsched:mem_bw_min': '20', 'ghsched:mem_bw_max.1': None},
-            True)
+        self.client.post_server_action.assert_called_once_with(
+            UUID, {'extra_specs': {'ghsched:mem_bw_min': '20',
+                                   'ghsched:mem_bw_max.1': None},
+                   'dry_run': True}, mock.ANY)
         self.assertEqual(len(header), len(rows[0]))
 
     def test_a_bad_value_is_refused_before_anybody_is_asked(self):
         for arguments in ((), ('--mem-bw-min', '300')):
             self.assertRaises(osc_base.Refused, self.call, 'web', *arguments)
-        self.client.set_bandwidth_policy.assert_not_called()
+        self.client.post_server_action.assert_not_called()
 
 
 class MoveServerNodesTest(base.TestCase):
@@ -82,8 +83,8 @@ class MoveServerNodesTest(base.TestCase):
         self.app = mock.MagicMock()
         self.client = self.app.client_manager.ghsched
         self.client.find_server.return_value = {'id': UUID}
-        self.client.move_nodes.return_value = move_report.make_move_report(
-            plans.MOVE, True)
+        self.client.post_server_action.return_value = (
+            move_report.make_move_report(plans.MOVE, True))
         self.command = server_change.MoveServerNodes(self.app, None)
 
     def call(self, *arguments):
@@ -93,11 +94,12 @@ class MoveServerNodesTest(base.TestCase):
     def test_nova_api_is_asked_for_the_nodes_of_the_options(self):
         header, rows = self.call('web', '--node', '0=1', '--node', '1=0',
                                  '--dry-run')
-        self.client.move_nodes.assert_called_once_with(
-            UUID, {0: 1, 1: 0}, True)
+        self.client.post_server_action.assert_called_once_with(
+            UUID, {'move_nodes': {'0': 1, '1': 0}, 'dry_run': True})
         self.assertEqual(len(header), len(rows[0]))
         self.call('web', '--node', '0=1')
-        self.client.move_nodes.assert_called_with(UUID, {0: 1}, False)
+        self.client.post_server_action.assert_called_with(
+            UUID, {'move_nodes': {'0': 1}, 'dry_run': False})
 
     def test_invalid_input_is_refused_before_any_request(self):
         for node in ('1', '0=a'):
@@ -105,7 +107,7 @@ class MoveServerNodesTest(base.TestCase):
                                       'web', '--node', node)
             self.assertIn(f"--node: '{node}' is not of the form GUEST=HOST",
                           str(error))
-        self.client.move_nodes.assert_not_called()
+        self.client.post_server_action.assert_not_called()
 
 
 class BlameServerTest(base.TestCase):
@@ -114,8 +116,7 @@ class BlameServerTest(base.TestCase):
         app = mock.MagicMock()
         client = app.client_manager.ghsched
         client.find_server.return_value = {'id': UUID}
-        find = client.find_guests_slowing_server
-        find.return_value = blame_report.make_report(
+        client.post_server_action.return_value = blame_report.make_report(
             UUID, 'host_a', (0,), blame.Evidence(
                 blame.Verdict(blame.VerdictKind.NOBODY), (
                     blame.Suspect('x', 1.0),)), {}, True)
@@ -124,7 +125,8 @@ class BlameServerTest(base.TestCase):
         with self.assertLogs(command.log, 'WARNING') as log:
             header, rows = command.take_action(
                 parser.parse_args(['web', '--prove']))
-        find.assert_called_once_with(UUID, True)
+        client.post_server_action.assert_called_once_with(
+            UUID, {'blame': True, 'prove': True})
         self.assertEqual(len(header), len(rows[0]))
         self.assertIn('No guest disturbs', log.output[0])
 

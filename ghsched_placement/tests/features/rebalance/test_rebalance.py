@@ -192,8 +192,16 @@ class Cloud:
     def list_recent_migrations(self, since):
         return []
 
-    def list_moves_within_host(self, uuid, since):
-        return self.moved.get(uuid, [])
+    def query_nova(self, path, _version, default):
+        """Return a server's actions, or an action."""
+        uuid, _, request = path.removeprefix('/servers/').partition(
+            '/os-instance-actions')
+        if request.startswith('/'):
+            return {'instanceAction': {'events': [
+                {'event': 'ghsched_move_nodes'}]}}
+        return {'instanceActions': [
+            {'action': 'ghsched', 'request_id': 'r', 'start_time': time}
+            for time in self.moved.get(uuid, [])]}
 
     def live_migrate_server(self, uuid, host):
         self.asked.append((uuid, host))
@@ -344,11 +352,12 @@ class CommandTest(base.TestCase):
         cloud = mock.Mock()
         self.assertEqual(command.Outcome(),
                          command.move_server_within_host(cloud, inside))
-        cloud.move_nodes.assert_called_once_with('u', {0: 1}, dry_run=False)
+        cloud.post_server_action.assert_called_once_with(
+            'u', {'move_nodes': {'0': 1}, 'dry_run': False})
         for error, unchanged in (
                 (osc_base.Refused('refused: pinned'), True),
                 (exceptions.CommandError('HTTP 500'), False)):
-            cloud.move_nodes.side_effect = error
+            cloud.post_server_action.side_effect = error
             self.assertEqual(command.Outcome(str(error), unchanged),
                              command.move_server_within_host(cloud, inside))
 
