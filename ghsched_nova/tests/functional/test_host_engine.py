@@ -28,6 +28,8 @@ import sys
 import tempfile
 import threading
 import time
+import unittest
+from unittest import mock
 
 from fixtures import FakeLogger
 from oslo_config import cfg
@@ -104,20 +106,41 @@ class VcpuThreads:
 
 
 class EmulatedTestCase(base.TestCase):
+    """Tests of a class share an emulated kernel; each removes its groups."""
 
     DIALECT = 'openeuler66'
+    resctrl = None
+
+    @classmethod
+    def mount(cls):
+        reason = mount.missing()
+        if reason:
+            raise unittest.SkipTest(reason)
+        cls.resctrl = mount.ResctrlFixture(
+            machines.build(cls.DIALECT, NODES))
+        # The temporary directory of a test ends with it.
+        with mock.patch.object(tempfile, 'tempdir', None):
+            cls.resctrl.setUp()
+        cls.addClassCleanup(cls.resctrl.cleanUp)
 
     def setUp(self):
         super().setUp()
-        machine = machines.build(self.DIALECT, NODES)
-        self.resctrl = self.useFixture(mount.ResctrlFixture(machine))
+        if not self.resctrl or not os.path.ismount(self.resctrl.path):
+            self.mount()
         self.root = Path(self.resctrl.path)
+        self.earlier = len(self.resctrl.operations())
         self.sysfs = Path(tempfile.mkdtemp())
         self.addCleanup(shutil.rmtree, self.sysfs)
-        topology.write_sysfs(machine, self.sysfs)
+        topology.write_sysfs(self.resctrl.machine, self.sysfs)
         self.host = resctrl_host.read_host(self.root, self.sysfs)
+        self.addCleanup(self.remove_groups)
         self.threads = VcpuThreads(VCPUS)
         self.addCleanup(self.threads.end)
+
+    def remove_groups(self):
+        for name in (GROUP, 'ghsched-*'):
+            for group in self.root.glob(name):
+                group.rmdir()
 
     def start_guest(self, mb='0=60', name=GROUP):
         """Write the group that libvirt makes when it starts a guest with
@@ -176,7 +199,8 @@ class EmulatedTestCase(base.TestCase):
 
     def writes(self):
         """Lines that reached the schemata of the guest's group."""
-        return [entry['data'] for entry in self.resctrl.operations()
+        return [entry['data'] for entry
+                in self.resctrl.operations()[self.earlier:]
                 if entry['op'] == 'write'
                 and entry['path'] == f'/{GROUP}/schemata']
 
