@@ -50,6 +50,7 @@ from ghsched_nova.resctrl import host as resctrl_host
 from ghsched_nova.resctrl import preconditions
 from ghsched_nova.tests.fixtures import emulated
 from ghsched_placement.tests import base
+from ghsched_placement.tests.fixtures import spaces
 
 TREE = Path(__file__).parents[5]
 GOING_BACK = TREE / 'doc' / 'source' / 'operators' / 'going-back.rst'
@@ -262,27 +263,31 @@ class CommandTest(base.TestCase):
                    'sysfs_path = {top}/sysfs\n' + options)
 
     def test_host_is_described_as_nova_compute_describes_it(self):
-        for machine in {**machines.DIALECTS, **described.MACHINES}:
-            for options in ('', 'node_bandwidth = 0:204800,1:204800\n',
-                            'bandwidth_cap = soft\n',
-                            'l3_ways_shared = 5\n'):
-                self.write_host(machine, options=options)
-                section = configured.read_ghsched_options([str(self.file)])
-                try:
-                    expected = host_facts.HostFacts(
-                        section).read_resctrl_host(), ''
-                except resctrl_host.ResctrlUnavailable as error:
-                    expected = None, str(error)
-                self.assertEqual(expected, node._read_resctrl_features(
-                    section, ''), (machine, options))
+        for machine, options in spaces.choose(
+                (machine, options)
+                for machine in {**machines.DIALECTS, **described.MACHINES}
+                for options in ('', 'node_bandwidth = 0:204800,1:204800\n',
+                                'bandwidth_cap = soft\n',
+                                'l3_ways_shared = 5\n')):
+            self.write_host(machine, options=options)
+            section = configured.read_ghsched_options([str(self.file)])
+            try:
+                expected = host_facts.HostFacts(
+                    section).read_resctrl_host(), ''
+            except resctrl_host.ResctrlUnavailable as error:
+                expected = None, str(error)
+            self.assertEqual(expected, node._read_resctrl_features(
+                section, ''), (machine, options))
 
     def test_control_groups_of_others_are_named_with_what_is_left(self):
         model = emulated.model('intel')
         for number in range(14):
-            self.write_host(model)
-            found = self.read_checks()['control groups']
-            self.assertEqual('ok', found['status'])
-            self.assertIn(f'left for guests: {14 - number}', found['text'])
+            if number in (0, 1, 13):
+                self.write_host(model)
+                found = self.read_checks()['control groups']
+                self.assertEqual('ok', found['status'])
+                self.assertIn(f'left for guests: {14 - number}',
+                              found['text'])
             model.mkdir(f'/COS{number + 1}')
         self.write_host(model)
         self.assertEqual('warning',
