@@ -27,7 +27,7 @@ from oslo_log import log as logging
 from oslo_utils import versionutils
 
 from ghsched_nova.features.guest_topology import guest_topology
-from ghsched_nova.features.real_time import locked_memory
+from ghsched_nova.features.locked_memory import locked_memory
 from ghsched_nova.guest import device_numa
 from ghsched_nova.host import desired
 from ghsched_nova.nova_fixes import failed_live_migration

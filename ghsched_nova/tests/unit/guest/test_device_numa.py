@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from lxml import etree
 
-from ghsched_nova.features.real_time import locked_memory
+from ghsched_nova.features.locked_memory import locked_memory
 from ghsched_nova.guest import device_numa as dn
 from ghsched_nova.guest import pci_topology as pci
 from ghsched_placement.tests import base
