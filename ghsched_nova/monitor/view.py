@@ -37,12 +37,8 @@ from ghsched_nova.monitor import topology
 from ghsched_nova.resctrl import dialects
 from ghsched_nova.resctrl import naming
 from ghsched_nova.resctrl import schemata
-from ghsched_placement.features.service_level import service_level
 from ghsched_placement.flavor import bandwidth
 from ghsched_placement.flavor import policy as policies
-
-#: Time in which servers got less than their guarantees.
-ShortTimes = Mapping[service_level.LevelKey, service_level.ShortTime]
 
 
 @dataclass(frozen=True)
@@ -216,10 +212,6 @@ class Snapshot:
     :param others: resctrl groups that belong to no guest, without the root
         group.
     :param cached: whether L3 cache occupancy was read.
-    :param burst_shortage: probability from 0 to 1 that guests do not get
-        their bursts, by host NUMA node.
-    :param short_times: time of this month in which servers got less than
-        their guarantees; None if it was not read.
     """
 
     title: str
@@ -229,36 +221,6 @@ class Snapshot:
     others: tuple[GroupUsage, ...]
     used: rates.Figure
     cached: bool = False
-    burst_shortage: Mapping[int, float] = field(default_factory=dict)
-    short_times: ShortTimes | None = None
-
-    def get_time_below_guarantee(
-            self, uuid: str, nodes: topology.Nodes,
-    ) -> service_level.ShortTime | None:
-        """Return how long a guest got less than its guarantee this month.
-
-        The guarantee is the bandwidth that the guest's flavor promises. If
-        there are several host NUMA nodes, the longest time is returned.
-
-        :returns: seconds below the guarantee, and seconds in which bandwidth
-            was measured; None if unknown.
-        """
-        found = [self.short_times[key] for key in (
-            service_level.LevelKey(uuid, node) for node in nodes)
-            if key in self.short_times] if self.short_times else ()
-        return max(found, default=None)
-
-    def get_burst_shortage_probability(
-            self, nodes: topology.Nodes) -> float | None:
-        """Return the probability that guests do not get their bursts.
-
-        A burst is bandwidth above a guest's guarantee. If there are several
-        host NUMA nodes, the highest probability is returned.
-
-        :returns: probability from 0 to 1; None if unknown.
-        """
-        return max((self.burst_shortage[node] for node in nodes
-                    if node in self.burst_shortage), default=None)
 
 
 # -- whose group it is --------------------------------------------------------

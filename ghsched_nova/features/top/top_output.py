@@ -64,6 +64,7 @@ from typing import NamedTuple
 import wcwidth
 
 from ghsched_nova.features.load import top_load
+from ghsched_nova.features.top import top_source
 from ghsched_nova.monitor import rates
 from ghsched_nova.monitor import topology
 from ghsched_nova.monitor import view
@@ -83,7 +84,7 @@ Row = list[str]
 
 
 def make_host_document(
-        snapshot: view.Snapshot, measured_at: float, problem: str = '',
+        snapshot: top_source.Snapshot, measured_at: float, problem: str = '',
         measured: load.Load | None = None) -> dict[str, Any]:
     """Return the bandwidth and load of a host as JSON data.
 
@@ -118,7 +119,7 @@ def make_host_document(
 
 
 def format_host_as_json(
-        snapshot: view.Snapshot, measured_at: float, problem: str = '',
+        snapshot: top_source.Snapshot, measured_at: float, problem: str = '',
         measured: load.Load | None = None) -> str:
     """Return the bandwidth and load of a host as one line of JSON.
 
@@ -135,7 +136,7 @@ def _json_figure(figure: rates.Figure) -> dict[str, Any]:
 
 
 def _json_guest(usage: view.GuestUsage,
-                snapshot: view.Snapshot) -> dict[str, Any]:
+                snapshot: top_source.Snapshot) -> dict[str, Any]:
     guest = usage.guest
     return {
         'name': guest.name, 'server': guest.server or None,
@@ -314,7 +315,7 @@ class Page:
 
 
 def make_top_page(
-        snapshot: view.Snapshot, when: str, problem: str = '',
+        snapshot: top_source.Snapshot, when: str, problem: str = '',
         order: str = 'used', reverse: bool = False, name_filter: str = '',
         with_load: bool = False, measured: load.Load | None = None) -> Page:
     """Return a ghsched-top page of host NUMA nodes, guests and groups.
@@ -377,7 +378,7 @@ def _is_limited_below_policy(row: view.GuestNode | None) -> bool:
             or held.maximum is not None and held.maximum < asked.maximum - 2)
 
 
-def _format_node_lines(snapshot: view.Snapshot) -> list[str]:
+def _format_node_lines(snapshot: top_source.Snapshot) -> list[str]:
     """Return the lines of ghsched-top with the bandwidth of each NUMA node.
 
     If there are several nodes, the last line has the sum.
@@ -395,7 +396,7 @@ def _format_node_lines(snapshot: view.Snapshot) -> list[str]:
     return align_table_columns(titles, rows, 1)
 
 
-def _total_row(snapshot: view.Snapshot) -> Row:
+def _total_row(snapshot: top_source.Snapshot) -> Row:
     nodes = snapshot.nodes
     capacities = [node.capacity for node in nodes if node.capacity]
     return ['all', _format_bandwidth(snapshot.used),
@@ -430,7 +431,7 @@ def _make_guest_rows(usage: view.GuestUsage) -> list[_Entry]:
                    cached=row.cached) for row in rows]
 
 
-def _make_group_rows(snapshot: view.Snapshot,
+def _make_group_rows(snapshot: top_source.Snapshot,
                      name_filter: str) -> list[_Entry]:
     """Return table rows of the resctrl groups that belong to no guest.
 

@@ -18,7 +18,6 @@ import time
 
 from ghsched_nova.features.top import top_output
 from ghsched_nova.features.top import top_source
-from ghsched_nova.monitor import view
 from ghsched_placement.features.load import load
 
 #: Cursor home, and erase to the end of the line and of the screen: the screen
@@ -73,7 +72,7 @@ class Top:
         self.skip = self.shift = 0
         self._room = 1
         self._asking: str | None = None
-        self._snapshot: view.Snapshot | None = None
+        self._snapshot: top_source.Snapshot | None = None
         self._load: load.Load | None = None
         self._when = 0.0
 

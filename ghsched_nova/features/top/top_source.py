@@ -16,8 +16,8 @@
 import argparse
 from collections.abc import Iterable
 from collections.abc import Mapping
-import dataclasses
 from dataclasses import dataclass
+from dataclasses import field
 from pathlib import Path
 import re
 
@@ -27,6 +27,7 @@ from ghsched_nova.features.load import load_rates
 from ghsched_nova.features.load import load_reader
 from ghsched_nova.monitor import guests
 from ghsched_nova.monitor import reader
+from ghsched_nova.monitor import topology
 from ghsched_nova.monitor import view
 from ghsched_placement.features.bursts import burst_record
 from ghsched_placement.features.load import bottleneck
@@ -36,7 +37,52 @@ from ghsched_placement.features.service_level import service_level
 #: Minimum seconds of a load measurement, since several scrapers may poll.
 LOAD_PERIOD = 1.0
 
+#: Time in which servers got less than their guarantees.
+ShortTimes = Mapping[service_level.LevelKey, service_level.ShortTime]
+
 _BANDWIDTH = re.compile(r'([0-9]{1,5}):([1-9][0-9]{0,9})')
+
+
+@dataclass(frozen=True)
+class Snapshot(view.Snapshot):
+    """Bandwidth of a host with the bursts and service levels of its guests.
+
+    :param burst_shortage: probability from 0 to 1 that guests do not get
+        their bursts, by host NUMA node.
+    :param short_times: time of this month in which servers got less than
+        their guarantees; None if it was not read.
+    """
+
+    burst_shortage: Mapping[int, float] = field(default_factory=dict)
+    short_times: ShortTimes | None = None
+
+    def get_time_below_guarantee(
+            self, uuid: str, nodes: topology.Nodes,
+    ) -> service_level.ShortTime | None:
+        """Return how long a guest got less than its guarantee this month.
+
+        The guarantee is the bandwidth that the guest's flavor promises. If
+        there are several host NUMA nodes, the longest time is returned.
+
+        :returns: seconds below the guarantee, and seconds in which bandwidth
+            was measured; None if unknown.
+        """
+        found = [self.short_times[key] for key in (
+            service_level.LevelKey(uuid, node) for node in nodes)
+            if key in self.short_times] if self.short_times else ()
+        return max(found, default=None)
+
+    def get_burst_shortage_probability(
+            self, nodes: topology.Nodes) -> float | None:
+        """Return the probability that guests do not get their bursts.
+
+        A burst is bandwidth above a guest's guarantee. If there are several
+        host NUMA nodes, the highest probability is returned.
+
+        :returns: probability from 0 to 1; None if unknown.
+        """
+        return max((self.burst_shortage[node] for node in nodes
+                    if node in self.burst_shortage), default=None)
 
 
 @dataclass(frozen=True)
@@ -59,7 +105,7 @@ class HostReader:
     bursts: Path | None = None
     service_levels: Path | None = None
 
-    def measure_bandwidth(self) -> view.Snapshot:
+    def measure_bandwidth(self) -> Snapshot:
         """Measure memory bandwidth of host NUMA nodes and running guests.
 
         The bandwidth is the mean since the previous call.
@@ -67,15 +113,16 @@ class HostReader:
         :raises MonitorUnavailable: if the host reports no bandwidth.
         """
         usage = self.reader.measure_group_bandwidth()
-        return dataclasses.replace(
-            view.make_bandwidth_snapshot(usage, self.read_guests()),
+        found = view.make_bandwidth_snapshot(usage, self.read_guests())
+        return Snapshot(
+            **vars(found),
             burst_shortage={
                 node: record.chance for node, record in
                 burst_record.from_file(self.bursts).items()
                 if record.chance is not None and record.promised},
             short_times=self._read_times_below_guarantee())
 
-    def _read_times_below_guarantee(self) -> view.ShortTimes | None:
+    def _read_times_below_guarantee(self) -> ShortTimes | None:
         """Read how long each server got less than its guarantee.
 
         :returns: times in the month of the last measurement, by server and

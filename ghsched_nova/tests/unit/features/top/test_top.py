@@ -289,7 +289,7 @@ class TotalsTest(base.TestCase):
         nodes = tuple(view.NodeUsage(
             (number,), _mb(3 + number), _mb(1), _mb(2), _mb(number),
             capacity, 30) for number, capacity in enumerate(capacities))
-        shown = view.Snapshot(
+        shown = top_source.Snapshot(
             'x', 'rate_mb', nodes, (), (),
             rates.sum_bandwidths(node.used for node in nodes))
         return [line.split() for line in
@@ -339,7 +339,7 @@ class OrderTest(base.TestCase):
 
     def test_a_policy_that_can_not_be_read_is_reported(self):
         guest = view.Guest('a\x1b', problem='no number')
-        shown = view.Snapshot('x', 'rate_mb', (), (view.GuestUsage(
+        shown = top_source.Snapshot('x', 'rate_mb', (), (view.GuestUsage(
             guest, (), (), rates.NOTHING),), (), rates.ZERO)
         self.assertIn('a?: no number', as_lines(shown, 'now'))
 
@@ -350,7 +350,7 @@ class OrderTest(base.TestCase):
                 (30, 60, False), (28, 58, False), (27, 60, True),
                 (30, 57, True), (40, 100, False), (None, None, False)):
             held = view.EffectiveLimits(minimum, maximum, True)
-            shown = view.Snapshot('x', 'rate_mb', (), (replace(
+            shown = top_source.Snapshot('x', 'rate_mb', (), (replace(
                 usage, nodes=(replace(row, effective=held),)),), (),
                 rates.ZERO)
             *_above, line = top_output.make_top_page(
@@ -359,7 +359,7 @@ class OrderTest(base.TestCase):
 
     def test_servers_are_known_by_their_names_and_found(self):
         guest = view.Guest('instance-1', 'some-uuid', server='web')
-        shown = view.Snapshot('x', 'rate_mb', (), (view.GuestUsage(
+        shown = top_source.Snapshot('x', 'rate_mb', (), (view.GuestUsage(
             guest, (), (), rates.NOTHING),), (), rates.ZERO)
         for match, found in (('', True), ('eb', True), ('some', True),
                              ('instance', True), ('db', False)):
@@ -367,7 +367,7 @@ class OrderTest(base.TestCase):
             self.assertEqual(found, 'web   ' in text, match)
 
     def test_part_of_a_page_is_that_of_the_whole(self):
-        shown = view.Snapshot('x', 'rate_mb', (), tuple(
+        shown = top_source.Snapshot('x', 'rate_mb', (), tuple(
             self.usage(f'a{number:03}', 1.0, 1, 100)
             for number in range(50)), (), rates.ZERO)
         page = top_output.make_top_page(shown, 'now')
