@@ -21,14 +21,12 @@ from typing import Any
 
 from ghsched_placement.audit import diagnostics
 from ghsched_placement.base import wire
-from ghsched_placement.features.history import usage_history
-from ghsched_placement.features.load import load
-from ghsched_placement.features.rebalance import traffic
+from ghsched_placement.features import declared_records
 from ghsched_placement.fit import node_capacity
 
-#: Records that are JSON texts, each under a key of its own.
-_FORMATS: tuple[wire.Format[Any], ...] = (
-    load.FORMAT, node_capacity.FORMAT, usage_history.FORMAT)
+#: Records of the core and of the features, each under a key of its own.
+_FORMATS: tuple[wire.RecordFormat, ...] = (
+    node_capacity.FORMAT, *declared_records.RECORDS)
 
 
 def parse_report(fields: Mapping[str, Any]) -> diagnostics.Report | None:
@@ -52,8 +50,4 @@ def _list_malformed_records(fields: Mapping[str, Any]) -> list[str]:
 
     The report of :mod:`ghsched_placement.audit.diagnostics` is left out.
     """
-    found = [one.key for one in _FORMATS if one.is_malformed(fields)]
-    reported = fields.get(traffic.KEY)
-    if reported is not None and not isinstance(reported, list):
-        found.append(traffic.KEY)
-    return found
+    return [one.key for one in _FORMATS if one.is_malformed(fields)]

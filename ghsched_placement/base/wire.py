@@ -37,6 +37,7 @@ import types
 import typing
 from typing import Any
 from typing import Generic
+from typing import Protocol
 from typing import TypeVar
 
 from ghsched_placement.base import decimals
@@ -291,6 +292,28 @@ def _build_record(text: Any, version: int,
         return None
     found = json.loads(text)
     return build(found) if found['version'] == version else None
+
+
+class RecordFormat(Protocol):
+    """Format of a record under a key of its own."""
+
+    @property
+    def key(self) -> str:
+        """Key of the record in the stats or the diagnostics."""
+
+    def is_malformed(self, fields: Mapping[str, Any]) -> bool:
+        """Whether a host sends this record, but it cannot be read."""
+
+
+@dataclass(frozen=True)
+class ListFormat:
+    """Format of a record that is a list, whose wrong items are left out."""
+
+    key: str
+
+    def is_malformed(self, fields: Mapping[str, Any]) -> bool:
+        """Whether a host sends this record, but it is not a list."""
+        return not isinstance(fields.get(self.key), list | None)
 
 
 @dataclass(frozen=True)

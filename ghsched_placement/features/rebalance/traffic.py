@@ -26,9 +26,11 @@ import ipaddress
 import math
 from typing import Any
 
+from ghsched_placement.base import wire
 from ghsched_placement.features.rebalance import affinity
 
 KEY = 'ghsched_traffic'
+FORMAT = wire.ListFormat(KEY)
 #: Of a guest: the busiest of its peers.
 MOST = 32
 #: Bytes per second of all traffic of a guest at most: a port of 200 Gbit/s.
