@@ -13,14 +13,18 @@
 
 """Memory bandwidth in use on the host and by its guests."""
 
+from collections.abc import Iterable
 from collections.abc import Sequence
 from pathlib import Path
 import threading
 from typing import Any
 
+from lxml import etree
 from oslo_log import log as logging
 
 from ghsched_nova import conf
+from ghsched_nova.guest import metadata
+from ghsched_nova.host import desired
 from ghsched_nova.monitor import reader
 from ghsched_nova.monitor import topology
 from ghsched_nova.monitor import view
@@ -77,3 +81,26 @@ class BandwidthMeter:
                     conf.parse_node_values(self._section, 'node_bandwidth'))
         return view.make_bandwidth_snapshot(
             self._reader.measure_group_bandwidth(), guests)
+
+
+def list_guests_and_policies(
+        running: Iterable[desired.Running]) -> list[view.Guest]:
+    """Return each running guest with its bandwidth policy and its owner.
+
+    The policy or the owner is left out if it is unknown.
+    """
+    found = []
+    for one in running:
+        policy, project, flavor, server = None, '', '', ''
+        try:
+            policy = one.policy
+            if policy:
+                project = metadata.read_project_id(one.root)
+                flavor = metadata.read_flavor_name(one.root)
+                server = metadata.read_server_name(one.root)
+        except (metadata.MetadataError, etree.XMLSyntaxError):
+            pass
+        found.append(view.Guest(one.domain.name, one.domain.uuid,
+                                one.domain.id, policy, server=server,
+                                project=project, flavor=flavor))
+    return found

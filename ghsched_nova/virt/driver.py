@@ -18,17 +18,12 @@ resctrl enforce that policy before the guest's CPUs run. Each method hooks one
 method of Nova's and delegates to the other modules of this package.
 """
 
-from pathlib import Path
 from typing import Any
 
 from nova import exception
 
 from ghsched_nova import conf
-from ghsched_nova.features.blame import blame_rpc
-from ghsched_nova.features.live_change import rpc
-from ghsched_nova.features.node_move import guest_move
-from ghsched_nova.features.node_move import host_moves
-from ghsched_nova.features.node_move import page_move
+from ghsched_nova.features import declared_compute
 from ghsched_nova.nova_fixes import table as fixes
 from ghsched_nova.nova_seams import compute_claims
 from ghsched_nova.nova_seams import numa
@@ -56,20 +51,12 @@ class GhschedLibvirtDriver(driver_reports.ReportingDriver,
                            driver_migration.MigratingDriver):
     """Nova's libvirt driver with memory bandwidth per host NUMA node."""
 
-    def __init__(self, virtapi: Any, read_only: bool = False) -> None:
-        super().__init__(virtapi, read_only)
-        section = shared.config().ghsched
-        memory = page_move.Memory(Path(section.libvirt_run_path),
-                                  section.node_move_rate)
-        self._moves = host_moves.HostMoves(virtapi, guest_move.Mover(
-            self._ghsched, memory, self._changing), memory)
-        self.policy_endpoint = rpc.PolicyEndpoint(self._ghsched, self._host,
-                                                  self._changing,
-                                                  self._report_shared_groups,
-                                                  self._moves)
-        self.blame_endpoint = blame_rpc.BlameEndpoint(
-            self._ghsched, self._changing, self._find_running_guest,
-            self._list_running_guests, lambda: self._blame_record.periods)
+    features = declared_compute.FEATURES
+
+    @property
+    def rpc_endpoints(self) -> list[Any]:
+        """RPC endpoints of the features, which nova-compute serves."""
+        return self._parts.endpoints
 
     def init_host(self, host: str) -> None:
         try:
@@ -83,11 +70,6 @@ class GhschedLibvirtDriver(driver_reports.ReportingDriver,
         self._ghsched.describe_bandwidth_control()
         self._ghsched.warn_if_any_user_can_lock()
         self._reconcile()
-
-    def _reconcile(self) -> None:
-        super()._reconcile()
-        self._moves.finish_interrupted_moves(
-            self._last_running, self.policy_endpoint.running_domain)
 
     # -- a guest ends ---------------------------------------------------------
 

@@ -28,12 +28,9 @@ from typing import Any
 from nova.virt.libvirt import driver as libvirt_driver
 from oslo_log import log as logging
 
-from ghsched_nova.features.exporter import repair_counts
-from ghsched_nova.features.exporter import repair_metrics
-from ghsched_nova.features.interrupts import interrupts
-from ghsched_nova.features.real_time import host_scheduling
-from ghsched_nova.features.service_level import protection_events
 from ghsched_nova.host import allocation_check
+from ghsched_nova.host import compute_hooks
+from ghsched_nova.host import compute_parts
 from ghsched_nova.host import desired
 from ghsched_nova.host import engine
 from ghsched_nova.host import readings
@@ -56,6 +53,9 @@ class DriverBase(libvirt_driver.LibvirtDriver):
     """Nova's libvirt driver, extended to enforce guests' bandwidth policies.
     """
 
+    #: Features whose parts extend this driver, in the order of calls.
+    features: tuple[compute_hooks.Feature, ...] = ()
+
     def __init__(self, virtapi: Any, read_only: bool = False) -> None:
         super().__init__(virtapi, read_only)
         self._ghsched = engine.HostEngine(
@@ -64,20 +64,29 @@ class DriverBase(libvirt_driver.LibvirtDriver):
                 Path(shared.config().state_path) / readings.FILE,
                 root_calls.measure_schemata))
         self._ghsched.running = self._list_running_guests
-        self._threads = host_scheduling.ThreadScheduler(
-            shared.config().ghsched, dedicated=compute.get_dedicated_cpus())
-        self._interrupts = interrupts.InterruptMover(
-            shared.config().ghsched, compute.get_dedicated_cpus())
         self._last_running: list[desired.Running] = []
         self._last_others: list[desired.Running] = []
         # Devices of this host as last reported to Nova.
         self._pci_devices: list[dict[str, Any]] = []
-        self._repairs = repair_counts.Repairs(
-            Path(shared.config().state_path) / repair_metrics.FILE)
-        self._notices = protection_events.ProtectionNotifier(
-            messaging.send_notification)
+        # Shared CPUs of this host as last reported to Nova, by NUMA node.
+        self._shared_cpus: dict[int, frozenset[int]] = {}
         # Held while a policy is read and enforced, and while one is changed.
         self._changing = threading.RLock()
+        self._parts = compute_parts.ComputeParts(self.features,
+                                                 self._make_services())
+
+    def _make_services(self) -> compute_hooks.ComputeServices:
+        return compute_hooks.ComputeServices(
+            section=shared.config().ghsched,
+            state_path=Path(shared.config().state_path),
+            host_name=shared.config().host,
+            dedicated_cpus=frozenset(compute.get_dedicated_cpus()),
+            list_shared_cpus=lambda: self._shared_cpus, engine=self._ghsched,
+            changing=self._changing, list_running=self._list_running_guests,
+            find_running=self._find_running_guest,
+            notify=messaging.send_notification,
+            report_shared_groups=self._report_shared_groups,
+            virtapi=self.virtapi, libvirt_host=self._host)
 
     def _check_allocated_nodes(
             self, instance: Any, topology: Any, allocations: Any,
@@ -128,7 +137,7 @@ class DriverBase(libvirt_driver.LibvirtDriver):
     def _reconcile_guest(self, guest: Any) -> None:
         running = desired.parse_running_domain(guest.get_xml_desc(), guest.id)
         self._ghsched.reconcile_guest(running)
-        self._threads.reconcile_guest(running)
+        self._parts.reconcile_guest(running)
 
     def _reconcile(self) -> None:
         """Enforce the bandwidth policy of every running guest of this host.
@@ -139,20 +148,17 @@ class DriverBase(libvirt_driver.LibvirtDriver):
         """
         with self._changing:
             self._reconcile_resctrl()
-        self._repairs.count_repairs(
-            self._threads.reconcile_scheduling_classes(self._last_running))
-        self._interrupts.reconcile_interrupts(self._last_running)
+        self._parts.reconcile(self._last_running)
 
     def _reconcile_resctrl(self) -> None:
         try:
-            problems = self._ghsched.reconcile(self._repairs.count_repairs)
+            problems = self._ghsched.reconcile(self._parts.count_repairs)
         except Exception:
             # Whatever is wrong with resctrl, the host has to report.
             LOG.exception('ghsched: cannot enforce the bandwidth policies of '
                           'guests on this host; retrying in the next periodic '
                           'task')
             return
-        self._notify_protection_changes()
         if not problems:
             return
         guests = {guest.uuid: guest for guest
@@ -171,13 +177,21 @@ class DriverBase(libvirt_driver.LibvirtDriver):
                           'task: %(problem)s',
                           {'name': guest.name, 'problem': problem})
 
-    def _notify_protection_changes(self) -> None:
-        """Send notifications of guests that lost or regained protection.
+    def _report_shared_groups(self, context: Any, instance: Any) -> None:
+        """Report the host's control groups to Placement if sharing changed.
 
-        A guest is protected while this host enforces its bandwidth policy.
+        nova-scheduler can then place further guests that share a group before
+        nova-compute's next periodic report. Errors are logged and not raised.
         """
-        self._notices.notify_protection_changes(shared.config().host,
-                                                dict(self._ghsched.not_held))
+        if not self._ghsched.has_sharing_changed:
+            return
+        try:
+            compute.report_host_resources(self.virtapi, context, instance)
+        except Exception as error:
+            LOG.warning('ghsched: cannot update the traits of shared control '
+                        'groups in Placement; retrying in the next periodic '
+                        'task: %s', error,
+                        instance=instance)
 
     def _list_running_guests(self) -> list[desired.Running]:
         self._last_running = self._read_guests(

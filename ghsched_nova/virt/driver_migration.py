@@ -100,7 +100,7 @@ class MigratingDriver(base.DriverBase):
             if policy is not None and topology is not None:
                 arrival_check.check_arrival(self._ghsched, policy,
                                             numa.list_host_nodes(topology))
-                self._threads.check_arrival(
+                self._parts.check_arrival(
                     policy, topology.emulator_threads_policy
                     if 'emulator_threads_policy' in topology else None,
                     bool(shared.config().compute.cpu_shared_set))

@@ -13,9 +13,7 @@
 """The part of the compute driver that reports to Placement and to Nova."""
 
 from collections.abc import Iterable
-from collections.abc import Mapping
 import dataclasses
-from pathlib import Path
 import time
 from typing import Any
 
@@ -23,31 +21,19 @@ from oslo_log import log as logging
 from oslo_serialization import jsonutils
 
 from ghsched_nova import conf
-from ghsched_nova.features.blame import blame_record
-from ghsched_nova.features.bursts import burst_use
-from ghsched_nova.features.history import history_use
-from ghsched_nova.features.index import headroom_report
-from ghsched_nova.features.load import load_use
-from ghsched_nova.features.rebalance import traffic_report
-from ghsched_nova.features.service_level import service_level_use
 from ghsched_nova.host import allocation_check
 from ghsched_nova.host import bandwidth_use
+from ghsched_nova.host import compute_hooks
 from ghsched_nova.host import desired
 from ghsched_nova.host import pci_providers
 from ghsched_nova.host import root_calls
 from ghsched_nova.host import uncounted_guests
 from ghsched_nova.nova_seams import compute
-from ghsched_nova.nova_seams import messaging
 from ghsched_nova.nova_seams import registry
 from ghsched_nova.nova_seams import shared
 from ghsched_nova.virt import driver_base as base
 from ghsched_nova.virt import guest_diagnostics
 from ghsched_nova.virt import providers
-from ghsched_placement.features.index import headroom
-from ghsched_placement.features.index import report_delta
-from ghsched_placement.features.load import bottleneck
-from ghsched_placement.features.metering import metering
-from ghsched_placement.features.service_level import service_level
 from ghsched_placement.fit import node_capacity
 from ghsched_placement.providers.host import HostDescription
 from ghsched_placement.providers import names
@@ -66,30 +52,15 @@ class ReportingDriver(base.DriverBase):
         self._numa_nodes: tuple[int, ...] = ()
         self._nearest: dict[int, int] = {}
         self._offered: tuple[tree.WantedProvider, ...] = ()
-        self._headroom: headroom.Headroom | None = None
         # Whether a report of resources precedes update_provider_tree, which
         # Nova calls for claims, too.
         self._reporting = False
         self._pci_placer = pci_providers.PciProviderMover(base.get_placement)
         self._bandwidth_use = bandwidth_use.BandwidthMeter(
             shared.config().ghsched)
-        self._load_use = load_use.LoadReporter(
-            shared.config().ghsched, self._notify_bottleneck)
-        self._burst_use = burst_use.BurstRecorder(
-            shared.config().ghsched,
-            Path(shared.config().state_path) / burst_use.FILE)
-        self._service_levels = service_level_use.ServiceLevelRecorder(
-            Path(shared.config().state_path) / service_level_use.FILE,
-            self._notify_bandwidth)
-        self._blame_record = blame_record.BlameRecord(
-            Path(shared.config().state_path) / blame_record.FILE)
-        self._history = history_use.HistoryRecorder(
-            Path(shared.config().state_path) / history_use.FILE)
         self._diagnostics = guest_diagnostics.GuestDiagnostics(
             bandwidth_use.BandwidthMeter(shared.config().ghsched),
-            self._ghsched, lambda: self._load_use.load,
-            lambda: self._burst_use.records, lambda: self._history.history)
-        self._traffic = traffic_report.GuestTraffic(shared.config().ghsched)
+            self._ghsched)
 
     def update_provider_tree(self, provider_tree: Any, nodename: str,
                              allocations: Any = None) -> None:
@@ -147,11 +118,8 @@ class ReportingDriver(base.DriverBase):
     def _describe_host(self) -> HostDescription:
         found = self._ghsched.describe_bandwidth_control(
             self._list_stopped_guests())
-        return dataclasses.replace(
-            found, numa_nodes=self._numa_nodes, nearest=self._nearest,
-            rt_permille=self._threads.compute_realtime_capacity(),
-            bursts=self._burst_use.reported_burst_percent,
-            capabilities=found.capabilities | self._threads.capabilities())
+        return self._parts.describe_host(dataclasses.replace(
+            found, numa_nodes=self._numa_nodes, nearest=self._nearest))
 
     @seam('nova.virt.libvirt.driver.LibvirtDriver.'
           '_get_pci_passthrough_devices', ('self',))
@@ -193,8 +161,8 @@ class ReportingDriver(base.DriverBase):
             compute.add_physnet(cell, names.make_node_physnet(cell.id))
         self._nearest = self._offer_devices_at_nearest_nodes(cells)
         self._numa_nodes = tuple(sorted(cell.id for cell in cells))
-        self._threads.shared = {cell.id: frozenset(cell.cpuset)
-                                for cell in cells}
+        self._shared_cpus = {cell.id: frozenset(cell.cpuset)
+                             for cell in cells}
         return topology
 
     def _offer_devices_at_nearest_nodes(
@@ -219,72 +187,43 @@ class ReportingDriver(base.DriverBase):
     def get_available_resource(self, nodename: str) -> Any:
         self._reconcile()
         self._reporting = True
-        running = self._last_running
         resources = super().get_available_resource(nodename)
-        bandwidth = self._bandwidth_use.measure_bandwidth(
-            load_use.list_guests_and_policies(running))
-        self._burst_use.record_bursts(bandwidth, time.time())
-        resources = self._load_use.add_to_stats(resources, running, bandwidth)
-        self._blame_record.record_bandwidth_and_load(
-            bandwidth, self._load_use.load, time.time())
-        self._service_levels.record_service_levels(
-            bandwidth, self._load_use.load, self._ghsched.not_held,
-            self._ghsched.uncounted, time.time())
-        self._history.record_guest_bandwidth(bandwidth, time.time())
+        self._parts.observe(lambda: self._take_snapshot(nodename))
         root_calls.stop_idle_helpers()
-        return self._add_free_bandwidth_and_groups(resources, nodename)
+        return self._parts.add_stats(resources)
 
-    def _notify_bottleneck(self, change: bottleneck.BottleneckChange,
-                           payload: dict[str, Any]) -> None:
-        messaging.send_notification(
-            'ghsched.numa_node.bottleneck.' +
-            ('start' if change.begins else 'end'),
-            {'host': shared.config().host, **payload})
+    def _take_snapshot(self, nodename: str) -> compute_hooks.HostSnapshot:
+        """Return the state of this host for the features that observe it."""
+        running = self._last_running
+        traits, classes = providers.get_traits_and_classes(self.provider_tree,
+                                                           nodename)
+        return compute_hooks.HostSnapshot(
+            time=time.time(), running=running,
+            guests=self._list_all_guests(running),
+            bandwidth=self._bandwidth_use.measure_bandwidth(
+                bandwidth_use.list_guests_and_policies(running)),
+            not_held=self._ghsched.not_held,
+            uncounted=self._ghsched.uncounted, offered=self._offered,
+            numa_nodes=self._numa_nodes, traits=traits,
+            resource_classes=classes)
 
-    def _notify_bandwidth(
-        self, seconds: float,
-        periods: Mapping[service_level.LevelKey, tuple[service_level.Owner,
-                                                       service_level.Period]]
-    ) -> None:
-        messaging.send_notification(
-            metering.EVENT, metering.make_bandwidth_notification(
-                shared.config().host, seconds, periods))
+    def _list_all_guests(self, running: list[desired.Running]
+                         ) -> list[desired.Running] | None:
+        """Return all domains of this host, running or not.
 
-    def _add_free_bandwidth_and_groups(self, resources: Any,
-                                       nodename: str) -> Any:
-        """Add the host's free bandwidth and control groups to a report.
-
-        nova-scheduler's in-memory index of hosts reads them from the compute
-        node's stats. Errors are logged and not raised, because the index is
-        only a hint.
-
-        :param resources: the report, as Nova's driver makes it.
+        :param running: the running domains.
+        :returns: None if the others cannot be read; the error is logged.
         """
         try:
-            running = self._last_running
-            known = {guest.domain.uuid for guest in running}
             self._last_others = self._read_guests(
                 self._host.list_guests(only_running=False), self._last_others,
-                known)
-            guests = [*running, *self._last_others]
-            self._traffic.measure_traffic(guests)
-            found = headroom_report.compute_headroom(
-                self._offered, self._numa_nodes, guests,
-                shared.config().ghsched.bandwidth_accounting, time.time())
-            if found is not None:
-                found = dataclasses.replace(
-                    found, shape=providers.hash_compute_node(
-                        self.provider_tree, nodename))
-                self._headroom = report_delta.choose_headroom_report(
-                    self._headroom, found)
-                resources['stats'] = {**(resources.get('stats') or {}),
-                                      **headroom.to_stats(self._headroom)}
+                {guest.domain.uuid for guest in running})
         except Exception as error:
-            LOG.warning('ghsched: cannot report free bandwidth and control '
-                        'groups to nova-scheduler; retrying in the next '
-                        'periodic task: %r',
-                        error)
-        return resources
+            LOG.warning('ghsched: cannot read stopped guests from libvirt; '
+                        'not reporting free bandwidth to nova-scheduler until '
+                        'the next periodic task: %r', error)
+            return None
+        return [*running, *self._last_others]
 
     def get_diagnostics(self, instance: Any) -> Any:
         """Return a guest's diagnostics with bandwidth, load and traffic."""
@@ -293,7 +232,7 @@ class ReportingDriver(base.DriverBase):
             super().get_diagnostics(instance), guest,
             lambda: allocation_check.describe_missing_devices(
                 base.list_devices_by_request(instance)))
-        return self._traffic.add_traffic_to_diagnostics(
+        return self._parts.add_diagnostics(
             found | self._describe_node_capacities(instance.node), guest)
 
     def _describe_node_capacities(self, nodename: str) -> dict[str, str]:

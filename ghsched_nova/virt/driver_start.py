@@ -26,9 +26,8 @@ from nova.virt.libvirt import driver as libvirt_driver
 from oslo_log import log as logging
 from oslo_utils import versionutils
 
-from ghsched_nova.features.guest_topology import guest_topology
-from ghsched_nova.features.locked_memory import locked_memory
 from ghsched_nova.guest import device_numa
+from ghsched_nova.host import compute_hooks
 from ghsched_nova.host import desired
 from ghsched_nova.nova_fixes import failed_live_migration
 from ghsched_nova.nova_fixes import failed_resize_flavor
@@ -37,7 +36,6 @@ from ghsched_nova.nova_fixes import table as fixes
 from ghsched_nova.nova_seams import compute
 from ghsched_nova.nova_seams import numa
 from ghsched_nova.nova_seams import registry
-from ghsched_nova.nova_seams import shared
 from ghsched_nova import pci_requests
 from ghsched_nova.virt import driver_base as base
 from ghsched_nova.virt import refusal
@@ -119,17 +117,12 @@ class StartingDriver(base.DriverBase):
             nodes = numa.list_host_nodes(instance.numa_topology)
             domain_xml = self._ghsched.domain_xml
             xml = domain_xml.add_device_numa_nodes(
-                self._threads.render_scheduling_classes(
-                    self._render_policy_and_limits(xml, policy, nodes,
-                                                   instance),
-                    policy), policy,
+                self._render_policy_and_limits(xml, policy, nodes, instance),
+                policy,
                 [device_numa.Device(device.address, device.numa_node)
                  for device in base.list_claimed_devices(instance)], nodes)
-            version = self._get_libvirt_version()
-            return locked_memory.render_locked_memory(
-                guest_topology.render_host_topology(
-                    shared.config().ghsched, xml, policy, nodes, version),
-                version)
+            return self._parts.render(xml, compute_hooks.StartingGuest(
+                policy, nodes, self._get_libvirt_version()))
         except refusal.NOT_HELD as error:
             raise refusal.log_refusal(error, instance) from error
 
@@ -206,22 +199,6 @@ class StartingDriver(base.DriverBase):
         self._enforce_policy_or_stop(guest, instance)
         if not pause:
             guest.resume()
-
-    def _report_shared_groups(self, context: Any, instance: Any) -> None:
-        """Report the host's control groups to Placement if sharing changed.
-
-        nova-scheduler can then place further guests that share a group before
-        nova-compute's next periodic report. Errors are logged and not raised.
-        """
-        if not self._ghsched.has_sharing_changed:
-            return
-        try:
-            compute.report_host_resources(self.virtapi, context, instance)
-        except Exception as error:
-            LOG.warning('ghsched: cannot update the traits of shared control '
-                        'groups in Placement; retrying in the next periodic '
-                        'task: %s', error,
-                        instance=instance)
 
     @seam('nova.virt.libvirt.driver.LibvirtDriver._soft_reboot',
           ('self', 'instance'))
@@ -304,8 +281,7 @@ class StartingDriver(base.DriverBase):
                     and unprotected.may_start_unprotected(error, instance)):
                 raise
             self._ghsched.not_held[instance.uuid] = str(error)
-            self._notify_protection_changes()
-        self._threads.reconcile_guest(running)
+        self._parts.reconcile_guest(running)
 
 
 def _stop_guest(guest: Any, instance: Any) -> None:

@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""Adds a guest's memory bandwidth and load to its diagnostics in Nova's API.
+"""Adds a guest's memory bandwidth to its diagnostics in Nova's API.
 
 The diagnostics are computed for each request of an admin, and must never fail
 because of ghsched.
@@ -41,15 +41,9 @@ from ghsched_nova.resctrl import model
 from ghsched_nova.resctrl import naming
 from ghsched_nova.resctrl import resolve
 from ghsched_placement.audit import diagnostics
-from ghsched_placement.features.bursts import burst_record
-from ghsched_placement.features.history import usage_history
-from ghsched_placement.features.load import load
 from ghsched_placement.flavor.policy import GuestPolicy
 
 LOG = logging.getLogger(__name__)
-
-#: Returns the burst records by host NUMA node.
-Bursts = Callable[[], Mapping[int, burst_record.Record]]
 
 
 class GuestDiagnostics:
@@ -59,23 +53,12 @@ class GuestDiagnostics:
         a meter of its own, because each meter measures the time since its last
         use.
     :param host: engine that enforces policies on this host.
-    :param measured: function that returns the last measured load.
-    :param bursts: function that returns the burst records by host NUMA node.
-    :param history: function that returns the bandwidth of guests in the last
-        hours.
     """
 
     def __init__(self, use: bandwidth_use.BandwidthMeter,
-                 host: engine.HostEngine,
-                 measured: Callable[[], load.Load | None] = lambda: None,
-                 bursts: Bursts = dict,
-                 history: Callable[[], usage_history.History] =
-                 usage_history.History) -> None:
+                 host: engine.HostEngine) -> None:
         self._use = use
         self._host = host
-        self._measured = measured
-        self._bursts = bursts
-        self._history = history
         self._listing = threading.Lock()
         self._listed: tuple[float, tuple[str, ...],
                             tuple[str, ...]] | None = None
@@ -84,7 +67,7 @@ class GuestDiagnostics:
             self, diagnostics_of_nova: dict[str, Any], guest: Any,
             missing_devices: Callable[[], tuple[str, ...]] = tuple
     ) -> dict[str, Any]:
-        """Add memory bandwidth and load to a guest's diagnostics.
+        """Add memory bandwidth to a guest's diagnostics.
 
         Errors are logged and not raised.
 
@@ -94,13 +77,7 @@ class GuestDiagnostics:
             request of the guest that got too few devices.
         :returns: the extended diagnostics.
         """
-        measured = self._measured()
-        if measured is not None:
-            diagnostics_of_nova |= load.to_guest_diagnostics(
-                measured, guest.uuid)
         try:
-            diagnostics_of_nova |= usage_history.to_diagnostics(
-                self._history(), guest.uuid)
             policy = metadata.read_policy(guest.get_xml_desc())
             if policy is not None:
                 report = self._try_making_report(view.Guest(
@@ -143,8 +120,7 @@ class GuestDiagnostics:
         usage, = (one for one in snapshot.guests if one.guest == guest)
         domains, left = self._list_domains_and_leftovers()
         report = make_bandwidth_report(
-            snapshot, usage, self._compare_guest_schemata(usage, policy),
-            self._bursts())
+            snapshot, usage, self._compare_guest_schemata(usage, policy))
         return dataclasses.replace(report, domains=domains, left=left)
 
     def _list_domains_and_leftovers(
@@ -250,13 +226,11 @@ def compare_schemata_with_policy(
 
 _NOTHING = view.EffectiveLimits()
 _NOT_KNOWN: Mapping[int, bool] = MappingProxyType({})
-_NO_BURSTS: Mapping[int, burst_record.Record] = MappingProxyType({})
 
 
 def make_bandwidth_report(
         snapshot: view.Snapshot, usage: view.GuestUsage,
-        schemata_match: Mapping[int, bool] = _NOT_KNOWN,
-        bursts: Mapping[int, burst_record.Record] = _NO_BURSTS,
+        schemata_match: Mapping[int, bool] = _NOT_KNOWN
 ) -> diagnostics.Report:
     """Return a guest's memory bandwidth, as shown in its diagnostics.
 
@@ -264,7 +238,6 @@ def make_bandwidth_report(
     :param usage: measured bandwidth of the guest.
     :param schemata_match: by host NUMA node, whether the guest's schemata are
         those of its policy.
-    :param bursts: burst records by host NUMA node.
     """
     shared = next((group.name for group in usage.control_groups
                    if naming.is_shared_group(group.name)), '')
@@ -273,21 +246,8 @@ def make_bandwidth_report(
             node for row in usage.nodes
             for node in _describe_guest_node(row, shared, schemata_match)),
         tuple(
-            diagnostics.HostNode(row.nodes[0], _get_rate(row), row.capacity,
-                                 **_describe_bursts(bursts.get(row.nodes[0])))
+            diagnostics.HostNode(row.nodes[0], _get_rate(row), row.capacity)
             for row in snapshot.nodes if len(row.nodes) == 1))
-
-
-def _describe_bursts(record: burst_record.Record | None) -> dict[str, Any]:
-    if record is None:
-        return {}
-    total = record.total
-    return {
-        'bursts_pool': record.pool, 'bursts_promised': record.promised,
-        'bursts_offered': record.offered, 'bursts_chance': record.chance,
-        'bursts_periods': total.periods, 'bursts_over': total.over,
-        'bursts_short': total.short,
-        'bursts_largest_project': record.uses.largest_promised}
 
 
 def _describe_guest_node(row: view.GuestNode, shared: str,

@@ -105,9 +105,8 @@ class GhschedComputeManager(manager.ComputeManager):
         """
         super().init_host(service_ref)
         # [DEFAULT]compute_driver may name Nova's own driver.
-        for name in ('policy_endpoint', 'blame_endpoint'):
-            endpoint = getattr(self.driver, name, None)
-            if endpoint and endpoint not in self.additional_endpoints:
+        for endpoint in getattr(self.driver, 'rpc_endpoints', ()):
+            if endpoint not in self.additional_endpoints:
                 self.additional_endpoints.append(endpoint)
 
     @seam(f'{_MANAGER}._attach_interface',

@@ -26,7 +26,6 @@ from typing import Self
 from nova import objects
 
 from ghsched_nova.nova_seams import registry
-from ghsched_placement.features.index import headroom
 from ghsched_placement.providers.host import HostDescription
 from ghsched_placement.providers import names
 from ghsched_placement.providers import tree
@@ -51,18 +50,19 @@ def count_offered_control_groups(provider_tree: Any, nodename: str) -> int:
     return int(record['total']) if record else 0
 
 
-def hash_compute_node(provider_tree: Any, nodename: str) -> str | None:
-    """Return a digest of a compute node's traits and resource classes.
+def get_traits_and_classes(provider_tree: Any, nodename: str
+                           ) -> tuple[frozenset[str], frozenset[str]]:
+    """Return a compute node's traits and the classes of its inventories.
 
     :param provider_tree: tree that was last reported to Placement; None before
         nova-compute's first report.
     :param nodename: name of the compute node's provider.
-    :returns: None if the tree does not have the compute node.
+    :returns: empty sets if the tree does not have the compute node.
     """
     if provider_tree is None or not provider_tree.exists(nodename):
-        return None
+        return frozenset(), frozenset()
     found = provider_tree.data(nodename)
-    return headroom.hash_provider(found.traits, found.inventory)
+    return frozenset(found.traits), frozenset(found.inventory)
 
 
 def update_inventories(provider_tree: Any, nodename: str,

@@ -23,8 +23,10 @@ import oslo_messaging
 
 from ghsched_nova.features.blame import blame_cap
 from ghsched_nova.features.blame import blame_periods
+from ghsched_nova.features.blame import blame_record
 from ghsched_nova.features.blame import host_blame
 from ghsched_nova.features.live_change import messages
+from ghsched_nova.host import compute_hooks
 from ghsched_nova.host import desired
 from ghsched_nova.host import engine
 from ghsched_nova.nova_seams import messaging
@@ -79,6 +81,16 @@ class BlameEndpoint:
                 instance_uuid, prove)}
         except host_blame.NotInvestigated as error:
             return {'refused': str(error)}
+
+
+def make_part(services: compute_hooks.ComputeServices
+              ) -> blame_record.BlameRecord:
+    """Return the part of blame in nova-compute."""
+    record = blame_record.BlameRecord(services.state_path / blame_record.FILE)
+    record.endpoint = BlameEndpoint(
+        services.engine, services.changing, services.find_running,
+        services.list_running, lambda: record.periods)
+    return record
 
 
 def _report_temporary_cap(event: str, uuid: str) -> None:

@@ -40,6 +40,7 @@ from ghsched_nova.features.load import load_reader
 from ghsched_nova.features.load import load_use
 from ghsched_nova.guest import cells
 from ghsched_nova.guest import metadata
+from ghsched_nova.host import bandwidth_use
 from ghsched_nova.host import desired
 from ghsched_nova.monitor import reader as readers
 from ghsched_nova.monitor import topology
@@ -199,7 +200,7 @@ def yield_guests_with_policies(running: Iterable[desired.Running]
     """
     by_uuid = {one.domain.uuid: one for one in running
                if one.domain.id >= 0 and one.xml}
-    for guest in load_use.list_guests_and_policies(by_uuid.values()):
+    for guest in bandwidth_use.list_guests_and_policies(by_uuid.values()):
         root = by_uuid[guest.uuid].root
         yield replace(guest, cells=_parse_cells(root),
                       server=metadata.read_server_name(root),

@@ -14,31 +14,29 @@
 
 from collections.abc import Iterable
 from collections.abc import Mapping
+import dataclasses
 from pathlib import Path
-import threading
 from typing import Any
 
-from oslo_log import log as logging
-
-from ghsched_nova.base import atomic_file
+from ghsched_nova.base import record_file
 from ghsched_nova import conf
+from ghsched_nova.host import compute_hooks
 from ghsched_nova.monitor import view
 from ghsched_nova.resctrl.host import BURST_RATIO
-from ghsched_placement.base import wire
+from ghsched_placement.audit import diagnostics
 from ghsched_placement.features.bursts import burst
 from ghsched_placement.features.bursts import burst_record
+from ghsched_placement.providers.host import HostDescription
 from ghsched_placement.providers import tree
-
-LOG = logging.getLogger(__name__)
 
 #: Name of the file in Nova's state_path.
 FILE = 'ghsched-bursts.json'
 
 
-class BurstRecorder:
+class BurstRecorder(compute_hooks.ComputePart):
     """Recorder of how much guests use bursts on each host NUMA node.
 
-    A burst is bandwidth above a guest's guarantee. Thread-safe.
+    A burst is bandwidth above a guest's guarantee.
 
     :param section: the ``[ghsched]`` section of the configuration.
     :param path: file that preserves the record over restarts of nova-compute.
@@ -46,10 +44,10 @@ class BurstRecorder:
 
     def __init__(self, section: Any, path: Path) -> None:
         self._section = section
-        self._path = path
-        self._measuring = threading.Lock()
+        self._file = record_file.RecordFile(path, burst_record.from_json,
+                                            burst_record.to_json)
         # Replaced as a whole, so that readers do not wait for the disk.
-        self._records = self._read_records()
+        self._records = self._file.read()
 
     @property
     def records(self) -> Mapping[int, burst_record.Record]:
@@ -72,55 +70,51 @@ class BurstRecorder:
         """
         return {node: record.offered for node, record in self.records.items()}
 
-    def record_bursts(self, snapshot: view.Snapshot | None,
-                      now: float) -> None:
-        """Record how much guests used bursts in a period; never raises.
-
-        A burst is bandwidth above a guest's guarantee.
-
-        :param snapshot: the measured bandwidth; None if nothing was measured.
-        :param now: seconds since 1970.
-        """
-        try:
-            config = conf.make_tree_config(self._section)
-            if snapshot is None or not any(config.bursts.values()):
-                return
-            with self._measuring:
-                self._add_burst_use(map_burst_use_by_node(snapshot, config),
-                                    burst.to_hour_number(now))
-        except Exception as error:
-            LOG.warning('ghsched: cannot save the memory bandwidth burst '
-                        'history of guests; retrying in the next periodic '
-                        'task: %r',
-                        error)
-
-    def _add_burst_use(self, measured: Mapping[int, burst_record.Period],
-                       hour: int) -> None:
-        """Add burst use of host NUMA nodes to their records, and save these.
-
-        A burst is bandwidth above a guest's guarantee.
-
-        :param measured: burst use by host NUMA node.
-        :param hour: hours since 1970.
-        """
+    def observe(self, snapshot: compute_hooks.HostSnapshot) -> None:
+        """Record how much guests used bursts since the previous snapshot."""
+        config = conf.make_tree_config(self._section)
+        if snapshot.bandwidth is None or not any(config.bursts.values()):
+            return
         limits = make_burst_limits(self._section)
         records = dict(self.records)
-        for node, period in measured.items():
+        for node, period in map_burst_use_by_node(snapshot.bandwidth,
+                                                  config).items():
             records[node] = burst_record.add_period_to_record(
-                records.get(node, burst_record.Record()), hour, period,
-                limits)
+                records.get(node, burst_record.Record()),
+                burst.to_hour_number(snapshot.time), period, limits)
         self._records = records
-        atomic_file.write_state_file(self._path, burst_record.to_json(records))
+        self._file.write(records)
 
-    def _read_records(self) -> dict[int, burst_record.Record]:
-        try:
-            return burst_record.from_json(wire.read_record_file(self._path))
-        except FileNotFoundError:
+    def describe_host(self, found: HostDescription) -> HostDescription:
+        """Return the description of the host with the bursts it offers."""
+        return dataclasses.replace(found, bursts=self.reported_burst_percent)
+
+    def make_diagnostics(self, guest: Any,
+                         found: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return a guest's report with the bursts of the host NUMA nodes."""
+        report, records = found.get(diagnostics.KEY), self.records
+        if report is None or not records:
             return {}
-        except OSError as error:
-            LOG.warning('ghsched: cannot read the memory bandwidth burst '
-                        'history of guests; starting a new one: %s', error)
-            return {}
+        return {diagnostics.KEY: report | {'host': tuple(
+            node | _describe_bursts(records.get(node['host_node']))
+            for node in report['host'])}}
+
+
+def make_part(services: compute_hooks.ComputeServices) -> BurstRecorder:
+    """Return the part of bursts in nova-compute."""
+    return BurstRecorder(services.section, services.state_path / FILE)
+
+
+def _describe_bursts(record: burst_record.Record | None) -> dict[str, Any]:
+    if record is None:
+        return {}
+    total = record.total
+    return {
+        'bursts_pool': record.pool, 'bursts_promised': record.promised,
+        'bursts_offered': record.offered, 'bursts_chance': record.chance,
+        'bursts_periods': total.periods, 'bursts_over': total.over,
+        'bursts_short': total.short,
+        'bursts_largest_project': record.uses.largest_promised}
 
 
 def map_burst_use_by_node(

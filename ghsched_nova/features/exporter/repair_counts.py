@@ -12,65 +12,41 @@
 
 """Counters of repairs: policies that nova-compute had to enforce again."""
 
-from collections.abc import Iterable
 from collections import Counter
 from pathlib import Path
-import threading
 
-from oslo_log import log as logging
-
-from ghsched_nova.base import atomic_file
+from ghsched_nova.base import record_file
 from ghsched_nova.features.exporter import repair_metrics
+from ghsched_nova.host import compute_hooks
 from ghsched_nova.resctrl import model
-from ghsched_placement.base import wire
-
-LOG = logging.getLogger(__name__)
 
 
-class Repairs:
-    """Counters of repairs by kind, kept in a file; thread-safe.
+class RepairCounts(compute_hooks.ComputePart):
+    """Counters of repairs by kind, kept in a file.
 
     :param path: file that preserves the counters over restarts of
         nova-compute.
     """
 
     def __init__(self, path: Path) -> None:
-        self._path = path
-        self._adding = threading.Lock()
+        self._file = record_file.RecordFile(
+            path, repair_metrics.parse_repair_counts,
+            repair_metrics.render_repair_counts)
 
-    def count_repairs(self, kinds: Iterable[str]) -> None:
-        """Add changes by nova-compute to the repair counters; never raises.
+    def observe(self, snapshot: compute_hooks.HostSnapshot) -> None:
+        """Add the repairs since the previous snapshot to the counters.
 
-        Each change is a repair: something has altered what nova-compute had
-        set for a guest. Assignments of the kernel's bandwidth counters to
-        resctrl groups do not count.
-
-        :param kinds: kinds of the changes made.
+        Each change by nova-compute is a repair: something has altered what
+        nova-compute had set for a guest. Assignments of the kernel's bandwidth
+        counters to resctrl groups do not count.
         """
-        done = Counter(kind for kind in kinds if kind not in model.COUNTING)
-        if not done:
-            return
-        try:
-            with self._adding:
-                atomic_file.write_state_file(
-                    self._path,
-                    repair_metrics.render_repair_counts(
-                        Counter(self._read_counts()) + done),
-                )
-        except OSError as error:
-            LOG.warning(
-                'ghsched: cannot count restored guest settings in the metric '
-                'ghsched_repairs; its value will be too low: %s',
-                error
-            )
+        done = Counter({kind: count for kind, count
+                        in snapshot.repairs.items()
+                        if kind not in model.COUNTING})
+        if done:
+            self._file.write(Counter(self._file.read()) + done)
 
-    def _read_counts(self) -> dict[str, int]:
-        """Return the counters in the file; none if the file does not exist.
 
-        :raises OSError: if the file cannot be read.
-        """
-        try:
-            return repair_metrics.parse_repair_counts(
-                wire.read_record_file(self._path))
-        except FileNotFoundError:
-            return {}
+def make_part(services: compute_hooks.ComputeServices) -> RepairCounts:
+    """Return the part of the metrics in nova-compute."""
+    return RepairCounts(services.state_path / repair_metrics.FILE)

@@ -13,36 +13,44 @@
 
 """Host topology shown to guests with ``ghsched:guest_topology=host``."""
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from ghsched_nova import conf
 from ghsched_nova.features.guest_topology import host_topology
+from ghsched_nova.host import compute_hooks
 from ghsched_nova.resctrl import sysfs as files
 from ghsched_placement.features.guest_topology import topology_part
-from ghsched_placement.flavor.policy import GuestPolicy
 
 
-def render_host_topology(section: Any, xml: str, policy: GuestPolicy,
-                         host_nodes: Sequence[int],
-                         libvirt: tuple[int, ...]) -> str:
-    """Return a domain XML that shows the guest the host's NUMA properties.
-
-    These are, for example, the distances between the nodes. The XML is
-    returned unchanged if the policy does not request them.
+class GuestTopology(compute_hooks.ComputePart):
+    """Renderer of the host's NUMA properties for guests.
 
     :param section: the ``[ghsched]`` section of the configuration.
-    :param host_nodes: host NUMA node of each guest NUMA node.
-    :param libvirt: version of libvirt.
     """
-    if not policy.get_part(topology_part.TopologyPart).is_shown:
-        return xml
-    host = read_host_topology(
-        Path(section.sysfs_path),
-        conf.parse_node_values(section, 'node_bandwidth'), libvirt
-        >= host_topology.KEEPS_CLUSTERS)
-    return host_topology.render_topology(xml, policy, host_nodes, host)
+
+    def __init__(self, section: Any) -> None:
+        self._section = section
+
+    def render(self, xml: str, guest: compute_hooks.StartingGuest) -> str:
+        """Return a domain XML that shows the guest the host's NUMA properties.
+
+        These are, for example, the distances between the nodes. The XML is
+        returned unchanged if the policy does not request them.
+        """
+        if not guest.policy.get_part(topology_part.TopologyPart).is_shown:
+            return xml
+        host = read_host_topology(
+            Path(self._section.sysfs_path),
+            conf.parse_node_values(self._section, 'node_bandwidth'),
+            guest.libvirt_version >= host_topology.KEEPS_CLUSTERS)
+        return host_topology.render_topology(xml, guest.policy,
+                                             guest.host_nodes, host)
+
+
+def make_part(services: compute_hooks.ComputeServices) -> GuestTopology:
+    """Return the part of guest topology in nova-compute."""
+    return GuestTopology(services.section)
 
 
 def read_host_topology(sysfs: Path, configured: dict[int, int],

@@ -13,63 +13,57 @@
 """History of the bandwidth of this host's guests, added with each report."""
 
 from collections.abc import Iterator
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
-from oslo_log import log as logging
-
-from ghsched_nova.base import atomic_file
-from ghsched_nova.features.history import report_periods
+from ghsched_nova.base import record_file
 from ghsched_nova.features.load import load_rates
+from ghsched_nova.host import compute_hooks
 from ghsched_nova.monitor import view
 from ghsched_placement.features.history import usage_history
 from ghsched_placement.features.history.usage_history import UsageKey
-
-LOG = logging.getLogger(__name__)
 
 #: Name of the file in Nova's state_path.
 FILE = 'ghsched-history.json'
 
 
-class HistoryRecorder:
+class HistoryRecorder(compute_hooks.ComputePart):
     """Recorder of the bandwidth of guests in each of the last minutes.
-
-    Thread-safe.
 
     :param path: file that preserves the record over restarts of nova-compute.
         ``ghsched-top`` reads it, too.
     """
 
     def __init__(self, path: Path) -> None:
-        self._path = path
-        self._clock = report_periods.ReportClock()
+        self._file = record_file.RecordFile(
+            path, usage_history.from_json, usage_history.to_json,
+            usage_history.LONGEST)
         # Replaced as a whole, so that readers do not wait for the disk.
-        self.history = _read_history(path)
+        self.history = self._file.read()
 
-    def record_guest_bandwidth(self, snapshot: view.Snapshot | None,
-                               now: float) -> None:
-        """Add bandwidth since the last report to the history; never raises.
+    def observe(self, snapshot: compute_hooks.HostSnapshot) -> None:
+        """Add bandwidth since the previous snapshot to the history."""
+        if snapshot.bandwidth is None or snapshot.since is None:
+            return
+        self.history = usage_history.add_period_to_history(
+            self.history, make_period(
+                snapshot.bandwidth,
+                max(snapshot.since,
+                    snapshot.time - compute_hooks.PERIOD_MAX_S),
+                snapshot.time))
+        if self.history.minutes:
+            self._file.write(self.history)
 
-        The history has the bandwidth of each guest in each of the last
-        minutes.
+    def make_diagnostics(self, guest: Any,
+                         found: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return a guest's bandwidth in the last hours."""
+        return usage_history.to_diagnostics(self.history, guest.uuid)
 
-        :param snapshot: bandwidth since the last report; None if unknown.
-        :param now: seconds since 1970.
-        """
-        try:
-            with self._clock.report_period_lock(now) as last:
-                if snapshot is None or last is None:
-                    return
-                self.history = usage_history.add_period_to_history(
-                    self.history, make_period(
-                        snapshot,
-                        max(last, now - report_periods.PERIOD_MAX_S), now))
-                if self.history.minutes:
-                    atomic_file.write_state_file(
-                        self._path, usage_history.to_json(self.history))
-        except Exception as error:
-            LOG.warning('ghsched: cannot save the bandwidth history of '
-                        'guests; retrying in the next periodic task: %r',
-                        error)
+
+def make_part(services: compute_hooks.ComputeServices) -> HistoryRecorder:
+    """Return the part of the history in nova-compute."""
+    return HistoryRecorder(services.state_path / FILE)
 
 
 def make_period(snapshot: view.Snapshot, start: float,
@@ -93,18 +87,3 @@ def make_period(snapshot: view.Snapshot, start: float,
 def _yield_names(snapshot: view.Snapshot) -> Iterator[tuple[str, str]]:
     for usage in snapshot.guests:
         yield usage.guest.uuid, usage.guest.title
-
-
-def _read_history(path: Path) -> usage_history.History:
-    """Read the bandwidth history of a host's guests from a file.
-
-    The history is empty if the file cannot be read.
-    """
-    try:
-        return usage_history.from_file(path)
-    except FileNotFoundError:
-        pass
-    except OSError as error:
-        LOG.warning('ghsched: cannot read the bandwidth history of guests; '
-                    'starting a new one: %s', error)
-    return usage_history.History()

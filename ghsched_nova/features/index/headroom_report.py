@@ -20,17 +20,76 @@ not counted, nor are allocations of guests that have left.
 from collections.abc import Iterable
 from collections.abc import Mapping
 from collections.abc import Sequence
+import dataclasses
+from typing import Any
 
 from oslo_log import log as logging
 
 from ghsched_nova.guest import metadata
+from ghsched_nova.host import compute_hooks
 from ghsched_nova.host import desired
+from ghsched_placement.features.index import headroom
 from ghsched_placement.features.index.headroom import Headroom
+from ghsched_placement.features.index import report_delta
 from ghsched_placement.flavor.policy import Accounting
 from ghsched_placement.providers import names
 from ghsched_placement.providers import tree
 
 LOG = logging.getLogger(__name__)
+
+
+class HeadroomReporter(compute_hooks.ComputePart):
+    """Reporter of the host's free bandwidth and control groups.
+
+    The index is only a hint, so no error keeps the host from reporting.
+
+    :param section: the ``[ghsched]`` section of the configuration.
+    """
+
+    def __init__(self, section: Any) -> None:
+        self._section = section
+        self._last: Headroom | None = None
+        self._reported: Headroom | None = None
+
+    def observe(self, snapshot: compute_hooks.HostSnapshot) -> None:
+        """Compute the host's free bandwidth and control groups."""
+        found = None
+        try:
+            found = self._make_headroom(snapshot)
+        finally:
+            # An old hint is worse than none.
+            self._reported = found
+        self._last = found or self._last
+
+    def _make_headroom(self, snapshot: compute_hooks.HostSnapshot
+                       ) -> Headroom | None:
+        if snapshot.guests is None:
+            return None
+        found = compute_headroom(
+            snapshot.offered, snapshot.numa_nodes, snapshot.guests,
+            self._section.bandwidth_accounting, snapshot.time)
+        if found is None:
+            return None
+        is_known = snapshot.traits or snapshot.resource_classes
+        return report_delta.choose_headroom_report(
+            self._last, dataclasses.replace(
+                found, shape=headroom.hash_provider(
+                    snapshot.traits, snapshot.resource_classes)
+                if is_known else None))
+
+    def make_stats(self) -> Mapping[str, str]:
+        """Return the free amounts for the compute node's stats.
+
+        While they do not change, the last record is returned again. The result
+        is empty if the amounts are unknown.
+        """
+        return {} if self._reported is None else headroom.to_stats(
+            self._reported)
+
+
+def make_part(services: compute_hooks.ComputeServices) -> HeadroomReporter:
+    """Return the part of the index in nova-compute."""
+    return HeadroomReporter(services.section)
 
 
 def compute_headroom(providers: Sequence[tree.WantedProvider],

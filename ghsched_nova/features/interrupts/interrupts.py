@@ -14,6 +14,7 @@
 """Steers the interrupts of guests' passthrough devices on this host."""
 
 from collections.abc import Iterable
+from collections.abc import Sequence
 import functools
 import logging
 from pathlib import Path
@@ -23,6 +24,7 @@ from ghsched_nova.features.interrupts import engine
 from ghsched_nova.features.interrupts import irq_bypass
 from ghsched_nova.features.interrupts import model
 from ghsched_nova.features.real_time import scheduling
+from ghsched_nova.host import compute_hooks
 from ghsched_nova.host import desired
 from ghsched_nova.resctrl import sysfs
 from ghsched_placement.base import cpulist
@@ -30,7 +32,7 @@ from ghsched_placement.base import cpulist
 LOG = logging.getLogger(__name__)
 
 
-class InterruptMover:
+class InterruptMover(compute_hooks.ComputePart):
     """Mover of passthrough devices' interrupts to housekeeping CPUs.
 
     :param section: the ``[ghsched]`` section of the configuration.
@@ -80,19 +82,15 @@ class InterruptMover:
             else engine.Report()
         )
 
-    def reconcile_interrupts(self, running: Iterable[desired.Running]) -> None:
-        """Move device interrupts to housekeeping CPUs; never raises.
+    def reconcile(self, running: Sequence[desired.Running]) -> tuple[str, ...]:
+        """Move device interrupts to housekeeping CPUs.
 
         Housekeeping CPUs are CPUs that are not dedicated to guests. Each move
         is logged. An interrupt that cannot be moved is logged once.
+
+        :returns: no corrections: interrupts of new devices are always moved.
         """
-        try:
-            report = self.move_interrupts(running)
-        except Exception:
-            LOG.exception('ghsched: cannot check the CPU affinity of '
-                          'passthrough device interrupts; retrying in the '
-                          'next periodic task')
-            return
+        report = self.move_interrupts(running)
         for action in report.actions:
             LOG.info('ghsched: guest %(uuid)s: moved a passthrough device '
                      'interrupt to housekeeping CPUs (%(what)s) because '
@@ -105,6 +103,7 @@ class InterruptMover:
                         'to housekeeping CPUs; retrying in the next periodic '
                         'task: %s', problem)
         self._logged = problems
+        return ()
 
     @property
     def _read_host(self) -> model.HostCpus:
@@ -127,6 +126,11 @@ class InterruptMover:
         return irq_bypass.ANY in irq_bypass.read_interrupt_bypass(
             self._section.irq_bypass, Path(self._section.sysfs_path),
             self._proc)
+
+
+def make_part(services: compute_hooks.ComputeServices) -> InterruptMover:
+    """Return the part of device interrupts in nova-compute."""
+    return InterruptMover(services.section, services.dedicated_cpus)
 
 
 def list_housekeeping_irq_guests(

@@ -20,10 +20,12 @@ not be restored.
 
 import collections
 from collections.abc import Callable
+from collections.abc import Iterable
 from collections.abc import Iterator
 from collections.abc import Sequence
 import contextlib
 import functools
+from pathlib import Path
 import types
 from typing import Any
 import uuid
@@ -38,8 +40,11 @@ from oslo_utils import uuidutils
 from ghsched_nova.features.live_change import messages
 from ghsched_nova.features.live_change import policy_change
 from ghsched_nova.features.live_change import server_lock
+from ghsched_nova.features.node_move import guest_move
 from ghsched_nova.features.node_move import host_moves
 from ghsched_nova.features.node_move import move_messages
+from ghsched_nova.features.node_move import page_move
+from ghsched_nova.host import compute_hooks
 from ghsched_nova.host import desired
 from ghsched_nova.host import engine
 from ghsched_nova.nova_seams import compute
@@ -247,3 +252,23 @@ class PolicyEndpoint:
         yield policy_change.Domain(
             guest, lambda xml: libvirt_guest.Guest.create(
                 xml, self._host))
+
+
+class LiveChangePart(compute_hooks.ComputePart):
+    """Changes of running guests: their policies and their NUMA nodes."""
+
+    def __init__(self, services: compute_hooks.ComputeServices) -> None:
+        memory = page_move.Memory(Path(services.section.libvirt_run_path),
+                                  services.section.node_move_rate)
+        self._moves = host_moves.HostMoves(
+            services.virtapi, guest_move.Mover(
+                services.engine, memory, services.changing), memory)
+        self.endpoint = PolicyEndpoint(
+            services.engine, services.libvirt_host, services.changing,
+            services.report_shared_groups, self._moves)
+
+    def reconcile(self, running: Sequence[desired.Running]) -> Iterable[str]:
+        """Finish or undo moves that a crash of nova-compute interrupted."""
+        self._moves.finish_interrupted_moves(running,
+                                             self.endpoint.running_domain)
+        return ()

@@ -16,8 +16,8 @@
 from collections.abc import Callable
 from collections.abc import Iterable
 from collections.abc import Iterator
+from collections.abc import Mapping
 from pathlib import Path
-import threading
 from typing import Any
 
 from lxml import etree
@@ -27,7 +27,7 @@ from ghsched_nova.features.load import load_meter
 from ghsched_nova.features.load import load_rates
 from ghsched_nova.features.load import load_reader
 from ghsched_nova.guest import cells
-from ghsched_nova.guest import metadata
+from ghsched_nova.host import compute_hooks
 from ghsched_nova.host import desired
 from ghsched_nova.monitor import view
 from ghsched_placement.features.index import report_delta
@@ -40,8 +40,8 @@ LOG = logging.getLogger(__name__)
 Notify = Callable[[bottleneck.BottleneckChange, dict[str, Any]], None]
 
 
-class LoadReporter:
-    """Reporter of the load of the host's NUMA nodes; thread-safe.
+class LoadReporter(compute_hooks.ComputePart):
+    """Reporter of the load of the host's NUMA nodes.
 
     The load is measured between two periodic reports of resources to Nova.
 
@@ -53,9 +53,20 @@ class LoadReporter:
     def __init__(self, section: Any, notify: Notify) -> None:
         self._section = section
         self._notify = notify
-        self._measuring = threading.Lock()
         self._meter: load_meter.LoadMeter | None = None
         self._reported: load.Load | None = None
+
+    def observe(self, snapshot: compute_hooks.HostSnapshot
+                ) -> load.Load | None:
+        """Measure the load of the host's NUMA nodes, and return it.
+
+        The result is None if nothing was measured.
+        """
+        self._measure_load(snapshot.running, snapshot.bandwidth)
+        if self.load is not None:
+            self._reported = report_delta.choose_load_report(
+                self._reported, self.load, self._section.load_max_age)
+        return self.load
 
     @property
     def load(self) -> load.Load | None:
@@ -65,37 +76,22 @@ class LoadReporter:
         """
         return self._meter.load if self._meter is not None else None
 
-    def add_to_stats(self, resources: dict[str, Any],
-                     running: Iterable[desired.Running],
-                     snapshot: view.Snapshot | None) -> dict[str, Any]:
-        """Add the load of NUMA nodes to a compute node's stats; never raises.
+    def make_stats(self) -> Mapping[str, str]:
+        """Return the load of NUMA nodes for the compute node's stats.
 
-        While the loads change little, the last reported record is added
+        While the loads change little, the last reported record is returned
         again. The stats are then the same as before, and nova-compute need not
         save them to the database. If the load cannot be measured, the last
-        reported record is added as well, if there is one.
-
-        :param resources: result of get_available_resource() of Nova's driver.
-        :param running: all running domains.
-        :param snapshot: bandwidth measured by resctrl; None if resctrl is not
-            available.
-        :returns: the same ``resources``.
+        reported record is returned as well, if there is one.
         """
-        try:
-            with self._measuring:
-                self._measure_load(running, snapshot)
-                if self.load is not None:
-                    self._reported = report_delta.choose_load_report(
-                        self._reported, self.load, self._section.load_max_age)
-        except Exception as error:
-            LOG.warning('ghsched: cannot measure the load of host NUMA nodes; '
-                        'reporting no load to Nova: %r',
-                        error)
-        reported = self._reported
-        if reported is not None:
-            resources['stats'] = {**(resources.get('stats') or {}),
-                                  **load.to_stats(reported)}
-        return resources
+        return {} if self._reported is None else load.to_stats(self._reported)
+
+    def make_diagnostics(self, guest: Any,
+                         found: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return the load of the host's NUMA nodes and of a guest."""
+        measured = self.load
+        return {} if measured is None else load.to_guest_diagnostics(
+            measured, guest.uuid)
 
     def _measure_load(self, running: Iterable[desired.Running],
                       snapshot: view.Snapshot | None) -> None:
@@ -118,6 +114,17 @@ class LoadReporter:
                          'any more: measured %(resource)s is %(value).2f',
                          values)
             self._notify(change, values)
+
+
+def make_part(services: compute_hooks.ComputeServices) -> LoadReporter:
+    """Return the part of the load in nova-compute."""
+    def notify(change: bottleneck.BottleneckChange,
+               payload: dict[str, Any]) -> None:
+        services.notify('ghsched.numa_node.bottleneck.'
+                        + ('start' if change.begins else 'end'),
+                        {'host': services.host_name, **payload})
+
+    return LoadReporter(services.section, notify)
 
 
 def make_load_meter(section: Any, period: float = 0.0,
@@ -149,26 +156,3 @@ def list_measurable_guests(running: Iterable[desired.Running]
                       'from its XML; not measuring the load of this guest: '
                       '%(error)s',
                       {'name': one.domain.name, 'error': error})
-
-
-def list_guests_and_policies(
-        running: Iterable[desired.Running]) -> list[view.Guest]:
-    """Return each running guest with its bandwidth policy and its owner.
-
-    The policy or the owner is left out if it is unknown.
-    """
-    found = []
-    for one in running:
-        policy, project, flavor, server = None, '', '', ''
-        try:
-            policy = one.policy
-            if policy:
-                project = metadata.read_project_id(one.root)
-                flavor = metadata.read_flavor_name(one.root)
-                server = metadata.read_server_name(one.root)
-        except (metadata.MetadataError, etree.XMLSyntaxError):
-            pass
-        found.append(view.Guest(one.domain.name, one.domain.uuid,
-                                one.domain.id, policy, server=server,
-                                project=project, flavor=flavor))
-    return found

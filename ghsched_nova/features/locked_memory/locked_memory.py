@@ -33,6 +33,7 @@ from lxml import etree
 from ghsched_nova.guest import document
 from ghsched_nova.guest import pci_topology as pci
 from ghsched_nova.guest.pci_topology import DeviceNumaError
+from ghsched_nova.host import compute_hooks
 
 #: First libvirt version that counts the memory once per device.
 COUNTS_EACH_DEVICE = (8, 7, 0)
@@ -49,6 +50,19 @@ _UNITS |= {name: 1024**power for power, names in enumerate(
 _BEFORE = frozenset((
     'name', 'uuid', 'genid', 'title', 'description', 'metadata', 'maxMemory',
     'memory', 'currentMemory', 'blkiotune'))
+
+
+class LockedMemory(compute_hooks.ComputePart):
+    """Renderer of the memory that devices of a guest may lock."""
+
+    def render(self, xml: str, guest: compute_hooks.StartingGuest) -> str:
+        """Return a domain XML that allows VFIO to lock the guest's memory."""
+        return render_locked_memory(xml, guest.libvirt_version)
+
+
+def make_part(_services: compute_hooks.ComputeServices) -> LockedMemory:
+    """Return the part of locked memory in nova-compute."""
+    return LockedMemory()
 
 
 def compute_locked_memory(ram_kib: int, device_count: int,

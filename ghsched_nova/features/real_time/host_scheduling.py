@@ -16,6 +16,8 @@
 from collections.abc import Callable
 from collections.abc import Iterable
 from collections.abc import Mapping
+from collections.abc import Sequence
+import dataclasses
 import functools
 import logging
 from pathlib import Path
@@ -27,11 +29,13 @@ from ghsched_nova.features.real_time import engine
 from ghsched_nova.features.real_time import model
 from ghsched_nova.features.real_time import scheduling
 from ghsched_nova.features.real_time import survey
+from ghsched_nova.host import compute_hooks
 from ghsched_nova.host import desired
 from ghsched_placement.features.real_time import scheduling as classes
 from ghsched_placement.flavor import keys
 from ghsched_placement.flavor.policy import GuestPolicy
 from ghsched_placement.flavor.policy import PolicyError
+from ghsched_placement.providers.host import HostDescription
 
 LOG = logging.getLogger(__name__)
 
@@ -61,7 +65,7 @@ def _probe_deadline(places: Iterable[Iterable[int]]) -> str:
     return privileged.probe_deadline_scheduling(places)
 
 
-class ThreadScheduler:
+class ThreadScheduler(compute_hooks.ComputePart):
     """Scheduler of guests' threads: capabilities, XML and enforcement.
 
     :param section: the ``[ghsched]`` section of the configuration.
@@ -71,28 +75,37 @@ class ThreadScheduler:
     :param probe_deadline: function that returns why the kernel refuses
         deadline scheduling on sets of CPUs; empty if the kernel allows it.
     :param dedicated: CPUs of ``[compute]cpu_dedicated_set``.
+    :param list_shared_cpus: function that returns the shared CPUs by host NUMA
+        node.
     """
 
     def __init__(self, section: Any,
                  probe_realtime: Callable[[], str] | None = None,
                  probe_deadline:
                  Callable[[Iterable[Iterable[int]]], str] | None = None,
-                 dedicated: Iterable[int] = ()) -> None:
+                 dedicated: Iterable[int] = (),
+                 list_shared_cpus:
+                 Callable[[], Mapping[int, frozenset[int]]] = dict) -> None:
         self._section = section
         self._dedicated = frozenset(dedicated)
-        #: Shared CPUs by host NUMA node.
-        self.shared: Mapping[int, frozenset[int]] = {}
+        self._list_shared_cpus = list_shared_cpus
         try_deadline = probe_deadline or _probe_deadline
         self._tries: dict[str, Callable[[], str]] = {
             REALTIME: probe_realtime or _probe_realtime,
             DEADLINE: lambda: try_deadline(
                 frozenset({cpu}) for cpu in self._dedicated),
             DEADLINE_SHARED: lambda: try_deadline(
-                filter(None, self.shared.values()))}
+                filter(None, self._list_shared_cpus().values()))}
         # A trial that runs beside another can be short of CPU time.
         self._trying = threading.Lock()
         self._refused: dict[str, str] = {}
         self._logged: dict[str, str] = {}
+
+    def describe_host(self, found: HostDescription) -> HostDescription:
+        """Return the description of the host with its real-time capacity."""
+        return dataclasses.replace(
+            found, rt_permille=self.compute_realtime_capacity(),
+            capabilities=found.capabilities | self.capabilities())
 
     def capabilities(self) -> frozenset[str]:
         """Return the host's real-time and interrupt bypass capabilities.
@@ -118,7 +131,7 @@ class ThreadScheduler:
                            for name, default in _LEFT.items())
         found = {node: classes.compute_rt_capacity(len(cpus), runtime, period,
                                                    percent)
-                 for node, cpus in self.shared.items()}
+                 for node, cpus in self._list_shared_cpus().items()}
         return {node: permille for node, permille in found.items()
                 if permille}
 
@@ -132,7 +145,7 @@ class ThreadScheduler:
             self._section.irq_bypass, Path(self._section.sysfs_path)
         )
 
-    def render_scheduling_classes(self, xml: str, policy: GuestPolicy) -> str:
+    def render(self, xml: str, guest: compute_hooks.StartingGuest) -> str:
         """Return a domain XML with the thread scheduling classes of a policy.
 
         A scheduling class is one of the kernel, such as SCHED_FIFO.
@@ -140,6 +153,7 @@ class ThreadScheduler:
         :raises PolicyError: if the real-time priority exceeds
             ``[ghsched]realtime_priority_max``.
         """
+        policy = guest.policy
         priority = policy.get_part(classes.ThreadPolicy).highest_priority
         if priority > self._section.realtime_priority_max:
             raise PolicyError(
@@ -193,24 +207,16 @@ class ThreadScheduler:
             raise PolicyError(keys.VCPU_SCHEDULER.extra_spec,
                               'the kernel of the host refuses this class')
 
-    def reconcile_scheduling_classes(self, running: Iterable[desired.Running]
-                                     ) -> list[str]:
-        """Correct the scheduling classes of guests' threads; never raises.
+    def reconcile(self, running: Sequence[desired.Running]) -> list[str]:
+        """Correct the scheduling classes of guests' threads.
 
         A scheduling class is one of the kernel, such as SCHED_FIFO.
 
         :returns: kinds of the changes made.
         """
-        try:
-            report = engine.reconcile_threads(
-                list_guests_with_classes(running),
-                Path(self._section.libvirt_run_path))
-        except Exception:
-            LOG.exception(
-                'ghsched: cannot check the scheduling classes of guest '
-                'threads; retrying in the next periodic task'
-            )
-            return []
+        report = engine.reconcile_threads(
+            list_guests_with_classes(running),
+            Path(self._section.libvirt_run_path))
         for action in report.actions:
             LOG.warning('ghsched: guest %(uuid)s: restored the scheduling '
                         'class or CPU affinity of a thread (%(what)s) because '
@@ -263,6 +269,13 @@ class ThreadScheduler:
                      'Placement: %(why)s',
                      {'what': _WHAT[name], 'why': why})
         return why
+
+
+def make_part(services: compute_hooks.ComputeServices) -> ThreadScheduler:
+    """Return the part of real-time scheduling in nova-compute."""
+    return ThreadScheduler(services.section,
+                           dedicated=services.dedicated_cpus,
+                           list_shared_cpus=services.list_shared_cpus)
 
 
 def _read_sysctl(name: str, default: int) -> int:

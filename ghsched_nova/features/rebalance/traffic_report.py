@@ -12,27 +12,21 @@
 
 """Measures network traffic between guests, for their diagnostics."""
 
-from collections.abc import Iterable
-import threading
+from collections.abc import Mapping
 import time
 from typing import Any
 
-from oslo_log import log as logging
 from stevedore import driver
 
 from ghsched_nova.features.rebalance import addresses
 from ghsched_nova.features.rebalance import flow_source as sources
-from ghsched_nova.host import desired
+from ghsched_nova.host import compute_hooks
 from ghsched_placement.features.rebalance import affinity
 from ghsched_placement.features.rebalance import traffic
 
-LOG = logging.getLogger(__name__)
 
-
-class GuestTraffic:
+class GuestTraffic(compute_hooks.ComputePart):
     """Meter of network traffic between guests, sampled with each report.
-
-    Thread-safe.
 
     :param section: the ``[ghsched]`` section of the configuration; nothing is
         measured without ``affinity_source``.
@@ -40,62 +34,41 @@ class GuestTraffic:
 
     def __init__(self, section: Any) -> None:
         self._section = section
-        self._measuring = threading.Lock()
         self._meter: sources.Meter | None = None
-        self._failure = ''
+        # Whether the last sample could be taken.
+        self._is_measured = False
 
-    def measure_traffic(self, guests: Iterable[desired.Running]) -> None:
-        """Measure the network traffic between the host's guests; never raises.
+    def observe(self, snapshot: compute_hooks.HostSnapshot) -> None:
+        """Sample the network traffic between the host's guests.
 
-        :param guests: all domains of the host.
+        :raises Exception: of any kind, if the plug-in cannot be loaded or
+            cannot take a sample.
         """
-        if not self._section.affinity_source:
+        if not self._section.affinity_source or snapshot.guests is None:
             return
-        try:
-            with self._measuring:
-                if self._meter is None:
-                    self._meter = _make_meter(self._section)
-                self._meter.update_traffic_averages(
-                    frozenset().union(*(
-                        addresses.list_fixed_addresses(guest.root)
-                        for guest in guests if guest.xml)),
-                    time.monotonic(),
-                )
-        except Exception as error:
-            # Logged once, although each report fails the same way.
-            if self._failure != str(error):
-                LOG.warning(
-                    'ghsched: cannot measure network traffic between guests; '
-                    'omitting it from guest diagnostics: %s',
-                    error,
-                )
-            self._failure = str(error)
-        else:
-            self._failure = ''
+        self._is_measured = False
+        if self._meter is None:
+            self._meter = _make_meter(self._section)
+        self._meter.update_traffic_averages(
+            frozenset().union(*(addresses.list_fixed_addresses(guest.root)
+                                for guest in snapshot.guests if guest.xml)),
+            time.monotonic())
+        self._is_measured = True
 
-    def add_traffic_to_diagnostics(self, found: dict[str, Any],
-                                   guest: Any) -> dict[str, Any]:
-        """Add a guest's network traffic to its diagnostics; never raises.
-
-        The traffic is that between this guest and other guests of the host.
-
-        :param found: diagnostics without traffic.
-        :param guest: guest of nova.virt.libvirt.guest.
-        :returns: the diagnostics with traffic.
-        """
+    def make_diagnostics(self, guest: Any,
+                         found: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return the traffic between a guest and other guests of the host."""
         if (self._meter is None or self._meter.averages is None
-                or self._failure):
-            return found
-        try:
-            return found | traffic.make_traffic_diagnostics(
-                self._meter.averages,
-                addresses.parse_fixed_addresses(guest.get_xml_desc()))
-        except Exception as error:
-            LOG.warning('ghsched: cannot measure the network traffic of guest '
-                        '%(name)s; omitting it from the guest diagnostics: '
-                        '%(error)r',
-                        {'name': guest.name, 'error': error})
-            return found
+                or not self._is_measured):
+            return {}
+        return traffic.make_traffic_diagnostics(
+            self._meter.averages,
+            addresses.parse_fixed_addresses(guest.get_xml_desc()))
+
+
+def make_part(services: compute_hooks.ComputeServices) -> GuestTraffic:
+    """Return the part of traffic between guests in nova-compute."""
+    return GuestTraffic(services.section)
 
 
 def _make_meter(section: Any) -> sources.Meter:

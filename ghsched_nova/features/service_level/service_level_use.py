@@ -14,14 +14,16 @@
 
 from collections.abc import Callable
 from collections.abc import Collection
+from collections.abc import Iterable
 from collections.abc import Iterator
 from collections.abc import Mapping
+from collections.abc import Sequence
 from pathlib import Path
 
-from oslo_log import log as logging
-
-from ghsched_nova.base import atomic_file
-from ghsched_nova.features.history import report_periods
+from ghsched_nova.base import record_file
+from ghsched_nova.features.service_level import protection_events
+from ghsched_nova.host import compute_hooks
+from ghsched_nova.host import desired
 from ghsched_nova.monitor import view
 from ghsched_placement.features.load import load
 from ghsched_placement.features.service_level import service_level
@@ -29,69 +31,68 @@ from ghsched_placement.features.service_level.service_level import LevelKey
 from ghsched_placement.features.service_level.service_level import Owner
 from ghsched_placement.features.service_level.service_level import Period
 
-LOG = logging.getLogger(__name__)
-
-Notify = Callable[[float, Mapping[LevelKey, tuple[Owner, Period]]], None]
-
 #: Name of the file in Nova's state_path.
 FILE = 'ghsched-service-levels.json'
 
 
-class ServiceLevelRecorder:
-    """Recorder of the service levels of this host's servers; thread-safe.
+class ServiceLevelRecorder(compute_hooks.ComputePart):
+    """Recorder of the service levels of this host's servers.
 
     The service level is how much of its guaranteed bandwidth a server got.
 
     :param path: file that preserves the record over restarts of nova-compute.
-    :param notify: function that sends the servers' bandwidth since the last
-        report to metering services. It takes the length of the period in
-        seconds, and the bandwidth by server and host NUMA node.
+    :param notify_protection: function that notifies about guests that lost or
+        regained their protection.
     """
 
-    def __init__(self, path: Path, notify: Notify) -> None:
-        self._path = path
-        self._notify = notify
-        self._clock = report_periods.ReportClock()
+    def __init__(self, path: Path, notify_protection: Callable[[], None]
+                 = lambda: None) -> None:
+        self._notify_protection = notify_protection
+        self._file = record_file.RecordFile(path, service_level.from_json,
+                                            service_level.to_json)
         # Replaced as a whole, so that readers do not wait for the disk.
-        self.levels: service_level.Levels = service_level.from_file(path)
+        self.levels: service_level.Levels = self._file.read()
 
-    def record_service_levels(self, snapshot: view.Snapshot | None,
-                              measured: load.Load | None,
-                              unprotected: Collection[str],
-                              unallocated: Collection[str],
-                              now: float) -> None:
-        """Record each server's service level since the last report.
+    def observe(self, snapshot: compute_hooks.HostSnapshot
+                ) -> tuple[float, Mapping[LevelKey, tuple[Owner, Period]]]:
+        """Record each server's service level since the previous snapshot.
 
         The service level is how much of its guaranteed bandwidth a server
-        really got. This method never raises.
+        really got.
 
-        :param snapshot: bandwidth since the last report; None if unknown.
-        :param measured: load since the last report; None if unknown.
-        :param unprotected: UUIDs of guests whose bandwidth policy is not
-            enforced.
-        :param unallocated: UUIDs of guests whose guarantee Placement has not
-            allocated.
-        :param now: seconds since 1970.
+        :returns: length of the period in seconds, and the bandwidth by server
+            and host NUMA node.
         """
-        try:
-            with self._clock.report_period_lock(now) as last:
-                if snapshot is None or last is None:
-                    return
-                periods = dict(yield_received_bandwidth(
-                    snapshot, measured, unprotected, unallocated))
-                seconds = min(now - last, report_periods.PERIOD_MAX_S)
-                levels = service_level.add_period_to_levels(
-                    self.levels, periods, seconds, now)
-                self.levels = levels
-                if levels:
-                    atomic_file.write_state_file(
-                        self._path, service_level.to_json(levels))
-                if periods:
-                    self._notify(seconds, periods)
-        except Exception as error:
-            LOG.warning('ghsched: cannot record the service levels of servers '
-                        'or send their notification; retrying in the next '
-                        'periodic task: %r', error)
+        if snapshot.bandwidth is None or snapshot.since is None:
+            return 0.0, {}
+        periods = dict(yield_received_bandwidth(
+            snapshot.bandwidth, snapshot.results.get('load'),
+            snapshot.not_held, snapshot.uncounted))
+        seconds = min(snapshot.time - snapshot.since,
+                      compute_hooks.PERIOD_MAX_S)
+        self.levels = service_level.add_period_to_levels(
+            self.levels, periods, seconds, snapshot.time)
+        if self.levels:
+            self._file.write(self.levels)
+        return seconds, periods
+
+    def reconcile_guest(self, running: desired.Running) -> None:
+        """Notify about guests that lost or regained their protection."""
+        self._notify_protection()
+
+    def reconcile(self, running: Sequence[desired.Running]) -> Iterable[str]:
+        """Notify about guests that lost or regained their protection."""
+        self._notify_protection()
+        return ()
+
+
+def make_part(services: compute_hooks.ComputeServices) -> ServiceLevelRecorder:
+    """Return the part of service levels in nova-compute."""
+    notifier = protection_events.ProtectionNotifier(services.notify)
+    return ServiceLevelRecorder(
+        services.state_path / FILE,
+        lambda: notifier.notify_protection_changes(
+            services.host_name, dict(services.engine.not_held)))
 
 
 def yield_received_bandwidth(snapshot: view.Snapshot,

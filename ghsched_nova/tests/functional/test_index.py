@@ -456,18 +456,20 @@ class ReportTest(IndexTestCase):
         driver = self.computes['host_a'].manager.driver
         # Nova 34 reports the text of uptime, with the seconds of the clock.
         self.patch(driver, 'get_host_uptime', lambda: 'up 1 day')
-        self.patch(driver._load_use, '_meter', types.SimpleNamespace(
+        loads = next(part for feature, part in driver._parts._parts
+                     if feature.name == 'load')
+        self.patch(loads, '_meter', types.SimpleNamespace(
             load=measured, measure_host_load=lambda *_args: ()))
         for _time in range(2):
             self.reserve()
         with mock.patch.object(objects.ComputeNode, 'save') as save:
             for later, busy in ((60, .52), (80, .48)):
-                driver._load_use._meter.load = dataclasses.replace(
+                loads._meter.load = dataclasses.replace(
                     measured, time=1e9 + later,
                     nodes=(load.HostNode(0, cpu_load=busy),))
                 self.reserve()
             self.assertEqual(0, save.call_count)
-            driver._load_use._meter.load = dataclasses.replace(
+            loads._meter.load = dataclasses.replace(
                 measured, time=1e9 + 120)
             self.reserve()
             self.assertEqual(1, save.call_count)

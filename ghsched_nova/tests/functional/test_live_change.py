@@ -33,6 +33,7 @@ from ghsched_nova.features.live_change import errors
 from ghsched_nova.features.live_change import placement
 from ghsched_nova.features.live_change import records
 from ghsched_nova.features.live_change import rollback
+from ghsched_nova.features.live_change import rpc
 from ghsched_nova.features.live_change import server_lock
 from ghsched_nova.features.live_change import servers
 from ghsched_nova.guest import metadata
@@ -370,7 +371,9 @@ class SharedGroupTest(LiveChangeTestCase):
         def slow(*_args):
             threading.Thread(target=other, daemon=True).start()
             self.assertTrue(free.wait(base.GIVE_UP_S))
-        endpoint = self.computes['host_a'].driver.policy_endpoint
+        endpoint = next(
+            one for one in self.computes['host_a'].driver.rpc_endpoints
+            if isinstance(one, rpc.PolicyEndpoint))
         with mock.patch.object(endpoint, '_changed', slow):
             self.change(mem_bw_min=20)
         self.assertTrue(free.is_set())
@@ -897,7 +900,9 @@ class SilentHostTest(LiveChangeTestCase):
             self.refused('the guest keeps its old policy', mem_bw_min=40)
         self.assert_as_before()
         (_method, request), = self.calls
-        endpoint = self.computes['host_a'].driver.policy_endpoint
+        endpoint = next(
+            one for one in self.computes['host_a'].driver.rpc_endpoints
+            if isinstance(one, rpc.PolicyEndpoint))
         context = nova_context.get_admin_context()
         self.assertIn('cancelled the change', endpoint.set_policy(
             context, **request)['refused'])

@@ -62,8 +62,8 @@ NOVA_SIDE = frozenset(
     f'ghsched_nova.features.{feature}.{name}'
     for feature, names in FEATURES_WITH_NOVA.items() for name in names
 ) | frozenset(f'ghsched_nova.features.{name}' for name in (
-    'declared_commands', 'declared_filter', 'declared_host',
-    'declared_scheduler'))
+    'declared_commands', 'declared_compute', 'declared_filter',
+    'declared_host', 'declared_scheduler'))
 
 #: Parts of the core that know neither Nova nor each other.
 PURE = frozenset(

@@ -21,6 +21,7 @@ from hypothesis import strategies as st
 
 from ghsched_nova.features.load import by_load
 from ghsched_nova.features.load import load_use
+from ghsched_nova.host import compute_hooks
 from ghsched_nova.nova_seams import shared
 from ghsched_placement.features.load import load
 from ghsched_placement.tests import base
@@ -63,7 +64,8 @@ class Host:
         self.use._meter.load = load.Load(self.now + self.offset, 60., (
             load.HostNode(0, cpus=8, cpu_load=self.busy,
                           io_wait=self.queue),))
-        found = self.use.add_to_stats({}, (), None)['stats']
+        self.use.observe(compute_hooks.HostSnapshot(time=self.now))
+        found = self.use.make_stats()
         if lost:
             return
         # Nova compares with what it wrote last.

@@ -74,12 +74,12 @@ STRESSED = {
         'test_move_claim.ClaimStressTest'
         '.test_claims_under_native_threads_are_counted_while_they_last'),
     'ghsched_nova.features.rebalance.flow_source.Meter':
-        _REPORT + 'test_traffic_under_native_threads_is_counted_once',
+        _REPORT + 'test_reports_under_native_threads_are_observed_in_turn',
     'ghsched_nova.monitor.guests.Libvirt': _SCRAPES,
     'ghsched_nova.features.load.load_meter.LoadMeter':
-        _REPORT + 'test_load_use_under_native_threads_samples_one_at_a_time',
+        _REPORT + 'test_reports_under_native_threads_are_observed_in_turn',
     'ghsched_nova.features.load.load_reader.LoadReader':
-        _REPORT + 'test_load_use_under_native_threads_samples_one_at_a_time',
+        _REPORT + 'test_reports_under_native_threads_are_observed_in_turn',
     'ghsched_nova.features.exporter.metrics.Collector': _SCRAPES,
     'ghsched_nova.monitor.reader.Reader': _UNIT + (
         'monitor.test_reader.ThreadsTest'
@@ -116,23 +116,14 @@ STRESSED = {
     'ghsched_nova.features.blame.blame_cap.Capper': _UNIT + (
         'features.blame.test_blame_cap.CapperTest'
         '.test_caps_under_native_threads_are_released_in_turn'),
-    'ghsched_nova.features.blame.blame_record.BlameRecord': _UNIT + (
-        'host.test_blame_record.RecordTest'
-        '.test_record_under_native_threads_has_each_report_once'),
-    'ghsched_nova.features.bursts.burst_use.BurstRecorder':
-        _REPORT + 'test_burst_use_under_native_threads_counts_every_period',
+    'ghsched_nova.host.compute_parts.ComputeParts':
+        _REPORT + 'test_reports_under_native_threads_are_observed_in_turn',
     'ghsched_nova.host.engine.HostEngine':
         _HOST + 'EngineStressTest'
         '.test_engine_under_native_threads_keeps_the_newest_reasons',
-    'ghsched_nova.features.history.history_use.HistoryRecorder':
-        _REPORT + 'test_history_under_native_threads_counts_no_time_twice',
-    'ghsched_nova.features.history.report_periods.ReportClock':
-        _REPORT + 'test_history_under_native_threads_counts_no_time_twice',
     'ghsched_nova.virt.guest_diagnostics.GuestDiagnostics': _UNIT + (
         'virt.test_guest_diagnostics.ThreadsTest'
         '.test_diagnostics_of_many_threads_are_whole_and_listed_once'),
-    'ghsched_nova.features.load.load_use.LoadReporter':
-        _REPORT + 'test_load_use_under_native_threads_samples_one_at_a_time',
     'ghsched_nova.features.node_move.guest_move.Mover':
         _HOST + 'MoverStressTest'
         '.test_mover_under_native_threads_moves_each_guest',
@@ -144,13 +135,8 @@ STRESSED = {
     'ghsched_nova.features.live_change.rpc.PolicyEndpoint':
         _HOST + 'EndpointStressTest'
         '.test_void_calls_under_native_threads_are_refused',
-    'ghsched_nova.features.service_level.service_level_use.'
-    'ServiceLevelRecorder':
-        _REPORT + 'test_service_levels_under_native_threads_count_periods',
     'ghsched_nova.features.real_time.host_scheduling.ThreadScheduler':
         _REPORT + 'test_classes_under_native_threads_are_tried_once',
-    'ghsched_nova.features.rebalance.traffic_report.GuestTraffic':
-        _REPORT + 'test_traffic_under_native_threads_is_counted_once',
     'ghsched_placement.features.packing.gradient.Mix':
         _SCHEDULER + 'OthersStressTest'
         '.test_mix_under_native_threads_counts_the_last_requests',
@@ -161,12 +147,21 @@ _REQUEST = 'made for one request'
 _START = 'changed while a service starts'
 _LOCKED = 'changed while the tracker of resources of Nova is locked'
 _REPLACED = 'each attribute is replaced as a whole, by reports of the host'
+_IN_TURN = 'ComputeParts has one report observed at a time'
 
 #: Why an object is not shared, by class.
 NOT_SHARED = {
     'ghsched_nova.base.privsep.Context': 'a lock guards its counters',
     'ghsched_nova.features.blame.blame_cap.'
     'Pauses': 'guest_cap_lock() guards it',
+    'ghsched_nova.features.blame.blame_record.BlameRecord': _IN_TURN,
+    'ghsched_nova.features.bursts.burst_use.BurstRecorder': _IN_TURN,
+    'ghsched_nova.features.history.history_use.HistoryRecorder': _IN_TURN,
+    'ghsched_nova.features.index.headroom_report.HeadroomReporter': _IN_TURN,
+    'ghsched_nova.features.load.load_use.LoadReporter': _IN_TURN,
+    'ghsched_nova.features.rebalance.traffic_report.GuestTraffic': _IN_TURN,
+    'ghsched_nova.features.service_level.service_level_use.'
+    'ServiceLevelRecorder': _IN_TURN,
     'ghsched_nova.features.blame.blame_probe.HostProbe': _CALL,
     'ghsched_nova.features.blame.blame_session.Session': _CALL,
     'ghsched_nova.features.rebalance.conntrack.'

@@ -39,12 +39,15 @@ from ghsched_nova.features.service_level import service_level_use
 from ghsched_nova.features.service_level import service_metrics
 from ghsched_nova.features.top import top
 from ghsched_nova.host import readings
+from ghsched_nova.tests.fixtures import observing
 from ghsched_placement.base import wire
 from ghsched_placement.tests import base
 
 
 def _count_repairs(path):
-    repair_counts.Repairs(path).count_repairs(['write line'])
+    reports = observing.Reports(repair_counts.RepairCounts(path))
+    reports.host.count_repairs(['write line'])
+    reports.report(1.0)
 
 
 def _count_refusal(path):
@@ -65,8 +68,7 @@ READERS = {
         lambda path: burst_use.BurstRecorder(None, path),
         lambda path: list(burst_metrics.Collector(path).collect())),
     'ghsched-service-levels.json': (
-        lambda path: service_level_use.ServiceLevelRecorder(
-            path, lambda _seconds, _periods: None),
+        service_level_use.ServiceLevelRecorder,
         lambda path: list(service_metrics.Collector(path).collect())),
     'ghsched-repairs.json': (
         lambda path: list(repair_metrics.Collector(path).collect()),

@@ -178,7 +178,7 @@ def keeper(dedicated: set[int]) -> interrupts.InterruptMover:
     """Return an interrupt keeper like nova-compute's, without privsep."""
     return interrupts.InterruptMover(
         types.SimpleNamespace(irq_bypass=['none'], sysfs_path='/sys'),
-        dedicated, steer=privileged.set_interrupt_cpus_as_root)
+        dedicated, set_cpus=privileged.set_interrupt_cpus_as_root)
 
 
 def steer(address: str, cpus: list[int]) -> None:
@@ -191,14 +191,14 @@ def steer(address: str, cpus: list[int]) -> None:
             say('plan:', action.kind, '|', action.details, '|', action.reason)
         numbers = [one.interrupt.number for one in found.actions]
         expect('interrupts to steer', len(numbers), _VECTORS)
-        own.reconcile_interrupts(running)
+        own.reconcile(running)
         expect('CPUs of its interrupts', routes(numbers),
                [str(cpus[0])] * _VECTORS)
         expect('actions of a second report',
                own.report_misplaced(running).actions, ())
         (_IRQ / str(numbers[0]) / 'smp_affinity_list').write_text('0')
         expect('CPU by hand', routes(numbers[:1]), ['0'])
-        own.reconcile_interrupts(running)
+        own.reconcile(running)
         expect('CPUs after the next report', routes(numbers),
                [str(cpus[0])] * _VECTORS)
         problems = keeper(set(cpus)).report_misplaced(running).problems

@@ -18,11 +18,11 @@ from fixtures import TempDir
 
 from ghsched_nova.features.blame import blame_periods
 from ghsched_nova.features.blame import blame_record
+from ghsched_nova.tests.fixtures import observing
 from ghsched_nova.tests.unit.host import test_service_level_use
 from ghsched_placement.features.blame import blame
 from ghsched_placement.features.load import load
 from ghsched_placement.tests import base
-from ghsched_placement.tests.fixtures import threads
 
 
 def snapshot(**rates):
@@ -38,12 +38,13 @@ class RecordTest(base.TestCase):
         self.log = self.useFixture(FakeLogger())
         self.path = Path(self.useFixture(TempDir()).path) / 'blame.json'
         self.record = blame_record.BlameRecord(self.path)
+        self.reports = observing.Reports(self.record, ['load'])
 
     def test_record_has_the_last_periods_and_survives_a_restart(self):
         for number in range(40):
-            self.record.record_bandwidth_and_load(
-                snapshot(a=100.0 + number),
-                test_service_level_use.busy(0.5, 'a'), 60.0 * number)
+            self.reports.report(
+                60.0 * number, snapshot(a=100.0 + number),
+                {'load': test_service_level_use.busy(0.5, 'a')})
         found = blame_record.read_bandwidth_record(self.path)
         self.assertEqual(blame_periods.PERIODS_KEPT, len(found))
         self.assertEqual(
@@ -55,10 +56,9 @@ class RecordTest(base.TestCase):
             found, blame_record.BlameRecord(self.path).periods)
 
     def test_record_without_figures_stays_as_it_is(self):
-        self.record.record_bandwidth_and_load(snapshot(a=1.0), None, 60.0)
-        self.record.record_bandwidth_and_load(None, None, 120.0)
-        self.record.record_bandwidth_and_load(snapshot(), None, 180.0)
-        self.record.record_bandwidth_and_load(snapshot(a=1.0), None, 170.0)
+        for now, found in ((60.0, snapshot(a=1.0)), (120.0, None),
+                           (180.0, snapshot()), (170.0, snapshot(a=1.0))):
+            self.reports.report(now, found)
         self.assertEqual((), self.record.periods)
         self.assertEqual('', self.log.output)
 
@@ -67,23 +67,6 @@ class RecordTest(base.TestCase):
                      '{"version": 1, "periods": [7]}', '\xff'):
             self.path.write_bytes(text.encode('latin-1'))
             self.assertEqual((), blame_record.read_bandwidth_record(self.path))
-
-    def test_record_that_cannot_be_written_is_logged(self):
-        record = blame_record.BlameRecord(self.path / 'nowhere')
-        for number in range(2):
-            record.record_bandwidth_and_load(
-                snapshot(a=1.0), None, 60.0 * number)
-        self.assertIn('cannot save the bandwidth samples of guests',
-                      self.log.output)
-
-    def test_record_under_native_threads_has_each_report_once(self):
-        clock = iter(range(1000, 10 ** 9))
-        self.assertEqual([], threads.stress([
-            lambda _chance: self.record.record_bandwidth_and_load(
-                snapshot(a=1.0), None, next(clock))] * 4, 2))
-        times = [one.time for one in self.record.periods]
-        self.assertEqual(sorted(set(times)), times)
-        self.assertEqual('', self.log.output)
 
 
 class SampleTest(base.TestCase):

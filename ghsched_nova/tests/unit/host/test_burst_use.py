@@ -23,6 +23,8 @@ from ghsched_nova import conf
 from ghsched_nova.features.bursts import burst_use
 from ghsched_nova.monitor import rates
 from ghsched_nova.monitor import view
+from ghsched_nova.tests.fixtures import observing
+from ghsched_placement.audit import diagnostics
 from ghsched_placement.features.bursts import burst
 from ghsched_placement.flavor.policy import NodePolicy
 from ghsched_placement.providers import tree
@@ -95,9 +97,10 @@ class BurstUseTest(base.TestCase):
         return burst_use.BurstRecorder(self.section, self.path)
 
     def day(self, use, hours=3):
+        reports = observing.Reports(use)
         for hour in range(hours):
-            use.record_bursts(snapshot(guest(0, project='a'),
-                                       guest(0, project='b')), hour * 3600.0)
+            reports.report(hour * 3600.0, snapshot(guest(0, project='a'),
+                                                   guest(0, project='b')))
 
     def test_measurements_outlive_nova_compute(self):
         use = self.use()
@@ -105,17 +108,30 @@ class BurstUseTest(base.TestCase):
         self.assertEqual({0: 60}, use.reported_burst_percent)
         self.assertEqual(use.records, self.use().records)
 
+    def test_diagnostics_show_the_bursts_of_each_node_with_a_pool(self):
+        use = self.use()
+        self.day(use)
+        report = diagnostics.to_diagnostics(diagnostics.Report(host=(
+            diagnostics.HostNode(0, 5, CAPACITY), diagnostics.HostNode(1))))
+        shown = diagnostics.from_diagnostics(
+            report | use.make_diagnostics(None, report))
+        self.assertEqual(
+            [(0, 5, 60, 40, 2), (1, None, None, None, None)],
+            [(node.host_node, node.used, node.bursts_offered,
+              node.bursts_promised, node.bursts_periods)
+             for node in shown.host])
+        self.assertEqual({}, use.make_diagnostics(None, {}))
+
     def test_nothing_is_kept_where_no_bursts_are(self):
         use = self.use()
-        use.record_bursts(None, 0)
+        observing.Reports(use).report(0)
         self.assertEqual({}, use.reported_burst_percent)
         self.assertFalse(self.path.exists())
 
     def test_a_file_that_cannot_be_written_is_reported(self):
         use = burst_use.BurstRecorder(self.section, self.path / 'x' / 'y')
         self.day(use)
-        self.assertIn('cannot save the memory bandwidth burst history',
-                      self.log.output)
+        self.assertIn('cannot run hook observe', self.log.output)
         self.assertEqual({0: 60}, use.reported_burst_percent)
 
     def test_a_file_without_sense_is_as_none(self):

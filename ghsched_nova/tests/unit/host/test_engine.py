@@ -207,7 +207,7 @@ class GuestsTest(EngineTestCase):
         guest = mock.Mock(id=1, get_xml_desc=lambda: xml)
         driver = mock.Mock(
             _ghsched=self.engine,
-            _threads=keeper.ThreadScheduler(self.options.ghsched))
+            _parts=keeper.ThreadScheduler(self.options.ghsched))
         with mock.patch.object(
                 etree, 'fromstring', wraps=etree.fromstring) as parse, (
                 mock.patch.object(

@@ -11,11 +11,14 @@
 # under the License.
 
 from pathlib import Path
+import types
 
 import fixtures
 
 from ghsched_nova.features.history import history_use
+from ghsched_nova.tests.fixtures import observing
 from ghsched_nova.tests.unit.host import test_service_level_use
+from ghsched_placement.features.history import usage_history
 from ghsched_placement.features.history.usage_history import Minute
 from ghsched_placement.features.history.usage_history import UsageKey
 from ghsched_placement.tests import base
@@ -31,10 +34,11 @@ class HistoryUseTest(base.TestCase):
         self.log = self.useFixture(fixtures.FakeLogger(level=30))
         self.path = Path(self.useFixture(fixtures.TempDir()).path, 'history')
         self.use = history_use.HistoryRecorder(self.path)
+        self.reports = observing.Reports(self.use)
 
     def test_history_of_reports_has_minute_means_and_is_kept_in_the_file(self):
         for now, used in ((1200.0, 9.0), (1230.0, 10.0), (1290.0, 40.0)):
-            self.use.record_guest_bandwidth(snapshot(guest(used)), now)
+            self.reports.report(now, snapshot(guest(used)))
         self.assertEqual(
             {UsageKey('u', 0): (Minute(20, 60.0, 25.0),
                                 Minute(21, 30.0, 40.0)),
@@ -48,31 +52,41 @@ class HistoryUseTest(base.TestCase):
 
     def test_unknown_bandwidth_and_a_long_pause_add_no_time(self):
         for now, used in ((1200.0, 9.0), (1260.0, None), (9060.0, 10.0)):
-            self.use.record_guest_bandwidth(snapshot(guest(used)), now)
+            self.reports.report(now, snapshot(guest(used)))
         minutes = self.use.history.minutes[UsageKey('u', 0)]
         self.assertEqual(600.0, sum(one.seconds for one in minutes))
 
     def test_host_without_bandwidth_writes_nothing(self):
         for now in (1000.0, 1060.0):
-            self.use.record_guest_bandwidth(None, now)
+            self.reports.report(now)
         self.assertFalse(self.path.exists())
 
-    def test_error_is_logged_and_not_raised(self):
-        self.use = history_use.HistoryRecorder(Path('/none/history'))
+    def test_history_is_known_although_the_file_cannot_be_written(self):
+        use = history_use.HistoryRecorder(Path('/none/history'))
+        reports = observing.Reports(use)
         for now in (1000.0, 1060.0):
-            self.use.record_guest_bandwidth(snapshot(guest(100.0)), now)
-        self.assertIn('cannot save the bandwidth history of guests; retrying '
-                      'in the next periodic task', self.log.output)
+            reports.report(now, snapshot(guest(100.0)))
+        self.assertIn('cannot run hook observe', self.log.output)
         self.assertEqual({UsageKey('u', 0), UsageKey('', 0)},
-                         set(self.use.history.minutes))
+                         set(use.history.minutes))
+
+    def test_diagnostics_have_the_guests_own_last_hours(self):
+        for now in (1200.0, 1260.0):
+            self.reports.report(now, snapshot(guest(9.0),
+                                              guest(7.0, uuid='x')))
+        found = usage_history.from_diagnostics(self.use.make_diagnostics(
+            types.SimpleNamespace(uuid='u'), {}))
+        self.assertEqual({UsageKey('u', 0): (Minute(20, 60.0, 9.0),)},
+                         found.minutes)
 
     def test_link_in_place_of_the_record_is_logged_and_replaced(self):
         other = self.path.with_name('other')
         other.write_text('{}')
         self.path.symlink_to(other)
         use = history_use.HistoryRecorder(self.path)
-        self.assertIn('starting a new one', self.log.output)
+        self.assertIn('starting a new record', self.log.output)
+        reports = observing.Reports(use)
         for now in (1000.0, 1060.0):
-            use.record_guest_bandwidth(snapshot(guest(100.0)), now)
+            reports.report(now, snapshot(guest(100.0)))
         self.assertFalse(self.path.is_symlink())
         self.assertEqual('{}', other.read_text())

@@ -11,14 +11,18 @@
 # under the License.
 
 from pathlib import Path
+import types
 
 import fixtures
 
-from ghsched_nova.features.history import report_periods
+from ghsched_nova.features.metering import metering_notices
 from ghsched_nova.features.service_level import service_level_use
+from ghsched_nova.host import compute_hooks
 from ghsched_nova.monitor import rates
 from ghsched_nova.monitor import view
+from ghsched_nova.tests.fixtures import observing
 from ghsched_placement.features.load import load
+from ghsched_placement.features.metering import metering
 from ghsched_placement.features.service_level import service_level
 from ghsched_placement.flavor.policy import NodePolicy
 from ghsched_placement.tests import base
@@ -83,16 +87,15 @@ class UseTest(base.TestCase):
         super().setUp()
         self.log = self.useFixture(fixtures.FakeLogger(level=30))
         self.path = Path(self.useFixture(fixtures.TempDir()).path, 'levels')
-        self.sent = []
-        self.use = self.make(self.path)
+        self.make(self.path)
 
     def make(self, path):
-        return service_level_use.ServiceLevelRecorder(
-            path, lambda *period: self.sent.append(period))
+        self.use = service_level_use.ServiceLevelRecorder(path)
+        self.reports = observing.Reports(self.use, ['load'])
 
     def measure(self, now, *guests, **of_host):
-        self.use.record_service_levels(
-            snapshot(*guests, **of_host), busy(1.0), (), (), now)
+        self.reports.report(now, snapshot(*guests, **of_host),
+                            {'load': busy(1.0)})
 
     def test_time_between_reports_is_counted_and_kept_in_the_file(self):
         for now in (1000.0, 1060.0, 1130.0):
@@ -102,36 +105,48 @@ class UseTest(base.TestCase):
                          (level.seconds, level.short))
         self.assertEqual(service_level.Owner('instance-1', 'p', 'f'),
                          level.owner)
-        self.assertEqual(self.use.levels, self.make(self.path).levels)
+        before = self.use.levels
+        self.make(self.path)
+        self.assertEqual(before, self.use.levels)
+
+    def sent_with(self, *guests):
+        """Return the notifications of two reports with these guests."""
+        sent = []
+        host = observing.make_parts(
+            ('service_level', self.use),
+            ('metering', metering_notices.BandwidthNotifier(
+                types.SimpleNamespace(
+                    host_name='h', notify=lambda *one: sent.append(one))),
+             'service_level'))
+        for now in (1000.0, 1060.0):
+            host.observe(lambda now=now: compute_hooks.HostSnapshot(
+                time=now, bandwidth=snapshot(*guests)))
+        return sent
 
     def test_bandwidth_since_the_last_report_is_sent(self):
-        for now in (1000.0, 1060.0):
-            self.measure(now, guest(100.0))
-        (seconds, periods), = self.sent
-        self.assertEqual((60.0, [('u', 0)], 10.0), (
-            seconds, list(periods), periods['u', 0][1].got))
+        (event, payload), = self.sent_with(guest(100.0))
+        self.assertEqual((metering.EVENT, 'h', 60.0), (
+            event, payload['host'], payload['seconds']))
+        self.assertEqual({metering.ALLOCATED: 30.0, metering.USED: 10.0}, {
+            one['name']: one['value'] for one in payload['measurements']})
 
     def test_report_without_servers_sends_nothing(self):
-        for now in (1000.0, 1060.0):
-            self.measure(now)
-        self.assertEqual([], self.sent)
+        self.assertEqual([], self.sent_with())
 
     def test_pause_of_nova_compute_is_not_counted_as_one_period(self):
         self.measure(1000.0, guest(100.0))
         self.measure(1000.0 + 86400, guest(100.0))
-        self.assertEqual(report_periods.PERIOD_MAX_S,
+        self.assertEqual(compute_hooks.PERIOD_MAX_S,
                          self.use.levels['u', 0].seconds)
 
     def test_host_without_bandwidth_writes_nothing(self):
         for now in (1000.0, 1060.0):
-            self.use.record_service_levels(None, None, (), (), now)
+            self.reports.report(now)
         self.assertFalse(self.path.exists())
 
     def test_error_is_logged_and_not_raised(self):
-        self.use = self.make(Path('/none/levels'))
+        self.make(Path('/none/levels'))
         for now in (1000.0, 1060.0):
             self.measure(now, guest(100.0))
-        self.assertIn('cannot record the service levels of servers or send '
-                      'their notification; retrying in the next periodic '
-                      'task', self.log.output)
+        self.assertIn('cannot run hook observe', self.log.output)
         self.assertEqual(60.0, self.use.levels['u', 0].seconds)

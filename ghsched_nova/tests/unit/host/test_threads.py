@@ -12,6 +12,7 @@
 
 """Objects that nova-compute shares among its native threads."""
 
+from collections import Counter
 import contextlib
 import json
 from pathlib import Path
@@ -24,7 +25,9 @@ import fixtures
 from oslo_config import cfg
 
 from ghsched_nova import conf
+from ghsched_nova.features.blame import blame_record
 from ghsched_nova.features.bursts import burst_use
+from ghsched_nova.features.exporter import repair_counts
 from ghsched_nova.features.history import history_use
 from ghsched_nova.features.live_change import rpc
 from ghsched_nova.features.load import load_use
@@ -35,13 +38,14 @@ from ghsched_nova.features.rebalance import flow_source as sources
 from ghsched_nova.features.rebalance import traffic_report
 from ghsched_nova.features.service_level import protection_events
 from ghsched_nova.features.service_level import service_level_use
-from ghsched_nova.host import desired
+from ghsched_nova.host import compute_hooks
 from ghsched_nova.host import engine
 from ghsched_nova.host import readings
 from ghsched_nova.resctrl import model
 from ghsched_nova.resctrl import reconcile
 from ghsched_nova.tests.fixtures import captured
 from ghsched_nova.tests.fixtures import moving_host
+from ghsched_nova.tests.fixtures import observing
 from ghsched_nova.tests.unit.host import engine_base
 from ghsched_nova.tests.unit.host import test_burst_use
 from ghsched_nova.tests.unit.host import test_guest_move
@@ -111,6 +115,28 @@ class EngineStressTest(engine_base.EngineTestCase):
         self.assertEqual({}, self.engine.not_held)
 
 
+class _Alone(compute_hooks.ComputePart):
+    """Observer that no other thread may enter."""
+
+    def __init__(self):
+        self.inside = []
+
+    def observe(self, snapshot):
+        self.inside.append(None)
+        assert len(self.inside) == 1, 'two reports are observed at a time'
+        self.inside.pop()
+
+
+class _Flows(sources.Source):
+    """Source of the same flow of traffic, which grows."""
+
+    def __init__(self):
+        self.count = iter(range(10 ** 9, 10 ** 12, 10 ** 6))
+
+    def flows(self, addresses):
+        return [sources.Flow('a', '10.0.0.5', '10.0.0.6', next(self.count))]
+
+
 class ReportStressTest(base.TestCase):
     """State that each report of the host extends while requests read it."""
 
@@ -131,131 +157,59 @@ class ReportStressTest(base.TestCase):
             self.addCleanup(config.clear_override, name, 'ghsched')
         self.section = config.ghsched
 
-    def test_burst_use_under_native_threads_counts_every_period(self):
-        use = burst_use.BurstRecorder(self.section, self.top / burst_use.FILE)
-        period = test_burst_use.snapshot(
+    def make_parts(self):
+        """Return the parts of nova-compute that observe its reports."""
+        return observing.make_parts(
+            ('bursts', burst_use.BurstRecorder(self.section,
+                                               self.top / 'bursts')),
+            ('load', load_use.LoadReporter(self.section, mock.Mock())),
+            ('blame', blame_record.BlameRecord(self.top / 'blame'), 'load'),
+            ('service_level', service_level_use.ServiceLevelRecorder(
+                self.top / 'levels'), 'load'),
+            ('history', history_use.HistoryRecorder(self.top / 'history')),
+            ('exporter', repair_counts.RepairCounts(self.top / 'repairs')),
+            ('rebalance', traffic_report.GuestTraffic(self.section)),
+            ('alone', _Alone()))
+
+    def test_reports_under_native_threads_are_observed_in_turn(self):
+        host = self.make_parts()
+        bandwidth = test_burst_use.snapshot(
             test_burst_use.guest(0, project='a'),
-            test_burst_use.guest(0, project='b'))
-
-        def watch(_chance):
-            assert set(use.records) <= {0}
-            assert set(use.reported_burst_percent) <= {0}
-
-        self.assertEqual([], threads.stress(
-            [lambda _chance: use.record_bursts(period, 3600.0)] * 4
-            + [watch] * 2,
-            2))
-        self.assertEqual('', self.log.output)
-        hour, = use.records[0].hours
-        self.assertEqual(8 * threads.SCALE, hour.periods)
-        self.assertEqual(use.records, burst_use.BurstRecorder(
-            self.section, self.top / burst_use.FILE).records)
-
-    def test_service_levels_under_native_threads_count_periods(self):
-        use = service_level_use.ServiceLevelRecorder(self.top / 'levels',
-                                                     mock.Mock())
-        found = test_service_level_use.snapshot(
             test_service_level_use.guest(100.0))
-        clock = iter(range(1000, 10 ** 9))
-
-        def watch(_chance):
-            assert set(use.levels) <= {('u', 0)}
-
-        with mock.patch.object(service_level_use.service_level,
-                               'find_shortage_cause', return_value=None):
-            self.assertEqual([], threads.stress(
-                [lambda _chance: use.record_service_levels(
-                    found, None, (), (), next(clock))] * 4
-                + [watch] * 2,
-                2))
-        self.assertEqual('', self.log.output)
-        level, = use.levels.values()
-        # A report that is overtaken by a later one adds nothing.
-        self.assertLessEqual(level.periods, 8 * threads.SCALE - 1)
-        self.assertLessEqual(level.seconds, level.seen - 1000)
-        self.assertEqual(use.levels, service_level_use.ServiceLevelRecorder(
-            self.top / 'levels', mock.Mock()).levels)
-
-    def test_history_under_native_threads_counts_no_time_twice(self):
-        use = history_use.HistoryRecorder(self.top / 'history')
-        found = test_service_level_use.snapshot(
-            test_service_level_use.guest(100.0))
-        clock = iter(range(1200, 10 ** 9))
-
-        def watch(_chance):
-            assert set(use.history.minutes) <= {('u', 0), ('', 0)}
-
-        self.assertEqual([], threads.stress(
-            [lambda _chance: use.record_guest_bandwidth(
-                found, next(clock))] * 4
-            + [watch] * 2,
-            2))
-        self.assertEqual('', self.log.output)
-        for minutes in use.history.minutes.values():
-            self.assertLessEqual(sum(one.seconds for one in minutes),
-                                 next(clock) - 1200)
-            self.assertLessEqual(max(one.seconds for one in minutes), 60.0)
-        self.assertEqual(
-            use.history.minutes,
-            history_use.HistoryRecorder(self.top / 'history').history.minutes)
-
-    def test_load_use_under_native_threads_samples_one_at_a_time(self):
-        inside, told = [], []
         node = self.top / 'devices/system/node/node0'
         node.mkdir(parents=True)
         (node / 'cpulist').write_text('0-255\n')
-        use = load_use.LoadReporter(
-            self.section, lambda *one: told.append(one))
-        sample = load_use.load_reader.LoadReader.read_load_sample
-
-        def sample_alone(reader, guests):
-            inside.append(None)
-            assert len(inside) == 1, 'two threads measure'
-            found = sample(reader, guests)
-            inside.pop()
-            return found
+        clock = iter(range(1200, 10 ** 9))
+        guest = SimpleNamespace(name='one', uuid='u',
+                                get_xml_desc=lambda: '<domain/>')
 
         def report(_chance):
-            use.add_to_stats({}, (), None)
-            assert use.load is None or use.load.nodes
+            host.count_repairs(['write line'])
+            host.observe(lambda: compute_hooks.HostSnapshot(
+                time=next(clock), bandwidth=bandwidth))
 
-        with mock.patch.object(load_use.load_reader.LoadReader,
-                               'read_load_sample', sample_alone):
-            self.assertEqual([], threads.stress([report] * 4, 5))
+        def read(_chance):
+            host.add_stats({})
+            host.add_diagnostics({}, guest)
+
+        with mock.patch.object(
+                traffic_report, '_make_meter', lambda _section:
+                sources.Meter(_Flows(), traffic_report.affinity.Settings())):
+            self.assertEqual([], threads.stress([report] * 4 + [read] * 2, 2))
         self.assertEqual('', self.log.output)
-
-    def test_traffic_under_native_threads_is_counted_once(self):
-        inside, made = [], []
-        count = iter(range(10 ** 9, 10 ** 12, 10 ** 6))
-
-        class Source(sources.Source):
-
-            def flows(self, addresses):
-                inside.append(None)
-                assert len(inside) == 1, 'two threads look'
-                flow = sources.Flow('a', '10.0.0.5', '10.0.0.6', next(count))
-                inside.pop()
-                return [flow]
-
-        def meter(_section):
-            made.append(None)
-            return sources.Meter(Source(), traffic_report.affinity.Settings())
-
-        found = traffic_report.GuestTraffic(self.section)
-        guest = SimpleNamespace(name='one', get_xml_desc=lambda: '<domain/>')
-
-        def watch(_chance):
-            found.measure_traffic([desired.Running(
-                model.Domain('uuid', 1, 'one'), '<domain/>')])
-
-        def ask(_chance):
-            assert set(found.add_traffic_to_diagnostics(
-                {'x': 'y'}, guest)) >= {'x'}
-
-        with mock.patch.object(traffic_report, '_make_meter', meter):
-            self.assertEqual([], threads.stress([watch] * 3 + [ask] * 2, 10))
-        self.assertEqual('', self.log.output)
-        self.assertEqual(1, len(made))
+        self.assertEqual(Counter(), host.failures)
+        count = 8 * threads.SCALE
+        found = {name: json.loads((self.top / name).read_text())
+                 for name in ('bursts', 'blame', 'levels', 'history',
+                              'repairs')}
+        self.assertEqual({'write line': count}, found['repairs']['repairs'])
+        (hour,) = found['bursts']['nodes']['0']['hours']
+        self.assertEqual(count, hour['periods'])
+        times = [one['time'] for one in found['blame']['periods']]
+        self.assertEqual(sorted(set(times)), times)
+        self.assertEqual({'': count - 1, 'u': count - 1}, {
+            uuid: level['seconds']
+            for uuid, _node, level in found['levels']['levels']})
 
     def test_notices_under_native_threads_are_sent_in_turn(self):
         sent = []
@@ -289,8 +243,8 @@ class ReportStressTest(base.TestCase):
                             'ghsched')
         keeper = host_scheduling.ThreadScheduler(
             self.section, lambda: refused('fifo'),
-            lambda places: refused(str(sorted(map(sorted, places)))), [0, 1])
-        keeper.shared = {0: frozenset({2, 3})}
+            lambda places: refused(str(sorted(map(sorted, places)))), [0, 1],
+            lambda: {0: frozenset({2, 3})})
 
         def step(_chance):
             assert keeper.capabilities() and keeper.compute_realtime_capacity()

@@ -29,7 +29,6 @@ from ghsched_nova.tests.fixtures import options
 from ghsched_nova.tests.fixtures import trees
 from ghsched_nova.virt import guest_diagnostics
 from ghsched_placement.audit import diagnostics
-from ghsched_placement.features.history import usage_history
 from ghsched_placement.flavor.policy import GuestPolicy
 from ghsched_placement.flavor.policy import NodePolicy
 from ghsched_placement.tests import base
@@ -50,7 +49,7 @@ class GuestDiagnosticsTestCase(base.TestCase):
             GuestPolicy((node,)), (1,), shared))
 
     def asked(self, dialect, lines=(), group=GROUP, guests=1,
-              missing_devices=(), history=usage_history.History):
+              missing_devices=()):
         """Return a function that requests the diagnostics of a guest."""
         self.host = trees.Host(dialect)
         self.addCleanup(self.host.remove)
@@ -67,7 +66,7 @@ class GuestDiagnosticsTestCase(base.TestCase):
             desired.Running(model.Domain(f'{number}', number, 'x'), self.xml)
             for number in range(1, guests)]
         found = guest_diagnostics.GuestDiagnostics(
-            bandwidth_use.BandwidthMeter(section), own_engine, history=history)
+            bandwidth_use.BandwidthMeter(section), own_engine)
         guest = types.SimpleNamespace(
             name='instance-1', uuid=trees.UUID, id=7,
             get_xml_desc=lambda: self.xml)
@@ -88,17 +87,6 @@ class GuestDiagnosticsTest(GuestDiagnosticsTestCase):
             found.get_limits_by_host_node()[1])
         self.assertEqual([0, 1], [node.host_node for node in found.host])
         self.assertEqual(trees.CAPACITY, found.host[1].capacity)
-
-    def test_diagnostics_have_the_guests_own_last_hours(self):
-        key = usage_history.UsageKey(trees.UUID, 1)
-        minutes = (usage_history.Minute(5, 60.0, 7.0),)
-        found = self.asked('openeuler66', history=lambda: (
-            usage_history.History({key: minutes,
-                                   usage_history.UsageKey('x',
-                                                          1): minutes})))()
-        self.assertEqual(
-            {key: minutes},
-            usage_history.from_diagnostics(found).minutes)
 
     def test_rounding_by_the_host_is_as_wanted(self):
         for dialect, asked, lines, shown in (

@@ -74,7 +74,7 @@ class ManagerTest(base.TestCase):
         ours.driver, ours.additional_endpoints = types.SimpleNamespace(), []
 
         def init(_self, _service):
-            ours.driver.policy_endpoint = endpoint
+            ours.driver.rpc_endpoints = [endpoint]
         with mock.patch.object(nova_manager.ComputeManager, 'init_host',
                                init):
             ours.init_host(None)

@@ -19,9 +19,9 @@ import prometheus_client
 
 from ghsched_nova.features.exporter import repair_counts
 from ghsched_nova.features.exporter import repair_metrics
+from ghsched_nova.tests.fixtures import observing
 from ghsched_placement.tests import base
 from ghsched_placement.tests.fixtures import texts
-from ghsched_placement.tests.fixtures import threads
 
 
 class RepairsTest(base.TestCase):
@@ -30,6 +30,11 @@ class RepairsTest(base.TestCase):
         super().setUp()
         self.path = Path(self.useFixture(fixtures.TempDir()).path,
                          repair_metrics.FILE)
+
+    def count(self, *kinds):
+        reports = observing.Reports(repair_counts.RepairCounts(self.path))
+        reports.host.count_repairs(iter(kinds))
+        reports.report(1.0)
 
     def scraped(self):
         found = prometheus_client.CollectorRegistry()
@@ -40,35 +45,27 @@ class RepairsTest(base.TestCase):
 
     def test_each_report_adds_to_what_was_counted(self):
         self.assertEqual({}, self.scraped())
-        repair_counts.Repairs(self.path).count_repairs(
-            ['write line', 'write line'])
-        repair_counts.Repairs(self.path).count_repairs(
-            iter(['write line', 'make group']))
+        self.count('write line', 'write line')
+        self.count('write line', 'make group')
         self.assertEqual({'write line': 3, 'make group': 1}, self.scraped())
 
     def test_counters_of_the_kernel_are_no_repair(self):
-        repair_counts.Repairs(self.path).count_repairs(['assign counters'])
+        self.count('assign counters')
         self.assertFalse(self.path.exists())
 
     def test_a_broken_file_begins_again(self):
         for text in ('', '[]', '{"version": 9, "repairs": {"a": 1}}'):
             self.path.write_text(text)
             self.assertEqual({}, self.scraped())
-        repair_counts.Repairs(self.path).count_repairs(['set class'])
+        self.count('set class')
         self.assertEqual({'set class': 1}, self.scraped())
 
-    def test_no_place_to_count_stops_no_report(self):
-        log = self.useFixture(fixtures.FakeLogger())
-        repair_counts.Repairs(
-            Path('/nowhere/repairs.json')).count_repairs(['write line'])
-        self.assertIn('cannot count restored guest settings',
-                      log.output)
-
-    def test_repairs_added_by_native_threads_are_all_counted(self):
-        shared = repair_counts.Repairs(self.path)
-        self.assertEqual([], threads.stress(
-            [lambda _chance: shared.count_repairs(['write line'])] * 4, 5))
-        self.assertEqual({'write line': 20}, self.scraped())
+    def test_repairs_are_counted_with_one_report_only(self):
+        reports = observing.Reports(repair_counts.RepairCounts(self.path))
+        reports.host.count_repairs(['write line'])
+        for now in (1.0, 2.0):
+            reports.report(now)
+        self.assertEqual({'write line': 1}, self.scraped())
 
     @given(st.dictionaries(texts.printable(64), st.integers(0, 2 ** 53 - 1),
                            max_size=100))

@@ -19,6 +19,8 @@ from ghsched_nova.features.load import load_use
 from ghsched_nova.features.rebalance import traffic_report
 from ghsched_nova.guest import document
 from ghsched_nova.guest import metadata
+from ghsched_nova.host import bandwidth_use
+from ghsched_nova.host import compute_hooks
 from ghsched_nova.host import desired
 from ghsched_nova.host import uncounted_guests
 from ghsched_nova.resctrl import model
@@ -82,13 +84,16 @@ class LeftTest(base.TestCase):
         running = desired.Running(model.Domain('a', 1, 'x'),
                                   guest(1, mem_bw_min='20'))
         with mock.patch.object(document, 'parse_element',
-                               wraps=document.parse_element) as parse:
+                               wraps=document.parse_element) as parse, (
+                mock.patch.object(traffic_report, '_make_meter')):
             for _report in range(2):
                 headroom_report.compute_headroom(
                     self.OFFERED, (0, 1), [running], 'min', 5.0)
                 uncounted_guests.map_policies_with_allocation([running], 'min')
                 list(load_use.list_measurable_guests([running]))
-                load_use.list_guests_and_policies([running])
+                bandwidth_use.list_guests_and_policies([running])
                 traffic_report.GuestTraffic(SimpleNamespace(
-                    affinity_source='x')).measure_traffic([running])
+                    affinity_source='conntrack')).observe(
+                        compute_hooks.HostSnapshot(time=5.0,
+                                                   guests=[running]))
         self.assertEqual(1, parse.call_count)

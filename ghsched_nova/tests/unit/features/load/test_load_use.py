@@ -22,8 +22,10 @@ from nova.virt.libvirt import config as nova_config
 from ghsched_nova import conf
 from ghsched_nova.features.load import load_use
 from ghsched_nova.guest import metadata
+from ghsched_nova.host import bandwidth_use
 from ghsched_nova.host import desired
 from ghsched_nova.resctrl import model
+from ghsched_nova.tests.fixtures import observing
 from ghsched_placement.features.load import load
 from ghsched_placement.flavor.policy import GuestPolicy
 from ghsched_placement.flavor.policy import NodePolicy
@@ -49,11 +51,17 @@ class LoadUseTest(base.TestCase):
             bottleneck_thresholds={'cpu_load': 0})
         self.use = load_use.LoadReporter(
             self.section, lambda *change: self.told.append(change))
+        self.reports = observing.Reports(self.use)
+
+    def report(self, resources=(), running=()):
+        """Return the stats of a compute node after a report."""
+        self.reports.report(1.0, running=running)
+        return self.reports.host.add_stats(dict(resources))
 
     def test_a_host_reports_from_the_second_time_on(self):
-        found = self.use.add_to_stats({'stats': {'x': 'y'}}, (), None)
+        found = self.report({'stats': {'x': 'y'}})
         self.assertEqual({'x': 'y'}, found['stats'])
-        found = self.use.add_to_stats({'stats': {'x': 'y'}}, (), None)
+        found = self.report({'stats': {'x': 'y'}})
         self.assertEqual({'x', load.KEY}, set(found['stats']))
         self.assertEqual(
             [0], list(load.from_stats(found['stats']).get_nodes_by_number()))
@@ -65,7 +73,7 @@ class LoadUseTest(base.TestCase):
                 load=load.Load(100. + number, 60., (
                     load.HostNode(0, cpu_load=busy),)),
                 measure_host_load=lambda *_args: ())
-            found = self.use.add_to_stats({'stats': {}}, (), None)
+            found = self.report({'stats': {}})
             texts.append(found['stats'][load.KEY])
         self.assertEqual([.2, .2, .26, .26], [
             load.from_json(text).nodes[0].cpu_load for text in texts])
@@ -74,8 +82,8 @@ class LoadUseTest(base.TestCase):
 
     def test_guests_are_not_in_the_stats(self):
         guest = desired.Running(model.Domain('a', 1, 'guest'), XML)
-        self.use.add_to_stats({}, [guest], None)
-        found = self.use.add_to_stats({}, [guest], None)
+        self.report(running=[guest])
+        found = self.report(running=[guest])
         self.assertEqual((), load.from_stats(found['stats']).guests)
         self.assertEqual(['a'], [one.guest for one in self.use.load.guests])
 
@@ -91,9 +99,9 @@ class LoadUseTest(base.TestCase):
     def test_a_bottleneck_is_reported_and_logged(self):
         before = load.Load(0.0, 1.0, (load.HostNode(
             0, cpu_load=1.0, bottlenecks=('cpu_load',)),))
-        self.use.add_to_stats({}, (), None)
+        self.report()
         self.use._meter.load = before
-        self.use.add_to_stats({}, (), None)
+        self.report()
         (change, payload), = self.told
         self.assertFalse(change.begins)
         self.assertEqual((0, 'cpu_load'),
@@ -106,9 +114,8 @@ class LoadUseTest(base.TestCase):
 
     def test_an_error_keeps_no_host_from_reporting(self):
         self.section.bottleneck_thresholds = {'nothing': 1}
-        self.assertEqual({'vcpus': 4},
-                         self.use.add_to_stats({'vcpus': 4}, (), None))
-        self.assertIn('cannot measure the load', self.log.output)
+        self.assertEqual({'vcpus': 4}, self.report({'vcpus': 4}))
+        self.assertIn('cannot run hook observe', self.log.output)
 
 
 def with_policy(xml):
@@ -134,9 +141,10 @@ def of_nova(project, name='demo'):
 class GuestsTest(base.TestCase):
 
     def projects(self, *xmls):
-        return [guest.project for guest in load_use.list_guests_and_policies(
+        found = bandwidth_use.list_guests_and_policies(
             desired.Running(model.Domain('a', 1, 'guest'), xml)
-            for xml in xmls)]
+            for xml in xmls)
+        return [guest.project for guest in found]
 
     def test_project_of_nova_is_known(self):
         self.assertEqual(['p-1', 'p-2'], self.projects(

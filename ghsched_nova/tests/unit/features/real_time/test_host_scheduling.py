@@ -30,8 +30,8 @@ class OfferTest(base.TestCase):
             sysfs_path='/nonexistent')
         keeper = host_scheduling.ThreadScheduler(
             section, lambda: refused,
-            lambda places: deadline_refused(list(places)), [0, 1])
-        keeper.shared = {0: frozenset({2, 3}), 1: frozenset()}
+            lambda places: deadline_refused(list(places)), [0, 1],
+            lambda: {0: frozenset({2, 3}), 1: frozenset()})
         return keeper
 
     def test_room_on_shared_cpus_is_what_an_operator_gives(self):

@@ -23,8 +23,10 @@ from ghsched_nova.features.rebalance import conntrack
 from ghsched_nova.features.rebalance import conntrack_table
 from ghsched_nova.features.rebalance import privileged
 from ghsched_nova.features.rebalance import traffic_report as virt_traffic
+from ghsched_nova.host import compute_parts
 from ghsched_nova.host import desired
 from ghsched_nova.resctrl import model
+from ghsched_nova.tests.fixtures import observing
 from ghsched_placement.features.rebalance import traffic
 from ghsched_placement.tests import base
 
@@ -87,20 +89,20 @@ class GuestTrafficTest(base.TestCase):
             virt_traffic.affinity.Settings, half_life=0.01, delay=60))
 
     def made(self, source='conntrack'):
-        return virt_traffic.GuestTraffic(SimpleNamespace(
-            affinity_source=source))
+        return observing.Reports(virt_traffic.GuestTraffic(SimpleNamespace(
+            affinity_source=source)))
 
     def traffic_of(self, found, address='10.0.0.5'):
         guest = SimpleNamespace(
             name='one', get_xml_desc=lambda: xml(('fixed', address)))
         return traffic.parse_traffic_diagnostics(
-            found.add_traffic_to_diagnostics({}, guest))
+            found.host.add_diagnostics({}, guest))
 
     def test_a_guest_is_reported_after_two_looks(self):
         found = self.made()
         for count in (10 ** 9, 10 ** 9 + 10 ** 8):
             self.count = count
-            found.measure_traffic([running(('fixed', '10.0.0.5'))])
+            found.report(1.0, guests=[running(('fixed', '10.0.0.5'))])
         self.assertEqual(
             (traffic.AddressTraffic('10.0.0.5', '10.0.0.6', 1e7),),
             self.traffic_of(found))
@@ -108,20 +110,20 @@ class GuestTrafficTest(base.TestCase):
 
     def test_nothing_is_reported_where_nobody_measures(self):
         found = self.made(None)
-        found.measure_traffic([running()])
+        found.report(1.0, guests=[running()])
         self.assertIsNone(self.traffic_of(found))
 
     def test_uncountable_values_are_unknown_and_logged_once(self):
         found = self.made()
         with mock.patch.object(conntrack.Conntrack, 'flows', side_effect=(
                 conntrack.SourceError('no table'))), mock.patch.object(
-                    virt_traffic.LOG, 'warning') as warned:
-            found.measure_traffic([running()])
-            found.measure_traffic([running()])
+                    compute_parts.LOG, 'warning') as warned:
+            found.report(1.0, guests=[running()])
+            found.report(1.0, guests=[running()])
         self.assertIsNone(self.traffic_of(found))
         self.assertEqual(1, warned.call_count)
 
     def test_a_source_that_is_not_installed_stops_nothing(self):
         found = self.made('nobody')
-        found.measure_traffic([running()])
+        found.report(1.0, guests=[running()])
         self.assertIsNone(self.traffic_of(found))

@@ -1,0 +1,212 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""Hooks of nova-compute, by which features extend the core.
+
+The core knows no feature. It takes a list of features
+(:mod:`ghsched_nova.features.declared_compute`), makes their parts when
+nova-compute starts, and calls these in the order of the list.
+"""
+
+from collections.abc import Callable
+from collections.abc import Iterable
+from collections.abc import Mapping
+from collections.abc import Sequence
+import contextlib
+from dataclasses import dataclass
+from dataclasses import field
+from pathlib import Path
+from typing import Any
+
+from ghsched_nova.host import desired
+from ghsched_nova.host import engine
+from ghsched_nova.monitor import view
+from ghsched_placement.flavor.policy import GuestPolicy
+from ghsched_placement.providers.host import HostDescription
+from ghsched_placement.providers import tree
+
+#: Maximum length of a report period in seconds. After a longer pause of
+#: nova-compute, the earlier bandwidth is unknown.
+PERIOD_MAX_S = 600.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class HostSnapshot:
+    """State of a compute host at a periodic report of nova-compute.
+
+    :param time: seconds since 1970.
+    :param since: time of the previous report; None for the first report of
+        the process, and for a report that a later one has overtaken.
+    :param running: running domains.
+    :param guests: all domains, running or not; None if they cannot be read.
+    :param bandwidth: bandwidth since the previous report; None if unknown.
+    :param not_held: reason by UUID of each guest whose bandwidth policy is not
+        enforced.
+    :param uncounted: reason by UUID of each guest whose guarantee Placement
+        has not allocated.
+    :param repairs: number of corrections of guests' settings since the
+        previous report, by kind.
+    :param offered: resource providers that were reported last, the compute
+        node first; empty before the first report to Placement.
+    :param numa_nodes: numbers of the host NUMA nodes.
+    :param traits: traits of the compute node in Placement.
+    :param resource_classes: classes of the compute node's inventories.
+    :param results: results of the features that the observer needs, by name;
+        without those that could not observe this snapshot.
+    """
+
+    time: float
+    since: float | None = None
+    running: Sequence[desired.Running] = ()
+    guests: Sequence[desired.Running] | None = ()
+    bandwidth: view.Snapshot | None = None
+    not_held: Mapping[str, str] = field(default_factory=dict)
+    uncounted: Mapping[str, str] = field(default_factory=dict)
+    repairs: Mapping[str, int] = field(default_factory=dict)
+    offered: Sequence[tree.WantedProvider] = ()
+    numa_nodes: Sequence[int] = ()
+    traits: frozenset[str] = frozenset()
+    resource_classes: frozenset[str] = frozenset()
+    results: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ComputeServices:
+    """Functions and objects of nova-compute that features may use.
+
+    :param section: the ``[ghsched]`` section of the configuration.
+    :param state_path: Nova's directory for state files.
+    :param host_name: name of the compute host.
+    :param dedicated_cpus: CPUs of ``[compute]cpu_dedicated_set``.
+    :param list_shared_cpus: function that returns the shared CPUs by host NUMA
+        node.
+    :param engine: engine that enforces policies on this host.
+    :param changing: lock that is held while the policy of a guest changes.
+    :param list_running: function that returns all running domains.
+    :param find_running: function that returns a running domain by its UUID.
+    :param notify: function that sends a notification, given its event type and
+        payload.
+    :param report_shared_groups: function that reports changed shared control
+        groups to Placement, given a request context and an instance.
+    :param virtapi: VirtAPI of Nova's driver.
+    :param libvirt_host: ``nova.virt.libvirt.host.Host`` of Nova's driver.
+    """
+
+    section: Any
+    state_path: Path
+    host_name: str
+    dedicated_cpus: frozenset[int]
+    list_shared_cpus: Callable[[], Mapping[int, frozenset[int]]]
+    engine: engine.HostEngine
+    changing: contextlib.AbstractContextManager[Any]
+    list_running: Callable[[], list[desired.Running]]
+    find_running: Callable[[str], desired.Running | None]
+    notify: Callable[[str, dict[str, Any]], None]
+    report_shared_groups: Callable[[Any, Any], None]
+    virtapi: Any
+    libvirt_host: Any
+
+
+@dataclass(frozen=True)
+class StartingGuest:
+    """Guest whose domain XML is rendered.
+
+    :param host_nodes: host NUMA node of each guest NUMA node.
+    :param libvirt_version: version of the host's libvirt.
+    """
+
+    policy: GuestPolicy
+    host_nodes: Sequence[int]
+    libvirt_version: tuple[int, ...]
+
+
+class ComputePart:
+    """Part of a feature in nova-compute, whose hooks do nothing here."""
+
+    #: RPC endpoint that nova-compute serves; None for none.
+    endpoint: Any = None
+
+    def observe(self, snapshot: HostSnapshot) -> Any:
+        """Note the state of the host at a periodic report of nova-compute.
+
+        Snapshots come one at a time. Errors are logged by the caller.
+
+        :returns: result for the features that observe the snapshot later.
+        """
+
+    def make_stats(self) -> Mapping[str, str]:
+        """Return fields for the compute node's stats, after each snapshot."""
+        return {}
+
+    def make_diagnostics(self, guest: Any,
+                         found: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return fields for a guest's diagnostics.
+
+        Errors are logged by the caller, who then omits the fields.
+
+        :param guest: guest of nova.virt.libvirt.guest.
+        :param found: diagnostics of the core and of earlier features.
+        """
+        return {}
+
+    def describe_host(self, found: HostDescription) -> HostDescription:
+        """Return the description of the host with what the feature offers.
+
+        :param found: description by the core and by earlier features.
+        """
+        return found
+
+    def render(self, xml: str, guest: StartingGuest) -> str:
+        """Return a guest's domain XML with the settings of the feature.
+
+        :raises PolicyError, DeviceNumaError: if this host cannot start the
+            guest.
+        """
+        return xml
+
+    def check_arrival(self, policy: GuestPolicy, emulator_policy: str | None,
+                      has_shared_cpus: bool) -> None:
+        """Refuse a live migration to this host that would harm the guest.
+
+        :param emulator_policy: the guest's ``hw:emulator_threads_policy``.
+        :param has_shared_cpus: whether ``[compute]cpu_shared_set`` is set.
+        :raises PolicyError: with the reason.
+        """
+
+    def reconcile_guest(self, running: desired.Running) -> None:
+        """Enforce the settings of a guest that starts or has arrived.
+
+        :raises PolicyError: if the host cannot enforce them.
+        """
+
+    def reconcile(self, running: Sequence[desired.Running]) -> Iterable[str]:
+        """Enforce the settings of all running domains again.
+
+        Errors are logged by the caller.
+
+        :returns: kinds of the corrections made.
+        """
+        return ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Feature:
+    """Feature that extends nova-compute.
+
+    :param name: name of the folder in ``ghsched_nova.features``.
+    :param part: function that makes the part of the feature in nova-compute.
+    :param needs: names of earlier features whose results it observes.
+    """
+
+    name: str
+    part: Callable[[ComputeServices], ComputePart]
+    needs: tuple[str, ...] = ()
