@@ -12,9 +12,9 @@
 # under the License.
 
 # What takes too long for .ci/run, in parts: all of each exhaustive test
-# (exhaustive), every release of Nova (releases), its newest source (newest: a
-# git repository or an unpacked tree at $NOVA_TREE, without which the part is
-# left out), properties with new
+# (exhaustive), the tree without each feature (features), every release of
+# Nova (releases), its newest source (newest: a git repository or an unpacked
+# tree at $NOVA_TREE, without which the part is left out), properties with new
 # examples and the judge of guest NUMA nodes (properties), random hosts (fuzz), a
 # hundred moves inside a host that are killed (killed), each key of a flavor
 # through all moves and each sequence of two operations (keys), benchmarks
@@ -43,9 +43,8 @@ if [[ ${1:-} =~ ^[0-9]+$ ]]; then
     minutes=$1
     shift
 fi
-ALL=(exhaustive releases newest properties fuzz killed keys bench checks
-    moves sharing
-    upgrade watcher pairs soak blame tenants vnode)
+ALL=(exhaustive features releases newest properties fuzz killed keys bench
+    checks moves sharing upgrade watcher pairs soak blame tenants vnode)
 [ $# -gt 0 ] || set -- "${ALL[@]}"
 for part; do
     [[ " ${ALL[*]} " = *" $part "* ]] ||
@@ -71,6 +70,11 @@ part_newest() {
 part_exhaustive() {
     stage 'all tests, all of each space' 120 \
         env GHSCHED_SAMPLE=all bash tools/test.sh unit functional lab
+}
+
+part_features() {
+    stage 'tree without each feature' 60 \
+        "$VENV/bin/python" tools/delete_features.py
 }
 
 part_properties() {
