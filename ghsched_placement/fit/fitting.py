@@ -35,20 +35,29 @@ from dataclasses import replace
 import os_resource_classes as orc
 
 from ghsched_placement.fit import capacity
+from ghsched_placement.fit import counting
 from ghsched_placement.fit import lack
 from ghsched_placement.fit.lack import Lack
+from ghsched_placement.fit import model
 from ghsched_placement.fit.node_capacity import NodeCapacity
 from ghsched_placement.fit.node_capacity import Shortage
+from ghsched_placement.fit import room
 from ghsched_placement.flavor import keys
 from ghsched_placement.flavor.policy import Accounting
 from ghsched_placement.flavor.policy import GuestPolicy
 from ghsched_placement.flavor.topology import GuestNode
 from ghsched_placement.flavor.topology import PageSize
 from ghsched_placement.providers import names
+from ghsched_placement.providers import tree
 from ghsched_placement.query import request
 
 #: Guests that are counted on one host at most.
-MOST = 1000
+MOST = counting.MOST
+
+
+#: Note on a count that is a lower bound.
+MORE_MAY_FIT = ('more guests may fit: their NUMA nodes differ, and the search '
+                'has ended at its limit of steps')
 
 
 @dataclass(frozen=True)
@@ -153,12 +162,13 @@ class Verdict:
     :param host: name of the host.
     :param nodes: example of the host NUMA node of each guest NUMA node; empty
         if no guest fits.
-    :param guests: number of guests that fit, placed one after the other. It is
-        a lower bound if the guest NUMA nodes differ or guests share a control
-        group.
+    :param guests: number of guests that fit at the same time. It is a lower
+        bound if some of them share a control group.
     :param lacks: reasons why no guest fits; empty if one fits.
     :param sharing: number of these guests that would share a control group of
         other guests because none is free.
+    :param is_exact: whether the search for ways to place the guests has come
+        to its end. If not, more guests may fit.
     """
 
     host: str
@@ -166,10 +176,16 @@ class Verdict:
     guests: int = 0
     lacks: tuple[Lack, ...] = ()
     sharing: int = 0
+    is_exact: bool = True
 
     @property
     def reason_texts(self) -> tuple[str, ...]:
-        """Reasons why the host cannot take the guest, as a list of texts."""
+        """Reasons why the host cannot take the guest, as a list of texts.
+
+        If guests fit, this is empty, unless more than the counted ones may.
+        """
+        if self.guests and not self.is_exact:
+            return (MORE_MAY_FIT,)
         return tuple(map(str, self.lacks))
 
     @property
@@ -181,22 +197,31 @@ class Verdict:
 def check_host_capacity(host: capacity.Host, demand: GuestDemand) -> Verdict:
     """Check how many guests of one kind fit on a host, or why none fits.
 
-    The guests are counted by placing them one after the other.
+    Guests get a control group of their own as long as one is free; further
+    guests share one.
 
     :param demand: resources and traits that each guest asks for.
     """
     lacks = tuple(_find_refusal_reasons(host, demand))
     if lacks:
         return Verdict(host.name, lacks=lacks)
-    room = _FreeCapacity(host, demand)
-    first = room.add_guest()
+    reader = _Reader(host, demand)
+    free, need = reader.make_host(), reader.make_need(False)
+    first = counting.choose_host_nodes(free, need)
+    own = sharing = model.Count(0)
+    if first is not None:
+        own = counting.count_guests(free, need)
+    if demand.policy.needs_control_group and own.guests >= free.free[0]:
+        rest = counting.take_guests(free, need, own.guests)
+        need = reader.make_need(True)
+        first = first or counting.choose_host_nodes(rest, need)
+        sharing = counting.count_guests(rest, need) if first else sharing
     if first is None:
         return Verdict(host.name, lacks=(_make_combination_reason(
             host, demand),))
-    guests = 1
-    while guests < MOST and room.add_guest() is not None:
-        guests += 1
-    return Verdict(host.name, first, guests, sharing=room.sharing)
+    return Verdict(host.name, first, own.guests + sharing.guests,
+                   sharing=sharing.guests,
+                   is_exact=own.is_exact and sharing.is_exact)
 
 
 def _make_combination_reason(host: capacity.Host, demand: GuestDemand) -> Lack:
@@ -385,136 +410,101 @@ def _find_inventory_obstacles(name: str, stock: capacity.InventoryUsage | None,
 # -- how many -----------------------------------------------------------------
 
 
-class _FreeCapacity:
-    """Free resources of a host while guests are placed on it one by one.
+class _Reader:
+    """Reads a host and a demand as the records of the model, by position.
 
-    :ivar sharing: number of guests placed so far that share a control group of
-        other guests.
+    Positions of a host NUMA node are the resource classes of the node, VFs
+    that must be local, CPUs, and memory by page size.
     """
 
     def __init__(self, host: capacity.Host, demand: GuestDemand) -> None:
-        self._wish = demand
-        self._local = demand.policy.vfs_locality == 'node'
-        self.sharing = 0
-        self._groups = host.groups.free if host.groups else 0
-        self._joinable = [
-            {node.number for node in host.nodes
-             if _can_share_control_group(node, demand, guest_node)}
-            for guest_node in range(demand.guest_nodes)]
-        self._needed = demand.get_root_amounts(host)
-        self._amounts = {
-            name: stock.free for name in self._needed
-            if (stock := host.root.get_inventory(name)) is not None}
-        classes = sorted(set(demand.count_vfs()))
-        self._vfs = {name: sum(pf.stock.free for pf in host.pfs
-                               if pf.resource_class == name)
-                     for name in classes}
-        self._rooms = {node.number: node.room for node in host.nodes}
-        self._stocks = {node.number: node.stocks for node in host.nodes}
-        self._nodes = {
-            node.number: {
-                **dict.fromkeys(names.NODE_CLASSES, 0),
-                **{name: stock.free for name, stock in node.stocks.items()},
-                **{name: node.count_free_vfs(name) for name in classes}}
-            for node in host.nodes if node.number is not None}
+        self._host, self._demand = host, demand
+        self._classes = sorted(names.NODE_CLASSES)
+        self._vfs = sorted(demand.count_vfs())
+        self._is_local = demand.policy.vfs_locality == 'node'
+        self._sizes = room.list_page_sizes(node.room for node in host.nodes)
 
-    def add_guest(self) -> tuple[int, ...] | None:
-        """Allocate the resources of one more guest on this host.
+    # -- the host as a whole --------------------------------------------------
 
-        :returns: host NUMA node of each guest NUMA node; None if the guest
-            does not fit.
-        """
-        needs = [self._sum_node_amounts(node)
-                 for node in range(self._wish.guest_nodes)]
-        if not self._has_host_resources():
-            return None
-        joins = self._wish.policy.needs_control_group and self._groups < 1
-        nodes = self._choose_host_nodes(needs, joins)
-        if nodes is None:
-            return None
-        for guest_node, node in enumerate(nodes):
-            for name, amount in needs[guest_node].items():
-                self._nodes[node][name] -= amount
-            room = self._rooms[node]
-            if room is not None and self._wish.needs:
-                self._rooms[node] = room.subtract_guest_node(
-                    self._wish.needs[guest_node], self._wish.page_size)
-        self._groups -= self._wish.policy.needs_control_group and not joins
-        self.sharing += joins
-        for name in self._amounts:
-            self._amounts[name] -= self._needed[name]
-        for name, amount in self._wish.count_vfs().items():
-            self._vfs[name] -= amount
-        return nodes
+    def make_host(self) -> model.Host:
+        """Return the host's free resources."""
+        stocks = self._list_root_stocks()
+        groups = self._host.groups.free if self._host.groups else 0
+        vfs = [sum(pf.stock.free for pf in self._host.pfs
+                   if pf.resource_class == name) for name in self._vfs]
+        free = (groups, *vfs, *(stock.free for stock in stocks))
+        more = 1 + len(vfs)
+        return model.Host(free, _make_units(stocks, more), tuple(
+            self._make_node(node) for node in self._host.nodes
+            if node.number is not None))
 
-    def _has_host_resources(self) -> bool:
-        return (all(free >= self._needed[name]
-                    for name, free in self._amounts.items())
-                and all(self._vfs[name] >= amount
-                        for name, amount in self._wish.count_vfs().items()))
+    def make_need(self, shares_group: bool) -> model.Need:
+        """Return what one guest needs of the host.
 
-    def _sum_node_amounts(self, guest_node: int) -> dict[str, int]:
-        needs = dict(self._wish.get_node_amounts(guest_node))
-        if self._local:
-            needs |= self._wish.count_vfs(guest_node)
-        return needs
-
-    def _can_take_guest_node(self, guest_node: int, node: int,
-                             needed: Mapping[str, int],
-                             shares_group: bool) -> bool:
-        return ((not shares_group or node in self._joinable[guest_node])
-                and self._allows_amounts(
-                    node, self._wish.get_node_amounts(guest_node))
-                and not self._wish.find_shortages(self._rooms[node],
-                                                  guest_node)
-                and all(self._nodes[node][name] >= amount
-                        for name, amount in needed.items()))
-
-    def _allows_amounts(self, node: int, amounts: Mapping[str, int]) -> bool:
-        """Whether a host node's inventories allow allocations of these sizes.
-
-        Only min_unit and step_size of the inventories are checked. Whether
-        enough is free is not checked.
-
-        :param amounts: amount to allocate by resource class.
-        """
-        stocks = self._stocks[node]
-        return all(name in stocks and amount >= stocks[name].min_unit
-                   and amount % stocks[name].step_size == 0
-                   for name, amount in amounts.items())
-
-    def _choose_host_nodes(self, node_amounts: Sequence[Mapping[str, int]],
-                           shares_group: bool) -> tuple[int, ...] | None:
-        """Choose a free host NUMA node for each guest NUMA node.
-
-        The emptiest host nodes are tried first. If all suitable host nodes are
-        taken by other nodes of the guest, one of those is assigned to a
-        different host node if possible (Kuhn's augmenting paths).
-
-        :param node_amounts: amounts of each guest node, by resource class.
         :param shares_group: whether the guest shares a control group of other
             guests.
-        :returns: host node of each guest node; None if there is no solution.
         """
-        order = sorted(self._nodes, key=lambda node: (
-            -self._nodes[node][names.MEM_BW_PCT], node))
-        taken: dict[int, int] = {}
+        demand = self._demand
+        traits = (request.compute_sharing_traits(demand.policy)
+                  if shares_group else {})
+        amounts, vfs = demand.get_root_amounts(self._host), demand.count_vfs()
+        return model.Need(
+            (int(demand.policy.needs_control_group and not shares_group),
+             *(vfs[name] for name in self._vfs),
+             *(amounts[name] for name in self._list_root_classes())),
+            tuple(self._make_node_need(number, traits.get(number, frozenset()))
+                  for number in range(demand.guest_nodes)))
 
-        def push(guest_node: int, seen: set[int]) -> bool:
-            for node in order:
-                if node in seen or not self._can_take_guest_node(
-                        guest_node, node, node_amounts[guest_node],
-                        shares_group):
-                    continue
-                seen.add(node)
-                if node not in taken or push(taken[node], seen):
-                    taken[node] = guest_node
-                    return True
-            return False
+    def _list_root_classes(self) -> list[str]:
+        """Return the resource classes of the host that count for the guest."""
+        return [name for name in
+                sorted(self._demand.get_root_amounts(self._host))
+                if name in self._host.root.inventories]
 
-        if not all(push(guest_node, set())
-                   for guest_node in range(len(node_amounts))):
-            return None
-        of_guest = {guest_node: node for node, guest_node in taken.items()}
-        return tuple(of_guest[guest_node]
-                     for guest_node in range(len(node_amounts)))
+    def _list_root_stocks(self) -> list[capacity.InventoryUsage]:
+        return [stock for name in self._list_root_classes()
+                if (stock := self._host.root.get_inventory(name))]
+
+    # -- NUMA nodes -----------------------------------------------------------
+
+    def _make_node(self, node: capacity.Node) -> model.Node:
+        stocks = [node.stocks.get(name, _NO_STOCK) for name in self._classes]
+        free, most = room.read_free_amounts(node.room, self._sizes,
+                                            self._demand.page_size)
+        vfs = tuple(node.count_free_vfs(name) for name in self._vfs)
+        units = _make_units(stocks)
+        ones = (1,) * (len(vfs) + len(free))
+        assert node.number is not None  # noqa: S101
+        return model.Node(
+            node.number, (*(stock.free for stock in stocks), *vfs, *free),
+            model.Units((*units.most, *(model.UNCOUNTED for _vf in vfs),
+                         *most), (*units.least, *ones), (*units.step, *ones)),
+            node.traits)
+
+    def _make_node_need(self, guest_node: int,
+                        traits: frozenset[str]) -> model.NodeNeed:
+        demand = self._demand
+        amounts = demand.get_node_amounts(guest_node)
+        vfs = demand.count_vfs(guest_node) if self._is_local else {}
+        part = demand.needs[guest_node] if demand.needs else GuestNode()
+        return room.make_need(
+            part, self._sizes, demand.page_size if demand.needs else None,
+            (*(amounts.get(name, 0) for name in self._classes),
+             *(vfs.get(name, 0) for name in self._vfs)), traits)
+
+
+#: Stock of a resource class that a host NUMA node does not have.
+_NO_STOCK = capacity.InventoryUsage(tree.make_inventory(0), 0)
+
+
+def _make_units(stocks: Sequence[capacity.InventoryUsage],
+                others: int = 0) -> model.Units:
+    """Return the sizes of allocations that inventories allow.
+
+    :param others: number of resources before these that have any size.
+    """
+    return model.Units(
+        (*[model.UNCOUNTED] * others,
+         *(int(stock.record['max_unit']) for stock in stocks)),
+        (*[1] * others, *(stock.min_unit for stock in stocks)),
+        (*[1] * others, *(stock.step_size for stock in stocks)))

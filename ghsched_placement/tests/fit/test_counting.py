@@ -1,0 +1,274 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""Counts and choices against judges that share nothing with them.
+
+One judge is an exact solver (HiGHS), the other tries every sequence of guests
+on small hosts. GHSCHED_SAMPLE=all compares 10,000 hosts with the solver.
+"""
+
+import functools
+import itertools
+import random
+
+import numpy as np
+from scipy import optimize
+
+from ghsched_placement.fit import counting
+from ghsched_placement.fit import model
+from ghsched_placement.tests import base
+from ghsched_placement.tests.fixtures import spaces
+
+#: Hosts that are compared with the solver in the whole.
+HOSTS = 10000
+
+#: Resources of a node: CPUs, memory, percent of bandwidth and of bursts, ways,
+#: real time, VFs, and two page sizes.
+MOST = (64, 4096, 100, 40, 12, 900, 16, 2048, 2048)
+NEEDS = ((1, 2, 4), (64, 256, 512), (0, 10, 15, 30), (0, 5), (0, 1, 3),
+         (0, 100), (0, 0, 1, 2), (0,), (0,))
+PAGES = (7, 8)
+
+
+def draw_units(chance, most):
+    return model.Units(
+        tuple(chance.choice((amount, amount, amount // 2))
+              for amount in most),
+        tuple(chance.choice((1, 1, 1, 2)) for _amount in most),
+        tuple(chance.choice((1, 1, 1, 5)) for _amount in most))
+
+
+def draw_node(chance, number, scale):
+    most = tuple(amount // scale for amount in MOST)
+    return model.Node(
+        number, tuple(chance.choice((amount, chance.randint(0, amount)))
+                      for amount in most),
+        draw_units(chance, most), frozenset(
+            trait for trait in 'ab' if chance.random() < .9))
+
+
+def draw_node_need(chance):
+    amounts = tuple(chance.choice(few) if chance.random() < .6 else 0
+                    for few in NEEDS)
+    pages = chance.choice(((), (), PAGES[:1], PAGES))
+    return model.NodeNeed(
+        amounts, chance.choice((64, 256)) if pages else 0, pages,
+        frozenset('a') if chance.random() < .1 else frozenset())
+
+
+def draw(number, nodes=16, scale=1):
+    """Return a host and a need; most of the hosts have equal guest nodes."""
+    chance = random.Random(f'{nodes} {number}')  # noqa: S311
+    kinds = [draw_node_need(chance)
+             for _kind in range(chance.choice((1, 1, 2, 3)))]
+    if len(kinds) > 1:
+        kinds = [model.NodeNeed(kind.amounts, kind.memory, kind.pages[:1],
+                                kind.traits) for kind in kinds]
+    count = chance.randint(1, 4)
+    need = model.Need(
+        tuple(chance.choice(few) for few in ((0, 1, 8), (0, 0, 1))),
+        tuple(chance.choice(kinds) for _node in range(count)))
+    free = chance.choice((400, 120)), chance.choice((60, 12))
+    return model.Host(free, draw_units(chance, free), tuple(
+        draw_node(chance, node, scale)
+        for node in range(chance.randint(1, nodes)))), need
+
+
+def allows(units, amounts):
+    for place, amount in enumerate(amounts):
+        if amount and (amount > units.most[place]
+                       or amount < units.least[place]
+                       or amount % units.step[place]):
+            return False
+    return True
+
+
+def solve(host, need):
+    """Return the largest number of guests, found by an integer program.
+
+    The variables are the number of guests, and for each kind, host node and
+    page size the number of guest nodes.
+    """
+    kinds = sorted(set(need.nodes), key=need.nodes.index)
+    columns = [(node, kind, page) for node in range(len(host.nodes))
+               for kind, part in enumerate(kinds)
+               for page in (part.pages or (None,))]
+    rows, low, high = [], [], []
+
+    def add_row(coefficients, at_least, at_most):
+        row = np.zeros(1 + len(columns))
+        for place, value in coefficients:
+            row[place] += value
+        rows.append(row)
+        low.append(at_least)
+        high.append(at_most)
+
+    upper = [200.0]
+    for node, kind, _page in columns:
+        of, part = host.nodes[node], kinds[kind]
+        fits = part.traits <= of.traits and allows(of.units, part.amounts)
+        upper.append(200.0 if fits else 0.0)
+    for kind, part in enumerate(kinds):
+        mine = [(1 + place, 1) for place, column in enumerate(columns)
+                if column[1] == kind]
+        add_row([*mine, (0, -need.nodes.count(part))], 0, 0)
+    for node, of in enumerate(host.nodes):
+        mine = [(1 + place, column) for place, column in enumerate(columns)
+                if column[0] == node]
+        add_row([*((place, 1) for place, _column in mine), (0, -1)],
+                -np.inf, 0)
+        for resource, free in enumerate(of.free):
+            add_row([(place, kinds[kind].amounts[resource]
+                      + (kinds[kind].memory if page == resource else 0))
+                     for place, (_node, kind, page) in mine], -np.inf, free)
+    for free, amount in zip(host.free, need.amounts, strict=True):
+        add_row([(0, amount)], -np.inf, free)
+    if not allows(host.units, need.amounts):
+        return 0
+    found = optimize.milp(
+        np.array([-1.0] + [0.0] * len(columns)),
+        integrality=np.ones(1 + len(columns)),
+        bounds=optimize.Bounds(0, upper),
+        constraints=optimize.LinearConstraint(np.array(rows), low, high))
+    return round(-found.fun)
+
+
+def yield_guests(host, need):
+    """Yield the host after each way to place one guest on it."""
+    if any(amount > free for amount, free
+           in zip(need.amounts, host.free, strict=True)):
+        return
+    if not allows(host.units, need.amounts):
+        return
+    for order in itertools.permutations(host.nodes, len(need.nodes)):
+        if all(part.traits <= node.traits and allows(node.units, part.amounts)
+               for node, part in zip(order, need.nodes, strict=True)):
+            for pages in itertools.product(
+                    *(part.pages or (None,) for part in need.nodes)):
+                left = {node.number: list(node.free) for node in host.nodes}
+                for node, part, page in zip(order, need.nodes, pages,
+                                            strict=True):
+                    for place, amount in enumerate(part.amounts):
+                        left[node.number][place] -= amount
+                    if page is not None:
+                        left[node.number][page] -= part.memory
+                if min(map(min, left.values())) >= 0:
+                    yield model.Host(
+                        tuple(free - amount for free, amount in zip(
+                            host.free, need.amounts, strict=True)),
+                        host.units, tuple(model.Node(
+                            node.number, tuple(left[node.number]),
+                            node.units, node.traits)
+                            for node in host.nodes))
+
+
+def try_all(host, need, most):
+    """Return the largest number of guests, at most some, of all sequences."""
+    @functools.cache
+    def count(state, left):
+        return max((1 + count(after, left - 1)
+                    for after in set(yield_guests(state, need))),
+                   default=0) if left else 0
+    return count(host, most)
+
+
+def places_most_by(choose, host, need):
+    """Return how many guests fit if each is placed as a function chooses."""
+    guests = 0
+    while (chosen := choose(host)) is not None and guests < 200:
+        host = host.take(need, chosen)
+        if min((*host.free, *(min(node.free) for node in host.nodes))) < 0:
+            raise AssertionError(f'{chosen} has too little')
+        guests += 1
+    return guests
+
+
+class SolverTest(base.TestCase):
+
+    def numbers(self, few):
+        part = spaces.number()
+        return (range(HOSTS) if part is None
+                else range(part * few, (part + 1) * few))
+
+    def test_counts_of_random_hosts_are_those_of_the_solver(self):
+        ended = 0
+        for number in self.numbers(250):
+            host, need = draw(number)
+            found = counting.count_guests(host, need, 200)
+            expected = solve(host, need)
+            ended += not found.is_exact
+            if found.is_exact:
+                self.assertEqual(expected, found.guests, number)
+            self.assertLessEqual(found.guests, expected, number)
+            self.assertEqual(
+                expected > 0,
+                counting.choose_host_nodes(host, need) is not None, number)
+        self.assertLessEqual(ended, .02 * len(self.numbers(250)))
+
+    def test_equal_guest_nodes_placed_one_by_one_reach_the_count(self):
+        for number in self.numbers(250):
+            host, need = draw(number)
+            need = model.Need(need.amounts, need.nodes[:1] * len(need.nodes))
+            self.assertEqual(
+                counting.count_guests(host, need, 200).guests,
+                places_most_by(lambda now, need=need:
+                               counting.choose_host_nodes(now, need),
+                               host, need), number)
+
+    def test_any_choice_with_the_needed_nodes_reaches_the_count(self):
+        """Also the worst choice, by the lowest number, if it has them."""
+        for number in self.numbers(250):
+            host, need = draw(number)
+            need = model.Need(need.amounts, need.nodes[:1] * len(need.nodes))
+            last_first = number % 2 == 0
+
+            def choose(now, need=need, last_first=last_first):
+                counts = {node.number: node.count_guest_nodes(need.nodes[0])
+                          for node in now.nodes}
+                needed = counting.find_needed_nodes(
+                    counts, len(need.nodes), now.count_without_nodes(need))
+                open_to = sorted(
+                    (node for node, count in counts.items() if count),
+                    key=lambda node: (node not in needed,
+                                      -node if last_first else node))
+                enough = (len(open_to) >= len(need.nodes)
+                          and now.count_without_nodes(need) > 0)
+                return open_to[:len(need.nodes)] if enough else None
+            self.assertEqual(
+                counting.count_guests(host, need, 200).guests,
+                places_most_by(choose, host, need), number)
+
+
+class SmallHostTest(base.TestCase):
+
+    def test_no_sequence_of_guests_is_longer_than_the_count(self):
+        compared = 0
+        for number in range(600):
+            host, need = draw(number, nodes=4, scale=8)
+            found = counting.count_guests(host, need, 4)
+            if found.guests < 4 and len(need.nodes) < 4:
+                self.assertEqual(try_all(host, need, 4), found.guests, number)
+                compared += 1
+        self.assertGreater(compared, 300)
+
+    def test_a_search_without_steps_left_says_so(self):
+        node = model.Units((9, 9), (1, 1), (1, 1))
+        host = model.Host((), model.Units((), (), ()), tuple(
+            model.Node(number, (5, 5), node) for number in range(3)))
+        need = model.Need((), (model.NodeNeed((2, 3)), model.NodeNeed((3, 2)),
+                               model.NodeNeed((1, 0))))
+        exact = counting.count_guests(host, need)
+        found = counting.count_guests(host, need, steps=3)
+        self.assertTrue(exact.is_exact)
+        self.assertEqual(
+            try_all(host, need, 9), exact.guests)
+        self.assertLessEqual(found.guests, exact.guests)
