@@ -25,7 +25,6 @@ from ghsched_placement.query import candidates
 #: this order. They return the host state, or one that replaces it.
 HOST_LIMITS: tuple[Callable[[Any, shared.RequestSpec], Any], ...] = (
     numa_choice.limit_to_chosen_numa_count,
-    by_load.limit_to_least_loaded_nodes,
 )
 
 #: Functions that return the cost of each NUMA node of a host; the result is

@@ -25,6 +25,7 @@ from nova import utils
 from nova.virt import hardware
 from oslo_concurrency import lockutils
 
+from ghsched_nova.nova_seams import numa
 from ghsched_nova.nova_seams import registry
 from ghsched_placement.fit import node_capacity
 
@@ -223,14 +224,4 @@ def list_node_capacities(virtapi: Any,
     node: Any = virtapi._compute.rt.compute_nodes.get(nodename)
     text = node and node.numa_topology
     topology: Any = text and objects.NUMATopology.obj_from_db_obj(text)
-    return [node_capacity.NodeCapacity(
-        node=cell.id, cpus=len(cell.cpuset), vcpus_used=cell.cpu_usage,
-        cpu_ratio=node.cpu_allocation_ratio, dedicated=len(cell.pcpuset),
-        dedicated_used=len(cell.pinned_cpus), memory=cell.memory,
-        memory_used=cell.memory_usage, ram_ratio=node.ram_allocation_ratio,
-        pages=tuple(node_capacity.Pages(
-            pages.size_kb, pages.total, pages.used, pages.reserved)
-            for pages in sorted(cell.mempages,
-                                key=lambda pages: pages.size_kb)),
-        socket=cell.socket if 'socket' in cell else None)
-        for cell in (topology.cells if topology else ())]
+    return numa.list_node_capacities(topology, node) if topology else []

@@ -28,6 +28,8 @@ from ghsched_nova.nova_seams.shared import InstanceNUMATopology
 from ghsched_nova.nova_seams.shared import NUMATopology
 from ghsched_placement.fit.cells import GuestCell
 from ghsched_placement.fit.cells import HostCell
+from ghsched_placement.fit.node_capacity import NodeCapacity
+from ghsched_placement.fit.node_capacity import Pages
 from ghsched_placement.flavor import auto_nodes
 from ghsched_placement.providers import names
 
@@ -252,6 +254,26 @@ def get_physnets(limits_or_cell: Any) -> frozenset[str]:
         return frozenset()
     metadata = limits_or_cell.network_metadata
     return frozenset(metadata.physnets if 'physnets' in metadata else ())
+
+
+def list_node_capacities(topology: NUMATopology,
+                         node: Any) -> list[NodeCapacity]:
+    """Return used and free CPUs and memory of each NUMA node of a host.
+
+    :param node: Nova's compute node or host state, with the allocation ratios
+        of the host.
+    """
+    return [NodeCapacity(
+        node=cell.id, cpus=len(cell.cpuset), vcpus_used=cell.cpu_usage,
+        cpu_ratio=node.cpu_allocation_ratio, dedicated=len(cell.pcpuset),
+        dedicated_used=len(cell.pinned_cpus), memory=cell.memory,
+        memory_used=cell.memory_usage, ram_ratio=node.ram_allocation_ratio,
+        pages=tuple(Pages(pages.size_kb, pages.total, pages.used,
+                          pages.reserved)
+                    for pages in sorted(cell.mempages,
+                                        key=lambda pages: pages.size_kb)),
+        socket=cell.socket if 'socket' in cell else None)
+        for cell in topology.cells]
 
 
 def copy_with_nodes_in_order(topology: NUMATopology,

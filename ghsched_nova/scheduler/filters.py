@@ -41,10 +41,12 @@ from ghsched_nova.nova_seams import registry
 from ghsched_nova.nova_seams import scheduler
 from ghsched_nova.nova_seams import shared
 from ghsched_nova import pci_requests
+from ghsched_nova.scheduler import best_nodes
 from ghsched_nova.scheduler import host_nodes
 from ghsched_nova.scheduler import host_view
 from ghsched_nova.scheduler.host_view import HostStateView
 from ghsched_nova.scheduler import near
+from ghsched_nova.scheduler import needed_nodes
 from ghsched_nova.scheduler import off
 from ghsched_nova.scheduler import request_filter
 from ghsched_nova.scheduler import unread_reports
@@ -152,9 +154,10 @@ class GhschedNUMATopologyFilter(numa_topology_filter.NUMATopologyFilter):
             kept = _copy_request_with_topology(spec)
             for host_state in super().filter_all(
                     map(_copy_for_next_instance, hosts), spec):
-                yield functools.reduce(
+                yield best_nodes.limit_to_best_nodes(functools.reduce(
                     lambda state, limit: limit(state, kept),
-                    declared_filter.HOST_LIMITS, host_state)
+                    declared_filter.HOST_LIMITS, host_state), kept,
+                    _compute_node_costs)
             return
         refused = GroupedReasons()
         for host_state in hosts:
@@ -231,22 +234,26 @@ class GhschedNUMATopologyFilter(numa_topology_filter.NUMATopologyFilter):
         if not scheduler.satisfies_cpu_thread_policy(view.numa_topology, spec):
             return CPU_POLICY
         candidates.map_vfs_to_pfs(view.allocation_candidates, required.vfs)
-        room = _NodeCapacityCache(view, spec)
+        room, free = _NodeCapacityCache(view, spec), _FreeAmountsCache(view)
+        needed = needed_nodes.find_needed_nodes(
+            view, spec, free.get_free_amounts if view.claimed else
+            functools.partial(needed_nodes.get_offered_amounts, spec))
         placed, refusal = node_assignment.assign_host_nodes(
-            view.allocation_candidates, required, _describe_host(view),
+            view.allocation_candidates, required,
+            dataclasses.replace(_describe_host(view), needed=needed),
             room.has_capacity,
             _make_placement_cost_function(view, spec))
         if refusal is candidates.UNKNOWN_DEVICES and view.claimed:
             return TAKEN    # the host state forgets PFs without a free VF
         if refusal is not None:
             return refusal
-        return self._keep_first_fitting_candidate(view, spec, required, placed)
+        return self._keep_first_fitting_candidate(view, spec, required, placed,
+                                                  free)
 
-    def _keep_first_fitting_candidate(self, view: HostStateView,
-                                      spec: shared.RequestSpec,
-                                      required: NodeRequestGroups,
-                                      placed: Iterable[NodeAssignment]
-                                      ) -> Lack | None:
+    def _keep_first_fitting_candidate(
+            self, view: HostStateView, spec: shared.RequestSpec,
+            required: NodeRequestGroups, placed: Iterable[NodeAssignment],
+            free: '_FreeAmountsCache') -> Lack | None:
         """Remove a host's allocation candidates except the first that fits.
 
         Of candidates with equal nodes and devices, only one is tried.
@@ -254,10 +261,10 @@ class GhschedNUMATopologyFilter(numa_topology_filter.NUMATopologyFilter):
         :param view: state of the host; its candidates are replaced.
         :param placed: assignments to host NUMA nodes, each with its allocation
             candidates; the best first.
+        :param free: present free amounts of the host's providers.
         :returns: None if a candidate fits, otherwise the reason why none fits.
         """
         refusal: Lack | None = None
-        free = _FreeAmountsCache(view.uuid)
         # A preference of Nova's affinity policy is content with any PF.
         strict = pci_requests.has_strict_vf_affinity(spec.pci_requests)
         node_of = scheduler.map_pfs_to_nodes(view) if strict else {}
@@ -319,8 +326,14 @@ def _describe_host(view: HostStateView) -> candidates.Host:
                  for physnet in numa.get_physnets(cell)
                  if (node := names.parse_cpuless_node_physnet(physnet))
                  is not None},
-        busy=next(filter(None, (compute(view) for compute
-                                in declared_filter.NODE_COSTS)), {}))
+        busy=_compute_node_costs(view))
+
+
+def _compute_node_costs(view: HostStateView
+                        ) -> dict[int, candidates.NodeCost]:
+    """Return the cost of each NUMA node of a host; empty if all are equal."""
+    return next(filter(None, (compute(view) for compute
+                              in declared_filter.NODE_COSTS)), {})
 
 
 def _make_placement_cost_function(view: HostStateView, spec: shared.RequestSpec
@@ -340,8 +353,12 @@ def _copy_request_with_topology(spec: shared.RequestSpec
     Nova changes the topology of the original when it subtracts the guest from
     a host. A request without a NUMA topology is returned itself.
     """
-    return (spec.obj_clone() if 'numa_topology' in spec and spec.numa_topology
-            else spec)
+    if 'numa_topology' not in spec or not spec.numa_topology:
+        return spec
+    copy = spec.obj_clone()
+    request_filter.set_provider_summaries(
+        copy, request_filter.get_provider_summaries(spec))
+    return copy
 
 
 def _copy_for_next_instance(state: Any) -> Any:
@@ -415,11 +432,11 @@ class _FreeAmountsCache:
     Placement's allocation candidates are older than the claims of the earlier
     instances. The free amounts of each provider are read only once.
 
-    :param root: UUID of the host's root provider, which is not read.
+    :param view: state of the host, whose root provider is not read.
     """
 
-    def __init__(self, root: str) -> None:
-        self._root = root
+    def __init__(self, view: HostStateView) -> None:
+        self._root = view.uuid
         self._free: dict[str, dict[str, int]] = {}
 
     def has_capacity_for(self, candidate: Mapping[str, Any]) -> bool:
@@ -431,17 +448,26 @@ class _FreeAmountsCache:
         for provider, allocation in candidate['allocations'].items():
             if provider == self._root:
                 continue
-            if provider not in self._free:
-                self._free[provider] = self._get_free_amounts(provider)
-            left = self._free[provider]
+            left = self.get_free_amounts(provider)
             if any(amount > left.get(resource_class, 0)
                    for resource_class, amount in
                    allocation['resources'].items()):
                 return False
         return True
 
+    def get_free_amounts(self, provider: str) -> dict[str, int]:
+        """Return the free amounts of a provider, read once from Placement.
+
+        :param provider: UUID of the resource provider.
+        :returns: free amount by resource class; empty if Placement cannot be
+            read.
+        """
+        if provider not in self._free:
+            self._free[provider] = self._read_free_amounts(provider)
+        return self._free[provider]
+
     @staticmethod
-    def _get_free_amounts(provider_uuid: str) -> dict[str, int]:
+    def _read_free_amounts(provider_uuid: str) -> dict[str, int]:
         """Return a resource provider's free amount of each resource class.
 
         The result is empty if Placement cannot be read.

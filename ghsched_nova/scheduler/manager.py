@@ -120,6 +120,13 @@ class CoreSchedulerManager(nova_manager.SchedulerManager):
             self._seen.claims.release_claims(context)
             raise
 
+    def _get_all_host_states(self, context: Any, spec_obj: Any,
+                             provider_summaries: Any) -> Any:
+        """Return the states of hosts with allocation candidates."""
+        request_filter.set_provider_summaries(spec_obj, provider_summaries)
+        return super()._get_all_host_states(context, spec_obj,
+                                            provider_summaries)
+
     def _schedule_request(self, call: SelectCall) -> Any:
         """Select hosts for a request, and claim the resources of the first.
 

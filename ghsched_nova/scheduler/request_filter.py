@@ -12,6 +12,7 @@
 
 """Scheduler request pre-filter: flavor keys -> Placement request groups."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from dataclasses import field
 import re
@@ -109,6 +110,25 @@ def get_refusals(spec: shared.RequestSpec) -> Refusals | None:
     Returns None if the reasons are not collected.
     """
     found: Refusals | None = spec.__dict__.get('_ghsched_refusals')
+    return found
+
+
+def set_provider_summaries(spec: shared.RequestSpec,
+                           summaries: Mapping[str, Any] | None) -> None:
+    """Store the provider summaries of Placement's answer in a request.
+
+    :param summaries: summaries by provider UUID; None if Placement was not
+        queried.
+    """
+    spec.__dict__['_ghsched_summaries'] = summaries or {}
+
+
+def get_provider_summaries(spec: shared.RequestSpec) -> Mapping[str, Any]:
+    """Return the provider summaries that are stored in a request.
+
+    :returns: summaries by provider UUID; empty if there are none.
+    """
+    found: Mapping[str, Any] = spec.__dict__.get('_ghsched_summaries', {})
     return found
 
 

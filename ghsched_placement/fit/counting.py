@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""How often a guest fits on a host, and on which NUMA nodes (pure).
+"""Count of guests that fit on a host, and choice of its NUMA nodes (pure).
 
 The count is exact. Equal guest NUMA nodes are counted by a closed form: m
 guests of k nodes fit if and only if the sum of min(c, m) over the host nodes

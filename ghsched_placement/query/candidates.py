@@ -137,6 +137,10 @@ class Host:
     :param busy: cost of placing a guest on a host NUMA node, computed from the
         load of the node. If empty, all nodes have the same cost.
     :param nearest: nearest node with CPUs, by host NUMA node without CPUs.
+    :param needed: host NUMA nodes that a guest should take so that most other
+        guests of its kind fit, see
+        :func:`ghsched_placement.fit.counting.find_needed_nodes`. If empty, all
+        nodes are equally good.
     """
 
     node_of_numa: Mapping[str, int]
@@ -144,6 +148,7 @@ class Host:
     socket_of: Mapping[int, int | None] = field(default_factory=dict)
     busy: Mapping[int, NodeCost] = field(default_factory=dict)
     nearest: Mapping[int, int] = field(default_factory=dict)
+    needed: frozenset[int] = frozenset()
 
     def map_pfs_to_nodes(self, counts_for_nearest: bool
                          ) -> Mapping[str, int | None]:
@@ -182,6 +187,8 @@ class NodeAssignment:
         suffix, such as those of ``pci_passthrough:alias``.
     :param far: number of VFs that are on another host node than their guest
         node, and number of those that are on another socket.
+    :param unneeded: number of guest nodes on host nodes other than the
+        :attr:`Host.needed` ones; 0 if there are none.
     :param wasted: number of guest nodes without VFs on host nodes with PFs.
     :param sockets: number of sockets of the host nodes.
     :param pfs: UUIDs of the PFs of the first candidate.
@@ -194,6 +201,7 @@ class NodeAssignment:
     candidates: Sequence[Mapping[str, Any]]
     others: tuple[Any, ...] = ()
     far: Far = (0, 0)
+    unneeded: int = 0
     wasted: int = 0
     sockets: int = 1
     pfs: tuple[str, ...] = ()
@@ -215,13 +223,14 @@ class NodeAssignment:
         """Sort key of a guest's assignments to host nodes; the lowest is best.
 
         Assignments are compared first by the number of VFs that are far from
-        their guest nodes. Next come PFs wasted on guest nodes without VFs, the
-        number of sockets, the load of the host nodes, and the cost to other
-        guests.
+        their guest nodes. Next come host nodes that guests of the same kind
+        do not need, PFs wasted on guest nodes without VFs, the number of
+        sockets, the load of the host nodes, and the cost to other guests.
         """
         off_node, off_socket = self.far
         busy, turn = split_node_cost(self.busy)
-        return (off_socket, off_node, self.wasted, self.sockets, busy,
+        return (off_socket, off_node, self.unneeded, self.wasted,
+                self.sockets, busy,
                 self.cost, turn, self.get_host_node_order(),
                 len(set(self.pfs)), self.pfs)
 

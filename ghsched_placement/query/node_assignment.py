@@ -272,12 +272,15 @@ class _Reader:
             open_to = [node for node in near
                        if self._has_capacity(guest_node.number, node)]
             wasted = () if guest_node.vfs else self._with_pfs
+            unneeded = set(nodes.values()) - self._host.needed if (
+                self._host.needed) else ()
             guest_node.rows[key] = (
                 UNKNOWN_DEVICE_NODE if not near and None in devices
                 else TOO_FAR if not near
                 else make_node_capacity_reason(near) if not open_to
-                else _Row({node: near[node] * self._unit + (node in wasted)
-                           for node in open_to}))
+                else _Row({node: (near[node] * self._unit
+                                  + (node in unneeded)) * self._unit
+                           + (node in wasted) for node in open_to}))
         return guest_node.rows[key]
 
     def _rate_nodes_by_distance(self, nodes: Iterable[int],
@@ -301,15 +304,17 @@ class _Reader:
         return dict(sorted(found.items(), key=lambda item: (item[1],
                                                             item[0])))
 
-    def split_assignment_cost(self, cost: int) -> tuple[Far, int]:
-        """Split an assignment's cost into far VFs and wasted host nodes.
+    def split_assignment_cost(self, cost: int) -> tuple[Far, int, int]:
+        """Split an assignment's cost into far VFs, unneeded and wasted nodes.
 
         A far VF is on another NUMA node or socket than its guest node. A host
+        node is unneeded if other guests of the kind fit without it. A host
         node with PFs is wasted if its guest node has no VFs.
         """
         cost, wasted = divmod(cost, self._unit)
+        cost, unneeded = divmod(cost, self._unit)
         off_socket, off_node = divmod(cost, self._unit)
-        return (off_node, off_socket), wasted
+        return (off_node, off_socket), unneeded, wasted
 
     def has_assignment(self, rows: Rows) -> bool:
         """Whether every guest node can have a host node of its own.
@@ -342,8 +347,8 @@ def _yield_nodes_to_assign(groups: NodeRequestGroups) -> Iterator[_Guest]:
 def _compute_least_cost(rows: Rows) -> int:
     """Return a lower bound of the cost of a guest's assignments to host nodes.
 
-    The cost counts VFs far from their guest nodes, and PFs near guest nodes
-    without VFs.
+    The cost counts VFs far from their guest nodes, host nodes that are not
+    needed, and PFs near guest nodes without VFs.
 
     :param rows: host nodes that each guest NUMA node may have.
     """
@@ -573,13 +578,13 @@ class _Assignments:
         """
         groups = [group for rows in allowed
                   for group in self._group_candidates_by_other_providers(rows)]
-        far, wasted = self._reader.split_assignment_cost(key[0])
+        far, unneeded, wasted = self._reader.split_assignment_cost(key[0])
         for _number, pfs, others, found in sorted(
                 groups, key=lambda group: group[:3]):
             yield NodeAssignment(
                 {guest.number: node for guest, node
                  in zip(self._reader.guests, order, strict=True)},
-                found, others, far, wasted,
+                found, others, far, unneeded, wasted,
                 len({self._host.socket_of.get(node) for node in order}), pfs,
                 cost, combine_node_costs(order, self._host.busy))
 

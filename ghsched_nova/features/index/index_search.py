@@ -345,8 +345,9 @@ class _CandidateCollector:
     """Collector of the allocation candidates of proposed hosts.
 
     :ivar found: the allocation candidates.
-    :ivar summaries: provider summaries of Placement's answers. A host for
-        which Placement was not queried has an empty summary.
+    :ivar summaries: provider summaries of Placement's answers. For a host for
+        which Placement was not queried, they have the free bandwidth of its
+        NUMA nodes.
     """
 
     def __init__(self, search: Search, index: Index, client: Any, context: Any,
@@ -373,7 +374,8 @@ class _CandidateCollector:
                    if self._template is not None else [])
         if derived:
             search.derived[row.uuid] = row, self._query
-            self._add_candidates(row.uuid, derived, {row.uuid: {}})
+            self._add_candidates(row.uuid, derived,
+                                 _summarize_free_bandwidth(view))
         elif self._hosts < search.wanted:
             found, summaries = _query_and_record_candidates(
                 search, self._index, self._client, self._context, self._query,
@@ -392,6 +394,16 @@ class _CandidateCollector:
         self.found += found
         self.summaries.update(summaries)
         self._hosts += 1
+
+
+def _summarize_free_bandwidth(view: HostView) -> dict[str, Any]:
+    """Return provider summaries with the free bandwidth of a host's nodes."""
+    uuid = view.row.uuid
+    return {uuid: {}, **{
+        names.make_numa_provider_uuid(uuid, node.number): {
+            'resources': {names.MEM_BW_PCT: {
+                'capacity': node.bandwidth, 'used': 0}}}
+        for node in view.nodes if node.bandwidth is not None}}
 
 
 def _query_and_record_candidates(

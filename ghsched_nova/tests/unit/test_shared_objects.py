@@ -179,7 +179,7 @@ NOT_SHARED = {
     'ghsched_nova.resctrl.apply.Executor': _CALL,
     'ghsched_nova.resctrl.counters._CounterAssigner': _CALL,
     'ghsched_nova.resctrl.guest_processes.GuestProcesses': _CALL,
-    'ghsched_nova.features.load.by_load.BestNodesView': _REQUEST,
+    'ghsched_nova.scheduler.best_nodes.BestNodesView': _REQUEST,
     'ghsched_nova.scheduler.filters._FreeAmountsCache': _REQUEST,
     'ghsched_nova.scheduler.filters._NodeCapacityCache': _REQUEST,
     'ghsched_nova.scheduler.host_view.HostStateView': _REQUEST,
@@ -191,7 +191,7 @@ NOT_SHARED = {
     'ghsched_nova.host.host_facts.HostFacts': _REPLACED,
     'ghsched_nova.features.interrupts.interrupts.InterruptMover': _REPLACED,
     'ghsched_nova.host.pci_providers.PciProviderMover': _LOCKED,
-    'ghsched_placement.fit.fitting._Reader': _CALL,
+    'ghsched_placement.fit.counting._Search': _CALL,
     'ghsched_placement.features.packing.gradient.'
     'FragmentationGrowth': _REQUEST,
     'ghsched_placement.fit.lack.GroupedReasons': _REQUEST,

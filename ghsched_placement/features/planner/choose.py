@@ -18,6 +18,7 @@ As a weigher of nova-scheduler would have it, and by the same functions
 """
 
 from collections.abc import Callable
+from collections.abc import Iterable
 from collections.abc import Mapping
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -57,6 +58,45 @@ Choose: TypeAlias = Callable[[State, Need, Sequence[GuestPlacement]],
                              ScoredPlacement | None]
 
 
+def choose_placement(state: State, need: Need,
+                     placements: Iterable[GuestPlacement]
+                     ) -> tuple[GuestPlacement, tuple[int, ...]] | None:
+    """Choose the placement that the scheduler would choose for a guest.
+
+    This is the first one that fits, or a later one on host nodes without which
+    fewer other guests would fit.
+
+    :param state: free resources of the host.
+    :param need: resources that the guest needs.
+    :param placements: possible placements, in the scheduler's order.
+    :returns: the placement, and the host node of each guest node; None if the
+        guest does not fit.
+    """
+    found = list_fitting_placements(state, need, placements)
+    return found[0] if found else None
+
+
+def list_fitting_placements(
+        state: State, need: Need, placements: Iterable[GuestPlacement]
+) -> list[tuple[GuestPlacement, tuple[int, ...]]]:
+    """Return the equally good placements that the scheduler prefers.
+
+    :param state: free resources of the host.
+    :param need: resources that the guest needs.
+    :param placements: possible placements, in the scheduler's order.
+    :returns: placements, each with the host node of each guest node; empty if
+        the guest does not fit.
+    """
+    needed = state.find_needed_nodes(need)
+    fitting = [(way, nodes) for way in placements if (
+        nodes := state.find_host_nodes(need, way)) is not None]
+    keys = [(way.far[::-1], sum(node not in needed for node in nodes)
+             if needed else 0) for way, nodes in fitting]
+    least = min(keys, default=None)
+    return [one for one, key in zip(fitting, keys, strict=True)
+            if key == least]
+
+
 def choose_first_fitting_placement(
         state: State, need: Need,
         placements: Sequence[GuestPlacement]) -> ScoredPlacement | None:
@@ -71,12 +111,9 @@ def choose_first_fitting_placement(
     :param placements: possible placements, the preferred one first.
     :returns: None if the guest does not fit.
     """
-    for way in placements:
-        nodes = state.find_host_nodes(need, way)
-        if nodes is not None:
-            return ScoredPlacement(state.score_placement(need, nodes), way,
-                                   nodes)
-    return None
+    found = choose_placement(state, need, placements)
+    return found and ScoredPlacement(
+        state.score_placement(need, found[1]), *found)
 
 
 def make_gradient_placement_chooser(
@@ -106,8 +143,7 @@ def make_gradient_placement_chooser(
             ScoredPlacement(0.0 - round(
                 growth.compute_fragmentation_growth(kind, nodes), 9),
                 way, nodes)
-            for way in ways
-            if (nodes := state.find_host_nodes(need, way)) is not None]
+            for way, nodes in list_fitting_placements(state, need, ways)]
         return max(options, key=lambda option: option.value, default=None)
     return choose
 

@@ -60,9 +60,9 @@ def fill_each_host_with_flavor(
 def _fill_host(state: State, need: Need,
                ways: Sequence[GuestPlacement]) -> int:
     before = state.guests
-    for way in ways:
-        while (nodes := state.find_host_nodes(need, way)) is not None:
-            state.place_guest(need, way, nodes)
+    while (found := choose.choose_placement(
+            state, need, ways)) is not None:
+        state.place_guest(need, *found)
     return state.guests - before
 
 

@@ -21,6 +21,7 @@ Placement.
 from collections.abc import Iterator
 from collections.abc import Mapping
 from collections.abc import Sequence
+import dataclasses
 import itertools
 
 from ghsched_placement.features.planner import hosts
@@ -71,7 +72,9 @@ def list_host_placements(
     candidates.map_vfs_to_pfs(answer, wanted.vfs)
     ways, _refusal = node_assignment.assign_host_nodes(
         answer, wanted,
-        host.make_ranking_input(lambda place: host.providers[place].uuid),
+        dataclasses.replace(
+            host.make_ranking_input(lambda place: host.providers[place].uuid),
+            needed=state.find_needed_nodes(need)),
         has_capacity)
     return list(ways)
 

@@ -133,7 +133,7 @@ class Stage:
             found, wanted, self._make_candidates_host(number), has_capacity,
             steps=matching.Steps(_STEPS))
         ways = (GuestPlacement(item.get_host_node_order(),
-                               self._list_amounts(candidate))
+                               self._list_amounts(candidate), item.far)
                 for item in placed for candidate in item.candidates)
         return list(dict.fromkeys(ways))
 

@@ -22,14 +22,17 @@ from ghsched_placement.features.packing import fragmentation
 from ghsched_placement.features.packing.likely_nodes import guess_host_nodes
 from ghsched_placement.features.planner.hosts import Host
 from ghsched_placement.features.planner.need import Need
+from ghsched_placement.fit import counting
 from ghsched_placement.fit.node_capacity import Shortage
 from ghsched_placement.fit.numa_nodes import HostNode
 from ghsched_placement.fit.numa_nodes import NodeAmount
 from ghsched_placement.fit.numa_nodes import PlacedGuestNode
+from ghsched_placement.fit import room
 from ghsched_placement.flavor.topology import GuestNode
 from ghsched_placement.flavor.topology import PageSize
 from ghsched_placement.providers import names
 from ghsched_placement.providers import tree
+from ghsched_placement.query import candidates
 
 #: An inventory of a host: place of the provider, resource class.
 Slot = tuple[int, str]
@@ -42,10 +45,13 @@ class GuestPlacement:
     :param nodes: host NUMA node of each guest NUMA node; empty if Nova would
         choose the host nodes.
     :param takes: amount that the guest allocates from each inventory.
+    :param far: number of VFs that are on another host node than their guest
+        node, and number of those that are on another socket.
     """
 
     nodes: tuple[int, ...]
     takes: tuple[tuple[Slot, int], ...]
+    far: candidates.Far = (0, 0)
 
 
 class State:
@@ -66,7 +72,7 @@ class State:
         self.by_flavor: dict[str, int] = {}
         self.taken: dict[Slot, int] = {}
         self.claimed: dict[Slot, int] = {}
-        self._rooms = {room.node: room for room in host.cells}
+        self._rooms = {cell.node: cell for cell in host.cells}
         self._free = {
             (place, name): tree.compute_free_amount(
                 self.get_inventory_record((place, name)),
@@ -140,14 +146,71 @@ class State:
         guest = need.guest.needs
         if not self.host.cells or not guest:
             return placement.nodes
-        nodes = placement.nodes or tuple(
-            node.number for node in guess_host_nodes(
-                self.list_nodes_for_scoring(), guest))
+        nodes = placement.nodes or self._guess_nodes(need)
         if len(nodes) < len(guest) or not all(
                 self.find_shortages(node, part, need.guest.page_size) == []
                 for node, part in zip(nodes, guest, strict=True)):
             return None
         return nodes
+
+    def _guess_nodes(self, need: Need) -> tuple[int, ...]:
+        """Return the host nodes of a guest for which Placement chooses none.
+
+        These are the nodes that Nova is likely to choose, unless the scheduler
+        chooses others so that more guests fit.
+        """
+        guest, needed = need.guest.needs, self.find_needed_nodes(need)
+        nodes = tuple(node.number for node in guess_host_nodes(
+            self.list_nodes_for_scoring(), guest))
+        if len(needed.intersection(nodes)) >= min(len(needed), len(guest)):
+            return nodes
+        return tuple(sorted(sorted(
+            (node for node in self._rooms if not self.find_shortages(
+                node, guest[0], need.guest.page_size)),
+            key=lambda node: (node not in needed, node))[:len(guest)]))
+
+    def find_needed_nodes(self, need: Need) -> frozenset[int]:
+        """Return the host nodes without which fewer other guests would fit.
+
+        :returns: empty if any host nodes will do, or if the NUMA nodes of the
+            guest differ.
+        """
+        need = need.adapt_to_host(self.host.root)
+        guest_nodes = range(len(need.guest.cells))
+        amounts = [{**need.node_amounts.get(node, {}), **{
+            name: count for (owner, name), count in need.vf_counts.items()
+            if owner == node and need.policy.vfs_locality == 'node'}}
+            for node in guest_nodes]
+        nodes = set(self.host.node_by_provider.values())
+        if not 1 < len(guest_nodes) < len(nodes) or len(
+                set(need.guest.needs)) > 1 or any(
+                    one != amounts[0] for one in amounts):
+            return frozenset()
+        most = min((self.get_free_amount((0, name)) // amount for name, amount
+                    in need.root_provider_amounts.items() if amount),
+                   default=counting.MOST)
+        return counting.find_needed_nodes(
+            {node: self._count_guest_nodes(need, node, amounts[0])
+             for node in nodes}, len(guest_nodes), most)
+
+    def _count_guest_nodes(self, need: Need, node: int,
+                           amounts: Mapping[str, int]) -> int:
+        """Return how many of a guest's nodes fit on a host node.
+
+        :param need: resources of a guest whose NUMA nodes are equal.
+        :param amounts: amounts that each of them takes, with its VFs.
+        """
+        providers = [place for places in (
+            self.host.node_by_provider, self.host.node_by_device_provider)
+            for place, number in places.items() if number == node]
+        counts = [sum(self.get_free_amount((place, name))
+                      for place in providers) // amount
+                  for name, amount in amounts.items() if amount]
+        if node in self._rooms and need.guest.needs:
+            counts.append(room.count_guest_nodes(
+                self._rooms[node], need.guest.needs[0],
+                need.guest.page_size))
+        return max(0, min(counts, default=counting.MOST))
 
     def place_guest(
             self, need: Need, placement: GuestPlacement,
@@ -183,9 +246,9 @@ class State:
         :returns: empty if the guest node fits, or if the CPUs and memory of
             the host node are unknown.
         """
-        room = self._rooms.get(node)
-        return ([] if room is None
-                else room.find_shortages(guest_node, page_size))
+        known = self._rooms.get(node)
+        return ([] if known is None
+                else known.find_shortages(guest_node, page_size))
 
     def list_nodes_for_scoring(self) -> list[HostNode]:
         """Convert the host's NUMA nodes to input of the fragmentation score.
@@ -200,12 +263,12 @@ class State:
                     for place, node in self.host.node_by_provider.items()]
         found = []
         floating = self._compute_vcpu_share_of_node()
-        for node, room in self._rooms.items():
+        for node, cell in self._rooms.items():
             found.append(HostNode(
-                number=node, memory_free=room.memory_free,
-                memory=NodeAmount(room.memory_capacity, room.memory_free),
-                pinned=NodeAmount(room.dedicated, room.dedicated_free),
-                shared=NodeAmount(room.vcpus, room.vcpus_free - floating),
+                number=node, memory_free=cell.memory_free,
+                memory=NodeAmount(cell.memory_capacity, cell.memory_free),
+                pinned=NodeAmount(cell.dedicated, cell.dedicated_free),
+                shared=NodeAmount(cell.vcpus, cell.vcpus_free - floating),
                 devices=devices.get(node, {})))
         return found
 

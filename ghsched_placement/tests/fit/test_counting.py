@@ -92,54 +92,68 @@ def allows(units, amounts):
     return True
 
 
-def solve(host, need):
-    """Return the largest number of guests, found by an integer program.
+class Program:
+    """Integer program: as many guests as possible.
 
     The variables are the number of guests, and for each kind, host node and
     page size the number of guest nodes.
     """
-    kinds = sorted(set(need.nodes), key=need.nodes.index)
-    columns = [(node, kind, page) for node in range(len(host.nodes))
-               for kind, part in enumerate(kinds)
-               for page in (part.pages or (None,))]
-    rows, low, high = [], [], []
 
-    def add_row(coefficients, at_least, at_most):
-        row = np.zeros(1 + len(columns))
+    def __init__(self, host, need):
+        self.kinds = sorted(set(need.nodes), key=need.nodes.index)
+        self.columns = [(node, kind, page) for node in range(len(host.nodes))
+                        for kind, part in enumerate(self.kinds)
+                        for page in (part.pages or (None,))]
+        self.rows, self.low, self.high = [], [], []
+        for kind, part in enumerate(self.kinds):
+            mine = [(1 + place, 1) for place, column
+                    in enumerate(self.columns) if column[1] == kind]
+            self.add_row([*mine, (0, -need.nodes.count(part))], 0, 0)
+        for node, of in enumerate(host.nodes):
+            self.add_node(node, of)
+        for free, amount in zip(host.free, need.amounts, strict=True):
+            self.add_row([(0, amount)], -np.inf, free)
+        self.upper = [200.0]
+        for node, kind, _page in self.columns:
+            of, part = host.nodes[node], self.kinds[kind]
+            self.upper.append(200.0 * (part.traits <= of.traits
+                                       and allows(of.units, part.amounts)))
+
+    def add_row(self, coefficients, at_least, at_most):
+        row = np.zeros(1 + len(self.columns))
         for place, value in coefficients:
             row[place] += value
-        rows.append(row)
-        low.append(at_least)
-        high.append(at_most)
+        self.rows.append(row)
+        self.low.append(at_least)
+        self.high.append(at_most)
 
-    upper = [200.0]
-    for node, kind, _page in columns:
-        of, part = host.nodes[node], kinds[kind]
-        fits = part.traits <= of.traits and allows(of.units, part.amounts)
-        upper.append(200.0 if fits else 0.0)
-    for kind, part in enumerate(kinds):
-        mine = [(1 + place, 1) for place, column in enumerate(columns)
-                if column[1] == kind]
-        add_row([*mine, (0, -need.nodes.count(part))], 0, 0)
-    for node, of in enumerate(host.nodes):
-        mine = [(1 + place, column) for place, column in enumerate(columns)
-                if column[0] == node]
-        add_row([*((place, 1) for place, _column in mine), (0, -1)],
-                -np.inf, 0)
-        for resource, free in enumerate(of.free):
-            add_row([(place, kinds[kind].amounts[resource]
-                      + (kinds[kind].memory if page == resource else 0))
-                     for place, (_node, kind, page) in mine], -np.inf, free)
-    for free, amount in zip(host.free, need.amounts, strict=True):
-        add_row([(0, amount)], -np.inf, free)
+    def add_node(self, number, node):
+        mine = [(1 + place, column) for place, column
+                in enumerate(self.columns) if column[0] == number]
+        self.add_row([*((place, 1) for place, _column in mine), (0, -1)],
+                     -np.inf, 0)
+        for resource, free in enumerate(node.free):
+            self.add_row([(place, self.kinds[kind].amounts[resource]
+                           + (self.kinds[kind].memory if page == resource
+                              else 0))
+                          for place, (_node, kind, page) in mine],
+                         -np.inf, free)
+
+    def solve(self):
+        found = optimize.milp(
+            np.array([-1.0] + [0.0] * len(self.columns)),
+            integrality=np.ones(1 + len(self.columns)),
+            bounds=optimize.Bounds(0, self.upper),
+            constraints=optimize.LinearConstraint(
+                np.array(self.rows), self.low, self.high))
+        return round(-found.fun)
+
+
+def solve(host, need):
+    """Return the largest number of guests, found by an integer program."""
     if not allows(host.units, need.amounts):
         return 0
-    found = optimize.milp(
-        np.array([-1.0] + [0.0] * len(columns)),
-        integrality=np.ones(1 + len(columns)),
-        bounds=optimize.Bounds(0, upper),
-        constraints=optimize.LinearConstraint(np.array(rows), low, high))
-    return round(-found.fun)
+    return Program(host, need).solve()
 
 
 def yield_guests(host, need):

@@ -271,6 +271,9 @@ class Question:
                       itertools.permutations(range(self.nodes), self.guests)}
         self.offered = [self.candidate(chance)
                         for _number in range(chance.randint(1, 6))]
+        self.needed = frozenset(
+            node for node in range(self.nodes)
+            if chance.random() < chance.choice((0, .5)))
 
     def candidate(self, chance):
         """Return a candidate as Placement answers."""
@@ -304,7 +307,7 @@ class Question:
     def host(self):
         return candidates.Host(
             {f'rp{node}': node for node in range(self.nodes)}, self.pfs,
-            self.socket, self.busy)
+            self.socket, self.busy, needed=self.needed)
 
     def steps_apart(self, node, device):
         """Return 0 on the same node, 1 on the same socket, 2 elsewhere."""
@@ -340,7 +343,9 @@ class Question:
                      if guest not in self.vfs
                      and node in self.pfs.values())
         loads = candidates.combine_node_costs(order, self.busy)
-        return ((off[2], off[1] + off[2], wasted,
+        unneeded = sum(1 for node in order
+                       if self.needed and node not in self.needed)
+        return ((off[2], off[1] + off[2], unneeded, wasted,
                  len({self.socket[node] for node in order}), loads[:-2],
                  self.costs[order] if with_cost else (), loads[-2:], order,
                  len(set(pfs)), tuple(pfs)), order,

@@ -1,0 +1,134 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""Host NUMA nodes that a guest should take so that most other guests fit.
+
+Guests of several equal NUMA nodes leave capacity unused where they are placed
+by the number of the host node: in the end one host node is free, and no guest
+fits on one. The nodes that must not be left over are found by
+:mod:`ghsched_placement.fit.counting`.
+"""
+
+from collections.abc import Callable
+from collections.abc import Mapping
+from typing import Any
+
+from nova.virt import hardware
+
+from ghsched_nova.nova_seams import numa
+from ghsched_nova.nova_seams import scheduler
+from ghsched_nova.nova_seams import shared
+from ghsched_nova.scheduler import host_nodes
+from ghsched_nova.scheduler import request_filter
+from ghsched_placement.fit import counting
+from ghsched_placement.fit import room as rooms
+from ghsched_placement.flavor.policy import GuestPolicy
+from ghsched_placement.flavor.topology import PageSize
+from ghsched_placement.providers import names
+
+_PAGE_SIZES: Mapping[int, PageSize] = {
+    hardware.MEMPAGES_SMALL: 'small', hardware.MEMPAGES_LARGE: 'large',
+    hardware.MEMPAGES_ANY: 'any'}
+
+
+def get_offered_amounts(spec: shared.RequestSpec,
+                        provider_uuid: str) -> dict[str, int]:
+    """Return what is free of a provider by Placement's answer to a request.
+
+    :returns: free amount by resource class; empty if the answer does not have
+        the provider.
+    """
+    summary = request_filter.get_provider_summaries(spec).get(
+        provider_uuid, {})
+    return {name: of['capacity'] - of['used']
+            for name, of in summary.get('resources', {}).items()}
+
+
+def find_needed_nodes(view: Any, spec: shared.RequestSpec,
+                      get_free_amounts: Callable[[str], Mapping[str, int]],
+                      ) -> frozenset[int]:
+    """Return the host nodes that a guest should take so that most others fit.
+
+    :param view: state of the host.
+    :param get_free_amounts: returns the free amounts of the provider of a host
+        NUMA node, by resource class. Classes that are missing are not counted.
+    :returns: empty if any host nodes will do, or if the NUMA nodes of the
+        guest differ.
+    """
+    guest = spec.numa_topology
+    if not guest or not 1 < len(guest.cells) < len(view.numa_topology.cells):
+        return frozenset()
+    policy = request_filter.parse_policy(spec)
+    if not _has_equal_nodes(spec, policy):
+        return frozenset()
+    amounts = policy.get_resources_by_node(
+        shared.config().ghsched.bandwidth_accounting).get(
+            0, {}) if policy else {}
+    part = host_nodes.list_guest_node_requirements(
+        guest, host_nodes.count_threads_per_core(view))[0]
+    size = guest.cells[0].pagesize
+    counts = {}
+    for room in numa.list_node_capacities(view.numa_topology, view):
+        free = get_free_amounts(
+            names.make_numa_provider_uuid(view.uuid, room.node))
+        counts[room.node] = max(0, min((
+            rooms.count_guest_nodes(room, part, _PAGE_SIZES.get(size, size)),
+            *(free[name] // amount for name, amount in amounts.items()
+              if name in free and amount),
+            *_count_by_devices(view, spec, policy, room.node))))
+    return counting.find_needed_nodes(counts, len(guest.cells),
+                                      _count_by_host(view, spec))
+
+
+def _has_equal_nodes(spec: shared.RequestSpec,
+                     policy: GuestPolicy | None) -> bool:
+    """Return whether all NUMA nodes of a guest need the same of a host."""
+    if any(scheduler.map_to_first_equal_guest_node(spec)):
+        return False
+    if policy is None:
+        return True
+    amounts = policy.get_resources_by_node(
+        shared.config().ghsched.bandwidth_accounting)
+    nodes = range(len(spec.numa_topology.cells))
+    return all(amounts.get(node) == amounts.get(0) for node in nodes) and (
+        all({(vf.alias, vf.count) for vf in policy.vfs if vf.guest_node == node
+             } == {(vf.alias, vf.count) for vf in policy.vfs
+                   if vf.guest_node == 0} for node in nodes))
+
+
+def _count_by_devices(view: Any, spec: shared.RequestSpec,
+                      policy: GuestPolicy | None, node: int) -> list[int]:
+    """Return for how many guest nodes a host node has each kind of VF.
+
+    :param node: number of the host NUMA node.
+    :returns: empty if the VFs need not be on the host node.
+    """
+    if policy is None or not policy.vfs or policy.vfs_locality != 'node':
+        return []
+    pools = host_nodes.get_pci_pools(view)
+    return [sum(pools[name]['count'] for name in need.pools
+                if pools[name].get('numa_node') == node) // need.count
+            for need in host_nodes.list_device_needs(view, spec, pools)]
+
+
+def _count_by_host(view: Any, spec: shared.RequestSpec) -> int:
+    """Return for how many guests the host as a whole has resources.
+
+    The number is that of Placement's answer, of what the guest takes from the
+    compute node's own provider.
+    """
+    free = get_offered_amounts(spec, view.uuid)
+    candidates = view.allocation_candidates or [{}]
+    taken = candidates[0].get('allocations', {}).get(view.uuid, {}).get(
+        'resources', {})
+    return min((free[name] // amount for name, amount in taken.items()
+                if name in free and amount), default=counting.MOST)

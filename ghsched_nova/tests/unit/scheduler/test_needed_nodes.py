@@ -1,0 +1,163 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""Guests booted until a host refuses, and the most that fit on it.
+
+The filter chooses the host NUMA nodes, Nova's own fit claims them. The judge
+tries all divisions of guests among the nodes, in whole numbers.
+"""
+
+import itertools
+import random
+
+from nova import objects
+from nova.virt import hardware
+from oslo_utils.fixture import uuidsentinel as uuids
+
+from ghsched_nova.nova_seams import scheduler
+from ghsched_nova.scheduler import filters
+from ghsched_nova.scheduler import request_filter
+from ghsched_nova.tests.fixtures import states
+from ghsched_placement.providers import names
+from ghsched_placement.tests import base
+from ghsched_placement.tests.fixtures import spaces
+
+#: Random hosts in the whole.
+HOSTS = 400
+
+ROOT = uuids.root
+
+
+class Cloud:
+    """A host on which guests of one flavor are booted.
+
+    :param nodes: vCPUs for which each host node has shared CPUs.
+    :param bandwidth: free percent of the bandwidth of each host node.
+    :param with_nic: whether host node 0 has free devices.
+    :param need: percent of bandwidth of each guest node; 0 for a flavor
+        without keys of ghsched.
+    """
+
+    def __init__(self, nodes, bandwidth, with_nic, guest_nodes, need):
+        self.free = dict(enumerate(bandwidth))
+        self.need, self.guest_nodes = need, guest_nodes
+        self.cells = [states.cell(
+            number, cpus=cpus, memory_usage=0, physnets={
+                names.make_node_physnet(number)}, pages=[
+                objects.NUMAPagesTopology(size_kb=4, total=1024 * 256, used=0,
+                                          reserved=0)])
+            for number, cpus in enumerate(nodes)]
+        self.pools = [states.pool(0)] if with_nic else []
+
+    def make_state(self):
+        state = states.host(self.cells, self.pools)
+        state.uuid, state.stats = ROOT, {}
+        state.allocation_candidates = list(self.yield_candidates())
+        return state
+
+    def yield_candidates(self):
+        if not self.need:
+            yield {'allocations': {ROOT: {'resources': {}}}, 'mappings': {}}
+            return
+        for order in itertools.permutations(self.free, self.guest_nodes):
+            if all(self.free[node] >= self.need for node in order):
+                uuid = [names.make_numa_provider_uuid(ROOT, node)
+                        for node in order]
+                allocations = {one: {'resources': {
+                    names.MEM_BW_PCT: self.need}} for one in uuid}
+                mappings = {names.make_bandwidth_suffix(number): [one]
+                            for number, one in enumerate(uuid)}
+                yield {'allocations': {ROOT: {'resources': {}}, **allocations},
+                       'mappings': {'': [ROOT], **mappings}}
+
+    def make_request(self):
+        spec = states.spec(self.guest_nodes, cpus=1, memory=16, pinned=False)
+        spec.flavor.extra_specs = {'hw:numa_nodes': str(self.guest_nodes)}
+        if self.need:
+            spec.flavor.extra_specs['ghsched:mem_bw_min'] = str(self.need)
+        spec.image = objects.ImageMeta(properties=objects.ImageMetaProps())
+        spec.instance_uuid, spec.scheduler_hints = uuids.server, {}
+        spec.requested_resources = []
+        request_filter.set_provider_summaries(spec, {
+            names.make_numa_provider_uuid(ROOT, node): {'resources': {
+                names.MEM_BW_PCT: {'capacity': free + 7, 'used': 7}}}
+            for node, free in self.free.items()})
+        return spec
+
+    def boot(self):
+        """Boot one guest; return whether it fits."""
+        spec = self.make_request()
+        passed = list(filters.GhschedNUMATopologyFilter().filter_all(
+            [self.make_state()], spec))
+        if not passed or not list(self.yield_candidates()):
+            return False
+        limits = passed[0].limits['numa_topology']
+        fitted = scheduler.fit_guest_topology(
+            passed[0], self.make_request(), limits, {}, [])
+        if fitted is None:
+            raise AssertionError(f'the claim refuses {limits}')
+        host = hardware.numa_usage_from_instance_numa(
+            objects.NUMATopology(cells=self.cells), fitted)
+        self.cells = host.cells
+        for cell in fitted.cells if self.need else ():
+            self.free[cell.id] -= self.need
+        return True
+
+    def count_boots(self):
+        boots = 0
+        while self.boot():
+            boots += 1
+        return boots
+
+    def count_most(self):
+        """Return the most guests that fit, of all divisions."""
+        rooms = [len(cell.cpuset) if not self.need else min(
+            len(cell.cpuset), self.free[cell.id] // self.need)
+            for cell in self.cells]
+        known = {}
+
+        def most(rooms):
+            key = tuple(sorted(rooms))
+            if key not in known:
+                known[key] = max(
+                    (1 + most([room - (place in places)
+                               for place, room in enumerate(rooms)])
+                     for places in itertools.combinations(
+                         range(len(rooms)), self.guest_nodes)
+                     if all(rooms[place] for place in places)), default=0)
+            return known[key]
+        return most(rooms)
+
+
+class BootTest(base.TestCase):
+
+    def assert_all_boot(self, *args):
+        self.assertEqual(Cloud(*args).count_most(), Cloud(*args).count_boots(),
+                         args)
+
+    def test_three_equal_nodes_take_nine_guests_of_two(self):
+        cloud = Cloud([64] * 3, [90] * 3, False, 2, 15)
+        self.assertEqual(9, cloud.count_boots())
+
+    def test_a_node_with_devices_gets_a_partner_for_guests_without_keys(self):
+        cloud = Cloud([8, 8, 8, 8], [100] * 4, True, 2, 0)
+        self.assertEqual(16, cloud.count_boots())
+
+    def test_boots_until_refusal_are_the_most_that_fit(self):
+        for number in spaces.choose(range(HOSTS)):
+            chance = random.Random(number)  # noqa: S311
+            nodes = chance.choice((3, 3, 4, 5))
+            need = chance.choice((0, 0, 10, 15, 30))
+            self.assert_all_boot(
+                [chance.randint(0, 5) for _node in range(nodes)],
+                [chance.choice((100, 60, 30)) for _node in range(nodes)],
+                chance.random() < .5, chance.randint(2, nodes - 1), need)
