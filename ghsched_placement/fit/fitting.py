@@ -224,6 +224,32 @@ def check_host_capacity(host: capacity.Host, demand: GuestDemand) -> Verdict:
                    is_exact=own.is_exact and sharing.is_exact)
 
 
+def add_guests_with_other_node_counts(
+        verdict: Verdict, host: capacity.Host,
+        demands: Sequence[GuestDemand]) -> Verdict:
+    """Add guests that fit beside the counted ones with more NUMA nodes.
+
+    The scheduler chooses the number of guest NUMA nodes, and tries a larger
+    one if no guest with the smaller number fits on any host.
+
+    :param verdict: number of guests that fit with the first number.
+    :param demands: resources that each guest asks for, by ascending number of
+        guest NUMA nodes, the counted number first.
+    """
+    if verdict.sharing or not verdict.guests:
+        return verdict
+    first = _Reader(host, demands[0])
+    free = counting.take_guests(first.make_host(), first.make_need(False),
+                                verdict.guests)
+    for demand in demands[1:]:
+        need = _Reader(host, demand).make_need(False)
+        count = counting.count_guests(free, need)
+        free = counting.take_guests(free, need, count.guests)
+        verdict = replace(verdict, guests=verdict.guests + count.guests,
+                          is_exact=verdict.is_exact and count.is_exact)
+    return verdict
+
+
 def _make_combination_reason(host: capacity.Host, demand: GuestDemand) -> Lack:
     """Return why the guest nodes, each of which fits alone, fit not together.
     """

@@ -565,14 +565,17 @@ def check_host_for_node_counts(
 
     :param requirements: requirements of the flavor for each number of guest
         NUMA nodes, in ascending order.
-    :returns: how many guests fit, for the smallest number of guest NUMA nodes
-        with which one fits. If none fits, the reasons for each number.
+    :returns: how many guests fit, with the smallest number of guest NUMA nodes
+        first, and then with larger ones. If none fits, the reasons for each
+        number.
     """
     lacks: list[lack.Lack] = []
-    for one in requirements:
+    demands = [one.demand for one in requirements]
+    for number, one in enumerate(requirements):
         verdict = check_host_for_flavor(client, host, one)
         if verdict.guests or len(requirements) == 1:
-            return verdict
+            return fitting.add_guests_with_other_node_counts(
+                verdict, host, demands[number:])
         count = base.format_count(one.demand.guest_nodes, 'NUMA node')
         lacks += (replace(item, reason=f'with {count}: {item.text}')
                   for item in verdict.lacks)

@@ -466,17 +466,19 @@ def _check_host_for_flavor(
         requirements: Iterable[flavors.Requirements]) -> fitting.Verdict:
     """Return how many guests of a flavor fit on a host.
 
-    If the scheduler chooses the number of guest NUMA nodes, the numbers are
-    tried in the given order until a guest fits.
+    If the scheduler chooses the number of guest NUMA nodes, guests are counted
+    with the smallest number first, and then with larger ones.
 
     :param requirements: requirements of the flavor for each number of guest
         NUMA nodes, in ascending order.
     """
-    for one in requirements:
-        verdict = fitting.check_host_capacity(host, one.demand)
-        if verdict.guests:
-            break
-    return verdict
+    demands = [one.demand for one in requirements]
+    while True:
+        verdict = fitting.check_host_capacity(host, demands[0])
+        if verdict.guests or len(demands) == 1:
+            return fitting.add_guests_with_other_node_counts(verdict, host,
+                                                             demands)
+        del demands[0]
 
 
 def _make_flavor_refusal(reason: str) -> fitting.Verdict:
