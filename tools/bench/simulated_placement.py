@@ -34,10 +34,10 @@ import uuid
 from placement.objects import allocation_candidate
 from placement.objects import research_context
 
-from ghsched_placement.features.planner import wsgi
 from ghsched_placement.providers.host import HostDescription
 from ghsched_placement.providers import names
 from ghsched_placement.providers import tree
+from ghsched_placement.tests.fixtures import placement_process
 
 VF_CLASS = 'CUSTOM_PCI_15B3_101E'
 
@@ -79,7 +79,7 @@ class Answer:
     peak: int = 0
 
 
-class Placement(wsgi.Application):
+class Placement(placement_process.Application):
     """Placement's WSGI application on a database file."""
 
     def call(self, method: str, path: str, body: Any = None) -> Any:

@@ -34,7 +34,6 @@ from ghsched_placement.features.planner.density import DensityPlan
 from ghsched_placement.features.planner.density import SCENARIOS
 from ghsched_placement.features.planner import flavors as planned
 from ghsched_placement.features.planner import plan as planner
-from ghsched_placement.features.planner.private import PrivatePlacement
 from ghsched_placement.features.planner.progress import Bar
 from ghsched_placement.fit import lack
 from ghsched_placement.flavor import keys
@@ -68,10 +67,9 @@ class PlanDensity(base.Lister):
     number of NUMA nodes without any guest, before and after. With --mix the
     hosts are also filled with guests of all flavors together. With --machine,
     further lines predict (simulated) how many containers run well in the
-    guests of one empty host of that kind. Needs pip install 'ghsched[plan]'.
-    "ghsched plan --cloud" shows more. Hosts whose nova-compute is down or
-    disabled do not count. Exit status: 0 a guest fits, 1 no guest fits, 2 the
-    plan failed.
+    guests of one empty host of that kind. "ghsched plan --cloud" shows more.
+    Hosts whose nova-compute is down or disabled do not count. Exit status: 0 a
+    guest fits, 1 no guest fits, 2 the plan failed.
     """
 
     SHORT = ('Flavor', 'Hosts', 'Guests per Host', 'Guests', 'Whole Nodes',
@@ -166,17 +164,16 @@ def _make_plan_with_densities(
     nodes = client.list_compute_nodes()
     rooms = node_capacities.read_free_node_resources(
         client, client.list_hosts(), nodes)
-    with PrivatePlacement() as ours:
-        found = planner.plan_cloud_capacity(
-            client.placement, wanted, mix, settings,
-            make_step_progress(bar, 0.0, 0.8 if targets else 1.0), ours,
-            client.list_unavailable_nodes(nodes), rooms.by_host)
-        found = dataclasses.replace(
-            found, notes=(*found.notes,
-                          *rooms.describe_hosts_with_assumed_cpus()))
-        return found, predict_container_densities(
-            found, targets, wanted, settings, ours,
-            progress=make_step_progress(bar, 0.8, 1.0))
+    found = planner.plan_cloud_capacity(
+        client.placement, wanted, mix, settings,
+        make_step_progress(bar, 0.0, 0.8 if targets else 1.0),
+        unavailable=client.list_unavailable_nodes(nodes), rooms=rooms.by_host)
+    found = dataclasses.replace(
+        found, notes=(*found.notes,
+                      *rooms.describe_hosts_with_assumed_cpus()))
+    return found, predict_container_densities(
+        found, targets, wanted, settings,
+        progress=make_step_progress(bar, 0.8, 1.0))
 
 
 def convert_flavor_for_planner(flavor: Any) -> planned.Flavor:

@@ -43,7 +43,6 @@ from ghsched_placement.features.planner import plan as planner
 from ghsched_placement.features.planner.plan import Plan
 from ghsched_placement.features.planner.plan import Settings
 from ghsched_placement.features.planner import plan_picture
-from ghsched_placement.features.planner.private import PrivatePlacement
 from ghsched_placement.features.planner.progress import Bar
 
 
@@ -65,8 +64,8 @@ def add_plan_command(subparsers: Any) -> None:
     """Add the sub-command ``plan`` to the parser of ``ghsched``."""
     parser = subparsers.add_parser(
         'plan', help='compute how many more guests fit, and what limits them',
-        description='Fill hosts with guests in a private Placement and show '
-                    'how many fit, which resource of which NUMA nodes runs '
+        description='Fill hosts with guests in memory and show how many '
+                    'fit, which resource of which NUMA nodes runs '
                     'out first, and how many more would fit with more of it. '
                     'A cloud is only read.',
         epilog='Exit status: 0 a guest fits, 1 no guest of any flavor fits, '
@@ -209,20 +208,19 @@ def _make_capacity_plan(arguments: argparse.Namespace,
                if arguments.against else None)
     reject_duplicate_machine_names(targets, against)
     filling = make_step_progress(progress_bar, 0.0, 0.8 if targets else 1.0)
-    with PrivatePlacement() as ours:
-        if connection is not None:
-            found = planner.plan_cloud_capacity(
-                planner_inputs.get_placement_client(connection), flavors, mix,
-                settings, filling, ours,
-                rooms=planner_inputs.read_free_node_capacities(connection))
-        else:
-            hosts = [planner_hosts.make_planner_host(one.file, name)
-                     for one in given for name in one.names]
-            found = planner.plan_host_capacity(hosts, flavors, mix, settings,
-                                               filling, ours)
-        prediction = predict_container_densities(
-            found, targets, flavors, settings, ours, against,
-            arguments.search, make_step_progress(progress_bar, 0.8, 1.0))
+    if connection is not None:
+        found = planner.plan_cloud_capacity(
+            planner_inputs.get_placement_client(connection), flavors, mix,
+            settings, filling,
+            rooms=planner_inputs.read_free_node_capacities(connection))
+    else:
+        hosts = [planner_hosts.make_planner_host(one.file, name)
+                 for one in given for name in one.names]
+        found = planner.plan_host_capacity(hosts, flavors, mix, settings,
+                                           filling)
+    prediction = predict_container_densities(
+        found, targets, flavors, settings, against,
+        arguments.search, make_step_progress(progress_bar, 0.8, 1.0))
     progress_bar(1.0, 'done')
     found = replace(found, notes=(*found.notes, *prediction.reasons))
     return PlanResult(found, prediction.densities)

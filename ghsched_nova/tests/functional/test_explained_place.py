@@ -20,9 +20,9 @@ from ghsched_nova.features.explain import explanation
 from ghsched_nova.features.explain import hostfile
 from ghsched_nova.features.planner import planner_hosts
 from ghsched_nova.tests.functional import test_planner
-from ghsched_placement.features.planner.stage import Stage
 from ghsched_placement.features.planner.state import State
 from ghsched_placement.providers import tree
+from ghsched_placement.tests.fixtures.placement_offers import PlacementOffers
 from ghsched_placement.tests.fixtures import spaces
 
 KUNPENG, TWO_NICS, INTEL, EPYC = (
@@ -81,11 +81,11 @@ class ExplainedPlaceTest(test_planner.PlacementTestCase):
 
     def taken(self, need, host):
         """The host nodes and the locality, as the planner finds them."""
-        stage, state = Stage(self.placement), State(host)
-        stage.load_hosts([state])
+        offers, state = PlacementOffers(self.placement), State(host)
+        offers.load_hosts([state])
         for locality, sizes in need.yield_vf_request_variants(
-                lambda: stage.list_pfs_for_flavor(need)):
-            for way in stage.list_placements(need, locality, sizes)[0]:
+                lambda: offers.list_pfs_for_flavor(need)):
+            for way in offers.list_placements(need, locality, sizes)[0]:
                 nodes = state.find_host_nodes(need, way)
                 if nodes is not None:
                     return nodes, locality if need.policy.vfs else None

@@ -46,14 +46,15 @@ from ghsched_placement.features.planner import density
 from ghsched_placement.features.planner import fill
 from ghsched_placement.features.planner import flavors
 from ghsched_placement.features.planner import need as needs
+from ghsched_placement.features.planner.offer import Offers
 from ghsched_placement.features.planner import plan
-from ghsched_placement.features.planner import private
-from ghsched_placement.features.planner.stage import Stage
 from ghsched_placement.features.planner.state import State
 from ghsched_placement.fit import lack
 from ghsched_placement.fit.node_capacity import NodeCapacity
 from ghsched_placement.providers import tree
 from ghsched_placement.tests import base
+from ghsched_placement.tests.fixtures.placement_offers import PlacementOffers
+from ghsched_placement.tests.fixtures import private_placement
 from ghsched_placement.tests.fixtures import spaces
 
 HOSTS = pathlib.Path(__file__).parents[3] / 'etc/ghsched/hosts'
@@ -98,11 +99,12 @@ class PlacementTestCase(base.TestCase):
     @classmethod
     def setUpClass(cls):
         super().setUpClass()
-        cls.placement = cls.enterClassContext(private.PrivatePlacement())
+        cls.placement = cls.enterClassContext(
+            private_placement.PrivatePlacement())
 
     def plan_host_capacity(self, *args, **kwargs):
-        return plan.plan_host_capacity(*args, placement=self.placement,
-                                       **kwargs)
+        return plan.plan_host_capacity(
+            *args, offers=PlacementOffers(self.placement), **kwargs)
 
 
 #: A program that starts the private Placement, prints the PID of its process,
@@ -110,10 +112,10 @@ class PlacementTestCase(base.TestCase):
 #: groups to 8 providers for each of 3 hosts.
 _KILLED = """
 import uuid
-from ghsched_placement.features.planner import private
+from ghsched_placement.tests.fixtures import private_placement
 AMOUNT = dict(total=9, reserved=0, min_unit=1, max_unit=9, step_size=1,
               allocation_ratio=1.0)
-with private.PrivatePlacement() as placement:
+with private_placement.PrivatePlacement() as placement:
     roots = [str(uuid.uuid4()) for host in range(3)]
     placement.replace_providers([
         dict(uuid=uid, name=uid, parent=parent, used={}, traits=[],
@@ -347,6 +349,39 @@ class MixTest(PlacementTestCase):
                 for kind in mix.hosts))
 
 
+def draw_usage(chance, one):
+    """Return a host of which some of each resource is used."""
+    return dataclasses.replace(one, providers=tuple(
+        dataclasses.replace(provider, used={
+            name: int(record['total'] * chance.choice((0, 0, .2, .5, .9)))
+            // int(record['step_size']) * int(record['step_size'])
+            for name, record in provider.inventories.items()})
+        for provider in one.providers))
+
+
+def draw_flavor(chance):
+    """Return a flavor with keys of ghsched and Nova at random."""
+    nodes = chance.choice((1, 1, 2, 2, 3, 4))
+    asked = {'hw:numa_nodes': str(nodes)}
+    for key, values, share in (
+            ('ghsched:mem_bw_min', (5, 10, 20, 45), .6),
+            ('ghsched:vfs.0', ('nic:1', 'nic:2', 'nic:8', 'nic:40'), .3),
+            ('hw:cpu_policy', ('dedicated',), .2),
+            ('ghsched:mem_bw_burst', (10,), .1),
+            ('trait:COMPUTE_NODE', ('required', 'forbidden'), .1),
+            ('resources1:CUSTOM_MEM_BW_PCT', (5,), .1)):
+        if chance.random() < share:
+            asked[key] = str(chance.choice(values))
+    if 'ghsched:vfs.0' in asked:
+        asked['ghsched:vfs_locality'] = chance.choice(
+            ('node', 'socket', 'any'))
+    elif chance.random() < .1:
+        asked = {'ghsched:numa': 'auto', 'ghsched:mem_bw_min': '10'}
+    return flavors.Flavor('drawn', chance.choice((1, 4, 16)) * nodes,
+                          chance.choice((512, 8192)) * nodes,
+                          extra_specs=asked)
+
+
 @spaces.run_sample
 class ExactTest(PlacementTestCase):
     """The shortcuts against Placement asked for each guest by itself."""
@@ -362,14 +397,14 @@ class ExactTest(PlacementTestCase):
 
     def one_by_one(self, need, state):
         """Claim guest after guest, with all that Placement offers then."""
-        stage = Stage(self.placement)
+        offers = PlacementOffers(self.placement)
         while True:
-            stage.load_hosts([state])
+            offers.load_hosts([state])
             offered = (
                 (way, state.find_host_nodes(need, way))
                 for locality, sizes in need.yield_vf_request_variants(
-                    lambda: stage.list_pfs_for_flavor(need))
-                for way in stage.list_placements(need, locality, sizes)[0])
+                    lambda: offers.list_pfs_for_flavor(need))
+                for way in offers.list_placements(need, locality, sizes)[0])
             found = next(((way, nodes) for way, nodes in offered
                           if nodes is not None), None)
             if found is None:
@@ -389,18 +424,39 @@ class ExactTest(PlacementTestCase):
             need = needs.build_flavor_need(flavor(text), aliases=ALIASES)
             state = State(busy)
             fill.fill_each_host_with_flavor(
-                Stage(self.placement), need, [state])
+                PlacementOffers(self.placement), need, [state])
             self.assertEqual(self.one_by_one(need, State(busy)),
                              state.guests, text)
             self.assertGreater(state.guests, 0)
 
+    def test_the_planner_offers_what_placement_offers(self):
+        paths = sorted(HOSTS.glob('*.yaml'))
+        placed = 0
+        for number in spaces.choose(range(500)):
+            chance = random.Random(number)  # noqa: S311
+            one = draw_usage(chance, planner_hosts.make_planner_host(
+                hostfile.load_host_file(str(chance.choice(paths))), 'h'))
+            need = needs.build_flavor_need(
+                draw_flavor(chance), aliases={'nic': chance.choice(
+                    [name for provider in one.providers
+                     for name in provider.inventories
+                     if name.startswith('CUSTOM_PCI')] or ['CUSTOM_PCI_X'])})
+            counts = []
+            for offers in (Offers(), PlacementOffers(self.placement)):
+                state = State(one)
+                fill.fill_each_host_with_flavor(offers, need, [state])
+                counts.append(state.guests)
+            self.assertEqual(counts[1], counts[0], (number, need.flavor))
+            placed += counts[0] > 0
+        self.assertGreater(placed, len(spaces.choose(range(500))) // 5)
+
     def test_placement_refuses_the_next(self):
         need = needs.build_flavor_need(flavor(self.FLAVORS[0]))
         state = State(host())
-        stage = Stage(self.placement)
-        fill.fill_each_host_with_flavor(stage, need, [state])
-        stage.load_hosts([state])
-        self.assertEqual([[]], stage.list_placements(need, 'any', {}))
+        offers = PlacementOffers(self.placement)
+        fill.fill_each_host_with_flavor(offers, need, [state])
+        offers.load_hosts([state])
+        self.assertEqual([[]], offers.list_placements(need, 'any', {}))
 
     def test_one_more_buys_what_a_larger_host_has(self):
         one = hostfile.load_host_file(str(HOSTS / 'kunpeng920.yaml'))
@@ -430,7 +486,8 @@ class LoadTest(PlacementTestCase):
         # 320 CPUs, four times over: no consumer may have more than 320.
         need = needs.build_flavor_need(flavor('vcpus=300,ram=1024'))
         state = State(host())
-        fill.fill_each_host_with_flavor(Stage(self.placement), need, [state])
+        fill.fill_each_host_with_flavor(
+            PlacementOffers(self.placement), need, [state])
         self.assertEqual(4, state.guests)
 
 

@@ -35,7 +35,6 @@ from ghsched_placement.features.planner import need as needs
 from ghsched_placement.features.planner import plan as planner
 from ghsched_placement.features.planner.plan import Plan
 from ghsched_placement.features.planner.plan import Settings
-from ghsched_placement.features.planner.private import PrivatePlacement
 
 #: Keys that a search replaces begin so.
 _SEARCHED = ('ghsched:mem_bw_', 'ghsched:device_numa')
@@ -45,8 +44,7 @@ _SEARCHED = ('ghsched:mem_bw_', 'ghsched:device_numa')
 class Target:
     """Machine for which container densities are predicted.
 
-    :param host: empty host with the inventories of the machine, for the
-        private Placement.
+    :param host: empty host with the inventories of the machine.
     :param aliases: resource class of the VFs by PCI alias.
     :param counted: names of hosts of the plan that are such machines. How many
         guests fit on them is taken from the plan.
@@ -88,7 +86,7 @@ def reject_duplicate_machine_names(
 def predict_container_densities(
         plan: Plan, targets: Sequence[Target],
         flavors: Sequence[Flavor], settings: Settings,
-        placement: PrivatePlacement, against: Machine | None = None,
+        against: Machine | None = None,
         search: bool = False, progress: Progress = cloud.ignore_progress,
 ) -> DensityPredictions:
     """Predict how many containers run well on each machine, by flavor.
@@ -99,17 +97,15 @@ def predict_container_densities(
     :param plan: capacity plan of the same flavors, in the same order.
     :param targets: machines to predict for.
     :param settings: settings of the plan.
-    :param placement: private Placement, which may be the one of the plan.
     :param against: machine without bandwidth control to compare with.
     :param search: whether to search for the bandwidth extra specs that allow
         the most containers.
     :param progress: called with the progress, 0 to 1, and a description.
     :returns: the predictions, and the reasons why others are not possible.
-    :raises PlannerError: if the private Placement fails.
     """
     asked = [_MachinePredictor(plan, target, flavors, settings,
                                None if target.machine == against else against,
-                               search, placement) for target in targets]
+                               search) for target in targets]
     predictions = [
         one for number, machine in enumerate(asked)
         for one in machine.yield_density_predictions(
@@ -135,7 +131,6 @@ class _MachinePredictor:
     settings: Settings
     against: Machine | None
     search: bool
-    placement: PrivatePlacement
 
     def yield_density_predictions(
             self, progress: Progress) -> Iterator[DensityPlan | str]:
@@ -216,5 +211,5 @@ class _MachinePredictor:
         again = planner.plan_host_capacity(
             [self.target.host], [flavor], settings=Settings(
                 need.accounting, need.aliases, more=False,
-                without=tuple(need.without)), placement=self.placement)
+                without=tuple(need.without)))
         return again.flavors[0].guests

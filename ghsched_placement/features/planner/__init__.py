@@ -14,6 +14,5 @@
 
 :func:`ghsched_placement.features.planner.plan.plan_cloud_capacity` reads a
 cloud and :func:`ghsched_placement.features.planner.plan.plan_host_capacity`
-takes hosts as they are described. Both ask a Placement of their own, which
-holds a copy.
+takes hosts as they are described.
 """

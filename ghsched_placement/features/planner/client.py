@@ -13,7 +13,7 @@
 """Interface of the planner's Placement client.
 
 ``connection.placement`` of openstacksdk and any other keystoneauth adapter
-will do, and so does the planner's own Placement.
+will do.
 """
 
 from typing import Any

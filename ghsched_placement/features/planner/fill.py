@@ -12,11 +12,10 @@
 
 """Filling hosts with guests, as nova-scheduler would.
 
-Placement gives the candidates. Guests only make less of them possible, so
-the first in order that still fits is the one that a scheduler would choose,
-and Placement need not be asked for each guest: it is asked again when none
-of its candidates fits any more, with all guests claimed. A host is full when
-Placement then offers nothing that Nova could use.
+The candidates are those of Placement. Guests only make less of them possible,
+so the first in order that still fits is the one that a scheduler would choose,
+and the candidates are listed again only when none of them fits any more. A
+host is full when there is none then that Nova could use.
 """
 
 from collections.abc import Mapping
@@ -27,26 +26,34 @@ from dataclasses import field
 from ghsched_placement.features.planner import choose
 from ghsched_placement.features.planner.cloud import Progress
 from ghsched_placement.features.planner.need import Need
-from ghsched_placement.features.planner.stage import Stage
+from ghsched_placement.features.planner.offer import Offers
 from ghsched_placement.features.planner.state import GuestPlacement
 from ghsched_placement.features.planner.state import State
 
 
 def fill_each_host_with_flavor(
-        stage: Stage, need: Need, states: Sequence[State]) -> None:
+        offers: Offers, need: Need, states: Sequence[State]) -> None:
     """Place guests of a flavor on each host until no more fit.
 
-    :param stage: private Placement, which says how a guest can be placed.
+    If the scheduler chooses the number of guest NUMA nodes, guests with the
+    smallest number are placed first, and then guests with larger ones.
+
+    :param offers: ways to place a guest on the hosts.
     :param need: resources that each guest needs.
     :param states: used and free resources of each host; updated in place.
     """
-    stage.load_hosts(states)
+    for variant in (need, *need.larger):
+        _fill_hosts(offers, variant, states)
+
+
+def _fill_hosts(offers: Offers, need: Need, states: Sequence[State]) -> None:
+    offers.load_hosts(states)
     while states:
         filled: dict[int, State] = {}
         for locality, sizes in need.yield_vf_request_variants(
-                lambda: stage.list_pfs_for_flavor(need)):
-            offers = stage.list_placements(need, locality, sizes)
-            for number, ways in enumerate(offers):
+                lambda: offers.list_pfs_for_flavor(need)):
+            found = offers.list_placements(need, locality, sizes)
+            for number, ways in enumerate(found):
                 if number not in filled and _fill_host(
                         states[number], need, ways):
                     filled[number] = states[number]
@@ -54,7 +61,7 @@ def fill_each_host_with_flavor(
                 break
         # Where nothing was placed, Placement would say the same again.
         states = list(filled.values())
-        stage.load_hosts(states)
+        offers.load_hosts(states)
 
 
 def _fill_host(state: State, need: Need,
@@ -90,8 +97,7 @@ class _Flavor:
     :ivar choose_placement: function that chooses and scores the placement of a
         guest on a host.
     :ivar placed: number of guests placed so far.
-    :ivar ways: possible placements by index of the host, from Placement's last
-        answer.
+    :ivar ways: possible placements by index of the host, as last listed.
     :ivar options: best placement by index of the host; None if no guest fits.
         A host is missing after a guest was placed on it.
     """
@@ -118,7 +124,7 @@ class _Flavor:
 
 
 def fill_hosts_with_flavor_mix(
-        stage: Stage, mix: Mapping[str, int], needs: Mapping[str, Need],
+        offers: Offers, mix: Mapping[str, int], needs: Mapping[str, Need],
         states: Sequence[State], progress: Progress,
         choose_placement: choose.Choose = choose.choose_first_fitting_placement
 ) -> MixResult:
@@ -126,7 +132,7 @@ def fill_hosts_with_flavor_mix(
 
     The numbers of guests are kept in the proportion of the mix.
 
-    :param stage: private Placement, which says how a guest can be placed.
+    :param offers: ways to place a guest on the hosts.
     :param mix: number of guests of each flavor in the mix, by flavor name.
     :param needs: resources that a guest of each flavor needs, by flavor name.
     :param states: used and free resources of each host; updated in place.
@@ -141,7 +147,7 @@ def fill_hosts_with_flavor_mix(
     while True:
         flavor = min(flavors, key=lambda one: one.guests_per_share)
         best = _find_best_host(flavor, states)
-        if best is None and _refresh_flavor_placements(stage, flavor, states):
+        if best is None and _refresh_flavor_placements(offers, flavor, states):
             progress(_get_mean_used_fraction(states), 'filling with the mix')
             best = _find_best_host(flavor, states)
         if best is None:
@@ -174,9 +180,9 @@ def _find_best_host(flavor: _Flavor, states: Sequence[State]) -> int | None:
     return found and found[1]
 
 
-def _refresh_flavor_placements(stage: Stage, flavor: _Flavor,
+def _refresh_flavor_placements(offers: Offers, flavor: _Flavor,
                                states: Sequence[State]) -> bool:
-    """Ask Placement again how a guest of a flavor can be placed on hosts.
+    """List again how a guest of a flavor can be placed on hosts.
 
     The result is stored in the flavor. Hosts with equal inventories and usages
     are asked about only once.
@@ -189,12 +195,12 @@ def _refresh_flavor_placements(stage: Stage, flavor: _Flavor,
         kinds.setdefault(
             (id(state.host), state.make_comparison_key()), []).append(number)
     members = list(kinds.values())
-    stage.load_hosts([states[numbers[0]] for numbers in members])
+    offers.load_hosts([states[numbers[0]] for numbers in members])
     for locality, sizes in flavor.need.yield_vf_request_variants(
-            lambda: stage.list_pfs_for_flavor(flavor.need)):
-        offers = stage.list_placements(flavor.need, locality, sizes)
+            lambda: offers.list_pfs_for_flavor(flavor.need)):
+        found = offers.list_placements(flavor.need, locality, sizes)
         flavor.ways = {number: ways for numbers, ways
-                       in zip(members, offers, strict=True) if ways
+                       in zip(members, found, strict=True) if ways
                        for number in numbers}
         flavor.options = {}
         if _find_best_host(flavor, states) is not None:

@@ -22,7 +22,7 @@ from ghsched_placement.features.planner.cloud import Progress
 from ghsched_placement.features.planner import fill
 from ghsched_placement.features.planner import limits
 from ghsched_placement.features.planner.need import Need
-from ghsched_placement.features.planner.stage import Stage
+from ghsched_placement.features.planner.offer import Offers
 from ghsched_placement.features.planner.state import Slot
 from ghsched_placement.features.planner.state import State
 from ghsched_placement.fit import lack
@@ -63,7 +63,7 @@ class _Change:
 
 
 def count_additional_guests(
-        stage: Stage, need: Need, states: Sequence[State],
+        offers: Offers, need: Need, states: Sequence[State],
         progress: Progress = ignore_progress) -> list[tuple[AdditionalGuests,
                                                             ...]]:
     """Return how many more guests would fit on full hosts with more resources.
@@ -72,7 +72,7 @@ def count_additional_guests(
     inventory of a host at a time, for example one VF, or 10 percent of the
     bandwidth of a NUMA node, and counts the guests again.
 
-    :param stage: private Placement, which says how a guest can be placed.
+    :param offers: ways to place a guest on the hosts.
     :param need: resources that each of these guests needs.
     :param states: hosts that are already full of guests.
     :param progress: called with the progress, 0 to 1, and a description.
@@ -92,7 +92,7 @@ def count_additional_guests(
         tried = {
             number: _enlarge_inventory(states[number], changes[number][place])
             for number, place in chosen.items()}
-        fill.fill_each_host_with_flavor(stage, need, list(tried.values()))
+        fill.fill_each_host_with_flavor(offers, need, list(tried.values()))
         for number, place in chosen.items():
             gains[number, place] = (tried[number].guests
                                     - states[number].guests)

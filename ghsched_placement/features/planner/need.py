@@ -67,6 +67,8 @@ class Need:
         :func:`ghsched_placement.query.query.make_candidates_query`.
     :param is_fallback: whether dedicated CPUs are counted as VCPU, as Nova
         does on hosts that report no PCPU.
+    :param larger: needs with more guest NUMA nodes, in ascending order, if the
+        scheduler chooses their number.
     """
 
     flavor: Flavor
@@ -77,6 +79,7 @@ class Need:
     without: frozenset[str] = frozenset()
     owned: bool = True
     is_fallback: bool = False
+    larger: tuple['Need', ...] = ()
 
     @property
     def fallback(self) -> 'Need | None':
@@ -253,7 +256,8 @@ def build_flavor_need(flavor: Flavor, accounting: Accounting = 'min',
                       needs_owner_trait: bool = True) -> Need:
     """Return the resources that a guest of a flavor needs from a host.
 
-    If the scheduler chooses the number of guest NUMA nodes, one is assumed.
+    If the scheduler chooses the number of guest NUMA nodes, the needs are for
+    the smallest number, and include those for larger ones.
 
     :param accounting: whether Placement counts the guarantee (``min``) or the
         cap (``max``) of bandwidth.
@@ -266,8 +270,13 @@ def build_flavor_need(flavor: Flavor, accounting: Accounting = 'min',
         resource class of a PCI alias is unknown.
     """
     if auto_nodes.is_node_count_undecided(flavor.extra_specs):
-        flavor = replace(flavor, extra_specs=auto_nodes.copy_with_node_count(
-            flavor.extra_specs, 1))
+        first, *others = [build_flavor_need(
+            replace(flavor, extra_specs=auto_nodes.copy_with_node_count(
+                flavor.extra_specs, count)), accounting, aliases,
+            excluded_classes, needs_owner_trait)
+            for count in auto_nodes.list_node_counts(
+                flavor.extra_specs, flavor.vcpus, flavor.ram)]
+        return replace(first, larger=tuple(others))
     try:
         guest = topology.split_guest(flavor.vcpus, flavor.ram,
                                      flavor.extra_specs)
@@ -277,10 +286,19 @@ def build_flavor_need(flavor: Flavor, accounting: Accounting = 'min',
         request.check_combination_count(policy, accounting)
     except (topology.TopologyError, PolicyError) as error:
         raise PlannerError(f'flavor {flavor.name}: {error}') from None
+    _check_aliases(flavor, policy, aliases or {})
+    return Need(flavor, guest, policy, accounting, dict(aliases or {}),
+                frozenset(excluded_classes), needs_owner_trait)
+
+
+def _check_aliases(flavor: Flavor, policy: GuestPolicy,
+                   aliases: Aliases) -> None:
+    """Check that the resource class of each PCI alias of a flavor is known.
+
+    :raises PlannerError: if it is not.
+    """
     for need in policy.vfs:
-        if need.alias not in (aliases or {}):
+        if need.alias not in aliases:
             raise PlannerError(
                 f'flavor {flavor.name}: the resource class of the PCI alias '
                 f'{need.alias} is not known')
-    return Need(flavor, guest, policy, accounting, dict(aliases or {}),
-                frozenset(excluded_classes), needs_owner_trait)

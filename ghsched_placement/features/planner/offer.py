@@ -11,30 +11,77 @@
 # under the License.
 
 
-"""The candidates of one described host, without Placement (pure).
+"""Allocation candidates of described hosts, without Placement (pure).
 
-A copy of what Placement does with the part of a query that is
-ghsched's, for the dry run that must work without it. A test compares it with
-Placement.
+A copy of what Placement does with the queries of the planner and of the dry
+run. Tests compare it with Placement.
 """
 
 from collections.abc import Iterator
 from collections.abc import Mapping
 from collections.abc import Sequence
 import dataclasses
+from dataclasses import dataclass
 import itertools
+from typing import Any
 
 from ghsched_placement.features.planner import hosts
 from ghsched_placement.features.planner.need import Need
+from ghsched_placement.features.planner.state import GuestPlacement
 from ghsched_placement.features.planner.state import State
 from ghsched_placement.query import candidates
+from ghsched_placement.query import matching
 from ghsched_placement.query import node_assignment
-from ghsched_placement.query import request as requests
 from ghsched_placement.query import vfs
 
 #: A scheduler sees no more than 1000 for all hosts; there are more only with
 #: very many NUMA nodes or PFs.
 _MOST_OFFERS = 10000
+
+#: Maximum number of steps to find the ways on one host.
+_STEPS = 10 ** 6
+
+#: First character of the suffix of a group for a resource class of the
+#: unnumbered request group.
+_UNNUMBERED = ':'
+
+
+class Offers:
+    """Ways to place guests on hosts, as Placement would offer them."""
+
+    def __init__(self) -> None:
+        self._states: Sequence[State] = ()
+
+    def load_hosts(self, states: Sequence[State]) -> None:
+        """Set the hosts whose ways are listed.
+
+        :param states: used and free resources of each host.
+        """
+        self._states = states
+
+    def list_placements(self, need: Need, locality: str,
+                        sizes: vfs.Sizes) -> list[list[GuestPlacement]]:
+        """Return the ways to place one more guest on each host.
+
+        The result has one list for each host, in the order in which
+        ``GhschedNUMATopologyFilter`` prefers the ways.
+
+        :param need: resources that the guest needs.
+        :param locality: how near the VFs must be to the guest's NUMA nodes.
+        :param sizes: how the VFs are divided among PFs.
+        """
+        return [_list_guest_placements(
+            state, need.adapt_to_host(state.host.root), locality, sizes)
+            for state in self._states]
+
+    def list_pfs_for_flavor(self, need: Need) -> dict[str, list[vfs.Pf]]:
+        """Return the PFs with free VFs for guests of a flavor, by PCI alias.
+        """
+        found: dict[str, list[vfs.Pf]] = {}
+        for state in self._states:
+            for alias, pfs in list_pfs_by_alias(state, need).items():
+                found.setdefault(alias, []).extend(pfs)
+        return found
 
 
 def list_host_placements(
@@ -43,8 +90,8 @@ def list_host_placements(
 ) -> list[candidates.NodeAssignment]:
     """Return the ways to place a guest on a host, in the scheduler's order.
 
-    The ways are computed without Placement. Resources of the root provider,
-    which belong to no NUMA node, are not checked.
+    Resources of the root provider, which belong to no NUMA node, are not
+    checked.
 
     :param state: used and free resources of the host.
     :param need: resources that the guest needs.
@@ -53,30 +100,152 @@ def list_host_placements(
     :param has_capacity: function that returns whether a host NUMA node has
         enough free CPUs and memory for a guest NUMA node.
     """
-    wanted = need.make_ranking_criteria(locality)
-    asked = need.make_ghsched_query_part(locality, sizes)
-    host = state.host
-    if not asked.root_required <= host.root.traits:
+    return _list_assignments(state, need, _make_query(
+        need, locality, sizes, with_flavor=False), locality, has_capacity)
+
+
+def _list_guest_placements(state: State, need: Need, locality: str,
+                           sizes: vfs.Sizes) -> list[GuestPlacement]:
+    guest = need.guest
+
+    def has_capacity(guest_node: int, node: int) -> bool:
+        return not state.host.cells or not guest.needs or not (
+            state.find_shortages(node, guest.needs[guest_node],
+                                 guest.page_size))
+    places = {provider.uuid: place
+              for place, provider in enumerate(state.host.providers)}
+    ways = (GuestPlacement(way.get_host_node_order(), tuple(sorted(
+        ((places[provider], name), amount)
+        for provider, entry in candidate['allocations'].items()
+        for name, amount in entry['resources'].items())), way.far)
+        for way in _list_assignments(
+            state, need, _make_query(need, locality, sizes, with_flavor=True),
+            locality, has_capacity) for candidate in way.candidates)
+    return list(dict.fromkeys(ways))
+
+
+def _list_assignments(state: State, need: Need, asked: '_Query', locality: str,
+                      has_capacity: candidates.HasCapacity
+                      ) -> list[candidates.NodeAssignment]:
+    host, wanted = state.host, need.make_ranking_criteria(locality)
+    if not asked.root_required <= host.root.traits or (
+            asked.root_forbidden & host.root.traits):
         return []
-    group_policy = dict(need.make_planner_query(locality, sizes)).get(
-        'group_policy')
-    found = _ProviderAssignments(
-        state, asked, frozenset(wanted.suffixes.values()),
-        group_policy == 'isolate')
-    assignments = itertools.islice(found.yield_provider_assignments(),
-                                   _MOST_OFFERS)
-    answer = [{'allocations': {},
-               'mappings': {suffix: [host.providers[place].uuid]
-                            for suffix, place in places.items()}}
-              for places in assignments]
+    found = _ProviderAssignments(state, asked,
+                                 frozenset(wanted.suffixes.values()))
+    answer = [_make_candidate(host, asked, places) for places
+              in itertools.islice(found.yield_provider_assignments(),
+                                  _MOST_OFFERS)]
     candidates.map_vfs_to_pfs(answer, wanted.vfs)
     ways, _refusal = node_assignment.assign_host_nodes(
-        answer, wanted,
-        dataclasses.replace(
+        answer, wanted, dataclasses.replace(
             host.make_ranking_input(lambda place: host.providers[place].uuid),
             needed=state.find_needed_nodes(need)),
-        has_capacity)
+        has_capacity, steps=matching.Steps(_STEPS))
     return list(ways)
+
+
+def _make_candidate(host: hosts.Host, asked: '_Query',
+                    places: Mapping[str, int]) -> dict[str, Any]:
+    """Return an allocation candidate in the form of Placement's answer.
+
+    :param places: index of the provider by suffix of the request group.
+    """
+    allocations: dict[str, Any] = {}
+    for suffix, place in places.items():
+        for name, amount in asked.groups[suffix].resources.items():
+            taken = allocations.setdefault(
+                host.providers[place].uuid, {'resources': {}})['resources']
+            taken[name] = taken.get(name, 0) + amount
+    return {'allocations': allocations, 'mappings': {
+        suffix: [host.providers[place].uuid]
+        for suffix, place in places.items()
+        if not suffix.startswith(_UNNUMBERED)}}
+
+
+# -- the query ----------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Group:
+    """Request group; its resources are taken from one provider.
+
+    :param resources: amounts by resource class.
+    :param required: traits that the provider must have.
+    :param forbidden: traits that the provider must not have.
+    """
+
+    resources: Mapping[str, int]
+    required: frozenset[str] = frozenset()
+    forbidden: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True)
+class _Query:
+    """Query for allocation candidates.
+
+    :param groups: request groups by suffix. Each resource class of the
+        unnumbered group is a group, whose suffix begins with a colon.
+    :param root_required: traits that the compute node must have.
+    :param root_forbidden: traits that the compute node must not have.
+    :param unnumbered: traits of the unnumbered group, which all its providers
+        together must have, or must not have.
+    :param above: suffix of the group whose provider must be above that of
+        another group, by suffix of the other group.
+    :param isolate: whether every group must have a provider of its own, as
+        with ``group_policy=isolate``.
+    """
+
+    groups: Mapping[str, _Group]
+    root_required: frozenset[str]
+    root_forbidden: frozenset[str]
+    unnumbered: _Group
+    above: Mapping[str, str]
+    isolate: bool
+
+
+def _make_query(need: Need, locality: str, sizes: vfs.Sizes,
+                with_flavor: bool) -> _Query:
+    """Return the planner's query for a guest.
+
+    :param with_flavor: whether the query has the traits and resources that
+        Nova requests for the flavor, too.
+    """
+    ours = need.make_ghsched_query_part(locality, sizes)
+    groups = {group.suffix: _Group(group.resources, group.required)
+              for group in ours.groups}
+    asked = dict(need.make_planner_query(locality, sizes))
+    root, unnumbered = _Group({}, ours.root_required), _Group({})
+    if with_flavor:
+        root = _parse_group('', asked.get('root_required', ''))
+        suffixes = {name.removeprefix('resources') for name in asked
+                    if name.startswith('resources')}
+        for suffix in suffixes - groups.keys():
+            group = _parse_group(asked.get(f'resources{suffix}', ''),
+                                 asked.get(f'required{suffix}', ''))
+            if suffix:
+                groups[suffix] = group
+                continue
+            unnumbered = group
+            groups |= {f'{_UNNUMBERED}{name}': _Group({name: amount})
+                       for name, amount in group.resources.items()}
+    above = {suffix: subtree[0] for subtree in ours.same_subtree
+             for suffix in subtree[1:]}
+    return _Query(groups, root.required, root.forbidden, unnumbered, above,
+                  asked.get('group_policy') == 'isolate')
+
+
+def _parse_group(resources: str, traits: str) -> _Group:
+    """Parse the values of a query's ``resources`` and ``required``."""
+    amounts = (part.partition(':') for part in resources.split(',') if part)
+    listed = set(filter(None, traits.split(',')))
+    forbidden = {trait for trait in listed if trait.startswith('!')}
+    return _Group({name: int(amount) for name, _colon, amount in amounts},
+                  frozenset(listed - forbidden),
+                  frozenset(trait[1:] for trait in forbidden))
+
+
+# -- hosts --------------------------------------------------------------------
 
 
 def list_pfs_by_alias(state: State, need: Need) -> dict[str, list[vfs.Pf]]:
@@ -86,7 +255,7 @@ def list_pfs_by_alias(state: State, need: Need) -> dict[str, list[vfs.Pf]]:
         vfs.Pf(host.root.uuid, _get_node_provider_of_pf(host, place),
                state.get_free_amount((place, need.aliases[alias])))
         for place in host.node_by_device_provider
-        if need.aliases[alias] in host.providers[place].inventories]
+        if state.get_free_amount((place, need.aliases[alias]))]
         for alias in {one.alias for one in need.policy.vfs}}
 
 
@@ -108,22 +277,16 @@ class _ProviderAssignments:
     """Ways to assign the request groups of a query to providers of a host.
 
     :param state: used and free resources of the host.
-    :param asked: request groups of the query.
+    :param asked: the query.
     :param apart: suffixes of request groups that must be on different NUMA
         nodes. Placement does not check this, but nova-scheduler does.
-    :param isolate: whether every group must have a provider of its own, as
-        with ``group_policy=isolate``.
     """
 
-    def __init__(self, state: State, asked: requests.Request,
-                 apart: frozenset[str], isolate: bool) -> None:
-        self._state, self._apart, self._isolate = state, apart, isolate
-        #: Suffix of the group whose provider must be above that of another
-        #: group, by suffix of the other group.
-        self._above = {suffix: subtree[0] for subtree in asked.same_subtree
-                       for suffix in subtree[1:]}
-        self._groups = {group.suffix: group for group in sorted(
-            asked.groups, key=lambda group: group.suffix in self._above)}
+    def __init__(self, state: State, asked: _Query,
+                 apart: frozenset[str]) -> None:
+        self._state, self._asked, self._apart = state, asked, apart
+        self._groups = dict(sorted(
+            asked.groups.items(), key=lambda item: item[0] in asked.above))
         self._places = {suffix: self._list_suitable_providers(group)
                         for suffix, group in self._groups.items()}
 
@@ -133,7 +296,17 @@ class _ProviderAssignments:
         Each way is a mapping from the suffix of a request group to the index
         of its provider.
         """
-        return self._yield_choices(tuple(self._groups), {})
+        return filter(self._has_unnumbered_traits,
+                      self._yield_choices(tuple(self._groups), {}))
+
+    def _has_unnumbered_traits(self, chosen: Mapping[str, int]) -> bool:
+        """Return whether providers have the traits of the unnumbered group."""
+        wanted = self._asked.unnumbered
+        traits = frozenset[str]().union(*(
+            self._state.host.providers[place].traits
+            for suffix, place in chosen.items()
+            if suffix.startswith(_UNNUMBERED)))
+        return wanted.required <= traits and not wanted.forbidden & traits
 
     def _yield_choices(self, suffixes: Sequence[str],
                        chosen: Mapping[str, int]) -> Iterator[dict[str, int]]:
@@ -141,7 +314,7 @@ class _ProviderAssignments:
             yield dict(chosen)
             return
         suffix, *rest = suffixes
-        above = chosen.get(self._above.get(suffix, ''))
+        above = chosen.get(self._asked.above.get(suffix, ''))
         for place in self._places[suffix]:
             if above is None or above in self._yield_provider_and_ancestors(
                     place):
@@ -152,18 +325,30 @@ class _ProviderAssignments:
                     yield from self._yield_choices(
                         rest, {**chosen, suffix: place})
 
-    def _list_suitable_providers(self, group: requests.Group) -> list[int]:
+    def _list_suitable_providers(self, group: _Group) -> list[int]:
         """Return the indices of the providers that can serve a request group.
 
         Other groups of the request are not considered.
         """
-        host, state = self._state.host, self._state
-        return [place for place, provider in enumerate(host.providers)
-                if group.required <= provider.traits and all(
-                    name in provider.inventories and amount <= min(
-                        state.get_free_amount((place, name)),
-                        state.get_inventory_record((place, name))['max_unit'])
-                    for name, amount in group.resources.items())]
+        return [place for place, provider
+                in enumerate(self._state.host.providers)
+                if group.required <= provider.traits
+                and not group.forbidden & provider.traits
+                and all(self._can_allocate(place, name, amount)
+                        for name, amount in group.resources.items())]
+
+    def _can_allocate(self, index: int, name: str, amount: int) -> bool:
+        """Return whether a provider can serve one allocation of an amount.
+
+        :param index: index of the provider.
+        :param name: resource class.
+        """
+        if name not in self._state.host.providers[index].inventories:
+            return False
+        record = self._state.get_inventory_record((index, name))
+        return (amount <= self._state.get_free_amount((index, name))
+                and record.get('min_unit', 1) <= amount <= record['max_unit']
+                and amount % int(record.get('step_size', 1)) == 0)
 
     def _can_serve_another_group(self, suffix: str, index: int,
                                  suffixes: Sequence[str]) -> bool:
@@ -174,13 +359,18 @@ class _ProviderAssignments:
         :param suffixes: suffixes of the groups that the provider already
             serves.
         """
-        if self._isolate or (suffix in self._apart
-                             and not self._apart.isdisjoint(suffixes)):
+        numbered = [one for one in suffixes
+                    if not one.startswith(_UNNUMBERED)]
+        if not suffix.startswith(_UNNUMBERED) and numbered and (
+                self._asked.isolate or (
+                    suffix in self._apart
+                    and not self._apart.isdisjoint(numbered))):
             return False
         groups = [self._groups[one] for one in (suffix, *suffixes)]
         return all(
-            sum(group.resources.get(name, 0) for group in groups)
-            <= self._state.get_free_amount((index, name))
+            sum(group.resources.get(name, 0) for group in groups) <= min(
+                self._state.get_free_amount((index, name)),
+                self._state.get_inventory_record((index, name))['max_unit'])
             for name in self._groups[suffix].resources)
 
     def _yield_provider_and_ancestors(self, index: int) -> Iterator[int]:

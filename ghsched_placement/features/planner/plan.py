@@ -20,7 +20,6 @@ the hosts are copied into one of the planner's own, which is filled there.
 from collections.abc import Iterable
 from collections.abc import Mapping
 from collections.abc import Sequence
-import contextlib
 import dataclasses
 from dataclasses import dataclass
 from dataclasses import field
@@ -39,13 +38,13 @@ from ghsched_placement.features.planner import limits
 from ghsched_placement.features.planner.more import AdditionalGuests
 from ghsched_placement.features.planner.more import count_additional_guests
 from ghsched_placement.features.planner import need as needs
-from ghsched_placement.features.planner.private import PrivatePlacement
-from ghsched_placement.features.planner.stage import Stage
+from ghsched_placement.features.planner.offer import Offers
 from ghsched_placement.features.planner.state import State
 from ghsched_placement.fit import lack
 from ghsched_placement.fit.lack import Lack
 from ghsched_placement.fit.node_capacity import NodeCapacity
 from ghsched_placement.fit.node_capacity import PAGES_UNKNOWN
+from ghsched_placement.flavor import auto_nodes
 from ghsched_placement.flavor import keys
 from ghsched_placement.flavor.policy import Accounting
 from ghsched_placement.providers import names
@@ -60,6 +59,8 @@ NOT_SHOWN = ('flavor {}: what {} ask for beside ghsched and CPUs, RAM and '
              'disk is not counted')
 NO_WEIGHERS = ('in the mix hosts are chosen by {} and then by name; other '
                'weighers are not counted')
+FEWEST_NODES = ('in the mix, guests of flavor {} have the fewest NUMA nodes; '
+                'larger numbers are counted only for the flavor alone')
 BURSTS = ('bursts are planned as far as hosts promise them now; a host that '
           'is full of them expects to be short in up to 1 % of the periods, '
           'and "openstack ghsched host show" has the chance of each node')
@@ -168,7 +169,7 @@ def plan_cloud_capacity(
         client: PlacementReader, flavors: Sequence[Flavor],
         mix: Mapping[str, int] | None = None, settings: Settings | None = None,
         progress: Progress = cloud.ignore_progress,
-        placement: PrivatePlacement | None = None,
+        offers: Offers | None = None,
         unavailable: Mapping[str, str] | None = None,
         rooms: Mapping[str, tuple[NodeCapacity, ...]] | None = None) -> Plan:
     """Compute how many more guests of each flavor fit into a cloud.
@@ -178,8 +179,7 @@ def plan_cloud_capacity(
     :param mix: number of guests of each flavor in a mix, by flavor name; None
         for no mix.
     :param progress: called with the progress, 0 to 1, and a description.
-    :param placement: private Placement, in which the guests are placed; None
-        to start a new one.
+    :param offers: ways to place guests on hosts; None to compute them.
     :param unavailable: reason why a host is left out, by compute node UUID.
     :param rooms: free CPUs and memory by NUMA node, by compute node UUID.
     :raises PlannerError: if a flavor cannot be scheduled, or Placement does
@@ -202,7 +202,7 @@ def plan_cloud_capacity(
         settings, without=(*settings.without, *shared))
     found = plan_host_capacity(hosts, flavors, mix, settings,
                                cloud.make_step_progress(progress, 0.5, 1.0),
-                               placement)
+                               offers)
     return dataclasses.replace(found, notes=(*notes, *found.notes))
 
 
@@ -210,12 +210,12 @@ def plan_host_capacity(hosts: Sequence[Host], flavors: Sequence[Flavor],
                        mix: Mapping[str, int] | None = None,
                        settings: Settings | None = None,
                        progress: Progress = cloud.ignore_progress,
-                       placement: PrivatePlacement | None = None) -> Plan:
+                       offers: Offers | None = None) -> Plan:
     """Compute how many guests of each flavor fit on given hosts.
 
     :param mix: number of guests of each flavor in a mix, by flavor name.
     :param progress: called with the progress, 0 to 1, and a description.
-    :param placement: private Placement to place guests in; None starts one.
+    :param offers: ways to place guests on hosts; None to compute them.
     :raises PlannerError: if a flavor cannot be scheduled, or no host is given.
     """
     settings = settings or Settings()
@@ -227,22 +227,19 @@ def plan_host_capacity(hosts: Sequence[Host], flavors: Sequence[Flavor],
     if not hosts:
         raise PlannerError('no compute host is given')
     groups = group_equal_hosts(hosts)
-    with (contextlib.nullcontext(placement) if placement
-          else PrivatePlacement()) as ours:
-        stage = Stage(ours)
-        alone = []
-        parts = len(found) + bool(mix)
-        for number, need in enumerate(found.values()):
-            alone.append(_plan_flavor(
-                stage, need, groups, settings, cloud.make_step_progress(
-                    progress, number / parts, (number + 1) / parts)))
-        mixed = mix and _plan_mix(
-            stage, mix, found, groups,
-            cloud.make_step_progress(progress,
-                                     len(found) / parts, 1.0),
-            choose.make_gradient_placement_chooser(mix, found)
-            if settings.weigher == 'gradient'
-            else choose.choose_first_fitting_placement)
+    offers = offers or Offers()
+    alone = []
+    parts = len(found) + bool(mix)
+    for number, need in enumerate(found.values()):
+        alone.append(_plan_flavor(
+            offers, need, groups, settings, cloud.make_step_progress(
+                progress, number / parts, (number + 1) / parts)))
+    mixed = mix and _plan_mix(
+        offers, mix, found, groups,
+        cloud.make_step_progress(progress, len(found) / parts, 1.0),
+        choose.make_gradient_placement_chooser(mix, found)
+        if settings.weigher == 'gradient'
+        else choose.choose_first_fitting_placement)
     progress(1.0, 'done')
     return Plan(len(hosts), len(groups), tuple(alone), mixed or None,
                 tuple(_list_notes(hosts, flavors, mix, settings)))
@@ -262,12 +259,13 @@ def _build_needs(flavors: Iterable[Flavor], settings: Settings,
     return found
 
 
-def _plan_flavor(stage: Stage, need: needs.Need, groups: Sequence[EqualHosts],
+def _plan_flavor(offers: Offers, need: needs.Need,
+                 groups: Sequence[EqualHosts],
                  settings: Settings, progress: Progress) -> FlavorPlan:
     progress(0.0, f'flavor {need.flavor.name}')
     states = [State(group.host) for group in groups]
-    fill.fill_each_host_with_flavor(stage, need, states)
-    bought = (count_additional_guests(stage, need, states, progress)
+    fill.fill_each_host_with_flavor(offers, need, states)
+    bought = (count_additional_guests(offers, need, states, progress)
               if settings.more else [()] * len(states))
     found = tuple(
         _make_host_plan(state, group.names, need, bought[number], True)
@@ -277,13 +275,13 @@ def _plan_flavor(stage: Stage, need: needs.Need, groups: Sequence[EqualHosts],
                                        for host in found), found)
 
 
-def _plan_mix(stage: Stage, mix: Mapping[str, int],
+def _plan_mix(offers: Offers, mix: Mapping[str, int],
               found: Mapping[str, needs.Need], groups: Sequence[EqualHosts],
               progress: Progress, choose_placement: choose.Choose) -> MixPlan:
     states = [State(group.host) for group in groups for _ in group.names]
     names = [name for group in groups for name in group.names]
     result = fill.fill_hosts_with_flavor_mix(
-        stage, mix, found, states, progress, choose_placement)
+        offers, mix, found, states, progress, choose_placement)
     alike_now: dict[object, list[int]] = {}
     for number, state in enumerate(states):
         key = (id(state.host), frozenset(state.by_flavor.items()),
@@ -334,6 +332,8 @@ def _list_notes(
         specs = query.list_ignored_extra_specs(flavor.extra_specs)
         if specs:
             notes.append(NOT_SHOWN.format(flavor.name, ', '.join(specs)))
+        if mix and auto_nodes.is_node_count_undecided(flavor.extra_specs):
+            notes.append(FEWEST_NODES.format(flavor.name))
     if mix:
         notes.append(NO_WEIGHERS.format(_CHOSEN[settings.weigher]))
     return notes

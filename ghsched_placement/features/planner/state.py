@@ -60,8 +60,6 @@ class State:
     :param more: amounts added to inventories of the host, to find out how many
         more guests would fit.
     :ivar taken: amount that the placed guests use of each inventory.
-    :ivar claimed: part of ``taken`` that is allocated in the private
-        Placement.
     :ivar by_flavor: number of placed guests by flavor name.
     """
 
@@ -71,7 +69,6 @@ class State:
         self.more = dict(more or {})
         self.by_flavor: dict[str, int] = {}
         self.taken: dict[Slot, int] = {}
-        self.claimed: dict[Slot, int] = {}
         self._rooms = {cell.node: cell for cell in host.cells}
         self._free = {
             (place, name): tree.compute_free_amount(
@@ -97,7 +94,6 @@ class State:
         other._rooms = dict(self._rooms)
         for slot, amount in self.taken.items():
             other._take_amount(slot, amount)
-        other.claimed = dict(self.claimed)
         return other
 
     def make_comparison_key(self) -> Any:

@@ -69,7 +69,6 @@ class DensityTest(base.TestCase):
         asked = command.get_parser('plan').parse_args(['--flavor', 'bw30'])
         with mock.patch.object(osc.clients, 'get_client',
                                return_value=client), \
-                mock.patch.object(osc, 'PrivatePlacement'), \
                 mock.patch.object(osc.planner, 'plan_cloud_capacity', plan), \
                 mock.patch.object(
                     command, 'load_target_machines',
@@ -85,7 +84,7 @@ class DensityTest(base.TestCase):
                 return str(error), stream.getvalue()
 
     def test_a_bar_is_shown_meanwhile_and_wiped(self):
-        def plan(_cloud, _wanted, _mix, _settings, bar, _ours, _away, _rooms):
+        def plan(_cloud, _wanted, _mix, _settings, bar, **_known):
             bar(0.5, 'half')
             return self.plan()
         (columns, rows), text = self.run_command(plan)
@@ -94,7 +93,7 @@ class DensityTest(base.TestCase):
         self.assertTrue(text.endswith(' \r'))
         self.assertNotIn('\r', self.run_command(plan, terminal=False)[1])
 
-    def answer(self, *_arguments):
+    def answer(self, *_arguments, **_known):
         return self.plan()
 
     def logged(self, *args, **kwargs):
@@ -133,7 +132,7 @@ class DensityTest(base.TestCase):
             none['density'], none['first_failing'], none['simulated']))
 
     def test_a_bar_does_not_stay_before_an_error(self):
-        def plan(_cloud, _wanted, _mix, _settings, bar, _ours, _away, _rooms):
+        def plan(_cloud, _wanted, _mix, _settings, bar, **_known):
             bar(0.5, 'half')
             raise PlannerError('no host')
         told, text = self.run_command(plan)

@@ -36,7 +36,6 @@ from ghsched_placement.features.planner import need as needs
 from ghsched_placement.features.planner import output
 from ghsched_placement.features.planner import plan
 from ghsched_placement.features.planner import plan_picture
-from ghsched_placement.features.planner import private
 from ghsched_placement.features.planner import progress
 from ghsched_placement.fit import lack
 from ghsched_placement.tests import base
@@ -481,9 +480,3 @@ class UsageTest(base.TestCase):
                                'a:vcpus=1,ram=1', '--picture', str(path))
             self.assertIn('pictures are SVG, PNG or PDF', err)
             self.assertFalse(path.exists())
-
-    def test_a_missing_placement_is_reported(self):
-        with mock.patch.object(private.util, 'find_spec', return_value=None):
-            text = self.refused('--hosts', KUNPENG, '--flavor',
-                                'a:vcpus=1,ram=1')
-        self.assertIn("pip install 'ghsched[plan]'", text)

@@ -18,7 +18,6 @@ from ghsched_placement.features.planner.client import PlannerError
 from ghsched_placement.features.planner import flavors
 from ghsched_placement.features.planner import limits
 from ghsched_placement.features.planner import need as needs
-from ghsched_placement.features.planner import stage
 from ghsched_placement.features.planner.state import GuestPlacement
 from ghsched_placement.features.planner.state import State
 from ghsched_placement.fit import lack
@@ -218,13 +217,3 @@ class NeedTest(base.TestCase):
             'hw:cpu_dedicated_mask=0-2,hw:emulator_threads_policy=isolate'))
         self.assertEqual([(3, 0), (1, 1)], [
             (cell.pinned, cell.shared) for cell in wanted.guest.needs])
-
-
-class ClaimTest(base.TestCase):
-
-    def test_parts_are_equal_steps_that_one_consumer_can_have(self):
-        for amount, most, step, parts in (
-                (7, 4, 1, [4, 3]), (8, 8, 1, [8]), (12, 5, 2, [4, 4, 4]),
-                (9, 3, 3, [3, 3, 3])):
-            self.assertEqual(parts, stage._split_amount_into_allocations(
-                amount, {'max_unit': most, 'step_size': step}))
