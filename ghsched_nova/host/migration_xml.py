@@ -21,6 +21,10 @@ All numbers are taken by guest NUMA node. Host NUMA nodes of the source tell
 nothing about the guest: after a move inside the source the policy has the new
 ones, while memnode and memorytune of the running domain keep the old ones,
 which libvirt cannot change.
+
+Caps are rounded as the source's kernel rounds them: migrate_data has no field
+for what the destination's kernel can set. nova-compute of the destination
+writes its own values as soon as the guest has arrived.
 """
 
 from collections.abc import Sequence

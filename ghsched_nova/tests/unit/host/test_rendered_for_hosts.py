@@ -28,11 +28,15 @@ from nova import exception
 from ghsched_nova.guest import metadata
 from ghsched_nova.host import domain_xml
 from ghsched_nova.host import migration_xml
+from ghsched_nova.lab.emulator import described
+from ghsched_nova.lab.emulator import machines
 from ghsched_nova.resctrl.cache_facts import Cache
 from ghsched_nova.resctrl import dialects
 from ghsched_nova.resctrl import host as resctrl_host
 from ghsched_nova.resctrl import resolve
 from ghsched_nova.tests.fixtures import captured
+from ghsched_nova.tests.fixtures import emulated
+from ghsched_nova.tests.fixtures import world
 from ghsched_nova.virt import driver_base
 from ghsched_nova.virt import driver_migration
 from ghsched_placement.flavor.policy import GuestPolicy
@@ -178,3 +182,55 @@ class RenderedForHostsTest(base.TestCase):
         self.assertNotIn('<memorytune', xml)
         self.assertEqual('', find_fault(
             HOSTS['no-bandwidth+ways'], lifted, xml))
+
+
+class RoundedByTheSourceTest(base.TestCase):
+    """Caps in the XML of the source, as libvirt of the destination reads it.
+
+    The caps are those of the source's kernel, because Nova's migrate data
+    cannot say how the destination rounds. nova-compute of the destination
+    writes its own as soon as the guest has arrived.
+    """
+
+    #: Largest difference in percentage points until the guest has arrived.
+    DIFFERENCE = 3
+
+    X86 = ('intel', 'intel-snc-cdp', 'intel-mbps', 'amd')
+
+    def setUp(self):
+        super().setUp()
+        self.hosts = {
+            name: world.measured_host(described.build(name, emulated.NODES))
+            for name in machines.DIALECTS}
+
+    def list_pairs(self, extended):
+        """Return hosts between which libvirt takes a guest with its caps.
+
+        No guest is migrated between architectures.
+        """
+        able = [name for name, host in self.hosts.items()
+                if host.can_libvirt_make_groups(extended)]
+        return [(source, target)
+                for source, target in itertools.permutations(able, 2)
+                if (source in self.X86) == (target in self.X86)]
+
+    def find_cap(self, name, maximum):
+        setting, = resolve.resolve_settings(
+            self.hosts[name], GuestPolicy((NodePolicy(maximum=maximum),)),
+            (0,))
+        return setting.memorytune['bandwidth']
+
+    def test_caps_of_the_source_are_taken_by_libvirt_of_any_destination(self):
+        pairs = {pair for extended in (False, True)
+                 for pair in self.list_pairs(extended)}
+        self.assertLess(10, len(pairs))
+        for (source, target), maximum in itertools.product(
+                sorted(pairs), range(1, 100)):
+            cap = self.find_cap(source, maximum)
+            host = self.hosts[target]
+            # libvirt refuses other values (virresctrl.c).
+            self.assertEqual(0, cap % host.granularity, (source, target))
+            self.assertLessEqual(host.min_bandwidth, cap, (source, target))
+            self.assertLessEqual(
+                abs(cap - self.find_cap(target, maximum)), self.DIFFERENCE,
+                (source, target, maximum))
