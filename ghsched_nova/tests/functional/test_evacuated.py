@@ -172,3 +172,59 @@ class MigratingTest(nova_base.GhschedTestCase):
                 is_shared_instance_path=False))
         self.restart_compute_service('host_a')
         self.assert_evacuated()
+
+
+class RefusedTest(nova_base.GhschedTestCase):
+    """The destination refuses; the operator asks for the same one again."""
+
+    CAST_AS_CALL = False
+
+    def setUp(self):
+        super().setUp()
+        for name in ('host_a', 'host_b'):
+            self.start_host(name)
+        self.dest = self.computes['host_b']
+        self.server = self.boot(self.flavor(mem_bw_min=60), host='host_a')
+        self.stop_host('host_a')
+
+    def evacuate(self, host, state):
+        """Evacuate to host_b; the server is then on a host, in a state."""
+        self.api.post_server_action(self.server['id'],
+                                    {'evacuate': {'host': 'host_b'}})
+        self._wait_for_instance_action_event(
+            self.server, 'evacuate', 'compute_rebuild_instance',
+            'success' if host == 'host_b' else 'error')
+        self.server = self._wait_for_server_parameter(
+            self.server, {'status': state, 'OS-EXT-STS:task_state': None,
+                          'OS-EXT-SRV-ATTR:host': host})
+
+    def read_allocated_resources(self):
+        """Return the server's allocated resources by provider."""
+        found = self.placement.get(f"/allocations/{self.server['id']}").body
+        return {provider: one['resources']
+                for provider, one in found['allocations'].items()}
+
+    def evacuate_twice(self, target, name, error):
+        """Evacuate to a host that refuses with an error at first.
+
+        Nothing of the failed evacuation stays allocated.
+        """
+        held, method = self.read_allocated_resources(), getattr(target, name)
+        answers = iter((mock.Mock(side_effect=error), method))
+        with mock.patch.object(
+                target, name, lambda *args, **kwargs: next(answers)(
+                    *args, **kwargs)):
+            kept = isinstance(error, exception.ComputeResourcesUnavailable)
+            self.evacuate('host_a', 'ACTIVE' if kept else 'ERROR')
+            self.assertEqual(held, self.read_allocated_resources())
+            # Nova stops evacuated servers, but none that was in ERROR.
+            self.evacuate('host_b', 'SHUTOFF' if kept else 'ACTIVE')
+
+    def test_host_that_could_not_start_the_guest_takes_it_later(self):
+        self.evacuate_twice(self.dest.driver, 'spawn',
+                            exception.NovaException('a test'))
+
+    def test_host_that_refused_the_claim_takes_the_guest_later(self):
+        self.evacuate_twice(
+            self.dest.manager.rt, 'rebuild_claim',
+            exception.ComputeResourcesUnavailable(reason='a test'))
