@@ -152,6 +152,7 @@ class Feature:
     :param capabilities: key that requests a capability of hosts, by name of
         the capability.
     :param resources: resource classes that only this feature requests.
+    :param node_keys: keys by guest NUMA node that only this feature enforces.
     """
 
     name: str
@@ -161,3 +162,4 @@ class Feature:
     are_keys_checked_together: bool = False
     capabilities: Mapping[str, Key] = field(default_factory=dict)
     resources: tuple[Resource, ...] = ()
+    node_keys: tuple[Key, ...] = ()

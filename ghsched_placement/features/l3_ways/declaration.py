@@ -34,7 +34,8 @@ def _get_offer(host: HostDescription, node: int) -> tuple[int, int]:
 
 #: Declaration of the feature.
 FEATURE = Feature(
-    'l3_ways', capabilities={'L3_WAYS': keys.L3_WAYS}, resources=(Resource(
+    'l3_ways', node_keys=(keys.L3_WAYS,),
+    capabilities={'L3_WAYS': keys.L3_WAYS}, resources=(Resource(
         names.L3_WAYS, 'ways of an L3', 'ways of its L3', 'ways of the L3',
         keys.L3_WAYS, 'L3 Ways', '', 'l3_ways', _get_demand, _get_offer,
         capability='L3_WAYS'),))

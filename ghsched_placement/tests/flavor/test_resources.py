@@ -72,19 +72,21 @@ class DeclaredTest(base.TestCase):
         whole = policy.parse_policy(FLAVOR, 2, 4)
         keys_left = {
             name: value for name, value in FLAVOR.items()
-            if name.partition(':')[2] not in {key.name for key
-                                              in feature.keys}}
+            if name.partition(':')[2].partition('.')[0] not in {
+                key.name for key in feature.keys + feature.node_keys}}
         with mock.patch.object(declared, 'FEATURES', tuple(
                 one for one in declared.FEATURES if one != feature)):
             found = policy.parse_policy(keys_left, 2, 4)
             # A guest must not be promised what nobody enforces.
-            if feature.keys:
-                self.assertRaises(policy.PolicyError, policy.parse_policy,
-                                  FLAVOR, 2, 4)
+            self.assertRaises(policy.PolicyError, policy.parse_policy,
+                              FLAVOR, 2, 4)
         self.assertEqual(tuple(part for part in whole.parts
                                if type(part) is not feature.part),
                          found.parts)
-        self.assertEqual(whole.nodes, found.nodes)
+        self.assertEqual([(node.minimum, node.maximum) for node
+                          in whole.nodes],
+                         [(node.minimum, node.maximum) for node
+                          in found.nodes])
 
     def test_offer_is_empty_on_a_host_without_the_resource(self):
         host = HostDescription(nodes=(0,), control_groups=0,
