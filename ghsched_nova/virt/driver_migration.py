@@ -24,6 +24,7 @@ from ghsched_nova.guest import device_numa
 from ghsched_nova.guest import metadata
 from ghsched_nova.guest import pci_topology
 from ghsched_nova.host import arrival_check
+from ghsched_nova.host import desired
 from ghsched_nova.host import migration_xml
 from ghsched_nova.nova_fixes import cut_off_live_migration
 from ghsched_nova.nova_fixes import evacuated_live_migration
@@ -309,7 +310,11 @@ class MigratingDriver(base.DriverBase):
                       'retrying in the next periodic task: %(problem)s',
                       {'name': instance.name, 'problem': error},
                       instance=instance)
-            self._notify_protection_changes()
+            # Features note it, and enforce what is theirs.
+            with contextlib.suppress(Exception):
+                guest = self._host.get_guest(instance)
+                self._parts.reconcile_guest(desired.parse_running_domain(
+                    guest.get_xml_desc(), guest.id))
 
 
 def _make_port_refusal(error: pci_topology.DeviceNumaError,
