@@ -45,6 +45,7 @@ overlaps
 
 import argparse
 from collections.abc import Callable
+from collections.abc import Iterable
 from collections.abc import Sequence
 from pathlib import Path
 import sys
@@ -83,14 +84,14 @@ class ControlGroups(NamedTuple):
     change: Callable[[reconcile.HostPaths, model.Wanted], reconcile.Report]
     measure_bandwidth: readings.Measure | None = None
 
-    def compare(self, host: engine.HostEngine,
-                guests: host_parts.HostGuests) -> host_output.GroupChanges:
+    def compare(self, host: engine.HostEngine, guests: host_parts.HostGuests,
+                before: Iterable[str]) -> host_output.GroupChanges:
         """Plan or make the changes of control groups that policies need.
 
+        :param before: groups that existed before the guests were listed.
         :raises ResctrlUnavailable: if a guest has a policy and the host has no
             resctrl.
         """
-        before = host.list_resctrl_groups()
         wanted, refused = host.make_wanted_state(guests.running, before)
         wanted_check.check_desired_state(wanted)
         report = reconcile.Report(
@@ -186,10 +187,12 @@ def _print_changes(
         Path(section.resctrl_path),
         configured.read_state_path(arguments.config_file) / readings.FILE,
         groups.measure_bandwidth, saves=False))
+    # Groups first: a group of a guest that starts now must not look left.
+    before = host.list_resctrl_groups()
     guests = host_parts.HostGuests(
         section, configured.read_dedicated_cpus(arguments.config_file),
         domains.list_running_domains(arguments.connect))
-    found = groups.compare(host, guests)
+    found = groups.compare(host, guests, before)
     others = host_parts.collect_changes(calls, guests)
     render = (host_output.render_changes_as_json
               if arguments.format == 'json'
