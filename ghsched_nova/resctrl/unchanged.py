@@ -40,14 +40,14 @@ def select_unchanged_state(actual: model.Actual,
     touched = (_find_left_groups(actual, actions)
                | {_get_control_group(action.group) for action in actions})
     moving = {_get_control_group(action.group) for action in actions
-              if action.kind in _MOVING}
+              if action.kind in _MOVING} | _find_unclear_groups(actual)
     moved = {guest.domain.uuid for name in moving
              for guest in actual.members.get(name, ())}
     counters = actual.counters
     return replace(
         actual,
         groups={name: group for name, group in actual.groups.items()
-                if name not in touched},
+                if name not in touched | moving},
         threads={uuid: threads for uuid, threads in actual.threads.items()
                  if uuid not in moved},
         monitors_of_others={
@@ -67,6 +67,18 @@ def _find_left_groups(actual: model.Actual,
     devices = {number for action in actions for number in action.devices}
     return {name for name, group in actual.groups.items()
             if group.tasks & threads or group.devices & devices}
+
+
+def _find_unclear_groups(actual: model.Actual) -> set[str]:
+    """Return the groups that were not read, or whose guest was not found.
+
+    A guest without a pid file is found by the threads in its group, so that
+    it may be found after other threads have left.
+    """
+    return {name for name, group in actual.groups.items() if group.error} | {
+        name for name, guests in actual.members.items()
+        if not all(actual.threads.get(guest.domain.uuid)
+                   for guest in guests)}
 
 
 def _get_control_group(path: str) -> str:

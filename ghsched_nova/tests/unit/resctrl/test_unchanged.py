@@ -129,6 +129,23 @@ class ReadTest(base.TestCase):
             lambda host: host.model.mkdir('/' + LEFT))
 
 
+class UnclearTest(base.TestCase):
+    """What could not be told before a repair is looked at again after it."""
+
+    def test_guest_without_pid_file_is_found_when_a_stray_thread_left(self):
+        with tempfile.TemporaryDirectory(dir=world.memory()) as top:
+            host = world.World(
+                Path(top), machines.build('openeuler66', emulated.NODES),
+                ('ghsched',) * 2)
+            host.reconcile()
+            first, second = host.guests
+            (host.run / f'{second.domain.name}.pid').unlink()
+            host.model.write(f'/{second.group}/tasks', '1001\n')
+            report = host.reconcile()
+        self.assertNotEqual((), report.actions)
+        self.assertEqual((), report.problems)
+
+
 class UnchangedTest(base.TestCase):
 
     ACTUAL = model.Actual(
