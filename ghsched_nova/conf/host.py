@@ -22,10 +22,10 @@ from oslo_config import types
 LOADS = ('cpu_load', 'cpu_wait', 'memory_load', 'memory_wait', 'io_load',
          'io_wait')
 
-#: Longest path, and longest name in a path, that Linux opens, in bytes
-#: (PATH_MAX, which counts a final NUL, and NAME_MAX in include/uapi/linux/
-#: limits.h).
-_LONGEST_PATH, _LONGEST_NAME = 4095, 255
+#: Longest path of an option, and longest name in it, in bytes. Linux opens
+#: 4095 and 255 (PATH_MAX and NAME_MAX in include/uapi/linux/limits.h); what is
+#: left is for the names of files below the path.
+_LONGEST_PATH, _LONGEST_NAME = 3071, 255
 
 
 class _Path(types.String):
@@ -34,9 +34,12 @@ class _Path(types.String):
     def __call__(self, value: str) -> str:
         """Return the path.
 
-        :raises ValueError: if the path or a name in it is too long.
+        :raises ValueError: if the path or a name in it is too long, or if it has a
+            NUL character.
         """
         path: str = super().__call__(value)
+        if '\0' in path:
+            raise ValueError('path has a NUL character')
         if (len(os.fsencode(path)) > _LONGEST_PATH
                 or any(len(os.fsencode(name)) > _LONGEST_NAME
                        for name in path.split('/'))):

@@ -197,12 +197,12 @@ class ReportingDriver(base.DriverBase):
         running = self._last_running
         traits, classes = providers.get_traits_and_classes(self.provider_tree,
                                                            nodename)
+        guests = self._list_all_guests(running)
+        bandwidth = self._bandwidth_use.measure_bandwidth(
+            bandwidth_use.list_guests_and_policies(running))
         return compute_hooks.HostSnapshot(
-            time=time.time(), running=running,
-            guests=self._list_all_guests(running),
-            bandwidth=self._bandwidth_use.measure_bandwidth(
-                bandwidth_use.list_guests_and_policies(running)),
-            not_held=self._ghsched.not_held,
+            time=time.time(), running=running, guests=guests,
+            bandwidth=bandwidth, not_held=self._ghsched.not_held,
             uncounted=self._ghsched.uncounted, offered=self._offered,
             numa_nodes=self._numa_nodes, traits=traits,
             resource_classes=classes)

@@ -32,6 +32,7 @@ class RepairCounts(compute_hooks.ComputePart):
         self._file = record_file.RecordFile(
             path, repair_metrics.parse_repair_counts,
             repair_metrics.render_repair_counts)
+        self._counts = Counter(self._file.read())
 
     def observe(self, snapshot: compute_hooks.HostSnapshot) -> None:
         """Add the repairs since the previous snapshot to the counters.
@@ -44,7 +45,8 @@ class RepairCounts(compute_hooks.ComputePart):
                         in snapshot.repairs.items()
                         if kind not in model.COUNTING})
         if done:
-            self._file.write(Counter(self._file.read()) + done)
+            self._counts += done
+            self._file.write(self._counts)
 
 
 def make_part(services: compute_hooks.ComputeServices) -> RepairCounts:

@@ -46,14 +46,18 @@ class GuestTraffic(compute_hooks.ComputePart):
         """
         if not self._section.affinity_source or snapshot.guests is None:
             return
-        self._is_measured = False
-        if self._meter is None:
-            self._meter = _make_meter(self._section)
-        self._meter.update_traffic_averages(
-            frozenset().union(*(addresses.list_fixed_addresses(guest.root)
-                                for guest in snapshot.guests if guest.xml)),
-            time.monotonic())
-        self._is_measured = True
+        is_measured = False
+        try:
+            if self._meter is None:
+                self._meter = _make_meter(self._section)
+            self._meter.update_traffic_averages(
+                frozenset().union(*(
+                    addresses.list_fixed_addresses(guest.root)
+                    for guest in snapshot.guests if guest.xml)),
+                time.monotonic())
+            is_measured = True
+        finally:
+            self._is_measured = is_measured
 
     def make_diagnostics(self, guest: Any,
                          found: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -36,7 +36,7 @@ class ProtectionNotifier:
     def __init__(self, send: Callable[[str, dict[str, Any]], None]) -> None:
         self._send = send
         self._sending = threading.Lock()
-        self._sent: set[str] = set()
+        self._sent: frozenset[str] = frozenset()
 
     def notify_protection_changes(self, host: str,
                                   reasons: Mapping[str, str]) -> None:
@@ -50,6 +50,9 @@ class ProtectionNotifier:
         :param reasons: reason by UUID of each guest that is not protected.
         """
         try:
+            # A guest that starts does not wait for what others send.
+            if reasons.keys() == self._sent:
+                return
             with self._sending:
                 self._send_protection_changes(host, reasons)
         except Exception as error:
@@ -68,8 +71,8 @@ class ProtectionNotifier:
         for uuid in sorted(reasons.keys() - self._sent):
             self._send(_NOT_PROTECTED + 'start', {
                 'host': host, 'server': uuid, 'reason': reasons[uuid]})
-            self._sent.add(uuid)
+            self._sent |= {uuid}
         for uuid in sorted(self._sent - reasons.keys()):
             self._send(_NOT_PROTECTED + 'end', {
                 'host': host, 'server': uuid})
-            self._sent.remove(uuid)
+            self._sent -= {uuid}
