@@ -20,7 +20,6 @@ Everything here is pure: the same extra specs give the same
 from collections.abc import Iterable
 from collections.abc import Iterator
 from collections.abc import Mapping
-from collections.abc import Set
 from dataclasses import dataclass
 import hashlib
 import itertools
@@ -51,11 +50,6 @@ from ghsched_placement.query.requested_classes import find_requested_classes
 
 #: Guest NUMA nodes that QEMU knows (``MAX_NODES``).
 _MAX_GUEST_NODES = 128
-
-#: Keys of a guest NUMA node that the core enforces.
-_NODE_KEYS = {key.name for key in (
-    keys.MEM_BW_MIN, keys.MEM_BW_MAX, keys.MEM_BW_HARDLIMIT,
-    keys.MEM_BW_PRIORITY)}
 
 _Part = TypeVar('_Part', bound=PolicyPart)
 
@@ -381,7 +375,8 @@ def parse_policy(extra_specs: Mapping[str, str],
         raise PolicyError(keys.DEVICE_NUMA.extra_spec, NEEDS_TOPOLOGY)
     locality = _parse_locality(general, device_numa)
     vfs = _pop_vfs_by_guest_node(general, special, guest_nodes)
-    _refuse_unread_keys({*general, *(name for name, _node in special)})
+    resources.refuse_unread_keys(general.keys() | {
+        name for name, _node in special})
     nodes = tuple(_make_node_policy(general, special, node) for node in range(
         guest_nodes if general or special else 0))
     if any(key.extra_spec in ours for key in auto_nodes.KEYS):
@@ -391,19 +386,6 @@ def parse_policy(extra_specs: Mapping[str, str],
         rt_permille=next(filter(None, (part.get_cpu_permille_by_node()
                                        for part in parts)), ()),
         auto_nodes=keys.NUMA.extra_spec in ours, parts=parts)
-
-
-def _refuse_unread_keys(names: Set[str]) -> None:
-    """Refuse keys of guest NUMA nodes that nobody would enforce.
-
-    :param names: keys that no part of the policy has read.
-    :raises PolicyError: for a key of a feature that is not installed.
-    """
-    enforced = _NODE_KEYS | {key.name for feature in declared.FEATURES
-                             for key in feature.node_keys}
-    for name in sorted(names - enforced):
-        raise PolicyError(keys.BY_NAME[name].extra_spec,
-                          'no feature of this installation reads this key')
 
 
 def _pop_parts(general: dict[str, Value], extra_specs: Mapping[str, str],

@@ -13,8 +13,10 @@
 """Tables of the resource classes and capabilities of all features (pure)."""
 
 from collections.abc import Mapping
+from collections.abc import Set
 from types import MappingProxyType
 
+from ghsched_placement.base.errors import PolicyError
 from ghsched_placement.features import declared
 from ghsched_placement.flavor import keys
 from ghsched_placement.flavor.parts import Resource
@@ -35,3 +37,21 @@ KEY_OF_CAPABILITY: Mapping[str, keys.Key] = MappingProxyType({
     'NUMA_AUTO': keys.NUMA,
     **{name: key for feature in declared.FEATURES
        for name, key in feature.capabilities.items()}})
+
+#: Keys of a guest NUMA node that the core enforces.
+_NODE_KEYS = {key.name for key in (
+    keys.MEM_BW_MIN, keys.MEM_BW_MAX, keys.MEM_BW_HARDLIMIT,
+    keys.MEM_BW_PRIORITY)}
+
+
+def refuse_unread_keys(names: Set[str]) -> None:
+    """Refuse keys of guest NUMA nodes that nobody would enforce.
+
+    :param names: keys that no part of the policy has read.
+    :raises PolicyError: for a key of a feature that is not installed.
+    """
+    enforced = _NODE_KEYS | {key.name for feature in declared.FEATURES
+                             for key in feature.node_keys}
+    for name in sorted(names - enforced):
+        raise PolicyError(keys.BY_NAME[name].extra_spec,
+                          'no feature of this installation reads this key')

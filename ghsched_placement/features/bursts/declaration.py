@@ -29,8 +29,9 @@ def _get_demand(amounts: Amounts, accounting: Accounting) -> Mapping[int, int]:
 
 
 #: Declaration of the feature.
-FEATURE = Feature('bursts', node_keys=(keys.MEM_BW_BURST,), resources=(Resource(
+FEATURE = Feature('bursts', resources=(Resource(
     names.MEM_BW_BURST_PCT, '% of memory bandwidth as bursts',
     '% of its memory bandwidth for bursts', '% memory bandwidth as a burst',
     keys.MEM_BW_BURST, 'Burst', ' (%)', 'burst_percent', _get_demand,
-    cure='hosts keep some with [ghsched]bandwidth_bursts'),))
+    cure='hosts keep some with [ghsched]bandwidth_bursts'),),
+    node_keys=(keys.MEM_BW_BURST,))
