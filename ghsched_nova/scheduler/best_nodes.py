@@ -27,6 +27,7 @@ from ghsched_nova.nova_seams import scheduler
 from ghsched_nova.nova_seams import shared
 from ghsched_nova.scheduler.host_view import HostStateView
 from ghsched_nova.scheduler import needed_nodes
+from ghsched_nova.scheduler import request_filter
 from ghsched_nova.scheduler import unread_reports
 from ghsched_placement.providers import names
 from ghsched_placement.query.candidates import combine_node_costs
@@ -117,7 +118,13 @@ def _choose_cheapest_limits(view: HostStateView, spec: shared.RequestSpec,
                 [cell.id for cell in view.numa_topology.cells], node_costs,
                 len(spec.numa_topology), needed),
             node_assignment.MOST_TRIED):
-        limits = scheduler.make_numa_limits(view, spec, order, in_order=True)
+        # Without costs the claim may choose the other nodes itself, so that
+        # it does not fail where another guest was faster.
+        is_free = not node_costs and not (
+            request_filter.has_ghsched_extra_specs(spec))
+        limits = scheduler.make_numa_limits(
+            view, spec, [node for node in order if node in needed]
+            if is_free else order, in_order=not is_free)
         if scheduler.fit_guest_topology(view, spec, limits,
                                         candidates[0].get('mappings'),
                                         requests) is not None:

@@ -27,6 +27,7 @@ from nova.virt import hardware
 from ghsched_nova.nova_seams import numa
 from ghsched_nova.nova_seams import scheduler
 from ghsched_nova.nova_seams import shared
+from ghsched_nova import pci_requests
 from ghsched_nova.scheduler import host_nodes
 from ghsched_nova.scheduler import request_filter
 from ghsched_placement.fit import counting
@@ -78,8 +79,8 @@ def find_needed_nodes(view: Any, spec: shared.RequestSpec,
     size = guest.cells[0].pagesize
     counts = {}
     for room in numa.list_node_capacities(view.numa_topology, view):
-        free = get_free_amounts(
-            names.make_numa_provider_uuid(view.uuid, room.node))
+        free = get_free_amounts(names.make_numa_provider_uuid(
+            view.uuid, room.node)) if amounts else {}
         counts[room.node] = max(0, min((
             rooms.count_guest_nodes(room, part, _PAGE_SIZES.get(size, size)),
             *(free[name] // amount for name, amount in amounts.items()
@@ -114,10 +115,13 @@ def _count_by_devices(view: Any, spec: shared.RequestSpec,
     """
     if policy is None or not policy.vfs or policy.vfs_locality != 'node':
         return []
-    pools = host_nodes.get_pci_pools(view)
-    return [sum(pools[name]['count'] for name in need.pools
-                if pools[name].get('numa_node') == node) // need.count
-            for need in host_nodes.list_device_needs(view, spec, pools)]
+    # The pools of all PFs: a candidate names only those of its own nodes.
+    return [sum(pool['count'] for pool
+                in scheduler.list_matching_pools(view, request)
+                if pool.get('numa_node') == node) // request.count
+            for request in pci_requests.select_vf_requests(
+                spec.pci_requests and spec.pci_requests.requests)
+            if pci_requests.get_guest_node(request) == 0]
 
 
 def _count_by_host(view: Any, spec: shared.RequestSpec) -> int:

@@ -36,13 +36,16 @@ from ghsched_placement.fit.model import NodeNeed
 from ghsched_placement.query import matching
 
 #: Guests that are counted on one host at most.
-MOST = 10 ** 6
+MOST = 10 ** 4
 
 #: Guests that are placed one after the other to find a lower bound.
 _MOST_PLACED = 200
 
-#: Maximum number of steps of one search; about .2 s of a processor.
+#: Maximum number of steps of one search; about half a second of a processor.
 MAX_STEPS = 300000
+
+#: Number of steps that are as long as placing guest nodes on a host node.
+_TAKE_STEPS = 10
 
 
 def count_guests(host: Host, need: Need, most: int = MOST,
@@ -245,7 +248,7 @@ class _Search:
             yield (count,)
             return
         for number in range(count + 1):
-            self._steps -= 1
+            self._steps -= _TAKE_STEPS
             if self._steps < 0:
                 return
             for others in self._yield_ways(node.take(need, number),

@@ -61,15 +61,15 @@ FITTED = ('the densities of {} (simulated) rest on figures that were fitted: '
 class PlanDensity(base.Lister):
     """Plan how many more guests fit into the cloud.
 
-    For each flavor, hosts are filled with guests in a copy of the cloud's
-    Placement; equal hosts share one line. "As one pool" is the number of
-    guests that would fit on a host without NUMA nodes, "whole nodes" the
-    number of NUMA nodes without any guest, before and after. With --mix the
-    hosts are also filled with guests of all flavors together. With --machine,
-    further lines predict (simulated) how many containers run well in the
-    guests of one empty host of that kind. "ghsched plan --cloud" shows more.
-    Hosts whose nova-compute is down or disabled do not count. Exit status: 0 a
-    guest fits, 1 no guest fits, 2 the plan failed.
+    For each flavor, hosts are filled with guests in memory; equal hosts share
+    one line. "As one pool" is the number of guests that would fit on a host
+    without NUMA nodes, "whole nodes" the number of NUMA nodes without any
+    guest, before and after. With --mix the hosts are also filled with guests
+    of all flavors together. With --machine, further lines predict (simulated)
+    how many containers run well in the guests of one empty host of that kind.
+    "ghsched plan --cloud" shows more. Hosts whose nova-compute is down or
+    disabled do not count. Exit status: 0 a guest fits, 1 no guest fits, 2 the
+    plan failed.
     """
 
     SHORT = ('Flavor', 'Hosts', 'Guests per Host', 'Guests', 'Whole Nodes',

@@ -12,7 +12,7 @@
 
 """The densities of the flavors of a plan (simulated).
 
-How many guests there are is Placement's answer, and what becomes of them is
+How many guests there are is the planner's answer, and what becomes of them is
 that of :mod:`ghsched_placement.features.planner.density`.
 """
 

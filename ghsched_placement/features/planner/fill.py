@@ -12,10 +12,10 @@
 
 """Filling hosts with guests, as nova-scheduler would.
 
-The candidates are those of Placement. Guests only make less of them possible,
-so the first in order that still fits is the one that a scheduler would choose,
-and the candidates are listed again only when none of them fits any more. A
-host is full when there is none then that Nova could use.
+The candidates are those that Placement would offer. Guests only make less of
+them possible, so the first in order that still fits is the one that a
+scheduler would choose, and the candidates are listed again only when none of
+them fits any more. A host is full when there is none then that Nova could use.
 """
 
 from collections.abc import Mapping

@@ -14,7 +14,7 @@
 
 It is read off what Placement has left, and what Nova has by NUMA node: a
 resource of which less is free than the guest needs. What one more of it would
-buy, :mod:`ghsched_placement.features.planner.more` asks Placement.
+buy, :mod:`ghsched_placement.features.planner.more` tries.
 """
 
 from collections.abc import Iterator

@@ -296,6 +296,13 @@ class _ProviderAssignments:
         Each way is a mapping from the suffix of a request group to the index
         of its provider.
         """
+        unnumbered = [suffix for suffix in self._groups
+                      if suffix.startswith(_UNNUMBERED)]
+        # A full host would otherwise be searched in all combinations.
+        if not all(self._places.values()) or not any(map(
+                self._has_unnumbered_traits,
+                self._yield_choices(unnumbered, {}))):
+            return iter(())
         return filter(self._has_unnumbered_traits,
                       self._yield_choices(tuple(self._groups), {}))
 

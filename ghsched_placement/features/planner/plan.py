@@ -13,8 +13,8 @@
 """Plan of how many more guests of each flavor fit, and what they lack.
 
 :func:`plan_cloud_capacity` reads a cloud, :func:`plan_host_capacity` takes
-hosts as they are described; the rest is the same. Every answer is Placement's:
-the hosts are copied into one of the planner's own, which is filled there.
+hosts as they are described; the rest is the same. They are filled in memory
+(:mod:`ghsched_placement.features.planner.offer`).
 """
 
 from collections.abc import Iterable

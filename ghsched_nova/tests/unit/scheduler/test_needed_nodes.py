@@ -23,6 +23,7 @@ from nova import objects
 from nova.virt import hardware
 from oslo_utils.fixture import uuidsentinel as uuids
 
+from ghsched_nova.nova_seams import numa
 from ghsched_nova.nova_seams import scheduler
 from ghsched_nova.scheduler import filters
 from ghsched_nova.scheduler import request_filter
@@ -138,7 +139,67 @@ class Cloud:
         return most(rooms)
 
 
+class VfCloud(Cloud):
+    """A host on which guests of two NUMA nodes with a VF each are booted.
+
+    :param vfs: free VFs of the PF of each host node.
+    """
+
+    REQUESTS = uuids.vf0, uuids.vf1
+
+    def __init__(self, vfs):
+        super().__init__([64] * len(vfs), [100] * len(vfs), False, 2, 0)
+        self.pfs = [getattr(uuids, f'pf{node}') for node in range(len(vfs))]
+        self.vfs = list(vfs)
+
+    def make_state(self):
+        self.pools = [states.pool(
+            node, count=count, address=f'0000:8{node}:00.0',
+            rp_uuid=self.pfs[node], resource_class='X')
+            for node, count in enumerate(self.vfs) if count]
+        return super().make_state()
+
+    def yield_candidates(self):
+        nodes = [node for node, count in enumerate(self.vfs) if count]
+        for order in itertools.permutations(nodes, 2):
+            mappings = {'': [ROOT]}
+            for number, node in enumerate(order):
+                mappings[f'{self.REQUESTS[number]}-0'] = [self.pfs[node]]
+                mappings[names.make_node_suffix(number)] = [
+                    names.make_numa_provider_uuid(ROOT, node)]
+            yield {'allocations': {ROOT: {'resources': {}}, **{
+                self.pfs[node]: {'resources': {'X': 1}} for node in order}},
+                'mappings': mappings}
+
+    def make_request(self):
+        spec = super().make_request()
+        spec.flavor.extra_specs.update({
+            'ghsched:vfs': 'vf:2', 'ghsched:vfs_locality': 'node'})
+        spec.pci_requests = objects.InstancePCIRequests(requests=[
+            objects.InstancePCIRequest(
+                count=1, request_id=request, alias_name='vf',
+                requester_id=f'ghsched-vfs-node{number}', spec=[{
+                    'vendor_id': '8086', 'product_id': '1515',
+                    'dev_type': 'type-VF', 'resource_class': 'X'}])
+            for number, request in enumerate(self.REQUESTS)])
+        return spec
+
+    def boot(self):
+        if sum(map(bool, self.vfs)) < 2:
+            return False
+        passed, = filters.GhschedNUMATopologyFilter().filter_all(
+            [self.make_state()], self.make_request())
+        for node in numa.parse_chosen_host_nodes(
+                passed.limits['numa_topology']):
+            self.vfs[node] -= 1
+        return True
+
+
 class BootTest(base.TestCase):
+
+    def test_guests_with_a_vf_for_each_node_use_all_vfs(self):
+        self.assertEqual(9, VfCloud([6, 6, 6]).count_boots())
+        self.assertEqual(8, VfCloud([4, 4, 8]).count_boots())
 
     def assert_all_boot(self, *args):
         self.assertEqual(Cloud(*args).count_most(), Cloud(*args).count_boots(),
