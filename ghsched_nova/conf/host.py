@@ -34,8 +34,8 @@ class _Path(types.String):
     def __call__(self, value: str) -> str:
         """Return the path.
 
-        :raises ValueError: if the path or a name in it is too long, or if it has a
-            NUL character.
+        :raises ValueError: if the path or a name in it is too long, or if it
+            has a NUL character.
         """
         path: str = super().__call__(value)
         if '\0' in path:

@@ -130,7 +130,7 @@ class ReadTest(base.TestCase):
 
 
 class UnclearTest(base.TestCase):
-    """What could not be told before a repair is looked at again after it."""
+    """The proof of a repair looks again at what was unclear before it."""
 
     def test_guest_without_pid_file_is_found_when_a_stray_thread_left(self):
         with tempfile.TemporaryDirectory(dir=world.memory()) as top:
