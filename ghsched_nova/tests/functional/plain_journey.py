@@ -56,32 +56,46 @@ _OF_CLOCK = ('oslo.service.',
              'nova.virt.libvirt.driver: Periodic task is updating')
 
 
-class _Requests(logging.Handler):
-    """Counts messages of loggers, without numbers and names that vary."""
+class _Seen(logging.Handler):
+    """Keeps what was logged until all names of the server are known."""
 
     def __init__(self):
         super().__init__()
-        self.requests = collections.Counter()
-        self.messages = collections.Counter()
+        self.lines = []
         self.names = {}
 
     def emit(self, record):
-        text = record.getMessage()
-        if record.name == 'placement.requestlog':
-            if any(name in text for name in self.names):
-                self.requests[self.normalize(text)] += 1
-        elif record.name.startswith('ghsched'):
-            # What is logged about hosts is no matter of the server.
-            text = f'{getattr(record, "instance", "")}{text}'
-            if any(name in text for name in self.names):
-                self.messages[f'{record.name}: {self.normalize(text)}'] += 1
-        elif (record.levelno >= logging.WARNING
-              or record.name == 'nova.compute.manager'):
-            line = f'{record.name}: {self.normalize(text)}'
-            if not line.startswith(_OF_CLOCK):
-                self.messages[line] += 1
+        if (record.name.startswith('ghsched')
+                or record.name in ('placement.requestlog',
+                                   'nova.compute.manager')
+                or record.levelno >= logging.WARNING):
+            self.lines.append((record.name, getattr(record, 'instance', ''),
+                               record.getMessage()))
+
+    def requests(self):
+        """Return how often each request about the server was logged."""
+        return collections.Counter(
+            self.normalize(text) for logger, _server, text in self.lines
+            if logger == 'placement.requestlog' and self.is_named(text))
+
+    def messages(self):
+        """Return how often each message of another logger was logged.
+
+        What ghsched logs about hosts is no matter of the server.
+        """
+        lines = (f'{logger}: {self.normalize(text)}'
+                 for logger, server, text in self.lines
+                 if logger != 'placement.requestlog' and (
+                     not logger.startswith('ghsched')
+                     or self.is_named(f'{server}{text}')))
+        return collections.Counter(
+            line for line in lines if not line.startswith(_OF_CLOCK))
+
+    def is_named(self, text):
+        return any(name in text for name in self.names)
 
     def normalize(self, text):
+        """Return a message without numbers and names that vary."""
         text = _UUID.sub(lambda found: self.names.get(found[0], 'UUID'), text)
         # CPUs and addresses are in what follows.
         text = re.split(r' len:|MigrateData\(|Traceback', text)[0]
@@ -99,7 +113,7 @@ class JourneyTestCase(patient_waits.PatientWaits, base.TestCase,
     CAST_AS_CALL = False
     FILTER_NAME = 'NUMATopologyFilter'
     # testtools forgets attributes of a test when it has run.
-    seen = _Requests()
+    seen = _Seen()
     states: list[Any] = []
 
     def setUp(self):
@@ -246,7 +260,7 @@ class JourneyTestCase(patient_waits.PatientWaits, base.TestCase,
         self.src, self.dest = self.computes['host_a'], self.computes['host_b']
         self.api.post_server_action(self.server['id'], {
             'os-migrateLive': {'host': None, 'block_migration': 'auto'}})
-        self.wait_until(lambda: self.instance().host == 'host_b')
+        self._wait_for_migration_status(self.server, ['completed'])
         self.note('live migration')
         with self.lost('host_b'):
             self._evacuate_server(self.server, expected_host='host_a')
@@ -315,7 +329,7 @@ def main(kind, out):
     problems = [text for _test, text in (*result.errors, *result.failures)]
     Path(out).write_text(json.dumps({
         'problems': problems, 'states': found.states,
-        'requests': found.seen.requests, 'messages': found.seen.messages,
+        'requests': found.seen.requests(), 'messages': found.seen.messages(),
         'replaced': sorted(registry.REPLACED)}))
 
 

@@ -156,6 +156,7 @@ NOT_SHARED = {
     'Pauses': 'guest_cap_lock() guards it',
     'ghsched_nova.features.blame.blame_record.BlameRecord': _IN_TURN,
     'ghsched_nova.features.bursts.burst_use.BurstRecorder': _IN_TURN,
+    'ghsched_nova.features.exporter.repair_counts.RepairCounts': _IN_TURN,
     'ghsched_nova.features.history.history_use.HistoryRecorder': _IN_TURN,
     'ghsched_nova.features.index.headroom_report.HeadroomReporter': _IN_TURN,
     'ghsched_nova.features.load.load_use.LoadReporter': _IN_TURN,
