@@ -40,10 +40,7 @@ def parse_document(xml: str, tag: str = 'domain') -> etree._Element:
     # lxml refuses an encoding declaration in decoded text.
     declaration = _DECLARATION.match(xml)
     body = xml[declaration.end():] if declaration else xml
-    try:
-        root = parse_element(body.strip())
-    except etree.XMLSyntaxError as error:
-        raise DocumentError(f'not a {tag} XML: {error}') from None
+    root = parse_element(body.strip())
     if root.tag != tag:
         raise DocumentError(f'not a {tag} XML but <{root.tag}>')
     return root
@@ -55,11 +52,14 @@ def parse_element(xml: str | bytes) -> etree._Element:
     Entities are not replaced, no other file is read, and a tree of more than
     256 levels is refused, whatever the defaults of the installed lxml are.
 
-    :raises etree.XMLSyntaxError: if the text is not well-formed.
+    :raises DocumentError: if the text is not well-formed.
     """
-    return etree.fromstring(xml, etree.XMLParser(
-        resolve_entities=False, load_dtd=False, no_network=True,
-        strip_cdata=False, huge_tree=False))
+    try:
+        return etree.fromstring(xml, etree.XMLParser(
+            resolve_entities=False, load_dtd=False, no_network=True,
+            strip_cdata=False, huge_tree=False))
+    except (etree.XMLSyntaxError, ValueError) as error:
+        raise DocumentError(f'not XML: {error}') from None
 
 
 def render_document(root: etree._Element) -> str:

@@ -166,7 +166,11 @@ def read_policy(xml: str) -> DomainPolicy | None:
     :returns: None if the domain has no policy.
     :raises MetadataError: if the policy is malformed.
     """
-    return parse_policy(document.parse_element(xml))
+    try:
+        root = document.parse_element(xml)
+    except document.DocumentError as error:
+        raise MetadataError(str(error)) from None
+    return parse_policy(root)
 
 
 def parse_policy(domain: etree._Element) -> DomainPolicy | None:

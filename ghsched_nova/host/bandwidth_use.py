@@ -19,7 +19,6 @@ from pathlib import Path
 import threading
 from typing import Any
 
-from lxml import etree
 from oslo_log import log as logging
 
 from ghsched_nova import conf
@@ -98,7 +97,7 @@ def list_guests_and_policies(
                 project = metadata.read_project_id(one.root)
                 flavor = metadata.read_flavor_name(one.root)
                 server = metadata.read_server_name(one.root)
-        except (metadata.MetadataError, etree.XMLSyntaxError):
+        except metadata.MetadataError:
             pass
         found.append(view.Guest(one.domain.name, one.domain.uuid,
                                 one.domain.id, policy, server=server,

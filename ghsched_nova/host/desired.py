@@ -71,8 +71,11 @@ class Running:
 
     @functools.cached_property
     def root(self) -> etree._Element:
-        """Root element ``<domain>`` of the running domain's XML."""
-        return document.parse_element(self.xml)
+        """Root element ``<domain>`` of the running domain's XML.
+
+        :raises MetadataError: if the XML cannot be read.
+        """
+        return _parse_domain(self.xml)
 
     @functools.cached_property
     def policy(self) -> metadata.DomainPolicy | None:
@@ -169,12 +172,20 @@ def parse_running_domain(xml: str, number: int = -1) -> Running:
 
     :param xml: XML of a running or stopped domain.
     :param number: libvirt's ID of the running domain; -1 if it does not run.
+    :raises MetadataError: if the XML cannot be read.
     """
-    root = document.parse_element(xml)
+    root = _parse_domain(xml)
     found = Running(model.Domain(root.findtext('uuid') or '', number,
                                  root.findtext('name') or ''), xml)
     vars(found)['root'] = root
     return found
+
+
+def _parse_domain(xml: str) -> etree._Element:
+    try:
+        return document.parse_element(xml)
+    except document.DocumentError as error:
+        raise metadata.MetadataError(str(error)) from None
 
 
 def reuse_parsed_domains(found: Iterable[Running],

@@ -141,7 +141,6 @@ class Libvirt:
             )
         except (
             ValueError,
-            etree.XMLSyntaxError,
             self._module.libvirtError,
             pci_topology.DeviceNumaError,
         ):
@@ -156,7 +155,7 @@ class Libvirt:
         text = self._read_metadata_element(domain, NOVA)
         try:
             root = document.parse_element(text) if text else None
-        except etree.XMLSyntaxError:
+        except document.DocumentError:
             return ''
         return '' if root is None else root.findtext('{*}name', '').strip()
 
@@ -186,7 +185,7 @@ class Libvirt:
             return None, ''
         try:
             return metadata.read_policy(_wrap_metadata_in_domain(element)), ''
-        except (metadata.MetadataError, etree.XMLSyntaxError) as error:
+        except (metadata.MetadataError, document.DocumentError) as error:
             return None, str(error)
 
 

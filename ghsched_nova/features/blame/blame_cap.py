@@ -32,8 +32,6 @@ import threading
 import time
 from typing import Any
 
-from lxml import etree
-
 from ghsched_nova.features.blame import blame_session
 from ghsched_nova.guest import metadata
 from ghsched_nova.host import desired
@@ -58,7 +56,7 @@ GUEST_PAUSE_S = 900.0
 
 NotCapped = blame_session.NotCapped
 #: Exceptions if the control group of a guest cannot be changed.
-_ERRORS = (*desired.POLICY_ERRORS, fs.GroupError, etree.XMLSyntaxError)
+_ERRORS = (*desired.POLICY_ERRORS, fs.GroupError)
 
 
 @contextlib.contextmanager

@@ -258,9 +258,7 @@ def _run_server_action(context: Any, uuid: str, action: Any) -> dict[str, Any]:
     # A dry run of a move names nodes and CPUs of the host, as the move does.
     if is_move or not dry_run:
         rules.authorize(context, rules.MOVE if is_move else rules.SET, target)
-    # As check_instance_lock() of nova/compute/api.py.
-    if server.locked and not context.is_admin:
-        raise errors.RefusedByState('the server is locked')
+    _check_unlocked(context, server)
     if is_move:
         nodes = move_report.parse_move_request(action)
         with records.open_cell_context(uuid, context) as cell:
@@ -273,6 +271,18 @@ def _run_server_action(context: Any, uuid: str, action: Any) -> dict[str, Any]:
     with records.open_cell_context(uuid, context) as cell:
         return change_report.make_change_report(
             servers.change_server_policy(cell, uuid, specs, dry_run), dry_run)
+
+
+def _check_unlocked(context: Any, server: Any) -> None:
+    """Refuse an action on a server that is locked against its users.
+
+    Nova refuses its own actions in the same way (``check_instance_lock()`` of
+    nova/compute/api.py).
+
+    :raises RefusedByState: if the server is locked, and the user is no admin.
+    """
+    if server.locked and not context.is_admin:
+        raise errors.RefusedByState('the server is locked')
 
 
 def _report_slowing_guests(context: Any, uuid: str,
@@ -292,6 +302,7 @@ def _report_slowing_guests(context: Any, uuid: str,
     prove = blame_report.parse_prove_flag(action)
     if prove:
         rules.authorize(context, rules.BLAME_PROVE, target)
+        _check_unlocked(context, server)
     with records.open_cell_context(uuid, context) as cell:
         report = servers.get_blame_report(cell, uuid, prove)
     return report if context.is_admin else blame_report.hide_other_guests(

@@ -20,7 +20,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from lxml import etree
 from oslo_log import log as logging
 
 from ghsched_nova.features.load import load_meter
@@ -151,7 +150,7 @@ def list_measurable_guests(running: Iterable[desired.Running]
             yield load_reader.RunningGuest(one.domain.uuid, one.domain.id,
                                            one.domain.name,
                                            cells.parse_cells(one.root))
-        except (ValueError, etree.XMLSyntaxError) as error:
+        except ValueError as error:
             LOG.debug('ghsched: cannot read the NUMA nodes of guest %(name)s '
                       'from its XML; not measuring the load of this guest: '
                       '%(error)s',

@@ -47,10 +47,10 @@ class BlameActionTest(base.TestCase):
         self.addCleanup(conf.CONF.reset)
         policies.get_shared_policy_enforcer.cache_clear()
         self.addCleanup(policies.get_shared_policy_enforcer.cache_clear)
-        for name, value in (
-                ('open_cell_context', None),
-                ('get_visible_server', SimpleNamespace(
-                    project_id='project', user_id='owner', locked=True))):
+        self.server = SimpleNamespace(
+            project_id='project', user_id='owner', locked=False)
+        for name, value in (('open_cell_context', None),
+                            ('get_visible_server', self.server)):
             self.enterContext(mock.patch(
                 f'ghsched_nova.features.live_change.records.{name}',
                 **({'return_value': value} if value else {})))
@@ -96,6 +96,16 @@ class BlameActionTest(base.TestCase):
             self.assertEqual(codes, tuple(
                 self.ask({'blame': True, 'prove': prove},
                          'member').status_int for prove in (False, True)))
+
+    def test_locked_server_is_proven_for_admins_alone(self):
+        self.server.locked = True
+        prove = {'blame': True, 'prove': True}
+        self.assertEqual(200, self.ask(prove).status_int)
+        self.servers.reset_mock()
+        self.allow(policies.BLAME, policies.BLAME_PROVE)
+        self.assertEqual(409, self.ask(prove, 'member').status_int)
+        self.servers.assert_not_called()
+        self.assertEqual(200, self.ask({'blame': True}, 'member').status_int)
 
     def test_malformed_question_is_refused(self):
         self.assertEqual(400, self.ask({'blame': 'yes'}).status_int)

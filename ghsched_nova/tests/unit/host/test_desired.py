@@ -77,6 +77,16 @@ class DesiredTest(base.TestCase):
             self.assertRaises(desired.DomainError, read, *args)
         self.assertRaises(desired.DomainError, read, policy=None)
 
+    def test_text_that_is_no_xml_is_a_policy_that_cannot_be_read(self):
+        for xml in ('', '<domain>', f'<domain {metadata.NAMESPACE}', '\0'):
+            self.assertRaises(metadata.MetadataError, metadata.read_policy,
+                              xml)
+            self.assertRaises(metadata.MetadataError,
+                              desired.parse_running_domain, xml)
+            found = desired.Running(DOMAIN, xml)
+            self.assertRaises(metadata.MetadataError, lambda: found.root)
+            self.assertFalse(found.reserves_l3_ways)
+
     def test_only_guests_with_bandwidth_need_a_group(self):
         self.assertTrue(running().needs_control_group)
         for policy in (None, GuestPolicy(monitor=True)):
@@ -111,6 +121,6 @@ class DesiredTest(base.TestCase):
         try:
             guest = desired.make_desired_group(captured.openeuler(),
                                                desired.Running(DOMAIN, xml))
-        except (desired.DomainError, desired.etree.XMLSyntaxError):
+        except (desired.DomainError, metadata.MetadataError):
             return
         wanted_check.check_desired_state(model.Wanted((guest,)))
