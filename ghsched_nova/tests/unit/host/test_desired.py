@@ -84,7 +84,7 @@ class DesiredTest(base.TestCase):
             self.assertRaises(metadata.MetadataError,
                               desired.parse_running_domain, xml)
             found = desired.Running(DOMAIN, xml)
-            self.assertRaises(metadata.MetadataError, lambda: found.root)
+            self.assertRaises(metadata.MetadataError, getattr, found, 'root')
             self.assertFalse(found.reserves_l3_ways)
 
     def test_only_guests_with_bandwidth_need_a_group(self):
