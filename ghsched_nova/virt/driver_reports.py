@@ -108,12 +108,17 @@ class ReportingDriver(base.DriverBase):
                 self._last_running, root,
                 shared.config().ghsched.bandwidth_accounting,
                 allocations,
-                lambda: {(guest.uuid, guest.id) for guest
-                         in self._host.list_guests(only_running=True)})
+                self._list_running_domains)
         except Exception as error:
             LOG.warning('ghsched: cannot check the bandwidth allocations of '
                         'guests in Placement; retrying in the next periodic '
                         'task: %s', error)
+
+    def _list_running_domains(self) -> set[tuple[str, int]]:
+        """Return UUID and ID of running guests, read in one native thread."""
+        guests = self._host.list_guests(only_running=True)
+        return compute.call_in_native_thread(
+            lambda: {(guest.uuid, guest.id) for guest in guests})
 
     def _describe_host(self) -> HostDescription:
         found = self._ghsched.describe_bandwidth_control(

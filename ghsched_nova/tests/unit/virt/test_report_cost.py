@@ -24,6 +24,7 @@ from ghsched_nova.guest import metadata
 from ghsched_nova.host import desired
 from ghsched_nova.nova_seams import compute
 from ghsched_nova.virt import driver_base
+from ghsched_nova.virt import driver_reports
 from ghsched_nova.virt import providers
 from ghsched_placement.flavor.policy import GuestPolicy
 from ghsched_placement.flavor.policy import NodePolicy
@@ -94,6 +95,18 @@ class ReadGuestsTest(base.TestCase):
         guests[1].get_xml_desc = self.fail
         found = self.read(guests, skipped={'u1'})
         self.assertEqual(['u0', 'u2'], [one.domain.uuid for one in found])
+
+    @ddt.data(1, 10, 60)
+    def test_running_domains_are_listed_in_one_native_thread(self, count):
+        driver = mock.Mock(spec=driver_reports.ReportingDriver)
+        driver._host = mock.Mock()
+        driver._host.list_guests.return_value = [
+            make_guest(number) for number in range(count)]
+        found = driver_reports.ReportingDriver._list_running_domains(driver)
+        self.assertEqual({(f'u{number}', number) for number in range(count)},
+                         found)
+        driver._host.list_guests.assert_called_once_with(only_running=True)
+        self.assertEqual(1, self.threads.call_count)
 
     def test_nova_without_native_threads_calls_at_once(self):
         with mock.patch.object(compute, 'utils', types.SimpleNamespace()):
