@@ -21,6 +21,7 @@ from types import MappingProxyType
 
 from lxml import etree
 
+from ghsched_nova.guest import cells as guest_cells
 from ghsched_nova.guest import document
 from ghsched_nova.guest import metadata
 from ghsched_nova.guest import pci_topology
@@ -87,6 +88,15 @@ class Running:
         """
         return (metadata.parse_policy(self.root) if may_have_policy(self.xml)
                 else None)
+
+    @functools.cached_property
+    def cells(self) -> tuple[guest_cells.Cell, ...]:
+        """NUMA nodes of this guest, in ascending order.
+
+        :raises ValueError: if the XML, or a number or unit in it, is
+            malformed.
+        """
+        return guest_cells.parse_cells(self.root)
 
     @property
     def needs_control_group(self) -> bool:

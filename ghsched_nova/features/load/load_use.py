@@ -25,7 +25,6 @@ from oslo_log import log as logging
 from ghsched_nova.features.load import load_meter
 from ghsched_nova.features.load import load_rates
 from ghsched_nova.features.load import load_reader
-from ghsched_nova.guest import cells
 from ghsched_nova.host import compute_hooks
 from ghsched_nova.host import desired
 from ghsched_nova.monitor import view
@@ -148,8 +147,7 @@ def list_measurable_guests(running: Iterable[desired.Running]
             continue
         try:
             yield load_reader.RunningGuest(one.domain.uuid, one.domain.id,
-                                           one.domain.name,
-                                           cells.parse_cells(one.root))
+                                           one.domain.name, one.cells)
         except ValueError as error:
             LOG.debug('ghsched: cannot read the NUMA nodes of guest %(name)s '
                       'from its XML; not measuring the load of this guest: '

@@ -19,6 +19,7 @@ from unittest import mock
 import ddt
 from nova.objects import resource
 
+from ghsched_nova.guest import cells
 from ghsched_nova.guest import document
 from ghsched_nova.guest import metadata
 from ghsched_nova.host import desired
@@ -50,6 +51,8 @@ class ReadGuestsTest(base.TestCase):
             driver_base.DriverBase._read_running_guest, self.driver)
         self.parsed = self.enterContext(mock.patch.object(
             document, 'parse_element', wraps=document.parse_element))
+        self.cells = self.enterContext(mock.patch.object(
+            cells, 'parse_cells', wraps=cells.parse_cells))
         self.threads = self.enterContext(mock.patch.object(
             compute.utils, 'tpool_wrap',
             side_effect=lambda function: function))
@@ -62,6 +65,7 @@ class ReadGuestsTest(base.TestCase):
             desired.map_shared_groups(found)
             self.assertEqual([POLICY] * len(found),
                              [one.policy for one in found])
+            self.assertTrue(all(one.cells for one in found))
         return found
 
     @ddt.data(1, 10, 60)
@@ -72,6 +76,7 @@ class ReadGuestsTest(base.TestCase):
         last = self.read(guests, last)
         self.read(guests, last)
         self.assertEqual(count, self.parsed.call_count)
+        self.assertEqual(count, self.cells.call_count)
 
     @ddt.data(1, 10, 60)
     def test_report_changes_to_a_native_thread_once_for_all_guests(self,
