@@ -78,6 +78,14 @@ class Running:
         """
         return _parse_domain(self.xml)
 
+    @property
+    def is_readable(self) -> bool:
+        """Whether the XML of this domain is known and well-formed."""
+        try:
+            return self.root is not None
+        except metadata.MetadataError:
+            return False
+
     @functools.cached_property
     def policy(self) -> metadata.DomainPolicy | None:
         """Bandwidth policy in the metadata of this domain.

@@ -37,6 +37,7 @@ from ghsched_nova.nova_seams import compute
 from ghsched_nova.nova_seams import numa
 from ghsched_nova.nova_seams import registry
 from ghsched_nova import pci_requests
+from ghsched_nova.resctrl import model
 from ghsched_nova.virt import driver_base as base
 from ghsched_nova.virt import refusal
 from ghsched_nova.virt import unprotected
@@ -249,8 +250,9 @@ class StartingDriver(base.DriverBase):
         try:
             self._enforce_or_record_unprotected(guest, instance)
         except Exception as error:
-            if not self._ghsched.needs_group(
-                    desired.parse_running_domain(guest.get_xml_desc())):
+            if not self._ghsched.needs_group(desired.Running(
+                    model.Domain(guest.uuid, guest.id, guest.name),
+                    guest.get_xml_desc())):
                 LOG.warning('ghsched: cannot apply the default bandwidth cap '
                             'to a guest without a bandwidth policy; the guest '
                             'runs uncapped: %s',

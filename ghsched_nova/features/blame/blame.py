@@ -128,7 +128,7 @@ def find_running_guest(
     """
     found = [one.domain.uuid for one in running if name_or_uuid in (
         one.domain.uuid, one.domain.name,
-        metadata.read_server_name(one.root) if one.xml else '')]
+        metadata.read_server_name(one.root) if one.is_readable else '')]
     if len(found) != 1:
         raise domains.HostError(
             f'{len(found) or "no"} running guests of this host are called '

@@ -27,7 +27,6 @@ from ghsched_nova.cmd import configured
 from ghsched_nova.cmd import console
 from ghsched_nova.cmd import domains
 from ghsched_nova.features.live_change import set_command
-from ghsched_nova.guest import document
 from ghsched_nova.guest import metadata
 from ghsched_nova.host import desired
 from ghsched_nova.resctrl import fs
@@ -140,7 +139,8 @@ def _describe_guests_with_policy(
     """Yield a sentence about each guest that still has a bandwidth policy."""
     for guest in guests:
         if desired.may_have_policy(guest.xml):
-            name = metadata.read_server_name(document.parse_element(guest.xml))
+            name = (metadata.read_server_name(guest.root)
+                    if guest.is_readable else '')
             yield (f'guest {name or guest.domain.name} '
                    f'({guest.domain.uuid}) has a '
                    'policy of ghsched; move it away, or resize it to a '

@@ -147,7 +147,7 @@ def list_housekeeping_irq_guests(
     return [model.Guest(one.domain.uuid, one.domain.name,
                         frozenset(one.list_passthrough_addresses()))
             for one in running if scheduling.IRQ_NAMESPACE in one.xml
-            and scheduling.has_housekeeping_irqs(one.root)]
+            and one.is_readable and scheduling.has_housekeeping_irqs(one.root)]
 
 
 def _read_isolated_cpus(root: Path) -> frozenset[int]:

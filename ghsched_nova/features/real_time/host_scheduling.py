@@ -308,6 +308,8 @@ def _read_thread_classes(running: desired.Running) -> model.Guest | None:
     if ('sched ' not in running.xml
             and scheduling.NAMESPACE not in running.xml):
         return None
+    if not running.is_readable:
+        return None
     found = scheduling.read_domain_threads(running.root)
     roles = {model.Role('vcpu', number): one
              for number, one in found.vcpus.items()}

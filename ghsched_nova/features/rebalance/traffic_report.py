@@ -53,7 +53,7 @@ class GuestTraffic(compute_hooks.ComputePart):
             self._meter.update_traffic_averages(
                 frozenset().union(*(
                     addresses.list_fixed_addresses(guest.root)
-                    for guest in snapshot.guests if guest.xml)),
+                    for guest in snapshot.guests if guest.is_readable)),
                 time.monotonic())
             is_measured = True
         finally:
