@@ -16,6 +16,7 @@
 from ghsched_nova.features.blame import blame_rpc
 from ghsched_nova.features.bursts import burst_use
 from ghsched_nova.features.exporter import repair_counts
+from ghsched_nova.features.guest_channel import guest_channel
 from ghsched_nova.features.guest_topology import guest_topology
 from ghsched_nova.features.history import history_use
 from ghsched_nova.features.index import headroom_report
@@ -44,6 +45,7 @@ FEATURES: tuple[Feature, ...] = (
     Feature(name='real_time', part=host_scheduling.make_part),
     Feature(name='interrupts', part=interrupts.make_part),
     Feature(name='guest_topology', part=guest_topology.make_part),
+    Feature(name='guest_channel', part=guest_channel.make_part),
     Feature(name='locked_memory', part=locked_memory.make_part),
     # With moves between NUMA nodes.
     Feature(name='live_change', part=rpc.LiveChangePart),

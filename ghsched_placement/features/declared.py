@@ -16,6 +16,7 @@ A feature is deleted with its folder, its tests and its entry here.
 """
 
 from ghsched_placement.features.bursts import declaration as bursts
+from ghsched_placement.features.guest_channel import channel_part
 from ghsched_placement.features.guest_topology import topology_part
 from ghsched_placement.features.l3_ways import declaration as l3_ways
 from ghsched_placement.features.real_time import scheduling
@@ -24,4 +25,4 @@ from ghsched_placement.flavor.parts import Feature
 
 FEATURES: tuple[Feature, ...] = (
     bursts.FEATURE, l3_ways.FEATURE, scheduling.FEATURE, topology_part.FEATURE,
-    affinity_part.FEATURE)
+    affinity_part.FEATURE, channel_part.FEATURE)

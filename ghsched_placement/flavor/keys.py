@@ -347,6 +347,18 @@ GUEST_TOPOLOGY = Key(
             'A guest keeps what it saw at its start until it is started '
             'again, on whichever host it is.')
 
+GUEST_CHANNEL = Key(
+    name='guest_channel', title='Channel between guest and host',
+    kind='enum', per_node=False, default_text=NONE,
+    choices=(NONE, 'read', 'write'),
+    summary='Whether the guest has a channel on which the host tells it its '
+            'policy and what becomes of it.',
+    details='A virtio-serial port, org.openstack.ghsched.0. With read the '
+            'host writes one line of JSON when the guest starts, when its '
+            'policy or what is enforced of it changes, and when it was moved. '
+            'With write the guest may also tell how much it stalls; its '
+            'lines change nothing on the host.')
+
 #: Value of :data:`NUMA`.
 AUTO = 'auto'
 
@@ -388,7 +400,8 @@ KEYS: tuple[Key, ...] = (
     VCPU_RUNTIME_US, VCPU_PERIOD_US, VCPU_DEADLINE_US, VCPU_SCHEDULER_MASK,
     EMULATOR_SCHEDULER, EMULATOR_PRIORITY,
     IOTHREAD_SCHEDULER, IOTHREAD_PRIORITY, LOCK_MEMORY, IRQ_BYPASS,
-    IRQ_AFFINITY, AFFINITY_GROUP, GUEST_TOPOLOGY)
+    IRQ_AFFINITY, AFFINITY_GROUP, GUEST_TOPOLOGY,
+    GUEST_CHANNEL)
 
 BY_NAME: dict[str, Key] = {key.name: key for key in KEYS}
 

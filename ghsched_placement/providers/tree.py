@@ -53,7 +53,8 @@ from ghsched_placement.providers import names
 Inventory = Mapping[str, int | float]
 
 #: Capabilities of every host with our driver, whatever its hardware.
-ANY_HOST = frozenset({'DEVICE_NUMA', 'GUEST_TOPOLOGY', 'NUMA_AUTO'})
+ANY_HOST = frozenset({'DEVICE_NUMA', 'GUEST_CHANNEL', 'GUEST_TOPOLOGY',
+                      'NUMA_AUTO'})
 
 #: Percent of a node's theoretical bandwidth is what is counted.
 WHOLE_NODE = 100

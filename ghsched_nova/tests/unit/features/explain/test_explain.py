@@ -435,6 +435,7 @@ EXAMPLES: dict[str, tuple[str, dict[str, str], str]] = {
     'irq_affinity': ('housekeeping', {}, ''),
     'affinity_group': ('db', {}, ''),
     'guest_topology': ('host', {}, '<entry'),
+    'guest_channel': ('read', {}, ''),
     'numa': ('auto', {'ghsched:mem_bw_min': '20'}, '<memorytune'),
     'numa_max': ('2', {'ghsched:numa': 'auto'}, ''),
     'numa_keep': ('true', {'ghsched:numa': 'auto'}, '')}

@@ -1,0 +1,197 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+"""Lines of the channel between a guest and its host (pure).
+
+Each line is one JSON object in UTF-8, at most :data:`MAX_LINE` bytes with its
+newline. The host tells the guest its policy, what the kernel of the host
+enforces of it, and why it tells it now. The guest asks for this line again, or
+tells how much it stalls. Fields that a reader does not know are ignored.
+
+What a guest writes is hostile: a line that is too long or malformed is dropped
+and counted.
+"""
+
+from collections.abc import Iterator
+from collections.abc import Mapping
+from collections.abc import Sequence
+from dataclasses import dataclass
+import json
+from typing import Any
+
+from ghsched_nova.monitor import view
+from ghsched_placement.base import wire
+from ghsched_placement.flavor.policy import GuestPolicy
+
+#: Name of the port in the guest, below /dev/virtio-ports.
+PORT = 'org.openstack.ghsched.0'
+#: Maximum length of a line in bytes, with its newline.
+MAX_LINE = 4096
+#: Version of the lines, in their field ``ghsched``.
+VERSION = 1
+_MIB = 2 ** 20
+
+#: Why the host writes a line. The guest was started; it was moved, between
+#: hosts or between NUMA nodes; its policy or what is enforced of it was
+#: changed; the host can no longer enforce it, and can again; the guest asked,
+#: or nova-compute was started again.
+STARTED, MOVED, CHANGED = 'started', 'moved', 'changed'
+UNPROTECTED, RESTORED, REPEATED = 'unprotected', 'restored', 'repeated'
+
+_TEXTS = {UNPROTECTED: 'the host cannot enforce the policy now; its operators '
+                       'see the reason'}
+
+
+@dataclass(frozen=True)
+class GuestState:
+    """State of a guest of which the host informs it.
+
+    :param policy: part of its policy that the guest can read.
+    :param effective: limits that the kernel of the host enforces, by guest
+        NUMA node; empty if unknown.
+    :param host_nodes: host NUMA nodes of the guest; they stay on the host.
+    :param is_enforced: whether the host enforces the policy.
+    """
+
+    policy: Mapping[str, Any]
+    effective: tuple[Mapping[str, int | float | None], ...] = ()
+    host_nodes: tuple[int, ...] = ()
+    is_enforced: bool = True
+
+
+@dataclass(frozen=True)
+class Pressure:
+    """Stalls of a guest, in percent of the time.
+
+    :param cpu: time in which some of its tasks wait for a CPU.
+    :param memory: time in which some of its tasks wait for memory.
+    :param steal: CPU time that other guests of the host took.
+    """
+
+    cpu: float = 0.0
+    memory: float = 0.0
+    steal: float = 0.0
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A guest's request to repeat its policy."""
+
+
+def make_state(policy: GuestPolicy, host_nodes: Sequence[int],
+               is_enforced: bool, usage: view.GuestUsage | None,
+               capacity: Mapping[int, int]) -> GuestState:
+    """Return the state of a guest of which it is informed.
+
+    :param host_nodes: host NUMA node of each guest NUMA node whose bandwidth
+        the policy limits.
+    :param usage: bandwidth of the guest; None if unknown.
+    :param capacity: bytes per second by host NUMA node, where known.
+    """
+    held = {} if usage is None else {
+        row.nodes[0]: row.effective for row in usage.nodes
+        if len(row.nodes) == 1 and row.effective is not None}
+    effective = tuple(_describe_limits(held[node], capacity.get(node))
+                      for node in host_nodes) if set(host_nodes) <= set(
+                          held) else ()
+    return GuestState(json.loads(policy.render_for_guest()), effective,
+                      tuple(host_nodes), is_enforced)
+
+
+def _describe_limits(limits: view.EffectiveLimits, capacity: int | None
+                     ) -> Mapping[str, int | float | None]:
+    """Return the limits on one node in percent and in MiB per second.
+
+    :param capacity: bytes per second of the host NUMA node; None if unknown.
+    """
+    cap = limits.rate
+    if cap is None and capacity and limits.maximum is not None:
+        cap = int(capacity * limits.maximum / 100)
+    return {
+        'mem_bw_min': limits.minimum, 'mem_bw_max': limits.maximum,
+        'min_mib': (None if limits.minimum is None or not capacity
+                    else capacity * limits.minimum // 100 // _MIB),
+        'max_mib': None if cap is None else cap // _MIB}
+
+
+def choose_reason(last: GuestState, now: GuestState) -> str:
+    """Return why a guest is informed again; empty if nothing is new.
+
+    :param last: state of which it was informed before.
+    """
+    if last == now:
+        return ''
+    if last.is_enforced != now.is_enforced:
+        return RESTORED if now.is_enforced else UNPROTECTED
+    # What is enforced is unknown for a moment after each change.
+    if last.policy == now.policy and not now.effective:
+        return ''
+    return CHANGED if last.host_nodes == now.host_nodes else MOVED
+
+
+def render_line(state: GuestState, reason: str) -> bytes:
+    """Return the line that informs a guest of its state.
+
+    Of a policy that is too long, limits in force are left out, then the policy
+    itself, so that the guest hears at least that something has changed.
+    """
+    parts: dict[str, Any] = {'policy': state.policy,
+                             'effective': state.effective}
+    while True:
+        line = json.dumps(
+            {'ghsched': VERSION, 'reason': reason,
+             'why': _TEXTS.get(reason, ''), **parts},
+            separators=(',', ':')).encode() + b'\n'
+        if len(line) <= MAX_LINE or not parts:
+            return line
+        parts.popitem()
+
+
+class LineSplitter:
+    """Splitter of what a guest writes into lines; keeps less than one line.
+
+    :ivar dropped: number of lines that were too long.
+    """
+
+    def __init__(self) -> None:
+        self._rest = b''
+        self._is_too_long = False
+        self.dropped = 0
+
+    def split(self, data: bytes) -> Iterator[bytes]:
+        """Yield the lines that end in new data, without their newlines."""
+        *ended, begun = data.split(b'\n')
+        for piece in ended:
+            line, self._rest = self._rest + piece, b''
+            if self._is_too_long or len(line) >= MAX_LINE:
+                self._is_too_long = False
+                self.dropped += 1
+            else:
+                yield line
+        self._rest += begun
+        if len(self._rest) >= MAX_LINE:
+            self._rest, self._is_too_long = b'', True
+
+
+def parse_guest_line(line: bytes) -> Asked | Pressure | None:
+    """Parse a line that a guest wrote.
+
+    :returns: None for a line with nothing that this release knows.
+    :raises one of wire.MALFORMED: for a malformed line.
+    """
+    found = wire.check_object(json.loads(line), 16)
+    if wire.check_integer(found['ghsched']) != VERSION:
+        return None
+    if 'pressure' in found:
+        values = wire.check_object(found['pressure'], 16)
+        return Pressure(*(wire.check_number(values.get(name, 0.0), 100)
+                          for name in ('cpu', 'memory', 'steal')))
+    return Asked() if found.get('ask') == 'policy' else None

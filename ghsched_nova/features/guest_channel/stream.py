@@ -1,0 +1,173 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+"""Open channel of one guest, through a stream of libvirt.
+
+libvirt calls the methods of a channel in its own thread, where nothing may
+block, log or call libvirt's daemon. Other threads only append a line.
+
+libvirtd holds a packet that a guest does not read, and counts it as one of the
+five requests that a client may have open (``max_client_requests``). A guest
+that never reads would so end the connection of nova-compute. The socket
+between libvirtd and QEMU takes more than :data:`MAX_SENT` bytes, so a stream
+on which so much was written is closed. It is opened again with the next
+report.
+"""
+
+import collections
+from collections.abc import Callable
+import time
+from typing import Any
+
+from ghsched_nova.features.guest_channel import lines
+from ghsched_placement.base import wire
+
+#: Flags of VIR_STREAM_EVENT_*.
+READABLE, WRITABLE, ERROR, HANGUP = 1, 2, 4, 8
+#: Flags of newStream() and openChannel(): non-blocking, and take the channel
+#: from a nova-compute that has not noticed its end.
+NONBLOCK, FORCE = 1, 1
+#: What recv() and send() return if they would block.
+WOULD_BLOCK = -2
+
+#: Bytes that are written on one stream at most.
+MAX_SENT = 32768
+#: Bytes of a guest that are read in one period at most, and seconds of it.
+MAX_RECEIVED, PERIOD_S = 65536, 60.0
+#: Seconds after which a reported pressure is old.
+PRESSURE_MAX_S = 60.0
+
+
+class GuestStream:
+    """Open channel of one guest.
+
+    :param stream: non-blocking libvirt stream on which the channel is open.
+    :param may_write: whether the guest may report its pressure.
+    :param clock: function that returns seconds.
+    :ivar is_open: False once the stream has ended.
+    :ivar is_flooding: whether the guest wrote more than it may.
+    :ivar error: error that ended the stream; None for none.
+    """
+
+    def __init__(self, stream: Any, may_write: bool,
+                 clock: Callable[[], float] = time.monotonic) -> None:
+        self._stream = stream
+        self._may_write = may_write
+        self._clock = clock
+        self._splitter = lines.LineSplitter()
+        # A newline ends what an earlier stream has begun.
+        self._prefix, self._rest = b'\n', b''
+        self._next: collections.deque[bytes] = collections.deque(maxlen=1)
+        self._repetition = b''
+        self._sent = self._received = 0
+        self._began = clock()
+        self._pressure: tuple[float, lines.Pressure] | None = None
+        self._malformed = 0
+        self.is_open = True
+        self.is_flooding = False
+        self.error: Exception | None = None
+        stream.eventAddCallback(READABLE | ERROR | HANGUP, self._on_event,
+                                None)
+
+    # -- called by other threads ----------------------------------------------
+
+    def send(self, line: bytes, repetition: bytes) -> None:
+        """Send a line to the guest, in place of one that is not written yet.
+
+        :param repetition: line for a guest that asks later.
+        """
+        self._repetition = repetition
+        self._next.append(line)
+        self._wait_for(READABLE | WRITABLE)
+
+    def close(self) -> None:
+        """End the stream."""
+        self.is_open = False
+        for end in (self._stream.eventRemoveCallback, self._stream.abort):
+            try:
+                end()
+            except Exception as error:  # it has ended already
+                self.error = self.error or error
+
+    @property
+    def malformed(self) -> int:
+        """Number of lines that were malformed or too long."""
+        return self._malformed + self._splitter.dropped
+
+    @property
+    def pressure(self) -> lines.Pressure | None:
+        """Pressure that the guest reported last; None if it is old."""
+        found = self._pressure
+        return (found[1] if found is not None
+                and self._clock() - found[0] <= PRESSURE_MAX_S else None)
+
+    def _wait_for(self, events: int) -> None:
+        self._stream.eventUpdateCallback(events | ERROR | HANGUP)
+
+    # -- called by libvirt ----------------------------------------------------
+
+    def _on_event(self, stream: Any, events: int, _opaque: Any) -> None:
+        try:
+            if events & WRITABLE:
+                self._write(stream)
+            if events & READABLE:
+                self._read(stream)
+            if events & (ERROR | HANGUP):
+                self.close()
+        except Exception as error:
+            self.error = error
+            self.close()
+
+    def _write(self, stream: Any) -> None:
+        """Write what the stream takes at once."""
+        if not self._rest and self._next:
+            self._rest = self._prefix + self._next.popleft()
+            self._prefix = b''
+        if self._sent + len(self._rest) > MAX_SENT:
+            self.close()
+            return
+        if self._rest and (count := stream.send(self._rest)) > 0:
+            self._sent += count
+            self._rest = self._rest[count:]
+        if not self._rest:
+            self._wait_for(READABLE)
+            # Another thread may have appended one in between.
+            if self._next:
+                self._wait_for(READABLE | WRITABLE)
+
+    def _read(self, stream: Any) -> None:
+        """Read and parse what the guest has written, up to the limit."""
+        now = self._clock()
+        if now - self._began >= PERIOD_S:
+            self._began, self._received = now, 0
+        while self.is_open:
+            data = stream.recv(lines.MAX_LINE)
+            if data == WOULD_BLOCK:
+                return
+            self._received += len(data)
+            if not data or self._received > MAX_RECEIVED:
+                self.is_flooding = bool(data)
+                self.close()
+                return
+            for line in self._splitter.split(data):
+                self._take(line)
+
+    def _take(self, line: bytes) -> None:
+        try:
+            found = lines.parse_guest_line(line)
+        except wire.MALFORMED:
+            self._malformed += 1
+            return
+        if isinstance(found, lines.Pressure) and self._may_write:
+            self._pressure = self._clock(), found
+        elif isinstance(found, lines.Asked) and self._repetition:
+            self._next.append(self._repetition)
+            self._wait_for(READABLE | WRITABLE)

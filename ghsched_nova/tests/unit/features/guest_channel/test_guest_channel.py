@@ -1,0 +1,152 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+"""Channels of the guests of one host."""
+
+import json
+from types import SimpleNamespace
+
+from ghsched_nova.features.guest_channel import guest_channel
+from ghsched_nova.features.guest_channel import lines
+from ghsched_nova.features.guest_channel import stream
+from ghsched_nova.guest import metadata
+from ghsched_nova.host import compute_hooks
+from ghsched_nova.host import desired
+from ghsched_nova.tests.unit.features.guest_channel import test_stream
+from ghsched_placement.flavor import policy
+from ghsched_placement.tests import base
+
+UUID = 'c2d4e6f8-0000-4000-8000-000000000001'
+XML = f'<domain><uuid>{UUID}</uuid><devices></devices></domain>'
+
+
+def make_running(nodes=(0,), **keys):
+    policies = policy.parse_policy({
+        'ghsched:guest_channel': 'write',
+        **{f'ghsched:{name}': str(value) for name, value in keys.items()}}, 1)
+    found = desired.Running(desired.model.Domain(UUID, 1, 'one'), XML)
+    vars(found)['policy'] = metadata.DomainPolicy(
+        policies, tuple(nodes) if policies.nodes else ())
+    return found
+
+
+class Connection:
+    """A connection of libvirt; the guest is gone where it must fail."""
+
+    def __init__(self):
+        self.streams = []
+        self.error = None
+
+    def newStream(self, flags):  # noqa: N802
+        self.streams.append(test_stream.FakeStream())
+        return self.streams[-1]
+
+    def lookupByUUIDString(self, uuid):  # noqa: N802
+        return self
+
+    def openChannel(self, name, opened, flags):  # noqa: N802
+        if self.error:
+            raise self.error
+        assert (name, flags) == (lines.PORT, stream.FORCE)
+
+
+class GuestChannelsTest(base.TestCase):
+
+    def setUp(self):
+        super().setUp()
+        self.connection = Connection()
+        self.not_held = {}
+        self.part = guest_channel.GuestChannels(
+            lambda: self.connection, self.not_held)
+
+    def observe(self, *running):
+        self.part.observe(compute_hooks.HostSnapshot(
+            time=0.0, since=None, running=running))
+
+    def read_reasons(self):
+        """Return the reasons that were written since the last call."""
+        found = []
+        for one in self.connection.streams:
+            one.run()
+            found += [json.loads(line)['reason']
+                      for line in one.written.split(b'\n') if line]
+            one.written = b''
+        return found
+
+    def render(self, mode):
+        return self.part.render(XML, compute_hooks.StartingGuest(
+            policy.parse_policy({'ghsched:guest_channel': mode}, 0), (), (9,)))
+
+    def test_port_is_added_once_for_guests_with_the_key(self):
+        self.assertEqual(XML, self.render('none'))
+        xml = self.render('read')
+        self.assertEqual(1, xml.count('name="org.openstack.ghsched.0"'))
+        self.assertEqual((xml, UUID), guest_channel.add_port(xml))
+
+    def test_guest_is_informed_when_it_starts_and_when_it_arrives(self):
+        self.render('write')
+        for reason in (lines.STARTED, lines.MOVED):
+            self.part.reconcile_guest(make_running())
+            self.assertEqual([reason], self.read_reasons())
+        first, second = self.connection.streams
+        self.assertTrue(first.is_aborted)
+        self.assertFalse(second.is_aborted)
+
+    def test_guest_is_informed_of_changes_and_nothing_else(self):
+        for nodes, minimum, held, reasons in (
+                ((0,), 30, True, [lines.REPEATED]),
+                ((0,), 30, True, []),
+                ((0,), 40, True, [lines.CHANGED]),
+                ((0,), 40, False, [lines.UNPROTECTED]),
+                ((0,), 40, True, [lines.RESTORED])):
+            self.not_held.clear()
+            if not held:
+                self.not_held[UUID] = 'of host seven'
+            self.observe(make_running(nodes, mem_bw_min=minimum))
+            self.assertEqual(reasons, self.read_reasons())
+        self.assertEqual(1, len(self.connection.streams))
+
+    def test_channel_that_ended_is_opened_again(self):
+        self.observe(make_running())
+        self.read_reasons()
+        self.connection.streams[0].callback(None, stream.HANGUP, None)
+        self.observe(make_running())
+        self.assertEqual([lines.REPEATED], self.read_reasons())
+        self.assertEqual(2, len(self.connection.streams))
+
+    def test_channel_of_a_guest_that_is_gone_is_closed(self):
+        self.observe(make_running())
+        self.observe()
+        self.assertTrue(self.connection.streams[0].is_aborted)
+        self.assertEqual({}, self.part._channels)
+
+    def test_guest_without_a_channel_and_errors_disturb_nobody(self):
+        self.connection.error = OSError('no port')
+        with self.assertLogs(guest_channel.LOG) as logged:
+            for _ in range(5):
+                self.observe(make_running())
+                self.part.reconcile_guest(make_running())
+        self.assertLessEqual(len(logged.output), 6)
+        self.connection.error = None
+        self.observe(make_running())
+        self.assertEqual([lines.REPEATED], self.read_reasons())
+        self.observe(make_running(guest_channel='none'))
+        self.assertEqual([], self.read_reasons())
+
+    def test_pressure_is_in_the_diagnostics(self):
+        guest = SimpleNamespace(uuid=UUID)
+        self.assertEqual({}, self.part.make_diagnostics(guest, {}))
+        self.observe(make_running())
+        self.connection.streams[0].incoming = test_stream.PRESSURE
+        self.read_reasons()
+        self.assertEqual(
+            {'ghsched_pressure': {'cpu': 2, 'memory': 0.0, 'steal': 0.0}},
+            self.part.make_diagnostics(guest, {}))

@@ -1,0 +1,141 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+"""Lines between a guest and its host."""
+
+import json
+
+import hypothesis
+from hypothesis import strategies
+
+from ghsched_nova.features.guest_channel import lines
+from ghsched_nova.monitor import rates
+from ghsched_nova.monitor import view
+from ghsched_placement.base import wire
+from ghsched_placement.flavor import policy
+from ghsched_placement.tests import base
+
+GIB = 2 ** 30
+POLICY = policy.parse_policy({
+    'ghsched:mem_bw_min': '30', 'ghsched:mem_bw_max.1': '50',
+    'ghsched:guest_channel': 'read'}, 2)
+UNKNOWN = rates.NOTHING
+LIMITS = view.EffectiveLimits(30, 60, True, 2)
+
+
+def usage(**by_node):
+    return view.GuestUsage(view.Guest('one'), (), tuple(
+        view.GuestNode((int(node[1:]),), None, limits, UNKNOWN)
+        for node, limits in by_node.items()), UNKNOWN)
+
+
+class StateTest(base.TestCase):
+
+    def test_line_has_limits_in_percent_and_bandwidth(self):
+        state = lines.make_state(POLICY, (3, 1), True,
+                                 usage(n1=LIMITS, n3=LIMITS),
+                                 {1: 10 * GIB, 3: 20 * GIB})
+        found = json.loads(lines.render_line(state, lines.STARTED))
+        self.assertEqual({'ghsched': 1, 'reason': 'started', 'why': '',
+                          'policy': json.loads(POLICY.render_for_guest()),
+                          'effective': [
+                              {'mem_bw_min': 30, 'mem_bw_max': 60,
+                               'min_mib': 6144, 'max_mib': 12288},
+                              {'mem_bw_min': 30, 'mem_bw_max': 60,
+                               'min_mib': 3072, 'max_mib': 6144}]}, found)
+
+    def test_limits_of_which_one_is_unknown_are_left_out(self):
+        for known in (None, usage(n1=LIMITS), usage(n1=LIMITS, n3=None)):
+            self.assertEqual((), lines.make_state(
+                POLICY, (3, 1), True, known, {}).effective)
+
+    def test_line_has_no_number_of_a_host_node(self):
+        state = lines.make_state(POLICY, (717, 718), False, None, {})
+        for reason in (lines.MOVED, lines.UNPROTECTED):
+            self.assertNotIn(b'71', lines.render_line(state, reason))
+
+    def test_policy_that_is_too_long_is_left_out(self):
+        wide = policy.parse_policy({'ghsched:mem_bw_min': '1'}, 60)
+        line = lines.render_line(
+            lines.make_state(wide, range(60), True, None, {}), lines.CHANGED)
+        self.assertEqual({'ghsched': 1, 'reason': 'changed', 'why': ''},
+                         json.loads(line))
+
+
+class ReasonTest(base.TestCase):
+
+    def test_reason_of_each_change(self):
+        last = lines.GuestState({'nodes': []}, ({'mem_bw_min': 1},), (0,))
+        more = ({'mem_bw_min': 2},)
+        for now, reason in (
+                (last, ''),
+                (lines.GuestState({'nodes': [1]}, (), (0,)), lines.CHANGED),
+                (lines.GuestState({'nodes': []}, more, (0,)), lines.CHANGED),
+                (lines.GuestState({'nodes': []}, more, (1,)), lines.MOVED),
+                (lines.GuestState({'nodes': []}, (), (0,)), ''),
+                (lines.GuestState({'nodes': []}, (), (0,), False),
+                 lines.UNPROTECTED)):
+            self.assertEqual(reason, lines.choose_reason(last, now))
+        self.assertEqual(lines.RESTORED, lines.choose_reason(
+            lines.GuestState({'nodes': []}, (), (0,), False), last))
+
+
+class SplitterTest(base.TestCase):
+
+    @hypothesis.given(strategies.binary(max_size=200),
+                      strategies.lists(strategies.integers(0, 200)))
+    def test_lines_are_the_same_however_they_arrive(self, data, cuts):
+        whole, parts = lines.LineSplitter(), lines.LineSplitter()
+        cuts = sorted({min(cut, len(data)) for cut in cuts} | {len(data)})
+        found, start = [], 0
+        for cut in cuts:
+            found += parts.split(data[start:cut])
+            start = cut
+        self.assertEqual([*whole.split(data)], found)
+        self.assertEqual(data.split(b'\n')[:-1], found)
+
+    def test_line_that_is_too_long_is_dropped_without_being_kept(self):
+        splitter = lines.LineSplitter()
+        for _ in range(100):
+            self.assertEqual([], [*splitter.split(b'x' * 4096)])
+            self.assertEqual(b'', splitter._rest)
+        self.assertEqual([b'next'], [*splitter.split(b'x\nnext\n')])
+        self.assertEqual(1, splitter.dropped)
+        self.assertEqual([b'y' * 4095], [*splitter.split(b'y' * 4095 + b'\n')])
+
+
+class GuestLineTest(base.TestCase):
+
+    def test_known_lines(self):
+        self.assertEqual(lines.Asked(), lines.parse_guest_line(
+            b'{"ghsched":1,"ask":"policy","new":[]}'))
+        self.assertEqual(
+            lines.Pressure(1.5, 0.0, 100), lines.parse_guest_line(
+                b'{"ghsched":1,"pressure":{"cpu":1.5,"steal":100,"io":3}}'))
+        for line in (b'{"ghsched":2,"ask":"policy"}', b'{"ghsched":1}',
+                     b'{"ghsched":1,"ask":["policy"]}'):
+            self.assertIsNone(lines.parse_guest_line(line))
+
+    def test_malformed_lines(self):
+        for line in (b'', b'{', b'\xff', b'[]', b'null', b'{}', b'[' * 4000,
+                     b'{"ghsched":"1"}', b'{"ghsched":' + b'9' * 4000 + b'}',
+                     *(b'{"ghsched":1,"pressure":%b}' % value for value in (
+                         b'1', b'null', b'{"cpu":-1}', b'{"cpu":101}',
+                         b'{"cpu":NaN}', b'{"cpu":1e999}', b'{"cpu":"1"}',
+                         b'{"cpu":true}', b'{"cpu":null}'))):
+            self.assertRaises(wire.MALFORMED, lines.parse_guest_line, line)
+
+    @hypothesis.given(strategies.binary(max_size=100))
+    def test_any_other_bytes_are_malformed(self, data):
+        try:
+            lines.parse_guest_line(data)
+        except wire.MALFORMED:
+            pass

@@ -1,0 +1,51 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+"""Part of a guest's policy that opens a channel to its host (pure)."""
+
+from dataclasses import dataclass
+
+from ghsched_placement.flavor import keys
+from ghsched_placement.flavor.parts import Feature
+from ghsched_placement.flavor.parts import FlavorValues
+from ghsched_placement.flavor.parts import PolicyPart
+
+CAPABILITY = 'GUEST_CHANNEL'
+
+
+@dataclass(frozen=True)
+class ChannelPart(PolicyPart):
+    """Whether a guest and its host talk to each other.
+
+    :param mode: ``read`` if the guest reads news of its policy, ``write`` if
+        it also tells the host how much it stalls, else ``none``.
+    """
+
+    mode: str = keys.NONE
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the guest has the channel."""
+        return self.mode != keys.NONE
+
+    def get_needed_capabilities(self) -> frozenset[str]:
+        return frozenset({CAPABILITY} if self.is_open else ())
+
+
+def parse_channel_part(flavor: FlavorValues) -> ChannelPart:
+    """Parse from a flavor whether its guests have the channel."""
+    return ChannelPart(str(flavor.values.get(
+        keys.GUEST_CHANNEL.name, keys.NONE)))
+
+
+FEATURE = Feature('guest_channel', (keys.GUEST_CHANNEL,), ChannelPart,
+                  parse_channel_part,
+                  capabilities={CAPABILITY: keys.GUEST_CHANNEL})
