@@ -36,14 +36,23 @@ kernel_package() {
         awk '$1 == "Depends:" { print $2; exit }'
 }
 
+# What a guest loads for the port of ghsched:guest_channel, in this order.
+modules=(virtio_ring virtio virtio_pci_legacy_dev virtio_pci_modern_dev
+    virtio_pci virtio_console)
+
 fetch_kernel() {
-    local package
+    local package name
     package=$(kernel_package)
     [ -n "$package" ] || die "apt knows no Debian cloud kernel;" \
         "is there a Debian archive in its sources?"
     (cd "$work" && apt-get -q -o APT::Sandbox::User=root download "$package")
     dpkg-deb --fsys-tarfile "$work"/linux-image-*.deb |
         tar -xO --wildcards './boot/vmlinuz-*' > "$target/vmlinuz.new"
+    mkdir -p "$target/modules"
+    for name in "${modules[@]}"; do
+        dpkg-deb --fsys-tarfile "$work"/linux-image-*.deb |
+            tar -xO --wildcards "*/$name.ko" > "$target/modules/$name.ko"
+    done
     mv "$target/vmlinuz.new" "$target/vmlinuz"
 }
 
@@ -51,12 +60,13 @@ make_ramdisk() {
     local root=$work/root
     mkdir -p "$root"/{bin,dev,proc,sys}
     cp /bin/busybox "$root/bin/busybox"
+    cp -r "$target/modules" "$root/modules"
     install -m 755 "$init" "$root/init"
     (cd "$root" && find . | cpio -o -H newc --quiet | gzip -9) \
         > "$target/initrd.img"
 }
 
-[ -s "$target/vmlinuz" ] || fetch_kernel
+[ -s "$target/vmlinuz" ] && [ -d "$target/modules" ] || fetch_kernel
 make_ramdisk
 truncate -s 1M "$target/disk.raw"
 echo "$revision" > "$target/revision"

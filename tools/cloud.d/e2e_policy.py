@@ -14,6 +14,7 @@
 """Checks of the policy of a running guest, and of its changes."""
 
 import hashlib
+import json
 from typing import Any
 from xml.etree import ElementTree
 
@@ -65,6 +66,37 @@ class Policy(GuestRoom):
         self._active(self.lab.wait(server, 'ACTIVE'))
         self._holds(server, {**wanted, 'MBMIN': 0})
         self.checks.equal('share allocated', self._used(node), 0)
+
+    def test_guest_channel(self) -> None:
+        """A guest hears its policy and each change, and tells its pressure."""
+        self.lab.flavor('channel', hw__numa_nodes=1, ghsched__mem_bw_min=30,
+                        ghsched__guest_channel='write')
+        server = self._active(self.lab.boot('channel', 'channel'))
+        self._hears(server, 'started', 30)
+        self._set(server, 0, 'Done.', '--mem-bw-min', '40')
+        self._hears(server, 'changed', 40)
+        self.lab.tell(server, 'pressure')
+        self.checks.equal('pressure in the diagnostics', self.lab.until(
+            lambda: self._diagnostics(server).get('ghsched_pressure'), 60,
+            'the diagnostics do not show the pressure'),
+            {'cpu': 7, 'memory': 3, 'steal': 1})
+
+    def _hears(self, server: Any, reason: str, share: int) -> None:
+        """A line on the guest's console has a reason, and what is enforced."""
+        def read() -> list[Any]:
+            lines = [json.loads(line.partition(' ')[2]) for line
+                     in self.lab.printed(server)
+                     if line.startswith('GUEST-CHANNEL {')]
+            return [line['effective'] for line in lines
+                    if line['reason'] == reason]
+        limits, = self.lab.until(read, 120,
+                                 f'the guest does not hear "{reason}"')[-1]
+        self.checks.equal(f'guarantee in the line "{reason}"',
+                          limits['mem_bw_min'], share)
+
+    def _diagnostics(self, server: Any) -> Any:
+        return self.lab.cloud.compute.get(
+            f'/servers/{server.id}/diagnostics', microversion='2.47').json()
 
     def test_live_change_refused(self) -> None:
         """Placement, the host or a key refuses: all is as it was."""

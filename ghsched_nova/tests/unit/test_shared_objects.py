@@ -158,6 +158,13 @@ NOT_SHARED = {
     'ghsched_nova.features.bursts.burst_use.BurstRecorder': _IN_TURN,
     'ghsched_nova.features.exporter.repair_counts.RepairCounts': _IN_TURN,
     'ghsched_nova.features.history.history_use.HistoryRecorder': _IN_TURN,
+    'ghsched_nova.features.guest_channel.guest_channel.'
+    'GuestChannels': 'its lock guards it',
+    'ghsched_nova.features.guest_channel.lines.'
+    'LineSplitter': "only libvirt's thread calls it",
+    'ghsched_nova.features.guest_channel.stream.'
+    'GuestStream': "only libvirt's thread changes it; others append to a "
+                   'deque, and end it',
     'ghsched_nova.features.index.headroom_report.HeadroomReporter': _IN_TURN,
     'ghsched_nova.features.load.load_use.LoadReporter': _IN_TURN,
     'ghsched_nova.features.rebalance.traffic_report.GuestTraffic': _IN_TURN,
