@@ -31,7 +31,7 @@ FLAVOR = {
     'ghsched:mem_bw_burst.1': '0', 'ghsched:l3_ways': '3',
     'ghsched:vcpu_scheduler': 'fifo', 'ghsched:vcpu_runtime_us': '10',
     'ghsched:vcpu_period_us': '100', 'ghsched:guest_topology': 'host',
-    'ghsched:affinity_group': 'web'}
+    'ghsched:affinity_group': 'web', 'ghsched:guest_channel': 'read'}
 
 
 @ddt.ddt
@@ -65,7 +65,8 @@ class DeclaredTest(base.TestCase):
                 'CUSTOM_RT_CPU_PERMILLE': 200}},
             found.get_resources_by_node())
         self.assertEqual({'MEM_BW_MIN', 'L3_WAYS', 'VCPU_REALTIME',
-                          'GUEST_TOPOLOGY'}, found.get_needed_capabilities())
+                          'GUEST_TOPOLOGY', 'GUEST_CHANNEL'},
+                         found.get_needed_capabilities())
 
     @ddt.data(*declared.FEATURES)
     def test_policy_without_a_feature_has_all_others(self, feature):

@@ -262,6 +262,7 @@ class DesiredTreeTest(TreeTestCase):
         (root,) = self.desired(HostDescription())
         self.assertEqual({}, root.inventories)
         self.assertEqual({'CUSTOM_GHSCHED_DEVICE_NUMA',
+                          'CUSTOM_GHSCHED_GUEST_CHANNEL',
                           'CUSTOM_GHSCHED_GUEST_TOPOLOGY',
                           'CUSTOM_GHSCHED_NUMA_AUTO'}, root.traits)
         self.assertEqual(frozenset(), tree.list_control_group_names(root))
