@@ -29,10 +29,12 @@ from lxml import etree
 from ghsched_nova.features.guest_channel import lines
 from ghsched_nova.features.guest_channel import stream as streams
 from ghsched_nova.guest import document
+from ghsched_nova.guest import metadata
 from ghsched_nova.host import compute_hooks
 from ghsched_nova.host import desired
 from ghsched_nova.monitor import view
 from ghsched_placement.features.guest_channel import channel_part
+from ghsched_placement.flavor.policy import GuestPolicy
 
 LOG = logging.getLogger(__name__)
 
@@ -40,6 +42,7 @@ LOG = logging.getLogger(__name__)
 KEY = 'ghsched_pressure'
 #: Seconds between two messages about one guest.
 LOG_PERIOD_S = 3600.0
+_ALIAS = 'ua-ghsched-'
 #: Maximum number of guests that were rendered and have not started.
 MAX_RENDERED = 1000
 
@@ -72,9 +75,10 @@ class GuestChannels(compute_hooks.ComputePart):
 
     def render(self, xml: str, guest: compute_hooks.StartingGuest) -> str:
         """Return a domain XML with the port, if the policy requests it."""
-        if not guest.policy.get_part(channel_part.ChannelPart).is_open:
+        part = guest.policy.get_part(channel_part.ChannelPart)
+        if not part.is_open:
             return xml
-        xml, uuid = add_port(xml)
+        xml, uuid = add_port(xml, part.mode)
         self._rendered.append(uuid)
         return xml
 
@@ -117,14 +121,14 @@ class GuestChannels(compute_hooks.ComputePart):
 
         :param reason: reason in the first line on a new stream.
         """
-        try:
-            found = running.policy
-        except desired.POLICY_ERRORS:
-            return
-        part = found and found.policy.get_part(channel_part.ChannelPart)
-        if found is None or not part or not part.is_open:
+        if lines.PORT not in running.xml:
             return
         uuid = running.domain.uuid
+        try:
+            found = running.policy or metadata.DomainPolicy(GuestPolicy(), ())
+            mode = read_mode(running.root)
+        except (*desired.POLICY_ERRORS, etree.XMLSyntaxError):
+            return
         state = lines.make_state(
             found.policy, found.host_nodes, uuid not in self._not_held,
             self._usage.get(uuid), self._capacity)
@@ -133,7 +137,7 @@ class GuestChannels(compute_hooks.ComputePart):
         try:
             stream = channel.stream
             if stream is None or not stream.is_open:
-                stream = self._open(uuid, part.mode)
+                stream = self._open(uuid, mode)
                 channel.stream = stream
             elif channel.informed is not None:
                 reason = lines.choose_reason(channel.informed, state)
@@ -186,9 +190,12 @@ def make_part(services: compute_hooks.ComputeServices) -> GuestChannels:
                          services.engine.not_held)
 
 
-def add_port(xml: str) -> tuple[str, str]:
+def add_port(xml: str, mode: str) -> tuple[str, str]:
     """Return a domain XML with the port of the channel, and its UUID.
 
+    libvirt keeps an alias that begins with ``ua-`` as it is.
+
+    :param mode: ``read`` or ``write``; the alias of the port keeps it.
     :raises DocumentError: if the document is not a domain.
     """
     root = document.parse_document(xml)
@@ -199,5 +206,19 @@ def add_port(xml: str) -> tuple[str, str]:
         return xml, uuid
     channel = etree.Element('channel', type='unix')
     etree.SubElement(channel, 'target', type='virtio', name=lines.PORT)
+    etree.SubElement(channel, 'alias', name=_ALIAS + mode)
     document.insert_children(devices, [channel], len(devices))
     return document.render_document(root), uuid
+
+
+def read_mode(domain: etree._Element) -> str:
+    """Return the mode of the channel that a domain has.
+
+    :param domain: root element of the domain XML.
+    """
+    for channel in domain.iterfind('devices/channel'):
+        alias = channel.find('alias')
+        if channel.find(f"target[@name='{lines.PORT}']") is not None:
+            return ('' if alias is None else
+                    str(alias.get('name', '')).removeprefix(_ALIAS))
+    return ''

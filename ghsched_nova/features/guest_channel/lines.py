@@ -102,8 +102,10 @@ def make_state(policy: GuestPolicy, host_nodes: Sequence[int],
     effective = tuple(_describe_limits(held[node], capacity.get(node))
                       for node in host_nodes) if set(host_nodes) <= set(
                           held) else ()
-    return GuestState(json.loads(policy.render_for_guest()), effective,
-                      tuple(host_nodes), is_enforced)
+    # A running domain keeps no more of its policy than this.
+    nodes = json.loads(policy.render_for_guest())['nodes']
+    return GuestState({'nodes': nodes}, effective, tuple(host_nodes),
+                      is_enforced)
 
 
 def _describe_limits(limits: view.EffectiveLimits, capacity: int | None

@@ -28,14 +28,16 @@ UUID = 'c2d4e6f8-0000-4000-8000-000000000001'
 XML = f'<domain><uuid>{UUID}</uuid><devices></devices></domain>'
 
 
-def make_running(nodes=(0,), **keys):
-    policies = policy.parse_policy({
-        'ghsched:guest_channel': 'write',
-        **{f'ghsched:{name}': str(value) for name, value in keys.items()}}, 1)
-    found = desired.Running(desired.model.Domain(UUID, 1, 'one'), XML)
-    vars(found)['policy'] = metadata.DomainPolicy(
-        policies, tuple(nodes) if policies.nodes else ())
-    return found
+def make_running(nodes=(0,), mode='write', **values):
+    """Return a running domain as libvirt shows it: with its XML alone."""
+    found = policy.parse_policy({
+        'ghsched:monitor': 'true', 'ghsched:guest_channel': mode,
+        **{f'ghsched:{name}': str(value) for name, value in values.items()}},
+        1)
+    xml, _uuid = guest_channel.add_port(XML, mode)
+    return desired.parse_running_domain(metadata.write_policy(
+        xml, metadata.DomainPolicy(
+            found, tuple(nodes) if found.nodes else ())), 1)
 
 
 class Connection:
@@ -89,7 +91,7 @@ class GuestChannelsTest(base.TestCase):
         self.assertEqual(XML, self.render('none'))
         xml = self.render('read')
         self.assertEqual(1, xml.count('name="org.openstack.ghsched.0"'))
-        self.assertEqual((xml, UUID), guest_channel.add_port(xml))
+        self.assertEqual((xml, UUID), guest_channel.add_port(xml, 'read'))
 
     def test_guest_is_informed_when_it_starts_and_when_it_arrives(self):
         self.render('write')
@@ -138,15 +140,15 @@ class GuestChannelsTest(base.TestCase):
         self.connection.error = None
         self.observe(make_running())
         self.assertEqual([lines.REPEATED], self.read_reasons())
-        self.observe(make_running(guest_channel='none'))
+        self.observe(desired.parse_running_domain(XML, 1))
         self.assertEqual([], self.read_reasons())
 
     def test_pressure_is_in_the_diagnostics(self):
         guest = SimpleNamespace(uuid=UUID)
         self.assertEqual({}, self.part.make_diagnostics(guest, {}))
-        self.observe(make_running())
-        self.connection.streams[0].incoming = test_stream.PRESSURE
-        self.read_reasons()
-        self.assertEqual(
-            {'ghsched_pressure': {'cpu': 2, 'memory': 0.0, 'steal': 0.0}},
-            self.part.make_diagnostics(guest, {}))
+        for mode, found in (('read', {}), ('write', {'ghsched_pressure': {
+                'cpu': 2, 'memory': 0.0, 'steal': 0.0}})):
+            self.part.reconcile_guest(make_running(mode=mode))
+            self.connection.streams[-1].incoming = test_stream.PRESSURE
+            self.read_reasons()
+            self.assertEqual(found, self.part.make_diagnostics(guest, {}))

@@ -45,7 +45,13 @@ class StateTest(base.TestCase):
                                  {1: 10 * GIB, 3: 20 * GIB})
         found = json.loads(lines.render_line(state, lines.STARTED))
         self.assertEqual({'ghsched': 1, 'reason': 'started', 'why': '',
-                          'policy': json.loads(POLICY.render_for_guest()),
+                          'policy': {'nodes': [
+                              {'mem_bw_min': 30, 'mem_bw_max': 100,
+                               'mem_bw_hardlimit': True,
+                               'mem_bw_priority': None},
+                              {'mem_bw_min': 30, 'mem_bw_max': 50,
+                               'mem_bw_hardlimit': True,
+                               'mem_bw_priority': None}]},
                           'effective': [
                               {'mem_bw_min': 30, 'mem_bw_max': 60,
                                'min_mib': 6144, 'max_mib': 12288},
