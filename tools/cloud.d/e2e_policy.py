@@ -75,6 +75,7 @@ class Policy(GuestRoom):
         self._hears(server, 'started', 30)
         self._set(server, 0, 'Done.', '--mem-bw-min', '40')
         self._hears(server, 'changed', 40)
+        self._is_told_the_limits(server, 40)
         self.lab.tell(server, 'pressure')
         self.checks.equal('pressure in the diagnostics', self.lab.until(
             lambda: self._diagnostics(server).get('ghsched_pressure'), 60,
@@ -82,17 +83,23 @@ class Policy(GuestRoom):
             {'cpu': 7, 'memory': 3, 'steal': 1})
 
     def _hears(self, server: Any, reason: str, share: int) -> None:
-        """A line on the guest's console has a reason, and what is enforced."""
+        """Lines on the guest's console have a reason, and what holds."""
         def read() -> list[Any]:
             lines = [json.loads(line.partition(' ')[2]) for line
                      in self.lab.printed(server)
                      if line.startswith('GUEST-CHANNEL {')]
-            return [line['effective'] for line in lines
-                    if line['reason'] == reason]
-        limits, = self.lab.until(read, 120,
-                                 f'the guest does not hear "{reason}"')[-1]
-        self.checks.equal(f'guarantee in the line "{reason}"',
-                          limits['mem_bw_min'], share)
+            return [line for line in lines if line['reason'] == reason
+                    and line['policy']['nodes'][0]['mem_bw_min'] == share]
+        self.lab.until(read, 120, f'the guest does not hear "{reason}"')
+        self.checks.holds(f'the guest hears of {share} %', True, reason)
+
+    def _is_told_the_limits(self, server: Any, share: int) -> None:
+        """What the kernel enforces is in a line, when it is measured."""
+        self.lab.until(
+            lambda: any(f'"effective":[{{"mem_bw_min":{share},' in line
+                        for line in self.lab.printed(server)),
+            120, f'the guest does not hear that {share} % are enforced')
+        self.checks.holds('the guest hears what is enforced', True, share)
 
     def _diagnostics(self, server: Any) -> Any:
         return self.lab.cloud.compute.get(
