@@ -75,7 +75,7 @@ class Policy(GuestRoom):
         self._hears(server, 'started', 30)
         self._set(server, 0, 'Done.', '--mem-bw-min', '40')
         self._hears(server, 'changed', 40)
-        self._is_told_the_limits(server, 40)
+        self._hears_the_limits(server, 40)
         self.lab.tell(server, 'pressure')
         self.checks.equal('pressure in the diagnostics', self.lab.until(
             lambda: self._diagnostics(server).get('ghsched_pressure'), 60,
@@ -93,8 +93,8 @@ class Policy(GuestRoom):
         self.lab.until(read, 120, f'the guest does not hear "{reason}"')
         self.checks.holds(f'the guest hears of {share} %', True, reason)
 
-    def _is_told_the_limits(self, server: Any, share: int) -> None:
-        """What the kernel enforces is in a line, when it is measured."""
+    def _hears_the_limits(self, server: Any, share: int) -> None:
+        """A line has what the kernel enforces, once that is measured."""
         self.lab.until(
             lambda: any(f'"effective":[{{"mem_bw_min":{share},' in line
                         for line in self.lab.printed(server)),
