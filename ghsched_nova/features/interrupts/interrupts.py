@@ -21,8 +21,8 @@ from pathlib import Path
 from typing import Any
 
 from ghsched_nova.features.interrupts import engine
-from ghsched_nova.features.interrupts import irq_bypass
 from ghsched_nova.features.interrupts import model
+from ghsched_nova.features.real_time import irq_bypass
 from ghsched_nova.features.real_time import scheduling
 from ghsched_nova.host import compute_hooks
 from ghsched_nova.host import desired

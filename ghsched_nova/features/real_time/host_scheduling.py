@@ -24,8 +24,8 @@ from pathlib import Path
 import threading
 from typing import Any
 
-from ghsched_nova.features.interrupts import irq_bypass
 from ghsched_nova.features.real_time import engine
+from ghsched_nova.features.real_time import irq_bypass
 from ghsched_nova.features.real_time import model
 from ghsched_nova.features.real_time import scheduling
 from ghsched_nova.features.real_time import survey

@@ -27,7 +27,7 @@ import tempfile
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ghsched_nova.features.interrupts import irq_bypass as bypass
+from ghsched_nova.features.real_time import irq_bypass as bypass
 from ghsched_placement.tests import base
 
 REMAPPED = ' 24:  5  9  IR-PCI-MSI 524288-edge  nvme0q0\n'
