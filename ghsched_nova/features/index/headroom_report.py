@@ -30,7 +30,6 @@ from ghsched_nova.host import compute_hooks
 from ghsched_nova.host import desired
 from ghsched_placement.features.index import headroom
 from ghsched_placement.features.index.headroom import Headroom
-from ghsched_placement.features.index import report_delta
 from ghsched_placement.flavor.policy import Accounting
 from ghsched_placement.providers import names
 from ghsched_placement.providers import tree
@@ -71,7 +70,7 @@ class HeadroomReporter(compute_hooks.ComputePart):
         if found is None:
             return None
         is_known = snapshot.traits or snapshot.resource_classes
-        return report_delta.choose_headroom_report(
+        return headroom.choose_report(
             self._last, dataclasses.replace(
                 found, shape=headroom.hash_provider(
                     snapshot.traits, snapshot.resource_classes)

@@ -28,9 +28,9 @@ from ghsched_nova.features.load import load_reader
 from ghsched_nova.host import compute_hooks
 from ghsched_nova.host import desired
 from ghsched_nova.monitor import view
-from ghsched_placement.features.index import report_delta
 from ghsched_placement.features.load import bottleneck
 from ghsched_placement.features.load import load
+from ghsched_placement.features.load import report_delta
 
 LOG = logging.getLogger(__name__)
 

@@ -26,6 +26,7 @@ It is a hint. Placement alone says what is left.
 from collections.abc import Iterable
 from collections.abc import Mapping
 from dataclasses import dataclass
+from dataclasses import replace
 import hashlib
 import json
 from typing import Any
@@ -91,6 +92,18 @@ def from_stats(stats: Mapping[str, str | None]) -> Headroom | None:
         malformed.
     """
     return FORMAT.parse(stats)
+
+
+def choose_report(last: Headroom | None, counted: Headroom) -> Headroom:
+    """Return the free bandwidth and control groups that a host reports.
+
+    :param last: record that the host reported last.
+    :param counted: newest record.
+    :returns: ``last`` if only the time has changed.
+    """
+    if last is not None and replace(last, time=counted.time) == counted:
+        return last
+    return counted
 
 
 def _parse_headroom(found: Mapping[str, Any]) -> Headroom:

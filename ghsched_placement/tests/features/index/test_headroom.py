@@ -10,6 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
+import dataclasses
 import json
 
 from hypothesis import given
@@ -64,3 +65,15 @@ class HeadroomTest(base.TestCase):
 
     def test_a_host_that_reports_none(self):
         self.assertIsNone(headroom.from_stats({}))
+
+    def test_headroom_is_repeated_until_more_than_its_time_changes(self):
+        first = headroom.Headroom(0., 1, 9, {0: 40}, 'x')
+        choose = headroom.choose_report
+        self.assertIs(first, choose(None, first))
+        for when in (60., 6000., -60.):
+            later = dataclasses.replace(first, time=when)
+            self.assertIs(first, choose(first, later))
+            for values in ({'guests': 2}, {'groups': 8}, {'shape': 'y'},
+                           {'bandwidth': {0: 39}}):
+                changed = dataclasses.replace(later, **values)
+                self.assertIs(changed, choose(first, changed))

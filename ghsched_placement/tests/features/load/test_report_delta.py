@@ -15,9 +15,8 @@ import dataclasses
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ghsched_placement.features.index.headroom import Headroom
-from ghsched_placement.features.index import report_delta
 from ghsched_placement.features.load import load
+from ghsched_placement.features.load import report_delta
 from ghsched_placement.tests import base
 
 
@@ -80,18 +79,3 @@ class LoadReportTest(base.TestCase):
             last = report_delta.choose_load_report(
                 last, measure(60. * number, one), 900)
             self.assertAlmostEqual(last.nodes[0].cpu_load, one, delta=0.05)
-
-
-class HeadroomReportTest(base.TestCase):
-
-    def test_headroom_is_repeated_until_more_than_its_time_changes(self):
-        first = Headroom(0., 1, 9, {0: 40}, 'x')
-        choose = report_delta.choose_headroom_report
-        self.assertIs(first, choose(None, first))
-        for when in (60., 6000., -60.):
-            later = dataclasses.replace(first, time=when)
-            self.assertIs(first, choose(first, later))
-            for values in ({'guests': 2}, {'groups': 8}, {'shape': 'y'},
-                           {'bandwidth': {0: 39}}):
-                changed = dataclasses.replace(later, **values)
-                self.assertIs(changed, choose(first, changed))

@@ -18,9 +18,6 @@ by less than a threshold, and renews it after some time. nova-compute does not
 write a repeated report again.
 """
 
-import dataclasses
-
-from ghsched_placement.features.index.headroom import Headroom
 from ghsched_placement.features.load.load import HostNode
 from ghsched_placement.features.load.load import Load
 from ghsched_placement.features.load.load import RESOURCES
@@ -82,17 +79,3 @@ def _differ_at_most(last: float | None, measured: float | None,
     if last is None or measured is None:
         return last is measured
     return abs(last - measured) <= threshold
-
-
-def choose_headroom_report(last: Headroom | None,
-                           counted: Headroom) -> Headroom:
-    """Return the free bandwidth and control groups that a host reports.
-
-    :param last: record that the host reported last.
-    :param counted: newest record.
-    :returns: ``last`` if only the time has changed.
-    """
-    if (last is not None
-            and dataclasses.replace(last, time=counted.time) == counted):
-        return last
-    return counted
