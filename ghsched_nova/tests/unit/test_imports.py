@@ -65,6 +65,12 @@ NOVA_SIDE = frozenset(
     'declared_commands', 'declared_compute', 'declared_filter',
     'declared_host', 'declared_scheduler'))
 
+#: Features that need themselves by way of others, so that none of them can be
+#: deleted alone. Names only leave this list.
+FEATURES_IN_CIRCLES = {
+    'blame', 'density', 'explain', 'exporter', 'history', 'live_change',
+    'node_move', 'planner', 'rebalance', 'service_level', 'top'}
+
 #: Parts of the core that know neither Nova nor each other.
 PURE = frozenset(
     f'ghsched_nova.{name}' for name in ('guest', 'lab.emulator', 'resctrl'))
@@ -228,6 +234,34 @@ def reached(start: str, graph: dict[str, set[str]]) -> set[str]:
     return found
 
 
+def feature_graph() -> dict[str, set[str]]:
+    """Return the features that the modules of each feature import."""
+    graph: dict[str, set[str]] = {}
+    for module, origins in runtime_graph().items():
+        owner = owning_feature(module)
+        graph.setdefault(owner, set()).update(
+            {owning_feature(origin) for origin in origins} - {owner, ''})
+    del graph['']
+    return graph
+
+
+def owning_feature(module: str) -> str:
+    """Return the feature that a module belongs to; empty for none."""
+    name = module.partition('.features.')[2].partition('.')[0]
+    return '' if name.startswith('declared') else name
+
+
+def reached_features(start: str, graph: dict[str, set[str]]) -> set[str]:
+    """Return the features that a feature needs, directly or by others."""
+    found: set[str] = set()
+    open_ = set(graph[start])
+    while open_:
+        feature = open_.pop()
+        found.add(feature)
+        open_ |= graph[feature] - found
+    return found
+
+
 @functools.cache
 def imports_nova(module: str, path: pathlib.Path) -> bool:
     """Whether a module itself imports a module of Nova."""
@@ -343,6 +377,12 @@ class ImportRulesTest(base.TestCase):
                 and not module.startswith(f'{one}.')}
         self.assertEqual(len(graph), len(tuple(
             graphlib.TopologicalSorter(graph).static_order())))
+
+    def test_features_in_circles_are_the_known_ones(self):
+        graph = feature_graph()
+        self.assertEqual(FEATURES_IN_CIRCLES, {
+            feature for feature in graph
+            if feature in reached_features(feature, graph)})
 
     @ddt.data(*WITHOUT_NOVA)
     def test_part_without_nova_reaches_no_module_that_imports_nova(self, part):
