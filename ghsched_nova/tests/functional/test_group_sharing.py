@@ -52,20 +52,23 @@ class SharingTest(emptied_hosts.EmptiedHosts, nova_base.GhschedTestCase):
     def test_servers_join_a_group_where_none_is_left(self):
         self.take_steps(
             self.other_policies_need_groups_of_their_own,
-            self.where_no_group_is_left_an_equal_guest_joins,
+            self.who_comes_next_need_not_wait_for_a_report)
+        self.filled = self.fill(mem_bw_min=10, mem_bw_max=40)
+        self.take_steps(
             self.a_guest_that_can_not_join_is_refused_with_the_lack,
-            self.who_comes_next_need_not_wait_for_a_report,
+            self.where_no_group_is_left_an_equal_guest_joins, tidy=False)
+        self.tidy_up()
+        self.filled = self.fill(mem_bw_max=40)
+        self.take_steps(
             self.a_cap_alone_is_joined_on_its_host_node,
-            self.a_group_that_went_meanwhile_is_not_joined,
-            self.a_group_that_is_gone_is_not_reported_any_more)
+            self.a_group_that_is_gone_is_not_reported_any_more,
+            self.a_group_that_went_meanwhile_is_not_joined, tidy=False)
 
     def boot_equal(self, count, **keys):
-        """Guests of one flavor; the host reports after each."""
+        """Guests of one flavor; the host reports when all run."""
         flavor = self.flavor(vcpus=1, **(keys or {'mem_bw_min': 10}))
-        servers = []
-        for _ in range(count):
-            servers.append(self.boot(flavor))
-            self._run_periodics()
+        servers = [self.boot(flavor) for _ in range(count)]
+        self._run_periodics()
         return servers
 
     def groups(self):
@@ -131,7 +134,8 @@ class SharingTest(emptied_hosts.EmptiedHosts, nova_base.GhschedTestCase):
             names.RESCTRL_GROUP, 0)
 
     def where_no_group_is_left_an_equal_guest_joins(self):
-        first, *_others = self.fill(mem_bw_min=10, mem_bw_max=40)
+        self._run_periodics()   # Of the host itself nothing is reserved now.
+        first, *_others = self.filled
         flavor = self.flavor(vcpus=1, mem_bw_min=10, mem_bw_max=40,
                              mem_bw_priority=1)
         joined = self.boot(flavor)
@@ -153,7 +157,7 @@ class SharingTest(emptied_hosts.EmptiedHosts, nova_base.GhschedTestCase):
         self.assertEqual((2, 1), self.count_group_units())
 
     def a_guest_that_can_not_join_is_refused_with_the_lack(self):
-        first, *_others = self.fill(mem_bw_min=10, mem_bw_max=40)
+        first, *_others = self.filled
         keys = {'mem_bw_min': 10, 'mem_bw_max': 40, 'mem_bw_priority': 1}
         node, = self.host_nodes(first)
         # Placement refuses so much memory, the fit so many CPUs on one node.
@@ -202,34 +206,33 @@ class SharingTest(emptied_hosts.EmptiedHosts, nova_base.GhschedTestCase):
             self.boot(self.flavor(vcpus=1, mem_bw_min=10))
 
     def a_cap_alone_is_joined_on_its_host_node(self):
-        servers = self.fill(mem_bw_max=40)
-        flavors = [self.flavor(vcpus=1, mem_bw_max=40,
-                               mem_bw_priority=priority)
-                   for priority in (1, 2, 3)]
-        for server, flavor in zip(servers, flavors, strict=True):
-            joined = self.boot(flavor)
+        self.flavors = [self.flavor(vcpus=1, mem_bw_max=40,
+                                    mem_bw_priority=priority)
+                        for priority in (1, 2, 3)]
+        self.joined = [self.boot(flavor) for flavor in self.flavors]
+        for server, joined in zip(self.filled, self.joined, strict=True):
             self.assertEqual(self.host_nodes(server),
                              self.host_nodes(joined))
             self.assertEqual(0, self.units(joined))
         self.boot(self.flavor(vcpus=1, mem_bw_max=41), state='ERROR')
 
-    def a_group_that_went_meanwhile_is_not_joined(self):
-        first, *_others = self.fill(mem_bw_max=40)
-        group = desired.parse_running_domain(
-            self.domain('host_a', first)).shared_group
-        os.rmdir(os.path.join(self.kernel.path, group))
-        self.boot(self.flavor(vcpus=1, mem_bw_max=40, mem_bw_priority=1),
-                  state='ERROR')
-
     def a_group_that_is_gone_is_not_reported_any_more(self):
-        first, *_others = self.fill(mem_bw_max=40)
-        provider = self.provider('host_a', self.host_nodes(first)[0])
+        provider = self.provider('host_a', self.host_nodes(self.filled[0])[0])
         before = self._get_provider_traits(provider)
-        self._delete_server(first)
+        for server in (self.filled[0], self.joined[0]):
+            self._delete_server(server)
         self._run_periodics()
         gone = set(before) - set(self._get_provider_traits(provider))
         self.assertEqual(1, len(gone))
         self.assertTrue(names.is_share_trait(gone.pop()))
+
+    def a_group_that_went_meanwhile_is_not_joined(self):
+        self.boot(self.flavors[0])      # has a control group of its own again
+        self.assertEqual((3, 0), self.count_group_units())
+        group = desired.parse_running_domain(
+            self.domain('host_a', self.filled[1])).shared_group
+        os.rmdir(os.path.join(self.kernel.path, group))
+        self.boot(self.flavors[1], state='ERROR')
 
     def who_leaves_gives_the_unit_and_the_share_back(self):
         servers = self.boot_equal(3)
