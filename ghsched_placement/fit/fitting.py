@@ -296,13 +296,11 @@ def _find_refusal_reasons(host: capacity.Host,
     if must_share and not _can_share_on_all_guest_nodes(host, demand):
         # What the host nodes have left is listed as for any other guest.
         must_share = False
-        yield Lack(None, lack.GROUPS, reason=(
-            'no control group is left' if host.groups
-            else 'it has no control groups for guests'))
-    if demand.guest_nodes > len(host.nodes):
-        yield Lack(None, 'NUMA nodes', len(host.nodes), demand.guest_nodes,
-                   f'it has {len(host.nodes)} NUMA nodes, the guest has '
-                   f'{demand.guest_nodes}')
+        yield Lack(None, lack.GROUPS)
+    too_few = lack.find_node_count_shortage(len(host.nodes),
+                                            demand.guest_nodes)
+    if too_few:
+        yield too_few
     if demand.policy.vfs_locality != 'node':
         yield from _check_host_vfs(host, demand)
     for guest_node in range(demand.guest_nodes):

@@ -143,6 +143,7 @@ def describe_amount(number: int, resource: str) -> str:
     if number == 1:
         resource = {GROUPS: 'control group'}.get(resource, resource)
         resource = re.sub('^VFs ', 'VF ', resource)
+        resource = re.sub('^NUMA nodes$', 'NUMA node', resource)
     return f'{number} {resource}'
 
 
@@ -255,6 +256,18 @@ def describe_guest_node(amounts: Mapping[str, int], guest: GuestNode,
     found += [(count, f'VFs of {name}') for name, count in sorted(vfs.items())]
     return ', '.join(f'{amount} {get_resource_unit(word)}'
                      for amount, word in found if amount) or 'nothing else'
+
+
+def find_node_count_shortage(host_nodes: int, guest_nodes: int) -> Lack | None:
+    """Return the reason that a guest has more NUMA nodes than a host.
+
+    :returns: None if the host has as many.
+    """
+    if guest_nodes <= host_nodes:
+        return None
+    return Lack(None, 'NUMA nodes', host_nodes, guest_nodes,
+                f'it has {describe_amount(host_nodes, "NUMA nodes")}, the '
+                f'guest has {guest_nodes}')
 
 
 def make_too_few_nodes_reason(needed: Sequence[str],

@@ -151,15 +151,10 @@ def _check_host_capacity(request: PlacementRequest) -> None:
 
 def _check_guest_nodes(request: PlacementRequest) -> None:
     """Raise Refused if a guest NUMA node fits on no host NUMA node."""
-    cells, nodes = request.need.guest.cells, request.nodes
-    known = [node.id for node in request.host.nodes]
-    if nodes is not None:
-        _check_requested_host_nodes(request, nodes)
-    elif len(cells) > len(known):
-        raise Refused(f'the guest has {len(cells)} NUMA nodes and the host '
-                      f'has {len(known)}')
+    if request.nodes is not None:
+        _check_requested_host_nodes(request, request.nodes)
     else:
-        for guest_node in range(len(cells)):
+        for guest_node in range(len(request.need.guest.cells)):
             _check_any_host_node(request, guest_node)
 
 

@@ -568,7 +568,7 @@ class SharingTest(openstack_base.CommandTestCase):
         self.boot(wanted, state='ERROR')
 
     def another_policy_finds_no_group(self):
-        self.assertEqual(['no control group is left'],
+        self.assertEqual(['0 control groups free, 1 needed'],
                          self.check(self.wanted(4))['Reasons'])
         self.assertEqual({0}, {row['Largest Guarantee (%)'] for row
                                in self.json_of(capacity.ShowCapacity)})

@@ -63,7 +63,8 @@ def _yield_trait_lacks(state: State, need: Need) -> Iterator[Lack]:
 def yield_host_shortages(state: State, need: Need) -> Iterator[Lack]:
     """Yield each resource that a host has too little of for a guest.
 
-    Only resources of the whole host are checked, not those of a NUMA node.
+    Only resources of the whole host are checked, not those of a NUMA node, and
+    the number of its NUMA nodes.
     """
     needed = []
     for name, amount in need.root_provider_amounts.items():
@@ -83,6 +84,10 @@ def yield_host_shortages(state: State, need: Need) -> Iterator[Lack]:
         found = lack.find_resource_shortage(*item)
         if found:
             yield found
+    too_few = lack.find_node_count_shortage(len(_list_nodes(state)),
+                                            len(need.guest.cells))
+    if too_few:
+        yield too_few
 
 
 def _list_nodes(state: State) -> list[int]:

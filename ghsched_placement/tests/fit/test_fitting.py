@@ -160,7 +160,7 @@ class CheckTest(base.TestCase):
                       self.refused(host, wish(30, 30))[0])
 
     def test_fewer_nodes_than_the_guest_has(self):
-        self.assertIn('it has 1 NUMA nodes, the guest has 2',
+        self.assertIn('it has 1 NUMA node, the guest has 2',
                       self.refused(clouds.host(clouds.node(0)), wish(1, 1)))
 
     def test_traits_are_reported_by_the_key_that_needs_them(self):
@@ -185,7 +185,7 @@ class CheckTest(base.TestCase):
         host = clouds.host(clouds.node(0), groups=3, groups_used=1)
         self.assertEqual(2, self.fits(host, wish(1)).guests)
         full = clouds.host(clouds.node(0), groups=3, groups_used=3)
-        self.assertEqual(('no control group is left',),
+        self.assertEqual(('0 control groups free, 1 needed',),
                          self.refused(full, wish(1)))
 
     def test_totals_of_the_host(self):
@@ -270,7 +270,7 @@ class SharingTest(base.TestCase):
         host = shared_host(wish(30), (0, 40), ((), (0,)))
         for asked in (wish(31), wish(30, 30)):
             verdict = fitting.check_host_capacity(host, asked)
-            self.assertEqual((('no control group is left',), 0, False), (
+            self.assertEqual((('0 control groups free, 1 needed',), 0, False), (
                 verdict.reason_texts, verdict.guests,
                 verdict.needs_shared_group))
 

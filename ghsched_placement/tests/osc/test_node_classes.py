@@ -294,7 +294,7 @@ class GroupTest(base.TestCase):
         self.assertEqual(1, fitting.check_host_capacity(self.host(1),
                                                         wish).guests)
         found = fitting.check_host_capacity(self.host(2), wish)
-        self.assertEqual((0, ('no control group is left',)),
+        self.assertEqual((0, ('0 control groups free, 1 needed',)),
                          (found.guests, found.reason_texts))
 
     def test_capacity_and_host_show_have_what_is_left(self):

@@ -616,7 +616,7 @@ class RefusalTest(base.TestCase):
                                       extra=('--ram', '131072'))[0])
 
     def test_more_guest_nodes_than_host_nodes(self):
-        self.refused('has 5 NUMA nodes and the host has 4',
+        self.refused('the host: it has 4 NUMA nodes, the guest has 5',
                      'hw:numa_nodes=5', extra=('--vcpus', '5', '--ram', '5'))
 
     def test_the_table_and_the_xml_say_it_too(self):

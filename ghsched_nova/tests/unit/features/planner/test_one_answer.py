@@ -20,6 +20,7 @@ from ghsched_nova.features.explain import hostfile
 from ghsched_nova.features.planner import planner_hosts
 from ghsched_placement.features.planner import fill
 from ghsched_placement.features.planner.flavors import Flavor
+from ghsched_placement.features.planner import limits
 from ghsched_placement.features.planner import need as needs
 from ghsched_placement.features.planner.offer import Offers
 from ghsched_placement.features.planner.state import State
@@ -64,6 +65,20 @@ def check(host, flavor):
         del demands[0]
 
 
+def find_reasons(host, flavor):
+    """Return why a guest does not fit, as plan and flavor check say it."""
+    found, = capacity.build_hosts(host.providers)
+    size = flavors.Size(flavor.vcpus, flavor.ram, 0, 0)
+    demand = flavors.make_flavor_requirements(
+        size, flavor.extra_specs, {}, 'min', True).demand
+    planned = limits.list_shortages(State(host),
+                                    needs.build_flavor_need(flavor))
+    checked = fitting.check_host_capacity(
+        capacity.set_node_capacity(found, host.cells), demand).lacks
+    return [[one.text for one in lacks if one.node is None]
+            for lacks in (planned, checked)]
+
+
 def draw_usage(chance, host):
     """Return a host of which some bandwidth of some nodes is used."""
     return dataclasses.replace(host, providers=tuple(dataclasses.replace(
@@ -102,6 +117,24 @@ class OneAnswerTest(base.TestCase):
                   for flavor in (two, auto)]
         self.assertEqual([counts[0]] * 4, counts)
         self.assertGreater(counts[0], 0)
+
+    def test_more_numa_nodes_than_the_host_has_are_one_sentence(self):
+        host = make_host(HOSTS[0].with_name('kunpeng920.yaml'))
+        flavor = Flavor('x', 5, 5120, extra_specs={'hw:numa_nodes': '5'})
+        self.assertEqual([['it has 4 NUMA nodes, the guest has 5']] * 2,
+                         find_reasons(host, flavor))
+
+    def test_missing_control_groups_are_one_sentence(self):
+        host = make_host(HOSTS[0].with_name('kunpeng920.yaml'))
+        root, *rest = host.providers
+        root = dataclasses.replace(root, used={
+            names.RESCTRL_GROUP:
+            root.inventories[names.RESCTRL_GROUP]['total']})
+        host = dataclasses.replace(host, providers=(root, *rest))
+        flavor = Flavor('x', 1, 1024, extra_specs={
+            'hw:numa_nodes': '1', 'ghsched:mem_bw_min': '10'})
+        self.assertEqual([['0 control groups free, 1 needed']] * 2,
+                         find_reasons(host, flavor))
 
     def test_flavor_check_and_plan_count_alike(self):
         for number in spaces.choose(range(QUESTIONS)):
