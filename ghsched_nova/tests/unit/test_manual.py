@@ -32,7 +32,7 @@ from ghsched_nova.features.exporter import exporter
 from ghsched_nova.features.top import top
 from ghsched_nova.lab.bench import cli
 from ghsched_nova.lab.emulator import testhost
-from ghsched_nova.tests.fixtures import guest_tune
+from ghsched_nova.tests.fixtures import guest_script
 from ghsched_placement.flavor import keys
 from ghsched_placement.tests import base
 from tempest_plugin import config as tempest_config
@@ -61,7 +61,7 @@ def parsers():
     found = {('ghsched',): main.make_parser(),
              ('ghsched-bench',): cli.make_parser(),
              ('ghsched-exporter',): exporter.make_parser(),
-             ('ghsched-guest-tune',): guest_tune.TUNE._parser(),
+             ('ghsched-guest',): guest_script.GUEST._parser(),
              ('ghsched-host',): host.make_parser(),
              ('ghsched-status',): status.make_parser(),
              ('ghsched-top',): top.make_parser(),

@@ -70,7 +70,7 @@ def _parcel(settings: Settings, top: Path) -> dict[str, tuple[str, int]]:
         'usr/local/sbin/vnode-interrupts': (
             Path(__file__).with_name('node_interrupts.py').read_text(),
             0o755),
-        'usr/local/bin/ghsched-guest-tune': (
-            (top / 'etc/ghsched/guest/ghsched-guest-tune').read_text(),
+        'usr/local/bin/ghsched-guest': (
+            (top / 'etc/ghsched/guest/ghsched-guest').read_text(),
             0o755),
     }

@@ -14,7 +14,7 @@
 """Check the interrupts of a real VF; runs in the virtual node.
 
 Twice with the same VF: its driver has it, as in a server that it was given to,
-and ghsched-guest-tune pins its interrupts; VFIO has it, as on a host whose
+and ghsched-guest pins its interrupts; VFIO has it, as on a host whose
 server uses it, and they are steered as nova-compute does it with each report.
 """
 
@@ -112,12 +112,13 @@ def tune(address: str, cpus: list[int]) -> None:
     before = routes(numbers)
     with subprocess.Popen(['sleep', '600']) as service:
         everywhere = os.sched_getaffinity(service.pid)
-        _script('apply', '--nic', nic, '--pid', str(service.pid))
+        _script('network', 'apply', '--nic', nic, '--pid',
+                str(service.pid))
         expect('CPUs of its interrupts', routes(numbers),
                [str(cpus[0])] * len(numbers))
         expect('CPUs of the service', os.sched_getaffinity(service.pid),
                set(cpus[1:]))
-        _script('undo')
+        _script('network', 'undo')
         expect('CPUs of its interrupts', routes(numbers), before)
         expect('CPUs of the service', os.sched_getaffinity(service.pid),
                everywhere)
@@ -126,8 +127,8 @@ def tune(address: str, cpus: list[int]) -> None:
 
 
 def _script(*arguments: str) -> None:
-    say('#', 'ghsched-guest-tune', *arguments)
-    subprocess.run([sys.executable, '/usr/local/bin/ghsched-guest-tune',
+    say('#', 'ghsched-guest', *arguments)
+    subprocess.run([sys.executable, '/usr/local/bin/ghsched-guest',
                     *arguments], check=True)
 
 

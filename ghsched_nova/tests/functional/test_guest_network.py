@@ -23,10 +23,7 @@ import sys
 import tempfile
 import unittest
 
-from hypothesis import given
-from hypothesis import strategies as st
-
-from ghsched_nova.tests.fixtures import guest_tune
+from ghsched_nova.tests.fixtures import guest_script
 from ghsched_placement.tests import base
 
 CPUS = sorted(os.sched_getaffinity(0))
@@ -58,10 +55,10 @@ class SysfsTestCase(base.TestCase):
         net.mkdir(parents=True)
         (net / 'device').symlink_to(self.device)
         system = self.root / 'sys/devices/system'
-        self.write(system / 'cpu/online', guest_tune.TUNE.cpu_text(CPUS))
+        self.write(system / 'cpu/online', guest_script.GUEST.cpu_text(CPUS))
         self.write(system / 'node/node0/cpulist', '')
         self.cpus = system / 'node/node1/cpulist'
-        self.write(self.cpus, guest_tune.TUNE.cpu_text([*CPUS, 4000]))
+        self.write(self.cpus, guest_script.GUEST.cpu_text([*CPUS, 4000]))
 
     def write(self, path, text):
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -78,13 +75,13 @@ class SysfsTestCase(base.TestCase):
         out, err = io.StringIO(), io.StringIO()
         with (contextlib.redirect_stdout(out),
               contextlib.redirect_stderr(err)):
-            code = guest_tune.TUNE.main(['--root', str(self.root), *arguments])
+            code = guest_script.GUEST.main(['--root', str(self.root), *arguments])
         return code, out.getvalue(), err.getvalue()
 
     def refused(self, *arguments):
         code, out, err = self.run_script(*arguments)
         self.assertEqual((1, ''), (code, out))
-        self.assertFalse((self.root / guest_tune.TUNE.STATE).exists())
+        self.assertFalse((self.root / guest_script.GUEST.NETWORK_STATE).exists())
         return err
 
 
@@ -103,7 +100,7 @@ class TuneTest(SysfsTestCase):
         self.assertEqual(2, len(tasks))
         for task in tasks:
             (self.root / 'proc' / task).symlink_to(f'/proc/{task}')
-        self.apply = ('apply', '--nic', 'eth1', '--pid', str(self.pid))
+        self.apply = ('network', 'apply', '--nic', 'eth1', '--pid', str(self.pid))
 
     def tasks(self):
         return sorted(os.listdir(f'/proc/{self.pid}/task'))
@@ -125,12 +122,12 @@ class TuneTest(SysfsTestCase):
         self.run_script(*self.apply)
         self.write(self.affinity(25), '2')      # irqbalance
         self.run_script(*self.apply)
-        code, out, _ = self.run_script('undo')
+        code, out, _ = self.run_script('network', 'undo')
         self.assertEqual(0, code)
         self.assertEqual(['0-3'] * 3, self.irqs())
         self.assertEqual([CPUS] * 2, self.service_cpus())
         self.assertIn(f'interrupt 25: CPUs {CPUS[0]} -> 0-3', out)
-        self.assertIn('nothing was changed', self.refused('undo'))
+        self.assertIn('nothing was changed', self.refused('network', 'undo'))
 
     def test_a_second_apply_changes_nothing(self):
         self.run_script(*self.apply)
@@ -144,14 +141,16 @@ class TuneTest(SysfsTestCase):
             *self.apply, '--irq-cpus', '0'))
 
     def test_undo_with_a_state_of_another_program_is_refused(self):
-        state = self.root / guest_tune.TUNE.STATE
+        state = self.root / guest_script.GUEST.NETWORK_STATE
         state.parent.mkdir(exist_ok=True)
-        for text in ('[]', '{}', '', '{"irqs": [], "threads": {}}',
-                     '{"irqs": {"x": "0"}, "threads": {}}',
-                     '{"irqs": {}, "threads": {"1": 1e999}}',
-                     '{"irqs": {"1": "x"}, "threads": {}}', '[' * 100000):
+        irq = 'proc/irq/1/smp_affinity_list'
+        for text in ('[]', '', '{"files": []}', '{"threads": {}}',
+                     '{"files": {"etc/passwd": "0"}}',
+                     '{"files": {"proc/irq/x/smp_affinity_list": "0"}}',
+                     '{"files": {}, "threads": {"1": 1e999}}',
+                     f'{{"files": {{"{irq}": "x"}}}}', '[' * 100000):
             state.write_text(text)
-            code, _out, error = self.run_script('undo')
+            code, _out, error = self.run_script('network', 'undo')
             self.assertEqual(1, code)
             self.assertIn('is not of this program', error)
 
@@ -159,7 +158,7 @@ class TuneTest(SysfsTestCase):
         self.run_script(*self.apply)
         self.affinity(24).unlink()
         self.service.communicate()
-        code, out, _ = self.run_script('undo')
+        code, out, _ = self.run_script('network', 'undo')
         self.assertEqual(0, code)
         self.assertIn('interrupt 24 is gone', out)
         self.assertIn(f'thread {self.pid} has ended', out)
@@ -169,11 +168,14 @@ class TuneTest(SysfsTestCase):
         # ENOSPC for /dev/full.
         self.affinity(25).unlink()
         self.affinity(25).symlink_to('/dev/full')
-        machine = guest_tune.TUNE.Machine(self.root)
-        machine.irq_cpus = lambda irq: {0, 1, 2, 3}
+        machine = guest_script.GUEST.Machine(self.root)
+        machine.cpus = lambda path: {0, 1, 2, 3}
         lines = []
-        tuning = guest_tune.TUNE.Tuning(machine, lines.append)
-        tuning.apply('eth1', [self.pid], 1)
+        tuning = guest_script.GUEST.Network(machine, lines.append)
+        tuning.apply(guest_script.GUEST.plan_network(
+            [guest_script.GUEST.parse_service(
+                f'{self.pid}=eth1:{guest_script.GUEST.cpu_text(CPUS)}'
+                f':{CPUS[0]}')], set(CPUS)))
         self.assertEqual(1, tuning.failed)
         self.assertIn('interrupt 25 stays as it is: No space left on device',
                       lines)
@@ -199,12 +201,12 @@ class TuneTest(SysfsTestCase):
 
     def test_threads_that_started_since_are_restored_too(self):
         self.run_script(*self.apply)
-        state = self.root / guest_tune.TUNE.STATE
+        state = self.root / guest_script.GUEST.NETWORK_STATE
         before = json.loads(state.read_text())
         thread = self.tasks()[1]
         del before['threads'][thread]
         state.write_text(json.dumps(before))
-        self.assertEqual(0, self.run_script('undo')[0])
+        self.assertEqual(0, self.run_script('network', 'undo')[0])
         self.assertEqual([CPUS] * 2, self.service_cpus())
 
     def test_irqbalance_is_named(self):
@@ -219,48 +221,47 @@ class TuneTest(SysfsTestCase):
         path = os.environ['PATH']
         self.addCleanup(os.environ.update, PATH=path)
         os.environ['PATH'] = f'{commands}:{path}'
-        arguments = ('apply', '--nic', 'eth1', '--unit', 'r')
+        arguments = ('network', 'apply', '--nic', 'eth1', '--unit', 'r')
         self.assertIn('r does not run', self.refused(*arguments))
         self.write(self.root / 'sys/fs/cgroup/system.slice/r.service'
                    / 'cgroup.procs', str(self.pid))
         self.assertEqual(0, self.run_script(*arguments)[0])
         self.assertEqual([CPUS[1:]] * 2, self.service_cpus())
 
+    def test_queues_send_from_the_cpus_of_the_service_and_are_restored(self):
+        queues = self.root / 'sys/class/net/eth1/queues'
+        self.write(queues / 'tx-0/xps_cpus', '00000000,0000000f')
+        self.write(queues / 'rx-0/rps_cpus', '3')
+        self.assertEqual(0, self.run_script(*self.apply)[0])
+        read = guest_script.GUEST.mask_cpus
+        self.assertEqual(set(CPUS[1:]),
+                         read((queues / 'tx-0/xps_cpus').read_text()))
+        self.assertEqual(set(), read((queues / 'rx-0/rps_cpus').read_text()))
+        self.assertEqual(0, self.run_script('network', 'undo')[0])
+        self.assertEqual({0, 1, 2, 3},
+                         read((queues / 'tx-0/xps_cpus').read_text()))
+        self.assertEqual({0, 1},
+                         read((queues / 'rx-0/rps_cpus').read_text()))
+
+    def test_a_service_that_does_not_run_refuses_all_of_a_plan(self):
+        other = self.root / 'sys/class/net/eth2'
+        other.mkdir()
+        (other / 'device').symlink_to(self.device)
+        cpus = f'{CPUS[0]},{CPUS[1]}'
+        code, _out, error = self.run_script(
+            'network', 'apply', f'{self.pid}=eth1:{cpus}',
+            f'4194305=eth2:{cpus}', '--share')
+        self.assertEqual(1, code)
+        self.assertIn('no process 4194305', error)
+        self.assertEqual(['0-3'] * 3, self.irqs())
+
     def test_missing_parts_are_named(self):
         for arguments, text in (
-                (('apply', '--nic', 'eth9', '--pid', '1'),
+                (('network', 'apply', '--nic', 'eth9', '--pid', '1'),
                  'no network device eth9'),
-                (('apply', '--nic', 'eth1', '--pid', '4194305'),
+                (('network', 'apply', '--nic', 'eth1', '--pid', '4194305'),
                  'no process 4194305')):
             self.assertIn(text, self.refused(*arguments))
         for irq in (24, 25, 26):
             self.affinity(irq).unlink()
         self.assertIn('is it up?', self.refused(*self.apply))
-
-
-class ListTest(base.TestCase):
-
-    @given(st.sets(st.integers(0, 200)))
-    def test_a_list_is_read_as_it_is_written(self, cpus):
-        tune = guest_tune.TUNE
-        self.assertEqual(cpus, tune.cpu_list(tune.cpu_text(cpus)))
-
-    @given(st.sets(st.integers(0, 64)), st.integers(-1, 66))
-    def test_both_have_cpus_and_none_has_those_of_the_other(self, cpus,
-                                                            count):
-        try:
-            interrupts, service = guest_tune.TUNE.split(cpus, count)
-        except guest_tune.TUNE.TuneError:
-            self.assertFalse(0 < count < len(cpus))
-            return
-        self.assertEqual((count, cpus), (len(interrupts),
-                                         set(interrupts) | set(service)))
-        self.assertFalse(set(interrupts) & set(service))
-        self.assertTrue(service)
-
-    @given(st.sets(st.integers(1, 999), min_size=1),
-           st.sets(st.integers(0, 64), min_size=1))
-    def test_interrupts_are_spread_evenly(self, irqs, cpus):
-        chosen = list(guest_tune.TUNE.spread(irqs, sorted(cpus)).values())
-        counts = [chosen.count(cpu) for cpu in cpus]
-        self.assertLessEqual(max(counts) - min(counts), 1)
