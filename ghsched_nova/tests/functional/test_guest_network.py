@@ -26,6 +26,7 @@ import unittest
 from ghsched_nova.tests.fixtures import guest_script
 from ghsched_placement.tests import base
 
+GUEST = guest_script.GUEST
 CPUS = sorted(os.sched_getaffinity(0))
 
 #: A service with two threads.
@@ -55,10 +56,10 @@ class SysfsTestCase(base.TestCase):
         net.mkdir(parents=True)
         (net / 'device').symlink_to(self.device)
         system = self.root / 'sys/devices/system'
-        self.write(system / 'cpu/online', guest_script.GUEST.cpu_text(CPUS))
+        self.write(system / 'cpu/online', GUEST.cpu_text(CPUS))
         self.write(system / 'node/node0/cpulist', '')
         self.cpus = system / 'node/node1/cpulist'
-        self.write(self.cpus, guest_script.GUEST.cpu_text([*CPUS, 4000]))
+        self.write(self.cpus, GUEST.cpu_text([*CPUS, 4000]))
 
     def write(self, path, text):
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -75,13 +76,13 @@ class SysfsTestCase(base.TestCase):
         out, err = io.StringIO(), io.StringIO()
         with (contextlib.redirect_stdout(out),
               contextlib.redirect_stderr(err)):
-            code = guest_script.GUEST.main(['--root', str(self.root), *arguments])
+            code = GUEST.main(['--root', str(self.root), *arguments])
         return code, out.getvalue(), err.getvalue()
 
     def refused(self, *arguments):
         code, out, err = self.run_script(*arguments)
         self.assertEqual((1, ''), (code, out))
-        self.assertFalse((self.root / guest_script.GUEST.NETWORK_STATE).exists())
+        self.assertFalse((self.root / GUEST.NETWORK_STATE).exists())
         return err
 
 
@@ -100,7 +101,8 @@ class TuneTest(SysfsTestCase):
         self.assertEqual(2, len(tasks))
         for task in tasks:
             (self.root / 'proc' / task).symlink_to(f'/proc/{task}')
-        self.apply = ('network', 'apply', '--nic', 'eth1', '--pid', str(self.pid))
+        self.apply = ('network', 'apply', '--nic', 'eth1',
+                      '--pid', str(self.pid))
 
     def tasks(self):
         return sorted(os.listdir(f'/proc/{self.pid}/task'))
@@ -141,7 +143,7 @@ class TuneTest(SysfsTestCase):
             *self.apply, '--irq-cpus', '0'))
 
     def test_undo_with_a_state_of_another_program_is_refused(self):
-        state = self.root / guest_script.GUEST.NETWORK_STATE
+        state = self.root / GUEST.NETWORK_STATE
         state.parent.mkdir(exist_ok=True)
         irq = 'proc/irq/1/smp_affinity_list'
         for text in ('[]', '', '{"files": []}', '{"threads": {}}',
@@ -168,13 +170,13 @@ class TuneTest(SysfsTestCase):
         # ENOSPC for /dev/full.
         self.affinity(25).unlink()
         self.affinity(25).symlink_to('/dev/full')
-        machine = guest_script.GUEST.Machine(self.root)
+        machine = GUEST.Machine(self.root)
         machine.cpus = lambda path: {0, 1, 2, 3}
         lines = []
-        tuning = guest_script.GUEST.Network(machine, lines.append)
-        tuning.apply(guest_script.GUEST.plan_network(
-            [guest_script.GUEST.parse_service(
-                f'{self.pid}=eth1:{guest_script.GUEST.cpu_text(CPUS)}'
+        tuning = GUEST.Network(machine, lines.append)
+        tuning.apply(GUEST.plan_network(
+            [GUEST.parse_service(
+                f'{self.pid}=eth1:{GUEST.cpu_text(CPUS)}'
                 f':{CPUS[0]}')], set(CPUS)))
         self.assertEqual(1, tuning.failed)
         self.assertIn('interrupt 25 stays as it is: No space left on device',
@@ -201,7 +203,7 @@ class TuneTest(SysfsTestCase):
 
     def test_threads_that_started_since_are_restored_too(self):
         self.run_script(*self.apply)
-        state = self.root / guest_script.GUEST.NETWORK_STATE
+        state = self.root / GUEST.NETWORK_STATE
         before = json.loads(state.read_text())
         thread = self.tasks()[1]
         del before['threads'][thread]
@@ -233,7 +235,7 @@ class TuneTest(SysfsTestCase):
         self.write(queues / 'tx-0/xps_cpus', '00000000,0000000f')
         self.write(queues / 'rx-0/rps_cpus', '3')
         self.assertEqual(0, self.run_script(*self.apply)[0])
-        read = guest_script.GUEST.mask_cpus
+        read = GUEST.mask_cpus
         self.assertEqual(set(CPUS[1:]),
                          read((queues / 'tx-0/xps_cpus').read_text()))
         self.assertEqual(set(), read((queues / 'rx-0/rps_cpus').read_text()))

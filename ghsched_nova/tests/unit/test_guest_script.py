@@ -236,7 +236,7 @@ class FilesTest(base.TestCase):
         slices.apply({'ghsched-a.slice': ('2', '0')})
         self.assertIn('AllowedCPUs=2', calls[1])
         GUEST.Slices(machine, lambda text: None).undo()
-        self.assertIn('AllowedCPUs=0-1,3', calls[4])
+        self.assertIn('AllowedCPUs=0-1,3', calls[3])
         self.assertEqual(('systemctl', 'stop', 'ghsched-a.slice'), calls[-1])
 
     def test_status_without_channel_has_the_policy_of_smbios(self):

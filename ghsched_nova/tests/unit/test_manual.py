@@ -110,6 +110,8 @@ def commands(text):
         if (word in {name for name, *_ in parsers()} - {'openstack'}
                 or word.startswith('tools/')
                 or words[place:place + 2] == ['openstack', 'ghsched']):
+            if words[place - 1:place] == ['--image']:   # Of the demo.
+                continue
             if words[place + 1:place + 2] != ['=']:     # An option.
                 yield words[place:end]
             return
