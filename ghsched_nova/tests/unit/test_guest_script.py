@@ -38,7 +38,7 @@ def draw_layout(rng):
     services = []
     free = rng.sample(range(80), 80)
     for number in range(20):
-        cpus = {free.pop() for _cpu in range(rng.randint(1, 4))}
+        cpus = {free.pop() for _cpu in range(rng.randint(2, 4))}
         if rng.random() < 0.02:
             cpus.add(rng.randrange(80))
         irq_cpu = rng.choice(
@@ -80,7 +80,7 @@ class PlanTest(base.TestCase):
             self.assertEqual([one.nic for one in services],
                              [one.nic for one in plan])
             self.assertTrue(all(one.cpus and one.irq_cpus for one in plan))
-        self.assertTrue(planned or refused)
+        self.assertGreater(min(planned, refused), 100, (planned, refused))
 
     def test_layout_of_the_reference_is_never_refused(self):
         rng = random.Random(20)     # noqa: S311
@@ -248,11 +248,10 @@ class FilesTest(base.TestCase):
         (self.root / GUEST.DMI).unlink()
         self.assertIn('policy: none', self.run_script('status')[1])
 
-    def test_commands_of_the_channel_end_without_it(self):
-        for arguments in (('watch',), ('classes', 'set', 'a', '0')):
-            code, out = self.run_script(*arguments)
-            self.assertEqual(3, code)
-            self.assertIn('no channel to the host', out)
+    def test_watch_ends_without_a_channel(self):
+        code, out = self.run_script('watch')
+        self.assertEqual(3, code)
+        self.assertIn('no channel to the host', out)
 
     def test_vendordata_installs_the_unit_that_is_shipped(self):
         folder = guest_script.SCRIPT.parent
