@@ -127,7 +127,7 @@ class GuestChannels(compute_hooks.ComputePart):
         try:
             found = running.policy or metadata.DomainPolicy(GuestPolicy(), ())
             mode = read_mode(running.root)
-        except (*desired.POLICY_ERRORS, etree.XMLSyntaxError):
+        except desired.POLICY_ERRORS:
             return
         state = lines.make_state(
             found.policy, found.host_nodes, uuid not in self._not_held,
