@@ -270,7 +270,8 @@ class SharingTest(base.TestCase):
         host = shared_host(wish(30), (0, 40), ((), (0,)))
         for asked in (wish(31), wish(30, 30)):
             verdict = fitting.check_host_capacity(host, asked)
-            self.assertEqual((('0 control groups free, 1 needed',), 0, False), (
+            reason = '0 control groups free, 1 needed'
+            self.assertEqual(((reason,), 0, False), (
                 verdict.reason_texts, verdict.guests,
                 verdict.needs_shared_group))
 
