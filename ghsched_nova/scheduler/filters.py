@@ -22,6 +22,7 @@ ghsched_nova.scheduler.filters.GhschedNUMATopologyFilter
     enabled_filters = ...,PciPassthroughFilter,GhschedNUMATopologyFilter
 """
 
+from collections.abc import Callable
 from collections.abc import Iterable
 from collections.abc import Iterator
 from collections.abc import Mapping
@@ -235,12 +236,14 @@ class GhschedNUMATopologyFilter(numa_topology_filter.NUMATopologyFilter):
             return CPU_POLICY
         candidates.map_vfs_to_pfs(view.allocation_candidates, required.vfs)
         room, free = _NodeCapacityCache(view, spec), _FreeAmountsCache(view)
-        needed = needed_nodes.find_needed_nodes(
+        host = _describe_host(view)
+        needed = _find_needed_nodes(
             view, spec, free.get_free_amounts if view.claimed else
-            functools.partial(needed_nodes.get_offered_amounts, spec))
+            functools.partial(needed_nodes.get_offered_amounts, spec),
+            host.nearest)
         placed, refusal = node_assignment.assign_host_nodes(
             view.allocation_candidates, required,
-            dataclasses.replace(_describe_host(view), needed=needed),
+            dataclasses.replace(host, needed=needed),
             room.has_capacity,
             _make_placement_cost_function(view, spec))
         if refusal is candidates.UNKNOWN_DEVICES and view.claimed:
@@ -313,6 +316,22 @@ class _NodeCapacityCache:
             self._known[pair] = scheduler.has_node_capacity(
                 self._view, self._spec, *pair)
         return self._known[pair]
+
+
+def _find_needed_nodes(view: HostStateView, spec: shared.RequestSpec,
+                       get_free_amounts: Callable[[str], Mapping[str, int]],
+                       nearest: Mapping[int, int]) -> frozenset[int]:
+    """Return the host nodes that a guest should take so that most others fit.
+
+    This is a preference, so an error refuses no host.
+    """
+    try:
+        return needed_nodes.find_needed_nodes(view, spec, get_free_amounts,
+                                              nearest)
+    except Exception as error:
+        unread_reports.WARNINGS.warn_once(
+            view.host, error, 'not choosing NUMA nodes')
+        return frozenset()
 
 
 def _describe_host(view: HostStateView) -> candidates.Host:

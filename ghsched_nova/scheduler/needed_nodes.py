@@ -20,6 +20,8 @@ fits on one. The nodes that must not be left over are found by
 
 from collections.abc import Callable
 from collections.abc import Mapping
+from collections.abc import Set
+from types import MappingProxyType
 from typing import Any
 
 from nova.virt import hardware
@@ -32,10 +34,12 @@ from ghsched_nova.scheduler import host_nodes
 from ghsched_nova.scheduler import request_filter
 from ghsched_placement.fit import counting
 from ghsched_placement.fit import room as rooms
+from ghsched_placement.flavor import keys
 from ghsched_placement.flavor.policy import GuestPolicy
 from ghsched_placement.flavor.topology import PageSize
 from ghsched_placement.providers import names
 
+_NONE: Mapping[int, int] = MappingProxyType({})
 _PAGE_SIZES: Mapping[int, PageSize] = {
     hardware.MEMPAGES_SMALL: 'small', hardware.MEMPAGES_LARGE: 'large',
     hardware.MEMPAGES_ANY: 'any'}
@@ -56,12 +60,13 @@ def get_offered_amounts(spec: shared.RequestSpec,
 
 def find_needed_nodes(view: Any, spec: shared.RequestSpec,
                       get_free_amounts: Callable[[str], Mapping[str, int]],
-                      ) -> frozenset[int]:
+                      nearest: Mapping[int, int] = _NONE) -> frozenset[int]:
     """Return the host nodes that a guest should take so that most others fit.
 
     :param view: state of the host.
     :param get_free_amounts: returns the free amounts of the provider of a host
         NUMA node, by resource class. Classes that are missing are not counted.
+    :param nearest: nearest NUMA node with CPUs, by host node without CPUs.
     :returns: empty if any host nodes will do, or if the NUMA nodes of the
         guest differ.
     """
@@ -85,7 +90,9 @@ def find_needed_nodes(view: Any, spec: shared.RequestSpec,
             rooms.count_guest_nodes(room, part, _PAGE_SIZES.get(size, size)),
             *(free[name] // amount for name, amount in amounts.items()
               if name in free and amount),
-            *_count_by_devices(view, spec, policy, room.node))))
+            *_count_by_devices(view, spec, policy, {room.node} | {
+                node for node, near in nearest.items()
+                if near == room.node}))))
     return counting.find_needed_nodes(counts, len(guest.cells),
                                       _count_by_host(view, spec))
 
@@ -107,18 +114,22 @@ def _has_equal_nodes(spec: shared.RequestSpec,
 
 
 def _count_by_devices(view: Any, spec: shared.RequestSpec,
-                      policy: GuestPolicy | None, node: int) -> list[int]:
+                      policy: GuestPolicy | None, nodes: Set[int]
+                      ) -> list[int]:
     """Return for how many guest nodes a host node has each kind of VF.
 
-    :param node: number of the host NUMA node.
+    :param nodes: number of the host NUMA node, and those of the nodes without
+        CPUs to which it is the nearest.
     :returns: empty if the VFs need not be on the host node.
     """
     if policy is None or not policy.vfs or policy.vfs_locality != 'node':
         return []
     # The pools of all PFs: a candidate names only those of its own nodes.
+    if policy.device_numa != keys.PREFERRED:
+        nodes = nodes & {cell.id for cell in view.numa_topology.cells}
     return [sum(pool['count'] for pool
                 in scheduler.list_matching_pools(view, request)
-                if pool.get('numa_node') == node) // request.count
+                if pool.get('numa_node') in nodes) // request.count
             for request in pci_requests.select_vf_requests(
                 spec.pci_requests and spec.pci_requests.requests)
             if pci_requests.get_guest_node(request) == 0]

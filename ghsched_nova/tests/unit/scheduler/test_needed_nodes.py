@@ -18,6 +18,7 @@ tries all divisions of guests among the nodes, in whole numbers.
 
 import itertools
 import random
+from unittest import mock
 
 from nova import objects
 from nova.virt import hardware
@@ -26,8 +27,10 @@ from oslo_utils.fixture import uuidsentinel as uuids
 from ghsched_nova.nova_seams import numa
 from ghsched_nova.nova_seams import scheduler
 from ghsched_nova.scheduler import filters
+from ghsched_nova.scheduler import needed_nodes
 from ghsched_nova.scheduler import request_filter
 from ghsched_nova.tests.fixtures import states
+from ghsched_placement.flavor import keys
 from ghsched_placement.providers import names
 from ghsched_placement.tests import base
 from ghsched_placement.tests.fixtures import spaces
@@ -204,6 +207,24 @@ class BootTest(base.TestCase):
     def assert_all_boot(self, *args):
         self.assertEqual(Cloud(*args).count_most(), Cloud(*args).count_boots(),
                          args)
+
+    def test_preference_that_cannot_be_found_refuses_no_host(self):
+        cloud = Cloud((4, 4, 4), (60, 60, 60), False, 2, 15)
+        with mock.patch.object(needed_nodes, 'find_needed_nodes',
+                               side_effect=ValueError('a forged figure')):
+            self.assertTrue(cloud.boot())
+
+    def test_vfs_of_a_node_without_cpus_are_those_of_the_nearest(self):
+        for wanted, counts in ((keys.PREFERRED, [5]), (keys.NONE, [2])):
+            cloud = VfCloud((2, 2, 0))
+            state, spec = cloud.make_state(), cloud.make_request()
+            state.pci_stats.pools[1]['numa_node'] = 9
+            spec.flavor.extra_specs['ghsched:device_numa'] = wanted
+            state.pci_stats.pools.append(
+                {**state.pci_stats.pools[0], 'numa_node': 9, 'count': 3})
+            state.pci_stats.pools.pop(1)
+            self.assertEqual(counts, needed_nodes._count_by_devices(
+                state, spec, request_filter.parse_policy(spec), {0, 9}))
 
     def test_three_equal_nodes_take_nine_guests_of_two(self):
         cloud = Cloud([64] * 3, [90] * 3, False, 2, 15)
