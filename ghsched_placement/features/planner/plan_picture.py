@@ -19,6 +19,7 @@ containers, which is *simulated*. Each part has its legend.
 
 from collections.abc import Callable
 from collections.abc import Sequence
+from collections.abc import Set
 import functools
 import io
 from typing import Any
@@ -30,6 +31,7 @@ from ghsched_placement.features.planner.density import DensityPlan
 from ghsched_placement.features.planner.density import SCENARIOS
 from ghsched_placement.features.planner.limits import InventoryUse
 from ghsched_placement.features.planner.plan import Plan
+from ghsched_placement.fit.lack import WORDS
 
 FORMATS = ('svg', 'png', 'pdf')
 
@@ -41,6 +43,9 @@ _COLOURS = {'none': '#d55e00', 'static': '#e69f00', 'ghsched': '#0072b2'}
 #: And those who see no colours at all.
 _DASHES = {'none': ':', 'static': '--', 'ghsched': '-'}
 _PLANNED, _BEFORE, _FREE = '#0072b2', '#999999', '#e8e8e8'
+
+#: Units of amounts whose resource has none in its name.
+_UNITS = {WORDS['MEMORY_MB']: ' MiB', WORDS['DISK_GB']: ' GiB'}
 
 #: Height of a part of the picture, and what draws it.
 _Part = tuple[float, Callable[[Any], None]]
@@ -90,23 +95,17 @@ def _list_charts(plan: Plan, densities: Sequence[DensityPlan]) -> list[_Part]:
         _draw_guest_chart, title=title, guests=guests))]
     for flavor in plan.flavors:
         host = max(flavor.hosts, key=lambda one: len(one.hosts))
-        uses = sorted(filter(_is_inventory_shown, host.uses), key=lambda use: (
-            use.node is None, use.resource, use.node or 0))
+        lacking = {(reason.node, reason.resource) for reason in host.lacks}
+        uses = sorted((use for use in host.uses if use.before or use.planned
+                       or (use.node, use.resource) in lacking),
+                      key=lambda use: (use.node is None, use.resource,
+                                       use.node or 0))
         if uses:
             parts.append((_FRAME + _BAR * len(uses), functools.partial(
-                _draw_inventory_chart, uses=uses,
+                _draw_inventory_chart, uses=uses, lacking=lacking,
                 title=f'{host.hosts[0]} full of {flavor.flavor.name}')))
     return parts + [(_CHART + _FRAME, functools.partial(
         _draw_latency_chart, plan=density)) for density in densities]
-
-
-def _is_inventory_shown(use: InventoryUse) -> bool:
-    """Return whether the picture of a plan shows the usage of an inventory.
-
-    Inventories of NUMA nodes are always shown. Other inventories are shown if
-    guests use them.
-    """
-    return use.node is not None or bool(use.planned)
 
 
 def _draw_guest_chart(axes: Any, title: str,
@@ -119,8 +118,12 @@ def _draw_guest_chart(axes: Any, title: str,
 
 
 def _draw_inventory_chart(axes: Any, title: str,
-                          uses: Sequence[InventoryUse]) -> None:
-    """Draw a bar chart of the used part of each inventory of a host."""
+                          uses: Sequence[InventoryUse],
+                          lacking: Set[tuple[int | None, str]]) -> None:
+    """Draw a bar chart of the used part of each inventory of a host.
+
+    :param lacking: node and resource of which the next guest lacks some.
+    """
     rows = range(len(uses))
     totals = [max(use.capacity, use.before + use.planned) or 1 for use in uses]
     free = [max(0, use.capacity - use.before - use.planned) for use in uses]
@@ -133,7 +136,11 @@ def _draw_inventory_chart(axes: Any, title: str,
                   for amount, total in zip(amounts, totals, strict=True)]
         bars = axes.barh(rows, widths, left=ends, color=colour, label=label)
         ends = [end + width for end, width in zip(ends, widths, strict=True)]
-    axes.bar_label(bars, [f'{amount} left' for amount in free], padding=4)
+    axes.bar_label(bars, [
+        f'{amount}{_UNITS.get(use.resource, "")} left'
+        + (', too little for one more' if (use.node, use.resource) in lacking
+           else '')
+        for amount, use in zip(free, uses, strict=True)], padding=4)
     _label_bars(axes, title, [
         ('host' if use.node is None else f'node {use.node}')
         + f', {use.resource}' for use in uses])

@@ -392,6 +392,19 @@ class PictureTest(base.TestCase):
                      'latency line', 'in use now'):
             self.assertIn(part, texts)
 
+    def test_picture_shows_what_is_used_and_what_binds(self):
+        uses = (limits.InventoryUse(0, lack.BANDWIDTH, 100, 5, 60),
+                limits.InventoryUse(1, lack.BANDWIDTH, 100, 0, 0),
+                limits.InventoryUse(0, 'memory', 4096, 0, 1024),
+                limits.InventoryUse(0, 'unused', 72000, 0, 0))
+        texts = ' '.join(etree.fromstring(plan_picture.draw_plan(
+            plan.Plan(1, 1, (plan.FlavorPlan(Flavor('one', 1, 1), 1, (
+                host_plan('h', uses=uses),)),)), [])).itertext())
+        self.assertIn('35 left, too little for one more', texts)
+        self.assertIn('node 1, % of memory bandwidth', texts)
+        self.assertIn('3072 MiB left', texts)
+        self.assertNotIn('unused', texts)
+
     def test_equal_plans_are_equal_files_of_each_format(self):
         found = density.predict_published_test_density(machine(KUNPENG))
         for file_format, begin in (('svg', b'<?xml'), ('png', b'\x89PNG'),
