@@ -86,16 +86,11 @@ class GuestStream:
         """
         self._repetition = repetition
         self._next.append(line)
-        self._wait_for(READABLE | WRITABLE)
+        _wait_for(self._stream, READABLE | WRITABLE)
 
     def close(self) -> None:
         """End the stream."""
-        self.is_open = False
-        for end in (self._stream.eventRemoveCallback, self._stream.abort):
-            try:
-                end()
-            except Exception as error:  # it has ended already
-                self.error = self.error or error
+        self._end(self._stream)
 
     @property
     def malformed(self) -> int:
@@ -109,10 +104,8 @@ class GuestStream:
         return (found[1] if found is not None
                 and self._clock() - found[0] <= PRESSURE_MAX_S else None)
 
-    def _wait_for(self, events: int) -> None:
-        self._stream.eventUpdateCallback(events | ERROR | HANGUP)
-
     # -- called by libvirt ----------------------------------------------------
+    # With eventlet self._stream is a proxy, which is not for this thread.
 
     def _on_event(self, stream: Any, events: int, _opaque: Any) -> None:
         try:
@@ -121,10 +114,18 @@ class GuestStream:
             if events & READABLE:
                 self._read(stream)
             if events & (ERROR | HANGUP):
-                self.close()
+                self._end(stream)
         except Exception as error:
             self.error = error
-            self.close()
+            self._end(stream)
+
+    def _end(self, stream: Any) -> None:
+        self.is_open = False
+        for end in (stream.eventRemoveCallback, stream.abort):
+            try:
+                end()
+            except Exception as error:  # it has ended already
+                self.error = self.error or error
 
     def _write(self, stream: Any) -> None:
         """Write what the stream takes at once."""
@@ -132,16 +133,16 @@ class GuestStream:
             self._rest = self._prefix + self._next.popleft()
             self._prefix = b''
         if self._sent + len(self._rest) > MAX_SENT:
-            self.close()
+            self._end(stream)
             return
         if self._rest and (count := stream.send(self._rest)) > 0:
             self._sent += count
             self._rest = self._rest[count:]
         if not self._rest:
-            self._wait_for(READABLE)
+            _wait_for(stream, READABLE)
             # Another thread may have appended one in between.
             if self._next:
-                self._wait_for(READABLE | WRITABLE)
+                _wait_for(stream, READABLE | WRITABLE)
 
     def _read(self, stream: Any) -> None:
         """Read and parse what the guest has written, up to the limit."""
@@ -155,10 +156,12 @@ class GuestStream:
             self._received += len(data)
             if not data or self._received > MAX_RECEIVED:
                 self.is_flooding = bool(data)
-                self.close()
+                self._end(stream)
                 return
             for line in self._splitter.split(data):
                 self._take(line)
+            if self._next:
+                _wait_for(stream, READABLE | WRITABLE)
 
     def _take(self, line: bytes) -> None:
         try:
@@ -170,4 +173,7 @@ class GuestStream:
             self._pressure = self._clock(), found
         elif isinstance(found, lines.Asked) and self._repetition:
             self._next.append(self._repetition)
-            self._wait_for(READABLE | WRITABLE)
+
+
+def _wait_for(stream: Any, events: int) -> None:
+    stream.eventUpdateCallback(events | ERROR | HANGUP)

@@ -119,7 +119,8 @@ class GuestChannelsTest(base.TestCase):
     def test_channel_that_ended_is_opened_again(self):
         self.observe(make_running())
         self.read_reasons()
-        self.connection.streams[0].callback(None, stream.HANGUP, None)
+        ended, = self.connection.streams
+        ended.callback(ended, stream.HANGUP, None)
         self.observe(make_running())
         self.assertEqual([lines.REPEATED], self.read_reasons())
         self.assertEqual(2, len(self.connection.streams))
