@@ -346,7 +346,7 @@ class ExpanderTest(base.TestCase):
                 ('guest address already', domain([placed]), node),
                 ('twice', domain([good, interface(1)]), node),
                 ('not a domain', '<volume/>', node),
-                ('not a domain', '<domain', node),
+                ('not XML', '<domain', node),
                 ('no <devices>', '<domain/>', node),
                 ('not a PCI address', domain([good]), {'81:0': 0})):
             with self.assertRaisesRegex(dn.DeviceNumaError, reason):

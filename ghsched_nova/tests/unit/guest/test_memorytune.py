@@ -168,8 +168,8 @@ class RenderTest(base.TestCase):
                 mt.replace_memorytune(samples.NOVA, tune, True)
 
     def test_refuses_a_document_that_is_no_domain(self):
-        for xml, reason in (('', 'not a domain XML'),
-                            ('<domain>', 'not a domain XML'),
+        for xml, reason in (('', 'not XML'),
+                            ('<domain>', 'not XML'),
                             ('<network/>', '<network>')):
             with self.assertRaisesRegex(mt.MemoryTuneError, reason):
                 mt.replace_memorytune(xml, TUNE, True)
