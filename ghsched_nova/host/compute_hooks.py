@@ -182,9 +182,11 @@ class ComputePart:
         :raises PolicyError: with the reason.
         """
 
-    def reconcile_guest(self, running: desired.Running) -> None:
+    def reconcile_guest(self, running: desired.Running,
+                        has_arrived: bool = False) -> None:
         """Enforce the settings of a guest that starts or has arrived.
 
+        :param has_arrived: whether a live migration has brought the guest.
         :raises PolicyError: if the host cannot enforce them.
         """
 

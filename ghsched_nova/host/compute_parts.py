@@ -190,13 +190,15 @@ class ComputeParts:
         for _feature, part in self._parts:
             part.check_arrival(policy, emulator_policy, has_shared_cpus)
 
-    def reconcile_guest(self, running: desired.Running) -> None:
+    def reconcile_guest(self, running: desired.Running,
+                        has_arrived: bool = False) -> None:
         """Enforce all features' settings of a guest that starts or arrives.
 
+        :param has_arrived: whether a live migration has brought the guest.
         :raises PolicyError: if the host cannot enforce one of them.
         """
         for _feature, part in self._parts:
-            part.reconcile_guest(running)
+            part.reconcile_guest(running, has_arrived)
 
     def reconcile(self, running: Sequence[desired.Running]) -> None:
         """Enforce all features' settings of running domains; never raises."""

@@ -134,10 +134,10 @@ class DriverBase(libvirt_driver.LibvirtDriver):
 
     # -- guests that run ------------------------------------------------------
 
-    def _reconcile_guest(self, guest: Any) -> None:
+    def _reconcile_arrived_guest(self, guest: Any) -> None:
         running = desired.parse_running_domain(guest.get_xml_desc(), guest.id)
         self._ghsched.reconcile_guest(running)
-        self._parts.reconcile_guest(running)
+        self._parts.reconcile_guest(running, has_arrived=True)
 
     def _reconcile(self) -> None:
         """Enforce the bandwidth policy of every running guest of this host.

@@ -302,7 +302,7 @@ class MigratingDriver(base.DriverBase):
         """
         try:
             guest = self._host.get_guest(instance)
-            self._reconcile_guest(guest)
+            self._reconcile_arrived_guest(guest)
         except Exception as error:
             self._ghsched.not_held[instance.uuid] = str(error)
             LOG.error('ghsched: cannot enforce the bandwidth policy of guest '
@@ -314,7 +314,7 @@ class MigratingDriver(base.DriverBase):
             with contextlib.suppress(Exception):
                 guest = self._host.get_guest(instance)
                 self._parts.reconcile_guest(desired.parse_running_domain(
-                    guest.get_xml_desc(), guest.id))
+                    guest.get_xml_desc(), guest.id), has_arrived=True)
 
 
 def _make_port_refusal(error: pci_topology.DeviceNumaError,

@@ -117,13 +117,15 @@ class StartingDriver(base.DriverBase):
                 return str(xml)
             nodes = numa.list_host_nodes(instance.numa_topology)
             domain_xml = self._ghsched.domain_xml
-            xml = domain_xml.add_device_numa_nodes(
+            xml = self._parts.render(
                 self._render_policy_and_limits(xml, policy, nodes, instance),
-                policy,
+                compute_hooks.StartingGuest(policy, nodes,
+                                            self._get_libvirt_version()))
+            # Last, because it counts the PCI ports that all devices need.
+            return domain_xml.add_device_numa_nodes(
+                xml, policy,
                 [device_numa.Device(device.address, device.numa_node)
                  for device in base.list_claimed_devices(instance)], nodes)
-            return self._parts.render(xml, compute_hooks.StartingGuest(
-                policy, nodes, self._get_libvirt_version()))
         except refusal.NOT_HELD as error:
             raise refusal.log_refusal(error, instance) from error
 

@@ -181,7 +181,8 @@ class ThreadScheduler(compute_hooks.ComputePart):
                 'those of real-time vCPUs: the destination has no [compute]'
                 'cpu_shared_set for hw:emulator_threads_policy=share; set it')
 
-    def reconcile_guest(self, running: desired.Running) -> None:
+    def reconcile_guest(self, running: desired.Running,
+                        has_arrived: bool = False) -> None:
         """Correct the scheduling classes of a guest's threads.
 
         Some threads have another class than the guest's policy requires,

@@ -76,7 +76,8 @@ class ServiceLevelRecorder(compute_hooks.ComputePart):
             self._file.write(self.levels)
         return seconds, periods
 
-    def reconcile_guest(self, running: desired.Running) -> None:
+    def reconcile_guest(self, running: desired.Running,
+                        has_arrived: bool = False) -> None:
         """Notify about guests that lost or regained their protection."""
         self._notify_protection()
 
