@@ -14,6 +14,7 @@
 
 import ast
 import contextlib
+import errno
 import io
 import json
 import os
@@ -21,6 +22,7 @@ import pathlib
 import random
 import socket
 import tempfile
+from unittest import mock
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -228,6 +230,7 @@ class FilesTest(base.TestCase):
 
     def test_slices_of_systemd_are_set_and_restored(self):
         calls = []
+        self.write('sys/fs/cgroup/cgroup.controllers', 'cpuset')
         machine = GUEST.Machine(self.root)
         machine.has_systemd = lambda: True
         machine.run = lambda *words: calls.append(words) or (
@@ -240,13 +243,28 @@ class FilesTest(base.TestCase):
         self.assertEqual(('systemctl', 'stop', 'ghsched-a.slice'), calls[-1])
 
     def test_status_without_channel_has_the_policy_of_smbios(self):
-        self.write(GUEST.DMI, 'ghsched={"vcpu_classes":{"a":"0"}}\0')
+        self.write(GUEST.DMI, 'ghsched={"lock_memory":true}\0')
         code, out = self.run_script('status', '--json')
         self.assertEqual((0, 'SMBIOS'), (code, json.loads(out)['source']))
-        self.assertIn('ghsched-a.slice: CPUs 0',
-                      self.run_script('slices', 'plan')[1])
         (self.root / GUEST.DMI).unlink()
         self.assertIn('policy: none', self.run_script('status')[1])
+
+    def test_slices_need_control_groups_of_version_2(self):
+        code, out = self.run_script('slices', 'apply', '--classes', 'a:0')
+        self.assertEqual(1, code)
+        self.assertIn('control groups of version 2', out)
+
+    def test_port_that_another_program_reads_is_in_use(self):
+        self.write(GUEST.PORT, '')
+        with mock.patch.object(GUEST.os, 'open',
+                               side_effect=OSError(errno.EBUSY, 'busy')):
+            code, out = self.run_script('watch')
+        self.assertEqual(1, code)
+        self.assertIn('the channel is in use', out)
+
+    def test_line_without_a_policy_is_a_message(self):
+        self.assertIsNotNone(GUEST.decode(
+            b'{"ghsched":1,"reason":"changed","why":""}'))
 
     def test_watch_ends_without_a_channel(self):
         code, out = self.run_script('watch')
