@@ -17,7 +17,7 @@ report of the host if it has ended. A guest whose port cannot be opened runs
 on without news.
 """
 
-import collections
+from collections.abc import Callable
 from collections.abc import Mapping
 import logging
 import threading
@@ -43,55 +43,70 @@ KEY = 'ghsched_pressure'
 #: Seconds between two messages about one guest.
 LOG_PERIOD_S = 3600.0
 _ALIAS = 'ua-ghsched-'
-#: Maximum number of guests that were rendered and have not started.
-MAX_RENDERED = 1000
 
 
 class _Channel:
-    """Stream of a guest, and the state of which it was informed last."""
+    """Stream of a guest, and what it was informed of.
 
-    def __init__(self) -> None:
+    :ivar domain_id: libvirt's ID of the domain, another one at each start.
+    :ivar informed: state that was last written to the guest.
+    :ivar sending: state that is being written, and the reason.
+    """
+
+    def __init__(self, domain_id: int) -> None:
+        self.domain_id = domain_id
         self.stream: streams.GuestStream | None = None
         self.informed: lines.GuestState | None = None
+        self.sending: tuple[lines.GuestState, str] | None = None
         self.logged_at = float('-inf')
+        self.malformed = 0
+
+    def choose_reason(self, state: lines.GuestState, first: str) -> str:
+        """Return why the guest is informed now; empty if nothing is new.
+
+        :param first: reason of the first line.
+        """
+        if self.stream is not None and self.stream.is_idle and self.sending:
+            self.informed, self.sending = self.sending[0], None
+        if self.stream is not None and self.stream.is_open:
+            last = self.sending[0] if self.sending else self.informed
+            return '' if last == state else self._explain(state, first)
+        return self._explain(state, first) or lines.REPEATED
+
+    def _explain(self, state: lines.GuestState, first: str) -> str:
+        if self.informed is not None:
+            return lines.choose_reason(self.informed, state)
+        return self.sending[1] if self.sending else first
 
 
 class GuestChannels(compute_hooks.ComputePart):
     """Channels of the guests of this host; thread-safe.
 
     :param connect: function that returns a connection of libvirt.
-    :param not_held: reason by UUID of each guest whose policy is not enforced.
+    :param get_not_held: function that returns the reason by UUID of each guest
+        whose policy is not enforced.
     """
 
-    def __init__(self, connect: Any, not_held: Mapping[str, str]) -> None:
+    def __init__(self, connect: Callable[[], Any],
+                 get_not_held: Callable[[], Mapping[str, str]]) -> None:
         self._connect = connect
-        self._not_held = not_held
+        self._get_not_held = get_not_held
         self._lock = threading.Lock()
         self._channels: dict[str, _Channel] = {}
         self._usage: dict[str, view.GuestUsage] = {}
         self._capacity: dict[int, int] = {}
-        self._rendered: collections.deque[str] = collections.deque(
-            maxlen=MAX_RENDERED)
 
     def render(self, xml: str, guest: compute_hooks.StartingGuest) -> str:
         """Return a domain XML with the port, if the policy requests it."""
         part = guest.policy.get_part(channel_part.ChannelPart)
-        if not part.is_open:
-            return xml
-        xml, uuid = add_port(xml, part.mode)
-        self._rendered.append(uuid)
-        return xml
+        return add_port(xml, part.mode) if part.is_open else xml
 
-    def reconcile_guest(self, running: desired.Running) -> None:
+    def reconcile_guest(self, running: desired.Running,
+                        has_arrived: bool = False) -> None:
         """Open the channel of a guest that starts or has arrived."""
-        uuid = running.domain.uuid
-        reason = lines.MOVED
-        if uuid in self._rendered:
-            self._rendered.remove(uuid)
-            reason = lines.STARTED
         with self._lock:
-            self._close(uuid)
-            self._inform(running, reason)
+            self._inform(running,
+                         lines.MOVED if has_arrived else lines.STARTED)
 
     def observe(self, snapshot: compute_hooks.HostSnapshot) -> None:
         """Inform guests of changes, and open channels that have ended."""
@@ -116,37 +131,50 @@ class GuestChannels(compute_hooks.ComputePart):
         pressure = channel and channel.stream and channel.stream.pressure
         return {KEY: {**vars(pressure)}} if pressure else {}
 
-    def _inform(self, running: desired.Running, reason: str) -> None:
+    def _inform(self, running: desired.Running, first: str) -> None:
         """Inform a guest of its state, if it has a channel and there is news.
 
-        :param reason: reason in the first line on a new stream.
+        :param first: reason of the first line.
         """
         if lines.PORT not in running.xml:
             return
-        uuid = running.domain.uuid
         try:
             found = running.policy or metadata.DomainPolicy(GuestPolicy(), ())
             mode = read_mode(running.root)
         except desired.POLICY_ERRORS:
             return
+        if not mode:
+            return
+        uuid = running.domain.uuid
+        channel = self._channels.get(uuid)
+        if channel is None or channel.domain_id != running.domain.id:
+            self._close(uuid)
+            channel = _Channel(running.domain.id)
+            self._channels[uuid] = channel
         state = lines.make_state(
-            found.policy, found.host_nodes, uuid not in self._not_held,
-            self._usage.get(uuid), self._capacity)
-        channel = self._channels.setdefault(uuid, _Channel())
-        self._log_problems(running, channel)
+            found.policy, found.host_nodes,
+            uuid not in self._get_not_held(), self._usage.get(uuid),
+            self._capacity)
+        self._log_problems(uuid, channel)
         try:
-            stream = channel.stream
-            if stream is None or not stream.is_open:
-                stream = self._open(uuid, mode)
-                channel.stream = stream
-            elif channel.informed is not None:
-                reason = lines.choose_reason(channel.informed, state)
-            if reason:
-                stream.send(lines.render_line(state, reason),
-                            lines.render_line(state, lines.REPEATED))
-                channel.informed = state
+            self._send(uuid, channel, mode, state, first)
         except Exception as error:  # of libvirt, or that QEMU is gone
-            self._log(running, channel, error)
+            self._log(uuid, channel, f'{error}; trying again with each report '
+                                     'of the host')
+
+    def _send(self, uuid: str, channel: _Channel, mode: str,
+              state: lines.GuestState, first: str) -> None:
+        """Send a guest its state if it is new, or if the stream is.
+
+        :param mode: mode of the channel.
+        """
+        reason = channel.choose_reason(state, first)
+        if channel.stream is None or not channel.stream.is_open:
+            channel.stream = self._open(uuid, mode)
+        if reason:
+            channel.sending = state, reason
+            channel.stream.send(lines.render_line(state, reason),
+                                lines.render_line(state, lines.REPEATED))
 
     def _open(self, uuid: str, mode: str) -> streams.GuestStream:
         connection = self._connect()
@@ -160,38 +188,39 @@ class GuestChannels(compute_hooks.ComputePart):
         if channel is not None and channel.stream is not None:
             channel.stream.close()
 
-    def _log_problems(self, running: desired.Running,
-                      channel: _Channel) -> None:
+    def _log_problems(self, uuid: str, channel: _Channel) -> None:
         """Log once an hour that a guest writes what it should not."""
         stream = channel.stream
         if stream is None:
             return
         if stream.is_flooding:
-            self._log(running, channel, 'the guest wrote more than '
-                      f'{streams.MAX_RECEIVED} bytes in a minute')
-        elif stream.malformed:
-            self._log(running, channel,
-                      f'{stream.malformed} lines of the guest are malformed')
+            self._log(uuid, channel, 'the guest wrote more than '
+                      f'{streams.MAX_RECEIVED} bytes in a minute; not reading '
+                      'on before the next report')
+        elif not stream.is_open and stream.error is not None:
+            self._log(uuid, channel, f'it ended: {stream.error}')
+        elif stream.malformed > channel.malformed:
+            self._log(uuid, channel, 'dropped '
+                      f'{stream.malformed - channel.malformed} malformed '
+                      'lines of the guest')
+        channel.malformed = stream.malformed if stream.is_open else 0
 
-    def _log(self, running: desired.Running, channel: _Channel,
-             problem: object) -> None:
+    def _log(self, uuid: str, channel: _Channel, problem: str) -> None:
         now = time.monotonic()
         if now - channel.logged_at >= LOG_PERIOD_S:
             channel.logged_at = now
-            LOG.warning('ghsched: cannot use the channel of guest %(guest)s '
-                        'now; trying again with each report of the host: '
-                        '%(problem)s',
-                        {'guest': running.domain.uuid, 'problem': problem})
+            LOG.warning('ghsched: channel of guest %(guest)s: %(problem)s',
+                        {'guest': uuid, 'problem': problem})
 
 
 def make_part(services: compute_hooks.ComputeServices) -> GuestChannels:
     """Return the part of guests' channels in nova-compute."""
     return GuestChannels(lambda: services.libvirt_host.get_connection(),
-                         services.engine.not_held)
+                         lambda: services.engine.not_held)
 
 
-def add_port(xml: str, mode: str) -> tuple[str, str]:
-    """Return a domain XML with the port of the channel, and its UUID.
+def add_port(xml: str, mode: str) -> str:
+    """Return a domain XML with the port of the channel.
 
     libvirt keeps an alias that begins with ``ua-`` as it is.
 
@@ -199,16 +228,15 @@ def add_port(xml: str, mode: str) -> tuple[str, str]:
     :raises DocumentError: if the document is not a domain.
     """
     root = document.parse_document(xml)
-    uuid = root.findtext('uuid') or ''
     devices = root.find('devices')
     if devices is None or devices.find(
             f"channel/target[@name='{lines.PORT}']") is not None:
-        return xml, uuid
+        return xml
     channel = etree.Element('channel', type='unix')
     etree.SubElement(channel, 'target', type='virtio', name=lines.PORT)
     etree.SubElement(channel, 'alias', name=_ALIAS + mode)
     document.insert_children(devices, [channel], len(devices))
-    return document.render_document(root), uuid
+    return document.render_document(root)
 
 
 def read_mode(domain: etree._Element) -> str:

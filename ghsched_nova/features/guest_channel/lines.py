@@ -42,12 +42,12 @@ _MIB = 2 ** 20
 #: Why the host writes a line. The guest was started; it was moved, between
 #: hosts or between NUMA nodes; its policy or what is enforced of it was
 #: changed; the host can no longer enforce it, and can again; the guest asked,
-#: or nova-compute was started again.
+#: or the stream or nova-compute was started again.
 STARTED, MOVED, CHANGED = 'started', 'moved', 'changed'
 UNPROTECTED, RESTORED, REPEATED = 'unprotected', 'restored', 'repeated'
 
-_TEXTS = {UNPROTECTED: 'the host cannot enforce the policy now; its operators '
-                       'see the reason'}
+_NOT_ENFORCED = ('the host cannot enforce the policy now; its operators see '
+                 'the reason')
 
 
 @dataclass(frozen=True)
@@ -150,7 +150,8 @@ def render_line(state: GuestState, reason: str) -> bytes:
     while True:
         line = json.dumps(
             {'ghsched': VERSION, 'reason': reason,
-             'why': _TEXTS.get(reason, ''), **parts},
+             'enforced': state.is_enforced,
+             'why': '' if state.is_enforced else _NOT_ENFORCED, **parts},
             separators=(',', ':')).encode() + b'\n'
         if len(line) <= MAX_LINE or not parts:
             return line

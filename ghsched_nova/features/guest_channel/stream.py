@@ -12,7 +12,8 @@
 """Open channel of one guest, through a stream of libvirt.
 
 libvirt calls the methods of a channel in its own thread, where nothing may
-block, log or call libvirt's daemon. Other threads only append a line.
+block or log; only the end of a stream waits for libvirtd, as in virsh. Other
+threads only append a line.
 
 libvirtd holds a packet that a guest does not read, and counts it as one of the
 five requests that a client may have open (``max_client_requests``). A guest
@@ -93,6 +94,11 @@ class GuestStream:
         self._end(self._stream)
 
     @property
+    def is_idle(self) -> bool:
+        """Whether all lines have been written."""
+        return not self._rest and not self._next
+
+    @property
     def malformed(self) -> int:
         """Number of lines that were malformed or too long."""
         return self._malformed + self._splitter.dropped
@@ -171,7 +177,8 @@ class GuestStream:
             return
         if isinstance(found, lines.Pressure) and self._may_write:
             self._pressure = self._clock(), found
-        elif isinstance(found, lines.Asked) and self._repetition:
+        elif (isinstance(found, lines.Asked) and self._repetition
+              and not self._next):
             self._next.append(self._repetition)
 
 

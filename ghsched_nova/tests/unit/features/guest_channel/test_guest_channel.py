@@ -28,16 +28,16 @@ UUID = 'c2d4e6f8-0000-4000-8000-000000000001'
 XML = f'<domain><uuid>{UUID}</uuid><devices></devices></domain>'
 
 
-def make_running(nodes=(0,), mode='write', **values):
+def make_running(nodes=(0,), mode='write', number=1, **values):
     """Return a running domain as libvirt shows it: with its XML alone."""
     found = policy.parse_policy({
         'ghsched:monitor': 'true', 'ghsched:guest_channel': mode,
         **{f'ghsched:{name}': str(value) for name, value in values.items()}},
         1)
-    xml, _uuid = guest_channel.add_port(XML, mode)
+    xml = guest_channel.add_port(XML, mode)
     return desired.parse_running_domain(metadata.write_policy(
         xml, metadata.DomainPolicy(
-            found, tuple(nodes) if found.nodes else ())), 1)
+            found, tuple(nodes) if found.nodes else ())), number)
 
 
 class Connection:
@@ -67,7 +67,7 @@ class GuestChannelsTest(base.TestCase):
         self.connection = Connection()
         self.not_held = {}
         self.part = guest_channel.GuestChannels(
-            lambda: self.connection, self.not_held)
+            lambda: self.connection, lambda: self.not_held)
 
     def observe(self, *running):
         self.part.observe(compute_hooks.HostSnapshot(
@@ -91,16 +91,62 @@ class GuestChannelsTest(base.TestCase):
         self.assertEqual(XML, self.render('none'))
         xml = self.render('read')
         self.assertEqual(1, xml.count('name="org.openstack.ghsched.0"'))
-        self.assertEqual((xml, UUID), guest_channel.add_port(xml, 'read'))
+        self.assertEqual(xml, guest_channel.add_port(xml, 'read'))
 
     def test_guest_is_informed_when_it_starts_and_when_it_arrives(self):
-        self.render('write')
-        for reason in (lines.STARTED, lines.MOVED):
-            self.part.reconcile_guest(make_running())
-            self.assertEqual([reason], self.read_reasons())
-        first, second = self.connection.streams
-        self.assertTrue(first.is_aborted)
-        self.assertFalse(second.is_aborted)
+        for number, has_arrived, reasons in (
+                (1, False, [lines.STARTED]),
+                # A reboot inside the guest, or a resumption.
+                (1, False, []),
+                (2, False, [lines.STARTED]),
+                (3, True, [lines.MOVED])):
+            self.part.reconcile_guest(make_running(number=number), has_arrived)
+            self.assertEqual(reasons, self.read_reasons())
+        self.assertEqual([True, True, False], [
+            one.is_aborted for one in self.connection.streams])
+
+    def test_news_of_a_stream_that_ended_is_in_the_next(self):
+        self.part.reconcile_guest(make_running(mem_bw_min=30))
+        self.connection.streams[0].room = 0
+        self.read_reasons()
+        for minimum, expected in ((30, lines.STARTED), (40, lines.CHANGED)):
+            self.observe(make_running(mem_bw_min=minimum))
+            ended = self.connection.streams[-1]
+            ended.callback(ended, stream.HANGUP, None)
+            self.observe(make_running(mem_bw_min=minimum))
+            self.assertEqual([expected], self.read_reasons())
+        ended = self.connection.streams[-1]
+        ended.callback(ended, stream.HANGUP, None)
+        self.observe(make_running(mem_bw_min=40))
+        self.assertEqual([lines.REPEATED], self.read_reasons())
+
+    def test_guest_that_is_not_protected_is_informed_by_the_engine(self):
+        engine = SimpleNamespace(not_held={})
+        part = guest_channel.make_part(SimpleNamespace(
+            engine=engine, libvirt_host=SimpleNamespace(
+                get_connection=lambda: self.connection)))
+        part.reconcile_guest(make_running())
+        self.assertEqual([lines.STARTED], self.read_reasons())
+        engine.not_held = {UUID: 'as HostEngine.reconcile() replaces it'}
+        part.observe(compute_hooks.HostSnapshot(
+            time=0.0, running=[make_running()]))
+        self.assertEqual([lines.UNPROTECTED], self.read_reasons())
+
+    def test_name_of_the_port_elsewhere_in_the_domain_opens_nothing(self):
+        self.observe(desired.parse_running_domain(
+            XML.replace('<devices>', f'<name>{lines.PORT}</name><devices>'),
+            1))
+        self.assertEqual([], self.connection.streams)
+
+    def test_malformed_line_is_logged_once(self):
+        self.observe(make_running())
+        with self.assertLogs(guest_channel.LOG) as logged:
+            for data in (b'{\n', b''):
+                self.connection.streams[0].incoming = data
+                self.read_reasons()
+                self.observe(make_running())
+                self.part._channels[UUID].logged_at = float('-inf')
+        self.assertEqual(1, len(logged.output))
 
     def test_guest_is_informed_of_changes_and_nothing_else(self):
         for nodes, minimum, held, reasons in (
@@ -149,7 +195,8 @@ class GuestChannelsTest(base.TestCase):
         self.assertEqual({}, self.part.make_diagnostics(guest, {}))
         for mode, found in (('read', {}), ('write', {'ghsched_pressure': {
                 'cpu': 2, 'memory': 0.0, 'steal': 0.0}})):
-            self.part.reconcile_guest(make_running(mode=mode))
+            self.part.reconcile_guest(make_running(
+                mode=mode, number=len(self.connection.streams)))
             self.connection.streams[-1].incoming = test_stream.PRESSURE
             self.read_reasons()
             self.assertEqual(found, self.part.make_diagnostics(guest, {}))

@@ -45,6 +45,7 @@ class StateTest(base.TestCase):
                                  {1: 10 * GIB, 3: 20 * GIB})
         found = json.loads(lines.render_line(state, lines.STARTED))
         self.assertEqual({'ghsched': 1, 'reason': 'started', 'why': '',
+                          'enforced': True,
                           'policy': {'nodes': [
                               {'mem_bw_min': 30, 'mem_bw_max': 100,
                                'mem_bw_hardlimit': True,
@@ -65,6 +66,9 @@ class StateTest(base.TestCase):
 
     def test_line_has_no_number_of_a_host_node(self):
         state = lines.make_state(POLICY, (717, 718), False, None, {})
+        for reason in (lines.STARTED, lines.REPEATED):
+            self.assertIn(b'"enforced":false,"why":"the host cannot',
+                          lines.render_line(state, reason))
         for reason in (lines.MOVED, lines.UNPROTECTED):
             self.assertNotIn(b'71', lines.render_line(state, reason))
 
@@ -72,7 +76,8 @@ class StateTest(base.TestCase):
         wide = policy.parse_policy({'ghsched:mem_bw_min': '1'}, 60)
         line = lines.render_line(
             lines.make_state(wide, range(60), True, None, {}), lines.CHANGED)
-        self.assertEqual({'ghsched': 1, 'reason': 'changed', 'why': ''},
+        self.assertEqual({'ghsched': 1, 'reason': 'changed', 'enforced': True,
+                          'why': ''},
                          json.loads(line))
 
 
