@@ -152,7 +152,8 @@ class CopiedTest(PortLiveMigrationTestCase):
         driver = self.dest.driver
         with (mock.patch.object(driver, '_reattach_instance_vifs',
                                 side_effect=RuntimeError('no')),
-              mock.patch.object(driver, '_reconcile_guest') as reconcile):
+              mock.patch.object(
+                  driver, '_reconcile_arrived_guest') as reconcile):
             self._live_migrate(server, 'error', server_expected_state='ERROR',
                                wait_for_fault_key=False)
         reconcile.assert_called_once()

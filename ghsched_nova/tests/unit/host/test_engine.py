@@ -213,7 +213,7 @@ class GuestsTest(EngineTestCase):
                 mock.patch.object(
                     keeper.engine, 'reconcile_threads')) as threads:
             threads.return_value.problems = ()
-            driver_base.DriverBase._reconcile_guest(driver, guest)
+            driver_base.DriverBase._reconcile_arrived_guest(driver, guest)
         self.call.assert_called_once()
         threads.assert_called_once()
         self.assertEqual(1, parse.call_count)
