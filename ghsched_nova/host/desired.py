@@ -22,7 +22,6 @@ from types import MappingProxyType
 from lxml import etree
 
 from ghsched_nova.guest import cells as guest_cells
-from ghsched_nova.guest import document
 from ghsched_nova.guest import metadata
 from ghsched_nova.guest import pci_topology
 from ghsched_nova.resctrl import host as resctrl_host
@@ -76,7 +75,7 @@ class Running:
 
         :raises MetadataError: if the XML cannot be read.
         """
-        return _parse_domain(self.xml)
+        return metadata.parse_domain(self.xml)
 
     @property
     def is_readable(self) -> bool:
@@ -192,18 +191,11 @@ def parse_running_domain(xml: str, number: int = -1) -> Running:
     :param number: libvirt's ID of the running domain; -1 if it does not run.
     :raises MetadataError: if the XML cannot be read.
     """
-    root = _parse_domain(xml)
+    root = metadata.parse_domain(xml)
     found = Running(model.Domain(root.findtext('uuid') or '', number,
                                  root.findtext('name') or ''), xml)
     vars(found)['root'] = root
     return found
-
-
-def _parse_domain(xml: str) -> etree._Element:
-    try:
-        return document.parse_element(xml)
-    except document.DocumentError as error:
-        raise metadata.MetadataError(str(error)) from None
 
 
 def reuse_parsed_domains(found: Iterable[Running],

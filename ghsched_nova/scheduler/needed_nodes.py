@@ -124,9 +124,9 @@ def _count_by_devices(view: Any, spec: shared.RequestSpec,
     """
     if policy is None or not policy.vfs or policy.vfs_locality != 'node':
         return []
-    # The pools of all PFs: a candidate names only those of its own nodes.
     if policy.device_numa != keys.PREFERRED:
         nodes = nodes & {cell.id for cell in view.numa_topology.cells}
+    # The pools of all PFs: a candidate names only those of its own nodes.
     return [sum(pool['count'] for pool
                 in scheduler.list_matching_pools(view, request)
                 if pool.get('numa_node') in nodes) // request.count
