@@ -193,15 +193,19 @@ class GuestPolicy:
         return frozenset(needed).union(
             *(part.get_needed_capabilities() for part in self.parts))
 
+    def describe_nodes_for_guest(self) -> list[dict[str, object]]:
+        """Return the flavor's values for each guest NUMA node, by key."""
+        return [{f'mem_bw_{name}': value
+                 for name, value in node.as_dict().items()}
+                for node in self.nodes]
+
     def render_for_guest(self) -> str:
         """Return the part of the policy that the guest can read, as JSON.
 
         ``nodes`` has one entry per guest NUMA node, with the values of the
         flavor. Features add entries of their own.
         """
-        found: dict[str, object] = {'nodes': [
-            {f'mem_bw_{name}': value for name, value in node.as_dict().items()}
-            for node in self.nodes]}
+        found: dict[str, object] = {'nodes': self.describe_nodes_for_guest()}
         for feature in declared.FEATURES:
             if feature.parse is not None:
                 found |= self.get_part(feature.part).describe_for_guest()

@@ -99,7 +99,7 @@ class GuestChannels(compute_hooks.ComputePart):
     def render(self, xml: str, guest: compute_hooks.StartingGuest) -> str:
         """Return a domain XML with the port, if the policy requests it."""
         part = guest.policy.get_part(channel_part.ChannelPart)
-        return add_port(xml, part.mode) if part.is_open else xml
+        return add_channel_port(xml, part.mode) if part.is_open else xml
 
     def reconcile_guest(self, running: desired.Running,
                         has_arrived: bool = False) -> None:
@@ -151,7 +151,7 @@ class GuestChannels(compute_hooks.ComputePart):
             self._close(uuid)
             channel = _Channel(running.domain.id)
             self._channels[uuid] = channel
-        state = lines.make_state(
+        state = lines.make_guest_state(
             found.policy, found.host_nodes,
             uuid not in self._get_not_held(), self._usage.get(uuid),
             self._capacity)
@@ -219,7 +219,7 @@ def make_part(services: compute_hooks.ComputeServices) -> GuestChannels:
                          lambda: services.engine.not_held)
 
 
-def add_port(xml: str, mode: str) -> str:
+def add_channel_port(xml: str, mode: str) -> str:
     """Return a domain XML with the port of the channel.
 
     libvirt keeps an alias that begins with ``ua-`` as it is.

@@ -86,9 +86,9 @@ class Asked:
     """A guest's request to repeat its policy."""
 
 
-def make_state(policy: GuestPolicy, host_nodes: Sequence[int],
-               is_enforced: bool, usage: view.GuestUsage | None,
-               capacity: Mapping[int, int]) -> GuestState:
+def make_guest_state(policy: GuestPolicy, host_nodes: Sequence[int],
+                     is_enforced: bool, usage: view.GuestUsage | None,
+                     capacity: Mapping[int, int]) -> GuestState:
     """Return the state of a guest of which it is informed.
 
     :param host_nodes: host NUMA node of each guest NUMA node whose bandwidth
@@ -103,9 +103,8 @@ def make_state(policy: GuestPolicy, host_nodes: Sequence[int],
                       for node in host_nodes) if set(host_nodes) <= set(
                           held) else ()
     # A running domain keeps no more of its policy than this.
-    nodes = json.loads(policy.render_for_guest())['nodes']
-    return GuestState({'nodes': nodes}, effective, tuple(host_nodes),
-                      is_enforced)
+    return GuestState({'nodes': policy.describe_nodes_for_guest()}, effective,
+                      tuple(host_nodes), is_enforced)
 
 
 def _describe_limits(limits: view.EffectiveLimits, capacity: int | None
@@ -169,7 +168,7 @@ class LineSplitter:
         self._is_too_long = False
         self.dropped = 0
 
-    def split(self, data: bytes) -> Iterator[bytes]:
+    def split_lines(self, data: bytes) -> Iterator[bytes]:
         """Yield the lines that end in new data, without their newlines."""
         *ended, begun = data.split(b'\n')
         for piece in ended:

@@ -164,7 +164,7 @@ class GuestStream:
                 self.is_flooding = bool(data)
                 self._end(stream)
                 return
-            for line in self._splitter.split(data):
+            for line in self._splitter.split_lines(data):
                 self._take(line)
             if self._next:
                 _wait_for(stream, READABLE | WRITABLE)

@@ -34,7 +34,7 @@ def make_running(nodes=(0,), mode='write', number=1, **values):
         'ghsched:monitor': 'true', 'ghsched:guest_channel': mode,
         **{f'ghsched:{name}': str(value) for name, value in values.items()}},
         1)
-    xml = guest_channel.add_port(XML, mode)
+    xml = guest_channel.add_channel_port(XML, mode)
     return desired.parse_running_domain(metadata.write_policy(
         xml, metadata.DomainPolicy(
             found, tuple(nodes) if found.nodes else ())), number)
@@ -91,7 +91,7 @@ class GuestChannelsTest(base.TestCase):
         self.assertEqual(XML, self.render('none'))
         xml = self.render('read')
         self.assertEqual(1, xml.count('name="org.openstack.ghsched.0"'))
-        self.assertEqual(xml, guest_channel.add_port(xml, 'read'))
+        self.assertEqual(xml, guest_channel.add_channel_port(xml, 'read'))
 
     def test_guest_is_informed_when_it_starts_and_when_it_arrives(self):
         for number, has_arrived, reasons in (

@@ -40,9 +40,9 @@ def usage(**by_node):
 class StateTest(base.TestCase):
 
     def test_line_has_limits_in_percent_and_bandwidth(self):
-        state = lines.make_state(POLICY, (3, 1), True,
-                                 usage(n1=LIMITS, n3=LIMITS),
-                                 {1: 10 * GIB, 3: 20 * GIB})
+        state = lines.make_guest_state(
+            POLICY, (3, 1), True, usage(n1=LIMITS, n3=LIMITS),
+            {1: 10 * GIB, 3: 20 * GIB})
         found = json.loads(lines.render_line(state, lines.STARTED))
         self.assertEqual({'ghsched': 1, 'reason': 'started', 'why': '',
                           'enforced': True,
@@ -61,11 +61,11 @@ class StateTest(base.TestCase):
 
     def test_limits_of_which_one_is_unknown_are_left_out(self):
         for known in (None, usage(n1=LIMITS), usage(n1=LIMITS, n3=None)):
-            self.assertEqual((), lines.make_state(
+            self.assertEqual((), lines.make_guest_state(
                 POLICY, (3, 1), True, known, {}).effective)
 
     def test_line_has_no_number_of_a_host_node(self):
-        state = lines.make_state(POLICY, (717, 718), False, None, {})
+        state = lines.make_guest_state(POLICY, (717, 718), False, None, {})
         for reason in (lines.STARTED, lines.REPEATED):
             self.assertIn(b'"enforced":false,"why":"the host cannot',
                           lines.render_line(state, reason))
@@ -75,7 +75,8 @@ class StateTest(base.TestCase):
     def test_policy_that_is_too_long_is_left_out(self):
         wide = policy.parse_policy({'ghsched:mem_bw_min': '1'}, 60)
         line = lines.render_line(
-            lines.make_state(wide, range(60), True, None, {}), lines.CHANGED)
+            lines.make_guest_state(wide, range(60), True, None, {}),
+            lines.CHANGED)
         self.assertEqual({'ghsched': 1, 'reason': 'changed', 'enforced': True,
                           'why': ''},
                          json.loads(line))
@@ -108,19 +109,20 @@ class SplitterTest(base.TestCase):
         cuts = sorted({min(cut, len(data)) for cut in cuts} | {len(data)})
         found, start = [], 0
         for cut in cuts:
-            found += parts.split(data[start:cut])
+            found += parts.split_lines(data[start:cut])
             start = cut
-        self.assertEqual([*whole.split(data)], found)
+        self.assertEqual([*whole.split_lines(data)], found)
         self.assertEqual(data.split(b'\n')[:-1], found)
 
     def test_line_that_is_too_long_is_dropped_without_being_kept(self):
         splitter = lines.LineSplitter()
         for _ in range(100):
-            self.assertEqual([], [*splitter.split(b'x' * 4096)])
+            self.assertEqual([], [*splitter.split_lines(b'x' * 4096)])
             self.assertEqual(b'', splitter._rest)
-        self.assertEqual([b'next'], [*splitter.split(b'x\nnext\n')])
+        self.assertEqual([b'next'], [*splitter.split_lines(b'x\nnext\n')])
         self.assertEqual(1, splitter.dropped)
-        self.assertEqual([b'y' * 4095], [*splitter.split(b'y' * 4095 + b'\n')])
+        longest = b'y' * 4095
+        self.assertEqual([longest], [*splitter.split_lines(longest + b'\n')])
 
 
 class GuestLineTest(base.TestCase):
