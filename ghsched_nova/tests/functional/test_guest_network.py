@@ -43,9 +43,8 @@ class SysfsTestCase(base.TestCase):
 
     def setUp(self):
         super().setUp()
-        directory = tempfile.TemporaryDirectory()
-        self.addCleanup(directory.cleanup)
-        self.root = pathlib.Path(directory.name)
+        self.root = pathlib.Path(
+            self.enterContext(tempfile.TemporaryDirectory()))
         self.device = self.root / 'sys/devices/pci0000:00/0000:01:00.0'
         self.write(self.device / 'numa_node', '1')
         for irq in (24, 25, 26):

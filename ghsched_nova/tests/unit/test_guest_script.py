@@ -197,9 +197,8 @@ class FilesTest(base.TestCase):
 
     def setUp(self):
         super().setUp()
-        directory = tempfile.TemporaryDirectory()
-        self.addCleanup(directory.cleanup)
-        self.root = pathlib.Path(directory.name)
+        self.root = pathlib.Path(
+            self.enterContext(tempfile.TemporaryDirectory()))
         self.write('sys/devices/system/cpu/online', '0-3')
         self.write('sys/devices/system/node/node0/cpulist', '0-3')
 
@@ -282,9 +281,8 @@ class WatchTest(base.TestCase):
 
     def setUp(self):
         super().setUp()
-        directory = tempfile.TemporaryDirectory()
-        self.addCleanup(directory.cleanup)
-        self.root = pathlib.Path(directory.name)
+        self.root = pathlib.Path(
+            self.enterContext(tempfile.TemporaryDirectory()))
         self.host, port = socket.socketpair()
         server = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self.path = str(self.root / GUEST.SOCKET)
