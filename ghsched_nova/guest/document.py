@@ -30,36 +30,39 @@ class DocumentError(ValueError):
     """Reason why a text is not a libvirt XML document of the expected kind."""
 
 
-def parse_document(xml: str, tag: str = 'domain') -> etree._Element:
+def parse_document(xml: str, tag: str = 'domain',
+                   error: type[ValueError] = DocumentError) -> etree._Element:
     """Parse a libvirt XML document and return its root element.
 
     :param tag: expected tag of the root element.
-    :raises DocumentError: if the text is not XML or has another root
-        element.
+    :param error: class of the error that is raised.
+    :raises ValueError: if the text is not XML or has another root element.
     """
     # lxml refuses an encoding declaration in decoded text.
     declaration = _DECLARATION.match(xml)
     body = xml[declaration.end():] if declaration else xml
-    root = parse_element(body.strip())
+    root = parse_element(body.strip(), error)
     if root.tag != tag:
-        raise DocumentError(f'not a {tag} XML but <{root.tag}>')
+        raise error(f'not a {tag} XML but <{root.tag}>')
     return root
 
 
-def parse_element(xml: str | bytes) -> etree._Element:
+def parse_element(xml: str | bytes, error: type[ValueError] = DocumentError
+                  ) -> etree._Element:
     """Parse an XML text with safe options and return its root element.
 
     Entities are not replaced, no other file is read, and a tree of more than
     256 levels is refused, whatever the defaults of the installed lxml are.
 
-    :raises DocumentError: if the text is not well-formed.
+    :param error: class of the error that is raised.
+    :raises ValueError: if the text is not well-formed.
     """
     try:
         return etree.fromstring(xml, etree.XMLParser(
             resolve_entities=False, load_dtd=False, no_network=True,
             strip_cdata=False, huge_tree=False))
-    except (etree.XMLSyntaxError, ValueError) as error:
-        raise DocumentError(f'not XML: {error}') from None
+    except (etree.XMLSyntaxError, ValueError) as cause:
+        raise error(f'not XML: {cause}') from None
 
 
 def render_document(root: etree._Element) -> str:

@@ -339,10 +339,7 @@ def keeps_extended_attributes(returned_xml: str) -> bool:
 
 
 def _parse_domain(xml: str) -> etree._Element:
-    try:
-        return document.parse_document(xml)
-    except document.DocumentError as error:
-        raise MemoryTuneError(str(error)) from None
+    return document.parse_document(xml, error=MemoryTuneError)
 
 
 def _remove_memorytunes(root: etree._Element) -> None:

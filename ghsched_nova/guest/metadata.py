@@ -166,18 +166,7 @@ def read_policy(xml: str) -> DomainPolicy | None:
     :returns: None if the domain has no policy.
     :raises MetadataError: if the policy is malformed.
     """
-    return parse_policy(parse_domain(xml))
-
-
-def parse_domain(xml: str) -> etree._Element:
-    """Parse a domain XML and return its root element.
-
-    :raises MetadataError: if the XML is malformed.
-    """
-    try:
-        return document.parse_element(xml)
-    except document.DocumentError as error:
-        raise MetadataError(str(error)) from None
+    return parse_policy(document.parse_element(xml, MetadataError))
 
 
 def parse_policy(domain: etree._Element) -> DomainPolicy | None:

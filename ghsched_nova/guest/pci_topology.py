@@ -61,10 +61,7 @@ def parse_document(xml: str, tag: str = 'domain') -> etree._Element:
     :raises DeviceNumaError: if the text is not XML or has another root
         element.
     """
-    try:
-        return document.parse_document(xml, tag)
-    except document.DocumentError as error:
-        raise DeviceNumaError(str(error)) from None
+    return document.parse_document(xml, tag, DeviceNumaError)
 
 
 def get_devices(root: etree._Element) -> etree._Element:

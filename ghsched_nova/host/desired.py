@@ -22,6 +22,7 @@ from types import MappingProxyType
 from lxml import etree
 
 from ghsched_nova.guest import cells as guest_cells
+from ghsched_nova.guest import document
 from ghsched_nova.guest import metadata
 from ghsched_nova.guest import pci_topology
 from ghsched_nova.resctrl import host as resctrl_host
@@ -75,7 +76,7 @@ class Running:
 
         :raises MetadataError: if the XML cannot be read.
         """
-        return metadata.parse_domain(self.xml)
+        return document.parse_element(self.xml, metadata.MetadataError)
 
     @property
     def is_readable(self) -> bool:
@@ -191,7 +192,7 @@ def parse_running_domain(xml: str, number: int = -1) -> Running:
     :param number: libvirt's ID of the running domain; -1 if it does not run.
     :raises MetadataError: if the XML cannot be read.
     """
-    root = metadata.parse_domain(xml)
+    root = document.parse_element(xml, metadata.MetadataError)
     found = Running(model.Domain(root.findtext('uuid') or '', number,
                                  root.findtext('name') or ''), xml)
     vars(found)['root'] = root
