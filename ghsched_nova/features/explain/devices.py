@@ -21,7 +21,7 @@ from collections.abc import Sequence
 
 from lxml import etree
 
-from ghsched_nova.features.explain.hostfile import HostFile
+from ghsched_nova.features.planner.hostfile import HostFile
 from ghsched_nova.guest import device_numa
 from ghsched_nova.guest import document
 from ghsched_placement.flavor.policy import GuestPolicy

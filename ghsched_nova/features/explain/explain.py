@@ -18,8 +18,8 @@ import sys
 from typing import Any
 
 from ghsched_nova.features.explain import explanation
-from ghsched_nova.features.explain import hostfile
 from ghsched_nova.features.explain import output
+from ghsched_nova.features.planner import hostfile
 from ghsched_placement.base import decimals
 from ghsched_placement.base import exits
 from ghsched_placement.fit.node_capacity import needs_huge_pages

@@ -32,9 +32,9 @@ from typing import Any
 from lxml import etree
 
 from ghsched_nova.features.explain import devices
-from ghsched_nova.features.explain import hostfile
 from ghsched_nova.features.explain import placing
 from ghsched_nova.features.guest_topology import host_topology
+from ghsched_nova.features.planner import hostfile
 from ghsched_nova.features.planner import planner_hosts
 from ghsched_nova.features.real_time import scheduling
 from ghsched_nova.guest import document

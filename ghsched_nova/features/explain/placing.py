@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from dataclasses import replace
 import functools
 
-from ghsched_nova.features.explain.hostfile import HostFile
+from ghsched_nova.features.planner.hostfile import HostFile
 from ghsched_nova.resctrl import resolve
 from ghsched_placement.base import cpulist
 from ghsched_placement.features.planner import limits

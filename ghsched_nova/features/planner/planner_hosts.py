@@ -18,9 +18,9 @@ import uuid
 
 import os_resource_classes as orc
 
-from ghsched_nova.features.explain.hostfile import HostFile
-from ghsched_nova.features.explain.hostfile import HostNode
 from ghsched_nova.features.planner import host_pfs
+from ghsched_nova.features.planner.hostfile import HostFile
+from ghsched_nova.features.planner.hostfile import HostNode
 from ghsched_placement.features.planner import hosts
 from ghsched_placement.features.real_time import scheduling
 from ghsched_placement.fit.capacity import Provider

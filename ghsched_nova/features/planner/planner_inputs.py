@@ -21,8 +21,8 @@ from dataclasses import dataclass
 import re
 from typing import Any
 
-from ghsched_nova.features.explain import hostfile
-from ghsched_nova.features.explain.hostfile import HostFile
+from ghsched_nova.features.planner import hostfile
+from ghsched_nova.features.planner.hostfile import HostFile
 from ghsched_nova.features.planner.planner_hosts import make_planner_host
 from ghsched_placement.base import documents
 from ghsched_placement.features.density.predict import Target

@@ -17,7 +17,7 @@ import dataclasses
 import itertools
 
 from ghsched_nova.features.explain import explanation
-from ghsched_nova.features.explain import hostfile
+from ghsched_nova.features.planner import hostfile
 from ghsched_nova.features.planner import planner_hosts
 from ghsched_nova.tests.functional import test_planner
 from ghsched_placement.features.planner.state import State

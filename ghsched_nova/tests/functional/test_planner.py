@@ -37,7 +37,7 @@ from openstack import connection
 
 from ghsched_nova.cmd import main
 from ghsched_nova.features.density import density_command
-from ghsched_nova.features.explain import hostfile
+from ghsched_nova.features.planner import hostfile
 from ghsched_nova.features.planner import planner_hosts
 from ghsched_nova.features.planner import planner_inputs
 from ghsched_placement.features.planner import client
@@ -111,8 +111,8 @@ class PlacementTestCase(base.TestCase):
 #: and sends a request whose answer takes minutes: 8! assignments of 8 request
 #: groups to 8 providers for each of 3 hosts.
 _KILLED = """
-import uuid
 from ghsched_placement.tests.fixtures import private_placement
+import uuid
 AMOUNT = dict(total=9, reserved=0, min_unit=1, max_unit=9, step_size=1,
               allocation_ratio=1.0)
 with private_placement.PrivatePlacement() as placement:

@@ -26,7 +26,7 @@ from nova.tests.fixtures import libvirt as fakelibvirt
 from nova.virt.libvirt import config as vconfig
 from nova.virt.libvirt import host as libvirt_host
 
-from ghsched_nova.features.explain import hostfile
+from ghsched_nova.features.planner import hostfile
 from ghsched_nova.tests.functional import test_vfs
 
 HOSTS = pathlib.Path(__file__).parents[3] / 'etc/ghsched/hosts'

@@ -14,7 +14,7 @@
 
 from pathlib import Path
 
-from ghsched_nova.features.explain import hostfile
+from ghsched_nova.features.planner import hostfile
 from ghsched_nova.lab.contention import tables
 from ghsched_placement.tests import base
 

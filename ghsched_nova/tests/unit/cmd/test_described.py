@@ -13,7 +13,7 @@
 import dataclasses
 from pathlib import Path
 
-from ghsched_nova.features.explain import hostfile
+from ghsched_nova.features.planner import hostfile
 from ghsched_nova.features.planner import planner_hosts
 from ghsched_placement.tests import base
 

@@ -21,7 +21,7 @@ import random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ghsched_nova.features.explain import hostfile
+from ghsched_nova.features.planner import hostfile
 from ghsched_nova.lab.contention import leave_one_out
 from ghsched_nova.lab.contention import ranges
 from ghsched_placement.features.density import curve

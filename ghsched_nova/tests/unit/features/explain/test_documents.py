@@ -19,7 +19,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 import yaml
 
-from ghsched_nova.features.explain import hostfile
+from ghsched_nova.features.planner import hostfile
 from ghsched_nova.features.planner import planner_inputs
 from ghsched_placement.base import documents
 from ghsched_placement.features.planner.client import PlannerError

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import fixtures
 
-from ghsched_nova.features.explain import hostfile
+from ghsched_nova.features.planner import hostfile
 from ghsched_nova.features.planner import planner_hosts
 from ghsched_placement.features.planner import flavors
 from ghsched_placement.features.planner import need as needs

@@ -16,7 +16,7 @@ import dataclasses
 from pathlib import Path
 import random
 
-from ghsched_nova.features.explain import hostfile
+from ghsched_nova.features.planner import hostfile
 from ghsched_nova.features.planner import planner_hosts
 from ghsched_placement.features.planner import fill
 from ghsched_placement.features.planner.flavors import Flavor

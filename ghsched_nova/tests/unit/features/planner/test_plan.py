@@ -25,7 +25,7 @@ from hypothesis import strategies as st
 from lxml import etree
 
 from ghsched_nova.cmd import main
-from ghsched_nova.features.explain import hostfile
+from ghsched_nova.features.planner import hostfile
 from ghsched_nova.features.planner import planner_inputs
 from ghsched_placement.features.planner.client import PlannerError
 from ghsched_placement.features.planner import density

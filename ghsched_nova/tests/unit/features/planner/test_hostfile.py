@@ -18,8 +18,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 import yaml
 
-from ghsched_nova.features.explain import hostfile
 from ghsched_nova.features.planner import host_pfs
+from ghsched_nova.features.planner import hostfile
 from ghsched_placement.tests import base
 
 GOOD = {

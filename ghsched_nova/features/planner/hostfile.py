@@ -27,8 +27,8 @@ import operator
 from pathlib import Path
 from typing import Any
 
-from ghsched_nova.features.explain import schema
 from ghsched_nova.features.planner import host_pfs
+from ghsched_nova.features.planner import schema
 from ghsched_nova.resctrl.cache_facts import Cache
 from ghsched_nova.resctrl import dialects
 from ghsched_nova.resctrl.host import compute_settable_percentages

@@ -19,17 +19,17 @@ from unittest import mock
 import ddt
 import yaml
 
-from ghsched_nova.features.explain import hostfile
+from ghsched_nova.features.planner import hostfile
 from ghsched_nova.lab.contention import ranges
 from ghsched_nova.lab.contention import tables
 from ghsched_nova.resctrl import dialects
 from ghsched_nova.tests.fixtures import figures
-from ghsched_nova.tests.unit.cmd import test_hostfile
+from ghsched_nova.tests.unit.features.planner import test_hostfile
 from ghsched_placement.features.density import calibrate
 from ghsched_placement.features.density import shipped
 from ghsched_placement.tests import base
 
-HOSTS = pathlib.Path(__file__).parents[4] / 'etc' / 'ghsched' / 'hosts'
+HOSTS = pathlib.Path(__file__).parents[5] / 'etc' / 'ghsched' / 'hosts'
 GUIDE = HOSTS.parents[2] / 'doc' / 'source' / 'planning'
 
 
