@@ -29,11 +29,6 @@ from ghsched_nova.cmd import files
 from ghsched_nova.features.planner import planner_hosts
 from ghsched_nova.features.planner import planner_inputs
 from ghsched_placement.base import exits
-from ghsched_placement.features.density.predict import (
-    predict_container_densities)
-from ghsched_placement.features.density.predict import (
-    reject_duplicate_machine_names)
-from ghsched_placement.features.density.predict import Target
 from ghsched_placement.features.planner.client import PlannerError
 from ghsched_placement.features.planner.cloud import make_step_progress
 from ghsched_placement.features.planner.density import DensityPlan
@@ -43,6 +38,11 @@ from ghsched_placement.features.planner import plan as planner
 from ghsched_placement.features.planner.plan import Plan
 from ghsched_placement.features.planner.plan import Settings
 from ghsched_placement.features.planner import plan_picture
+from ghsched_placement.features.planner.predict import (
+    predict_container_densities)
+from ghsched_placement.features.planner.predict import (
+    reject_duplicate_machine_names)
+from ghsched_placement.features.planner.predict import Target
 from ghsched_placement.features.planner.progress import Bar
 
 

@@ -25,11 +25,11 @@ from ghsched_nova.features.planner import hostfile
 from ghsched_nova.features.planner.hostfile import HostFile
 from ghsched_nova.features.planner.planner_hosts import make_planner_host
 from ghsched_placement.base import documents
-from ghsched_placement.features.density.predict import Target
 from ghsched_placement.features.planner.client import PlacementReader
 from ghsched_placement.features.planner.client import PlannerError
 from ghsched_placement.features.planner import flavors
 from ghsched_placement.features.planner.flavors import Flavor
+from ghsched_placement.features.planner.predict import Target
 from ghsched_placement.fit.node_capacity import NodeCapacity
 from ghsched_placement.flavor import keys
 

@@ -36,7 +36,7 @@ from keystoneauth1 import session
 from openstack import connection
 
 from ghsched_nova.cmd import main
-from ghsched_nova.features.density import density_command
+from ghsched_nova.features.planner import density_command
 from ghsched_nova.features.planner import hostfile
 from ghsched_nova.features.planner import planner_hosts
 from ghsched_nova.features.planner import planner_inputs

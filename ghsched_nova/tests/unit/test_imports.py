@@ -105,7 +105,6 @@ EXTRAS = {
     'ghsched_nova.cmd.domains': {'libvirt'},
     'ghsched_nova.lab.bench': {'bench', 'osc'},
     'ghsched_nova.lab.emulator': {'testing'},
-    'ghsched_nova.features.density': {'osc'},
     'ghsched_nova.features.explain': {'osc'},
     'ghsched_nova.features.planner': {'osc'},
     'ghsched_nova.features.refusals.refusal_log': {'nova'},

@@ -21,7 +21,7 @@ from unittest import mock
 
 from cliff import lister
 
-from ghsched_nova.features.density import density_command as density
+from ghsched_nova.features.planner import density_command as density
 from ghsched_nova.tests.fixtures import plans
 from ghsched_placement.features.blame import blame
 from ghsched_placement.features.blame import blame_report

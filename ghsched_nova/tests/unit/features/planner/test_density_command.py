@@ -22,14 +22,14 @@ from unittest import mock
 
 from osc_lib import exceptions
 
-from ghsched_nova.features.density import density_command as osc
+from ghsched_nova.features.planner import density_command as osc
 from ghsched_nova.tests.fixtures import figures
-from ghsched_placement.features.density import predict
 from ghsched_placement.features.planner.client import PlannerError
 from ghsched_placement.features.planner import density as predicted
 from ghsched_placement.features.planner import flavors as planned
 from ghsched_placement.features.planner import more
 from ghsched_placement.features.planner import plan as planner
+from ghsched_placement.features.planner import predict
 from ghsched_placement.features.planner import progress
 from ghsched_placement.fit import lack
 from ghsched_placement.tests import base

@@ -24,16 +24,16 @@ from osc_lib import exceptions
 
 from ghsched_nova.features.planner import planner_inputs
 from ghsched_placement.base import exits
-from ghsched_placement.features.density.predict import (
-    predict_container_densities)
-from ghsched_placement.features.density.predict import DensityPredictions
-from ghsched_placement.features.density.predict import Target
 from ghsched_placement.features.planner.client import PlannerError
 from ghsched_placement.features.planner.cloud import make_step_progress
 from ghsched_placement.features.planner.density import DensityPlan
 from ghsched_placement.features.planner.density import SCENARIOS
 from ghsched_placement.features.planner import flavors as planned
 from ghsched_placement.features.planner import plan as planner
+from ghsched_placement.features.planner.predict import (
+    predict_container_densities)
+from ghsched_placement.features.planner.predict import DensityPredictions
+from ghsched_placement.features.planner.predict import Target
 from ghsched_placement.features.planner.progress import Bar
 from ghsched_placement.fit import lack
 from ghsched_placement.flavor import keys
