@@ -36,7 +36,7 @@ from typing import Any
 
 from ghsched_nova.cmd import configured
 from ghsched_nova.cmd import console
-from ghsched_nova.features.history import top_history
+from ghsched_nova.features.top import top_history
 from ghsched_nova.features.top import top_output
 from ghsched_nova.features.top import top_screen
 from ghsched_nova.features.top import top_source

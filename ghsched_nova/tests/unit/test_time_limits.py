@@ -65,7 +65,7 @@ HARMLESS = {
      'time.monotonic'): _GIVES_UP,
     ('ghsched_nova/tests/unit/monitor/test_reader.py', 'join(0.2)'):
         'the thread is not to end',
-    ('ghsched_nova/tests/unit/features/history/test_top_history.'
+    ('ghsched_nova/tests/unit/features/top/test_top_history.'
      'py', 'time.time'):
         'an hour, to the minute, and a record of two',
     ('ghsched_nova/tests/unit/resctrl/test_cache_facts.py', 'get(1)'):

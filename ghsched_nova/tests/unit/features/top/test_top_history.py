@@ -18,8 +18,8 @@ import time
 
 import fixtures
 
-from ghsched_nova.features.history import top_history
 from ghsched_nova.features.top import top
+from ghsched_nova.features.top import top_history
 from ghsched_placement.features.history import usage_history
 from ghsched_placement.features.history.usage_history import UsageKey
 from ghsched_placement.tests import base
