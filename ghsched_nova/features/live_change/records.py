@@ -32,11 +32,11 @@ from oslo_log import log as logging
 
 from ghsched_nova.features.live_change import change
 from ghsched_nova.features.live_change import errors
+from ghsched_nova.features.live_change import node_move
 from ghsched_nova.features.live_change import server_lock
-from ghsched_nova.features.node_move import node_move
 from ghsched_nova.nova_seams import numa
 from ghsched_nova.nova_seams import shared
-from ghsched_placement.features.node_move import node_move as moves
+from ghsched_placement.features.live_change import node_move as moves
 
 LOG = logging.getLogger(__name__)
 

@@ -37,13 +37,13 @@ from oslo_log import log as logging
 import oslo_messaging
 from oslo_utils import uuidutils
 
+from ghsched_nova.features.live_change import guest_move
+from ghsched_nova.features.live_change import host_moves
 from ghsched_nova.features.live_change import messages
+from ghsched_nova.features.live_change import move_messages
+from ghsched_nova.features.live_change import page_move
 from ghsched_nova.features.live_change import policy_change
 from ghsched_nova.features.live_change import server_lock
-from ghsched_nova.features.node_move import guest_move
-from ghsched_nova.features.node_move import host_moves
-from ghsched_nova.features.node_move import move_messages
-from ghsched_nova.features.node_move import page_move
 from ghsched_nova.host import compute_hooks
 from ghsched_nova.host import desired
 from ghsched_nova.host import engine

@@ -25,7 +25,7 @@ import oslo_messaging
 from ghsched_nova.features.live_change import change
 from ghsched_nova.features.live_change import errors
 from ghsched_nova.features.live_change import messages
-from ghsched_nova.features.node_move import move_messages
+from ghsched_nova.features.live_change import move_messages
 from ghsched_nova.nova_seams import messaging
 
 #: Errors of a nova-compute without ghsched's endpoint, or with an older one.

@@ -24,8 +24,8 @@ answers one action itself::
 
 with the JSON of ``ghsched server set``. ``{"move_nodes": {"0": 1}, "dry_run":
 false}`` instead, host NUMA node by guest NUMA node, moves the server inside
-its host (:mod:`ghsched_placement.features.node_move.move_report`). ``{"blame":
-true, "prove": false}`` asks its host who disturbs it by memory
+its host (:mod:`ghsched_placement.features.live_change.move_report`).
+``{"blame": true, "prove": false}`` asks its host who disturbs it by memory
 (:mod:`ghsched_placement.features.blame.blame_report`). Whatever else comes
 goes on to Nova. The filter also switches on what else nova-api needs for
 ghsched (:mod:`ghsched_nova.api.nova_changes`).
@@ -54,7 +54,7 @@ from ghsched_nova.nova_seams import api
 from ghsched_placement.features.blame import blame_report
 from ghsched_placement.features.live_change import change as changes
 from ghsched_placement.features.live_change import change_report
-from ghsched_placement.features.node_move import move_report
+from ghsched_placement.features.live_change import move_report
 from ghsched_placement.flavor import policy as policies
 
 LOG = logging.getLogger(__name__)

@@ -19,10 +19,10 @@ from typing import Any
 
 from ghsched_nova.features.live_change import change as live_changes
 from ghsched_nova.features.live_change import errors
+from ghsched_nova.features.live_change import node_move
 from ghsched_nova.features.live_change import placement
 from ghsched_nova.features.live_change import records
 from ghsched_nova.features.live_change import rpcapi
-from ghsched_nova.features.node_move import node_move
 from ghsched_nova.nova_seams import messaging
 from ghsched_nova.nova_seams import shared
 from ghsched_placement.providers import names

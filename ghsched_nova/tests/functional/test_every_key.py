@@ -26,9 +26,9 @@ from testtools import content
 
 from ghsched_nova.api import limits
 from ghsched_nova.features.live_change import errors
+from ghsched_nova.features.live_change import move_xml
 from ghsched_nova.features.live_change import records
 from ghsched_nova.features.live_change import servers
-from ghsched_nova.features.node_move import move_xml
 from ghsched_nova.guest import metadata
 from ghsched_nova.tests.fixtures import guest_memory
 from ghsched_nova.tests.fixtures import realtime

@@ -24,22 +24,22 @@ from oslo_utils import importutils
 from testtools import content
 
 from ghsched_nova.features.live_change import errors
+from ghsched_nova.features.live_change import guest_move
+from ghsched_nova.features.live_change import move_xml
+from ghsched_nova.features.live_change import page_move
 from ghsched_nova.features.live_change import policy_change
 from ghsched_nova.features.live_change import records
 from ghsched_nova.features.live_change import servers
 from ghsched_nova.features.load import load_use
-from ghsched_nova.features.node_move import guest_move
-from ghsched_nova.features.node_move import move_xml
-from ghsched_nova.features.node_move import page_move
 from ghsched_nova.guest import metadata
 from ghsched_nova.tests.fixtures import guest_memory
 from ghsched_nova.tests.fixtures import libvirt
 from ghsched_nova.tests.functional import nova_base
 from ghsched_nova.tests.functional import openstack_base
+from ghsched_placement.features.live_change import move_report
+from ghsched_placement.features.live_change import past_moves
 from ghsched_placement.features.live_change import server_change
 from ghsched_placement.features.load import load
-from ghsched_placement.features.node_move import move_report
-from ghsched_placement.features.node_move import past_moves
 from ghsched_placement.features.rebalance import rebalance
 from ghsched_placement.osc import audit
 from ghsched_placement.osc import client
@@ -126,7 +126,7 @@ class Steps(fixtures.Fixture):
             (domain + 'pinEmulator', None),
             (domain + 'pinIOThread', None),
             ('ghsched_nova.host.engine.HostEngine.reconcile_guest', None),
-            ('ghsched_nova.features.node_move.page_move.Memory.'
+            ('ghsched_nova.features.live_change.page_move.Memory.'
              'move_guest_memory', None),
             ('nova.tests.fixtures.libvirt.Connection.defineXML', None),
             # Not those that lock and unlock the server.

@@ -19,15 +19,15 @@ and not another value in the test.
 
 import json
 
-from ghsched_nova.features.node_move import move_messages
-from ghsched_nova.features.node_move import move_xml
+from ghsched_nova.features.live_change import move_messages
+from ghsched_nova.features.live_change import move_xml
 from ghsched_nova.guest import metadata
 from ghsched_nova import pci_requests
 from ghsched_nova.resctrl import naming
 from ghsched_placement.features.bursts import burst
 from ghsched_placement.features.bursts import burst_projects
 from ghsched_placement.features.bursts import burst_record
-from ghsched_placement.features.node_move import node_move
+from ghsched_placement.features.live_change import node_move
 from ghsched_placement.fit import cells
 from ghsched_placement.flavor import policy
 from ghsched_placement.providers import names

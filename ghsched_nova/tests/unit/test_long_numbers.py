@@ -26,8 +26,8 @@ import ghsched_nova
 from ghsched_nova.features.exporter import repair_metrics
 from ghsched_nova.features.interrupts import engine as interrupts
 from ghsched_nova.features.interrupts import model as interrupts_model
+from ghsched_nova.features.live_change import numa_maps
 from ghsched_nova.features.load import load_files
-from ghsched_nova.features.node_move import numa_maps
 from ghsched_nova.monitor import reader
 from ghsched_nova.monitor import topology
 from ghsched_nova.resctrl import counters

@@ -124,7 +124,7 @@ STRESSED = {
     'ghsched_nova.virt.guest_diagnostics.GuestDiagnostics': _UNIT + (
         'virt.test_guest_diagnostics.ThreadsTest'
         '.test_diagnostics_of_many_threads_are_whole_and_listed_once'),
-    'ghsched_nova.features.node_move.guest_move.Mover':
+    'ghsched_nova.features.live_change.guest_move.Mover':
         _HOST + 'MoverStressTest'
         '.test_mover_under_native_threads_moves_each_guest',
     'ghsched_nova.features.service_level.protection_events.ProtectionNotifier':

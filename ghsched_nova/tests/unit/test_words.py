@@ -24,14 +24,14 @@ import fixtures
 from lxml import etree
 
 from ghsched_nova.features.live_change import messages
-from ghsched_nova.features.node_move import move_messages
+from ghsched_nova.features.live_change import move_messages
 from ghsched_nova.features.top import top_output
 from ghsched_nova.guest import metadata
 from ghsched_nova.tests.fixtures import plans
 from ghsched_nova.tests.fixtures import walk
 from ghsched_placement.audit import diagnostics
 from ghsched_placement.features.live_change import change_report
-from ghsched_placement.features.node_move import move_report
+from ghsched_placement.features.live_change import move_report
 from ghsched_placement.flavor.policy import GuestPolicy
 from ghsched_placement.flavor.policy import NodePolicy
 from ghsched_placement.tests import base

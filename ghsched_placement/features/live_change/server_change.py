@@ -18,7 +18,7 @@ from typing import Any
 
 from ghsched_placement.features.live_change import change_arguments
 from ghsched_placement.features.live_change import change_report
-from ghsched_placement.features.node_move import move_report
+from ghsched_placement.features.live_change import move_report
 from ghsched_placement.flavor import policy as policies
 from ghsched_placement.osc import base
 from ghsched_placement.osc import client as clients

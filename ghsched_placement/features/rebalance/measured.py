@@ -28,8 +28,8 @@ from typing import Any
 
 from ghsched_placement.audit import diagnostics
 from ghsched_placement.audit.findings import Server
+from ghsched_placement.features.live_change import past_moves
 from ghsched_placement.features.load import load
-from ghsched_placement.features.node_move import past_moves
 from ghsched_placement.features.rebalance import affinity
 from ghsched_placement.features.rebalance.affinity_part import AffinityPart
 from ghsched_placement.features.rebalance import move_plan

@@ -22,8 +22,8 @@ from keystoneauth1 import exceptions as ksa_exceptions
 from openstack import exceptions as sdk_exceptions
 from osc_lib import exceptions
 
+from ghsched_placement.features.live_change import past_moves
 from ghsched_placement.features.live_change import server_change
-from ghsched_placement.features.node_move import past_moves
 from ghsched_placement.osc import base as osc_base
 from ghsched_placement.osc import client
 from ghsched_placement.osc import nova_reader

@@ -255,11 +255,11 @@ class EntryPointTestCase(base.TestCase):
             'ghsched_nova.features.real_time.privileged._try': (),
             'ghsched_nova.features.real_time.privileged.'
             '_try_deadline': ([[0]],),
-            'ghsched_nova.features.node_move.privileged._allow': (
+            'ghsched_nova.features.live_change.privileged._allow': (
                 ('web', pid), [0]),
-            'ghsched_nova.features.node_move.privileged.'
+            'ghsched_nova.features.live_change.privileged.'
             '_areas': (('web', pid),),
-            'ghsched_nova.features.node_move.privileged._move': (
+            'ghsched_nova.features.live_change.privileged._move': (
                 ('web', pid), (1 << 21, 1 << 22, 4096), 0),
         }
 

@@ -28,8 +28,8 @@ from ghsched_placement.features.blame import blame_report
 from ghsched_placement.features.blame import server_blame
 from ghsched_placement.features.doctor import leftovers
 from ghsched_placement.features.live_change import change_report
+from ghsched_placement.features.live_change import move_report
 from ghsched_placement.features.live_change import server_change
-from ghsched_placement.features.node_move import move_report
 from ghsched_placement.features.rebalance import rebalance
 from ghsched_placement.features.refusals import refusals
 from ghsched_placement.osc import audit

@@ -16,13 +16,13 @@ from unittest import mock
 
 from lxml import etree
 
+from ghsched_nova.features.live_change import guest_move
+from ghsched_nova.features.live_change import move_messages
+from ghsched_nova.features.live_change import move_xml
 from ghsched_nova.features.live_change import policy_change
-from ghsched_nova.features.node_move import guest_move
-from ghsched_nova.features.node_move import move_messages
-from ghsched_nova.features.node_move import move_xml
 from ghsched_nova.guest import metadata
 from ghsched_nova.tests.fixtures import moving_host
-from ghsched_placement.features.node_move.node_move import NodeMove
+from ghsched_placement.features.live_change.node_move import NodeMove
 from ghsched_placement.fit.cells import GuestCell
 from ghsched_placement.flavor.policy import GuestPolicy
 from ghsched_placement.flavor.policy import NodePolicy

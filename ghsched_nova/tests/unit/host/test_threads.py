@@ -29,10 +29,10 @@ from ghsched_nova.features.blame import blame_record
 from ghsched_nova.features.bursts import burst_use
 from ghsched_nova.features.exporter import repair_counts
 from ghsched_nova.features.history import history_use
+from ghsched_nova.features.live_change import guest_move
+from ghsched_nova.features.live_change import move_messages
 from ghsched_nova.features.live_change import rpc
 from ghsched_nova.features.load import load_use
-from ghsched_nova.features.node_move import guest_move
-from ghsched_nova.features.node_move import move_messages
 from ghsched_nova.features.real_time import host_scheduling
 from ghsched_nova.features.rebalance import flow_source as sources
 from ghsched_nova.features.rebalance import traffic_report

@@ -33,11 +33,11 @@ from testtools import content
 from ghsched_nova.api import limits
 from ghsched_nova.features.live_change import change
 from ghsched_nova.features.live_change import errors
+from ghsched_nova.features.live_change import guest_move
+from ghsched_nova.features.live_change import move_xml
+from ghsched_nova.features.live_change import node_move
 from ghsched_nova.features.live_change import placement
 from ghsched_nova.features.live_change import policy_change
-from ghsched_nova.features.node_move import guest_move
-from ghsched_nova.features.node_move import move_xml
-from ghsched_nova.features.node_move import node_move
 from ghsched_nova.features.real_time import scheduling
 from ghsched_nova.guest import metadata
 from ghsched_nova.host import desired

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ghsched_nova.tests.fixtures import plans
-from ghsched_placement.features.node_move import move_report
+from ghsched_placement.features.live_change import move_report
 from ghsched_placement.flavor import policy as policies
 from ghsched_placement.tests import base
 

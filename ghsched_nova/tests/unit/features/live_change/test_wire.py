@@ -31,9 +31,9 @@ import oslo_messaging
 from ghsched_nova.features.blame import blame_rpc
 from ghsched_nova.features.live_change import errors
 from ghsched_nova.features.live_change import messages
+from ghsched_nova.features.live_change import move_messages
 from ghsched_nova.features.live_change import rpc
 from ghsched_nova.features.live_change import rpcapi
-from ghsched_nova.features.node_move import move_messages
 from ghsched_nova.nova_seams import messaging
 from ghsched_nova.tests.fixtures import plans
 from ghsched_placement.flavor.policy import NodePolicy

@@ -15,9 +15,9 @@ import tempfile
 from unittest import mock
 
 
-from ghsched_nova.features.node_move import move_checks
-from ghsched_nova.features.node_move.move_messages import MoveRequest
-from ghsched_placement.features.node_move.node_move import NodeMove
+from ghsched_nova.features.live_change import move_checks
+from ghsched_nova.features.live_change.move_messages import MoveRequest
+from ghsched_placement.features.live_change.node_move import NodeMove
 from ghsched_placement.fit.cells import GuestCell
 from ghsched_placement.tests import base
 

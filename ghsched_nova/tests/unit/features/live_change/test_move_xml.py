@@ -15,9 +15,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from lxml import etree
 
-from ghsched_nova.features.node_move import move_xml
+from ghsched_nova.features.live_change import move_xml
 from ghsched_nova.guest import metadata
-from ghsched_placement.features.node_move.node_move import NodeMove
+from ghsched_placement.features.live_change.node_move import NodeMove
 from ghsched_placement.fit.cells import GuestCell
 from ghsched_placement.flavor.policy import GuestPolicy
 from ghsched_placement.flavor.policy import NodePolicy

@@ -32,7 +32,7 @@ from lxml import etree
 from ghsched_nova.guest import document
 from ghsched_nova.guest import metadata
 from ghsched_placement.base import cpulist
-from ghsched_placement.features.node_move.node_move import NodeMove
+from ghsched_placement.features.live_change.node_move import NodeMove
 from ghsched_placement.fit.cells import GuestCell
 
 NAMESPACE = 'https://opendev.org/x/ghsched/move/1.0'

@@ -27,10 +27,10 @@ import uuid
 
 from ghsched_nova.features.live_change import change
 from ghsched_nova.features.live_change import errors
+from ghsched_nova.features.live_change import move_messages
 from ghsched_nova.features.live_change import rollback
-from ghsched_nova.features.node_move import move_messages
 from ghsched_placement.features.live_change import change as changes
-from ghsched_placement.features.node_move import node_move
+from ghsched_placement.features.live_change import node_move
 from ghsched_placement.fit.cells import GuestCell
 from ghsched_placement.fit.cells import HostCell
 from ghsched_placement.flavor import policy as policies

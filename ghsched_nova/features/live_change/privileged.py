@@ -28,8 +28,8 @@ from ghsched_nova.base.bounds import Range
 from ghsched_nova.base import kernel_files
 from ghsched_nova.base import privsep
 from ghsched_nova.base import system_calls
-from ghsched_nova.features.node_move import cpusets
-from ghsched_nova.features.node_move import numa_maps
+from ghsched_nova.features.live_change import cpusets
+from ghsched_nova.features.live_change import numa_maps
 from ghsched_placement.base import cpulist
 
 #: Bytes that are moved before the rate is checked.

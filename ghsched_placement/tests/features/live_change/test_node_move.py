@@ -17,7 +17,7 @@ from hypothesis import assume
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ghsched_placement.features.node_move import node_move
+from ghsched_placement.features.live_change import node_move
 from ghsched_placement.fit.cells import GuestCell
 from ghsched_placement.fit.cells import HostCell
 from ghsched_placement.tests import base

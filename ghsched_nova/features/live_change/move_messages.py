@@ -25,7 +25,7 @@ from typing import Any
 
 from ghsched_nova.features.live_change import messages
 from ghsched_placement.base import cpulist
-from ghsched_placement.features.node_move.node_move import NodeMove
+from ghsched_placement.features.live_change.node_move import NodeMove
 from ghsched_placement.fit.cells import GuestCell
 
 #: Limit of host NUMA node numbers (MAX_NUMNODES of include/linux/numa.h is

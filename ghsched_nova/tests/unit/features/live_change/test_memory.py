@@ -18,9 +18,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ghsched_nova.base import kernel_files
-from ghsched_nova.features.node_move import cpusets
-from ghsched_nova.features.node_move import numa_maps
-from ghsched_nova.features.node_move import privileged
+from ghsched_nova.features.live_change import cpusets
+from ghsched_nova.features.live_change import numa_maps
+from ghsched_nova.features.live_change import privileged
 from ghsched_placement.tests import base
 
 NUMA_MAPS = '\n'.join(f'{line} kernelpagesize_kB={size}' for line, size in (

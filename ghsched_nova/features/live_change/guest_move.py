@@ -14,7 +14,7 @@
 
 Nova's record decides where the guest belongs: on its old nodes until Nova's
 record is written, on the new nodes afterwards. A record of the move stands in
-the domain (:mod:`ghsched_nova.features.node_move.move_xml`) from before the
+the domain (:mod:`ghsched_nova.features.live_change.move_xml`) from before the
 first step until after the last. After a crash, the next report finds this
 record and moves the domain to the nodes in Nova's record. Each step does
 nothing if it is done already.
@@ -30,10 +30,10 @@ from typing import Any
 from oslo_log import log as logging
 
 from ghsched_nova.features.live_change import messages
+from ghsched_nova.features.live_change import move_messages
+from ghsched_nova.features.live_change import move_xml
+from ghsched_nova.features.live_change import page_move
 from ghsched_nova.features.live_change import policy_change
-from ghsched_nova.features.node_move import move_messages
-from ghsched_nova.features.node_move import move_xml
-from ghsched_nova.features.node_move import page_move
 from ghsched_nova.guest import metadata
 from ghsched_nova.host import desired
 from ghsched_nova.host import engine

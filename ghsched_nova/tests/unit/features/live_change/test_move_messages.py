@@ -14,8 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ghsched_nova.features.live_change import messages
-from ghsched_nova.features.node_move import move_messages
-from ghsched_placement.features.node_move.node_move import NodeMove
+from ghsched_nova.features.live_change import move_messages
+from ghsched_placement.features.live_change.node_move import NodeMove
 from ghsched_placement.fit.cells import GuestCell
 from ghsched_placement.tests import base
 

@@ -16,9 +16,9 @@ from pathlib import Path
 import time
 
 from ghsched_nova.base import qemu
-from ghsched_nova.features.node_move import cpusets
-from ghsched_nova.features.node_move import numa_maps
-from ghsched_nova.features.node_move import privileged
+from ghsched_nova.features.live_change import cpusets
+from ghsched_nova.features.live_change import numa_maps
+from ghsched_nova.features.live_change import privileged
 
 #: Number of attempts to move pages; I/O of QEMU pins some of them for a short
 #: time.

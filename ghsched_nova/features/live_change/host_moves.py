@@ -12,8 +12,8 @@
 
 """Moves running guests between the NUMA nodes of this host.
 
-Connects :class:`ghsched_nova.features.node_move.guest_move.Mover` with Nova's
-records.
+Connects :class:`ghsched_nova.features.live_change.guest_move.Mover` with
+Nova's records.
 """
 
 from collections.abc import Iterable
@@ -25,12 +25,12 @@ from nova import exception
 from nova import objects
 from oslo_log import log as logging
 
+from ghsched_nova.features.live_change import guest_move
+from ghsched_nova.features.live_change import move_checks
+from ghsched_nova.features.live_change import move_messages
+from ghsched_nova.features.live_change import move_xml
+from ghsched_nova.features.live_change import page_move
 from ghsched_nova.features.live_change import policy_change
-from ghsched_nova.features.node_move import guest_move
-from ghsched_nova.features.node_move import move_checks
-from ghsched_nova.features.node_move import move_messages
-from ghsched_nova.features.node_move import move_xml
-from ghsched_nova.features.node_move import page_move
 from ghsched_nova.host import desired
 from ghsched_nova.nova_seams import compute
 from ghsched_nova.nova_seams import compute_moves

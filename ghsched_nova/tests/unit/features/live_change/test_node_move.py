@@ -16,7 +16,7 @@ from unittest import mock
 
 from ghsched_nova.features.live_change import change
 from ghsched_nova.features.live_change import errors
-from ghsched_nova.features.node_move import node_move
+from ghsched_nova.features.live_change import node_move
 from ghsched_placement.fit.cells import GuestCell
 from ghsched_placement.fit.cells import HostCell
 from ghsched_placement.providers import names

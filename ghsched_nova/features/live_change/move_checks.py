@@ -21,10 +21,10 @@ import re
 
 from lxml import etree
 
-from ghsched_nova.features.node_move import move_messages
-from ghsched_nova.features.node_move import move_xml
-from ghsched_nova.features.node_move import numa_maps
-from ghsched_nova.features.node_move import page_move
+from ghsched_nova.features.live_change import move_messages
+from ghsched_nova.features.live_change import move_xml
+from ghsched_nova.features.live_change import numa_maps
+from ghsched_nova.features.live_change import page_move
 from ghsched_nova.guest import document
 from ghsched_placement.base import cpulist
 from ghsched_placement.base import decimals

@@ -14,7 +14,7 @@
 
 from urllib import parse
 
-from ghsched_placement.features.node_move import node_move
+from ghsched_placement.features.live_change import node_move
 from ghsched_placement.osc import nova_reader
 
 #: Nova: actions of servers since a time.
