@@ -17,9 +17,8 @@ releases. An older side ignores keys that are added later to an answer, or to a
 node of a policy. A new argument needs a new version.
 
 Calls are ``check_policy``, ``policy_of``, ``set_policy``, ``check_move`` and
-``move_nodes`` (see :mod:`ghsched_nova.features.live_change.move_messages`),
-and ``blame``, whose answer has ``report``, see
-:mod:`ghsched_placement.features.blame.blame_report`.
+``move_nodes`` (see :mod:`ghsched_nova.features.live_change.move_messages`).
+The answer to a call of another feature has ``report``.
 """
 
 from collections.abc import Mapping

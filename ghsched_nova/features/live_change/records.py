@@ -374,6 +374,18 @@ def get_visible_server(uuid: str, user_context: Any) -> Any:
             raise errors.GuestGone(f'Nova has no server {uuid}') from error
 
 
+def check_unlocked(context: Any, server: Any) -> None:
+    """Refuse an action on a server that is locked against its users.
+
+    Nova refuses its own actions in the same way (``check_instance_lock()`` of
+    nova/compute/api.py).
+
+    :raises RefusedByState: if the server is locked, and the user is no admin.
+    """
+    if server.locked and not context.is_admin:
+        raise errors.RefusedByState('the server is locked')
+
+
 @contextlib.contextmanager
 def open_cell_context(uuid: str, user_context: Any = None) -> Iterator[Any]:
     """Within this context, yield an admin context of a server's cell.

@@ -148,25 +148,21 @@ class HostClient:
                    token=call_id,
                    lock=lock_id)
 
-    def blame(self, guest: change.Guest, prove: bool) -> dict[str, Any]:
-        """Ask a compute host which guests slow down a running guest.
+    def get_report(self, guest: change.Guest, method: str,
+                   **arguments: Any) -> dict[str, Any]:
+        """Ask a compute host for a report on a guest, by a call of a feature.
 
-        Guests slow each other down by their use of memory bandwidth. The
-        answer takes up to a minute.
+        The answer takes up to a minute.
 
-        :param prove: whether the host may cap other guests for a moment, to
-            see whether the guest gets faster.
-        :returns: report, see
-            :mod:`ghsched_placement.features.blame.blame_report`.
+        :param method: name of the RPC method.
         :raises Refused: with the host's reason.
-        :raises HostSilent: if the host does not answer; it undoes the caps by
-            itself.
+        :raises HostSilent: if the host does not answer.
         """
         if not messaging.is_bus_reachable(self._context):
             raise _make_unreachable_bus_error(guest.host)
         report: dict[str, Any] = self._call(
-            guest, 'blame', messaging.get_long_call_timeouts(),
-            prove=prove)['report']
+            guest, method, messaging.get_long_call_timeouts(),
+            **arguments)['report']
         return report
 
     def _call(self, guest: change.Guest, method: str,

@@ -25,9 +25,9 @@ answers one action itself::
 with the JSON of ``ghsched server set``. ``{"move_nodes": {"0": 1}, "dry_run":
 false}`` instead, host NUMA node by guest NUMA node, moves the server inside
 its host (:mod:`ghsched_placement.features.live_change.move_report`).
-``{"blame": true, "prove": false}`` asks its host who disturbs it by memory
-(:mod:`ghsched_placement.features.blame.blame_report`). Whatever else comes
-goes on to Nova. The filter also switches on what else nova-api needs for
+Features add such arguments, and questions that no server is named in
+(:mod:`ghsched_nova.features.declared_api`). Whatever else comes goes on to
+Nova. The filter also switches on what else nova-api needs for
 ghsched (:mod:`ghsched_nova.api.nova_changes`).
 """
 
@@ -46,12 +46,11 @@ import webob
 from ghsched_nova.api import limits
 from ghsched_nova.api import nova_changes
 from ghsched_nova.api import policies as rules
+from ghsched_nova.features import declared_api
 from ghsched_nova.features.live_change import errors
 from ghsched_nova.features.live_change import records
 from ghsched_nova.features.live_change import servers
-from ghsched_nova.features.refusals import refusals
 from ghsched_nova.nova_seams import api
-from ghsched_placement.features.blame import blame_report
 from ghsched_placement.features.live_change import change as changes
 from ghsched_placement.features.live_change import change_report
 from ghsched_placement.features.live_change import move_report
@@ -63,7 +62,7 @@ LOG = logging.getLogger(__name__)
 ACTION = 'ghsched'
 _LEGACY_VERSION = 'X-OpenStack-Nova-API-Version'
 _PATH = re.compile(r'(?:/[^/]+)?/servers/([0-9A-Fa-f-]{32,36})/action/?')
-_REFUSALS_PATH = re.compile(r'(?:/[^/]+)?/ghsched/refusals/?')
+_REPORT_PATH = re.compile(r'(?:/[^/]+)?/ghsched/([a-z-]+)/?')
 
 
 def filter_factory(_global: Mapping[str, str], **_local: str
@@ -79,8 +78,8 @@ def filter_factory(_global: Mapping[str, str], **_local: str
 class Filter:
     """WSGI filter of nova-api that serves ghsched's API requests.
 
-    These are the server action ``ghsched`` and ``GET /ghsched/refusals``. All
-    other requests are passed to the next application.
+    These are the server action ``ghsched`` and ``GET /ghsched/REPORT`` of the
+    reports of features. All other requests are passed to the next application.
 
     :param application: next WSGI application in the pipeline.
     """
@@ -99,10 +98,11 @@ class Filter:
                     environ.get('nova.context'), found[1], asked)
                 response.headers.update(make_version_headers(request.headers))
                 return response(environ, start)
-        if request.method == 'GET' and _REFUSALS_PATH.fullmatch(
-                request.path_info):
-            response = _make_off_response() or handle_refusals_request(
-                environ.get('nova.context'))
+        found = _REPORT_PATH.fullmatch(request.path_info)
+        if (request.method == 'GET' and found
+                and found[1] in declared_api.REPORTS):
+            response = _make_off_response() or handle_report_request(
+                environ.get('nova.context'), found[1])
             response.headers.update(make_version_headers(request.headers))
             return response(environ, start)
         return self._application(environ, start)
@@ -160,17 +160,14 @@ def parse_extra_specs(action: Any) -> tuple[dict[str, str | None], bool]:
     return specs, action.get('dry_run') is True
 
 
-def handle_refusals_request(context: Any) -> webob.Response:
-    """Return the response to ``GET /ghsched/refusals``.
-
-    The response lists the flavors whose requests nova-scheduler has refused.
+def handle_report_request(context: Any, name: str) -> webob.Response:
+    """Return the response to ``GET /ghsched/NAME``, the report of a feature.
     """
     try:
         _require_authenticated_context(context)
-        rules.authorize(context, rules.LIST_REFUSALS, {})
+        return _make_json_response(200, declared_api.REPORTS[name](context))
     except exception.Forbidden as error:
         return _make_error_document(403, error.format_message())
-    return _make_json_response(200, refusals.collect_refusals(context))
 
 
 def _require_authenticated_context(context: Any) -> None:
@@ -189,7 +186,7 @@ def handle_server_action(context: Any, uuid: str,
     """Run a ``ghsched`` server action and return the HTTP response.
 
     The action changes the server's bandwidth policy, moves the server between
-    NUMA nodes, or reports which guests slow it down.
+    NUMA nodes, or is an action of a feature.
 
     :param uuid: UUID of the server.
     :param action: argument of the ``ghsched`` server action.
@@ -241,14 +238,15 @@ def _run_server_action(context: Any, uuid: str, action: Any) -> dict[str, Any]:
     """Run a ``ghsched`` server action and return a report.
 
     The action changes the server's bandwidth policy, moves the server between
-    NUMA nodes, or reports which guests slow it down.
+    NUMA nodes, or is an action of a feature.
 
     :param action: argument of the ``ghsched`` server action.
     :raises nova.exception.Forbidden: if the policy rules do not allow the
         action.
     """
-    if isinstance(action, dict) and blame_report.KEY in action:
-        return _report_slowing_guests(context, uuid, action)
+    for key, run in declared_api.SERVER_ACTIONS.items():
+        if isinstance(action, dict) and key in action:
+            return run(context, uuid, action)
     is_move = isinstance(action, dict) and move_report.KEY in action
     dry_run = isinstance(action, dict) and action.get('dry_run') is True
     server = records.get_visible_server(uuid, context)
@@ -258,7 +256,7 @@ def _run_server_action(context: Any, uuid: str, action: Any) -> dict[str, Any]:
     # A dry run of a move names nodes and CPUs of the host, as the move does.
     if is_move or not dry_run:
         rules.authorize(context, rules.MOVE if is_move else rules.SET, target)
-    _check_unlocked(context, server)
+    records.check_unlocked(context, server)
     if is_move:
         nodes = move_report.parse_move_request(action)
         with records.open_cell_context(uuid, context) as cell:
@@ -271,42 +269,6 @@ def _run_server_action(context: Any, uuid: str, action: Any) -> dict[str, Any]:
     with records.open_cell_context(uuid, context) as cell:
         return change_report.make_change_report(
             servers.change_server_policy(cell, uuid, specs, dry_run), dry_run)
-
-
-def _check_unlocked(context: Any, server: Any) -> None:
-    """Refuse an action on a server that is locked against its users.
-
-    Nova refuses its own actions in the same way (``check_instance_lock()`` of
-    nova/compute/api.py).
-
-    :raises RefusedByState: if the server is locked, and the user is no admin.
-    """
-    if server.locked and not context.is_admin:
-        raise errors.RefusedByState('the server is locked')
-
-
-def _report_slowing_guests(context: Any, uuid: str,
-                           action: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a report of which guests slow down a server.
-
-    Guests slow each other down by their use of memory bandwidth. The compute
-    host of the server makes the report.
-
-    :param action: argument of the ``ghsched`` server action.
-    :raises nova.exception.Forbidden: if the policy rules do not allow the
-        action.
-    """
-    server = records.get_visible_server(uuid, context)
-    target = {'project_id': server.project_id, 'user_id': server.user_id}
-    rules.authorize(context, rules.BLAME, target)
-    prove = blame_report.parse_prove_flag(action)
-    if prove:
-        rules.authorize(context, rules.BLAME_PROVE, target)
-        _check_unlocked(context, server)
-    with records.open_cell_context(uuid, context) as cell:
-        report = servers.get_blame_report(cell, uuid, prove)
-    return report if context.is_admin else blame_report.hide_other_guests(
-        report, server.project_id)
 
 
 def _make_error_document(code: int, message: str) -> webob.Response:

@@ -18,7 +18,6 @@ from collections.abc import Sequence
 from typing import Any
 
 from ghsched_nova.features.live_change import change as live_changes
-from ghsched_nova.features.live_change import errors
 from ghsched_nova.features.live_change import node_move
 from ghsched_nova.features.live_change import placement
 from ghsched_nova.features.live_change import records
@@ -114,32 +113,6 @@ def move_server(context: Any, server: str, new_nodes: Mapping[int, int],
         return mover.plan_move(new_nodes)
     with records.record_action(context, server, records.MOVE_EVENT):
         return mover.move_guest(new_nodes)
-
-
-def get_blame_report(context: Any, server: str, prove: bool) -> dict[str, Any]:
-    """Ask a server's host which other guests slow down the server.
-
-    Another guest slows down a server if it uses memory bandwidth or L3 cache
-    that the server needs.
-
-    :param context: context of the guest's cell.
-    :param server: UUID of the server.
-    :param prove: whether the host may test its result: it caps the memory
-        bandwidth of another guest for a moment, and measures whether the
-        server gets faster.
-    :returns: report on the other guests, see
-        :mod:`ghsched_placement.features.blame.blame_report`.
-    :raises Refused: if the host cannot investigate the server.
-    """
-    guest = records.NovaRecords(context, server).read_guest()
-    if not guest.running:
-        raise errors.RefusedByState('the server does not run')
-    try:
-        report = rpcapi.HostClient(context).blame(guest, prove)
-    except errors.HostSilent as error:
-        raise errors.Refused(str(error)) from error
-    report['server']['name'] = guest.name
-    return report
 
 
 def make_node_mover(context: Any, server: str) -> node_move.NodeMover:

@@ -27,6 +27,7 @@ from typing import Any
 from oslo_log import log as logging
 import oslo_messaging
 
+from ghsched_nova.api import policies
 from ghsched_nova.nova_seams import api
 from ghsched_nova.nova_seams import messaging
 from ghsched_placement.features.refusals import refusal_record
@@ -45,6 +46,16 @@ MAX_HOSTS = 32
 
 #: Attempts to connect to the message bus before a call fails.
 _BUS_RETRIES = 1
+
+
+def list_refusals(context: Any) -> dict[str, Any]:
+    """Return the response to ``GET /ghsched/refusals``.
+
+    :param context: request context of nova-api.
+    :raises nova.exception.Forbidden: if the policy rules do not allow it.
+    """
+    policies.authorize(context, policies.LIST_REFUSALS, {})
+    return collect_refusals(context)
 
 
 def collect_refusals(context: Any) -> dict[str, Any]:

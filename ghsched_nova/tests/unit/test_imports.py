@@ -37,7 +37,7 @@ TOP = pathlib.Path(__file__).parents[3]
 #: The modules of features that know Nova. A feature keeps what it needs of
 #: Nova in few modules, so that the others run without it.
 FEATURES_WITH_NOVA = {
-    'blame': ('blame', 'blame_rpc'),
+    'blame': ('blame', 'blame_action', 'blame_rpc'),
     'doctor': ('checks', 'checks_options', 'doctor', 'guaranteed', 'install',
                'kernel_guests', 'leftovers', 'node', 'nova_changes', 'retire',
                'status'),
@@ -61,8 +61,8 @@ NOVA_SIDE = frozenset(
     f'ghsched_nova.features.{feature}.{name}'
     for feature, names in FEATURES_WITH_NOVA.items() for name in names
 ) | frozenset(f'ghsched_nova.features.{name}' for name in (
-    'declared_commands', 'declared_compute', 'declared_filter',
-    'declared_host', 'declared_scheduler'))
+    'declared_api', 'declared_commands', 'declared_compute',
+    'declared_filter', 'declared_host', 'declared_scheduler'))
 
 #: Features that need themselves by way of others, so that none of them can be
 #: deleted alone. Names only leave this list.

@@ -25,6 +25,7 @@ from nova import objects
 import webob
 
 from ghsched_nova.api import policies
+from ghsched_nova.features import declared_api
 from ghsched_nova.features.live_change import errors
 from ghsched_nova.features.live_change import records
 from ghsched_nova.features.live_change import server_set
@@ -111,29 +112,36 @@ class FilterTest(base.TestCase):
         self.assertEqual(plans.plan().guest.host,
                          found.json['server']['host'])
 
-    def list_refusals(self, path='/ghsched/refusals', method='GET'):
-        with mock.patch('ghsched_nova.features.refusals.refusals.'
-                        'collect_refusals',
-                        return_value={'refusals': [], 'silent': ['a']}):
+    def get_report(self, path='/ghsched/figures', method='GET', **answer):
+        report = mock.Mock(**answer or {'return_value': {'figures': [1]}})
+        with mock.patch.object(declared_api, 'REPORTS', {'figures': report}):
             return self.ask(b'', path, method)
 
-    def test_refusals_are_for_those_whom_the_rules_allow(self):
-        for path in ('/ghsched/refusals', '/project/ghsched/refusals'):
-            found = self.list_refusals(path)
-            self.assertEqual((200, ['a']), (found.status_int,
-                                            found.json['silent']))
-        self.become('reader')
-        self.assertEqual(403, self.list_refusals().status_int)
-        self.allow(LIST_REFUSALS='role:reader')
-        self.assertEqual(200, self.list_refusals().status_int)
+    def test_report_of_a_feature_is_asked_for_by_its_name(self):
+        for path in ('/ghsched/figures', '/project/ghsched/figures/'):
+            found = self.get_report(path)
+            self.assertEqual((200, [1]), (found.status_int,
+                                          found.json['figures']))
+        self.assertEqual(403, self.get_report(
+            side_effect=exception.Forbidden).status_int)
         self.context = None
-        self.assertEqual(403, self.list_refusals().status_int)
+        self.assertEqual(403, self.get_report().status_int)
 
-    def test_other_requests_than_for_refusals_go_on_to_nova(self):
-        for path, method in (('/ghsched/refusals', 'POST'),
-                             ('/ghsched/refusals/1', 'GET'),
-                             ('/servers/ghsched/refusals', 'PUT')):
-            self.assertEqual(202, self.list_refusals(path, method).status_int)
+    def test_other_requests_than_for_reports_go_on_to_nova(self):
+        for path, method in (('/ghsched/figures', 'POST'),
+                             ('/ghsched/figures/1', 'GET'),
+                             ('/ghsched/others', 'GET'),
+                             ('/servers/ghsched/figures', 'PUT')):
+            self.assertEqual(202, self.get_report(path, method).status_int)
+
+    def test_action_of_a_feature_is_found_by_its_key(self):
+        run = mock.Mock(return_value={'server': {'host': 'a'}})
+        with mock.patch.object(declared_api, 'SERVER_ACTIONS', {'x': run}):
+            found = self.ask({'ghsched': {'x': 1}})
+        self.assertEqual((200, 'a'), (found.status_int,
+                                      found.json['server']['host']))
+        run.assert_called_once_with(self.context, UUID, {'x': 1})
+        self.change.assert_not_called()
 
     def test_the_answer_has_the_microversion_that_was_asked_for(self):
         body = {'ghsched': {'extra_specs': {'ghsched:mem_bw_min': '20'}}}

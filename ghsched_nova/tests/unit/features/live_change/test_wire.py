@@ -28,7 +28,6 @@ from nova import rpc as nova_rpc
 from oslo_config import cfg
 import oslo_messaging
 
-from ghsched_nova.features.blame import blame_rpc
 from ghsched_nova.features.live_change import errors
 from ghsched_nova.features.live_change import messages
 from ghsched_nova.features.live_change import move_messages
@@ -59,7 +58,6 @@ REQUESTS = {
     'check_move': ('1.0', {'move': MOVE}),
     'move_nodes': ('1.0', {'move': MOVE, 'token': 't', 'lock': 'l'}),
 }
-BLAME = {'prove': True}
 
 
 class Bus:
@@ -122,17 +120,18 @@ class RequestTest(base.TestCase):
             [(method, *request) for method, request in REQUESTS.items()],
             self.bus.calls)
 
-    def test_report_of_who_disturbs_a_guest_is_passed_on(self):
+    def test_report_of_a_feature_is_passed_on(self):
         client = self.client({'report': {'x': 1}})
-        self.assertEqual({'x': 1}, client.blame(GUEST, True))
-        self.assertEqual([('blame', '1.0', BLAME)], self.bus.calls)
+        self.assertEqual({'x': 1}, client.get_report(GUEST, 'find', x=1))
+        self.assertEqual([('find', '1.0', {'x': 1})], self.bus.calls)
         self.assertEqual({'timeout': 9, 'retry': 2}, self.bus.patience)
         error = self.assertRaises(errors.Refused,
-                                  self.client({}, '0.9').blame, GUEST, True)
+                                  self.client({}, '0.9').get_report, GUEST,
+                                  'find')
         self.assertIn('does not know the call', str(error))
         error = self.assertRaises(
-            errors.Refused, self.client({'refused': 'no'}).blame, GUEST,
-            False)
+            errors.Refused, self.client({'refused': 'no'}).get_report, GUEST,
+            'find')
         self.assertEqual('host host_a: no', str(error))
 
     def test_a_move_is_read_as_ever(self):
@@ -168,11 +167,9 @@ class RequestTest(base.TestCase):
 class EndpointTest(base.TestCase):
 
     def test_it_takes_what_each_release_sends(self):
-        for endpoint in (rpc.PolicyEndpoint, blame_rpc.BlameEndpoint):
-            self.assertEqual((messages.NAMESPACE, '1.0'), (
-                endpoint.target.namespace, endpoint.target.version))
-        inspect.signature(blame_rpc.BlameEndpoint.blame).bind(
-            None, None, instance_uuid='u', **BLAME)
+        target = rpc.PolicyEndpoint.target
+        self.assertEqual((messages.NAMESPACE, '1.0'),
+                         (target.namespace, target.version))
         for method, (_version, arguments) in REQUESTS.items():
             inspect.signature(getattr(rpc.PolicyEndpoint, method)).bind(
                 None, None, instance_uuid='u', **arguments)

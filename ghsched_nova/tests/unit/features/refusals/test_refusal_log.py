@@ -19,11 +19,12 @@ from types import SimpleNamespace
 from unittest import mock
 
 import fixtures
+from nova import exception
 import oslo_messaging
 import prometheus_client
 
-from ghsched_nova.features.exporter import refusal_metrics
 from ghsched_nova.features.refusals import refusal_log
+from ghsched_nova.features.refusals import refusal_metrics
 from ghsched_nova.features.refusals import refusals
 from ghsched_placement.features.refusals import refusal_record
 from ghsched_placement.tests import base
@@ -126,3 +127,12 @@ class CollectTest(base.TestCase):
     def test_no_host_is_asked_without_a_message_bus(self):
         self.assertEqual({'refusals': [], 'silent': ['a']},
                          self.collect({'a': AssertionError()}, bus=False))
+
+    def test_user_needs_the_policy_rule(self):
+        context = mock.sentinel.context
+        with mock.patch.object(refusals.policies, 'authorize',
+                               side_effect=exception.Forbidden) as authorize:
+            self.assertRaises(exception.Forbidden, refusals.list_refusals,
+                              context)
+        authorize.assert_called_once_with(
+            context, 'os_compute_api:ghsched:list-refusals', {})

@@ -13,6 +13,7 @@
 
 """The part of the server action that tells who disturbs a server."""
 
+import inspect
 from types import SimpleNamespace
 from unittest import mock
 
@@ -22,9 +23,13 @@ from nova import objects
 from oslo_policy import opts
 
 from ghsched_nova.api import policies
+from ghsched_nova.features.blame import blame_action
+from ghsched_nova.features.blame import blame_rpc
 from ghsched_nova.features.live_change import errors
+from ghsched_nova.features.live_change import messages
+from ghsched_nova.features.live_change import records
+from ghsched_nova.features.live_change import rpcapi
 from ghsched_nova.features.live_change import server_set
-from ghsched_nova.features.live_change import servers
 from ghsched_nova.tests.fixtures import plans
 from ghsched_placement.features.blame import blame
 from ghsched_placement.features.blame import blame_report
@@ -54,8 +59,8 @@ class BlameActionTest(base.TestCase):
             self.enterContext(mock.patch(
                 f'ghsched_nova.features.live_change.records.{name}',
                 **({'return_value': value} if value else {})))
-        self.servers = self.enterContext(mock.patch.object(
-            servers, 'get_blame_report', return_value=REPORT))
+        self.get_report = self.enterContext(mock.patch.object(
+            blame_action, 'get_blame_report', return_value=REPORT))
 
     def ask(self, action, role='admin'):
         context = nova_context.RequestContext(
@@ -76,11 +81,11 @@ class BlameActionTest(base.TestCase):
             found = self.ask({'blame': True, 'prove': prove})
             self.assertEqual((200, REPORT), (found.status_int, found.json))
             self.assertEqual((plans.UUID, prove),
-                             self.servers.call_args[0][1:])
+                             self.get_report.call_args[0][1:])
 
     def test_report_for_a_user_with_a_rule_names_no_other_project(self):
         self.assertEqual(403, self.ask({'blame': True}, 'member').status_int)
-        self.servers.assert_not_called()
+        self.get_report.assert_not_called()
         self.allow(policies.BLAME)
         found = self.ask({'blame': True}, 'member')
         self.assertEqual(200, found.status_int)
@@ -101,17 +106,37 @@ class BlameActionTest(base.TestCase):
         self.server.locked = True
         prove = {'blame': True, 'prove': True}
         self.assertEqual(200, self.ask(prove).status_int)
-        self.servers.reset_mock()
+        self.get_report.reset_mock()
         self.allow(policies.BLAME, policies.BLAME_PROVE)
         self.assertEqual(409, self.ask(prove, 'member').status_int)
-        self.servers.assert_not_called()
+        self.get_report.assert_not_called()
         self.assertEqual(200, self.ask({'blame': True}, 'member').status_int)
 
     def test_malformed_question_is_refused(self):
         self.assertEqual(400, self.ask({'blame': 'yes'}).status_int)
 
     def test_refusal_of_the_host_is_passed_on(self):
-        self.servers.side_effect = errors.Refused('host host_a: no')
+        self.get_report.side_effect = errors.Refused('host host_a: no')
         found = self.ask({'blame': True})
         self.assertEqual(409, found.status_int)
         self.assertIn('host_a: no', found.text)
+
+
+class CallTest(base.TestCase):
+
+    def test_host_is_called_as_its_endpoint_expects(self):
+        guest = SimpleNamespace(running=True, name='web')
+        with mock.patch.object(
+                records, 'NovaRecords') as nova, mock.patch.object(
+                rpcapi, 'HostClient') as client:
+            nova.return_value.read_guest.return_value = guest
+            client.return_value.get_report.return_value = {'server': {}}
+            self.assertEqual({'server': {'name': 'web'}},
+                             blame_action.get_blame_report(None, 's', True))
+        called = client.return_value.get_report.call_args
+        self.assertEqual((guest, 'blame'), called.args)
+        endpoint = blame_rpc.BlameEndpoint
+        inspect.signature(getattr(endpoint, called.args[1])).bind(
+            None, None, instance_uuid='u', **called.kwargs)
+        self.assertEqual((messages.NAMESPACE, messages.VERSION), (
+            endpoint.target.namespace, endpoint.target.version))
