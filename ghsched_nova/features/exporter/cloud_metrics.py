@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from prometheus_client import core
 from prometheus_client import registry
 
-from ghsched_nova.features.exporter import metrics
+from ghsched_nova.monitor import prometheus
 from ghsched_placement.features.exporter import cloud_figures
 from ghsched_placement.fit import capacity
 
@@ -30,55 +30,55 @@ _AMOUNT = ('host', 'node', 'resource_class')
 
 #: All metrics of a cloud, in the order of the manual.
 METRICS = (
-    metrics.MetricDescription(
+    prometheus.MetricDescription(
         'ghsched_cloud_capacity',
         'Amount of a resource class that Placement can allocate.', _AMOUNT,
         details='Without a node: of the host as a whole. '
                 '``CUSTOM_MEM_BW_PCT`` is in percent of the bandwidth of a '
                 'host NUMA node.'),
-    metrics.MetricDescription(
+    prometheus.MetricDescription(
         'ghsched_cloud_allocated',
         'Amount of a resource class that is allocated to guests.', _AMOUNT,
         details='The exporters of the hosts measure what is used of it.'),
-    metrics.MetricDescription(
+    prometheus.MetricDescription(
         'ghsched_cloud_free',
         'Amount of a resource class that is free.', _AMOUNT),
-    metrics.MetricDescription(
+    prometheus.MetricDescription(
         'ghsched_cloud_fragmentation_percent',
         'Share of a host\'s free bandwidth that is on NUMA nodes in use.',
         ('host',)),
-    metrics.MetricDescription(
+    prometheus.MetricDescription(
         'ghsched_cloud_host_available',
         'Whether nova-compute of a host is up and enabled.', ('host',)),
-    metrics.MetricDescription(
+    prometheus.MetricDescription(
         'ghsched_cloud_flavor_guests',
         'Number of guests of a watched flavor that still fit.', ('flavor',),
         details='As ``openstack ghsched flavor check`` counts them, without '
                 'its last question to Placement.'),
-    metrics.MetricDescription(
+    prometheus.MetricDescription(
         'ghsched_cloud_flavor_least_guests',
         'Number of guests of a watched flavor that should fit.',
         ('flavor',)),
-    metrics.MetricDescription(
+    prometheus.MetricDescription(
         'ghsched_cloud_flavor_hosts',
         'Number of hosts on which a guest of a watched flavor fits.',
         ('flavor',)),
-    metrics.MetricDescription(
+    prometheus.MetricDescription(
         'ghsched_cloud_flavor_lacking_hosts',
         'Number of hosts on which no guest of a watched flavor fits, by the '
         'resource that they lack.', ('flavor', 'resource'),
         details='A host that lacks several counts for each.'),
-    metrics.MetricDescription(
+    prometheus.MetricDescription(
         'ghsched_cloud_requests',
         'Requests to the APIs of the cloud.', ('service',), True),
-    metrics.MetricDescription(
+    prometheus.MetricDescription(
         'ghsched_cloud_errors',
         'Attempts to read the cloud that failed.', (), True),
-    metrics.MetricDescription(
+    prometheus.MetricDescription(
         'ghsched_cloud_age_seconds',
         'Time since the cloud was read.',
         details='Without a sample before it was read once.'),
-    metrics.MetricDescription(
+    prometheus.MetricDescription(
         'ghsched_cloud_unread_hosts',
         'Number of hosts that have changed and are yet to be read.'),
 )
@@ -201,5 +201,5 @@ def _make_cloud_metric(
     :param name: NAME of the metric.
     :param samples: label values and value of each sample.
     """
-    return metrics.make_described_metric(
+    return prometheus.make_described_metric(
         _BY_NAME[f'ghsched_cloud_{name}'], samples)

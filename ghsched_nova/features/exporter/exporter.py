@@ -23,7 +23,6 @@ import argparse
 from collections.abc import Callable
 from collections.abc import Iterable
 from collections.abc import Iterator
-from collections.abc import Mapping
 from collections.abc import Sequence
 import contextlib
 from pathlib import Path
@@ -40,13 +39,10 @@ import prometheus_client
 from prometheus_client import registry as prometheus_registry
 
 from ghsched_nova.cmd import console
-from ghsched_nova.features.bursts import burst_metrics
+from ghsched_nova.features import declared_exporter
 from ghsched_nova.features.exporter import cloud_exporter
 from ghsched_nova.features.exporter import cloud_metrics
 from ghsched_nova.features.exporter import metrics
-from ghsched_nova.features.exporter import refusal_metrics
-from ghsched_nova.features.exporter import repair_metrics
-from ghsched_nova.features.service_level import service_metrics
 from ghsched_nova.features.top import top_source
 from ghsched_nova.monitor import shared_work
 from ghsched_placement.base import decimals
@@ -65,12 +61,6 @@ CONNECTION_TIMEOUT = 30.0
 #: Seconds to wait until a connection ends that the server has shut down.
 _END_TIMEOUT = 1.0
 _BUSY = '503 Service Unavailable'
-#: Collector of a file of a Nova service, by the option that names the file.
-_FILE_COLLECTORS: Mapping[str, Callable[[Path],
-                                        prometheus_registry.Collector]] = {
-    'bursts': burst_metrics.Collector, 'repairs': repair_metrics.Collector,
-    'service_levels': service_metrics.Collector,
-    'refusals': refusal_metrics.Collector}
 
 
 class _Server(socketserver.ThreadingMixIn, simple_server.WSGIServer):
@@ -250,18 +240,11 @@ def make_parser() -> argparse.ArgumentParser:
         description='Export the memory bandwidth of guests to Prometheus.')
     console.add_version_option(options)
     top_source.add_source_options(options)
-    options.add_argument(
-        '--repairs', type=Path, metavar='FILE',
-        help='export the numbers of repairs that nova-compute has made, from '
-             'ghsched-repairs.json in its state_path')
-    options.add_argument(
-        '--service-levels', type=Path, metavar='FILE',
-        help='export the guaranteed and the used bandwidth of servers, from '
-             'ghsched-service-levels.json in the state_path of nova-compute')
-    options.add_argument(
-        '--refusals', type=Path, metavar='FILE',
-        help='export by flavor how many requests nova-scheduler has refused, '
-             'from ghsched-refusals.json in its state_path')
+    for metrics_of_file in declared_exporter.FILE_METRICS:
+        if metrics_of_file.help:
+            options.add_argument(
+                '--' + metrics_of_file.option.replace('_', '-'), type=Path,
+                metavar='FILE', help=metrics_of_file.help)
     options.add_argument(
         '--address', default=ADDRESS,
         help='address to listen on (default: %(default)s); everybody who can '
@@ -315,10 +298,10 @@ def _make_file_collectors(
     arguments: argparse.Namespace
 ) -> Iterator[prometheus_registry.Collector]:
     """Yield a collector for each file of a Nova service that is named."""
-    for option, make_collector in _FILE_COLLECTORS.items():
-        path = getattr(arguments, option)
+    for metrics_of_file in declared_exporter.FILE_METRICS:
+        path = getattr(arguments, metrics_of_file.option)
         if path is not None:
-            yield make_collector(path)
+            yield metrics_of_file.make_collector(path)
 
 
 def _make_cloud_metrics_server(

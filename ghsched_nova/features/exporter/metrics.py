@@ -28,7 +28,6 @@ from collections.abc import Iterable
 from collections.abc import Iterator
 from collections.abc import Mapping
 from collections.abc import Sequence
-from dataclasses import dataclass
 import time
 
 from prometheus_client import core
@@ -36,6 +35,7 @@ from prometheus_client import registry
 
 from ghsched_nova.features.load import load_metrics
 from ghsched_nova.features.top import top_source
+from ghsched_nova.monitor import prometheus
 from ghsched_nova.monitor import rates
 from ghsched_nova.monitor import reader
 from ghsched_nova.monitor import shared_work
@@ -54,49 +54,24 @@ _HELD = ('group', 'node', *_GUEST)
 _ASKED = ('node', *_GUEST)
 
 
-@dataclass(frozen=True)
-class MetricDescription:
-    """Description of a Prometheus metric: its name, help text and labels.
-
-    :param name: name without the ``_total`` suffix of counters.
-    :param text: help text, shown by Prometheus.
-    :param counter: whether the metric is a counter; otherwise it is a gauge.
-    :param details: more text for the manual.
-    """
-
-    name: str
-    text: str
-    labels: tuple[str, ...] = ()
-    counter: bool = False
-    details: str = ''
-
-    @property
-    def exported_name(self) -> str:
-        """Name of this metric as Prometheus sees it.
-
-        Names of counters end in ``_total``.
-        """
-        return self.name + '_total' if self.counter else self.name
-
-
 #: All metrics, in the order of the manual.
 METRICS = (
-    MetricDescription(
+    prometheus.MetricDescription(
         'ghsched_memory_bytes',
         'Bytes that a resctrl group has transferred from and to memory.',
         _FIGURE, True,
         '``group="/"`` is the default group.'),
-    MetricDescription(
+    prometheus.MetricDescription(
         'ghsched_memory_bytes_per_second',
         'Memory bandwidth that a resctrl group uses now.', _FIGURE,
         details='Replaces ``ghsched_memory_bytes_total`` if the kernel '
                 'reports a rate.'),
-    MetricDescription(
+    prometheus.MetricDescription(
         'ghsched_cache_occupancy_bytes',
         'Bytes of an L3 cache that a resctrl group occupies.', _FIGURE,
         details='With ``--cache-occupancy``, if the kernel reports it. The '
                 'domain is the number of the cache.'),
-    MetricDescription(
+    prometheus.MetricDescription(
         'ghsched_core_energy_joules',
         'Energy that the processor cores have used for a resctrl group.',
         ('group', 'kind', 'package', *_GUEST), True,
@@ -104,71 +79,62 @@ METRICS = (
         '7.0), by processor package. L3 caches, memory and devices are not '
         'included. Take differences (``increase()``): a new group need not '
         'begin with 0.'),
-    MetricDescription(
+    prometheus.MetricDescription(
         'ghsched_asked_min_percent',
         'Guaranteed percent of a node\'s bandwidth, as the flavor requests '
         'it.', _ASKED),
-    MetricDescription(
+    prometheus.MetricDescription(
         'ghsched_asked_max_percent',
         'Cap in percent of a node\'s bandwidth, as the flavor requests it.',
         _ASKED),
-    MetricDescription(
+    prometheus.MetricDescription(
         'ghsched_effective_min_percent',
         'Guaranteed percent of a node\'s bandwidth that is in force for a '
         'resctrl group.', _HELD, details='A group that guests share has a '
         'sample for each of them, or one without a name if no guest is '
         'known. The same holds for the next two metrics.'),
-    MetricDescription(
+    prometheus.MetricDescription(
         'ghsched_effective_max_percent',
         'Cap in percent of a node\'s bandwidth that is in force for a '
         'resctrl group.', _HELD),
-    MetricDescription(
+    prometheus.MetricDescription(
         'ghsched_effective_max_bytes_per_second',
         'Cap as a bandwidth that is in force for a resctrl group.', _HELD),
-    MetricDescription(
+    prometheus.MetricDescription(
         'ghsched_guest_not_protected',
         'Whether a guest with a bandwidth policy has no control group.',
         _GUEST, details='Alert on it: see :ref:`not-protected`.'),
-    MetricDescription(
+    prometheus.MetricDescription(
         'ghsched_repairs',
         'Repairs of resctrl groups and their limits by nova-compute, by '
         'kind.', ('kind',), True,
         'With ``--repairs``. The kinds are those of ``ghsched-host plan``. '
         'Changes at the start of a guest are not counted.'),
-    MetricDescription(
-        'ghsched_refusals',
-        'Requests for which nova-scheduler found no host, by flavor.',
-        ('flavor', 'name'), True,
-        'With ``--refusals``. The 100 flavors that were refused last have a '
-        'sample.'),
-    MetricDescription(
-        'ghsched_last_refusal_timestamp_seconds',
-        'Time of the last request for which nova-scheduler found no host, by '
-        'flavor.', ('flavor', 'name'), details='With ``--refusals``.'),
-    MetricDescription(
+    prometheus.MetricDescription(
         'ghsched_guest_vfio_interrupts',
         'Interrupts of a passthrough device of a guest that the host has '
         'handled.', ('device', *_GUEST), True,
         'Flat while they reach the guest without the hypervisor '
         '(``ghsched:irq_bypass``), however many the guest counts.'),
-    MetricDescription(
+    prometheus.MetricDescription(
         'ghsched_node_capacity_bytes_per_second',
         'Theoretical memory bandwidth of a host NUMA node.', ('node',),
         details='If it is known.'),
-    MetricDescription(
+    prometheus.MetricDescription(
         'ghsched_unread_figures',
         'Measured bandwidths whose value is unknown now, by state.',
         ('state',), details='They have no sample in the other metrics.'),
-    MetricDescription(
+    prometheus.MetricDescription(
         'ghsched_resctrl_up', 'Whether the host reports memory bandwidth.'),
-    MetricDescription('ghsched_libvirt_up', 'Whether libvirt answered.'),
-    MetricDescription(
+    prometheus.MetricDescription(
+        'ghsched_libvirt_up', 'Whether libvirt answered.'),
+    prometheus.MetricDescription(
         'ghsched_scrape_errors',
         'Scrapes at which something could not be read.', ('what',), True),
-    MetricDescription(
+    prometheus.MetricDescription(
         'ghsched_scrape_duration_seconds',
         'Time that it took to read the host.'),
-    MetricDescription(
+    prometheus.MetricDescription(
         'ghsched_host_info', 'Kind of resctrl, and how it reports bandwidth.',
         ('dialect', 'unit'), details='Always 1.'),
 )
@@ -440,30 +406,4 @@ def make_metric(name: str, samples: Iterable[tuple[Sequence[str], float]]
     :param name: name of the metric, which has predefined help and labels.
     :param samples: label values and value of each sample.
     """
-    return make_described_metric(_BY_NAME[name], samples)
-
-
-def make_described_metric(
-    description: MetricDescription,
-    samples: Iterable[tuple[Sequence[str], float]]
-) -> core.Metric:
-    """Return a Prometheus metric with a given description and samples.
-
-    :param description: name, help and labels of the metric.
-    :param samples: label values and value of each sample.
-    """
-    kind = (core.CounterMetricFamily if description.counter
-            else core.GaugeMetricFamily)
-    found: core.CounterMetricFamily | core.GaugeMetricFamily = kind(
-        description.name, description.text, labels=description.labels)
-    merged = {
-        tuple(map(_escape_label, values)): number for values, number in samples
-    }
-    for values, number in merged.items():
-        found.add_metric(values, number)
-    return found
-
-
-def _escape_label(label: str) -> str:
-    """Return a metric label as valid UTF-8, with invalid bytes escaped."""
-    return label.encode(errors='backslashreplace').decode()
+    return prometheus.make_described_metric(_BY_NAME[name], samples)

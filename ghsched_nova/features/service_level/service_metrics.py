@@ -23,44 +23,44 @@ from pathlib import Path
 from prometheus_client import core
 from prometheus_client import registry
 
-from ghsched_nova.features.exporter import metrics
+from ghsched_nova.monitor import prometheus
 from ghsched_placement.features.service_level import service_level
 
 _SERVER = ('project', 'server', 'flavor', 'node')
 
 #: All metrics of service levels, in the order of the manual.
 METRICS = (
-    metrics.MetricDescription(
+    prometheus.MetricDescription(
         'ghsched_server_asked_percent',
         'Share of a node\'s bandwidth that the flavor of a server '
         'guarantees.', _SERVER),
-    metrics.MetricDescription(
+    prometheus.MetricDescription(
         'ghsched_server_allocated_percent',
         'Share of a node\'s bandwidth that a server has in Placement.',
         _SERVER, details='No sample where Placement lacks it.'),
-    metrics.MetricDescription(
+    prometheus.MetricDescription(
         'ghsched_server_held_percent',
         'Share of a node\'s bandwidth that the control group of a server '
         'guarantees.', _SERVER,
         details='No sample where the kernel has no guarantees.'),
-    metrics.MetricDescription(
+    prometheus.MetricDescription(
         'ghsched_server_got_percent',
         'Share of a node\'s bandwidth that a server used in the last period.',
         _SERVER),
-    metrics.MetricDescription(
+    prometheus.MetricDescription(
         'ghsched_server_measured_seconds',
         'Seconds of this month in which the bandwidth of a server was '
         'measured.', _SERVER, True,
         'It begins again with each month (UTC), as the next three do.'),
-    metrics.MetricDescription(
+    prometheus.MetricDescription(
         'ghsched_server_short_seconds',
         'Seconds of this month in which a server was short of bandwidth, by '
         'cause.', (*_SERVER, 'cause'), True),
-    metrics.MetricDescription(
+    prometheus.MetricDescription(
         'ghsched_server_periods',
         'Periods of this month in which the bandwidth of a server was '
         'measured.', _SERVER, True),
-    metrics.MetricDescription(
+    prometheus.MetricDescription(
         'ghsched_server_short_periods',
         'Periods of this month in which a server was short of bandwidth, by '
         'cause.', (*_SERVER, 'cause'), True),
@@ -153,5 +153,5 @@ def _make_server_metric(
     :param name: NAME of the metric.
     :param samples: label values and value of each sample.
     """
-    return metrics.make_described_metric(
+    return prometheus.make_described_metric(
         _BY_NAME[f'ghsched_server_{name}'], samples)

@@ -30,11 +30,11 @@ import ghsched_nova
 from ghsched_nova.features.blame import blame_record
 from ghsched_nova.features.bursts import burst_metrics
 from ghsched_nova.features.bursts import burst_use
-from ghsched_nova.features.exporter import refusal_metrics
 from ghsched_nova.features.exporter import repair_counts
 from ghsched_nova.features.exporter import repair_metrics
 from ghsched_nova.features.history import history_use
 from ghsched_nova.features.refusals import refusal_log
+from ghsched_nova.features.refusals import refusal_metrics
 from ghsched_nova.features.service_level import service_level_use
 from ghsched_nova.features.service_level import service_metrics
 from ghsched_nova.features.top import top

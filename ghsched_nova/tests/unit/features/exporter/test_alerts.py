@@ -19,14 +19,13 @@ import re
 
 import yaml
 
-from ghsched_nova.features.bursts import burst_metrics
+from ghsched_nova.features import declared_exporter
 from ghsched_nova.features.exporter import cloud_metrics
 from ghsched_nova.features.exporter import metrics
 from ghsched_nova.features.load import load_metrics
-from ghsched_nova.features.service_level import service_metrics
 from ghsched_placement.tests import base
 
-RULES = Path(__file__).parents[4] / 'etc' / 'ghsched' / 'prometheus'
+RULES = Path(__file__).parents[5] / 'etc' / 'ghsched' / 'prometheus'
 
 
 class AlertsTest(base.TestCase):
@@ -36,9 +35,10 @@ class AlertsTest(base.TestCase):
         exported = (inspect.getsource(metrics)
                     + inspect.getsource(load_metrics)
                     + inspect.getsource(cloud_metrics)
-                    + inspect.getsource(service_metrics)
-                    + ' '.join(one.name for one in burst_metrics.Collector(
-                        Path('none')).collect()))
+                    + ' '.join(
+                        one.name for declared in declared_exporter.FILE_METRICS
+                        for one in declared.make_collector(
+                            Path('none')).collect()))
         for name in set(re.findall(r'\bghsched_[a-z_]+', text)):
             name = re.sub('_total$', '', name)
             name = re.sub('^ghsched_effective_', '', name)

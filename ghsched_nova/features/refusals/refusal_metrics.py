@@ -23,9 +23,21 @@ from pathlib import Path
 from prometheus_client import core
 from prometheus_client import registry
 
-from ghsched_nova.features.exporter import metrics
+from ghsched_nova.monitor import prometheus
 from ghsched_placement.base import wire
 from ghsched_placement.features.refusals import refusal_record
+
+METRICS = (
+    prometheus.MetricDescription(
+        'ghsched_refusals',
+        'Requests for which nova-scheduler found no host, by flavor.',
+        ('flavor', 'name'), True,
+        'The 100 flavors that were refused last have a sample.'),
+    prometheus.MetricDescription(
+        'ghsched_last_refusal_timestamp_seconds',
+        'Time of the last request for which nova-scheduler found no host, by '
+        'flavor.', ('flavor', 'name')),
+)
 
 
 class Collector(registry.Collector):
@@ -44,7 +56,8 @@ class Collector(registry.Collector):
         The metrics are the number of refusals and the time of the last one.
         """
         record = refusal_record.from_json(wire.read_file(self._path))
-        yield metrics.make_metric('ghsched_refusals', [
+        refusals, last_times = METRICS
+        yield prometheus.make_described_metric(refusals, [
             ((one.flavor, one.name), one.count) for one in record])
-        yield metrics.make_metric('ghsched_last_refusal_timestamp_seconds', [
+        yield prometheus.make_described_metric(last_times, [
             ((one.flavor, one.name), one.last) for one in record])
