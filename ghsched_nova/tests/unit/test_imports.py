@@ -30,6 +30,8 @@ import sys
 
 import ddt
 
+from ghsched_nova.features import declared_compute
+from ghsched_placement.features.declared_needs import NEEDS
 from ghsched_placement.tests import base
 
 TOP = pathlib.Path(__file__).parents[3]
@@ -63,12 +65,6 @@ NOVA_SIDE = frozenset(
 ) | frozenset(f'ghsched_nova.features.{name}' for name in (
     'declared_api', 'declared_commands', 'declared_compute',
     'declared_filter', 'declared_host', 'declared_scheduler'))
-
-#: Features that need themselves by way of others, so that none of them can be
-#: deleted alone. Names only leave this list.
-FEATURES_IN_CIRCLES = {
-    'blame', 'density', 'explain', 'exporter', 'history', 'live_change',
-    'node_move', 'planner', 'rebalance', 'service_level', 'top'}
 
 #: Parts of the core that know neither Nova nor each other.
 PURE = frozenset(
@@ -249,17 +245,6 @@ def owning_feature(module: str) -> str:
     return '' if name.startswith('declared') else name
 
 
-def reached_features(start: str, graph: dict[str, set[str]]) -> set[str]:
-    """Return the features that a feature needs, directly or by others."""
-    found: set[str] = set()
-    open_ = set(graph[start])
-    while open_:
-        feature = open_.pop()
-        found.add(feature)
-        open_ |= graph[feature] - found
-    return found
-
-
 @functools.cache
 def imports_nova(module: str, path: pathlib.Path) -> bool:
     """Whether a module itself imports a module of Nova."""
@@ -376,11 +361,21 @@ class ImportRulesTest(base.TestCase):
         self.assertEqual(len(graph), len(tuple(
             graphlib.TopologicalSorter(graph).static_order())))
 
-    def test_features_in_circles_are_the_known_ones(self):
-        graph = feature_graph()
-        self.assertEqual(FEATURES_IN_CIRCLES, {
-            feature for feature in graph
-            if feature in reached_features(feature, graph)})
+    def test_features_import_what_they_are_declared_to_need(self):
+        self.assertEqual(
+            {feature: set(needs) for feature, needs in NEEDS.items()},
+            feature_graph())
+
+    def test_features_are_declared_after_those_that_they_need(self):
+        self.assertEqual([], [
+            f'{feature} needs {need}'
+            for number, (feature, needs) in enumerate(NEEDS.items())
+            for need in needs if need not in tuple(NEEDS)[:number]])
+
+    def test_features_of_nova_compute_observe_only_what_they_need(self):
+        for feature in declared_compute.FEATURES:
+            self.assertLessEqual(set(feature.needs),
+                                 set(NEEDS[feature.name]), feature.name)
 
     @ddt.data(*WITHOUT_NOVA)
     def test_part_without_nova_reaches_no_module_that_imports_nova(self, part):

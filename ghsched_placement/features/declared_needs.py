@@ -1,0 +1,48 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""The features, each with the features that it imports.
+
+A feature is listed after those that it needs, so no two need each other. A
+test compares the table with the imports, and tools/delete_features.py deletes
+a feature with those that need it.
+"""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+NEEDS: Mapping[str, tuple[str, ...]] = MappingProxyType({
+    'bursts': (),
+    'density': (),
+    'guest_channel': (),
+    'guest_topology': (),
+    'index': (),
+    'l3_ways': (),
+    'live_change': (),
+    'locked_memory': (),
+    'numa_auto': (),
+    'real_time': (),
+    'refusals': (),
+    'doctor': ('l3_ways', 'live_change'),
+    'interrupts': ('real_time',),
+    'load': ('real_time',),
+    'packing': ('index',),
+    'history': ('load',),
+    'planner': ('density', 'packing', 'real_time'),
+    'rebalance': ('live_change', 'load', 'refusals'),
+    'service_level': ('bursts', 'load'),
+    'blame': ('live_change', 'load', 'real_time', 'service_level'),
+    'explain': ('guest_topology', 'planner', 'real_time', 'rebalance'),
+    'metering': ('service_level',),
+    'top': ('bursts', 'history', 'interrupts', 'load', 'service_level'),
+    'exporter': ('load', 'planner', 'top'),
+})
