@@ -52,7 +52,7 @@ _MADE = frozenset({'__init__', '__new__', '__post_init__', '__setattr__'})
 
 _UNIT = 'ghsched_nova.tests.unit.'
 _HOST = _UNIT + 'host.test_threads.'
-_SCHEDULER = _UNIT + 'scheduler.test_threads.'
+_SCHEDULER = _UNIT + 'features.packing.test_threads.'
 _STATE = _UNIT + 'scheduler.test_shared_state.'
 _CLAIMS = (_STATE + 'ClaimsStressTest'
            '.test_requests_under_native_threads_release_only_their_claims')
@@ -89,7 +89,7 @@ STRESSED = {
         '_is_of_work_after_they_asked_or_of_then'),
     'ghsched_nova.scheduler.claims.Claims': _CLAIMS,
     'ghsched_nova.features.packing.fragments.MaxFreeDevices':
-        _STATE + 'DevicesStressTest'
+        _SCHEDULER + 'DevicesStressTest'
         '.test_most_devices_under_native_threads_never_shrink',
     'ghsched_nova.features.index.host_index.Host': _INDEX,
     'ghsched_nova.features.index.host_index.Index': _INDEX,

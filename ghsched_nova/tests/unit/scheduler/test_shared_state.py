@@ -20,41 +20,12 @@ from nova.virt import hardware
 from oslo_serialization import jsonutils
 
 from ghsched_nova.features import declared_scheduler
-from ghsched_nova.features.packing import fragments
 from ghsched_nova.nova_seams import scheduler_hosts
 from ghsched_nova.tests.fixtures import states
 from ghsched_placement.tests import base
 from ghsched_placement.tests.fixtures import threads
 
 WORKERS = 6
-
-
-class DevicesStressTest(base.TestCase):
-
-    def test_most_devices_under_native_threads_never_shrink(self):
-        most = fragments.MaxFreeDevices()
-        noted, lock = {}, threading.Lock()
-
-        def step(chance):
-            host, count = f'h{chance.randrange(2)}', chance.randrange(10 ** 6)
-            floor = noted.get(host, 0)
-            assert most.record_free_devices(host, 0,
-                                            count) >= max(floor, count)
-            with lock:
-                noted[host] = max(noted.get(host, 0), count)
-        self.assertEqual([], threads.stress([step] * WORKERS, 200))
-        self.assertEqual(noted, {
-            host: most.record_free_devices(host, 0, 0) for host in noted})
-
-    def test_most_devices_under_native_threads_stay_bounded(self):
-        self.patch(fragments, '_MAX_NODES', 5)
-        most = fragments.MaxFreeDevices()
-        self.assertEqual([],
-                         threads.stress([
-                             lambda chance: most.record_free_devices(
-                                 'h', chance.randrange(20), 1)
-                         ] * WORKERS, 60))
-        self.assertEqual(5, len(most._most))
 
 
 class TopologyStressTest(base.TestCase):

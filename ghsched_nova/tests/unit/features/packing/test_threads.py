@@ -342,3 +342,31 @@ class OthersStressTest(base.TestCase):
             assert room.total[0][-1] >= free == room.free[0][-1]
 
         self.assertEqual([], threads.stress([step] * 6, STEPS))
+
+
+class DevicesStressTest(base.TestCase):
+
+    def test_most_devices_under_native_threads_never_shrink(self):
+        most = fragments.MaxFreeDevices()
+        noted, lock = {}, threading.Lock()
+
+        def step(chance):
+            host, count = f'h{chance.randrange(2)}', chance.randrange(10 ** 6)
+            floor = noted.get(host, 0)
+            assert most.record_free_devices(host, 0,
+                                            count) >= max(floor, count)
+            with lock:
+                noted[host] = max(noted.get(host, 0), count)
+        self.assertEqual([], threads.stress([step] * WORKERS, 200))
+        self.assertEqual(noted, {
+            host: most.record_free_devices(host, 0, 0) for host in noted})
+
+    def test_most_devices_under_native_threads_stay_bounded(self):
+        self.patch(fragments, '_MAX_NODES', 5)
+        most = fragments.MaxFreeDevices()
+        self.assertEqual([],
+                         threads.stress([
+                             lambda chance: most.record_free_devices(
+                                 'h', chance.randrange(20), 1)
+                         ] * WORKERS, 60))
+        self.assertEqual(5, len(most._most))

@@ -17,7 +17,7 @@ from ghsched_nova.features.planner import hostfile
 from ghsched_nova.features.planner import planner_hosts
 from ghsched_placement.tests import base
 
-HOSTS = Path(__file__).parents[4] / 'etc' / 'ghsched' / 'hosts'
+HOSTS = Path(__file__).parents[5] / 'etc' / 'ghsched' / 'hosts'
 
 
 class PlannedTest(base.TestCase):

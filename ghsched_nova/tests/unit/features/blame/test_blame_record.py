@@ -19,15 +19,15 @@ from fixtures import TempDir
 from ghsched_nova.features.blame import blame_periods
 from ghsched_nova.features.blame import blame_record
 from ghsched_nova.tests.fixtures import observing
-from ghsched_nova.tests.unit.host import test_service_level_use
+from ghsched_nova.tests.unit.features.service_level import test_level_use
 from ghsched_placement.features.blame import blame
 from ghsched_placement.features.load import load
 from ghsched_placement.tests import base
 
 
 def snapshot(**rates):
-    return test_service_level_use.snapshot(*(
-        test_service_level_use.guest(rate, uuid)
+    return test_level_use.snapshot(*(
+        test_level_use.guest(rate, uuid)
         for uuid, rate in rates.items()), used=500.0)
 
 
@@ -44,7 +44,7 @@ class RecordTest(base.TestCase):
         for number in range(40):
             self.reports.report(
                 60.0 * number, snapshot(a=100.0 + number),
-                {'load': test_service_level_use.busy(0.5, 'a')})
+                {'load': test_level_use.busy(0.5, 'a')})
         found = blame_record.read_bandwidth_record(self.path)
         self.assertEqual(blame_periods.PERIODS_KEPT, len(found))
         self.assertEqual(
