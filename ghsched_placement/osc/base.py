@@ -154,6 +154,10 @@ class Lister(_ExitStatusMixin, command.Lister):
     #: columns.
     SHORT: tuple[str, ...] = ()
 
+    #: Number of leading columns that name a row. A table that is too wide for
+    #: the terminal is split into several, each of which begins with them.
+    KEYS = 1
+
     #: Sentence that is printed instead of a table without rows. Other output
     #: formats do not print it.
     nothing = 'There is nothing to show.'
@@ -174,7 +178,8 @@ class Lister(_ExitStatusMixin, command.Lister):
             if not rows:
                 self.app.stdout.write(f'{self.nothing}\n')
                 return 0
-            self.formatter = tables.WrappedTableFormatter()
+            self.formatter = tables.WrappedTableFormatter(
+                column_names[:self.KEYS])
             if self.SHORT and not (parsed_args.long or parsed_args.columns):
                 parsed_args.columns = [name for name in column_names
                                        if name in self.SHORT]

@@ -49,6 +49,7 @@ class ShowCapacity(base.Lister):
     """
 
     nothing = base.NO_HOSTS
+    KEYS = 2
     SHORT = ('Host', 'NUMA Node', 'vCPUs Free', 'Memory Free (MiB)',
              'BW Free (%)', 'VFs Free', 'Groups Free')
 

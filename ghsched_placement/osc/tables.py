@@ -17,7 +17,9 @@ numbers are wider than 80 characters by their headings alone.
 """
 
 import argparse
+from collections.abc import Collection
 from collections.abc import Iterable
+from collections.abc import Iterator
 from collections.abc import Sequence
 from typing import Any
 from typing import TextIO
@@ -51,11 +53,68 @@ def fit_column_widths(full: Sequence[int], minimum: Sequence[int],
     return narrowed(limit)
 
 
+def choose_minimum_widths(words: Sequence[int], keys: Collection[int],
+                          available: int) -> list[int]:
+    """Return minimum column widths with which a split table fits into a line.
+
+    Words are cut only where the key columns and one more do not fit otherwise.
+
+    :param words: width of the longest text in each column that is not to be
+        cut.
+    :param keys: positions of the columns that name a row.
+    :param available: number of characters in a line.
+    """
+    cut = available
+    while True:
+        found = [min(cut, width) for width in words]
+        others = [width for place, width in enumerate(found)
+                  if place not in keys]
+        together = [*(found[place] for place in keys), max(others, default=0)]
+        if cut <= 1 or _FIRST + sum(
+                _AROUND + width for width in together) <= available:
+            return found
+        cut -= 1
+
+
+def split_columns(minimum: Sequence[int], keys: Collection[int],
+                  available: int) -> Iterator[list[int]]:
+    """Yield the columns of each table into which one that is too wide is split.
+
+    Each of the tables has the key columns and at least one more. A table that
+    is not too wide is yielded as a whole.
+
+    :param minimum: minimum width of each column.
+    :param keys: positions of the columns that name a row.
+    :param available: number of characters in a line.
+    """
+    widths = [_AROUND + width for width in minimum]
+    others = [place for place in range(len(widths)) if place not in keys]
+    begun = available - _FIRST - sum(widths[place] for place in keys)
+    part: list[int] = []
+    left = begun
+    for place in others:
+        if part and widths[place] > left:
+            yield sorted([*keys, *part])
+            part, left = [], begun
+        part.append(place)
+        left -= widths[place]
+    yield sorted([*keys, *part])
+
+
 class WrappedTableFormatter(cliff_table.TableFormatter):
     """Table formatter of cliff that also wraps column headings.
 
     Headings are wrapped between words, so that tables fit into the terminal.
+    A table that does not fit even so is split into several, one below the
+    other.
+
+    :param keys: names of the columns that name a row; each of the tables
+        begins with them, and they are not wrapped.
     """
+
+    def __init__(self, keys: Collection[str]) -> None:
+        super().__init__()
+        self._keys = keys
 
     def emit_list(self, column_names: Sequence[str],
                   data: Iterable[Sequence[Any]], stdout: TextIO,
@@ -68,16 +127,46 @@ class WrappedTableFormatter(cliff_table.TableFormatter):
         if not rows or limit is None or len(rule) <= limit:
             super().emit_list(column_names, rows, stdout, parsed_args)
             return
+        full = [len(part) - 2 for part in rule.split('+')[1:-1]]
+        keys = [place for place, name in enumerate(column_names)
+                if name in self._keys]
+        minimum = choose_minimum_widths([
+            full[place] if place in keys else _measure_longest_word(
+                [name, *(row[place] for row in whole.rows)])
+            for place, name in enumerate(column_names)], keys, limit)
+        stdout.write('\n\n'.join(
+            self._render_part(column_names, rows, part, full, minimum, limit)
+            for part in split_columns(minimum, keys, limit)) + '\n')
+
+    def _render_part(self, column_names: Sequence[str],
+                     rows: Sequence[Sequence[Any]], part: Sequence[int],
+                     full: Sequence[int], minimum: Sequence[int],
+                     limit: int) -> str:
+        """Return the text of a table with some of the columns.
+
+        :param part: positions of the columns.
+        :param full: width of each column if no text is wrapped.
+        :param minimum: minimum width of each column.
+        :param limit: maximum length of a line.
+        """
+        names = [column_names[place] for place in part]
         # With a header prettytable never makes a column narrower than that.
-        fitted = prettytable.PrettyTable(column_names, header=False)
-        fitted.add_row(list(column_names), divider=True)
-        self.add_rows(fitted, column_names, rows)
+        fitted = prettytable.PrettyTable(names, header=False)
+        fitted.add_row(names, divider=True)
+        self.add_rows(fitted, names,
+                      [[row[place] for place in part] for row in rows])
         # Set as a whole, a width of each column is taken from 3.15 on.
-        fitted.max_width.update(zip(column_names, fit_column_widths(
-            [len(part) - 2 for part in rule.split('+')[1:-1]],
-            [max(map(len, name.split())) for name in column_names],
-            limit - _FIRST - _AROUND * len(column_names)), strict=True))
-        stdout.write(fitted.get_string() + '\n')
+        fitted.max_width.update(zip(names, fit_column_widths(
+            [full[place] for place in part],
+            [minimum[place] for place in part],
+            limit - _FIRST - _AROUND * len(part)), strict=True))
+        return str(fitted.get_string())
+
+
+def _measure_longest_word(cells: Iterable[Any]) -> int:
+    """Return the length of the longest word in the cells of a column."""
+    return max((len(word) for cell in cells for word in str(cell).split()),
+               default=0)
 
 
 def _get_max_line_length(parsed_args: argparse.Namespace) -> int | None:

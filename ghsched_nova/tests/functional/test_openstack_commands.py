@@ -74,10 +74,10 @@ class CapacityTest(emptied_hosts.EmptiedHosts, openstack_base.CommandTestCase):
             self.assertIn(words, text.replace('\r', ''))
 
     def a_table_keeps_to_the_width(self):
-        for arguments in ((), ('--max-width', '80')):
+        for width, *arguments in ((100,), (80, '--max-width', '80'),
+                                  (120, '--long', '--max-width', '120')):
             _status, text = self.command(capacity.ShowCapacity, *arguments)
-            self.assertLessEqual(max(map(len, text.splitlines())),
-                                 80 if arguments else 100)
+            self.assertLessEqual(max(map(len, text.splitlines())), width)
         _status, text = self.command(capacity.ShowCapacity, '--long')
         self.assertIn('Fragmentation', text)
 

@@ -14,6 +14,7 @@
 
 import configparser
 import io
+import itertools
 import os
 import pathlib
 import pkgutil
@@ -167,6 +168,11 @@ class WidthTest(base.TestCase):
             command.run(parser.parse_args(arguments))
         return app.stdout.getvalue().splitlines()
 
+    def parts(self, *args):
+        """The lines of each of the tables into which one is split."""
+        return [part.splitlines() for part in '\n'.join(
+            self.shown(*args)).split('\n\n')]
+
     def test_these_are_all_tables(self):
         parser = configparser.ConfigParser()
         parser.read(SETUP)
@@ -178,18 +184,19 @@ class WidthTest(base.TestCase):
 
     def test_a_table_is_not_wider_than_the_terminal(self):
         for kind, columns in self.TABLES.items():
-            for cell in self.CELLS:
-                lines = self.shown(kind, columns, cell)
-                self.assertLessEqual(max(map(len, lines)), 80, kind)
-                self.assertEqual({len(lines[0])}, set(map(len, lines)))
+            for cell, long in itertools.product(
+                    self.CELLS, ([], ['--long']) if kind.SHORT else ([],)):
+                for lines in self.parts(kind, columns, cell, *long):
+                    self.assertLessEqual(len(lines[0]), 80, kind)
+                    self.assertEqual({len(lines[0])}, set(map(len, lines)))
 
     def test_nothing_is_lost(self):
-        lines = self.shown(server.ShowServerBandwidth, server.COLUMNS, UUID)
-        texts = [''.join(cells).replace(' ', '') for cells in zip(*(
-            line.split('|')[1:-1] for line in lines if line[0] == '|'),
-            strict=True)]
-        self.assertEqual([name.replace(' ', '') + UUID
-                          for name in server.ShowServerBandwidth.SHORT],
+        texts = {''.join(cells).replace(' ', '') for lines in self.parts(
+            server.ShowServerBandwidth, server.COLUMNS, UUID) for cells in zip(
+                *(line.split('|')[1:-1] for line in lines if line[0] == '|'),
+                strict=True)}
+        self.assertEqual({name.replace(' ', '') + UUID
+                          for name in server.ShowServerBandwidth.SHORT},
                          texts)
 
     def test_a_width_that_is_asked_for_comes_first(self):
