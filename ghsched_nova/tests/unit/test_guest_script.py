@@ -119,8 +119,7 @@ class PlanTest(base.TestCase):
             for name in ('12,13', 'a.slice/b.scope', 'redis@1')])
 
     def test_slices_are_those_of_the_classes_and_the_rest(self):
-        classes = GUEST.check_classes(GUEST.parse_classes(
-            'latency:0-1,8,batch:4'))
+        classes = GUEST.parse_classes('latency:0-1,8,batch:4')
         self.assertEqual(
             {'ghsched-batch.slice': ('4', '0'),
              'ghsched-default.slice': ('2-3,5-7,9-15', '0-1'),
@@ -129,9 +128,9 @@ class PlanTest(base.TestCase):
                                         1: set(range(8, 16))}))
 
     def test_malformed_classes_are_refused(self):
-        for classes in ({'a-b': '0'}, {'a': ''}, {'a': 'x'}, {'a': 1},
-                        {'a': '0-3', 'b': '3'}, []):
-            self.assertRaises(GUEST.GuestError, GUEST.check_classes, classes)
+        for text in ('a-b:0', 'a:', 'a:x', '0', ':0', 'a:0,', 'a:0,a:1',
+                     'a:0-3,b:3', 'a:0,b:1,0', 'a' * 32 + ':0', 'a:9-1'):
+            self.assertRaises(GUEST.GuestError, GUEST.parse_classes, text)
         with self.assertRaisesRegex(GUEST.GuestError, 'no CPUs 9'):
             GUEST.plan_slices({'a': {9}}, {0: {0, 1}})
 
