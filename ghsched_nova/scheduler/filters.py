@@ -237,7 +237,7 @@ class GhschedNUMATopologyFilter(numa_topology_filter.NUMATopologyFilter):
         candidates.map_vfs_to_pfs(view.allocation_candidates, required.vfs)
         room, free = _NodeCapacityCache(view, spec), _FreeAmountsCache(view)
         host = _describe_host(view)
-        needed = _find_needed_nodes(
+        needed = needed_nodes.find_needed_nodes(
             view, spec, free.get_free_amounts if view.claimed else
             functools.partial(needed_nodes.get_offered_amounts, spec),
             host.nearest)
@@ -316,22 +316,6 @@ class _NodeCapacityCache:
             self._known[pair] = scheduler.has_node_capacity(
                 self._view, self._spec, *pair)
         return self._known[pair]
-
-
-def _find_needed_nodes(view: HostStateView, spec: shared.RequestSpec,
-                       get_free_amounts: Callable[[str], Mapping[str, int]],
-                       nearest: Mapping[int, int]) -> frozenset[int]:
-    """Return the host nodes that a guest should take so that most others fit.
-
-    This is a preference, so an error refuses no host.
-    """
-    try:
-        return needed_nodes.find_needed_nodes(view, spec, get_free_amounts,
-                                              nearest)
-    except Exception as error:
-        unread_reports.WARNINGS.warn_once(
-            view.host, error, 'not choosing NUMA nodes')
-        return frozenset()
 
 
 def _describe_host(view: HostStateView) -> candidates.Host:

@@ -32,6 +32,7 @@ from ghsched_nova.nova_seams import shared
 from ghsched_nova import pci_requests
 from ghsched_nova.scheduler import host_nodes
 from ghsched_nova.scheduler import request_filter
+from ghsched_nova.scheduler import unread_reports
 from ghsched_placement.fit import counting
 from ghsched_placement.fit import room as rooms
 from ghsched_placement.flavor import keys
@@ -63,6 +64,8 @@ def find_needed_nodes(view: Any, spec: shared.RequestSpec,
                       nearest: Mapping[int, int] = _NONE) -> frozenset[int]:
     """Return the host nodes that a guest should take so that most others fit.
 
+    This is a preference, so an error is logged and refuses no host.
+
     :param view: state of the host.
     :param get_free_amounts: returns the free amounts of the provider of a host
         NUMA node, by resource class. Classes that are missing are not counted.
@@ -70,6 +73,17 @@ def find_needed_nodes(view: Any, spec: shared.RequestSpec,
     :returns: empty if any host nodes will do, or if the NUMA nodes of the
         guest differ.
     """
+    try:
+        return _find_needed_nodes(view, spec, get_free_amounts, nearest)
+    except Exception as error:
+        unread_reports.WARNINGS.warn_once(view.host, error,
+                                          'not choosing NUMA nodes')
+        return frozenset()
+
+
+def _find_needed_nodes(view: Any, spec: shared.RequestSpec,
+                       get_free_amounts: Callable[[str], Mapping[str, int]],
+                       nearest: Mapping[int, int]) -> frozenset[int]:
     guest = spec.numa_topology
     if not guest or not 1 < len(guest.cells) < len(view.numa_topology.cells):
         return frozenset()

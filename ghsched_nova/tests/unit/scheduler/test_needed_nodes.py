@@ -210,7 +210,7 @@ class BootTest(base.TestCase):
 
     def test_preference_that_cannot_be_found_refuses_no_host(self):
         cloud = Cloud((4, 4, 4), (60, 60, 60), False, 2, 15)
-        with mock.patch.object(needed_nodes, 'find_needed_nodes',
+        with mock.patch.object(needed_nodes, '_find_needed_nodes',
                                side_effect=ValueError('a forged figure')):
             self.assertTrue(cloud.boot())
 
