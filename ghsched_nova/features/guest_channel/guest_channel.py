@@ -158,7 +158,10 @@ class GuestChannels(compute_hooks.ComputePart):
         self._log_problems(uuid, channel)
         try:
             self._send(uuid, channel, mode, state, first)
-        except Exception as error:  # of libvirt, or that QEMU is gone
+        except Exception as error:
+            if is_about_a_gone_domain(error):
+                self._close(uuid)
+                return
             self._log(uuid, channel, f'{error}; trying again with each report '
                                      'of the host')
 
@@ -197,7 +200,8 @@ class GuestChannels(compute_hooks.ComputePart):
             self._log(uuid, channel, 'the guest wrote more than '
                       f'{streams.MAX_RECEIVED} bytes in a minute; not reading '
                       'on before the next report')
-        elif not stream.is_open and stream.error is not None:
+        elif (not stream.is_open and stream.error is not None
+              and not is_about_a_gone_domain(stream.error)):
             self._log(uuid, channel, f'it ended: {stream.error}')
         elif stream.malformed > channel.malformed:
             self._log(uuid, channel, 'dropped '
@@ -211,6 +215,15 @@ class GuestChannels(compute_hooks.ComputePart):
             channel.logged_at = now
             LOG.warning('ghsched: channel of guest %(guest)s: %(problem)s',
                         {'guest': uuid, 'problem': problem})
+
+
+def is_about_a_gone_domain(error: Exception) -> bool:
+    """Whether an error of libvirt says that a domain is gone or does not run.
+
+    A snapshot of the host may have a guest that has just stopped or left.
+    """
+    read_code = getattr(error, 'get_error_code', None)
+    return read_code is not None and read_code() in streams.GONE
 
 
 def make_part(services: compute_hooks.ComputeServices) -> GuestChannels:

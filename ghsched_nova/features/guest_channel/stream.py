@@ -38,6 +38,9 @@ READABLE, WRITABLE, ERROR, HANGUP = 1, 2, 4, 8
 NONBLOCK, FORCE = 1, 1
 #: What recv() and send() return if they would block.
 WOULD_BLOCK = -2
+#: Codes of errors of a domain that is gone or does not run:
+#: VIR_ERR_NO_DOMAIN and VIR_ERR_OPERATION_INVALID.
+GONE = frozenset({42, 55})
 
 #: Bytes that are written on one stream at most.
 MAX_SENT = 32768

@@ -60,6 +60,13 @@ class Connection:
         assert (name, flags) == (lines.PORT, stream.FORCE)
 
 
+class LibvirtError(Exception):
+    """An error of libvirt, with its code."""
+
+    def get_error_code(self):
+        return self.args[0]
+
+
 class GuestChannelsTest(base.TestCase):
 
     def setUp(self):
@@ -176,6 +183,21 @@ class GuestChannelsTest(base.TestCase):
         self.observe()
         self.assertTrue(self.connection.streams[0].is_aborted)
         self.assertEqual({}, self.part._channels)
+
+    def test_guest_that_has_just_stopped_or_left_is_no_problem(self):
+        for code in stream.GONE:
+            self.connection.error = None
+            self.observe(make_running(number=code))
+            ended = self.connection.streams[-1]
+            ended.callback(ended, stream.HANGUP, None)
+            self.connection.error = LibvirtError(code, 'Domain not found')
+            self.part._channels[UUID].stream.error = self.connection.error
+            with self.assertNoLogs(guest_channel.LOG):
+                self.observe(make_running(number=code))
+            self.assertEqual({}, self.part._channels)
+        self.connection.error = LibvirtError(1, 'internal error')
+        with self.assertLogs(guest_channel.LOG):
+            self.observe(make_running())
 
     def test_guest_without_a_channel_and_errors_disturb_nobody(self):
         self.connection.error = OSError('no port')
