@@ -23,6 +23,7 @@ is how a kernel shows controls to software that does not know them (RFC of
 October 2025, "Generic schema description" on the linux-kernel list).
 """
 
+import collections
 from dataclasses import dataclass
 import re
 
@@ -101,9 +102,9 @@ def parse_schemata(text: str) -> Schemata:
     lines = tuple(
         _parse_line(row) for row in text.split('\n') if row.strip(' \t')
     )
-    names = [line.name for line in lines]
-    for name in filter(None, names):
-        if names.count(name) > 1:
+    for name, count in collections.Counter(
+            line.name for line in lines if line.name).items():
+        if count > 1:
             raise SchemataError(f'{name}: the line is duplicate')
     return Schemata(lines)
 

@@ -10,6 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
+import time
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -69,6 +70,12 @@ class RoundTripTest(base.TestCase):
         self.assertEqual(
             text.replace(' ', '').replace('\t', ''),
             render_schemata(schemata.parse_schemata(text)))
+
+    def test_file_of_many_lines_is_parsed_in_linear_time(self):
+        text = ''.join(f'MB{number}:0=1\n' for number in range(20000))
+        began = time.process_time()
+        self.assertEqual(20000, len(schemata.parse_schemata(text).lines))
+        self.assertLess(time.process_time() - began, 1.0)
 
     def test_values_are_kept_as_written(self):
         self.assertEqual(
