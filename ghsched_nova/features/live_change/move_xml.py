@@ -94,6 +94,7 @@ def parse_pins(xml: str) -> dict[tuple[str, int], frozenset[int]]:
 
     :returns: host CPUs by kind of the thread (element name) and number; the
         emulator has the number 0.
+    :raises ValueError: if a number or a list of CPUs is malformed.
     """
     found = {}
     for kind, name in (('vcpupin', 'vcpu'), ('emulatorpin', 'emulator'),

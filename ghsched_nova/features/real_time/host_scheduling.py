@@ -193,7 +193,7 @@ class ThreadScheduler(compute_hooks.ComputePart):
         :raises PolicyError: if the kernel refuses a class; the log has the
             reason.
         """
-        guests = list_guests_with_classes([running])
+        guests = [*filter(None, [_read_thread_classes(running)])]
         is_ours = scheduling.NAMESPACE in running.xml
         if not is_ours and not any(one.realtime for guest in guests
                                    for one in guest.wanted.values()):
@@ -298,13 +298,26 @@ def list_guests_with_classes(
         running: Iterable[desired.Running]) -> list[model.Guest]:
     """Return the guests whose threads need certain scheduling classes.
 
-    The domain XML of a guest names the scheduling classes of its threads.
+    The domain XML of a guest names the scheduling classes of its threads. A
+    guest whose XML is malformed is left out.
     """
-    return [guest for one in running if (
-        guest := _read_thread_classes(one)) is not None]
+    found = []
+    for one in running:
+        try:
+            found.append(_read_thread_classes(one))
+        except ValueError as error:
+            LOG.warning('ghsched: guest %(uuid)s: cannot read the scheduling '
+                        'classes of its threads in its domain XML, leaving '
+                        'them as they are: %(error)s',
+                        {'uuid': one.domain.uuid, 'error': error})
+    return [*filter(None, found)]
 
 
 def _read_thread_classes(running: desired.Running) -> model.Guest | None:
+    """Return a guest whose threads need certain scheduling classes, or None.
+
+    :raises ValueError: if a number or a list of CPUs is malformed.
+    """
     # Few guests have a class; parsing the XML of all is slow.
     if ('sched ' not in running.xml
             and scheduling.NAMESPACE not in running.xml):

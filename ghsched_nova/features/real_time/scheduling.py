@@ -139,6 +139,7 @@ def read_domain_threads(root: etree._Element) -> DomainThreads:
     """Return scheduling class and host CPUs of each thread of a domain.
 
     :param root: root element of the domain XML.
+    :raises ValueError: if a number or a list of CPUs is malformed.
     """
     vcpus = {number: Scheduling('deadline', None,
                                 *(int(one.get(name, '')) for name in _TIMES))

@@ -12,6 +12,8 @@
 
 """A guest whose XML is malformed costs no other guest anything."""
 
+import ddt
+
 from ghsched_nova.features.blame import blame
 from ghsched_nova.features.doctor import retire
 from ghsched_nova.features.interrupts import interrupts
@@ -34,8 +36,15 @@ GOOD = metadata.write_policy(
     f'<i:interrupts xmlns:i="{scheduling.IRQ_NAMESPACE}"'
     ' affinity="housekeeping"/></metadata></domain>',
     metadata.DomainPolicy(GuestPolicy(nodes=(NodePolicy(minimum=20),)), (0,)))
-#: It ends in the middle.
-BAD = GOOD[:-1]
+#: It ends in the middle, or a number in it is none.
+BAD = (GOOD[:-1], *(GOOD.replace(*pair) for pair in (
+    ('vcpus="0"', 'vcpus="x"'), ('vcpus="0"', 'vcpus="0" priority="x"'),
+    ('min="20"', 'min="x"'), ('host="0"', 'host="x"'),
+    ('<cputune>', '<cputune><vcpupin vcpu="x" cpuset="0"/>'),
+    ('<cputune>', '<cputune><emulatorpin cpuset="1-"/>'),
+    ('<cputune>', '<cpu><numa><cell id="x" cpus="0"/></numa></cpu><cputune>'),
+    ('<cputune>', '<cpu><numa><cell id="0" cpus="x" memory="y"/></numa></cpu>'
+     '<cputune>'))))
 
 
 def running(number, xml):
@@ -43,33 +52,47 @@ def running(number, xml):
                                         f'guest{number}'), xml)
 
 
+@ddt.ddt
 class UnreadableGuestTest(base.TestCase):
 
-    def guests(self):
-        return [running(1, BAD), running(2, GOOD)]
+    def guests(self, bad=0):
+        return [running(1, BAD[bad]), running(2, GOOD)]
 
     def test_text_that_is_cut_off_or_unknown_is_not_readable(self):
         self.assertEqual([False, True],
                          [one.is_readable for one in self.guests()])
         self.assertFalse(running(1, '').is_readable)
 
-    def test_features_find_the_other_guest(self):
+    @ddt.data(*range(len(BAD)))
+    def test_features_find_the_other_guest(self, bad):
+        self.assertNotEqual(GOOD, BAD[bad])
         for found in (
-                host_scheduling.list_guests_with_classes(self.guests()),
-                interrupts.list_housekeeping_irq_guests(self.guests()),
-                load_use.list_measurable_guests(self.guests())):
-            self.assertEqual(['uuid2'], [one.uuid for one in found])
+                host_scheduling.list_guests_with_classes(self.guests(bad)),
+                interrupts.list_housekeeping_irq_guests(self.guests(bad)),
+                load_use.list_measurable_guests(self.guests(bad))):
+            self.assertIn('uuid2', [one.uuid for one in found])
         self.assertEqual('uuid2', blame.find_running_guest(
-            self.guests(), 'guest2'))
+            self.guests(bad), 'guest2'))
 
-    def test_the_other_guest_counts(self):
-        first, second = bandwidth_use.list_guests_and_policies(self.guests())
-        self.assertIsNone(first.policy)
+    @ddt.data(*range(len(BAD)))
+    def test_the_other_guest_counts(self, bad):
+        guests = self.guests(bad)
+        _first, second = bandwidth_use.list_guests_and_policies(guests)
         self.assertIsNotNone(second.policy)
-        self.assertEqual(
-            {'uuid2'}, uncounted_guests.map_policies_with_allocation(
-                self.guests(), 'min').keys())
+        self.assertIn('uuid2', uncounted_guests.map_policies_with_allocation(
+            guests, 'min'))
 
-    def test_retire_names_both_guests(self):
+    @ddt.data(*range(len(BAD)))
+    def test_retire_names_both_guests(self, bad):
         self.assertEqual(2, len(list(
-            retire._describe_guests_with_policy(self.guests()))))
+            retire._describe_guests_with_policy(self.guests(bad)))))
+
+    def test_thread_of_unknown_class_is_logged_with_its_guest(self):
+        with self.assertLogs(host_scheduling.LOG, 'WARNING') as log:
+            host_scheduling.list_guests_with_classes(self.guests(1))
+        self.assertIn('uuid1', log.output[0])
+
+    def test_start_with_a_malformed_class_is_refused(self):
+        part = host_scheduling.ThreadScheduler(None)
+        self.assertRaises(ValueError, part.reconcile_guest,
+                          running(1, BAD[1]))
