@@ -141,15 +141,13 @@ def parse_ghsched_action(body: bytes) -> Any:
     return document.get(ACTION) if isinstance(document, dict) else None
 
 
-def parse_extra_specs(action: Any) -> tuple[dict[str, str | None], bool]:
+def parse_extra_specs(action: Mapping[str, Any]) -> dict[str, str | None]:
     """Return the extra specs that a server action is to change.
 
     :param action: argument of the ``ghsched`` server action.
-    :returns: the new extra specs, and whether the change is only to be checked
-        (dry run).
     :raises PolicyError: names the invalid part.
     """
-    specs = action.get('extra_specs') if isinstance(action, dict) else None
+    specs = action.get('extra_specs')
     if not isinstance(specs, dict) or not specs or not all(
             value is None or isinstance(value, str)
             for value in specs.values()):
@@ -157,7 +155,22 @@ def parse_extra_specs(action: Any) -> tuple[dict[str, str | None], bool]:
             'extra_specs', 'must map keys to texts, or to null')
     # Check the values alone, without the guest.
     changes.merge_requested_changes({}, specs)
-    return specs, action.get('dry_run') is True
+    return specs
+
+
+def check_fields(action: Mapping[str, Any], change: str) -> None:
+    """Refuse a server action with a malformed or misspelt ``dry_run``.
+
+    :param action: argument of the ``ghsched`` server action.
+    :param change: name of the field with the change.
+    :raises PolicyError: for another value than true and false, and for a field
+        that is neither the change nor the flag.
+    """
+    if not isinstance(action.get('dry_run', False), bool):
+        raise policies.PolicyError('dry_run', 'must be true or false')
+    if others := action.keys() - {change, 'dry_run'}:
+        raise policies.PolicyError(
+            f'{min(others):.64}', f'only dry_run may stand beside {change}')
 
 
 def handle_report_request(context: Any, name: str) -> webob.Response:
@@ -244,11 +257,12 @@ def _run_server_action(context: Any, uuid: str, action: Any) -> dict[str, Any]:
     :raises nova.exception.Forbidden: if the policy rules do not allow the
         action.
     """
+    action = action if isinstance(action, dict) else {}
     for key, run in declared_api.SERVER_ACTIONS.items():
-        if isinstance(action, dict) and key in action:
+        if key in action:
             return run(context, uuid, action)
-    is_move = isinstance(action, dict) and move_report.KEY in action
-    dry_run = isinstance(action, dict) and action.get('dry_run') is True
+    is_move = move_report.KEY in action
+    dry_run = action.get('dry_run') is True
     server = records.get_visible_server(uuid, context)
     target = {'project_id': server.project_id, 'user_id': server.user_id}
     if dry_run:
@@ -257,12 +271,13 @@ def _run_server_action(context: Any, uuid: str, action: Any) -> dict[str, Any]:
     if is_move or not dry_run:
         rules.authorize(context, rules.MOVE if is_move else rules.SET, target)
     records.check_unlocked(context, server)
+    check_fields(action, move_report.KEY if is_move else 'extra_specs')
     if is_move:
         nodes = move_report.parse_move_request(action)
         with records.open_cell_context(uuid, context) as cell:
             return move_report.make_move_report(
                 servers.move_server(cell, uuid, nodes, dry_run), dry_run)
-    specs, dry_run = parse_extra_specs(action)
+    specs = parse_extra_specs(action)
     api.enforce_limits(context, server.project_id, limits.count_added_usage(
         server.flavor,
         changes.merge_requested_changes(server.flavor.extra_specs, specs)))
