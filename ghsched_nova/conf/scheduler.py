@@ -31,14 +31,6 @@ OPTS: list[cfg.Opt] = [
              'node_exporter. Empty for no files. Used by nova-scheduler with '
              'scheduler_index.'),
     cfg.FloatOpt(
-        'fragmentation_weight_multiplier', default=1.0,
-        help='Multiplier of GhschedFragmentationWeigher among the '
-             'weighers. More than 0 fills NUMA nodes that are in use and '
-             'keeps whole ones, and VFs, for guests that need them; less '
-             'than 0 spreads guests; 0 turns the weigher off. The same name '
-             'in the metadata of an aggregate holds for its hosts. Used by '
-             'nova-scheduler.'),
-    cfg.FloatOpt(
         'gradient_weight_multiplier', default=1.0,
         help='Multiplier of GhschedGradientWeigher among the weighers. '
              'More than 0 prefers hosts on which a guest leaves the least '

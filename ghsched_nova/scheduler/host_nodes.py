@@ -19,7 +19,6 @@ reported is taken to be none.
 from collections.abc import Collection
 from collections.abc import Mapping
 from collections.abc import Sequence
-import dataclasses
 from typing import Any
 from typing import TypeAlias
 
@@ -32,7 +31,6 @@ from ghsched_placement.fit.lack import Lack
 from ghsched_placement.fit.numa_nodes import DeviceNeed
 from ghsched_placement.fit.numa_nodes import HostNode
 from ghsched_placement.fit.numa_nodes import NodeAmount
-from ghsched_placement.fit.numa_nodes import PlacedGuestNode
 from ghsched_placement.flavor.topology import GuestNode
 
 #: Nova's PCI pools by a name that ghsched gives to each pool.
@@ -273,55 +271,3 @@ def _compute_small_page_memory(state: Any, cell: Any,
 def _compute_pages_memory(pages: Any) -> NodeAmount:
     usable = max(0, pages.free + pages.used)
     return NodeAmount(usable * pages.size_kb // 1024, pages.free_kb // 1024)
-
-
-# -- guests without a NUMA topology -------------------------------------------
-
-
-def list_nodes_of_floating_guests(state: Any, pools: Pools) -> list[HostNode]:
-    """Return the host NUMA nodes that guests without a NUMA topology may use.
-
-    These are all nodes with shared CPUs. If there are none, the whole host is
-    returned as one node. Nova counts the memory of such guests by host, so
-    their memory is divided evenly among the nodes.
-    """
-    topology = state.numa_topology
-    cells = {cell.id: cell for cell in (topology.cells if topology else ())}
-    nodes = [node for node in list_host_nodes(state, pools, None)
-             if node.shared.total]
-    if not nodes:
-        return [HostNode(
-            number=-1, shared=_compute_host_cpus(state), guarded=False,
-            memory=_compute_host_memory(state, 1),
-            devices={name: pool['count'] for name, pool in pools.items()})]
-    memory = _compute_host_memory(state, len(nodes))
-    return [
-        dataclasses.replace(
-            node,
-            memory=memory,
-            guarded=not _has_dedicated_only_cpus(cells[node.number]))
-        for node in nodes
-    ]
-
-
-def _compute_host_cpus(state: Any) -> NodeAmount:
-    total = int((state.vcpus_total or 0) * (state.cpu_allocation_ratio or 1.0))
-    return NodeAmount(total, total - (state.vcpus_used or 0))
-
-
-def _compute_host_memory(state: Any, parts: int) -> NodeAmount:
-    usable = state.total_usable_ram_mb or 0
-    total = int(usable * (state.ram_allocation_ratio or 1.0))
-    used = usable - (state.free_ram_mb or 0)
-    return NodeAmount(total // parts, (total - used) // parts)
-
-
-def split_floating_guest(nodes: Sequence[HostNode],
-                         spec: shared.RequestSpec) -> list[PlacedGuestNode]:
-    """Divide a guest without a NUMA topology among a host's NUMA nodes.
-
-    Each host NUMA node gets an equal part of the guest's resources.
-    """
-    each = GuestNode(shared=-(-spec.vcpus // len(nodes)),
-                     memory=-(-spec.memory_mb // len(nodes)))
-    return [PlacedGuestNode(node, each) for node in nodes]

@@ -19,7 +19,6 @@ Adapters make these records from Nova's host states or from described hosts.
 from collections.abc import Mapping
 from dataclasses import dataclass
 from dataclasses import field
-from typing import NamedTuple
 
 from ghsched_placement.flavor.topology import GuestNode
 
@@ -37,15 +36,6 @@ class NodeAmount:
     @property
     def is_untouched(self) -> bool:
         return self.free >= self.total
-
-    def get_free_fraction(self, taken: int = 0) -> float:
-        """Return the fraction of CPUs or memory that is free, from 0 to 1.
-
-        :param taken: number of CPUs, or MiB of memory, to count as used, too.
-        """
-        if self.total <= 0:
-            return 0.0
-        return min(1.0, max(0, self.free - taken) / self.total)
 
 
 @dataclass(frozen=True)
@@ -73,9 +63,6 @@ class HostNode:
     :param memory: memory in pages of the size that the guest requests.
     :param devices: number of free passthrough devices by PCI pool. Devices of
         a pool whose NUMA node is unknown are counted on each node.
-    :param guarded: whether the node can be kept free for a guest that needs a
-        whole node. It is False if the host reports no NUMA nodes, or if the
-        guest would only use shared CPUs of a node with dedicated CPUs.
     :param memory_free: free memory in MiB, in pages of any size.
     :param physnets: physical networks that are near to the node.
     """
@@ -85,7 +72,6 @@ class HostNode:
     shared: NodeAmount = NodeAmount()
     memory: NodeAmount = NodeAmount()
     devices: Mapping[str, int] = field(default_factory=dict)
-    guarded: bool = True
     memory_free: int = 0
     physnets: frozenset[str] = frozenset()
 
@@ -96,42 +82,9 @@ class HostNode:
         All its CPUs must be free. Memory is not checked, because every guest
         with a NUMA topology has CPUs on each of its nodes.
         """
-        return (self.guarded and self.pinned.is_untouched
-                and self.shared.is_untouched)
+        return self.pinned.is_untouched and self.shared.is_untouched
 
     def has_capacity_for(self, guest: GuestNode) -> bool:
         return (guest.pinned <= max(0, self.pinned.free)
                 and guest.shared <= max(0, self.shared.free)
                 and guest.memory <= max(0, self.memory.free))
-
-
-class PlacedGuestNode(NamedTuple):
-    """A guest NUMA node and the host NUMA node on which it is placed."""
-
-    node: HostNode
-    guest: GuestNode
-
-    def get_free_cpu_fraction(self, placed: bool) -> float:
-        """Return the free fraction of the host CPUs that the guest could use.
-
-        They are the dedicated or the shared CPUs of the host node, whichever
-        the guest node asks for. If it asks for both, the smaller fraction is
-        returned. If it asks for none, the result is 1.
-
-        :param placed: whether the guest node's own CPUs count as taken.
-        """
-        return min((share.get_free_fraction(taken if placed else 0)
-                    for share, taken in self._pair_cpus() if taken),
-                   default=1.0)
-
-    def get_mean_free_fraction(self) -> float:
-        """Return the mean free fraction of the host node's CPUs and memory.
-
-        The guest NUMA node counts as already placed on the host node.
-        """
-        memory = self.node.memory.get_free_fraction(self.guest.memory)
-        return (self.get_free_cpu_fraction(True) + memory) / 2
-
-    def _pair_cpus(self) -> tuple[tuple[NodeAmount, int], ...]:
-        return ((self.node.pinned, self.guest.pinned),
-                (self.node.shared, self.guest.shared))

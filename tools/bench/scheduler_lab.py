@@ -59,9 +59,8 @@ import scheduler_cloud as clouds  # noqa: E402
 
 MODES = ('stock', 'whole', 'index')
 #: A weigher of ours beside those of Nova, with the whole search or, as in
-#: ``score+index``, with the index.
-WEIGHERS = {'score': 'weighers.GhschedFragmentationWeigher',
-            'gradient': 'gradient_weigher.GhschedGradientWeigher'}
+#: ``gradient+index``, with the index.
+WEIGHERS = {'gradient': 'gradient_weigher.GhschedGradientWeigher'}
 #: The index, which asks Placement about each host that it proposes.
 INDEX_EACH = 'index+each'
 #: The index, without the refusals that it remembers.

@@ -12,7 +12,7 @@
 
 """The weigher that leaves least that the next guests cannot use.
 
-Name it beside Nova's own, in place of GhschedFragmentationWeigher::
+Name it beside Nova's own::
 
     [filter_scheduler]
     weight_classes = nova.scheduler.weights.all_weighers,\
@@ -27,9 +27,12 @@ from typing import Any
 from oslo_log import log as logging
 
 from ghsched_nova.features.packing import fragments
-from ghsched_nova.features.packing import weighers
 from ghsched_nova.nova_seams import shared
+from ghsched_nova.scheduler import host_nodes as read
+from ghsched_nova.scheduler import option_weigher
 from ghsched_placement.features.packing import gradient
+from ghsched_placement.features.packing.likely_nodes import guess_host_nodes
+from ghsched_placement.fit.numa_nodes import HostNode
 from ghsched_placement.flavor.policy import PolicyError
 
 LOG = logging.getLogger(__name__)
@@ -39,7 +42,7 @@ LOG = logging.getLogger(__name__)
 _MOST = 64
 
 
-class GhschedGradientWeigher(weighers.PackingWeigher):
+class GhschedGradientWeigher(option_weigher.OptionWeigher):
     """Weigher that prefers hosts whose fragmentation a guest raises least.
 
     The fragmentation of a host is the capacity that recently requested kinds
@@ -48,21 +51,30 @@ class GhschedGradientWeigher(weighers.PackingWeigher):
     """
 
     option = 'gradient_weight_multiplier'
+    measure = 'fragmentation'
     unreadable = -float(_MOST)
 
-    def can_measure(self, spec: shared.RequestSpec) -> bool:
-        """Return whether the guest of a request has a NUMA topology.
+    def weigh_objects(self, weighed_obj_list: Any,
+                      weight_properties: Any) -> list[float]:
+        """Weigh hosts by how a guest would fragment their CPUs and memory.
 
-        If so, the resources that it needs are recorded. The weigher computes
-        the fragmentation of hosts for the recently requested kinds of guests.
+        All weights are 0 if the weigher's multiplier is 0 for all hosts, or
+        for a guest without a NUMA topology. The resources that other guests
+        need are recorded: the weigher computes the fragmentation of hosts for
+        the recently requested kinds of guests.
         """
+        if not any(self.weight_multiplier(one.obj)
+                   for one in weighed_obj_list):
+            return [0.0] * len(weighed_obj_list)
         try:
-            kind = fragments.get_guest_demand(spec)
+            kind = fragments.get_guest_demand(weight_properties)
         except PolicyError:     # whoever refuses the request says why
             kind = None
-        if kind is not None:
-            fragments.MIX.add_request(kind)
-        return kind is not None
+        if kind is None:
+            return [0.0] * len(weighed_obj_list)
+        fragments.MIX.add_request(kind)
+        return list(super().weigh_objects(weighed_obj_list,
+                                          weight_properties))
 
     def compute_score(self, host_state: Any,
                       spec: shared.RequestSpec) -> float:
@@ -72,8 +84,7 @@ class GhschedGradientWeigher(weighers.PackingWeigher):
 def _compute_score(state: Any, spec: shared.RequestSpec) -> float:
     kind = fragments.get_guest_demand(spec)
     assert kind is not None  # noqa: S101
-    nodes, _guest, _needs, taken = weighers.read_host_and_guest_nodes(
-        state, spec)
+    nodes, taken = _list_host_and_chosen_nodes(state, spec)
     if not taken:
         return -float(_MOST)
     grows = gradient.FragmentationGrowth(
@@ -84,3 +95,25 @@ def _compute_score(state: Any, spec: shared.RequestSpec) -> float:
               'by %(grows).3f NUMA nodes',
               {'host': state.host, 'grows': grows})
     return 0.0 - round(grows, 9)
+
+
+def _list_host_and_chosen_nodes(
+        state: Any, spec: shared.RequestSpec
+) -> tuple[list[HostNode], tuple[HostNode, ...]]:
+    """Return the NUMA nodes of a host, and those that a guest would take.
+
+    If the filter of ghsched has not chosen the host nodes of the guest, those
+    that nova-compute will probably claim are returned. The result has no
+    chosen nodes if the guest does not fit.
+
+    :param state: Nova's host state of the host.
+    :param spec: request for a guest with a NUMA topology.
+    """
+    topology, pools = spec.numa_topology, read.get_pci_pools(state)
+    nodes = read.list_host_nodes(state, pools, topology.cells[0].pagesize)
+    return nodes, read.list_chosen_nodes(state, nodes) or guess_host_nodes(
+        nodes, read.list_guest_node_requirements(
+            topology, read.count_threads_per_core(state)),
+        read.list_device_needs(state, spec, pools),
+        read.list_physnets_of_limits(state),
+        shared.config().compute.packing_host_numa_cells_allocation_strategy)

@@ -102,11 +102,6 @@ class PlanDensity(base.Lister):
                  '(simulated; repeat for several)')
         flavors.add_vf_class_option(parser)
         hosts.add_accounting_option(parser)
-        parser.add_argument(
-            '--weigher', choices=('fragmentation', 'gradient'),
-            default='fragmentation',
-            help='Weigher by which the scheduler chooses the hosts of the '
-                 'mix (default: fragmentation)')
         return parser
 
     def take_action(self, parsed_args: argparse.Namespace
@@ -159,7 +154,6 @@ def _make_plan_with_densities(
             **map_flavor_aliases_to_vf_classes(client, wanted),
             **dict(parsed_args.vf_class),
         },
-        weigher=parsed_args.weigher,
     )
     nodes = client.list_compute_nodes()
     rooms = node_capacities.read_free_node_resources(

@@ -112,11 +112,6 @@ def _add_capacity_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument('--accounting', choices=('min', 'max'), default='min',
                         help='value of [ghsched]bandwidth_accounting '
                              '(default: %(default)s)')
-    parser.add_argument('--weigher', choices=('fragmentation', 'gradient'),
-                        default='fragmentation',
-                        help='weigher of ghsched by which the scheduler '
-                             'chooses the hosts of the mix (default: '
-                             '%(default)s)')
     parser.add_argument('--no-more', action='store_false', dest='more',
                         help='do not compute how many more guests would fit '
                              'with more of a resource')
@@ -202,7 +197,7 @@ def _make_capacity_plan(arguments: argparse.Namespace,
         arguments.accounting,
         planner_inputs.map_pci_aliases_to_classes(
             given, arguments.aliases, flavors),
-        arguments.more, weigher=arguments.weigher)
+        arguments.more)
     targets = _select_target_machines(arguments, given)
     against = (planner_inputs.load_density_machine(arguments.against).machine
                if arguments.against else None)

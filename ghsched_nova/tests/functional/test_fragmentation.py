@@ -11,15 +11,16 @@
 # under the License.
 
 
-"""The fragmentation weigher in the real scheduler, beside Nova's weighers."""
+"""The gradient weigher in the real scheduler, beside Nova's weighers."""
 
 import fixtures
 from nova.tests.fixtures import libvirt as fakelibvirt
 
 from ghsched_nova.tests.functional import emptied_hosts
 from ghsched_nova.tests.functional import nova_base
+from ghsched_placement.features.packing import gradient
 
-WEIGHER = 'ghsched_nova.features.packing.weighers.GhschedFragmentationWeigher'
+WEIGHER = 'ghsched_nova.features.packing.gradient_weigher.GhschedGradientWeigher'
 PRODUCT = fakelibvirt.VF_PROD_ID
 
 
@@ -35,8 +36,10 @@ class FragmentationTestCase(emptied_hosts.EmptiedHosts,
     def setUp(self):
         self.flags(weight_classes=['nova.scheduler.weights.all_weighers',
                                    WEIGHER], group='filter_scheduler')
-        self.flags(fragmentation_weight_multiplier=self.MULTIPLIER,
+        self.flags(gradient_weight_multiplier=self.MULTIPLIER,
                    group='ghsched')
+        self.useFixture(fixtures.MonkeyPatch(
+            'ghsched_nova.features.packing.fragments.MIX', gradient.Mix()))
         self.flags(packing_host_numa_cells_allocation_strategy=self.PACK,
                    group='compute')
         super().setUp()
@@ -53,9 +56,9 @@ class FragmentationTestCase(emptied_hosts.EmptiedHosts,
     def host(self, server):
         return self.api.get_server(server['id'])['OS-EXT-SRV-ATTR:host']
 
-    def boot_on(self, name, flavor):
-        """Fill a host by hand; every filter and the claim see it."""
-        return self.boot(flavor, host=name)
+    def learn(self, flavor):
+        """Let the scheduler expect guests of a flavor."""
+        self._delete_server(self.boot(flavor))
 
 
 class WholeNodesTest(FragmentationTestCase):
@@ -63,14 +66,10 @@ class WholeNodesTest(FragmentationTestCase):
     def test_servers_leave_whole_nodes_to_big_ones(self):
         for name in ('host_a', 'host_b'):
             self.start(name)
+        self.learn(self.flavor(vcpus=8, nodes=2))
         self.take_steps(
             self.small_guests_share_a_host_and_a_big_one_has_the_other,
-            self.so_it_is_with_bandwidth,
-            self.nodes_of_placements_choice_are_the_ones_that_are_scored)
-
-    def debug_log(self):
-        return self.use_in_step(fixtures.FakeLogger(
-            level=10, format='%(message)s'))
+            self.so_it_is_with_bandwidth)
 
     def small_then_big(self, flavor):
         """The small guests' hosts, and where a guest of two nodes goes."""
@@ -80,32 +79,14 @@ class WholeNodesTest(FragmentationTestCase):
         return first, second, self.host(big)
 
     def small_guests_share_a_host_and_a_big_one_has_the_other(self):
-        log = self.debug_log()
         first, second, big = self.small_then_big(self.flavor())
         self.assertEqual(first, second)
         self.assertNotEqual(first, big)
-        self.assertRegex(
-            log.output,
-            r'ghsched: host host_\w: fragmentation score 0\.\d+ on host NUMA '
-            r'nodes \d: 100 % of them empty')
 
     def so_it_is_with_bandwidth(self):
         first, second, big = self.small_then_big(self.flavor(mem_bw_min=10))
         self.assertEqual(first, second)
         self.assertNotEqual(first, big)
-
-    def nodes_of_placements_choice_are_the_ones_that_are_scored(self):
-        log = self.debug_log()
-        # Guests of Nova's go to node 0 of host_a first, and those with
-        # bandwidth can have no other node.
-        self.boot_on('host_a', self.flavor())
-        self.reserve('host_a', n1=95)
-        server = self.boot(self.flavor(mem_bw_min=30))
-        self.assertEqual('host_a', self.host(server))
-        self.assertEqual([0], self.host_nodes(server))
-        self.assertRegex(
-            log.output, 'host_a: fragmentation score 0.9.* on host NUMA '
-            'nodes 0: 0 % of them empty')
 
 
 class PackedNodesTest(FragmentationTestCase):
@@ -116,26 +97,11 @@ class PackedNodesTest(FragmentationTestCase):
     def test_a_used_node_is_filled_before_any_other_is_broken(self):
         for name in ('host_a', 'host_b'):
             self.start(name)
+        self.learn(self.flavor(vcpus=8, nodes=2))
         first = self.boot(self.flavor())
         second = self.boot(self.flavor())
         self.assertEqual(self.host(first), self.host(second))
         self.assertEqual(self.host_nodes(first), self.host_nodes(second))
-
-
-class FloatingGuestsTest(FragmentationTestCase):
-    """Guests without a NUMA topology, on hosts with shared CPUs."""
-
-    def test_they_stay_together_and_leave_a_host_to_a_big_guest(self):
-        self.flags(cpu_dedicated_set=None, cpu_shared_set='0-7',
-                   group='compute')
-        self.flags(initial_cpu_allocation_ratio=1.0)
-        for name in ('host_a', 'host_b'):
-            self.start(name)
-        flavor = self.flavor(nodes=0, policy=None)
-        hosts = {self.host(self.boot(flavor)) for _ in range(3)}
-        self.assertEqual(1, len(hosts))
-        big = self.boot(self.flavor(vcpus=8, nodes=2, policy=None))
-        self.assertNotIn(self.host(big), hosts)
 
 
 class NovasWeighersTest(FragmentationTestCase):
@@ -159,10 +125,11 @@ class NovasWeighersTest(FragmentationTestCase):
         aggregate = self.api.post_aggregate(
             {'aggregate': {'name': 'numa'}})['id']
         self.api.post_aggregate_action(aggregate, {'set_metadata': {
-            'metadata': {'fragmentation_weight_multiplier': '5'}}})
+            'metadata': {'gradient_weight_multiplier': '5'}}})
         for name in ('host_a', 'host_b'):
             self.api.post_aggregate_action(
                 aggregate, {'add_host': {'host': name}})
+        self.learn(self.flavor(vcpus=8, nodes=2))
         hosts = {self.host(self.boot(self.flavor())) for _ in range(2)}
         self.assertEqual(1, len(hosts))
 
@@ -176,23 +143,20 @@ class DevicesTest(FragmentationTestCase):
         super().setUp()
         self.start('host_a', pfs=1)
         self.start('host_b')
+        self.learn(self.flavor(
+            vcpus=4, extra={'pci_passthrough:alias': 'vf:1'}))
 
     def test_nics_are_left_to_servers_with_vfs(self):
         self.take_steps(
-            self.a_guest_without_vfs_goes_to_the_host_without_them,
+            self.guests_without_vfs_leave_the_node_of_the_nic,
             self.a_guest_with_vfs_finds_them_and_cpus_near,
             self.guests_with_vfs_share_a_node_and_leave_the_other_nic)
 
-    def a_guest_without_vfs_goes_to_the_host_without_them(self):
-        self.flags(cpu_weight_multiplier=0.0, ram_weight_multiplier=0.0,
-                   disk_weight_multiplier=0.0, group='filter_scheduler')
-        for _ in range(2):
-            self.assertEqual('host_b', self.host(self.boot(
-                self.flavor(vcpus=4))))
-        # Full; what is left is host_a, and there the node without the NIC.
-        server = self.boot(self.flavor(vcpus=4))
-        self.assertEqual(('host_a', [1]),
-                         (self.host(server), self.host_nodes(server)))
+    def guests_without_vfs_leave_the_node_of_the_nic(self):
+        for _ in range(3):
+            server = self.boot(self.flavor(vcpus=4))
+            self.assertNotEqual(('host_a', [0]),
+                                (self.host(server), self.host_nodes(server)))
 
     def a_guest_with_vfs_finds_them_and_cpus_near(self):
         with_vf = self.flavor(extra={'pci_passthrough:alias': 'vf:1'})

@@ -49,8 +49,7 @@ FEATURES_WITH_NOVA = {
                     'server_set', 'servers', 'set_command'),
     'load': ('by_load', 'load_weigher'),
     'numa_auto': ('numa_choice', 'numa_choosing_manager'),
-    'packing': ('fragments', 'gradient_weigher',
-                'weighers'),
+    'packing': ('fragments', 'gradient_weigher'),
     'planner': ('plan',),
     'refusals': ('counting_manager', 'refusals'),
     'top': ('top',)}

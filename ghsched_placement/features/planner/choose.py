@@ -12,9 +12,8 @@
 
 """Choice of the host and nodes for the next guest of a mix (pure).
 
-As a weigher of nova-scheduler would have it, and by the same functions
-(:mod:`ghsched_placement.features.packing.fragmentation`,
-:mod:`ghsched_placement.features.packing.gradient`).
+As GhschedGradientWeigher of nova-scheduler would have it, and by the same
+function (:mod:`ghsched_placement.features.packing.gradient`).
 """
 
 from collections.abc import Callable
@@ -22,7 +21,6 @@ from collections.abc import Iterable
 from collections.abc import Mapping
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
 from typing import TypeAlias
 
 from ghsched_placement.features.packing import gradient
@@ -31,9 +29,6 @@ from ghsched_placement.features.planner.need import Need
 from ghsched_placement.features.planner.state import GuestPlacement
 from ghsched_placement.features.planner.state import State
 from ghsched_placement.providers import names
-
-#: By what hosts are weighed.
-Weigher: TypeAlias = Literal['fragmentation', 'gradient']
 
 #: For what nobody knows: enough, of nothing that counts.
 _ENOUGH = 10 ** 9
@@ -97,25 +92,6 @@ def list_fitting_placements(
             if key == least]
 
 
-def choose_first_fitting_placement(
-        state: State, need: Need,
-        placements: Sequence[GuestPlacement]) -> ScoredPlacement | None:
-    """Return the first placement of a guest that fits on a host.
-
-    The result also has the placement's score, by which the planner compares
-    hosts: the score of the scheduler's GhschedFragmentationWeigher. The score
-    is higher if the guest fragments the host less.
-
-    :param state: free resources of the host.
-    :param need: resources that the guest needs.
-    :param placements: possible placements, the preferred one first.
-    :returns: None if the guest does not fit.
-    """
-    found = choose_placement(state, need, placements)
-    return found and ScoredPlacement(
-        state.score_placement(need, found[1]), *found)
-
-
 def make_gradient_placement_chooser(
         mix: Mapping[str, int], needs: Mapping[str, Need]) -> Choose:
     """Return a function that chooses placements by GhschedGradientWeigher.
@@ -167,7 +143,7 @@ def convert_state_to_gradient_input(state: State) -> gradient.FreeCapacity:
     total: dict[int, gradient.Amounts] = {}
     places = {
         node: place for place, node in state.host.node_by_provider.items()}
-    for node in state.list_nodes_for_scoring():
+    for node in state.list_free_nodes():
         known = bool(state.host.cells)
         stock = (state.host.providers[places[node.number]].get_inventory(
             names.MEM_BW_PCT) if node.number in places else None)

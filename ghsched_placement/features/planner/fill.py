@@ -126,8 +126,7 @@ class _Flavor:
 def fill_hosts_with_flavor_mix(
         offers: Offers, mix: Mapping[str, int], needs: Mapping[str, Need],
         states: Sequence[State], progress: Progress,
-        choose_placement: choose.Choose = choose.choose_first_fitting_placement
-) -> MixResult:
+        choose_placement: choose.Choose) -> MixResult:
     """Place guests of a flavor mix on hosts until the next one does not fit.
 
     The numbers of guests are kept in the proportion of the mix.

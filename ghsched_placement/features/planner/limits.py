@@ -179,7 +179,7 @@ def count_free_vfs(state: State, node: int, resource_class: str) -> int:
 def count_unused_nodes(state: State) -> int:
     """Return the number of NUMA nodes of a host that no guest uses."""
     return sum(node.is_entirely_free
-               for node in state.list_nodes_for_scoring())
+               for node in state.list_free_nodes())
 
 
 def count_guests_without_numa_limits(state: State, need: Need) -> int:

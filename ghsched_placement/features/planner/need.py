@@ -26,7 +26,6 @@ import os_resource_classes as orc
 from ghsched_placement.features.planner.client import PlannerError
 from ghsched_placement.features.planner.flavors import Flavor
 from ghsched_placement.fit.capacity import Provider
-from ghsched_placement.fit.numa_nodes import DeviceNeed
 from ghsched_placement.flavor import auto_nodes
 from ghsched_placement.flavor import keys
 from ghsched_placement.flavor.policy import Accounting
@@ -213,17 +212,6 @@ class Need:
             key = need.guest_node, self.aliases[need.alias]
             found[key] = found.get(key, 0) + need.count
         return found
-
-    def list_vf_needs_for_scoring(
-            self, pools: frozenset[str]) -> list[DeviceNeed]:
-        """Convert the guest's VFs to the input of the fragmentation score.
-
-        :param pools: names of all device pools of the host's NUMA nodes, from
-            any of which the VFs may be taken.
-        :returns: empty if the guest has no VFs.
-        """
-        total = sum(self.vf_counts.values())
-        return [DeviceNeed(total, pools)] if total else []
 
     @property
     def root_provider_amounts(self) -> dict[str, int]:

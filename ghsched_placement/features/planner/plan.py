@@ -57,16 +57,14 @@ SHARED = ('hosts share {} by an aggregate; how much there is of it is not '
           'counted')
 NOT_SHOWN = ('flavor {}: what {} ask for beside ghsched and CPUs, RAM and '
              'disk is not counted')
-NO_WEIGHERS = ('in the mix hosts are chosen by {} and then by name; other '
+NO_WEIGHERS = ('in the mix hosts are chosen by what a guest leaves that the '
+               'others of the mix cannot use, and then by name; other '
                'weighers are not counted')
 FEWEST_NODES = ('in the mix, guests of flavor {} have the fewest NUMA nodes; '
                 'larger numbers are counted only for the flavor alone')
 BURSTS = ('bursts are planned as far as hosts promise them now; a host that '
           'is full of them expects to be short in up to 1 % of the periods, '
           'and "openstack ghsched host show" has the chance of each node')
-_CHOSEN: Mapping[choose.Weigher, str] = {
-    'fragmentation': 'their fragmentation score',
-    'gradient': 'what a guest leaves that the others of the mix cannot use'}
 
 
 @dataclass(frozen=True)
@@ -155,14 +153,12 @@ class Settings:
     :param more: whether to compute how many more guests would fit with more of
         each resource.
     :param without: resource classes that are not counted.
-    :param weigher: weigher by which the hosts of a mix are chosen.
     """
 
     accounting: Accounting = 'min'
     aliases: Mapping[str, str] | None = None
     more: bool = True
     without: tuple[str, ...] = ()
-    weigher: choose.Weigher = 'fragmentation'
 
 
 def plan_cloud_capacity(
@@ -237,9 +233,7 @@ def plan_host_capacity(hosts: Sequence[Host], flavors: Sequence[Flavor],
     mixed = mix and _plan_mix(
         offers, mix, found, groups,
         cloud.make_step_progress(progress, len(found) / parts, 1.0),
-        choose.make_gradient_placement_chooser(mix, found)
-        if settings.weigher == 'gradient'
-        else choose.choose_first_fitting_placement)
+        choose.make_gradient_placement_chooser(mix, found))
     progress(1.0, 'done')
     return Plan(len(hosts), len(groups), tuple(alone), mixed or None,
                 tuple(_list_notes(hosts, flavors, mix, settings)))
@@ -301,7 +295,7 @@ def _make_host_plan(state: State, names: tuple[str, ...], need: needs.Need,
     empty = State(state.host)
     return HostPlan(
         hosts=names, guests=state.guests, nodes=len(
-            state.list_nodes_for_scoring()),
+            state.list_free_nodes()),
         whole_before=limits.count_unused_nodes(empty),
         whole_after=limits.count_unused_nodes(state),
         lacks=limits.list_shortages(state,
@@ -335,5 +329,5 @@ def _list_notes(
         if mix and auto_nodes.is_node_count_undecided(flavor.extra_specs):
             notes.append(FEWEST_NODES.format(flavor.name))
     if mix:
-        notes.append(NO_WEIGHERS.format(_CHOSEN[settings.weigher]))
+        notes.append(NO_WEIGHERS)
     return notes

@@ -18,7 +18,6 @@ from typing import Any
 
 import os_resource_classes as orc
 
-from ghsched_placement.features.packing import fragmentation
 from ghsched_placement.features.packing.likely_nodes import guess_host_nodes
 from ghsched_placement.features.planner.hosts import Host
 from ghsched_placement.features.planner.need import Need
@@ -26,7 +25,6 @@ from ghsched_placement.fit import counting
 from ghsched_placement.fit.node_capacity import Shortage
 from ghsched_placement.fit.numa_nodes import HostNode
 from ghsched_placement.fit.numa_nodes import NodeAmount
-from ghsched_placement.fit.numa_nodes import PlacedGuestNode
 from ghsched_placement.fit import room
 from ghsched_placement.flavor.topology import GuestNode
 from ghsched_placement.flavor.topology import PageSize
@@ -157,7 +155,7 @@ class State:
         """
         guest, needed = need.guest.needs, self.find_needed_nodes(need)
         nodes = tuple(node.number for node in guess_host_nodes(
-            self.list_nodes_for_scoring(), guest))
+            self.list_free_nodes(), guest))
         if len(needed.intersection(nodes)) >= min(len(needed), len(guest)):
             return nodes
         return tuple(sorted(sorted(
@@ -246,8 +244,8 @@ class State:
         return ([] if known is None
                 else known.find_shortages(guest_node, page_size))
 
-    def list_nodes_for_scoring(self) -> list[HostNode]:
-        """Convert the host's NUMA nodes to input of the fragmentation score.
+    def list_free_nodes(self) -> list[HostNode]:
+        """Return the free CPUs, memory and devices of each host NUMA node.
 
         If the host's CPUs and memory are unknown, free bandwidth takes the
         place of free CPUs.
@@ -301,34 +299,3 @@ class State:
                         node, {})[f'{place}/{name}'] = self.get_free_amount(
                             (place, name))
         return found
-
-    def score_placement(self, need: Need, nodes: tuple[int, ...]) -> float:
-        """Return how little a guest would fragment the host, 0 to 1 (best).
-
-        The score is that of the scheduler's GhschedFragmentationWeigher.
-
-        :param need: resources that the guest needs.
-        :param nodes: host NUMA node of each guest NUMA node.
-        """
-        every = self.list_nodes_for_scoring()
-        known = {node.number: node for node in every}
-        if need.guest.cells:
-            parts = [PlacedGuestNode(known[number], part) for number, part
-                     in zip(nodes, self._list_guest_nodes(need), strict=False)
-                     if number in known]
-        else:
-            # A guest without a NUMA topology is on all nodes alike.
-            every = [node for node in every if node.shared.total]
-            each = GuestNode(shared=-(-need.flavor.vcpus // (len(every) or 1)),
-                             memory=-(-need.flavor.ram // (len(every) or 1)))
-            parts = [PlacedGuestNode(node, each) for node in every]
-        pools = frozenset(name for node in every for name in node.devices)
-        return fragmentation.score_placement(
-            every, parts, need.list_vf_needs_for_scoring(pools),
-            len(need.guest.cells) or 1).value
-
-    def _list_guest_nodes(self, need: Need) -> tuple[GuestNode, ...]:
-        if self.host.cells:
-            return need.guest.needs
-        return tuple(GuestNode(shared=need.bandwidth.get(number, 0))
-                     for number in range(len(need.guest.cells)))

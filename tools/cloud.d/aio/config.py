@@ -315,8 +315,8 @@ def filters() -> Section:
         'enabled_filters': ','.join((*_FILTERS, ours.rpartition('.')[2])),
         'weight_classes': ','.join((
             'nova.scheduler.weights.all_weighers',
-            'ghsched_nova.features.packing.weighers.'
-            'GhschedFragmentationWeigher',
+            'ghsched_nova.features.packing.gradient_weigher.'
+            'GhschedGradientWeigher',
             'ghsched_nova.features.load.load_weigher.GhschedLoadWeigher')),
     }
 

@@ -25,7 +25,6 @@ from nova.scheduler import weights
 from ghsched_nova.features.load import load_weigher
 from ghsched_nova.features.packing import fragments
 from ghsched_nova.features.packing import gradient_weigher
-from ghsched_nova.features.packing import weighers
 from ghsched_nova.nova_seams import shared
 from ghsched_nova.scheduler import filters
 from ghsched_nova.scheduler import unread_reports
@@ -52,7 +51,6 @@ STATS = {
     headroom.KEY: {'version': 1, 'time': states.NOW, 'guests': 0, 'groups': 8,
                    'bandwidth': {'0': 100, '1': 50}, 'shape': 'x'}}
 WEIGHERS = (load_weigher.GhschedLoadWeigher,
-            weighers.GhschedFragmentationWeigher,
             gradient_weigher.GhschedGradientWeigher)
 #: Extra specs of a guest with bandwidth, and of one with a topology only.
 FLAVORS: tuple[dict[str, str], ...] = ({'ghsched:mem_bw_min': '30'}, {})

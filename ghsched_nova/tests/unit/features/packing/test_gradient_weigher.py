@@ -13,6 +13,8 @@
 """The weigher that leaves least that the next guests cannot use."""
 
 import fixtures
+from nova import objects
+from nova.scheduler import weights
 
 from ghsched_nova.features.packing import fragments
 from ghsched_nova.features.packing import gradient_weigher
@@ -100,3 +102,59 @@ class GradientWeigherTest(base.TestCase):
         self.learn(spec(cpus=4))
         cost = fragments.make_fragmentation_cost_function(state, spec(cpus=3))
         self.assertLess(cost([1]), cost([0]))
+
+    def option(self, name, value, group='ghsched'):
+        shared.config().set_override(name, value, group=group)
+        self.addCleanup(shared.config().clear_override, name, group=group)
+
+    def weights(self):
+        """Hosts by weight: one where guests of two nodes lose none."""
+        self.learn(spec(size=2), 3)
+        hosts = [self.state(cell(0, pinned=1), cell(1, pinned=4), name='used'),
+                 self.state(cell(0, pinned=1), cell(1), name='fresh')]
+        return [(one.obj.host, one.weight) for one in
+                weights.HostWeightHandler().get_weighed_objects(
+                    [self.weigher], hosts, spec())]
+
+    def test_the_best_host_gets_the_multiplier_and_the_worst_nothing(self):
+        self.option('gradient_weight_multiplier', 3.0)
+        self.assertEqual([('used', 3.0), ('fresh', 0.0)], self.weights())
+
+    def test_less_than_0_spreads(self):
+        self.option('gradient_weight_multiplier', -1.0)
+        self.assertEqual(['fresh', 'used'],
+                         [name for name, _weight in self.weights()])
+
+    def test_an_aggregate_has_its_own(self):
+        state = host([cell(0)], aggregates=[objects.Aggregate(
+            metadata={'gradient_weight_multiplier': '2.5'})])
+        self.assertEqual(1.0, self.weigher.weight_multiplier(host()))
+        self.assertEqual(2.5, self.weigher.weight_multiplier(state))
+
+    def test_a_host_without_reports_is_weighed(self):
+        state = host(uuid='11111111-1111-1111-1111-111111111111')
+        state.pci_stats = state.limits = None
+        state.allocation_candidates = None
+        for request in (spec(), spec(vfs=1), spec(size=2)):
+            self.learn(request)
+            self.assertEqual(-64.0, self.weigh(state, request))
+
+    def test_when_the_claim_packs_the_used_node_counts(self):
+        self.learn(spec(cpus=4))
+        state = self.state(cell(0, pinned=1), cell(1))
+        before = self.weigh(state, spec())
+        self.option('packing_host_numa_cells_allocation_strategy', True,
+                    group='compute')
+        self.assertGreater(self.weigh(state, spec()), before)
+
+    def test_the_nodes_that_the_filter_has_chosen_count(self):
+        self.learn(spec(cpus=4))
+        state = self.state(*(cell(number, pinned=number, physnets=[
+            f'ghsched-numa{number}']) for number in range(2)))
+        found = []
+        for node in range(2):
+            state.limits = {'numa_topology': objects.NUMATopologyLimits(
+                network_metadata=objects.NetworkMetadata(
+                    physnets={f'ghsched-numa{node}'}, tunneled=False))}
+            found.append(self.weigh(state, spec()))
+        self.assertLess(*found)

@@ -48,9 +48,6 @@ class GradientTest(base.TestCase):
                                          ('_NUMA1', BANDWIDTH): 65}))
         found = self.choose(state, self.small, ways(35))
         self.assertEqual((1,), found.nodes)
-        # Whoever goes by the order takes the first.
-        self.assertEqual((0,), choose.choose_first_fitting_placement(
-            state, self.small, ways(35)).nodes)
 
     def test_equal_ways_stay_in_their_order(self):
         state = State(samples.host())
@@ -62,8 +59,6 @@ class GradientTest(base.TestCase):
         state = State(samples.host(used={('_NUMA0', BANDWIDTH): 70,
                                          ('_NUMA1', BANDWIDTH): 70}))
         self.assertIsNone(self.choose(state, self.small, ways(35)))
-        self.assertIsNone(
-            choose.choose_first_fitting_placement(state, self.small, ways(35)))
 
 
 class RoomTest(base.TestCase):
