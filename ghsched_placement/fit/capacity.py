@@ -19,6 +19,7 @@ their bandwidth and devices.
 
 from collections.abc import Iterable
 from collections.abc import Mapping
+from collections.abc import Sequence
 from dataclasses import dataclass
 from dataclasses import field
 from dataclasses import replace
@@ -132,10 +133,6 @@ class Node:
         nova-compute of this release.
     :param uuid: UUID of the resource provider.
     :param name: name of the resource provider.
-    :param bandwidth: percent of the node's theoretical bandwidth; None if its
-        bandwidth cannot be controlled.
-    :param bursts: percent that may be promised as bursts; None if the host
-        reserves no bandwidth for bursts.
     :param room: CPUs and memory of the node. Placement does not have them;
         None if the host was not asked or does not report them.
     :param stocks: inventory and usage by resource class of
@@ -147,13 +144,27 @@ class Node:
     number: int | None
     uuid: str
     name: str
-    bandwidth: InventoryUsage | None
     pfs: tuple[Pf, ...] = ()
     traits: frozenset[str] = frozenset()
-    bursts: InventoryUsage | None = None
     room: NodeCapacity | None = None
     stocks: Mapping[str, InventoryUsage] = field(default_factory=dict)
     nearest: str = ''
+
+    @property
+    def bandwidth(self) -> InventoryUsage | None:
+        """Percent of the node's theoretical bandwidth.
+
+        The value is None if its bandwidth cannot be controlled.
+        """
+        return self.stocks.get(names.MEM_BW_PCT)
+
+    @property
+    def bursts(self) -> InventoryUsage | None:
+        """Percent of the node's bandwidth that may be promised as bursts.
+
+        The value is None if the host reserves no bandwidth for bursts.
+        """
+        return self.stocks.get(names.MEM_BW_BURST_PCT)
 
     def count_free_vfs(self, resource_class: str) -> int:
         """Return the number of free VFs of a resource class on this node."""
@@ -166,14 +177,11 @@ class Host:
     """Compute host that runs ghsched, with its inventories in Placement.
 
     :param root: resource provider of the compute node.
-    :param groups: inventory of resctrl control groups for guests; None if the
-        host has none.
     :param nodes: NUMA nodes of the host.
     :param elsewhere: PFs that belong to no NUMA node.
     """
 
     root: Provider
-    groups: InventoryUsage | None
     nodes: tuple[Node, ...]
     elsewhere: tuple[Pf, ...] = ()
 
@@ -184,6 +192,13 @@ class Host:
     @property
     def uuid(self) -> str:
         return self.root.uuid
+
+    @property
+    def groups(self) -> InventoryUsage | None:
+        """Inventory of resctrl control groups for guests; None if the host
+        has none.
+        """
+        return self.root.get_inventory(names.RESCTRL_GROUP)
 
     @property
     def pfs(self) -> tuple[Pf, ...]:
@@ -283,8 +298,10 @@ def build_hosts(providers: Iterable[Provider]) -> tuple[Host, ...]:
     by_root: dict[str, list[Provider]] = {}
     for provider in providers:
         by_root.setdefault(provider.root, []).append(provider)
-    found = (_build_host(root, members) for root, members in by_root.items())
-    return tuple(sorted((host for host in found if host is not None),
+    found = ((one, members) for members in by_root.values()
+             for one in members if one.uuid == one.root)
+    return tuple(sorted((_build_host(root, members) for root, members in found
+                         if _uses_ghsched(root, members)),
                         key=lambda host: host.name))
 
 
@@ -305,21 +322,36 @@ def parse_numa_node_number(root: str, uuid: str, name: str) -> int | None:
                                                    number) == uuid else None
 
 
-def _build_host(uuid: str, members: list[Provider]) -> Host | None:
-    root = next((one for one in members if one.uuid == uuid), None)
+def build_described_host(providers: Sequence[Provider],
+                         rooms: Mapping[int, NodeCapacity]) -> Host:
+    """Build a host from its resource providers, with its CPUs and memory.
+
+    :param providers: the compute node's own provider first.
+    :param rooms: CPUs and memory by NUMA node. Nodes without a provider are
+        nodes of the host as well.
+    """
+    host = _build_host(providers[0], providers)
+    known = {node.number for node in host.nodes}
+    bare = (Node(number, '', f'{host.name}_NUMA{number}')
+            for number in rooms if number not in known)
+    return set_node_capacity(replace(host, nodes=tuple(sorted(
+        (*host.nodes, *bare), key=_make_node_sort_key))), rooms.values())
+
+
+def _uses_ghsched(root: Provider, members: Iterable[Provider]) -> bool:
+    return any(names.NUMA_NODE_TRAIT in one.traits for one in members) or (
+        not root.traits.isdisjoint(names.CAPABILITY_TRAITS.values()))
+
+
+def _build_host(root: Provider, members: Iterable[Provider]) -> Host:
     of_nodes = [one for one in members
                 if names.NUMA_NODE_TRAIT in one.traits]
-    if root is None or not (
-            of_nodes or root.traits.intersection(
-                names.CAPABILITY_TRAITS.values())):
-        return None
     pfs: dict[str | None, list[Pf]] = {}
     for one in members:
         if one is not root and one not in of_nodes:
             pfs.setdefault(one.parent, []).extend(_build_pfs(one, root))
     nodes = [_build_node(one, root, pfs.pop(one.uuid, [])) for one in of_nodes]
-    return Host(root, root.get_inventory(names.RESCTRL_GROUP),
-                tuple(sorted(nodes, key=_make_node_sort_key)),
+    return Host(root, tuple(sorted(nodes, key=_make_node_sort_key)),
                 tuple(pf for found in pfs.values() for pf in found))
 
 
@@ -331,10 +363,8 @@ def _build_node(provider: Provider, root: Provider, pfs: list[Pf]) -> Node:
     return Node(
         parse_numa_node_number(root.uuid, provider.uuid, provider.name),
         provider.uuid,
-        provider.name, provider.get_inventory(names.MEM_BW_PCT),
-        tuple(sorted(pfs, key=lambda pf: pf.address)), provider.traits,
-        provider.get_inventory(names.MEM_BW_BURST_PCT),
-        nearest=provider.parent if provider.parent
+        provider.name, tuple(sorted(pfs, key=lambda pf: pf.address)),
+        provider.traits, nearest=provider.parent if provider.parent
         and provider.parent != root.uuid else '',
         stocks={name: stock for name in sorted(names.NODE_CLASSES)
                 if (stock := provider.get_inventory(name)) is not None})

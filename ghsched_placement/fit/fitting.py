@@ -431,6 +431,59 @@ def _find_inventory_obstacles(name: str, stock: capacity.InventoryUsage | None,
         yield found
 
 
+# -- guests that come and go --------------------------------------------------
+
+
+def take_guest(host: capacity.Host, demand: GuestDemand,
+               nodes: Sequence[int]) -> capacity.Host:
+    """Return a host with the resources of one more guest in use.
+
+    VFs are not counted as used.
+
+    :param nodes: host NUMA node of each guest NUMA node.
+    """
+    return _change_usage(host, demand, nodes, 1)
+
+
+def give_guest(host: capacity.Host, demand: GuestDemand,
+               nodes: Sequence[int]) -> capacity.Host:
+    """Return a host with the resources of one of its guests free.
+
+    VFs are not freed: no record says of which PF they are.
+
+    :param nodes: host NUMA node of each guest NUMA node.
+    """
+    return _change_usage(host, demand, nodes, -1)
+
+
+def _change_usage(host: capacity.Host, demand: GuestDemand,
+                  nodes: Sequence[int], sign: int) -> capacity.Host:
+    guest_nodes = {node: number for number, node in enumerate(nodes)}
+    amounts = {**demand.get_root_amounts(host),
+               names.RESCTRL_GROUP: int(demand.policy.needs_control_group)}
+    return replace(
+        host, root=replace(host.root, used={**host.root.used, **{
+            name: host.root.used.get(name, 0) + sign * amount
+            for name, amount in amounts.items()}}),
+        nodes=tuple(
+            node if node.number is None or node.number not in guest_nodes
+            else _change_node_usage(node, demand, guest_nodes[node.number],
+                                    sign) for node in host.nodes))
+
+
+def _change_node_usage(node: capacity.Node, demand: GuestDemand,
+                       guest_node: int, sign: int) -> capacity.Node:
+    amounts = demand.get_node_amounts(guest_node)
+    room = node.room
+    if room is not None and demand.needs:
+        change = (room.subtract_guest_node if sign > 0
+                  else room.release_guest_node)
+        room = change(demand.needs[guest_node], demand.page_size)
+    return replace(node, room=room, stocks={
+        name: replace(stock, used=stock.used + sign * amounts.get(name, 0))
+        for name, stock in node.stocks.items()})
+
+
 # -- how many -----------------------------------------------------------------
 
 

@@ -29,7 +29,6 @@ import math
 from ghsched_placement.features.rebalance.move_plan import Move
 from ghsched_placement.features.rebalance.move_plan import Settings
 from ghsched_placement.features.rebalance.move_plan import Spot
-from ghsched_placement.features.rebalance import occupancy
 from ghsched_placement.fit import capacity
 from ghsched_placement.fit import fitting
 
@@ -96,10 +95,10 @@ class _Cloud:
 
         :param spot: host NUMA node to move the guest to.
         """
-        origin = occupancy.copy_without_guest(
+        origin = fitting.give_guest(
             self.hosts[guest.spot.host], guest.demand, (guest.spot.node,))
         hosts = {**self.hosts, guest.spot.host: origin}
-        hosts[spot.host] = occupancy.copy_with_guest(
+        hosts[spot.host] = fitting.take_guest(
             hosts[spot.host], guest.demand, (spot.node,))
         return _Cloud(hosts, {**self.guests,
                               guest.uuid: replace(guest, spot=spot)})
@@ -253,7 +252,7 @@ class _Search:
         :param cloud: state of the cloud after the moves so far.
         :param stay_on_host: whether the guest must stay on its host.
         """
-        host = occupancy.copy_without_guest(
+        host = fitting.give_guest(
             cloud.hosts[guest.spot.host], guest.demand, (guest.spot.node,))
         for node in host.nodes if guest.inside else ():
             if node.number not in (None, guest.spot.node) and self._check_fit(

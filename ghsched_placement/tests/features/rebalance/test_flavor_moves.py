@@ -21,7 +21,6 @@ from hypothesis import strategies as st
 
 from ghsched_placement.features.rebalance import flavor_moves
 from ghsched_placement.features.rebalance.move_plan import Spot
-from ghsched_placement.features.rebalance import occupancy
 from ghsched_placement.fit import capacity
 from ghsched_placement.fit import fitting
 from ghsched_placement.fit.node_capacity import NodeCapacity
@@ -65,7 +64,7 @@ def cloud(placed, hosts=2, nodes=2):
                 Pages(4, 32768 * 256),)) for node in range(nodes)])
         for guest in guests:
             if guest.spot.host == name:
-                one = occupancy.copy_with_guest(one, guest.demand,
+                one = fitting.take_guest(one, guest.demand,
                                                 (guest.spot.node,))
         found[name] = one
     return list(found.values()), guests
@@ -223,8 +222,8 @@ class OccupancyTest(base.TestCase):
         before, guests = cloud(placed)
         for host in before:
             for node in host.nodes:
-                after = occupancy.copy_without_guest(
-                    occupancy.copy_with_guest(host, wish(10), (node.number,)),
+                after = fitting.give_guest(
+                    fitting.take_guest(host, wish(10), (node.number,)),
                     wish(10), (node.number,))
                 self.assertEqual((host.nodes, host.groups),
                                  (after.nodes, after.groups))
@@ -233,7 +232,7 @@ class OccupancyTest(base.TestCase):
 
     def test_guest_takes_all_that_it_asks_for(self):
         (host, _other), _guests = cloud([])
-        after = occupancy.copy_with_guest(host, wish(30, 2), (1,))
+        after = fitting.take_guest(host, wish(30, 2), (1,))
         node = after.nodes[1]
         self.assertEqual((30, 30, 2, 256), (
             node.stocks[names.MEM_BW_PCT].used, node.bandwidth.used,
