@@ -147,6 +147,22 @@ def take_guests(host: Host, need: Need, guests: int) -> Host:
     return host
 
 
+def count_guests_without_nodes(host: Host, need: Need) -> int:
+    """Return how many guests would fit if a host had a single NUMA node.
+
+    Sizes that one allocation from a host node may have are not compared.
+    """
+    guests = host.count_without_nodes(need)
+    if not need.nodes:
+        return guests
+    amounts = zip(*(part.amounts for part in need.nodes), strict=True)
+    free = zip(*(node.free for node in host.nodes), strict=True)
+    return max(0, min(
+        [guests, *(sum(have) // sum(asked)
+                   for have, asked in zip(free, amounts, strict=True)
+                   if sum(asked))]))
+
+
 def _count_by_placing(host: Host, need: Need, most: int) -> int:
     """Return how many guests fit if they are placed one after the other.
 

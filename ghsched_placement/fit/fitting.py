@@ -26,27 +26,21 @@ its last try (:func:`ghsched_placement.query.request.build_request`, joining).
 """
 
 from collections.abc import Iterator
-from collections.abc import Mapping
 from collections.abc import Sequence
 from dataclasses import dataclass
-from dataclasses import field
 from dataclasses import replace
 
 import os_resource_classes as orc
 
 from ghsched_placement.fit import capacity
 from ghsched_placement.fit import counting
+from ghsched_placement.fit.guest_demand import GuestDemand
 from ghsched_placement.fit import lack
 from ghsched_placement.fit.lack import Lack
 from ghsched_placement.fit import model
-from ghsched_placement.fit.node_capacity import NodeCapacity
-from ghsched_placement.fit.node_capacity import Shortage
 from ghsched_placement.fit import room
 from ghsched_placement.flavor import keys
-from ghsched_placement.flavor.policy import Accounting
-from ghsched_placement.flavor.policy import GuestPolicy
 from ghsched_placement.flavor.topology import GuestNode
-from ghsched_placement.flavor.topology import PageSize
 from ghsched_placement.providers import names
 from ghsched_placement.providers import tree
 from ghsched_placement.query import request
@@ -58,101 +52,6 @@ MOST = counting.MOST
 #: Note on a count that is a lower bound.
 MORE_MAY_FIT = ('more guests may fit: their NUMA nodes differ, and the search '
                 'has ended at its limit of steps')
-
-
-@dataclass(frozen=True)
-class GuestDemand:
-    """Resources and traits that one guest needs of a host.
-
-    :param policy: bandwidth, VFs and other things that the flavor's ghsched
-        extra specs request.
-    :param guest_nodes: number of guest NUMA nodes; 0 for a guest without a
-        NUMA topology.
-    :param amounts: amounts from the compute node's own provider, by resource
-        class.
-    :param required: traits that the compute node must have.
-    :param forbidden: traits that the compute node must not have.
-    :param classes: resource class of the VFs by PCI alias. VFs of aliases that
-        are missing here are not counted.
-    :param accounting: whether Placement counts the guarantee (``min``) or the
-        cap (``max``) of bandwidth.
-    :param needs: CPUs and memory of each guest NUMA node; if empty, they are
-        not checked for each NUMA node.
-    :param page_size: size of the memory pages that the guest requests.
-    :param fallback_vcpus: number of VCPU that a guest with dedicated CPUs
-        allocates on a host that reports no PCPU; 0 if Nova tries no such host.
-    """
-
-    policy: GuestPolicy
-    guest_nodes: int = 0
-    amounts: Mapping[str, int] = field(default_factory=dict)
-    required: frozenset[str] = frozenset()
-    forbidden: frozenset[str] = frozenset()
-    classes: Mapping[str, str] = field(default_factory=dict)
-    accounting: Accounting = 'min'
-    needs: tuple[GuestNode, ...] = ()
-    page_size: PageSize = None
-    fallback_vcpus: int = 0
-
-    def uses_fallback_vcpus(self, host: capacity.Host) -> bool:
-        """Whether the guest's dedicated CPUs are counted as VCPU on a host.
-
-        Nova counts them so on a host without [compute]cpu_dedicated_set, which
-        reports no PCPU.
-        """
-        return (self.fallback_vcpus > 0
-                and orc.PCPU not in host.root.inventories)
-
-    def get_root_amounts(self, host: capacity.Host) -> Mapping[str, int]:
-        """Return the amounts that the guest allocates from a compute node.
-
-        The amounts are those of the node's own provider, by resource class.
-        """
-        if not self.uses_fallback_vcpus(host):
-            return self.amounts
-        return {**{name: amount for name, amount in self.amounts.items()
-                   if name != orc.PCPU}, orc.VCPU: self.fallback_vcpus}
-
-    def count_vfs(self, guest_node: int | None = None) -> dict[str, int]:
-        """Return the number of requested VFs by resource class.
-
-        :param guest_node: guest NUMA node whose VFs are counted; None for all.
-        """
-        found: dict[str, int] = {}
-        for need in self.policy.vfs:
-            known = self.classes.get(need.alias)
-            if known and guest_node in (None, need.guest_node):
-                found[known] = found.get(known, 0) + need.count
-        return found
-
-    def get_node_amounts(self, guest_node: int) -> dict[str, int]:
-        """Return the amounts to allocate for a guest NUMA node.
-
-        :param guest_node: number of the guest NUMA node.
-        :returns: amount by resource class, such as percent of bandwidth.
-        """
-        return self.policy.get_resources_by_node(self.accounting).get(
-            guest_node, {})
-
-    def describe_guest_node(self, guest_node: int) -> str:
-        """Return in words what a guest NUMA node needs of a host NUMA node."""
-        vfs = (self.count_vfs(guest_node)
-               if self.policy.vfs_locality == 'node' else {})
-        return lack.describe_guest_node(
-            self.get_node_amounts(guest_node),
-            self.needs[guest_node] if self.needs else GuestNode(), vfs)
-
-    def find_shortages(self, capacity: NodeCapacity | None,
-                       guest_node: int) -> list[Shortage]:
-        """Return the CPUs and memory that a host node lacks for a guest node.
-
-        :param capacity: CPUs and memory of the host NUMA node; None if the
-            host does not report them, which counts as enough.
-        :param guest_node: number of the guest NUMA node.
-        """
-        if capacity is None or not self.needs:
-            return []
-        return capacity.find_shortages(self.needs[guest_node], self.page_size)
 
 
 @dataclass(frozen=True)
@@ -258,7 +157,7 @@ def _make_combination_reason(host: capacity.Host, demand: GuestDemand) -> Lack:
     return lack.make_too_few_nodes_reason(
         [demand.describe_guest_node(number) for number in guest_nodes],
         [[node.number for node in host.nodes if node.number is not None
-          and not any(_find_node_obstacles(node, demand, number, must_share))]
+          and not any(find_node_shortages(node, demand, number, must_share))]
          for number in guest_nodes],
         ' with a control group to share' if must_share else '')
 
@@ -287,22 +186,38 @@ def _can_share_control_group(node: capacity.Node, demand: GuestDemand,
 # -- what is lacking ---------------------------------------------------------
 
 
-def _find_refusal_reasons(host: capacity.Host,
-                          demand: GuestDemand) -> Iterator[Lack]:
-    yield from lack.find_trait_mismatches(host.root.traits, demand.required,
-                                          demand.forbidden)
-    yield from _check_amounts(host, demand)
-    must_share = _must_share_control_group(host, demand)
-    if must_share and not _can_share_on_all_guest_nodes(host, demand):
-        # What the host nodes have left is listed as for any other guest.
-        must_share = False
+def find_missing_traits(host: capacity.Host,
+                        demand: GuestDemand) -> Iterator[Lack]:
+    """Yield each trait that a host should have, or should not have."""
+    return lack.find_trait_mismatches(host.root.traits, demand.required,
+                                      demand.forbidden)
+
+
+def find_host_shortages(host: capacity.Host, demand: GuestDemand,
+                        may_share_group: bool = False) -> Iterator[Lack]:
+    """Yield the resources that a host as a whole lacks for a guest.
+
+    :param may_share_group: whether the control group of another guest will do.
+    """
+    yield from _find_root_shortages(host, demand)
+    if _must_share_control_group(host, demand) and not may_share_group:
         yield Lack(None, lack.GROUPS)
     too_few = lack.find_node_count_shortage(len(host.nodes),
                                             demand.guest_nodes)
     if too_few:
         yield too_few
     if demand.policy.vfs_locality != 'node':
-        yield from _check_host_vfs(host, demand)
+        yield from _find_host_vf_shortages(host, demand)
+
+
+def _find_refusal_reasons(host: capacity.Host,
+                          demand: GuestDemand) -> Iterator[Lack]:
+    # Where no group can be shared, what the host nodes have left is listed as
+    # for any other guest.
+    must_share = (_must_share_control_group(host, demand)
+                  and _can_share_on_all_guest_nodes(host, demand))
+    yield from find_missing_traits(host, demand)
+    yield from find_host_shortages(host, demand, must_share)
     for guest_node in range(demand.guest_nodes):
         yield from _find_host_obstacles(host, demand, guest_node, must_share)
 
@@ -318,30 +233,26 @@ def _can_share_on_all_guest_nodes(host: capacity.Host,
                for guest_node in range(len(demand.policy.nodes)))
 
 
-def _check_amounts(host: capacity.Host, demand: GuestDemand) -> Iterator[Lack]:
-    for resource_class, need in sorted(
-            demand.get_root_amounts(host).items()):
-        stock = host.root.get_inventory(resource_class)
-        word = lack.WORDS.get(resource_class, resource_class)
-        if stock is not None:
-            found = lack.find_resource_shortage(word, need, stock.free,
-                                                stock.max_unit)
-        elif resource_class == orc.DISK_GB:
+def _find_root_shortages(host: capacity.Host,
+                         demand: GuestDemand) -> Iterator[Lack]:
+    for name, need in sorted(demand.get_root_amounts(host).items()):
+        stock = host.root.get_inventory(name)
+        if stock is None and name == orc.DISK_GB:
             continue    # disks may be of a provider that is shared
-        else:
-            found = lack.find_resource_shortage(word, need, 0)
+        found = lack.find_resource_shortage(
+            lack.WORDS.get(name, name), need, stock.free if stock else 0,
+            stock.max_unit if stock else None)
         if found:
             yield found
 
 
-def _check_host_vfs(host: capacity.Host,
-                    demand: GuestDemand) -> Iterator[Lack]:
-    for resource_class, need in sorted(demand.count_vfs().items()):
+def _find_host_vf_shortages(host: capacity.Host,
+                            demand: GuestDemand) -> Iterator[Lack]:
+    for name, need in sorted(demand.count_vfs().items()):
         free = sum(pf.stock.free for pf in host.pfs
-                   if pf.resource_class == resource_class)
-        found = lack.find_resource_shortage(f'VFs of {resource_class}', need,
-                                            free,
-                                            key=keys.VFS.extra_spec)
+                   if pf.resource_class == name)
+        found = lack.find_resource_shortage(
+            demand.describe_vfs(name), need, free, key=keys.VFS.extra_spec)
         if found:
             yield found
 
@@ -357,12 +268,12 @@ def _find_host_obstacles(host: capacity.Host, demand: GuestDemand,
     :param must_share: whether the guest must share the control group of other
         guests.
     """
-    misfits = [(node, tuple(_find_node_obstacles(node, demand, guest_node,
-                                                 must_share)))
+    misfits = [(node, tuple(find_node_shortages(node, demand, guest_node,
+                                                must_share)))
                for node in host.nodes]
     if all(found for _node, found in misfits):
         for node, found in misfits:
-            yield replace(found[0], node=node.number, reason=(
+            yield replace(found[0], reason=(
                 f'NUMA node {_format_node(node)} cannot take guest NUMA node '
                 f'{guest_node}: {", ".join(one.text for one in found)}'))
 
@@ -371,9 +282,10 @@ def _format_node(node: capacity.Node) -> str:
     return node.name if node.number is None else str(node.number)
 
 
-def _find_node_obstacles(node: capacity.Node, demand: GuestDemand,
-                         guest_node: int, must_share: bool) -> Iterator[Lack]:
-    """Yield the reasons why a host NUMA node cannot take a guest NUMA node.
+def find_node_shortages(node: capacity.Node, demand: GuestDemand,
+                        guest_node: int,
+                        must_share: bool = False) -> Iterator[Lack]:
+    """Yield what a host NUMA node lacks for a guest NUMA node.
 
     :param guest_node: number of the guest NUMA node.
     :param must_share: whether the guest must share the control group of other
@@ -382,19 +294,20 @@ def _find_node_obstacles(node: capacity.Node, demand: GuestDemand,
     if node.number is None:
         yield Lack(None, 'number', reason='it is not known which node it is')
     if must_share and not _can_share_control_group(node, demand, guest_node):
-        yield Lack(None, lack.GROUPS, reason='no control group is left and it '
-                   'has none that can be shared')
+        yield Lack(node.number, lack.GROUPS, reason='no control group is left '
+                   'and it has none that can be shared')
     for name, need in sorted(demand.get_node_amounts(guest_node).items(),
                              key=_make_resource_sort_key):
-        yield from _find_inventory_obstacles(name, node.stocks.get(name), need)
-    needed = []
-    if demand.policy.vfs_locality == 'node':
-        vfs = sorted(demand.count_vfs(guest_node).items())
-        needed = [(f'VFs of {name}', need, node.count_free_vfs(name))
-                  for name, need in vfs]
-    lacks = [lack.find_resource_shortage(*short) for short
-             in demand.find_shortages(node.room, guest_node)]
-    lacks += [lack.find_resource_shortage(*item) for item in needed]
+        yield from _find_inventory_shortages(
+            name, node.stocks.get(name), need, node.number)
+    items = [*demand.find_shortages(node.room, guest_node)]
+    vfs = (demand.count_vfs(guest_node)
+           if demand.policy.vfs_locality == 'node' else {})
+    lacks = [lack.find_resource_shortage(*item, node=node.number)
+             for item in items]
+    lacks += [lack.find_resource_shortage(
+        demand.describe_vfs(name), need, node.count_free_vfs(name),
+        node=node.number) for name, need in sorted(vfs.items())]
     yield from filter(None, lacks)
 
 
@@ -406,27 +319,31 @@ def _make_resource_sort_key(item: tuple[str, int]) -> tuple[bool, str]:
     return item[0] != names.MEM_BW_PCT, item[0]
 
 
-def _find_inventory_obstacles(name: str, stock: capacity.InventoryUsage | None,
-                              needed: int) -> Iterator[Lack]:
+def _find_inventory_shortages(name: str, stock: capacity.InventoryUsage | None,
+                              needed: int, node: int | None
+                              ) -> Iterator[Lack]:
     """Yield the reasons why an amount cannot be allocated from an inventory.
 
     :param name: resource class of the amount.
     :param stock: the inventory; None if the host NUMA node has none.
     :param needed: amount to allocate.
+    :param node: number of the host NUMA node.
     """
     word = lack.WORDS[name]
     if stock is None:
-        yield lack.make_missing_inventory_reason(name, needed)
+        yield replace(lack.make_missing_inventory_reason(name, needed),
+                      node=node)
         return
-    if needed <= stock.max_unit and needed % stock.step_size:
-        yield Lack(None, word, stock.max_unit, needed,
+    if needed % stock.step_size:
+        yield Lack(node, word, stock.max_unit, needed,
                    f'it holds multiples of {stock.step_size} {word}, '
                    f'{needed} needed')
     if needed < stock.min_unit:
-        yield Lack(None, word, stock.max_unit, needed,
+        yield Lack(node, word, stock.max_unit, needed,
                    f'it holds no less than {stock.min_unit} {word}, {needed} '
                    'needed')
-    found = lack.find_resource_shortage(word, needed, stock.max_unit)
+    found = lack.find_resource_shortage(
+        word, needed, stock.free, int(stock.record['max_unit']), node)
     if found:
         yield found
 
@@ -485,6 +402,38 @@ def _change_node_usage(node: capacity.Node, demand: GuestDemand,
 
 
 # -- how many -----------------------------------------------------------------
+
+
+def find_needed_nodes(host: capacity.Host,
+                      demand: GuestDemand) -> frozenset[int]:
+    """Return the host nodes that a guest should take so that most others fit.
+
+    :returns: empty if any host nodes will do, or if the NUMA nodes of the
+        guest differ.
+    """
+    if not 1 < demand.guest_nodes < len(host.nodes):
+        return frozenset()
+    reader = _Reader(host, demand)
+    free, need = reader.make_host(), reader.make_need(False)
+    if len(set(need.nodes)) > 1:
+        return frozenset()
+    return counting.find_needed_nodes(
+        {node.number: node.count_guest_nodes(need.nodes[0])
+         for node in free.nodes}, len(need.nodes),
+        free.count_without_nodes(need))
+
+
+def count_guests_without_numa_limits(host: capacity.Host,
+                                     demand: GuestDemand) -> int:
+    """Return how many guests would fit if a host had a single NUMA node.
+
+    The number of guests that really fit is lower if the host is fragmented.
+    """
+    if any(find_missing_traits(host, demand)):
+        return 0
+    reader = _Reader(host, demand)
+    return counting.count_guests_without_nodes(
+        reader.make_host(), reader.make_need(False))
 
 
 class _Reader:

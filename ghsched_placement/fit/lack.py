@@ -246,14 +246,14 @@ def describe_guest_node(amounts: Mapping[str, int], guest: GuestNode,
 
     :param amounts: amounts by resource class.
     :param guest: CPUs and memory; all 0 if they are not counted.
-    :param vfs: number of VFs by resource class or alias.
+    :param vfs: number of VFs by their name, such as "VFs of nic".
     """
     found = [(amount, WORDS[name]) for name, amount in sorted(
         amounts.items(), key=lambda item: (item[0] != names.MEM_BW_PCT,
                                            item[0]))]
     found += [(guest.shared, CPUS), (guest.pinned, DEDICATED),
               (guest.memory, MEMORY)]
-    found += [(count, f'VFs of {name}') for name, count in sorted(vfs.items())]
+    found += [(count, word) for word, count in sorted(vfs.items())]
     return ', '.join(f'{amount} {get_resource_unit(word)}'
                      for amount, word in found if amount) or 'nothing else'
 

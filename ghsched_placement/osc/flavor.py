@@ -24,12 +24,13 @@ import re
 from typing import Any
 from typing import TypeAlias
 
-import os_resource_classes as orc
 from osc_lib import exceptions
 
 from ghsched_placement.base import exits
 from ghsched_placement.fit import capacity
 from ghsched_placement.fit import fitting
+from ghsched_placement.fit import guest_demand
+from ghsched_placement.fit.guest_demand import GuestDemand
 from ghsched_placement.fit import lack
 from ghsched_placement.flavor import auto_nodes
 from ghsched_placement.flavor import images
@@ -48,10 +49,6 @@ COLUMNS = ('Host', 'Fits', 'Guests That Fit', 'Sharing', 'Host Nodes',
 
 _VF_CLASS = re.compile(r'([^=]+)=(CUSTOM_[A-Z0-9_]{1,248})')
 
-#: What a guest takes of the compute node as a whole.
-_OF_HOST = (orc.VCPU, orc.PCPU, orc.MEMORY_MB, orc.DISK_GB)
-
-
 #: Parameters of a query for allocation candidates.
 Query: TypeAlias = tuple[tuple[str, str], ...]
 
@@ -68,7 +65,7 @@ class Requirements:
         sends none.
     """
 
-    demand: fitting.GuestDemand
+    demand: GuestDemand
     own_group: Query
     shared_group: Query
     fallback: tuple[Query, Query] | None = None
@@ -389,8 +386,8 @@ def make_flavor_requirements(size: Size, extra_specs: Mapping[str, str],
                                          needs_owner_trait, is_sharing)
                      for is_sharing in (False, True))
     return Requirements(
-        make_guest_demand(policy, guest, own, classes, accounting,
-                          fallback[0]), own, shared,
+        guest_demand.make_guest_demand(policy, guest, own, classes,
+                                       accounting, fallback[0]), own, shared,
         (fallback[0], fallback[1]) if fallback[0] and fallback[1] else None)
 
 
@@ -452,50 +449,6 @@ def _parse_query_flavor(size: Size, extra_specs: Mapping[str, str]
         size.swap_mb, extra_specs)
 
 
-def make_guest_demand(policy: policies.GuestPolicy, guest: topology.Guest,
-                      query_parameters: Iterable[tuple[str, str]],
-                      classes: Mapping[str, str],
-                      accounting: policies.Accounting,
-                      fallback: Query | None = None) -> fitting.GuestDemand:
-    """Return the resources that a guest of a flavor needs from a host.
-
-    :param policy: bandwidth, VFs and other things that the flavor's ghsched
-        extra specs request.
-    :param guest: the flavor's vCPUs and memory by guest NUMA node.
-    :param query_parameters: parameters of nova-scheduler's Placement query.
-    :param classes: resource class of the VFs of each PCI alias.
-    :param accounting: whether Placement counts the guarantee (``min``) or the
-        cap (``max``) of bandwidth.
-    :param fallback: parameters of nova-scheduler's query for hosts that report
-        no PCPU; None if it sends none.
-    """
-    parameters = dict(query_parameters)
-    traits = set(filter(None, parameters.get('root_required', '').split(',')))
-    forbidden = {trait for trait in traits if trait.startswith('!')}
-    return fitting.GuestDemand(
-        policy, len(guest.cells), _parse_root_amounts(parameters),
-        frozenset(traits - forbidden),
-        frozenset(trait[1:] for trait in forbidden), classes, accounting,
-        guest.needs, guest.page_size,
-        _parse_root_amounts(dict(fallback or ())).get(orc.VCPU, 0))
-
-
-def _parse_root_amounts(parameters: Mapping[str, str]) -> dict[str, int]:
-    """Return the amounts that a query requests of the compute node itself.
-
-    :param parameters: parameters of a query for allocation candidates.
-    :returns: amount by resource class.
-    """
-    return {name: amount for name, amount in parse_amounts(
-        parameters.get('resources', '')).items() if name in _OF_HOST}
-
-
-def parse_amounts(text: str) -> dict[str, int]:
-    """Parse amounts such as ``VCPU:2,MEMORY_MB:512`` by resource class."""
-    return {name: int(amount) for name, _, amount in (
-        part.partition(':') for part in text.split(',') if part)}
-
-
 def make_host_refusal(host: capacity.Host, reason: str) -> fitting.Verdict:
     """Return the result for a host whose nova-compute takes no servers.
 
@@ -544,8 +497,8 @@ def _find_other_refusal_reasons(host: capacity.Host,
     yield from lack.find_trait_mismatches(
         host.root.traits, {one for one in traits if not one.startswith('!')},
         forbidden)
-    for name, needed in parse_amounts(parameters.get('resources', '')).items():
-        if name in _OF_HOST:
+    for name, needed in guest_demand.parse_amounts(parameters.get('resources', '')).items():
+        if name in guest_demand.HOST_CLASSES:
             continue
         stock = host.root.get_inventory(name)
         found = lack.find_resource_shortage(

@@ -25,6 +25,7 @@ from ghsched_placement.fit.cloud_totals import HostTotals
 from ghsched_placement.fit.cloud_totals import parse_provider_summaries
 from ghsched_placement.fit.cloud_totals import Stock
 from ghsched_placement.fit import fitting
+from ghsched_placement.fit.guest_demand import GuestDemand
 from ghsched_placement.fit.node_capacity import NodeCapacity
 from ghsched_placement.fit.node_capacity import Pages
 from ghsched_placement.flavor.policy import GuestPolicy
@@ -61,7 +62,7 @@ class HostTest(base.TestCase):
                              Pages(2048, 40, 40 - huge)))
             for number, (_used, shared, pinned, huge, small)
             in enumerate(nodes)])
-        demand = fitting.GuestDemand(
+        demand = GuestDemand(
             GuestPolicy(tuple(NodePolicy(share) for share, _need in needs)),
             len(needs), {'VCPU': 3}, needs=tuple(need for _, need in needs),
             page_size=page_size)

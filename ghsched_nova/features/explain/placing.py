@@ -32,6 +32,7 @@ from ghsched_placement.features.planner.need import Need
 from ghsched_placement.features.planner import offer
 from ghsched_placement.features.planner.state import GuestPlacement
 from ghsched_placement.features.planner.state import State
+from ghsched_placement.fit import fitting
 from ghsched_placement.fit import lack
 from ghsched_placement.fit.lack import Lack
 from ghsched_placement.flavor import keys
@@ -144,7 +145,8 @@ def _check_host_capacity(request: PlacementRequest) -> None:
         raise Refused('', Lack(
             None, 'MEM_BW_MONITOR', reason='ghsched:monitor=true cannot be '
             'enforced: this host does not report memory bandwidth'))
-    lacks = tuple(limits.yield_host_shortages(request.state, request.need))
+    lacks = tuple(fitting.find_host_shortages(request.state.fit_host,
+                                              request.need.demand))
     if lacks:
         raise Refused('the host: ', *lacks)
 
@@ -267,18 +269,13 @@ def _explain_host_misfit(request: PlacementRequest) -> str:
 
 def _describe_too_few_nodes(request: PlacementRequest) -> str:
     """Return which host NUMA nodes have room for each guest NUMA node."""
-    need = request.need
-    vfs_by_node: list[dict[str, int]] = [{} for _ in need.guest.cells]
-    if need.policy.vfs_locality == 'node':
-        for one in need.policy.vfs:
-            vfs_by_node[one.guest_node][one.alias] = one.count
+    guest_nodes = range(request.need.demand.guest_nodes)
     return lack.make_too_few_nodes_reason(
-        [lack.describe_guest_node(need.node_amounts.get(number, {}), guest,
-                                  vfs_by_node[number])
-         for number, guest in enumerate(need.guest.needs)],
+        [request.need.demand.describe_guest_node(number)
+         for number in guest_nodes],
         [[node.id for node in request.host.nodes
           if _explain_node_misfit(request, number, node.id) is None]
-         for number in range(len(need.guest.cells))]).text
+         for number in guest_nodes]).text
 
 
 def _yield_relaxed_needs(need: Need) -> Iterable[tuple[Need, str]]:

@@ -24,7 +24,6 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from ghsched_placement.features.packing import gradient
-from ghsched_placement.features.planner import limits
 from ghsched_placement.features.planner.need import Need
 from ghsched_placement.features.planner.state import GuestPlacement
 from ghsched_placement.features.planner.state import State
@@ -151,7 +150,7 @@ def convert_state_to_gradient_input(state: State) -> gradient.FreeCapacity:
             node.pinned.free if known else _ENOUGH,
             node.shared.free if known else _ENOUGH,
             node.memory.free if known else _ENOUGH,
-            limits.get_free_amount(state, node.number, names.MEM_BW_PCT)
+            state.get_free_amount((places[node.number], names.MEM_BW_PCT))
             if stock else _ENOUGH, sum(node.devices.values()))
         total[node.number] = (
             node.pinned.total if known else 0,

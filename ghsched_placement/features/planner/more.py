@@ -116,7 +116,8 @@ def _list_changes(state: State, need: Need) -> Iterator[_Change]:
         **host.node_by_provider, **host.node_by_device_provider}
     classes = {name for _node, name in need.vf_counts}
     counted = {
-        name for amounts in need.node_amounts.values() for name in amounts}
+        name for node in range(need.demand.guest_nodes)
+        for name in need.demand.get_node_amounts(node)}
     for place, node in sorted(nodes.items(),
                               key=lambda item: (str(item[1]), item[0])):
         inventories = host.providers[place].inventories
@@ -125,7 +126,7 @@ def _list_changes(state: State, need: Need) -> Iterator[_Change]:
                           _MORE.get(name, 1))
         for name in sorted(classes.intersection(inventories)):
             yield _Change(node, (place, name),
-                          limits.describe_vfs(need, name), 1)
+                          need.demand.describe_vfs(name), 1)
 
 
 def _may_help(state: State, need: Need, change: _Change) -> bool:

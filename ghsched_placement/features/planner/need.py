@@ -19,6 +19,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from dataclasses import field
 from dataclasses import replace
+from functools import cached_property
 import re
 
 import os_resource_classes as orc
@@ -26,6 +27,7 @@ import os_resource_classes as orc
 from ghsched_placement.features.planner.client import PlannerError
 from ghsched_placement.features.planner.flavors import Flavor
 from ghsched_placement.fit.capacity import Provider
+from ghsched_placement.fit import guest_demand
 from ghsched_placement.flavor import auto_nodes
 from ghsched_placement.flavor import keys
 from ghsched_placement.flavor.policy import Accounting
@@ -213,24 +215,14 @@ class Need:
             found[key] = found.get(key, 0) + need.count
         return found
 
-    @property
-    def root_provider_amounts(self) -> dict[str, int]:
-        """Amounts that a guest needs from the compute node's root provider.
-
-        The amounts are by resource class.
-        """
-        asked = dict(self.make_planner_query('any', {})).get('resources', '')
-        return {name: int(amount) for name, _, amount
-                in (part.partition(':') for part in asked.split(',')
-                    if part)}
-
-    @property
-    def node_amounts(self) -> dict[int, dict[str, int]]:
-        """Amounts that a guest needs from host NUMA nodes, without its VFs.
-
-        The amounts are by guest NUMA node and resource class.
-        """
-        return self.policy.get_resources_by_node(self.accounting)
+    @cached_property
+    def demand(self) -> guest_demand.GuestDemand:
+        """Resources and traits that the guest needs of a host."""
+        fallback = self.fallback
+        return guest_demand.make_guest_demand(
+            self.policy, self.guest, self.make_planner_query('any', {}),
+            self.aliases, self.accounting,
+            fallback and fallback.make_planner_query('any', {}), counted=None)
 
     @property
     def bandwidth(self) -> dict[int, int]:

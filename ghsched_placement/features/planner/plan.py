@@ -40,6 +40,7 @@ from ghsched_placement.features.planner.more import count_additional_guests
 from ghsched_placement.features.planner import need as needs
 from ghsched_placement.features.planner.offer import Offers
 from ghsched_placement.features.planner.state import State
+from ghsched_placement.fit import fitting
 from ghsched_placement.fit import lack
 from ghsched_placement.fit.lack import Lack
 from ghsched_placement.fit.node_capacity import NodeCapacity
@@ -301,7 +302,8 @@ def _make_host_plan(state: State, names: tuple[str, ...], need: needs.Need,
         lacks=limits.list_shortages(state,
                                     need), uses=limits.list_inventory_usage(
                                         state, dict(need.aliases)),
-        pooled=limits.count_guests_without_numa_limits(empty, need)
+        pooled=fitting.count_guests_without_numa_limits(
+            empty.fit_host, need.demand)
         if single else None, more=bought, by_flavor=dict(state.by_flavor))
 
 

@@ -14,6 +14,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from dataclasses import replace
 from typing import Any
 
 import os_resource_classes as orc
@@ -21,11 +22,11 @@ import os_resource_classes as orc
 from ghsched_placement.features.packing.likely_nodes import guess_host_nodes
 from ghsched_placement.features.planner.hosts import Host
 from ghsched_placement.features.planner.need import Need
-from ghsched_placement.fit import counting
+from ghsched_placement.fit import capacity
+from ghsched_placement.fit import fitting
 from ghsched_placement.fit.node_capacity import Shortage
 from ghsched_placement.fit.numa_nodes import HostNode
 from ghsched_placement.fit.numa_nodes import NodeAmount
-from ghsched_placement.fit import room
 from ghsched_placement.flavor.topology import GuestNode
 from ghsched_placement.flavor.topology import PageSize
 from ghsched_placement.providers import names
@@ -68,6 +69,7 @@ class State:
         self.by_flavor: dict[str, int] = {}
         self.taken: dict[Slot, int] = {}
         self._rooms = {cell.node: cell for cell in host.cells}
+        self._fit_host: capacity.Host | None = None
         self._free = {
             (place, name): tree.compute_free_amount(
                 self.get_inventory_record((place, name)),
@@ -163,48 +165,29 @@ class State:
                 node, guest[0], need.guest.page_size)),
             key=lambda node: (node not in needed, node))[:len(guest)]))
 
+    @property
+    def fit_host(self) -> capacity.Host:
+        """The host and what is in use of it, as the fit counts them."""
+        if self._fit_host is None:
+            self._fit_host = capacity.build_described_host([
+                replace(provider, inventories={
+                    name: self.get_inventory_record((place, name))
+                    for name in provider.inventories}, used={
+                        name: provider.used.get(name, 0)
+                        + self.taken.get((place, name), 0)
+                        for name in provider.inventories})
+                for place, provider in enumerate(self.host.providers)],
+                self._rooms)
+        return self._fit_host
+
     def find_needed_nodes(self, need: Need) -> frozenset[int]:
         """Return the host nodes without which fewer other guests would fit.
 
         :returns: empty if any host nodes will do, or if the NUMA nodes of the
             guest differ.
         """
-        need = need.adapt_to_host(self.host.root)
-        guest_nodes = range(len(need.guest.cells))
-        amounts = [{**need.node_amounts.get(node, {}), **{
-            name: count for (owner, name), count in need.vf_counts.items()
-            if owner == node and need.policy.vfs_locality == 'node'}}
-            for node in guest_nodes]
-        nodes = set(self.host.node_by_provider.values())
-        if not 1 < len(guest_nodes) < len(nodes) or len(
-                set(need.guest.needs)) > 1 or any(
-                    one != amounts[0] for one in amounts):
-            return frozenset()
-        most = min((self.get_free_amount((0, name)) // amount for name, amount
-                    in need.root_provider_amounts.items() if amount),
-                   default=counting.MOST)
-        return counting.find_needed_nodes(
-            {node: self._count_guest_nodes(need, node, amounts[0])
-             for node in nodes}, len(guest_nodes), most)
-
-    def _count_guest_nodes(self, need: Need, node: int,
-                           amounts: Mapping[str, int]) -> int:
-        """Return how many of a guest's nodes fit on a host node.
-
-        :param need: resources of a guest whose NUMA nodes are equal.
-        :param amounts: amounts that each of them takes, with its VFs.
-        """
-        providers = [place for places in (
-            self.host.node_by_provider, self.host.node_by_device_provider)
-            for place, number in places.items() if number == node]
-        counts = [sum(self.get_free_amount((place, name))
-                      for place in providers) // amount
-                  for name, amount in amounts.items() if amount]
-        if node in self._rooms and need.guest.needs:
-            counts.append(room.count_guest_nodes(
-                self._rooms[node], need.guest.needs[0],
-                need.guest.page_size))
-        return max(0, min(counts, default=counting.MOST))
+        return (fitting.find_needed_nodes(self.fit_host, need.demand)
+                if need.demand.guest_nodes > 1 else frozenset())
 
     def place_guest(
             self, need: Need, placement: GuestPlacement,
@@ -215,6 +198,7 @@ class State:
         :param placement: amounts that the guest allocates from providers.
         :param nodes: host NUMA node of each guest NUMA node.
         """
+        self._fit_host = None
         for slot, amount in placement.takes:
             self._take_amount(slot, amount)
         for node, part in zip(nodes, need.guest.needs, strict=False):

@@ -31,6 +31,7 @@ from ghsched_placement.features.rebalance.move_plan import Settings
 from ghsched_placement.features.rebalance.move_plan import Spot
 from ghsched_placement.fit import capacity
 from ghsched_placement.fit import fitting
+from ghsched_placement.fit.guest_demand import GuestDemand
 
 #: Maximum number of moves to make room for one more guest.
 MOVES_PER_GUEST = 2
@@ -57,7 +58,7 @@ class MovableGuest:
 
     uuid: str
     spot: Spot
-    demand: fitting.GuestDemand
+    demand: GuestDemand
     memory: int
     vcpus: int = 1
     inside: bool = True
@@ -106,7 +107,7 @@ class _Cloud:
 
 def plan_moves_for_flavor(hosts: Sequence[capacity.Host],
                           guests: Sequence[MovableGuest],
-                          demand: fitting.GuestDemand,
+                          demand: GuestDemand,
                           count: int = 1,
                           settings: Settings | None = None) -> Plan:
     """Plan moves of running guests so that new guests of a flavor fit.
@@ -155,7 +156,7 @@ class _Search:
     :ivar is_cut: whether the search was stopped by its limit of steps.
     """
 
-    def __init__(self, demand: fitting.GuestDemand, settings: Settings,
+    def __init__(self, demand: GuestDemand, settings: Settings,
                  fits: Mapping[str, int]) -> None:
         self._demand = demand
         self._settings = settings
@@ -281,7 +282,7 @@ class _Search:
                                             for name in hosts)
 
     def _check_fit(self, host: capacity.Host,
-                   demand: fitting.GuestDemand) -> fitting.Verdict:
+                   demand: GuestDemand) -> fitting.Verdict:
         self._steps += 1
         if self._steps > STEPS:
             raise _OutOfSteps
@@ -298,7 +299,7 @@ class _Search:
                 * (1 + self._settings.slowed * guest.vcpus))
 
 
-def is_guest_movable(demand: fitting.GuestDemand, guest_nodes: int) -> bool:
+def is_guest_movable(demand: GuestDemand, guest_nodes: int) -> bool:
     """Return whether guests with these resources can be moved by a plan.
 
     Plans move only guests with one NUMA node, no VFs and a fixed page size or
@@ -312,7 +313,7 @@ def is_guest_movable(demand: fitting.GuestDemand, guest_nodes: int) -> bool:
 
 
 def describe_missing_resources(
-        hosts: Sequence[capacity.Host], demand: fitting.GuestDemand) -> str:
+        hosts: Sequence[capacity.Host], demand: GuestDemand) -> str:
     """Describe which resources for a guest the most suitable host lacks.
 
     The host with the most free bandwidth counts as the most suitable.

@@ -20,13 +20,18 @@ from hypothesis import strategies as st
 import os_traits
 
 from ghsched_placement.fit import capacity
+from ghsched_placement.fit import counting
 from ghsched_placement.fit import fitting
+from ghsched_placement.fit.guest_demand import GuestDemand
+from ghsched_placement.fit import lack
 from ghsched_placement.fit.node_capacity import NodeCapacity
+from ghsched_placement.fit.node_capacity import Pages
 from ghsched_placement.flavor.policy import GuestPolicy
 from ghsched_placement.flavor.policy import NodePolicy
 from ghsched_placement.flavor.policy import Vfs
 from ghsched_placement.flavor.topology import GuestNode
 from ghsched_placement.providers import names
+from ghsched_placement.providers import tree
 from ghsched_placement.tests import base
 from ghsched_placement.tests.fixtures import clouds
 
@@ -37,8 +42,8 @@ def wish(*shares, vfs=(), locality='node', **more):
         nodes=tuple(map(NodePolicy, shares)), vfs_locality=locality,
         vfs=tuple(Vfs(node, 'nic', count)
                   for node, count in enumerate(vfs) if count))
-    return fitting.GuestDemand(policy, max(len(shares), len(vfs)),
-                               classes={'nic': clouds.VF}, **more)
+    return GuestDemand(policy, max(len(shares), len(vfs)),
+                       classes={'nic': clouds.VF}, **more)
 
 
 def shared_host(asked, used, backs, groups_free=0, **more):
@@ -72,7 +77,7 @@ class CheckTest(base.TestCase):
         self.assertEqual(1 + 3, self.fits(host, wish(30)).guests)
 
     def test_as_many_as_have_room_for_their_bursts(self):
-        asked = fitting.GuestDemand(
+        asked = GuestDemand(
             GuestPolicy((NodePolicy(10, burst=20),)), 1)
         host = clouds.host(clouds.node(0, bursts=50, bursts_used=5),
                            clouds.node(1))
@@ -208,7 +213,7 @@ class CheckTest(base.TestCase):
             clouds.pf('0000:02:00.0', 0, 3), clouds.pf('0000:81:00.0', 1, 8))
         verdict = self.fits(host, wish(vfs=(5,)))
         self.assertEqual(2, verdict.guests)
-        self.assertIn('6 VFs of CUSTOM_PCI_8086_1515 free, 9 needed',
+        self.assertIn('6 VFs of nic free, 9 needed',
                       self.refused(host, wish(vfs=(9,)))[0])
 
     def test_distant_vfs_are_those_of_the_host(self):
@@ -218,7 +223,7 @@ class CheckTest(base.TestCase):
         self.assertEqual(1, self.fits(
             host, wish(vfs=(7,), locality='any')).guests)
         self.assertEqual(
-            ('7 VFs of CUSTOM_PCI_8086_1515 free, 8 needed (ghsched:vfs)',),
+            ('7 VFs of nic free, 8 needed (ghsched:vfs)',),
             self.refused(host, wish(vfs=(8,), locality='any')))
 
     def test_a_guest_that_wants_nothing_is_counted_to_an_end(self):
@@ -252,6 +257,71 @@ class CheckTest(base.TestCase):
             min(n, one) for one in room) >= n * nodes)
         self.assertEqual(expected, fitting.check_host_capacity(
             host, wish(*[share] * nodes)).guests)
+
+
+@st.composite
+def one_node_hosts(draw):
+    """A host of one NUMA node, and a guest of one."""
+    total = draw(st.integers(1, 100))
+    record = {**tree.make_inventory(total),
+              'min_unit': draw(st.sampled_from((1, 1, 5, 20))),
+              'max_unit': draw(st.sampled_from((total, 10, 40))),
+              'step_size': draw(st.sampled_from((1, 1, 5, 10)))}
+    sizes = draw(st.sampled_from(((), (4,), (4, 2048), (4, 2048, 1048576))))
+    room = NodeCapacity(
+        0, draw(st.integers(0, 8)), draw(st.integers(0, 8)),
+        draw(st.sampled_from((1.0, 2.0))), draw(st.integers(0, 8)),
+        draw(st.integers(0, 4)), draw(st.sampled_from((1024, 4096))),
+        draw(st.integers(0, 2048)), draw(st.sampled_from((1.0, 1.5))),
+        tuple(Pages(size, draw(st.integers(0, 4)) * 1048576 // size,
+                    draw(st.integers(0, 2)) * 1048576 // size)
+              for size in sizes))
+    host = clouds.host(replace(
+        clouds.node(0, used=draw(st.integers(0, 100))),
+        inventories={names.MEM_BW_PCT: record}),
+        clouds.pf('0000:01:00.0', 0, used=draw(st.integers(0, 8))))
+    asked = wish(
+        draw(st.integers(1, 100)), vfs=(draw(st.integers(0, 8)),),
+        locality=draw(st.sampled_from(('node', 'any'))), needs=(GuestNode(
+            draw(st.integers(0, 8)), draw(st.integers(0, 8)),
+            draw(st.sampled_from((512, 1000, 1024, 2048)))),),
+        page_size=draw(st.sampled_from(
+            (None, 'small', 'large', 'any', 2048, 1048576))))
+    return capacity.set_node_capacity(host, [room]), asked
+
+
+class ReasonsTest(base.TestCase):
+
+    @given(one_node_hosts())
+    def test_what_is_short_is_what_keeps_the_count_at_0(self, drawn):
+        """Reasons come from the records, the count from the amounts."""
+        host, asked = drawn
+        short = [*fitting.find_host_shortages(host, asked),
+                 *fitting.find_node_shortages(host.nodes[0], asked, 0)]
+        fits = counting.count_guests(*self.read(host, asked)).guests
+        self.assertEqual(not short, fits > 0, short)
+        self.assertEqual(fits, fitting.check_host_capacity(host, asked).guests)
+
+    def read(self, host, asked):
+        reader = fitting._Reader(host, asked)
+        return reader.make_host(), reader.make_need(False)
+
+    @given(one_node_hosts())
+    def test_bandwidth_and_vfs_are_short_by_plain_numbers(self, drawn):
+        host, asked = drawn
+        stock, share = host.nodes[0].bandwidth, asked.policy.nodes[0].minimum
+        fits = (share <= stock.total - stock.used
+                and stock.record['min_unit'] <= share
+                <= stock.record['max_unit']
+                and share % stock.record['step_size'] == 0)
+        vfs = sum(need.count for need in asked.policy.vfs)
+        short = {one.resource for one in (
+            *fitting.find_host_shortages(host, asked),
+            *fitting.find_node_shortages(host.nodes[0], asked, 0))}
+        self.assertEqual(fits, short.isdisjoint(
+            {lack.BANDWIDTH, f'{lack.BANDWIDTH} for one guest'}))
+        self.assertEqual(vfs <= host.pfs[0].stock.free,
+                         'VFs of nic' not in short)
 
 
 class SharingTest(base.TestCase):
@@ -300,7 +370,7 @@ class SharingTest(base.TestCase):
         self.assertIn('with a control group to share', verdict.reason_texts[0])
 
     def test_a_cap_alone_is_shared_on_its_node(self):
-        asked = fitting.GuestDemand(GuestPolicy(
+        asked = GuestDemand(GuestPolicy(
             (NodePolicy(maximum=40),)), 1, amounts={'VCPU': 2})
         verdict = fitting.check_host_capacity(shared_host(
             asked, (0, 0), ((), (0,)), VCPU=7), asked)

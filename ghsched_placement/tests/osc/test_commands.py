@@ -34,6 +34,8 @@ from ghsched_placement.features.load import host_load
 from ghsched_placement.features.rebalance import rebalance
 from ghsched_placement.fit import capacity as capacities
 from ghsched_placement.fit import fitting
+from ghsched_placement.fit.guest_demand import GuestDemand
+from ghsched_placement.fit.guest_demand import make_guest_demand
 from ghsched_placement.fit.node_capacity import NodeCapacity
 from ghsched_placement.flavor import policy as policies
 from ghsched_placement.osc import audit as audits
@@ -494,7 +496,7 @@ class FlavorTest(base.TestCase):
     def test_query_for_each_host(self):
         policy, guest = flavor.parse_flavor_specs(self.SIZE, {
             'hw:numa_nodes': '2', 'ghsched:mem_bw_min': '10'})
-        wish = flavor.make_guest_demand(policy, guest, [
+        wish = make_guest_demand(policy, guest, [
             ('resources', 'VCPU:4,MEMORY_MB:2048,CUSTOM_X:1'),
             ('root_required', 'OWNER_NOVA,!CUSTOM_Y')], {}, 'min')
         self.assertEqual(
@@ -508,9 +510,9 @@ class FlavorTest(base.TestCase):
                          flavor.guess_vf_classes(policy, [with_vfs]))
         found = fitting.check_host_capacity(
             clouds.host(clouds.node(0)),
-            fitting.GuestDemand(policy, 1, classes=flavor.guess_vf_classes(
+            GuestDemand(policy, 1, classes=flavor.guess_vf_classes(
                 policy, [])))
-        self.assertIn('0 VFs of the alias nic free, 1 needed',
+        self.assertIn('0 VFs of nic free, 1 needed',
                       found.reason_texts[0])
 
     def test_placement_is_asked_for_what_the_guest_would_take(self):
@@ -525,7 +527,7 @@ class FlavorTest(base.TestCase):
             verdict = flavor.check_host_for_flavor(
                 client, clouds.host(shared, groups=3,
                                     groups_used=groups_used),
-                flavor.Requirements(fitting.GuestDemand(policy, 1), 'own',
+                flavor.Requirements(GuestDemand(policy, 1), 'own',
                                     'joining'))
             self.assertEqual([expected], asked)
             row, = flavor.list_verdict_rows([verdict])

@@ -30,6 +30,7 @@ from ghsched_placement.features.rebalance import move_plan
 from ghsched_placement.features.rebalance import traffic
 from ghsched_placement.fit import capacity
 from ghsched_placement.fit import fitting
+from ghsched_placement.fit.guest_demand import GuestDemand
 from ghsched_placement.fit import node_capacity
 from ghsched_placement.flavor import policy as policies
 from ghsched_placement.flavor.topology import GuestNode
@@ -179,7 +180,7 @@ def _check_flavor(client, host):
     found, = rooms.add_free_node_resources([host])
     capacity.compute_fragmentation(found)
     hosts.make_host_report(observe.HostRecords(found, (), {}, ()))
-    return fitting.check_host_capacity(found, fitting.GuestDemand(
+    return fitting.check_host_capacity(found, GuestDemand(
         policies.GuestPolicy((policies.NodePolicy(10),)), 1,
         needs=(GuestNode(shared=2, memory=100),)))
 

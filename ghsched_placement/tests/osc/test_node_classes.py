@@ -22,6 +22,7 @@ from ghsched_placement.audit import diagnostics
 from ghsched_placement.audit.findings import Server
 from ghsched_placement.fit import capacity as capacities
 from ghsched_placement.fit import fitting
+from ghsched_placement.fit.guest_demand import GuestDemand
 from ghsched_placement.fit import lack
 from ghsched_placement.fit import node_capacity
 from ghsched_placement.fit.node_capacity import NodeCapacity
@@ -102,7 +103,7 @@ class ClassTest(base.TestCase):
                 clouds.root_uuid('a'): {names.RESCTRL_GROUP: 1}}
 
     def wish(self, kind):
-        return fitting.GuestDemand(self.server(kind).policy, 1)
+        return GuestDemand(self.server(kind).policy, 1)
 
     @ddt.data(*sorted(names.NODE_CLASSES))
     def test_flavor_check_names_the_class_that_no_node_has_left(self, kind):
@@ -238,7 +239,7 @@ class RoomTest(base.TestCase):
         policy = policies.parse_policy(sample_flavors.flavor('mem_bw_min'), 1,
                                        1)
         return fitting.check_host_capacity(
-            self.host(kind, second), fitting.GuestDemand(
+            self.host(kind, second), GuestDemand(
                 policy, 1, needs=(ROOMS[kind][0],)))
 
     def test_each_kind_that_a_node_can_be_short_of_is_here(self):
@@ -290,7 +291,7 @@ class GroupTest(base.TestCase):
                                                'min').resources.keys())
 
     def test_flavor_check_counts_control_groups_and_names_their_lack(self):
-        wish = fitting.GuestDemand(self.policy, 1)
+        wish = GuestDemand(self.policy, 1)
         self.assertEqual(1, fitting.check_host_capacity(self.host(1),
                                                         wish).guests)
         found = fitting.check_host_capacity(self.host(2), wish)

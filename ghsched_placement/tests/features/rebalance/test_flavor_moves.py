@@ -23,6 +23,7 @@ from ghsched_placement.features.rebalance import flavor_moves
 from ghsched_placement.features.rebalance.move_plan import Spot
 from ghsched_placement.fit import capacity
 from ghsched_placement.fit import fitting
+from ghsched_placement.fit.guest_demand import GuestDemand
 from ghsched_placement.fit.node_capacity import NodeCapacity
 from ghsched_placement.fit.node_capacity import Pages
 from ghsched_placement.flavor.policy import GuestPolicy
@@ -38,7 +39,7 @@ VCPUS = 4
 
 def wish(share, vcpus=1):
     """A guest with one NUMA node."""
-    return fitting.GuestDemand(
+    return GuestDemand(
         GuestPolicy(nodes=(NodePolicy(share),)), 1,
         amounts={'VCPU': vcpus, 'MEMORY_MB': 256},
         needs=(GuestNode(shared=vcpus, memory=256),))

@@ -16,7 +16,7 @@ from ghsched_placement.features.rebalance import flavor_moves
 from ghsched_placement.features.rebalance.move_plan import Spot
 from ghsched_placement.features.rebalance import rebalance
 from ghsched_placement.features.rebalance import rebalance_for_flavor
-from ghsched_placement.fit import fitting
+from ghsched_placement.fit.guest_demand import GuestDemand
 from ghsched_placement.flavor.policy import GuestPolicy
 from ghsched_placement.flavor.policy import NodePolicy
 from ghsched_placement.osc import observe
@@ -25,7 +25,7 @@ from ghsched_placement.tests.fixtures import clouds
 
 
 def wish(share):
-    return fitting.GuestDemand(GuestPolicy(nodes=(NodePolicy(share),)), 1)
+    return GuestDemand(GuestPolicy(nodes=(NodePolicy(share),)), 1)
 
 
 class QuestionTest(base.TestCase):

@@ -27,7 +27,7 @@ from ghsched_placement.features.rebalance.move_plan import Spot
 from ghsched_placement.features.rebalance import rebalance_for_flavor
 from ghsched_placement.features.refusals.refusal_record import Refused
 from ghsched_placement.features.refusals import refusals
-from ghsched_placement.fit import fitting
+from ghsched_placement.fit.guest_demand import GuestDemand
 from ghsched_placement.flavor.policy import GuestPolicy
 from ghsched_placement.flavor.policy import NodePolicy
 from ghsched_placement.tests import base
@@ -212,7 +212,7 @@ def move(guest, origin, destination, partner=''):
 
 
 def wish(share):
-    return fitting.GuestDemand(GuestPolicy(nodes=(NodePolicy(share),)), 1)
+    return GuestDemand(GuestPolicy(nodes=(NodePolicy(share),)), 1)
 
 
 class RoomTest(StrategyTestCase):

@@ -180,7 +180,7 @@ class VfsTest(base.TestCase):
     def test_more_vfs_than_there_are(self):
         status, document = self.explain('ghsched:vfs=nic:81')
         self.assertEqual(1, status)
-        self.assertEqual('the host: 80 VFs of nic free, 81 needed',
+        self.assertEqual('the host: 80 VFs of nic free, 81 needed (ghsched:vfs)',
                          document['refusal'])
 
     def test_an_alias_that_the_host_has_not(self):
@@ -360,7 +360,8 @@ class PlaceTest(base.TestCase):
                 'ghsched:mem_bw_burst=30']
         status, document = small(*keys)
         self.assertEqual(1, status)
-        self.assertIn('% of memory bandwidth as bursts', str(document))
+        self.assertIn('it has 0 % of its memory bandwidth for bursts, 30 '
+                      'needed', str(document))
         with changed({'bandwidth_bursts: {}': 'bandwidth_bursts: {3: 40}'
                       }) as host:
             status, document = small(*keys, host=host)

@@ -20,6 +20,7 @@ from ghsched_placement.features.planner import limits
 from ghsched_placement.features.planner import need as needs
 from ghsched_placement.features.planner.state import GuestPlacement
 from ghsched_placement.features.planner.state import State
+from ghsched_placement.fit import fitting
 from ghsched_placement.fit import lack
 from ghsched_placement.providers import names
 from ghsched_placement.tests import base
@@ -38,9 +39,9 @@ def need(text='ghsched:mem_bw_min=40', vcpus=1):
 
 
 def way(node, wanted):
-    amounts = {
-        (0, name): amount
-        for name, amount in wanted.root_provider_amounts.items()}
+    amounts = {(0, name): amount
+               for name, amount in wanted.demand.amounts.items()}
+    amounts[0, 'CUSTOM_RESCTRL_GROUP'] = 1
     amounts[node + 1, BANDWIDTH] = 40
     return GuestPlacement((node,), tuple(sorted(amounts.items())))
 
@@ -113,7 +114,7 @@ class ClassTest(base.TestCase):
     @ddt.data(*sorted(names.NODE_CLASSES))
     def test_class_that_nodes_have_too_little_of_is_named(self, kind):
         wanted = self.need(kind)
-        amount = wanted.node_amounts[0][kind]
+        amount = wanted.demand.get_node_amounts(0)[kind]
         found = limits.list_guest_node_shortages(
             self.state(kind, amount - 1), wanted, 0, 1)
         self.assertEqual([lack.WORDS[kind]],
@@ -145,17 +146,17 @@ class LacksTest(base.TestCase):
     def test_bursts_and_ways(self):
         # Nothing is kept for them.
         self.assertEqual(
-            {lack.Lack(node, BURSTS, 0, 20, '0 % of memory bandwidth as '
-                       'bursts free, 20 needed (ghsched:mem_bw_burst)')
-             for node in (0, 1)},
-            set(limits.list_shortages(State(samples.host()), need(
-                'ghsched:mem_bw_burst=20'))))
+            {(node, BURSTS, 0, 20, 'it has 0 % of its memory bandwidth for '
+              'bursts, 20 needed (ghsched:mem_bw_burst)') for node in (0, 1)},
+            {(one.node, one.resource, one.free, one.needed, one.text)
+             for one in limits.list_shortages(State(samples.host()), need(
+                 'ghsched:mem_bw_burst=20'))})
         state = State(samples.host(groups=8, bursts={0: 30, 1: 30}))
         taken = need('ghsched:mem_bw_burst=20')
         self.assertEqual(
             6,
-            limits.count_guests_without_numa_limits(
-                state, need('ghsched:mem_bw_burst=10')))
+            fitting.count_guests_without_numa_limits(
+                state.fit_host, need('ghsched:mem_bw_burst=10').demand))
         promised = State(samples.host(bursts={0: 30, 1: 30}, promised=60))
         self.assertEqual([lack.Lack(
             0, f'{BURSTS} for one guest', 30, 31,
@@ -175,8 +176,8 @@ class LacksTest(base.TestCase):
         state = State(samples.host(nodes=2))
         self.assertEqual(
             3,
-            limits.count_guests_without_numa_limits(
-                state, need('ghsched:mem_bw_min=60')))
+            fitting.count_guests_without_numa_limits(
+                state.fit_host, need('ghsched:mem_bw_min=60').demand))
 
 
 class NeedTest(base.TestCase):
@@ -195,7 +196,7 @@ class NeedTest(base.TestCase):
             flavors.parse_flavor_argument('f:vcpus=1,ram=1,disk=5'),
             excluded_classes=['DISK_GB'])
         self.assertEqual({'VCPU': 1, 'MEMORY_MB': 1},
-                         wanted.root_provider_amounts)
+                         wanted.demand.amounts)
 
     def test_no_two_aliases_have_one_suffix(self):
         long = 'n' * 80

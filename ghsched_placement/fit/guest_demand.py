@@ -1,0 +1,182 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""Resources that one guest needs of a host (pure).
+
+The demand is read from a flavor's policy and NUMA topology, and from the query
+with which nova-scheduler asks Placement for the guest.
+"""
+
+from collections.abc import Collection
+from collections.abc import Iterable
+from collections.abc import Mapping
+from dataclasses import dataclass
+from dataclasses import field
+
+import os_resource_classes as orc
+
+from ghsched_placement.fit import capacity
+from ghsched_placement.fit import lack
+from ghsched_placement.fit.node_capacity import NodeCapacity
+from ghsched_placement.fit.node_capacity import Shortage
+from ghsched_placement.flavor.policy import Accounting
+from ghsched_placement.flavor.policy import GuestPolicy
+from ghsched_placement.flavor import topology
+from ghsched_placement.flavor.topology import GuestNode
+from ghsched_placement.flavor.topology import PageSize
+from ghsched_placement.providers import names
+
+#: Resource classes that every guest takes of the compute node as a whole.
+HOST_CLASSES = frozenset({orc.VCPU, orc.PCPU, orc.MEMORY_MB, orc.DISK_GB})
+
+
+@dataclass(frozen=True)
+class GuestDemand:
+    """Resources and traits that one guest needs of a host.
+
+    :param policy: bandwidth, VFs and other things that the flavor's ghsched
+        extra specs request.
+    :param guest_nodes: number of guest NUMA nodes; 0 for a guest without a
+        NUMA topology.
+    :param amounts: amounts from the compute node's own provider, by resource
+        class.
+    :param required: traits that the compute node must have.
+    :param forbidden: traits that the compute node must not have.
+    :param classes: resource class of the VFs by PCI alias. VFs of aliases that
+        are missing here are not counted.
+    :param accounting: whether Placement counts the guarantee (``min``) or the
+        cap (``max``) of bandwidth.
+    :param needs: CPUs and memory of each guest NUMA node; if empty, they are
+        not checked for each NUMA node.
+    :param page_size: size of the memory pages that the guest requests.
+    :param fallback_vcpus: number of VCPU that a guest with dedicated CPUs
+        allocates on a host that reports no PCPU; 0 if Nova tries no such host.
+    """
+
+    policy: GuestPolicy
+    guest_nodes: int = 0
+    amounts: Mapping[str, int] = field(default_factory=dict)
+    required: frozenset[str] = frozenset()
+    forbidden: frozenset[str] = frozenset()
+    classes: Mapping[str, str] = field(default_factory=dict)
+    accounting: Accounting = 'min'
+    needs: tuple[GuestNode, ...] = ()
+    page_size: PageSize = None
+    fallback_vcpus: int = 0
+
+    def uses_fallback_vcpus(self, host: capacity.Host) -> bool:
+        """Whether the guest's dedicated CPUs are counted as VCPU on a host.
+
+        Nova counts them so on a host without [compute]cpu_dedicated_set, which
+        reports no PCPU.
+        """
+        return (self.fallback_vcpus > 0
+                and orc.PCPU not in host.root.inventories)
+
+    def get_root_amounts(self, host: capacity.Host) -> Mapping[str, int]:
+        """Return the amounts that the guest allocates from a compute node.
+
+        The amounts are those of the node's own provider, by resource class.
+        """
+        if not self.uses_fallback_vcpus(host):
+            return self.amounts
+        return {**{name: amount for name, amount in self.amounts.items()
+                   if name != orc.PCPU}, orc.VCPU: self.fallback_vcpus}
+
+    def count_vfs(self, guest_node: int | None = None) -> dict[str, int]:
+        """Return the number of requested VFs by resource class.
+
+        :param guest_node: guest NUMA node whose VFs are counted; None for all.
+        """
+        found: dict[str, int] = {}
+        for need in self.policy.vfs:
+            known = self.classes.get(need.alias)
+            if known and guest_node in (None, need.guest_node):
+                found[known] = found.get(known, 0) + need.count
+        return found
+
+    def get_node_amounts(self, guest_node: int) -> dict[str, int]:
+        """Return the amounts to allocate for a guest NUMA node.
+
+        :param guest_node: number of the guest NUMA node.
+        :returns: amount by resource class, such as percent of bandwidth.
+        """
+        return self.policy.get_resources_by_node(self.accounting).get(
+            guest_node, {})
+
+    def describe_guest_node(self, guest_node: int) -> str:
+        """Return in words what a guest NUMA node needs of a host NUMA node."""
+        vfs = (self.count_vfs(guest_node)
+               if self.policy.vfs_locality == 'node' else {})
+        return lack.describe_guest_node(
+            self.get_node_amounts(guest_node),
+            self.needs[guest_node] if self.needs else GuestNode(),
+            {self.describe_vfs(name): count for name, count in vfs.items()})
+
+    def describe_vfs(self, resource_class: str) -> str:
+        """Return VFs of a resource class in the words of the flavor."""
+        aliases = {need.alias for need in self.policy.vfs
+                   if self.classes.get(need.alias) == resource_class}
+        return f'VFs of {" and ".join(sorted(aliases))}'
+
+    def find_shortages(self, room: NodeCapacity | None,
+                       guest_node: int) -> list[Shortage]:
+        """Return the CPUs and memory that a host node lacks for a guest node.
+
+        :param room: CPUs and memory of the host NUMA node; None if the
+            host does not report them, which counts as enough.
+        :param guest_node: number of the guest NUMA node.
+        """
+        if room is None or not self.needs:
+            return []
+        return room.find_shortages(self.needs[guest_node], self.page_size)
+
+
+def make_guest_demand(policy: GuestPolicy, guest: topology.Guest,
+                      query: Iterable[tuple[str, str]],
+                      classes: Mapping[str, str], accounting: Accounting,
+                      fallback: Iterable[tuple[str, str]] | None = None,
+                      counted: Collection[str] | None = HOST_CLASSES
+                      ) -> GuestDemand:
+    """Return the resources that a guest of a flavor needs from a host.
+
+    :param policy: bandwidth, VFs and other things that the flavor's ghsched
+        extra specs request.
+    :param guest: the flavor's vCPUs and memory by guest NUMA node.
+    :param query: parameters of nova-scheduler's Placement query.
+    :param classes: resource class of the VFs of each PCI alias.
+    :param accounting: whether Placement counts the guarantee (``min``) or the
+        cap (``max``) of bandwidth.
+    :param fallback: parameters of nova-scheduler's query for hosts that report
+        no PCPU; None if it sends none.
+    :param counted: resource classes that are counted of those that the query
+        requests of no certain provider; None for all.
+    """
+    parameters = dict(query)
+    traits = set(filter(None, parameters.get('root_required', '').split(',')))
+    forbidden = {trait for trait in traits if trait.startswith('!')}
+    return GuestDemand(
+        policy, len(guest.cells), {
+            name: amount for name, amount
+            in parse_amounts(parameters.get('resources', '')).items()
+            if name != names.RESCTRL_GROUP
+            and (counted is None or name in counted)},
+        frozenset(traits - forbidden),
+        frozenset(trait[1:] for trait in forbidden), classes, accounting,
+        guest.needs, guest.page_size, parse_amounts(
+            dict(fallback or ()).get('resources', '')).get(orc.VCPU, 0))
+
+
+def parse_amounts(text: str) -> dict[str, int]:
+    """Parse amounts such as ``VCPU:2,MEMORY_MB:512`` by resource class."""
+    return {name: int(amount) for name, _, amount in (
+        part.partition(':') for part in text.split(',') if part)}
