@@ -34,7 +34,9 @@ from ghsched_nova.features.live_change import move_messages
 from ghsched_nova.features.live_change import move_xml
 from ghsched_nova.features.live_change import page_move
 from ghsched_nova.features.live_change import policy_change
+from ghsched_nova.guest import document
 from ghsched_nova.guest import metadata
+from ghsched_nova.guest import thread_pins
 from ghsched_nova.host import desired
 from ghsched_nova.host import engine
 from ghsched_placement.fit.cells import GuestCell
@@ -205,12 +207,10 @@ class Mover:
 
     def _pin_threads(self, domain: policy_change.Domain,
                      request: move_messages.MoveRequest) -> None:
-        before = move_xml.parse_pins(domain.live)
-        after = move_xml.parse_pins(
-            move_xml.render_move(
-                domain.live, request.move, request.shared_cpus
-            )
-        )
+        before, after = (
+            thread_pins.parse_pins(document.parse_element(xml))
+            for xml in (domain.live, move_xml.render_move(
+                domain.live, request.move, request.shared_cpus)))
         most = max((max(cpus) for cpus in after.values() if cpus),
                    default=-1)
         handle = domain.guest._domain
@@ -218,9 +218,9 @@ class Mover:
             if cpus == before[kind, number]:
                 continue
             where = tuple(cpu in cpus for cpu in range(most + 1))
-            if kind == 'vcpupin':
+            if kind == 'vcpu':
                 handle.pinVcpuFlags(number, where, policy_change.LIVE)
-            elif kind == 'emulatorpin':
+            elif kind == 'emulator':
                 handle.pinEmulator(where, policy_change.LIVE)
             else:
                 handle.pinIOThread(number, where, policy_change.LIVE)

@@ -89,22 +89,6 @@ def make_policy_after_move(xml: str,
                                                       for cell in move.after))
 
 
-def parse_pins(xml: str) -> dict[tuple[str, int], frozenset[int]]:
-    """Return the host CPUs to which a domain XML pins each thread.
-
-    :returns: host CPUs by kind of the thread (element name) and number; the
-        emulator has the number 0.
-    :raises ValueError: if a number or a list of CPUs is malformed.
-    """
-    found = {}
-    for kind, name in (('vcpupin', 'vcpu'), ('emulatorpin', 'emulator'),
-                       ('iothreadpin', 'iothread')):
-        for pin in document.parse_element(xml).findall(f'cputune/{kind}'):
-            found[kind, int(pin.get(name, '0'))] = frozenset(
-                cpulist.parse_cpu_list(pin.get('cpuset', '')))
-    return found
-
-
 def render_move(xml: str, move: NodeMove,
                 shared: Mapping[int, frozenset[int]]) -> str:
     """Return a domain XML after a move to other host NUMA nodes.

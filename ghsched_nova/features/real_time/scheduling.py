@@ -27,6 +27,7 @@ from dataclasses import field
 from lxml import etree
 
 from ghsched_nova.guest import document
+from ghsched_nova.guest import thread_pins
 from ghsched_placement.base import cpulist
 from ghsched_placement.base.errors import PolicyError
 from ghsched_placement.features.real_time.scheduling import (
@@ -94,15 +95,18 @@ def render_scheduling(xml: str, policy: ThreadPolicy) -> str:
             or _sets_irq_affinity(policy)):
         return xml
     root = document.parse_document(xml)
-    if bypass:
-        _exclude_vcpu_cpus(root, policy.irq_bypass == keys.REQUIRED)
+    # A vCPU that shares its CPU gets its interrupts late.
+    if (bypass and not thread_pins.exclude_vcpu_cpus(root)
+            and policy.irq_bypass == keys.REQUIRED):
+        raise PolicyError(
+            keys.IRQ_BYPASS.extra_spec,
+            'QEMU has no CPUs other than those of the vCPUs')
     _exclude_realtime_cpus(root, policy)
-    elements = list(_make_elements(policy, _read_count(root, 'vcpu', 1),
-                                   _read_count(root, 'iothreads', 0)))
+    vcpus = thread_pins.read_count(root, 'vcpu', 1)
+    elements = list(_make_elements(
+        policy, vcpus, thread_pins.read_count(root, 'iothreads', 0)))
     if policy.vcpus is not None and policy.vcpus.runtime_us:
-        _set_metadata(
-            root, _make_deadline_element(policy, _read_count(root, 'vcpu', 1))
-        )
+        _set_metadata(root, _make_deadline_element(policy, vcpus))
     if _sets_irq_affinity(policy):
         _set_metadata(root, _render_irq_affinity(policy))
     if elements:
@@ -153,7 +157,7 @@ def read_domain_threads(root: etree._Element) -> DomainThreads:
         _index_by_number(cputune, 'vcpusched', 'vcpus') | vcpus,
         None if emulator is None else _parse_scheduling(emulator),
         _index_by_number(cputune, 'iothreadsched', 'iothreads'),
-        dict(_parse_pins(cputune)))
+        thread_pins.parse_pins(root))
 
 
 def has_housekeeping_irqs(root: etree._Element) -> bool:
@@ -238,35 +242,6 @@ def _lock_memory(root: etree._Element) -> None:
         document.find_or_insert_child(backing, tag)
 
 
-def _exclude_vcpu_cpus(root: etree._Element, required: bool) -> None:
-    """Remove the vCPUs' host CPUs from the CPU sets of other QEMU threads.
-
-    If a vCPU shares its CPU with another thread, the vCPU gets its interrupts
-    late and through the hypervisor. A thread that would have no CPU left keeps
-    its CPUs.
-
-    :param required: whether all vCPUs must be free of other threads.
-    :raises PolicyError: if ``required`` is set, and no vCPU is pinned, or the
-        emulator or an I/O thread would have no CPU left.
-    """
-    pins: dict[tuple[str, int], frozenset[int]] = {}
-    cputune = root.find('cputune')
-    if cputune is not None:
-        pins = dict(_parse_pins(cputune))
-    vcpus = frozenset().union(*(cpus for (kind, _number), cpus in pins.items()
-                                if kind == 'vcpu'))
-    others = {key: cpus - vcpus for key, cpus in pins.items()
-              if key[0] != 'vcpu'}
-    needed = {('emulator', 0)} | {
-        ('iothread', number)
-        for number in range(1, _read_count(root, 'iothreads', 0) + 1)}
-    if required and not (vcpus and all(map(others.get, needed))):
-        raise PolicyError(
-            keys.IRQ_BYPASS.extra_spec,
-            'QEMU has no CPUs other than those of the vCPUs')
-    _narrow_pins(cputune, pins, others)
-
-
 def _exclude_realtime_cpus(root: etree._Element, policy: ThreadPolicy) -> None:
     """Remove the host CPUs of real-time vCPUs from those of other threads.
 
@@ -280,10 +255,10 @@ def _exclude_realtime_cpus(root: etree._Element, policy: ThreadPolicy) -> None:
     if (cputune is None or policy.permille or policy.vcpus is None
             or not policy.vcpus.realtime):
         return
-    pins = dict(_parse_pins(cputune))
+    pins = thread_pins.parse_pins(root)
     cpus = frozenset[int]().union(*(
         pins.get(('vcpu', number), ()) for number in list_scheduled_vcpus(
-            policy, _read_count(root, 'vcpu', 1))))
+            policy, thread_pins.read_count(root, 'vcpu', 1))))
     others = {one: found - cpus for one, found in pins.items()
               if one[0] != 'vcpu'}
     lacking = sorted({kind for (kind, _number), found in others.items()
@@ -295,34 +270,7 @@ def _exclude_realtime_cpus(root: etree._Element, policy: ThreadPolicy) -> None:
             'CPUs other than those of real-time vCPUs, and the guest would '
             'stall: the host has no [compute]cpu_shared_set for '
             'hw:emulator_threads_policy=share; set it, or use isolate')
-    _narrow_pins(cputune, pins, others)
-
-
-def _narrow_pins(
-    cputune: etree._Element | None,
-    pins: Mapping[tuple[str, int], frozenset[int]],
-    narrowed: Mapping[tuple[str, int], frozenset[int]],
-) -> None:
-    """Write the narrowed CPU sets of threads; empty ones are left as they are.
-
-    :param pins: present host CPUs by kind and number of the thread.
-    :param narrowed: host CPUs that the threads shall have.
-    """
-    for (kind, number), cpus in narrowed.items():
-        if cpus and cpus != pins[kind, number]:
-            assert cputune is not None  # noqa: S101
-            _set_pin(cputune, kind, number, cpus)
-
-
-def _set_pin(cputune: etree._Element, kind: str, number: int,
-             cpus: frozenset[int]) -> None:
-    for pin in cputune.findall(f'{kind}pin'):
-        if int(pin.get(kind, '0')) == number:
-            pin.set('cpuset', cpulist.render_cpu_list(cpus))
-
-
-def _read_count(root: etree._Element, tag: str, default: int) -> int:
-    return int(root.findtext(tag) or default)
+    thread_pins.narrow_pins(root, others)
 
 
 def _index_by_number(cputune: etree._Element, tag: str,
@@ -330,19 +278,6 @@ def _index_by_number(cputune: etree._Element, tag: str,
     return {number: _parse_scheduling(element)
             for element in cputune.findall(tag)
             for number in cpulist.parse_cpu_list(element.get(attribute, ''))}
-
-
-def _parse_pins(cputune: etree._Element
-                ) -> Iterator[tuple[tuple[str, int], frozenset[int]]]:
-    """Yield the kind, number and host CPUs of each pinned thread.
-
-    :param cputune: ``<cputune>`` element of a domain.
-    """
-    for kind in ('vcpu', 'emulator', 'iothread'):
-        for element in cputune.findall(f'{kind}pin'):
-            number = int(element.get(kind, '0'))
-            cpus = cpulist.parse_cpu_list(element.get('cpuset', ''))
-            yield (kind, number), cpus
 
 
 def _parse_scheduling(element: etree._Element) -> Scheduling:

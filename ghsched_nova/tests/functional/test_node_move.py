@@ -17,6 +17,7 @@ import random
 import time
 
 import fixtures
+from lxml import etree
 from nova import context as nova_context
 from nova import objects
 from nova.tests.fixtures import libvirt as fakelibvirt
@@ -32,6 +33,7 @@ from ghsched_nova.features.live_change import records
 from ghsched_nova.features.live_change import servers
 from ghsched_nova.features.load import load_use
 from ghsched_nova.guest import metadata
+from ghsched_nova.guest import thread_pins
 from ghsched_nova.tests.fixtures import guest_memory
 from ghsched_nova.tests.fixtures import libvirt
 from ghsched_nova.tests.functional import nova_base
@@ -206,7 +208,8 @@ class MoveTest(openstack_base.CommandTestCase):
                 {vcpu: frozenset({cpu})
                  for vcpu, cpu in cell.cpu_pinning.items()},
                 {number: cpus for (kind, number), cpus
-                 in move_xml.parse_pins(xml).items() if kind == 'vcpupin'})
+                 in thread_pins.parse_pins(etree.fromstring(xml)).items()
+                 if kind == 'vcpu'})
         self.assertIn(f'<memnode cellid="0" nodeset="{node}"', stored)
         self.assertIn(f'<node id="{node}"', stored)
         self.assertIn(self.memory.nodes.get(self.domain.name()),

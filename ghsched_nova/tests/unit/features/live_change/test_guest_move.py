@@ -21,6 +21,7 @@ from ghsched_nova.features.live_change import move_messages
 from ghsched_nova.features.live_change import move_xml
 from ghsched_nova.features.live_change import policy_change
 from ghsched_nova.guest import metadata
+from ghsched_nova.guest import thread_pins
 from ghsched_nova.tests.fixtures import moving_host
 from ghsched_placement.features.live_change.node_move import NodeMove
 from ghsched_placement.fit.cells import GuestCell
@@ -66,10 +67,10 @@ class MovingTest(base.TestCase):
             self.assertIsNone(move_xml.read_move_record(xml))
             both = frozenset(cell.pins.values())
             self.assertEqual(
-                {**{('vcpupin', vcpu): {cpu}
+                {**{('vcpu', vcpu): {cpu}
                     for vcpu, cpu in cell.pins.items()},
-                 ('emulatorpin', 0): both, ('iothreadpin', 1): both},
-                move_xml.parse_pins(xml))
+                 ('emulator', 0): both, ('iothread', 1): both},
+                thread_pins.parse_pins(etree.fromstring(xml)))
         memory = etree.fromstring(self.host.xml[1]).find('numatune/memnode')
         self.assertEqual(str(cell.host_node), memory.get('nodeset'))
 

@@ -82,12 +82,6 @@ class DomainTest(base.TestCase):
         self.assertEqual(['8-10'] * 2, [
             pin.get('cpuset') for pin in root.findall('cputune/vcpupin')])
 
-    def test_pins_are_read_by_kind_and_number(self):
-        self.assertEqual(
-            {('vcpupin', 0): {0}, ('vcpupin', 1): {8},
-             ('emulatorpin', 0): {0, 8}, ('iothreadpin', 1): {0, 8}},
-            move_xml.parse_pins(XML))
-
     def test_a_domain_that_is_there_already_stays_as_it_is(self):
         there = move_xml.render_move(
             metadata.write_policy(XML, POLICY), _after(1, 0), {})
