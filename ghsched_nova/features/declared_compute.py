@@ -25,6 +25,7 @@ from ghsched_nova.features.live_change import rpc
 from ghsched_nova.features.load import load_use
 from ghsched_nova.features.locked_memory import locked_memory
 from ghsched_nova.features.metering import metering_notices
+from ghsched_nova.features.pv_hints import pv_hints
 from ghsched_nova.features.real_time import host_scheduling
 from ghsched_nova.features.rebalance import traffic_report
 from ghsched_nova.features.service_level import service_level_use
@@ -46,6 +47,7 @@ FEATURES: tuple[Feature, ...] = (
     Feature(name='interrupts', part=interrupts.make_part),
     Feature(name='guest_topology', part=guest_topology.make_part),
     Feature(name='guest_channel', part=guest_channel.make_part),
+    Feature(name='pv_hints', part=pv_hints.make_part),
     Feature(name='locked_memory', part=locked_memory.make_part),
     # With moves between NUMA nodes.
     Feature(name='live_change', part=rpc.LiveChangePart),

@@ -19,10 +19,11 @@ from ghsched_placement.features.bursts import declaration as bursts
 from ghsched_placement.features.guest_channel import channel_part
 from ghsched_placement.features.guest_topology import topology_part
 from ghsched_placement.features.l3_ways import declaration as l3_ways
+from ghsched_placement.features.pv_hints import hints_part
 from ghsched_placement.features.real_time import scheduling
 from ghsched_placement.features.rebalance import affinity_part
 from ghsched_placement.flavor.parts import Feature
 
 FEATURES: tuple[Feature, ...] = (
     bursts.FEATURE, l3_ways.FEATURE, scheduling.FEATURE, topology_part.FEATURE,
-    affinity_part.FEATURE, channel_part.FEATURE)
+    affinity_part.FEATURE, channel_part.FEATURE, hints_part.FEATURE)

@@ -359,6 +359,21 @@ GUEST_CHANNEL = Key(
             'With write the guest may also tell how much it stalls; its '
             'lines change nothing on the host.')
 
+PV_HINTS = Key(
+    name='pv_hints', title='Paravirtual hints',
+    kind='enum', per_node=False, default_text=NONE,
+    choices=(NONE, 'dedicated'),
+    summary='Whether the kernel of the guest is told that its vCPUs have host '
+            'CPUs of their own.',
+    details='With dedicated KVM gives the guest hint-dedicated (spinlocks and '
+            'TLB flushes as on bare metal, and an idle vCPU polls for a while '
+            'before it halts) and poll-control (the host does not poll once '
+            'more). Needs hw:cpu_policy=dedicated and '
+            'hw:emulator_threads_policy, and an x86 host. Cannot be combined '
+            'with ghsched:vcpu_scheduler=deadline, whose runtime an idle vCPU '
+            'would use up, nor with hide_hypervisor_id, which hides the hints '
+            'from the guest.')
+
 #: Value of :data:`NUMA`.
 AUTO = 'auto'
 
@@ -401,7 +416,7 @@ KEYS: tuple[Key, ...] = (
     EMULATOR_SCHEDULER, EMULATOR_PRIORITY,
     IOTHREAD_SCHEDULER, IOTHREAD_PRIORITY, LOCK_MEMORY, IRQ_BYPASS,
     IRQ_AFFINITY, AFFINITY_GROUP, GUEST_TOPOLOGY,
-    GUEST_CHANNEL)
+    GUEST_CHANNEL, PV_HINTS)
 
 BY_NAME: dict[str, Key] = {key.name: key for key in KEYS}
 

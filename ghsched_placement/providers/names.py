@@ -69,7 +69,7 @@ CAPABILITY_TRAITS = {
                  'L3_WAYS', 'NUMA_AUTO', 'DEVICE_NUMA', 'VCPU_REALTIME',
                  'VCPU_DEADLINE',
                  'VCPU_DEADLINE_SHARED', 'PREEMPT_RT', 'GUEST_TOPOLOGY',
-                 'GUEST_CHANNEL', 'IRQ_BYPASS',
+                 'GUEST_CHANNEL', 'PV_HINTS', 'IRQ_BYPASS',
                  'IRQ_BYPASS_VLPI', 'IRQ_BYPASS_VSGI', 'IRQ_BYPASS_POSTED',
                  'IRQ_BYPASS_AVIC')
 }

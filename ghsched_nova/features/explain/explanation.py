@@ -36,6 +36,7 @@ from ghsched_nova.features.explain import placing
 from ghsched_nova.features.guest_topology import host_topology
 from ghsched_nova.features.planner import hostfile
 from ghsched_nova.features.planner import planner_hosts
+from ghsched_nova.features.pv_hints import pv_hints
 from ghsched_nova.features.real_time import scheduling
 from ghsched_nova.guest import document
 from ghsched_nova.guest import memorytune
@@ -95,7 +96,7 @@ class Explanation:
     :param tune: bandwidth limits in libvirt's format; None if the guest has
         none.
     :param threads: XML elements of the domain that set the scheduling of the
-        guest's threads.
+        guest's threads, and hints about its vCPUs.
     :param topology: XML elements of the domain that show the host's topology
         to the guest.
     :param metadata: XML with the policy for the metadata of the domain; empty
@@ -262,8 +263,9 @@ def _choose_host_nodes_and_limits(explanation: Explanation) -> dict[str, Any]:
             'metadata': _render_policy_metadata(question, policy, place.nodes),
             'devices': devices.render_device_numa_xml(
                 question.host, policy, guest, place.nodes),
-            'threads': tuple(filter(None, scheduling.render_thread_elements(
-                policy.get_part(ThreadPolicy), guest.vcpus).split('\n'))),
+            'threads': (*filter(None, scheduling.render_thread_elements(
+                policy.get_part(ThreadPolicy), guest.vcpus).split('\n')),
+                *pv_hints.make_hint_elements(policy)),
             'topology': host_topology.render_host_topology_elements(
                 policy, place.nodes, _make_host_topology(question.host)),
             **_make_query_fields(

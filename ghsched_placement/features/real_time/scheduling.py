@@ -26,6 +26,9 @@ from dataclasses import dataclass
 from ghsched_placement.base.errors import PolicyError
 from ghsched_placement.flavor.bandwidth import Accounting
 from ghsched_placement.flavor.key_values import parse_vcpu_mask
+from ghsched_placement.flavor import dedicated_cpus
+from ghsched_placement.flavor.dedicated_cpus import CPU_POLICY
+from ghsched_placement.flavor.dedicated_cpus import EMULATOR_POLICY
 from ghsched_placement.flavor import keys
 from ghsched_placement.flavor.parts import Amounts
 from ghsched_placement.flavor.parts import Feature
@@ -56,8 +59,6 @@ _KEPT_FOR_OTHERS = 50
 #: Priority of a class of :data:`REALTIME` if the flavor sets none.
 DEFAULT_PRIORITY = 1
 
-_CPU_POLICY = 'hw:cpu_policy'
-_EMULATOR_POLICY = 'hw:emulator_threads_policy'
 _REALTIME = 'hw:cpu_realtime'
 
 
@@ -355,7 +356,7 @@ def _uses_shared_cpus(extra_specs: Mapping[str, str]) -> bool:
     The result is False if the flavor sets no CPU policy, because the image
     could then set another one.
     """
-    return extra_specs.get(_CPU_POLICY) == 'shared'
+    return extra_specs.get(CPU_POLICY) == 'shared'
 
 
 def _parse_realtime_times(values: Mapping[str, object],
@@ -399,7 +400,7 @@ def _check_no_times(values: Mapping[str, object], *those: keys.Key) -> None:
             raise PolicyError(
                 key.extra_spec,
                 f'needs {keys.VCPU_SCHEDULER.extra_spec}={DEADLINE}' + (
-                    '' if those else f', or {_CPU_POLICY}=shared with fifo '
+                    '' if those else f', or {CPU_POLICY}=shared with fifo '
                                      'or rr'))
 
 
@@ -410,16 +411,16 @@ def _check_nova_extra_specs(policy: ThreadPolicy,
             keys.VCPU_SCHEDULER.extra_spec,
             f'cannot be combined with {_REALTIME}, which sets fifo with the '
             'priority of the host')
-    apart = extra_specs.get(_EMULATOR_POLICY) in ('share', 'isolate')
+    apart = dedicated_cpus.is_emulator_apart(extra_specs)
     if policy.irq_bypass != keys.NONE:
-        _check_irq_bypass(extra_specs, apart)
+        dedicated_cpus.check_dedicated_cpus(keys.IRQ_BYPASS, extra_specs)
     if policy.vcpus is not None and policy.vcpus.realtime:
         _check_realtime_vcpus(policy, extra_specs, apart)
     if policy.emulator is not None and policy.emulator.realtime and not apart:
         raise PolicyError(
             keys.EMULATOR_SCHEDULER.extra_spec,
             f'{policy.emulator.scheduler} needs CPUs that are not those of '
-            f'the vCPUs; set {_EMULATOR_POLICY}=share or isolate')
+            f'the vCPUs; set {EMULATOR_POLICY}=share or isolate')
 
 
 def _is_true(text: str | None) -> bool:
@@ -428,18 +429,6 @@ def _is_true(text: str | None) -> bool:
     # Slow to import; a command that only looks needs it seldom.
     from oslo_utils import strutils
     return bool(strutils.bool_from_string(text))
-
-
-def _check_irq_bypass(extra_specs: Mapping[str, str], apart: bool) -> None:
-    key = keys.IRQ_BYPASS.extra_spec
-    if extra_specs.get(_CPU_POLICY) != 'dedicated':
-        raise PolicyError(
-            key, 'needs vCPUs with CPUs of their own; set '
-                 f'{_CPU_POLICY}=dedicated')
-    if not apart:
-        raise PolicyError(
-            key, 'needs CPUs for QEMU itself, beside those of the vCPUs; '
-                 f'set {_EMULATOR_POLICY}=share or isolate')
 
 
 def _check_realtime_vcpus(policy: ThreadPolicy, extra_specs: Mapping[str, str],
@@ -453,15 +442,15 @@ def _check_realtime_vcpus(policy: ThreadPolicy, extra_specs: Mapping[str, str],
                 key, f'{name} on shared CPUs is counted on NUMA nodes; set '
                      f'{keys.NUMA_NODES}')
         return
-    if extra_specs.get(_CPU_POLICY) != 'dedicated':
+    if extra_specs.get(CPU_POLICY) != 'dedicated':
         raise PolicyError(
-            key, f'{name} needs CPUs of its own; set {_CPU_POLICY}=dedicated, '
+            key, f'{name} needs CPUs of its own; set {CPU_POLICY}=dedicated, '
                  f'or shared to have {keys.VCPU_RUNTIME_US.extra_spec} of '
                  f'each {keys.VCPU_PERIOD_US.extra_spec} counted')
     if not apart and not policy.mask:
         raise PolicyError(
             key, f'{name} on every vCPU leaves no CPU for QEMU itself; set '
-                 f'{_EMULATOR_POLICY}=share or isolate, or leave a vCPU out '
+                 f'{EMULATOR_POLICY}=share or isolate, or leave a vCPU out '
                  f'with {keys.VCPU_SCHEDULER_MASK.extra_spec}')
 
 
@@ -469,16 +458,10 @@ def warn_of_shared_emulator(policy: ThreadPolicy,
                             extra_specs: Mapping[str, str]) -> str:
     """Return a warning if only some hosts can run the guest's emulator.
 
-    With ``hw:emulator_threads_policy=share`` the threads of QEMU are on the
-    CPUs of ``[compute]cpu_shared_set``. Without this option they are on those
-    of the vCPUs, and the host refuses a guest whose vCPUs are all real time.
-
     :returns: empty if there is nothing to warn of.
     """
     if (policy.vcpus is None or not policy.vcpus.realtime or policy.permille
-            or policy.mask or extra_specs.get(_EMULATOR_POLICY) != 'share'):
+            or policy.mask):
         return ''
-    return (f'{keys.VCPU_SCHEDULER.extra_spec}={policy.vcpus.scheduler} with '
-            f'{_EMULATOR_POLICY}=share: hosts without '
-            '[compute]cpu_shared_set refuse such a guest; set it there, or '
-            f'set {_EMULATOR_POLICY}=isolate')
+    return dedicated_cpus.warn_of_shared_emulator(
+        keys.VCPU_SCHEDULER, policy.vcpus.scheduler, extra_specs)

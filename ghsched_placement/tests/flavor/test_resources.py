@@ -31,7 +31,8 @@ FLAVOR = {
     'ghsched:mem_bw_burst.1': '0', 'ghsched:l3_ways': '3',
     'ghsched:vcpu_scheduler': 'fifo', 'ghsched:vcpu_runtime_us': '10',
     'ghsched:vcpu_period_us': '100', 'ghsched:guest_topology': 'host',
-    'ghsched:affinity_group': 'web', 'ghsched:guest_channel': 'read'}
+    'ghsched:affinity_group': 'web', 'ghsched:guest_channel': 'read',
+    'ghsched:pv_hints': 'none'}
 
 
 @ddt.ddt

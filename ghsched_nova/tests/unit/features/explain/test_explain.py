@@ -437,6 +437,7 @@ EXAMPLES: dict[str, tuple[str, dict[str, str], str]] = {
     'affinity_group': ('db', {}, ''),
     'guest_topology': ('host', {}, '<entry'),
     'guest_channel': ('read', {}, ''),
+    'pv_hints': ('dedicated', {}, '<hint-dedicated'),
     'numa': ('auto', {'ghsched:mem_bw_min': '20'}, '<memorytune'),
     'numa_max': ('2', {'ghsched:numa': 'auto'}, ''),
     'numa_keep': ('true', {'ghsched:numa': 'auto'}, '')}
@@ -470,8 +471,19 @@ class EachKeyTest(base.TestCase):
             etree.fromstring(f'<domain>{text}</domain>')
         # Those that this host or the shape of the guest has not.
         self.assertLessEqual({name for name, one in told.items() if one}, {
-            'mem_bw_burst', 'l3_ways', 'vfs', 'vfs_locality', 'irq_bypass',
+            'mem_bw_burst', 'l3_ways', 'vfs', 'vfs_locality', 'pv_hints',
             'vcpu_runtime_us', 'vcpu_period_us', 'vcpu_deadline_us'})
+
+    def test_hints_are_for_guests_on_x86(self):
+        asked = [word for spec in (
+            'hw:cpu_policy=dedicated', 'hw:emulator_threads_policy=isolate',
+            'ghsched:pv_hints=dedicated') for word in ('--property', spec)]
+        told = {host: run(host, '--vcpus', '2', '--ram', '512', '--format',
+                          'xml', *asked)
+                for host in ('intel-2s', 'amd-epyc', 'kunpeng920')}
+        for host in ('intel-2s', 'amd-epyc'):
+            self.assertIn('<kvm><hint-dedicated state="on"/>', told[host][1])
+        self.assertIn('CUSTOM_GHSCHED_PV_HINTS', told['kunpeng920'][2])
 
     def test_devices_are_behind_a_bus_of_their_guest_node(self):
         """Upstream libvirt needs the bus; on openEuler's the device names its
