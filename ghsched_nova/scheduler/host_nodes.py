@@ -28,6 +28,7 @@ from ghsched_nova.nova_seams import numa
 from ghsched_nova.nova_seams import scheduler
 from ghsched_nova.nova_seams import shared
 from ghsched_placement.fit.lack import Lack
+from ghsched_placement.fit.node_capacity import make_pages_word
 from ghsched_placement.fit.numa_nodes import DeviceNeed
 from ghsched_placement.fit.numa_nodes import HostNode
 from ghsched_placement.fit.numa_nodes import NodeAmount
@@ -241,17 +242,36 @@ def find_page_shortage(state: Any, topology: Any) -> Lack | None:
         size = cell.pagesize
         if size is None or size <= 0 and size != hardware.MEMPAGES_LARGE:
             continue
-        free = {node.id: _compute_node_memory(state, node, size).free
-                for node in state.numa_topology.cells}
-        if max(free.values()) < cell.memory:
-            pages = f'{size} KiB pages' if size > 0 else 'huge pages'
-            return Lack(
-                None, f'memory in {pages}', max(free.values()), cell.memory,
-                f'no NUMA node has {cell.memory} MB of memory in free {pages} '
-                '(hw:mem_page_size)', detail='free: ' + ', '.join(
-                    f'{amount} MB on NUMA node {node}'
-                    for node, amount in free.items()))
+        found = {node.id: _compute_node_memory(state, node, size)
+                 for node in state.numa_topology.cells}
+        most = max(one.free for one in found.values())
+        if most >= cell.memory:
+            continue
+        if size <= 0:
+            return _make_page_lack('MB of memory in huge pages', found, most,
+                                   cell.memory)
+        pages = {node: NodeAmount(amount.total * 1024 // size,
+                                  amount.free * 1024 // size)
+                 for node, amount in found.items()}
+        return _make_page_lack(make_pages_word(size), pages,
+                               most * 1024 // size, cell.memory * 1024 // size)
     return None
+
+
+def _make_page_lack(word: str, found: Mapping[int, NodeAmount], most: int,
+                    needed: int) -> Lack:
+    """Return the refusal reason of a host with too few huge pages.
+
+    :param word: name of the resource with its unit.
+    :param found: amount by host NUMA node.
+    :param most: largest free amount of a host NUMA node.
+    :param needed: amount that a guest NUMA node needs.
+    """
+    return Lack(
+        None, word, most, needed, f'no NUMA node has {needed} {word} free '
+        '(hw:mem_page_size)', detail=', '.join(
+            f'{amount.free} of {amount.total} free on NUMA node {node}'
+            for node, amount in found.items()))
 
 
 def _compute_small_page_memory(state: Any, cell: Any,

@@ -191,7 +191,11 @@ def find_resource_shortage(resource: str, needed: int, free: int,
     :returns: None if the amount is free.
     """
     key = key or _get_requesting_key(resource)
-    if free < needed:
+    if resource.startswith('pages of ') and free < needed:
+        found = Lack(node, resource, max(0, free), needed,
+                     f'{max(0, free)} of {per_guest} {resource} free, '
+                     f'{needed} needed')
+    elif free < needed:
         found = Lack(node, resource, max(0, free), needed)
     elif per_guest is not None and per_guest < needed:
         found = Lack(node, f'{resource} for one guest', per_guest, needed,
@@ -207,7 +211,7 @@ def _get_requesting_key(resource: str) -> str:
 
     :param resource: name of the resource in words.
     """
-    if resource.startswith('memory in '):
+    if resource.startswith(('memory in ', 'pages of ')):
         return 'hw:mem_page_size'
     return next((one.key.extra_spec for one in BESIDE_BANDWIDTH.values()
                  if one.word == resource), '')

@@ -43,11 +43,14 @@ VERSION = 1
 CPUS, DEDICATED, MEMORY = 'CPUs', 'dedicated CPUs', 'memory'
 
 
-def make_pages_word(page_size: PageSize) -> str:
-    """Return the name of memory in pages of a size, as a resource."""
-    kind = (f'{page_size} KiB' if isinstance(page_size, int)
-            else f'{page_size}')
-    return f'{MEMORY} in {kind} pages'
+#: Units of page sizes, by their number of KiB, the largest first.
+_UNITS_OF_PAGES = {1024 ** 2: 'GB', 1024: 'MB', 1: 'KB'}
+
+
+def make_pages_word(size_kb: int) -> str:
+    """Return the name of memory pages of a size, such as "pages of 1 GB"."""
+    unit = next(one for one in _UNITS_OF_PAGES if size_kb % one == 0)
+    return f'pages of {size_kb // unit} {_UNITS_OF_PAGES[unit]}'
 
 
 #: Note on hosts that do not report their huge pages.
@@ -81,13 +84,20 @@ class Pages:
         return self.total * self.size_kb // 1024
 
     @property
+    def free(self) -> int:
+        """Number of free memory pages of this size on the host NUMA node."""
+        return self.total - self.used - self.reserved
+
+    @property
     def free_mb(self) -> int:
         """MiB of free memory pages of this size on the host NUMA node."""
-        return (self.total - self.used - self.reserved) * self.size_kb // 1024
+        return self.free * self.size_kb // 1024
 
 
 class Shortage(NamedTuple):
     """CPUs or memory of which a host node has too little for a guest node.
+
+    Amounts of huge pages are numbers of pages, those of memory are in MiB.
 
     :param resource: name of the resource.
     :param needed: amount that the guest node needs.
@@ -219,18 +229,23 @@ class NodeCapacity:
                               page_size: PageSize) -> Shortage:
         """Return how much memory the host node lacks for a guest node.
 
-        The result has the needed and the free memory in MiB.
+        The result has the needed and the free memory in MiB, or the numbers
+        of huge pages.
         """
         counted = self.memory_free if guest.shared else self.memory
         # Huge pages that nobody reports are not counted apart.
         if page_size is not None and self.pages:
-            usable = tuple(self._list_usable_pages(guest, page_size))
-            most = max((one.free_mb for one in usable), default=0)
-            total = max((one.total_mb for one in usable), default=0)
-            if counted < min(guest.memory, most):
+            best = max(self._list_usable_pages(guest, page_size),
+                       key=lambda one: one.free_mb, default=Pages(0, 0))
+            if counted < min(guest.memory, best.free_mb):
                 return Shortage(MEMORY, guest.memory, counted, counted)
-            return Shortage(make_pages_word(page_size), guest.memory, most,
-                            total)
+            size = best.size_kb or page_size
+            if isinstance(size, int) and needs_huge_pages(page_size):
+                return Shortage(make_pages_word(size),
+                                guest.memory * 1024 // size, best.free,
+                                best.total - best.reserved)
+            return Shortage(f'{MEMORY} in {page_size} pages', guest.memory,
+                            best.free_mb, best.total_mb)
         # Without overcommitment, beside dedicated CPUs.
         small = self.pages[:1] or (Pages(1024, self.memory,
                                          self.memory_used),)

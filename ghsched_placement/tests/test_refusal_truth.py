@@ -80,9 +80,8 @@ class HostTest(base.TestCase):
                  'dedicated CPUs': pinned} for used, shared, pinned, *_rest
                 in nodes]
         for number, (*_rest, huge, small) in enumerate(nodes):
-            for word, amount in (('2048 KiB', 2 * huge), ('large', 2 * huge),
-                                 ('small', small)):
-                free[number][f'MB of memory in {word} pages'] = amount
+            free[number]['of 40 pages of 2 MB'] = huge
+            free[number]['MB of memory in small pages'] = small
         fits = {guest: set(range(len(nodes))) for guest in range(len(needs))}
         for text in verdict.reason_texts:
             place = PLACE.search(text)

@@ -125,12 +125,15 @@ def write_config(state: str, uuid: str, migration: str | None = None
             stream.write(migration_conf(migration))
 
 
-def write_topology(machine: machines.Machine, state: str) -> None:
+def write_topology(machine: machines.Machine, state: str,
+                   gigantic_pages: int | None = None) -> None:
     """Write the tree that is mounted over the nodes and CPUs of /sys to
     ``STATE/sys``.
+
+    :param gigantic_pages: see :func:`topology.write_nodes`.
     """
     topology.clear(f'{state}/sys')
-    topology.write_nodes(machine, f'{state}/sys/node')
+    topology.write_nodes(machine, f'{state}/sys/node', gigantic_pages)
     for cpu in machine.cpus:
         topology.write_cpu(machine, cpu, f'{state}/sys/cpu{cpu}')
 

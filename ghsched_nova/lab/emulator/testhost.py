@@ -84,6 +84,8 @@ class Settings:
     :param migration: ``ADDRESS:FIRST-LAST``, where guests that migrate to
         this host are received; two hosts of one machine need ports of their
         own.
+    :param gigantic_pages: pages of 1 GB that the host shows on all its nodes
+        together, which guests cannot have; None for those of the machine.
     :param binds: more directories of its own, each ``SOURCE:TARGET``.
     """
 
@@ -97,6 +99,7 @@ class Settings:
     log_fs: bool = False
     hostname: str | None = None
     migration: str | None = None
+    gigantic_pages: int | None = None
     binds: Sequence[str] = ()
 
     def machine(self) -> machines.Machine:
@@ -201,7 +204,8 @@ class Host:
             os.makedirs(os.path.join(self.state, name), exist_ok=True)
         with open(os.path.join(self.state, 'settings.json'), 'w') as stream:
             json.dump(dataclasses.asdict(settings), stream)
-        namespace.write_topology(machine, self.state)
+        namespace.write_topology(machine, self.state,
+                                 settings.gigantic_pages)
         namespace.write_proc(machine, self.state)
         namespace.write_emulators(self.state)
         namespace.write_config(
@@ -534,6 +538,11 @@ def _add_settings(up: argparse.ArgumentParser) -> None:
     up.add_argument(
         '--migration', metavar='ADDRESS:FIRST-LAST',
         help='where guests that migrate to this host are received',
+    )
+    up.add_argument(
+        '--gigantic-pages', type=int, metavar='N',
+        help='pages of 1 GB that the host shows on its nodes, and which '
+             "guests cannot have (default: the machine's)",
     )
     up.add_argument(
         '--bind', action='append', default=[], dest='binds',

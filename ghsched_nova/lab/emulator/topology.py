@@ -67,6 +67,10 @@ def _part(total: int, count: int, unit: str) -> int:
     return part - part % 4 if unit else part  # whole pages
 
 
+#: Directory of pages of 1 GB.
+_GIGANTIC = 'hugepages-1048576kB'
+
+
 def node_files(
     machine: machines.Machine, meminfos: list[str], pages: Mapping[str, int]
 ) -> dict[str, str]:
@@ -146,16 +150,22 @@ def _both_forms(
     }
 
 
-def write_nodes(machine: machines.Machine, target: str) -> None:
+def write_nodes(machine: machines.Machine, target: str,
+                gigantic_pages: int | None = None) -> None:
     """Write the tree of the nodes.
 
+    :param gigantic_pages: pages of 1 GB that the machine shows; None for its
+        own.
     :raises OSError: no NUMA node in this machine's sysfs, or no room.
     """
     real = sorted(
         name for name in os.listdir(NODE_DIR) if re.fullmatch(r'node\d+', name)
     )
     meminfos = [_text(f'{NODE_DIR}/{name}/meminfo') for name in real]
-    _write(target, node_files(machine, meminfos, _machine_pages(real)))
+    pages = _machine_pages(real)
+    if gigantic_pages is not None:
+        pages[_GIGANTIC] = gigantic_pages
+    _write(target, node_files(machine, meminfos, pages))
     for node in machine.nodes:
         for cpu in node.cpus:
             os.symlink(

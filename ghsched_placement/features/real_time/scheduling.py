@@ -25,10 +25,10 @@ from dataclasses import dataclass
 
 from ghsched_placement.base.errors import PolicyError
 from ghsched_placement.flavor.bandwidth import Accounting
-from ghsched_placement.flavor.key_values import parse_vcpu_mask
 from ghsched_placement.flavor import dedicated_cpus
 from ghsched_placement.flavor.dedicated_cpus import CPU_POLICY
 from ghsched_placement.flavor.dedicated_cpus import EMULATOR_POLICY
+from ghsched_placement.flavor.key_values import parse_vcpu_mask
 from ghsched_placement.flavor import keys
 from ghsched_placement.flavor.parts import Amounts
 from ghsched_placement.flavor.parts import Feature

@@ -86,8 +86,11 @@ class ShortagesTest(base.TestCase):
         guest = GuestNode(shared=1, memory=3072)
         self.assertEqual([], room.find_shortages(guest, 'large'))
         left = room.subtract_guest_node(guest, 'large')
-        self.assertEqual([('memory in 2048 KiB pages', 3072, 1024, 4096)],
-                         left.find_shortages(guest, 2048))
+        for size in (2048, 'large'):
+            self.assertEqual([('pages of 2 MB', 1536, 512, 2048)],
+                             left.find_shortages(guest, size))
+        self.assertEqual([('pages of 1 GB', 3, 0, 0)],
+                         left.find_shortages(guest, 1048576))
         self.assertEqual([], left.find_shortages(guest))
 
     def test_huge_pages_that_nobody_reports_are_counted_as_memory(self):

@@ -10,6 +10,9 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
+from pathlib import Path
+
+import fixtures
 
 from ghsched_nova.lab.emulator import machines
 from ghsched_nova.lab.emulator import topology
@@ -45,6 +48,13 @@ class TopologyTest(base.TestCase):
             ('node1/hugepages/hugepages-2048kB/nr_hugepages', '1'),
         ):
             self.assertEqual(f'{text}\n', files[path])
+
+    def test_pages_of_one_gigabyte_are_shown_as_asked_for(self):
+        target = Path(self.useFixture(fixtures.TempDir()).path)
+        topology.write_nodes(self.machine, str(target), 5)
+        shown = [(target / f'node{node}/hugepages/hugepages-1048576kB'
+                  / 'free_hugepages').read_text() for node in (0, 1)]
+        self.assertEqual(['3\n', '2\n'], shown)
 
     def test_cpu(self):
         files = topology.cpu_files(self.machine, 3)

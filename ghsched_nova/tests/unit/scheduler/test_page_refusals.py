@@ -53,17 +53,17 @@ class PageRefusalTest(base.TestCase):
 
     def test_missing_pages_are_named_with_their_size_and_free_memory(self):
         text = self.refuse(HUGE, 256)
-        self.assertIn('no NUMA node has 256 MB of memory in free 2048 KiB '
-                      'pages (hw:mem_page_size)', text)
-        self.assertIn('free: 128 MB on NUMA node 0, 128 MB on NUMA node 1',
-                      text)
+        self.assertIn('no NUMA node has 128 pages of 2 MB free '
+                      '(hw:mem_page_size)', text)
+        self.assertIn('64 of 64 free on NUMA node 0, '
+                      '64 of 64 free on NUMA node 1', text)
 
     def test_pages_of_which_the_host_has_none_are_named(self):
-        self.assertIn('no NUMA node has 1024 MB of memory in free 1048576 KiB '
-                      'pages', self.refuse(GIGANTIC, 1024))
+        self.assertIn('no NUMA node has 1 pages of 1 GB free',
+                      self.refuse(GIGANTIC, 1024))
 
     def test_large_pages_of_any_size_are_named(self):
-        self.assertIn('no NUMA node has 256 MB of memory in free huge pages',
+        self.assertIn('no NUMA node has 256 MB of memory in huge pages free',
                       self.refuse(-2, 256))
 
     def test_free_pages_are_not_named_where_something_else_is_missing(self):

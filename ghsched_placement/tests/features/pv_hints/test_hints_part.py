@@ -51,7 +51,7 @@ class HintsPartTest(base.TestCase):
         ({'ghsched:vcpu_scheduler': 'deadline',
           'ghsched:vcpu_runtime_us': '500',
           'ghsched:vcpu_period_us': '1000'}, 'vcpu_scheduler=deadline.*stall'),
-        ({'hide_hypervisor_id': 'true'}, 'with hide_hypervisor_id, which hide'),
+        ({'hide_hypervisor_id': 'true'}, 'with hide_hypervisor_id, which'),
         ({'hw:hide_hypervisor_id': '1'}, 'with hw:hide_hypervisor_id, which'),
     )
     @ddt.unpack

@@ -580,10 +580,12 @@ class RefusalTest(base.TestCase):
                 (None, '1GB', 'huge pages of kunpeng920 are not known'),
                 (None, 'large', 'huge pages of kunpeng920 are not known'),
                 (None, 'small', ''), ('1048576: 4', '1GB', ''),
-                ('1048576: 3, 2048: 9', '1GB', '3072 MB of memory in 1048576 '
-                 'KiB pages free, 4096 needed (hw:mem_page_size)'),
-                ('1048576: 4', '2MB', '0 MB of memory in 2048 KiB pages free, '
-                 '4096 needed'), ('2048: 60000', 'any', '')):
+                ('1048576: 3, 2048: 9', '1GB', '3 of 3 pages of 1 GB free, 4 '
+                 'needed (hw:mem_page_size) (node 0-3)'),
+                ('1048576: 3, 2048: 9', 'large', '3 of 3 pages of 1 GB free, '
+                 '4 needed'),
+                ('1048576: 4', '2MB', '0 of 0 pages of 2 MB free, 2048 '
+                 'needed'), ('2048: 60000', 'any', '')):
             with changed({memory: memory if pages is None else
                           f'{memory}, pages: {{{pages}}}'}) as host:
                 status, out, err = run(host, *asked,

@@ -462,6 +462,24 @@ class UsageTest(base.TestCase):
                 status = stop.code
         return status, out.getvalue(), err.getvalue()
 
+    def test_pages_of_one_gigabyte_limit_the_guests_of_a_host(self):
+        """The reference document's guests have 120 of them on each node."""
+        host = self.useFixture(fixtures.TempDir()).join('host.yaml')
+        for pages, guests, reason in (
+                (120, 2, ''), (119, 0, 'node 0-3: 119 of 119 pages of 1 GB '
+                                       'free, 120 needed')):
+            memory = 'memory_mb: 131072'
+            Path(host).write_text(Path(KUNPENG).read_text().replace(
+                memory, f'{memory}, pages: {{1048576: {pages}}}'))
+            status, out, err = self.run_plan(
+                '--no-more', '--hosts', host, '--flavor',
+                'a:vcpus=160,ram=245760,hw:numa_nodes=2,'
+                'hw:mem_page_size=1GB,ghsched:mem_bw_min=40')
+            self.assertEqual((int(not guests), ''), (status, err))
+            self.assertIn(f'Flavor a: {guests} more guests', out)
+            self.assertIn(reason, out)
+            self.assertNotIn('not known', out)
+
     def refused(self, *arguments):
         status, out, err = self.run_plan(*arguments)
         self.assertEqual((2, ''), (status, out))
