@@ -41,10 +41,6 @@ class BenchTest(base.TestCase):
         self.assertNotIn('Traceback', done.stderr)
         return done.stdout
 
-    def test_rendering(self):
-        self.assertIn('render_expander_buses()',
-                      self.run_bench('render_bench.py', '--count', '2'))
-
     def test_an_unchanged_host_makes_no_write(self):
         out = self.run_bench('provider_tree_bench.py', '--count', '2',
                              '--cores', '2', '--vfs', '8')
