@@ -132,6 +132,12 @@ class ReadingsTest(base.TestCase):
         self.assertEqual([{'MB': SHOWN, 'MBMIN': SHOWN}] * 8, answers)
         self.assertEqual(1, len(self.measured))
 
+    def test_measurement_without_a_path_is_kept_in_memory(self):
+        found = readings.RoundingCache(self.root, None, self.measure)
+        self.assertTrue(found.measure_missing_percentages(self.host))
+        self.assertEqual({'MB', 'MBMIN'},
+                         found.get_measured_percentages().keys())
+
     def test_host_without_resctrl_is_not_measured(self):
         found = readings.RoundingCache(
             self.root / 'absent', None, self.measure)

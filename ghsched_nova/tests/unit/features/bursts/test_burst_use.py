@@ -42,9 +42,9 @@ def guest(used, minimum=10, burst=20, node=0, project=''):
                            row.used)
 
 
-def snapshot(*guests, used=0.0, guaranteed=0, capacity=CAPACITY):
+def snapshot(*guests, used=0.0, guaranteed=0, capacity=CAPACITY, nodes=(0,)):
     node = view.NodeUsage(
-        (0,), rates.Figure(OK, used), rates.ZERO, rates.ZERO, rates.ZERO,
+        nodes, rates.Figure(OK, used), rates.ZERO, rates.ZERO, rates.ZERO,
         capacity, guaranteed)
     return view.Snapshot('', 'bytes', (node,), guests, (),
                          rates.Figure(OK, used))
@@ -71,6 +71,11 @@ class PeriodsTest(base.TestCase):
             found = burst_use.map_burst_use_by_node(
                 snapshot(guaranteed=guaranteed), self.config)
             self.assertEqual(pool, found[0].pool)
+
+    def test_nodes_without_a_pool_or_measured_together_are_left_out(self):
+        for nodes in ((1,), (0, 1)):
+            self.assertEqual({}, burst_use.map_burst_use_by_node(
+                snapshot(nodes=nodes), self.config))
 
     def test_full_without_what_is_kept_for_the_host(self):
         for used, full in ((750, False), (770, True)):

@@ -155,6 +155,15 @@ class GuestChannelsTest(base.TestCase):
                 self.part._channels[UUID].logged_at = float('-inf')
         self.assertEqual(1, len(logged.output))
 
+    def test_error_that_ended_a_stream_is_logged_and_an_open_one_is_not(self):
+        for is_open, logs in ((True, self.assertNoLogs),
+                              (False, self.assertLogs)):
+            self.observe(make_running())
+            opened = self.part._channels[UUID].stream
+            opened.error, opened.is_open = OSError('reset'), is_open
+            with logs(guest_channel.LOG):
+                self.observe(make_running())
+
     def test_guest_is_informed_of_changes_and_nothing_else(self):
         for nodes, minimum, held, reasons in (
                 ((0,), 30, True, [lines.REPEATED]),
