@@ -242,7 +242,7 @@ class NodeCapacity:
             size = best.size_kb or page_size
             if isinstance(size, int) and needs_huge_pages(page_size):
                 return Shortage(make_pages_word(size),
-                                guest.memory * 1024 // size, best.free,
+                                -(-guest.memory * 1024 // size), best.free,
                                 best.total - best.reserved)
             return Shortage(f'{MEMORY} in {page_size} pages', guest.memory,
                             best.free_mb, best.total_mb)
