@@ -25,7 +25,7 @@ from fixtures import FakeLogger
 import prometheus_client
 
 from ghsched_nova.features.blame import blame_periods
-from ghsched_nova.features.exporter import exporter
+from ghsched_nova.features import declared_exporter
 from ghsched_nova.host import readings
 from ghsched_nova.tests.unit import test_state_files
 from ghsched_placement.features.blame import blame
@@ -96,9 +96,9 @@ class ForgedStateTest(base.TestCase):
     def scrape(self):
         """Return what the exporter shows of all state files."""
         registry = prometheus_client.CollectorRegistry()
-        for option, collector in exporter._FILE_COLLECTORS.items():
-            registry.register(collector(
-                self.top / f'ghsched-{option.replace("_", "-")}.json'))
+        for one in declared_exporter.FILE_METRICS:
+            registry.register(one.make_collector(
+                self.top / f'ghsched-{one.option.replace("_", "-")}.json'))
         return prometheus_client.generate_latest(registry).decode()
 
     def test_each_state_file_is_forged_here(self):
