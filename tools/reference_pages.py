@@ -92,6 +92,8 @@ def describe_keys() -> Iterator[str]:
                     f':Default: {key.default_text}')
         if key.per_node:
             yield f':For guest NUMA node N alone: ``{key.extra_spec}.N``'
+        if key.per_class:
+            yield f':For a vCPU class alone: ``{key.extra_spec}.CLASS``'
         yield ''
 
 
@@ -99,6 +101,8 @@ def _describe_values(key: keys.Key) -> str:
     texts = {'bool': '``true`` or ``false``', 'name': 'a name',
              'enum': ', '.join(f'``{choice}``' for choice in key.choices),
              'devices': '``ALIAS:COUNT``, or several separated by commas',
+             'classes': '``NAME:VCPUS``, or several separated by commas, as '
+                        '``latency:0-3,batch:6``',
              'vcpus': 'a list of vCPUs, as ``2-3``; ``^0-1`` for all but '
                       'these'}
     return texts.get(key.kind) or (

@@ -44,6 +44,8 @@ LOG = logging.getLogger(__name__)
 #: Guest NUMA node numbers, written as the parser takes them.
 _NODE = {'name': 'node', 'pattern': '(0|[1-9][0-9]{0,3})'}
 
+#: Names of vCPU classes, written as the parser takes them.
+_CLASS = {'name': 'vcpu_class', 'pattern': '[a-z][a-z0-9_]{0,15}'}
 
 _FAILED = 'Validation failed; '
 
@@ -87,7 +89,7 @@ def check_flavor(extra_specs: Mapping[str, str], changed: Collection[str],
     :raises nova.exception.ValidationError: names the extra spec and a remedy.
     """
     try:
-        found = policy.check_flavor(extra_specs, changed)
+        found = policy.check_flavor(extra_specs, changed, vcpus)
         if found is not None:
             # With bandwidth_accounting=max there can only be more: the
             # scheduler knows the option.
@@ -108,6 +110,9 @@ def register() -> list[base.ExtraSpecValidator]:
         if key.per_node:
             validators.append(_make_validator(
                 key, f'{key.extra_spec}.{{node}}', [_NODE]))
+        if key.per_class:
+            validators.append(_make_validator(
+                key, f'{key.extra_spec}.{{vcpu_class}}', [_CLASS]))
     # Nova takes the first that matches, and refuses the rest without a hint.
     validators.append(Validator(
         name=f'{keys.NAMESPACE}:{{unknown}}', description='No such key.',
@@ -119,8 +124,10 @@ def register() -> list[base.ExtraSpecValidator]:
 def _make_validator(key: keys.Key, name: str,
                     parameters: list[dict[str, str]]) -> Validator:
     description = key.summary
-    if parameters:
+    if parameters == [_NODE]:
         description = f'For the guest NUMA node ``node``: {key.summary}'
+    elif parameters:
+        description = f'For the vCPU class ``vcpu_class``: {key.summary}'
     return Validator(
         name=name, description=f'{description} Default: {key.default_text}.',
         value=_describe_value(key), parameters=parameters)
@@ -129,7 +136,7 @@ def _make_validator(key: keys.Key, name: str,
 def _describe_value(key: keys.Key) -> dict[str, Any]:
     if key.kind == 'bool':
         return {'type': bool}
-    if key.kind in ('devices', 'name', 'vcpus'):
+    if key.kind in ('devices', 'name', 'vcpus', 'classes'):
         return {'type': str}
     if key.kind == 'enum':
         return {'type': str, 'enum': list(key.choices)}

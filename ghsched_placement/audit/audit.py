@@ -256,12 +256,12 @@ def _check_allocation(host: capacity.Host, server: Server, policy: GuestPolicy,
     yield from _find_wrong_node_resources(host, server, policy, allocation,
                                           accounting)
     groups = allocation.get(host.uuid, {}).get(names.RESCTRL_GROUP, 0)
-    if groups != int(policy.needs_control_group) and not (
+    if groups != len(policy.groups) and not (
             groups == 0 and can_share_control_group(host, policy)):
         yield Finding(
             host.name, 'allocation-differs', server.uuid,
             f'{server.name} holds {groups} control groups, its flavor needs '
-            f'{int(policy.needs_control_group)}', _MOVE_IT)
+            f'{len(policy.groups)}', _MOVE_IT)
     yield from _find_wrong_vfs(host, server, policy, allocation)
 
 

@@ -200,7 +200,7 @@ def _place_amounts(server: Server, amounts: Mapping[int, Mapping[str, int]],
 def _count_groups(host: capacity.Host, policy: GuestPolicy,
                   now: Amounts) -> int:
     """Return the number of control groups that a server should hold."""
-    groups = int(policy.needs_control_group)
+    groups = len(policy.groups)
     if groups and audit.can_share_control_group(host, policy):
         return min(1, now.get(host.uuid, {}).get(names.RESCTRL_GROUP, 0))
     return groups

@@ -149,7 +149,10 @@ def _find_unmet_needs(policy: GuestPolicy, accounting: Accounting,
                 *_find_missing_vfs(policy, cloud.pfs)]
     if _needs_missing_group(policy, ask):
         if not cloud.joins:
-            missing.append(Lack(None, lack.GROUPS, reason=_NO_GROUP, cure=(
+            missing.append(Lack(None, lack.GROUPS, reason=(
+                _NO_GROUP if len(policy.groups) == 1 else
+                f'no host has {len(policy.groups)} resctrl control groups '
+                'left, one for each vCPU class'), cure=(
                 'guests of one flavor can share a group; lower '
                 '[ghsched]reserved_control_groups, or move some away')))
         elif not missing:
@@ -324,7 +327,7 @@ def _get_counted_extra_spec(accounting: Accounting) -> str:
 
 def _needs_missing_group(policy: GuestPolicy, ask: Ask) -> bool:
     return policy.needs_control_group and not ask(
-        [('resources', f'{names.RESCTRL_GROUP}:1')])
+        [('resources', f'{names.RESCTRL_GROUP}:{len(policy.groups)}')])
 
 
 def _find_missing_shared_bandwidth(policy: GuestPolicy, accounting: Accounting,

@@ -110,7 +110,7 @@ def check_host_capacity(host: capacity.Host, demand: GuestDemand) -> Verdict:
     own = sharing = model.Count(0)
     if first is not None:
         own = counting.count_guests(free, need)
-    if demand.policy.needs_control_group and own.guests >= free.free[0]:
+    if demand.policy.can_share_group and own.guests >= free.free[0]:
         rest = counting.take_guests(free, need, own.guests)
         need = reader.make_need(True)
         first = first or counting.choose_host_nodes(rest, need)
@@ -169,8 +169,8 @@ def _must_share_control_group(host: capacity.Host,
     This is so if the guest needs a resctrl control group and the host has none
     free. Only guests with the same bandwidth policy can share one.
     """
-    return demand.policy.needs_control_group and not (host.groups
-                                                      and host.groups.free)
+    free = host.groups.free if host.groups else 0
+    return len(demand.policy.groups) > free
 
 
 def _can_share_control_group(node: capacity.Node, demand: GuestDemand,
@@ -201,7 +201,9 @@ def find_host_shortages(host: capacity.Host, demand: GuestDemand,
     """
     yield from _find_root_shortages(host, demand)
     if _must_share_control_group(host, demand) and not may_share_group:
-        yield Lack(None, lack.GROUPS)
+        yield Lack(None, lack.GROUPS,
+                   free=host.groups.free if host.groups else 0,
+                   needed=len(demand.policy.groups))
     too_few = lack.find_node_count_shortage(len(host.nodes),
                                             demand.guest_nodes)
     if too_few:
@@ -228,9 +230,10 @@ def _can_share_on_all_guest_nodes(host: capacity.Host,
 
     Guests with the same bandwidth policy can share a resctrl control group.
     """
-    return all(any(_can_share_control_group(node, demand, guest_node)
-                   for node in host.nodes)
-               for guest_node in range(len(demand.policy.nodes)))
+    return demand.policy.can_share_group and all(
+        any(_can_share_control_group(node, demand, guest_node)
+            for node in host.nodes)
+        for guest_node in range(len(demand.policy.nodes)))
 
 
 def _find_root_shortages(host: capacity.Host,
@@ -377,7 +380,7 @@ def _change_usage(host: capacity.Host, demand: GuestDemand,
                   nodes: Sequence[int], sign: int) -> capacity.Host:
     guest_nodes = {node: number for number, node in enumerate(nodes)}
     amounts = {**demand.get_root_amounts(host),
-               names.RESCTRL_GROUP: int(demand.policy.needs_control_group)}
+               names.RESCTRL_GROUP: len(demand.policy.groups)}
     return replace(
         host, root=replace(host.root, used={**host.root.used, **{
             name: host.root.used.get(name, 0) + sign * amount
@@ -475,7 +478,7 @@ class _Reader:
                   if shares_group else {})
         amounts, vfs = demand.get_root_amounts(self._host), demand.count_vfs()
         return model.Need(
-            (int(demand.policy.needs_control_group and not shares_group),
+            (0 if shares_group else len(demand.policy.groups),
              *(vfs[name] for name in self._vfs),
              *(amounts[name] for name in self._list_root_classes())),
             tuple(self._make_node_need(number, traits.get(number, frozenset()))

@@ -168,6 +168,11 @@ def refuse_auto_conflicts(extra_specs: Mapping[str, str]) -> None:
                 raise PolicyError(key.extra_spec, 'needs '
                                   f'{keys.NUMA.extra_spec}={keys.AUTO}')
         return
+    if keys.VCPU_CLASSES.extra_spec in extra_specs:
+        raise PolicyError(
+            keys.NUMA.extra_spec, 'cannot be combined with '
+            f'{keys.VCPU_CLASSES.extra_spec}: the guest NUMA node of a vCPU '
+            'would not be known')
     for extra_spec in sorted(extra_specs):
         named = keys.BY_NAME.get(
             extra_spec.partition(':')[2].partition('.')[0])

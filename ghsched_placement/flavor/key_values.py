@@ -18,6 +18,7 @@ import re
 from ghsched_placement.base import cpulist
 from ghsched_placement.base.errors import PolicyError
 from ghsched_placement.flavor import keys
+from ghsched_placement.flavor import vcpu_classes
 
 PREFIX = keys.NAMESPACE + ':'
 _KEY = re.compile(r'(?P<name>[^.]+)(?:\.(?P<node>.*))?', re.DOTALL)
@@ -36,16 +37,19 @@ NEEDS_TOPOLOGY = (f'needs a guest NUMA topology; set {keys.NUMA_NODES} or '
 #: What a key of kind ``devices`` asks for: PCI alias and number, in order.
 Devices = tuple[tuple[str, int], ...]
 
-Value = int | bool | str | Devices
+Value = int | bool | str | Devices | vcpu_classes.NamedVcpus
 
 
-def split_extra_spec(extra_spec: str) -> tuple[keys.Key, int | None]:
-    """Split an extra spec's name into its key and optional guest NUMA node.
+def split_extra_spec(extra_spec: str) -> tuple[keys.Key, int | str | None]:
+    """Split an extra spec's name into its key and what the key is for.
 
-    ``ghsched:mem_bw_min.1`` is the key ``mem_bw_min`` for guest NUMA node 1.
+    ``ghsched:mem_bw_min.1`` is the key ``mem_bw_min`` for guest NUMA node 1,
+    and ``ghsched:mem_bw_min.latency`` for the vCPU class ``latency``.
 
-    :raises PolicyError: for an unknown key, or for a guest NUMA node if the
-        key cannot be set for single guest nodes.
+    :returns: the key, and the number of a guest NUMA node, the name of a vCPU
+        class, or None.
+    :raises PolicyError: for an unknown key, or for a guest NUMA node or class
+        if the key cannot be set for single ones.
     """
     match = _KEY.fullmatch(extra_spec[len(PREFIX):])
     key = keys.BY_NAME.get(match['name']) if match else None
@@ -61,10 +65,14 @@ def split_extra_spec(extra_spec: str) -> tuple[keys.Key, int | None]:
     if not key.per_node:
         raise PolicyError(extra_spec, 'this key holds for the whole guest and '
                                       'takes no guest NUMA node')
-    if not _NODE.fullmatch(match['node']):
-        raise PolicyError(extra_spec, 'the part after the dot must be the '
-                                      'number of a guest NUMA node')
-    return key, int(match['node'])
+    if _NODE.fullmatch(match['node']):
+        return key, int(match['node'])
+    if key.per_class and vcpu_classes.is_class_name(match['node']):
+        return key, str(match['node'])
+    raise PolicyError(
+        extra_spec, 'the part after the dot must be the number of a guest '
+        'NUMA node' + (f' or a class of {keys.VCPU_CLASSES.extra_spec}'
+                       if key.per_class else ''))
 
 
 def parse_extra_spec_value(extra_spec: str, key: keys.Key, text: str) -> Value:
@@ -98,6 +106,8 @@ def parse_extra_spec_value(extra_spec: str, key: keys.Key, text: str) -> Value:
     if key.kind == 'vcpus':
         parse_vcpu_mask(text)
         return text
+    if key.kind == 'classes':
+        return vcpu_classes.parse_vcpu_classes(text)
     return _parse_number(extra_spec, key, text)
 
 
@@ -175,7 +185,7 @@ def check_guest_nodes_exist(extra_specs: Mapping[str, str],
         key, node = split_extra_spec(extra_spec)
         if key.per_node and not guest_nodes:
             raise PolicyError(extra_spec, NEEDS_TOPOLOGY)
-        if node is not None and node >= guest_nodes:
+        if isinstance(node, int) and node >= guest_nodes:
             raise PolicyError(
                 extra_spec, f'the guest has no NUMA node {node}, it has '
                             f'{guest_nodes} (counted from 0)')

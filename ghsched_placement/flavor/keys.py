@@ -35,8 +35,9 @@ class Key:
     :param name: name without the prefix ``ghsched:``.
     :param title: short title, shown by Horizon.
     :param kind: ``int``, ``bool``, ``enum``, ``name``, ``vcpus`` (a list of
-        vCPUs, such as ``2-3`` or ``^0-1``) or ``devices`` (numbers of devices
-        by PCI alias, such as ``ALIAS:COUNT,ALIAS:COUNT``).
+        vCPUs, such as ``2-3`` or ``^0-1``), ``classes`` (vCPUs by name, such
+        as ``NAME:0-3,NAME:4-7``) or ``devices`` (numbers of devices by PCI
+        alias, such as ``ALIAS:COUNT,ALIAS:COUNT``).
     :param per_node: whether ``ghsched:<name>.N`` can set it for guest NUMA
         node N alone.
     :param summary: one sentence, shown by the API and in the reference.
@@ -45,11 +46,13 @@ class Key:
     :param maximum: highest value of an ``int`` key, inclusive.
     :param choices: values of an ``enum`` key.
     :param details: facts that an admin needs before using it.
+    :param per_class: whether ``ghsched:<name>.CLASS`` can set it for a class
+        of :data:`VCPU_CLASSES` alone.
     """
 
     name: str
     title: str
-    kind: Literal['int', 'bool', 'enum', 'name', 'vcpus', 'devices']
+    kind: Literal['int', 'bool', 'enum', 'name', 'vcpus', 'classes', 'devices']
     per_node: bool
     summary: str
     default_text: str
@@ -57,6 +60,7 @@ class Key:
     maximum: int | None = None
     choices: tuple[str, ...] = ()
     details: str = ''
+    per_class: bool = False
 
     @property
     def extra_spec(self) -> str:
@@ -73,9 +77,26 @@ class Key:
         return f'{self.extra_spec}.{node}'
 
 
+VCPU_CLASSES = Key(
+    name='vcpu_classes', title='vCPU classes',
+    kind='classes', per_node=False, default_text='none',
+    summary='Sets of vCPUs with memory bandwidth of their own, as NAME:VCPUS '
+            'with a list such as 0-3; several are separated by commas.',
+    details='Each of the bandwidth keys takes the name of a class after a '
+            'dot, as ghsched:mem_bw_min.latency=30; without one it is for '
+            'the vCPUs that are not named, and for the other threads of QEMU. '
+            'At most four names, of lower-case letters, digits and '
+            'underscores. A class with a bandwidth key is a control group of '
+            'its own, on each guest NUMA node where it has vCPUs, and '
+            'Placement counts what the classes of a guest node are '
+            'guaranteed together. Needs hw:numa_nodes; cannot be combined '
+            'with ghsched:numa=auto, ghsched:mem_bw_burst or '
+            'ghsched:l3_ways. Such a guest shares no control group with '
+            'other guests.')
+
 MEM_BW_MIN = Key(
     name='mem_bw_min', title='Memory bandwidth, minimum',
-    kind='int', per_node=True, minimum=0, maximum=100,
+    kind='int', per_node=True, per_class=True, minimum=0, maximum=100,
     default_text='0, no guarantee',
     summary='Guaranteed memory bandwidth, in percent of what one host NUMA '
             'node can deliver in theory.',
@@ -98,7 +119,7 @@ MEM_BW_BURST = Key(
 
 MEM_BW_MAX = Key(
     name='mem_bw_max', title='Memory bandwidth, maximum',
-    kind='int', per_node=True, minimum=1, maximum=100,
+    kind='int', per_node=True, per_class=True, minimum=1, maximum=100,
     default_text='100, no cap',
     summary='Cap on memory bandwidth, in percent of what one host NUMA node '
             'can deliver in theory.',
@@ -108,7 +129,7 @@ MEM_BW_MAX = Key(
 
 MEM_BW_HARDLIMIT = Key(
     name='mem_bw_hardlimit', title='Memory bandwidth, hard limit',
-    kind='bool', per_node=True,
+    kind='bool', per_node=True, per_class=True,
     default_text='true',
     summary='Whether the cap holds even while the host NUMA node has '
             'bandwidth to spare.',
@@ -119,7 +140,7 @@ MEM_BW_HARDLIMIT = Key(
 
 MEM_BW_PRIORITY = Key(
     name='mem_bw_priority', title='Memory bandwidth, priority',
-    kind='int', per_node=True, minimum=0, maximum=7,
+    kind='int', per_node=True, per_class=True, minimum=0, maximum=7,
     default_text="the host's own default",
     summary='Priority of the guest when memory bandwidth is short; the '
             'higher value wins.')
@@ -409,7 +430,7 @@ NUMA_KEEP = Key(
 
 KEYS: tuple[Key, ...] = (
     MEM_BW_MIN, MEM_BW_BURST, MEM_BW_MAX, MEM_BW_HARDLIMIT, MEM_BW_PRIORITY,
-    L3_WAYS, MONITOR, NUMA, NUMA_MAX, NUMA_KEEP, DEVICE_NUMA, VFS,
+    L3_WAYS, VCPU_CLASSES, MONITOR, NUMA, NUMA_MAX, NUMA_KEEP, DEVICE_NUMA, VFS,
     VFS_LOCALITY, VCPU_SCHEDULER,
     VCPU_PRIORITY,
     VCPU_RUNTIME_US, VCPU_PERIOD_US, VCPU_DEADLINE_US, VCPU_SCHEDULER_MASK,

@@ -21,14 +21,17 @@ from collections.abc import Iterable
 from collections.abc import Iterator
 from collections.abc import Mapping
 from dataclasses import dataclass
+from dataclasses import replace
 import hashlib
 import itertools
 import json
 import re
 from typing import Any
 from typing import cast
+from typing import NamedTuple
 from typing import TypeVar
 
+from ghsched_placement.base import cpulist
 from ghsched_placement.base.errors import PolicyError as PolicyError
 from ghsched_placement.features import declared
 from ghsched_placement.flavor import auto_nodes
@@ -45,6 +48,8 @@ from ghsched_placement.flavor import keys
 from ghsched_placement.flavor.parts import FlavorValues
 from ghsched_placement.flavor.parts import PolicyPart
 from ghsched_placement.flavor import resources
+from ghsched_placement.flavor import vcpu_classes
+from ghsched_placement.flavor.vcpu_classes import VcpuClass
 from ghsched_placement.providers import names
 from ghsched_placement.query.requested_classes import find_requested_classes
 
@@ -77,7 +82,8 @@ class GuestPolicy:
 
     :param nodes: memory bandwidth and L3 ways of each guest NUMA node; empty
         if the guest has no ``ghsched:mem_bw_*`` and no ``ghsched:l3_ways``
-        extra spec, and therefore needs no control group.
+        extra spec, and therefore needs no control group. If the guest has
+        vCPU classes, the bandwidth is that of all classes together.
     :param monitor: whether a resctrl monitoring group is requested.
     :param device_numa: whether the guest must (``required``) or should
         (``preferred``) see the NUMA node of its passthrough devices.
@@ -91,6 +97,7 @@ class GuestPolicy:
         nodes.
     :param parts: parts of the policy that features have parsed, without those
         of flavors that request nothing of a feature.
+    :param classes: vCPU classes of the guest; empty if it has none.
     """
 
     nodes: tuple[NodePolicy, ...] = ()
@@ -101,6 +108,7 @@ class GuestPolicy:
     rt_permille: tuple[int, ...] = ()
     auto_nodes: bool = False
     parts: tuple[PolicyPart, ...] = ()
+    classes: tuple[VcpuClass, ...] = ()
 
     def get_part(self, kind: type[_Part]) -> _Part:
         """Return the part of the policy that a feature has parsed.
@@ -120,12 +128,44 @@ class GuestPolicy:
         return bool(self.nodes)
 
     @property
+    def groups(self) -> tuple[VcpuClass, ...]:
+        """vCPU classes that need a control group each.
+
+        A guest without classes has one control group for all its vCPUs.
+        """
+        if self.nodes and not self.classes:
+            return (VcpuClass('', None, self.nodes),)
+        return tuple(one for one in self.classes if one.nodes)
+
+    def select_class(self, one: VcpuClass) -> 'GuestPolicy':
+        """Return the bandwidth policy of one class of :attr:`groups`."""
+        return replace(self, nodes=one.nodes, classes=())
+
+    def split_by_class(self) -> tuple[tuple[VcpuClass, 'GuestPolicy'], ...]:
+        """Return each vCPU class with limits, and its bandwidth policy.
+
+        A guest without classes is one class of all its vCPUs.
+        """
+        if not self.classes:
+            return ((VcpuClass('', None, self.nodes), self),)
+        return tuple((one, self.select_class(one)) for one in self.groups)
+
+    @property
+    def can_share_group(self) -> bool:
+        """Whether the guest can share its control group with other guests.
+
+        The other guests have the same bandwidth policy.
+        """
+        return bool(self.nodes and not self.classes
+                    and not self.has_l3_partition)
+
+    @property
     def fingerprint(self) -> str:
         """Digest that is equal for all guests with the same bandwidth policy.
 
         Guests with the same fingerprint can share a resctrl control group.
         """
-        return compute_digest(map(str, self.nodes))
+        return compute_digest(map(str, (*self.nodes, *self.classes)))
 
     def get_bandwidth_by_node(self, accounting: Accounting = 'min') -> dict[
             int, int]:
@@ -174,7 +214,7 @@ class GuestPolicy:
             for resource in resources.BESIDE_BANDWIDTH.values()
             if resource.capability and any(resource.demand(self, 'min'
                                                            ).values())}
-        for node in self.nodes:
+        for node in itertools.chain(*(one.nodes for one in self.groups)):
             if node.minimum or node.burst:
                 # Bursts of others must not take what is guaranteed.
                 needed.add('MEM_BW_MIN')
@@ -195,9 +235,14 @@ class GuestPolicy:
 
     def describe_nodes_for_guest(self) -> list[dict[str, object]]:
         """Return the flavor's values for each guest NUMA node, by key."""
-        return [{f'mem_bw_{name}': value
-                 for name, value in node.as_dict().items()}
-                for node in self.nodes]
+        return _describe_nodes(self.nodes)
+
+    def describe_classes_for_guest(self) -> list[dict[str, object]]:
+        """Return name, vCPUs and values by guest node of each vCPU class."""
+        return [{'name': one.name,
+                 'vcpus': cpulist.render_cpu_list(one.vcpus or ()),
+                 'nodes': _describe_nodes(one.nodes)}
+                for one in self.classes]
 
     def render_for_guest(self) -> str:
         """Return the part of the policy that the guest can read, as JSON.
@@ -206,10 +251,17 @@ class GuestPolicy:
         flavor. Features add entries of their own.
         """
         found: dict[str, object] = {'nodes': self.describe_nodes_for_guest()}
+        if self.classes:
+            found['classes'] = self.describe_classes_for_guest()
         for feature in declared.FEATURES:
             if feature.parse is not None:
                 found |= self.get_part(feature.part).describe_for_guest()
         return json.dumps(found, separators=(',', ':'))
+
+
+def _describe_nodes(nodes: Iterable[NodePolicy]) -> list[dict[str, object]]:
+    return [{f'mem_bw_{name}': value for name, value in node.as_dict().items()}
+            for node in nodes]
 
 
 def compute_digest(parts: Iterable[str]) -> str:
@@ -327,13 +379,15 @@ def check_extra_spec_names(extra_specs: Iterable[str]) -> None:
 
 
 def check_flavor(extra_specs: Mapping[str, str],
-                 changed_keys: Iterable[str]) -> GuestPolicy | None:
+                 changed_keys: Iterable[str],
+                 vcpus: int = 0) -> GuestPolicy | None:
     """Validate the ghsched extra specs of a flavor; return its guest policy.
 
     The guest policy is all that ghsched gives guests of the flavor, such as
     memory bandwidth and VFs.
 
     :param changed_keys: names of the extra specs that are new or changed.
+    :param vcpus: number of vCPUs; 0 if unknown.
     :returns: None if the flavor has no ghsched extra specs, or if neither one
         of them nor hw:numa_nodes is new or changed. Also None if the flavor's
         hw:numa_nodes is not a number.
@@ -350,7 +404,7 @@ def check_flavor(extra_specs: Mapping[str, str],
     auto_nodes.refuse_auto_with_fixed_node_count(extra_specs)
     has_node_count = keys.NUMA_NODES in extra_specs
     nodes = get_guest_node_count(extra_specs, -1 if has_node_count else 1)
-    return parse_policy(extra_specs, nodes) if nodes >= 0 else None
+    return parse_policy(extra_specs, nodes, vcpus) if nodes >= 0 else None
 
 
 def parse_policy(extra_specs: Mapping[str, str],
@@ -362,7 +416,8 @@ def parse_policy(extra_specs: Mapping[str, str],
 
     :param extra_specs: all extra specs of the flavor.
     :param guest_nodes: number of guest NUMA nodes; 0 without NUMA topology.
-    :param vcpus: number of vCPUs; needed only for the amounts in Placement.
+    :param vcpus: number of vCPUs; 0 if unknown. Needed only for vCPU classes
+        and for the amounts in Placement.
     :returns: None if the flavor has no ghsched extra specs.
     :raises PolicyError: for an unknown key, an invalid value, a guest node
         that the flavor does not have, or keys that contradict each other.
@@ -370,7 +425,9 @@ def parse_policy(extra_specs: Mapping[str, str],
     ours = _select_ghsched_keys(extra_specs)
     if not ours:
         return None
-    general, special = _parse_extra_spec_values(ours)
+    general, special, of_class = _parse_extra_spec_values(ours)
+    named = cast(vcpu_classes.NamedVcpus,
+                 general.pop(keys.VCPU_CLASSES.name, ()))
     check_guest_nodes_exist(ours, guest_nodes)
     parts = tuple(_pop_parts(general, extra_specs, guest_nodes, vcpus))
     monitor = bool(general.pop(keys.MONITOR.name, False))
@@ -381,15 +438,51 @@ def parse_policy(extra_specs: Mapping[str, str],
     vfs = _pop_vfs_by_guest_node(general, special, guest_nodes)
     resources.refuse_unread_keys(general.keys() | {
         name for name, _node in special})
-    nodes = tuple(_make_node_policy(general, special, node) for node in range(
-        guest_nodes if general or special else 0))
+    vcpu_classes.refuse_unknown_classes(
+        ((f'{keys.BY_NAME[key].extra_spec}.{name}', name)
+         for name, values in of_class.items() for key in values), named)
+    if named:
+        classes = _make_classes(
+            named, _Values(general, special, of_class),
+            FlavorValues({}, extra_specs, guest_nodes, vcpus))
+        nodes = vcpu_classes.add_up_classes(classes)
+    else:
+        classes, nodes = (), tuple(
+            _make_node_policy(general, special, node) for node in range(
+                guest_nodes if general or special else 0))
     if any(key.extra_spec in ours for key in auto_nodes.KEYS):
         auto_nodes.refuse_auto_conflicts(extra_specs)
     return GuestPolicy(
         nodes, monitor, device_numa, vfs, locality,
         rt_permille=next(filter(None, (part.get_cpu_permille_by_node()
                                        for part in parts)), ()),
-        auto_nodes=keys.NUMA.extra_spec in ours, parts=parts)
+        auto_nodes=keys.NUMA.extra_spec in ours, parts=parts, classes=classes)
+
+
+def _make_classes(named: vcpu_classes.NamedVcpus, values: '_Values',
+                  flavor: FlavorValues) -> tuple[VcpuClass, ...]:
+    """Return the vCPU classes of a guest.
+
+    :param named: names and vCPUs of the classes in the flavor.
+    :param values: values of the keys of guest NUMA nodes.
+    :raises PolicyError: for a vCPU that the guest does not have, or keys that
+        cannot be combined with classes.
+    """
+    general, special, of_class = values
+    for key in (*general, *(key for key, _node in special)):
+        if not keys.BY_NAME[key].per_class:
+            raise PolicyError(
+                keys.BY_NAME[key].extra_spec,
+                f'cannot be combined with {keys.VCPU_CLASSES.extra_spec}')
+    given = of_class.keys() | (
+        {vcpu_classes.DEFAULT} if general or special else set())
+    return vcpu_classes.make_classes(
+        named, given, flavor.guest_nodes,
+        vcpu_classes.list_vcpus_by_node(flavor.guest_nodes, flavor.vcpus,
+                                        flavor.extra_specs),
+        lambda name, node: _make_node_policy(
+            of_class[name], {}, node, f'.{name}') if name in of_class
+        else _make_node_policy(general, special, node))
 
 
 def _pop_parts(general: dict[str, Value], extra_specs: Mapping[str, str],
@@ -411,26 +504,39 @@ def _pop_parts(general: dict[str, Value], extra_specs: Mapping[str, str],
             yield part
 
 
-def _parse_extra_spec_values(ours: Mapping[str, str]) -> tuple[
-        dict[str, Value], dict[tuple[str, int], Value]]:
+class _Values(NamedTuple):
+    """Values of extra specs, by what they are for.
+
+    :param general: values by key, for all guest NUMA nodes.
+    :param special: values by key and guest NUMA node.
+    :param of_class: values by vCPU class and key.
+    """
+
+    general: dict[str, Value]
+    special: dict[tuple[str, int], Value]
+    of_class: dict[str, dict[str, Value]]
+
+
+def _parse_extra_spec_values(ours: Mapping[str, str]) -> _Values:
     """Parse the values of ghsched extra specs.
 
-    An extra spec is for all guest NUMA nodes, or for a single one, such as
-    ``ghsched:mem_bw_min.1``. The two kinds are returned separately.
+    An extra spec is for all guest NUMA nodes, for a single one, such as
+    ``ghsched:mem_bw_min.1``, or for a vCPU class, such as
+    ``ghsched:mem_bw_min.latency``.
 
     :param ours: text values of ghsched's extra specs, by name.
-    :returns: values by key, and values by key and guest NUMA node.
     """
-    general: dict[str, Value] = {}
-    special: dict[tuple[str, int], Value] = {}
+    found = _Values({}, {}, {})
     for extra_spec, text in ours.items():
         key, node = split_extra_spec(extra_spec)
         value = parse_extra_spec_value(extra_spec, key, text)
         if node is None and key not in auto_nodes.KEYS:
-            general[key.name] = value
+            found.general[key.name] = value
+        elif isinstance(node, str):
+            found.of_class.setdefault(node, {})[key.name] = value
         elif node is not None:
-            special[key.name, node] = value
-    return general, special
+            found.special[key.name, node] = value
+    return found
 
 
 def find_all_flavor_errors(extra_specs: Mapping[str, str],
@@ -474,7 +580,8 @@ def _group_related_extra_specs(ours: Mapping[str, str],
         yield of_others | {
             extra_spec: ours[extra_spec]
             for extra_spec, (key, of_node) in split.items()
-            if key.per_node and key != keys.VFS and of_node in (None, node)}
+            if key == keys.VCPU_CLASSES or isinstance(of_node, str)
+            or key.per_node and key != keys.VFS and of_node in (None, node)}
     together = [feature.keys for feature in declared.FEATURES
                 if feature.are_keys_checked_together]
     apart = frozenset(itertools.chain(*together))
@@ -495,8 +602,9 @@ def _find_extra_spec_error(extra_spec: str, text: str,
     :returns: None if the extra spec is valid by itself.
     """
     try:
-        key, _node = split_extra_spec(extra_spec)
-        if key in auto_nodes.KEYS or any(
+        key, node = split_extra_spec(extra_spec)
+        if (key in (*auto_nodes.KEYS, keys.VCPU_CLASSES)
+                or isinstance(node, str)) or any(
                 feature.are_keys_checked_together and key in feature.keys
                 for feature in declared.FEATURES):
             check_extra_spec(extra_spec, text)
@@ -588,7 +696,13 @@ def _get_even_part(count: int, position: int, parts: int) -> int:
 
 def _make_node_policy(general: Mapping[str, Value],
                       special: Mapping[tuple[str, int], Value],
-                      node: int) -> NodePolicy:
+                      node: int, suffix: str = '') -> NodePolicy:
+    """Return the bandwidth and L3 ways of a guest NUMA node.
+
+    :param general: values by key, for all guest nodes.
+    :param special: values by key and guest node.
+    :param suffix: end of the names of the keys of a vCPU class.
+    """
     def get(key: keys.Key, default: Value | None) -> Any:
         return special.get((key.name, node), general.get(key.name, default))
 
@@ -596,10 +710,10 @@ def _make_node_policy(general: Mapping[str, Value],
     if minimum > maximum:
         key = (keys.MEM_BW_MIN.get_node_extra_spec(node)
                if (keys.MEM_BW_MIN.name, node) in special
-               else keys.MEM_BW_MIN.extra_spec)
+               else keys.MEM_BW_MIN.extra_spec + suffix)
         raise PolicyError(
-            key, f'{minimum} is more than {keys.MEM_BW_MAX.extra_spec}, which '
-                 f'is {maximum} for guest NUMA node {node}')
+            key, f'{minimum} is more than {keys.MEM_BW_MAX.extra_spec}'
+                 f'{suffix}, which is {maximum} for guest NUMA node {node}')
     burst = get(keys.MEM_BW_BURST, 0)
     if minimum + burst > maximum:
         raise PolicyError(

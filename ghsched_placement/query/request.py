@@ -131,7 +131,7 @@ def build_request(policy: GuestPolicy, accounting: Accounting,
     :param joining: whether the guest shares a control group of other guests.
     """
     demand = policy.get_resources_by_node(accounting)
-    own_group = policy.needs_control_group and not joining
+    own_groups = 0 if joining else len(policy.groups)
     needed = policy.get_needed_capabilities()
     traits = compute_sharing_traits(policy) if joining else {}
     groups = [
@@ -148,7 +148,8 @@ def build_request(policy: GuestPolicy, accounting: Accounting,
                                         below if locality == 'node' else {})
     groups.extend(nodes)
     return Request(groups=tuple(groups), same_subtree=subtrees,
-                   resources={names.RESCTRL_GROUP: 1} if own_group else {},
+                   resources={names.RESCTRL_GROUP: own_groups} if own_groups
+                   else {},
                    root_required=_list_host_traits(policy, needed),
                    # Of PFs one can serve several groups.
                    is_isolated=len(demand) > 1 and not devices and not nodes)

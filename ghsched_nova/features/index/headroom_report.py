@@ -114,7 +114,7 @@ def compute_headroom(providers: Sequence[tree.WantedProvider],
     groups, used, count = 0, dict.fromkeys(nodes, 0), 0
     for policy in filter(None, map(_read_policy, guests)):
         count += 1
-        groups += policy.policy.needs_control_group and not policy.shared
+        groups += 0 if policy.shared else len(policy.policy.groups)
         for guest_node, share in policy.policy.get_bandwidth_by_node(
                 accounting).items():
             node = policy.host_nodes[guest_node]

@@ -148,7 +148,7 @@ def compute_request_need(spec: shared.RequestSpec,
             topology.cells,
             host_nodes.list_guest_node_requirements(topology, 1),
             strict=True)))
-    return Need(nodes, int(bool(policy and policy.needs_control_group)),
+    return Need(nodes, len(policy.groups) if policy else 0,
                 needs_driver=policy is not None,
                 other_requirements=_make_other_requirements(spec))
 

@@ -222,7 +222,8 @@ class Need:
         return guest_demand.make_guest_demand(
             self.policy, self.guest, self.make_planner_query('any', {}),
             self.aliases, self.accounting,
-            fallback and fallback.make_planner_query('any', {}), counted=None)
+            fallback.make_planner_query('any', {}) if fallback else None,
+            counted=None)
 
     @property
     def bandwidth(self) -> dict[int, int]:

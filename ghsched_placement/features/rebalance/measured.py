@@ -133,7 +133,7 @@ def make_rebalance_guest(
         one.bandwidth or 0.0, one.memory or 0.0,
         counted.pop(names.MEM_BW_PCT, 0), inside=movable,
         between=movable,
-        counted=counted, groups=int(policy.needs_control_group),
+        counted=counted, groups=len(policy.groups),
         traits=frozenset(names.CAPABILITY_TRAITS[name]
                          for name in policy.get_needed_capabilities()))
 

@@ -70,11 +70,14 @@ class ValidateTest(LoadedTestCase):
                 'int': (str(key.minimum), str(key.maximum)),
                 'devices': ('nic:1', 'nic:9999,x:1'),
                 'name': ('a', 'a' * 63),
-                'vcpus': ('0', '^0-1')}[key.kind]
+                'vcpus': ('0', '^0-1'),
+                'classes': ('a:0', 'a:0-3,8,b_1:4')}[key.kind]
             names = [key.extra_spec]
             if key.per_node:
                 names += [key.get_node_extra_spec(0),
                           key.get_node_extra_spec(11)]
+            if key.per_class:
+                names += [f'{key.extra_spec}.latency']
             for name in names:
                 for value in values:
                     validators.validate(name, value)
@@ -83,6 +86,8 @@ class ValidateTest(LoadedTestCase):
         self.refused('ghsched:mem_bw_min', '101', 'mem_bw_min: 101 is greater')
         self.refused('ghsched:mem_bw_min.1', '-1', 'mem_bw_min.1: -1 is less')
         self.refused('ghsched:mem_bw_max', '0', 'mem_bw_max: 0 is less')
+        self.refused('ghsched:mem_bw_min.latency', '101',
+                     'mem_bw_min.latency: 101 is greater')
         self.refused('ghsched:mem_bw_priority.3', '8',
                      'priority.3: 8 is greater')
 
@@ -101,7 +106,8 @@ class ValidateTest(LoadedTestCase):
     def test_unknown_keys(self):
         for name in ('ghsched:mem_bw', 'ghsched:mem_bw_mi', 'ghsched:',
                      'ghsched:mem_bw_min:0', 'ghsched:mem_bw_min.',
-                     'ghsched:mem_bw_min.a', 'ghsched:mem_bw_min.01',
+                     'ghsched:mem_bw_min.A', 'ghsched:mem_bw_min.01',
+                     'ghsched:l3_ways.a',
                      'ghsched:mem_bw_min.-1', 'ghsched:mem_bw_min.0.0',
                      'ghsched:MEM_BW_MIN'):
             self.refused(name, '1', 'Validation failed')
