@@ -190,9 +190,7 @@ class Plan:
     def packed_policy(self) -> Packed:
         """New bandwidth policy of the guest in the wire format of RPC calls.
         """
-        return messages.pack_policy(
-            self.change.after.nodes, self.guest.host_nodes
-        )
+        return messages.pack_policy(self.change.after, self.guest.host_nodes)
 
 
 @dataclass(frozen=True)
@@ -261,7 +259,7 @@ class PolicyChanger:
     def _plan(self, new_values: changes.RequestedChanges) -> Plan:
         guest = self.records.read_guest()
         change = changes.check_policy_change(
-            guest.extra_specs, new_values, len(guest.host_nodes)
+            guest.extra_specs, new_values, len(guest.host_nodes), guest.vcpus
         )
         if not change.after.needs_control_group:
             raise policies.PolicyError(
@@ -288,7 +286,7 @@ class PolicyChanger:
         try:
             return self.host.check_policy(
                 guest,
-                messages.pack_policy(change.after.nodes, guest.host_nodes))
+                messages.pack_policy(change.after, guest.host_nodes))
         except errors.HostSilent as error:
             raise errors.Refused(str(error)) from error
 

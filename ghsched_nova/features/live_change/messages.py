@@ -25,8 +25,11 @@ from collections.abc import Mapping
 from collections.abc import Sequence
 from typing import Any
 
+from ghsched_placement.base import cpulist
 from ghsched_placement.base import wire
-from ghsched_placement.flavor.bandwidth import NodePolicy
+from ghsched_placement.flavor.policy import GuestPolicy
+from ghsched_placement.flavor.policy import NodePolicy
+from ghsched_placement.flavor.vcpu_classes import VcpuClass
 
 #: oslo.messaging namespace of ghsched's calls on the topic of nova-compute.
 NAMESPACE = 'ghsched'
@@ -34,7 +37,9 @@ VERSION = '1.0'
 
 #: Policy of one guest NUMA node, with the keys ``host_node``, ``min``,
 #: ``max``, ``hardlimit`` and ``priority``, and with ``l3_ways`` and ``burst``
-#: if they are set.
+#: if they are set. A guest with vCPU classes has ``classes``, a list of the
+#: same values of each class, with its ``name`` and ``vcpus``; a class without
+#: limits has no values.
 Node = Mapping[str, Any]
 
 
@@ -42,25 +47,52 @@ class MessageError(ValueError):
     """A malformed RPC message. The text of the error has the reason."""
 
 
-def pack_policy(nodes: Sequence[NodePolicy],
+def pack_policy(policy: GuestPolicy,
                 host_nodes: Sequence[int]) -> list[dict[str, Any]]:
     """Encode a bandwidth policy and its host NUMA nodes for an RPC call.
 
-    :param nodes: policy of each guest NUMA node.
     :param host_nodes: host NUMA node of each guest NUMA node.
     """
-    return [{'host_node': host_node, **node.to_mapping()}
-            for node, host_node in zip(nodes, host_nodes, strict=True)]
+    packed = [{'host_node': host_node, **node.to_mapping()}
+              for node, host_node in zip(policy.nodes, host_nodes,
+                                         strict=True)]
+    if policy.classes:
+        for number, node in enumerate(packed):
+            node['classes'] = [
+                {'name': one.name,
+                 'vcpus': cpulist.render_cpu_list(one.vcpus or ()),
+                 **(one.nodes[number].to_mapping() if one.nodes else {})}
+                for one in policy.classes]
+    return packed
 
 
 def unpack_policy(packed: Sequence[Node]
-                  ) -> tuple[tuple[NodePolicy, ...], tuple[int, ...]]:
+                  ) -> tuple[GuestPolicy, tuple[int, ...]]:
     """Decode a bandwidth policy and its host NUMA nodes from an RPC call.
 
     :raises MessageError: if a value is missing or of another type.
     """
     try:
-        return (tuple(map(NodePolicy.from_mapping, packed)),
+        return (GuestPolicy(nodes=tuple(map(NodePolicy.from_mapping, packed)),
+                            classes=_unpack_classes(packed)),
                 tuple(wire.check_node(one['host_node']) for one in packed))
     except (KeyError, TypeError, ValueError) as error:
         raise MessageError(f'malformed bandwidth policy: {error!r}') from error
+
+
+def _unpack_classes(packed: Sequence[Node]) -> tuple[VcpuClass, ...]:
+    """Decode the vCPU classes of a guest.
+
+    :raises ValueError: if the guest NUMA nodes have different classes.
+    """
+    by_node = [node.get('classes', ()) for node in packed]
+    found = []
+    for mine in zip(*by_node, strict=True):
+        (name, vcpus), *others = {(one['name'], one['vcpus']) for one in mine}
+        if others or not isinstance(name, str):
+            raise ValueError(f'no vCPU class of the guest: {name!r:.40}')
+        has_limits = any('min' in one for one in mine)
+        found.append(VcpuClass(
+            name, cpulist.parse_cpu_list(vcpus),
+            tuple(map(NodePolicy.from_mapping, mine)) if has_limits else ()))
+    return tuple(found)

@@ -156,7 +156,9 @@ class GuestAllocation:
         :raises Refused: naming the key of the policy and the trait.
         """
         traits = self._client.get_traits(compute_node_uuid)
-        needed = GuestPolicy(nodes=policy.nodes).get_needed_capabilities()
+        needed = GuestPolicy(
+            nodes=policy.nodes, classes=policy.classes
+        ).get_needed_capabilities()
         for capability in sorted(needed):
             trait = names.CAPABILITY_TRAITS[capability]
             if trait not in traits:

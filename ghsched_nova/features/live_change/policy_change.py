@@ -104,7 +104,7 @@ def read_policy(xml: str) -> list[dict[str, Any]] | None:
     domain = metadata.read_policy(xml)
     if domain is None or not domain.policy.needs_control_group:
         return None
-    return messages.pack_policy(domain.policy.nodes, domain.host_nodes)
+    return messages.pack_policy(domain.policy, domain.host_nodes)
 
 
 def compute_effective_values(host: engine.HostEngine,
@@ -119,16 +119,21 @@ def compute_effective_values(host: engine.HostEngine,
     :raises PolicyRefused: if the host cannot enforce the policy.
     :raises MessageError: if the policy is malformed.
     """
-    nodes, host_nodes = messages.unpack_policy(policy)
-    asked, found = GuestPolicy(nodes=nodes), host.read_resctrl_host()
-    settings = resolve.resolve_settings(found, asked, host_nodes)
-    if guests > 1:
-        settings = resolve.resolve_settings(
-            found,
-            resolve.multiply_policy_by_guests(found, asked, guests),
-            host_nodes,
-        )
-    return [_setting_to_dict(setting) for setting in settings]
+    asked, host_nodes = messages.unpack_policy(policy)
+    found = host.read_resctrl_host()
+    limits = []
+    for one, held in asked.split_by_class():
+        settings = resolve.resolve_settings(found, held, host_nodes)
+        if guests > 1:
+            settings = resolve.resolve_settings(
+                found,
+                resolve.multiply_policy_by_guests(found, held, guests),
+                host_nodes,
+            )
+        limits += [_setting_to_dict(setting) | (
+            {'vcpu_class': one.name} if one.name else {})
+            for setting in settings]
+    return limits
 
 
 def count_group_guests(host: engine.HostEngine, uuid: str, live: str | None,
@@ -148,8 +153,8 @@ def count_group_guests(host: engine.HostEngine, uuid: str, live: str | None,
               else desired.parse_running_domain(live).shared_group)
     if not shares:
         return 1
-    nodes, host_nodes = messages.unpack_policy(policy)
-    return host.count_group_guests(uuid, GuestPolicy(nodes=nodes), host_nodes)
+    asked, host_nodes = messages.unpack_policy(policy)
+    return host.count_group_guests(uuid, asked, host_nodes)
 
 
 def _setting_to_dict(setting: resolve.DomainSetting) -> dict[str, Any]:
@@ -175,7 +180,7 @@ def change_policy(host: engine.HostEngine, domain: Domain,
     :raises NotChanged: if the policy does not fit the guest, or if the host
         refuses it.
     """
-    nodes, host_nodes = messages.unpack_policy(policy)
+    asked, host_nodes = messages.unpack_policy(policy)
     live, persistent = domain.live, domain.persistent
     before = metadata.read_policy(live)
     if before is None or not before.policy.needs_control_group:
@@ -184,10 +189,16 @@ def change_policy(host: engine.HostEngine, domain: Domain,
         raise NotChanged(
             f'the domain runs on the host NUMA nodes {before.host_nodes}, '
             f'not on {host_nodes}')
+    if [str(one) for one in before.policy.groups] != [
+            str(one) for one in asked.groups]:
+        raise NotChanged(
+            'the domain has control groups for the vCPUs '
+            f'{" ".join(map(str, before.policy.groups))}, and cannot have '
+            f'others while it runs: {" ".join(map(str, asked.groups))}')
     # Refuse a policy that the host cannot enforce before anything is written.
     compute_effective_values(host, policy)
     try:
-        _apply_policy(host, domain, _replace_nodes(before, nodes))
+        _apply_policy(host, domain, _replace_limits(before, asked))
     except Exception as error:
         left = _restore_policy(host, domain, before, persistent)
         LOG.warning('ghsched: cannot change the bandwidth policy of running '
@@ -197,9 +208,10 @@ def change_policy(host: engine.HostEngine, domain: Domain,
         raise NotChanged(f'{error}{left}', bool(left)) from error
 
 
-def _replace_nodes(before: metadata.DomainPolicy,
-                   nodes: tuple[NodePolicy, ...]) -> metadata.DomainPolicy:
-    return replace(before, policy=replace(before.policy, nodes=nodes))
+def _replace_limits(before: metadata.DomainPolicy,
+                    asked: GuestPolicy) -> metadata.DomainPolicy:
+    return replace(before, policy=replace(
+        before.policy, nodes=asked.nodes, classes=asked.classes))
 
 
 def _apply_policy(host: engine.HostEngine, domain: Domain,

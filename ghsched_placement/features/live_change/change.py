@@ -97,19 +97,21 @@ def merge_requested_changes(extra_specs: Mapping[str, str],
 
 def check_policy_change(extra_specs: Mapping[str, str],
                         requested: RequestedChanges,
-                        guest_nodes: int) -> PolicyChange:
+                        guest_nodes: int, vcpus: int = 0) -> PolicyChange:
     """Validate a change of a server's bandwidth policy; return the new policy.
 
     :param extra_specs: extra specs of the server's flavor now.
     :param requested: new value by extra spec; None removes the extra spec.
     :param guest_nodes: number of NUMA nodes of the server.
-    :raises PolicyError: if the new policy is invalid. It is also raised if
-        only one of the old and new policies needs a control group, because a
-        running guest can neither get nor lose its control group.
+    :param vcpus: number of vCPUs of the server; 0 if unknown.
+    :raises PolicyError: if the new policy is invalid. It is also raised if the
+        old and new policies need different control groups, because a running
+        guest can neither get nor lose a control group.
     """
     merged = merge_requested_changes(extra_specs, requested)
-    before = policies.parse_policy(extra_specs, guest_nodes) or GuestPolicy()
-    after = policies.parse_policy(merged, guest_nodes) or GuestPolicy()
+    before = policies.parse_policy(extra_specs, guest_nodes, vcpus
+                                   ) or GuestPolicy()
+    after = policies.parse_policy(merged, guest_nodes, vcpus) or GuestPolicy()
     if before.needs_control_group != after.needs_control_group:
         raise policies.PolicyError(
             get_changeable_extra_spec(next(iter(requested))),
@@ -119,6 +121,11 @@ def check_policy_change(extra_specs: Mapping[str, str],
             'this would leave the guest without any ghsched:mem_bw_*, and '
             'its control group without a use; resize it to a flavor without '
             'them, or set ghsched:mem_bw_max to 100')
+    if len(before.groups) != len(after.groups):
+        raise policies.PolicyError(
+            get_changeable_extra_spec(next(iter(requested))),
+            f'the guest was started with {len(before.groups)} vCPU classes '
+            f'with limits, and would have {len(after.groups)}; resize it')
     return PolicyChange(before, after, merged)
 
 

@@ -65,12 +65,15 @@ def make_change_report(plan: Any, dry_run: bool) -> dict[str, Any]:
         'guests': plan.guests,
         'nodes': [{
             'guest_node': number, 'host_node': host_node,
+            **({'vcpu_class': name} if name else {}),
             'before': before.as_dict(), 'after': after.as_dict(),
             'effective': [
                 {'domain': one['domain'],
                  **{short: one[short] for short in _SHORT.values()}}
-                for one in plan.effective if one['host_node'] == host_node],
-        } for number, host_node, before, after in _yield_node_changes(plan)],
+                for one in plan.effective if one['host_node'] == host_node
+                and one.get('vcpu_class', '') == name],
+        } for name, number, host_node, before, after
+            in _yield_node_changes(plan)],
     }
 
 
@@ -96,18 +99,24 @@ def list_change_rows(report: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
     :param report: report of the change.
     """
     for node in report['nodes']:
+        suffix = f'.{node["vcpu_class"]}' if 'vcpu_class' in node else ''
         for name, short in _SHORT.items():
-            yield (str(node['guest_node']), str(node['host_node']), name,
+            yield (str(node['guest_node']), str(node['host_node']),
+                   name + suffix,
                    _format_value(node['before'][short]),
                    _format_value(node['after'][short]),
                    _join_distinct(_format_value(one[short], absent='-')
                                   for one in node['effective']))
 
 
-def _yield_node_changes(plan: Any) -> Iterator[tuple[int, int, Any, Any]]:
-    yield from zip(range(len(plan.guest.host_nodes)), plan.guest.host_nodes,
-                   plan.change.before.nodes, plan.change.after.nodes,
-                   strict=True)
+def _yield_node_changes(plan: Any
+                        ) -> Iterator[tuple[str, int, int, Any, Any]]:
+    """Yield vCPU class, guest and host node, and policy before and after."""
+    for before, after in zip(plan.change.before.groups,
+                             plan.change.after.groups, strict=True):
+        for number, host_node in enumerate(plan.guest.host_nodes):
+            yield (after.name, number, host_node, before.nodes[number],
+                   after.nodes[number])
 
 
 def _format_value(value: object, absent: str = 'default') -> str:

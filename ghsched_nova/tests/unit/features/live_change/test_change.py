@@ -50,8 +50,7 @@ class World:
         self.calls, self.failing = [], {}
 
     def packed(self, specs):
-        return messages.pack_policy(policies.parse_policy(specs, 1).nodes,
-                                    (1,))
+        return messages.pack_policy(policies.parse_policy(specs, 1), (1,))
 
     def state(self):
         return (dict(self.specs), self.task_state, self.share, self.policy)

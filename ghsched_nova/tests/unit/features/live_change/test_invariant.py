@@ -203,9 +203,9 @@ class World:
     # -- the host -------------------------------------------------------------
 
     def pack(self):
-        return messages.pack_policy(tuple(
+        return messages.pack_policy(policies.GuestPolicy(tuple(
             policies.NodePolicy(minimum=self.enforced[node])
-            for node in self.at), self.at) if self.running else None
+            for node in self.at)), self.at) if self.running else None
 
     def check_policy(self, guest, policy):
         return self.step(lambda: {
@@ -215,10 +215,10 @@ class World:
     def set_policy(self, guest, policy, call_id, lock_id):
         def enforce():
             assert lock_id == self.lock
-            nodes, host_nodes = messages.unpack_policy(policy)
+            asked, host_nodes = messages.unpack_policy(policy)
             assert host_nodes == self.at
             self.enforced = {node: one.minimum for node, one in zip(
-                host_nodes, nodes, strict=True)}
+                host_nodes, asked.nodes, strict=True)}
         self.step(enforce, asks_host=True)
 
     def cancel_call(self, guest, call_id):

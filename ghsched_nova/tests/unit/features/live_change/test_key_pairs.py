@@ -175,8 +175,8 @@ class Server:
             xml, self.policy.get_part(ThreadPolicy))
 
     def allocations_on(self, node):
-        groups = ({names.RESCTRL_GROUP: 1} if self.policy.needs_control_group
-                  else {})
+        held = len(self.policy.groups)
+        groups = {names.RESCTRL_GROUP: held} if held else {}
         wanted = self.policy.get_resources_by_node(self.accounting)
         return {ROOT: {'VCPU': 2, **groups},
                 **({NODES[node]: wanted[0]} if wanted else {})}

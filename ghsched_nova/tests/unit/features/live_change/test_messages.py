@@ -18,7 +18,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ghsched_nova.features.live_change import messages
+from ghsched_placement.flavor.policy import GuestPolicy
 from ghsched_placement.flavor.policy import NodePolicy
+from ghsched_placement.flavor.policy import parse_policy
 from ghsched_placement.tests import base
 
 nodes = st.lists(st.tuples(
@@ -40,7 +42,7 @@ class MessagesTest(base.TestCase):
 
     @given(pairs=nodes)
     def test_it_comes_back_as_it_went(self, pairs):
-        policy = tuple(node for node, _host in pairs)
+        policy = GuestPolicy(tuple(node for node, _host in pairs))
         hosts = tuple(host for _node, host in pairs)
         wire = json.loads(json.dumps(messages.pack_policy(policy, hosts)))
         self.assertEqual((policy, hosts), messages.unpack_policy(wire))
@@ -51,10 +53,11 @@ class MessagesTest(base.TestCase):
             policy, hosts = messages.unpack_policy(thing)
         except messages.MessageError:
             return
-        self.assertEqual(len(policy), len(hosts))
+        self.assertEqual(len(policy.nodes), len(hosts))
 
     def test_numbers_that_no_flavor_can_have_are_refused(self):
-        packed, = messages.pack_policy([NodePolicy(priority=3)], [0])
+        packed, = messages.pack_policy(
+            GuestPolicy((NodePolicy(priority=3),)), [0])
         for key, number in (('min', 101), ('max', 0), ('max', 101),
                             ('priority', 8), ('host_node', -1)):
             error = self.assertRaises(messages.MessageError,
@@ -62,7 +65,22 @@ class MessagesTest(base.TestCase):
                                       [{**packed, key: number}])
             self.assertIn('a number is not in', str(error), (key, number))
 
+    def test_classes_come_back_as_they_went(self):
+        policy = parse_policy({
+            'ghsched:vcpu_classes': 'a:0,b:2', 'ghsched:mem_bw_min.a': '30',
+            'ghsched:mem_bw_max': '40'}, 2, 4)
+        packed = json.loads(json.dumps(messages.pack_policy(policy, (0, 1))))
+        found, _hosts = messages.unpack_policy(packed)
+        self.assertEqual(policy, found)
+        for change in ({'name': 'c'}, {'vcpus': '9'}, {'vcpus': 'x'},
+                       {'min': 101}, {'name': 7}):
+            strange = [packed[0], {**packed[1], 'classes': [
+                {**packed[1]['classes'][0], **change},
+                *packed[1]['classes'][1:]]}]
+            self.assertRaises(messages.MessageError, messages.unpack_policy,
+                              strange)
+
     def test_fields_of_a_later_release_are_ignored(self):
-        packed, = messages.pack_policy([NodePolicy()], [0])
-        self.assertEqual(((NodePolicy(),), (0,)),
+        packed, = messages.pack_policy(GuestPolicy((NodePolicy(),)), [0])
+        self.assertEqual((GuestPolicy((NodePolicy(),)), (0,)),
                          messages.unpack_policy([{**packed, 'new': 1}]))

@@ -126,10 +126,10 @@ class LiveTest(base.TestCase):
                     )
                 )
             ).maximum
-            xml = memorytune.replace_memorytune(xml, memorytune.MemoryTune(
+            xml = memorytune.replace_memorytunes(xml, [memorytune.MemoryTune(
                 frozenset({0, 1}), tuple(
                     memorytune.NodeTune(one, cap)
-                    for one in self.host.domains_by_node[0])), False)
+                    for one in self.host.domains_by_node[0]))], False)
         if maker == 'libvirt-process':
             xml = xml.replace(' vcpus="0-1"', '')
         return Guest(xml, guest.domain.id, guest.domain.name)
@@ -140,10 +140,10 @@ class LiveTest(base.TestCase):
 
     def packed(self, **values):
         node, = self.world.policy().nodes
-        return messages.pack_policy([NodePolicy(**{
+        return messages.pack_policy(GuestPolicy((NodePolicy(**{
             'minimum': node.minimum, 'maximum': node.maximum,
             'hardlimit': node.hardlimit, 'priority': node.priority,
-            **values})], (0,))
+            **values}),)), (0,))
 
     def change(self, **values):
         policy_change.change_policy(
@@ -164,9 +164,9 @@ class LiveTest(base.TestCase):
         return ([values[one] for one in self.host.domains_by_node[0]], tune)
 
     def wanted(self, **values):
-        nodes, hosts = messages.unpack_policy(self.packed(**values))
+        asked, hosts = messages.unpack_policy(self.packed(**values))
         return [one.maximum for one in resolve.resolve_settings(
-            self.host, GuestPolicy(nodes=nodes), hosts)]
+            self.host, asked, hosts)]
 
     @ddt.data(*((dialect, maker) for dialect in (
         'openeuler66', 'openeuler510', 'intel', 'amd', 'mpam')

@@ -72,7 +72,7 @@ class CommandTest(base.TestCase):
     def test_invalid_input_is_refused_by_name(self):
         for words, arguments in (
                 ('ghsched:mem_bw_max: ', ['--mem-bw-max', '0']),
-                ('ghsched:mem_bw_max.x: ', ['--mem-bw-max', 'x=9']),
+                ('ghsched:mem_bw_max.X: ', ['--mem-bw-max', 'X=9']),
                 ('ghsched:mem_bw_max: is given twice',
                  ['--mem-bw-max', '40', '--unset', 'mem_bw_max']),
                 ('ghsched:vfs: ', ['--unset', 'vfs']),

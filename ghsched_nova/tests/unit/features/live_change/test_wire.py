@@ -35,6 +35,7 @@ from ghsched_nova.features.live_change import rpc
 from ghsched_nova.features.live_change import rpcapi
 from ghsched_nova.nova_seams import messaging
 from ghsched_nova.tests.fixtures import plans
+from ghsched_placement.flavor.policy import GuestPolicy
 from ghsched_placement.flavor.policy import NodePolicy
 from ghsched_placement.tests import base
 
@@ -99,7 +100,8 @@ class RequestTest(base.TestCase):
             return rpcapi.HostClient(None)
 
     def policy(self):
-        return messages.pack_policy([NodePolicy(20, 60, False, 3)], [1])
+        return messages.pack_policy(
+            GuestPolicy((NodePolicy(20, 60, False, 3),)), [1])
 
     def test_a_policy_is_packed_as_ever(self):
         self.assertEqual([NODE], self.policy())
@@ -160,7 +162,7 @@ class RequestTest(base.TestCase):
     def test_unknown_answers_of_a_later_release_are_ignored(self):
         client = self.client({'policy': [{**NODE, 'new': 1}], 'new': 2})
         self.assertEqual(
-            ((NodePolicy(20, 60, False, 3),), (1,)),
+            (GuestPolicy((NodePolicy(20, 60, False, 3),)), (1,)),
             messages.unpack_policy(client.cancel_call(GUEST, 't')))
 
 
