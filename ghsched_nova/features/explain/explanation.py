@@ -23,6 +23,8 @@ repeated in :mod:`ghsched_placement.query.query`,
 """
 
 from collections.abc import Mapping
+from collections.abc import Iterable
+from collections.abc import Iterator
 from collections.abc import Sequence
 import dataclasses
 from dataclasses import dataclass
@@ -51,9 +53,14 @@ from ghsched_placement.flavor import auto_nodes
 from ghsched_placement.flavor import keys
 from ghsched_placement.flavor import policy as policies
 from ghsched_placement.flavor import topology
+from ghsched_placement.flavor.vcpu_classes import VcpuClass
 from ghsched_placement.providers import tree
 from ghsched_placement.query import request
 from ghsched_placement.query.vfs import Sizes
+
+
+#: Limits of a vCPU class, or of all vCPUs, by resctrl domain.
+ClassSettings = tuple[VcpuClass, tuple[resolve.DomainSetting, ...]]
 
 
 @dataclass(frozen=True)
@@ -114,8 +121,8 @@ class Explanation:
     query: tuple[tuple[str, str], ...] = ()
     locality: str | None = None
     host_nodes: tuple[int, ...] = ()
-    settings: tuple[resolve.DomainSetting, ...] = ()
-    tune: memorytune.MemoryTune | None = None
+    settings: tuple[ClassSettings, ...] = ()
+    tunes: tuple[memorytune.MemoryTune, ...] = ()
     lines: tuple[str, ...] = ()
     threads: tuple[str, ...] = ()
     topology: tuple[str, ...] = ()
@@ -250,16 +257,17 @@ def _choose_host_nodes_and_limits(explanation: Explanation) -> dict[str, Any]:
                                                               State(host),
                                                               explanation.need,
                                                               question.nodes))
-    settings = resolve.resolve_settings(resctrl, policy, place.nodes)
+    settings = tuple(
+        (one, resolve.resolve_settings(resctrl, held, place.nodes))
+        for one, held in policy.split_by_class())
     lines = tuple(
-        f'{name}:'
+        (f'{one.name}: ' if one.name else '') + f'{name}:'
         + ';'.join(f'{domain}={value}' for domain, value in values.items())
-        for name, values in resolve.make_desired_lines(
-            resctrl, settings
-        ).items()
+        for one, limits in settings
+        for name, values in resolve.make_desired_lines(resctrl, limits).items()
     )
     return {'host_nodes': place.nodes, 'settings': settings, 'lines': lines,
-            'tune': _make_memorytune(guest, policy, settings),
+            'tunes': tuple(_make_memorytunes(guest, policy, settings)),
             'metadata': _render_policy_metadata(question, policy, place.nodes),
             'devices': devices.render_device_numa_xml(
                 question.host, policy, guest, place.nodes),
@@ -298,21 +306,20 @@ def _make_host_topology(host: hostfile.HostFile) -> host_topology.HostTopology:
                    for node in host.nodes})
 
 
-def _make_memorytune(guest: topology.Guest, policy: policies.GuestPolicy,
-                     settings: Sequence[resolve.DomainSetting],
-                     ) -> memorytune.MemoryTune | None:
-    """Return the bandwidth limits that libvirt would set for a guest.
+def _make_memorytunes(
+        guest: topology.Guest, policy: policies.GuestPolicy,
+        settings: Iterable[ClassSettings]) -> Iterator[memorytune.MemoryTune]:
+    """Yield the bandwidth limits that libvirt would set for a guest.
 
-    :param settings: bandwidth settings by resctrl domain.
-    :returns: None if the guest has no limits and is not measured.
+    Nothing is yielded if the guest has no limits and is not measured.
     """
-    if not settings and not policy.monitor:
-        return None
-    return memorytune.MemoryTune(
-        vcpus=frozenset(range(guest.vcpus)),
-        nodes=memorytune.make_node_tunes(
-            setting.memorytune for setting in settings),
-        monitor=policy.monitor)
+    for one, limits in settings:
+        if limits or policy.monitor:
+            yield memorytune.MemoryTune(
+                vcpus=one.vcpus or frozenset(range(guest.vcpus)),
+                nodes=memorytune.make_node_tunes(
+                    setting.memorytune for setting in limits),
+                monitor=policy.monitor)
 
 
 def _get_question_topology_and_policy(

@@ -119,17 +119,22 @@ def _render_memorytune(explanation: Explanation) -> str:
 
     :param explanation: explanation of a flavor on a host.
     """
-    if explanation.tune is None:
+    if not explanation.tunes:
         return ''
     host = explanation.question.host
-    if explanation.tune.nodes and host.attributes == 'none':
-        return _render_group_comment('control group ghsched-UUID')
-    if not explanation.tune.nodes and not host.libvirt_monitors:
+    has_limits = any(tune.nodes for tune in explanation.tunes)
+    if has_limits and host.attributes == 'none':
+        return '\n'.join(
+            _render_group_comment(f'control group ghsched-UUID{suffix}')
+            for suffix in (f'.{one.name}' if one.name else ''
+                           for one, _limits in explanation.settings))
+    if not has_limits and not host.libvirt_monitors:
         return _render_group_comment(
             'monitoring group\n     mon_groups/ghsched-UUID'
         )
-    return memorytune.render_memorytune_element(
-        explanation.tune, host.has_all_memorytune_attributes)
+    return '\n'.join(memorytune.render_memorytune_element(
+        tune, host.has_all_memorytune_attributes)
+        for tune in explanation.tunes)
 
 
 def _render_group_comment(group: str) -> str:
@@ -169,10 +174,11 @@ def _make_document(explanation: Explanation) -> dict[str, Any]:
         'settings': [
             {'domain': setting.domain, 'host_node': setting.host_node,
              'guest_node': setting.guest_node,
+             **({'vcpu_class': one.name} if one.name else {}),
              'asked': setting.requested.as_dict(),
              'effective': _get_effective_values(
                  setting, explanation.question.host.resctrl.dialect)}
-            for setting in explanation.settings],
+            for one, limits in explanation.settings for setting in limits],
         'xml': _join_domain_elements(explanation) or None,
         'schemata': list(explanation.lines),
     }
@@ -192,6 +198,8 @@ def _policy_to_dict(explanation: Explanation) -> dict[str, Any] | None:
     return {'monitor': policy.monitor, 'device_numa': policy.device_numa,
             'nodes': [{'guest_node': number, **node.as_dict()}
                       for number, node in enumerate(policy.nodes)],
+            **({'classes': policy.describe_classes_for_guest()}
+               if policy.classes else {}),
             'vfs': [{'guest_node': vfs.guest_node, 'alias': vfs.alias,
                      'count': vfs.count} for vfs in policy.vfs],
             'vfs_locality': policy.vfs_locality,
@@ -284,6 +292,8 @@ def _format_policy(policy: dict[str, Any] | None) -> str:
             f'device_numa: {policy["device_numa"]}')
     for kind, value in policy['threads'].items():
         text += f'\nscheduling class of {kind}: {value}'
+    for one in policy.get('classes', ()):
+        text += f'\nvCPU class {one["name"]}: {one["vcpus"]}'
     if policy['vfs']:
         text += f'\nvfs_locality: {policy["vfs_locality"]}\n' + render_table(
             ('guest node', 'alias', 'VFs'),
@@ -354,7 +364,8 @@ def _format_settings(settings: list[dict[str, Any]]) -> str:
     if not settings:
         return ''
     rows = ([setting['domain'], setting['host_node'], setting['guest_node'],
-             knob, setting['asked'][knob], setting['effective'][knob]]
+             knob + (f'.{setting["vcpu_class"]}' if 'vcpu_class' in setting
+                     else ''), setting['asked'][knob], setting['effective'][knob]]
             for setting in settings for knob in _KNOBS)
     return render_table(('domain', 'host node', 'guest node', 'knob', 'asked',
                          'effective'), rows)

@@ -229,12 +229,11 @@ def _explain_unenforceable_limits(
 
     :returns: None if the host node can enforce the limits.
     """
-    policy = request.need.policy
-    if not policy.nodes:
-        return None
-    alone = GuestPolicy((policy.nodes[guest_node],))
     try:
-        resolve.resolve_settings(request.host.resctrl, alone, (host_node,))
+        for one in request.need.policy.groups:
+            resolve.resolve_settings(
+                request.host.resctrl, GuestPolicy((one.nodes[guest_node],)),
+                (host_node,))
     except resolve.PolicyRefused as error:
         return error.reason
     return None

@@ -408,6 +408,8 @@ EXAMPLES: dict[str, tuple[str, dict[str, str], str]] = {
     'mem_bw_max': ('50', {}, '<memorytune'),
     'mem_bw_hardlimit': ('false', {'ghsched:mem_bw_max': '50'}, 'hardlimit='),
     'mem_bw_priority': ('5', {}, 'priority='),
+    'vcpu_classes': ('latency:1', {'ghsched:mem_bw_min.latency': '20'},
+                     '<memorytune vcpus="1">'),
     'l3_ways': ('2', {}, 'l3_ways="2"'),
     'monitor': ('true', {}, '<monitor'),
     'device_numa': ('preferred', {}, 'device NUMA'),
