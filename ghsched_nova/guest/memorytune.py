@@ -112,20 +112,22 @@ def make_node_tunes(settings: Iterable[Mapping[str, Any]]
 # -- writing ------------------------------------------------------------------
 
 
-def replace_memorytune(xml: str, tune: MemoryTune, extended: bool) -> str:
+def replace_memorytunes(xml: str, tunes: Iterable[MemoryTune],
+                        extended: bool) -> str:
     """Replace the bandwidth limits (``<memorytune>``) in a domain XML.
 
     :param xml: a ``<domain>`` document.
+    :param tunes: limits of each control group of the domain.
     :param extended: whether libvirt supports hardlimit, priority and
         min_bandwidth. If not, only the bandwidth is written.
     :raises MemoryTuneError: if the document is not a domain, or if libvirt
         would drop or refuse the element.
     """
-    element = _make_element(tune, extended)
+    elements = [_make_element(tune, extended) for tune in tunes]
     root = _parse_domain(xml)
     _remove_memorytunes(root)
     cputune = document.find_or_insert_child(root, 'cputune', _BEFORE_CPUTUNE)
-    document.insert_children(cputune, [element], len(cputune))
+    document.insert_children(cputune, elements, len(cputune))
     return document.render_document(root)
 
 
@@ -173,25 +175,32 @@ def renumber_nodes(xml: str, nodes: Mapping[int, int]) -> str:
     return document.render_document(root)
 
 
-def update_memorytune_nodes(xml: str, nodes: Iterable[NodeTune],
-                            extended: bool) -> str:
+def update_memorytune_nodes(
+        xml: str,
+        nodes_by_vcpus: Mapping[frozenset[int] | None, Sequence[NodeTune]],
+        extended: bool) -> str:
     """Replace numbers and limits of the nodes of ``<memorytune>``.
 
     The elements keep their vCPUs and their monitors. A ``<memorytune>``
     without nodes, which is only a monitor, stays as it is.
 
-    :param nodes: limits of all resctrl domains; if there are none, the
-        elements with nodes are removed.
+    :param nodes_by_vcpus: limits of all resctrl domains, by the vCPUs of the
+        control group; None in place of the vCPUs is for any ``<memorytune>``.
+        An element without limits is removed.
     :returns: the unchanged text if no number and no limit differs.
     :raises MemoryTuneError: if the document is not a domain, or if two nodes
         have the same number, which libvirt refuses.
     """
-    root, nodes = _parse_domain(xml), tuple(nodes)
-    _check_node_ids(nodes)
-    wanted = {str(node.id): _make_attributes(node, extended) for node in nodes}
+    root = _parse_domain(xml)
+    for nodes in nodes_by_vcpus.values():
+        _check_node_ids(nodes)
     changed = False
     for tune in root.findall(f'cputune/{_TAG}'):
         elements = tune.findall('node')
+        wanted = {
+            str(node.id): _make_attributes(node, extended)
+            for node in nodes_by_vcpus.get(None) or nodes_by_vcpus.get(
+                _parse_vcpus(tune), ())}
         if elements and not _has_nodes(elements, wanted):
             if wanted:
                 _replace_nodes(tune, elements, wanted.values())
@@ -260,6 +269,13 @@ def _make_attributes(node: NodeTune, extended: bool) -> dict[str, str]:
         values['min_bandwidth'] = node.min_bandwidth
     return {name: str(int(value)) for name, value in values.items()
             if value is not None}
+
+
+def _parse_vcpus(tune: etree._Element) -> frozenset[int]:
+    try:
+        return cpulist.parse_cpu_list(tune.get('vcpus', ''))
+    except cpulist.CpuListError as error:
+        raise MemoryTuneError(f'memorytune: {error}') from None
 
 
 def _parse_count(element: etree._Element, name: str) -> int:

@@ -26,14 +26,17 @@ from typing import Self
 from lxml import etree
 
 from ghsched_nova.guest import document
+from ghsched_placement.base import cpulist
 from ghsched_placement.flavor.policy import GuestPolicy
 from ghsched_placement.flavor.policy import NodePolicy
+from ghsched_placement.flavor.vcpu_classes import VcpuClass
 
 NAMESPACE = 'https://opendev.org/x/ghsched/domain/1.0'
 PREFIX = 'ghsched'
 _POLICY = f'{{{NAMESPACE}}}policy'
 _NODE = f'{{{NAMESPACE}}}node'
 _REALTIME = f'{{{NAMESPACE}}}realtime'
+_CLASS = f'{{{NAMESPACE}}}class'
 _BOOLEAN = {'true': True, 'false': False}
 #: Element of the instance's project in the metadata that Nova writes
 #: (nova/virt/libvirt/config.py, LibvirtConfigGuestMetaNovaOwner).
@@ -82,6 +85,12 @@ class DomainPolicy:
                 raise ValueError(
                     f'the policy has {what} on {len(requested)} guest NUMA '
                     f'nodes, host NUMA nodes are given for {len(nodes)}')
+        for one in self.policy.classes:
+            if one.nodes and len(one.nodes) != len(self.host_nodes):
+                raise ValueError(
+                    f'the vCPU class {one.name} has bandwidth on '
+                    f'{len(one.nodes)} guest NUMA nodes, the guest has '
+                    f'{len(self.host_nodes)}')
         if self.host_nodes and self.realtime_nodes and (
                 self.host_nodes != self.realtime_nodes):
             raise ValueError(
@@ -120,10 +129,7 @@ def write_policy(xml: str, domain: DomainPolicy) -> str:
         metadata.remove(old)
     _fill_element(
         etree.SubElement(metadata, _POLICY, nsmap={PREFIX: NAMESPACE}),
-        domain,
-        _NODE,
-        _REALTIME,
-    )
+        domain, f'{{{NAMESPACE}}}')
     return etree.tostring(root, encoding='unicode')
 
 
@@ -135,29 +141,39 @@ def render_policy(domain: DomainPolicy) -> str:
     (``virXMLInjectNamespace`` of src/util/virxml.c).
     """
     element = etree.Element('policy')
-    _fill_element(element, domain, 'node', 'realtime')
+    _fill_element(element, domain, '')
     return etree.tostring(element, encoding='unicode')
 
 
-def _fill_element(policy: etree._Element, domain: DomainPolicy, tag: str,
-                  realtime_tag: str) -> None:
+def _fill_element(policy: etree._Element, domain: DomainPolicy,
+                  namespace: str) -> None:
     policy.set('monitor', _format_value(domain.policy.monitor))
     policy.set('device_numa', domain.policy.device_numa)
     if domain.shared:
         policy.set('group', SHARED)
     for node, host_node in zip(domain.policy.nodes, domain.host_nodes,
                                strict=True):
-        element = etree.SubElement(policy, tag)
-        element.set('host', str(host_node))
-        for name, value in node.to_mapping().items():
-            if value is not None:
-                element.set(name, _format_value(value))
+        _add_node_policy(policy, namespace, node, host=str(host_node))
     # Real time has elements of its own, because earlier releases read each
     # node element as one of bandwidth.
     for permille, host_node in zip(domain.policy.rt_permille,
                                    domain.realtime_nodes, strict=True):
-        etree.SubElement(policy, realtime_tag, host=str(host_node),
+        etree.SubElement(policy, f'{namespace}realtime', host=str(host_node),
                          permille=str(permille))
+    for one in domain.policy.classes:
+        element = etree.SubElement(
+            policy, f'{namespace}class', name=one.name,
+            vcpus=cpulist.render_cpu_list(one.vcpus or ()))
+        for node in one.nodes:
+            _add_node_policy(element, namespace, node)
+
+
+def _add_node_policy(parent: etree._Element, namespace: str,
+                     node: NodePolicy, **attributes: str) -> None:
+    element = etree.SubElement(parent, f'{namespace}node', attributes)
+    for name, value in node.to_mapping().items():
+        if value is not None:
+            element.set(name, _format_value(value))
 
 
 def read_policy(xml: str) -> DomainPolicy | None:
@@ -190,7 +206,8 @@ def parse_policy(domain: etree._Element) -> DomainPolicy | None:
                 nodes=tuple(policy for _host, policy in nodes),
                 monitor=monitor,
                 device_numa=element.get('device_numa', 'none'),
-                rt_permille=tuple(permille for _host, permille in realtime)),
+                rt_permille=tuple(permille for _host, permille in realtime),
+                classes=tuple(map(_parse_class, element.findall(_CLASS)))),
             host_nodes=tuple(host for host, _policy in nodes),
             shared=element.get('group') == SHARED,
             realtime_nodes=tuple(host for host, _permille in realtime))
@@ -230,6 +247,13 @@ def read_flavor_name(domain: etree._Element) -> str:
     """
     element = domain.find(_FLAVOR)
     return '' if element is None else str(element.get('name', ''))
+
+
+def _parse_class(element: etree._Element) -> VcpuClass:
+    return VcpuClass(
+        str(element.attrib['name']),
+        cpulist.parse_cpu_list(str(element.attrib['vcpus'])),
+        tuple(map(_parse_node_policy, element.findall(_NODE))))
 
 
 def _parse_node_policy(element: etree._Element) -> NodePolicy:

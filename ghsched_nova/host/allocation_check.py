@@ -82,9 +82,11 @@ def check_allocation(policy: GuestPolicy, accounting: Accounting,
                 f'guest NUMA node {guest_node} was claimed on host NUMA node '
                 f'{host_nodes[guest_node]}, and a VF for it on node '
                 f'{device_node}')
-    if policy.needs_control_group and not can_share_group and not _get_amount(
-            allocations, compute_node_uuid, names.RESCTRL_GROUP):
-        raise ClaimMismatch('Placement has allocated no control group to the '
+    groups = _get_amount(allocations, compute_node_uuid, names.RESCTRL_GROUP)
+    if groups < len(policy.groups) and not can_share_group:
+        allocated = ('no control group' if not groups else
+                     f'{groups} of {len(policy.groups)} control groups')
+        raise ClaimMismatch(f'Placement has allocated {allocated} to the '
                             'guest; was the host chosen without '
                             'nova-scheduler?')
 

@@ -45,13 +45,16 @@ def check_arrival(host: engine.HostEngine, policy: GuestPolicy,
     found = host.read_resctrl_host()
     existing = group_ids.read_existing_groups(host.root)
     if policy.needs_control_group:
-        resolve.resolve_settings(found, policy, host_nodes)
-        if not (host.can_join_shared_group(policy, host_nodes)
-                or found.ids.count_free_control_groups(
-                    len(existing.control), existing.monitors)):
+        for _one, held in policy.split_by_class():
+            resolve.resolve_settings(found, held, host_nodes)
+        free = found.ids.count_free_control_groups(
+            len(existing.control), existing.monitors)
+        if (free < len(policy.groups)
+                and not host.can_join_shared_group(policy, host_nodes)):
             raise fs.GroupError(
-                'no control group is free: '
-                + found.ids.describe_use(existing))
+                ('no control group is free: ' if not free else
+                 f'{free} control groups are free, {len(policy.groups)} are '
+                 'needed: ') + found.ids.describe_use(existing))
     elif not host.has_default_cap and not found.ids.is_monitor_free(existing):
         raise fs.GroupError('no monitoring group is free: '
                             + found.ids.describe_use(existing))

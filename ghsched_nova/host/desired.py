@@ -14,6 +14,7 @@
 
 from collections.abc import Iterable
 from collections.abc import Mapping
+from collections.abc import Sequence
 from collections import Counter
 from dataclasses import dataclass
 import functools
@@ -31,6 +32,7 @@ from ghsched_nova.resctrl import naming
 from ghsched_nova.resctrl import resolve
 from ghsched_placement.base import cpulist
 from ghsched_placement.base import decimals
+from ghsched_placement.flavor.vcpu_classes import VcpuClass
 from ghsched_placement.providers import names
 
 
@@ -253,10 +255,12 @@ def count_group_domains(domains: Iterable[Running]) -> Mapping[str, int]:
     return Counter(one.group for one in map_shared_groups(domains).values())
 
 
-def make_desired_group(host: resctrl_host.ResctrlHost, running: Running,
-                       group_sizes: Mapping[str,
-                                            int] = _NOBODY) -> model.Guest:
-    """Return the resctrl group that a domain's policy requires.
+def make_desired_groups(
+        host: resctrl_host.ResctrlHost, running: Running,
+        group_sizes: Mapping[str, int] = _NOBODY) -> tuple[model.Guest, ...]:
+    """Return the resctrl groups that a domain's policy requires.
+
+    These are one group, or one for each vCPU class with limits.
 
     :param host: bandwidth control capabilities of the host.
     :param group_sizes: number of running domains by shared control group.
@@ -265,79 +269,94 @@ def make_desired_group(host: resctrl_host.ResctrlHost, running: Running,
     policy = running.policy
     if policy is None:
         raise DomainError('the domain has no policy')
-    maker, vcpus = _find_group_maker(running.root)
+    classes = policy.policy.split_by_class()
+    makers = _find_group_makers(running.root, [one for one, _held in classes])
     most, online = _count_vcpus(running.root)
-    group = running.shared_group if maker == 'ghsched' else ''
-    held = policy.policy
-    if group:
-        held = resolve.multiply_policy_by_guests(host, held,
-                                                 group_sizes.get(group, 1))
-    settings = resolve.resolve_settings(host, held, policy.host_nodes)
-    vcpus = frozenset(range(most)) if vcpus is None else vcpus
-    if not vcpus:
-        raise DomainError('the domain has no vCPU to control')
-    return model.Guest(
-        running.domain,
-        vcpus,
-        min(online, len(vcpus)),
-        resolve.make_desired_lines(host, settings),
-        maker,
-        shared=group,
-        monitor=policy.policy.monitor,
-        ways=resolve.resolve_l3_ways(host, held, policy.host_nodes),
-    )
+    guests = []
+    for (one, held), (maker, vcpus) in zip(classes, makers, strict=True):
+        group = running.shared_group if maker == 'ghsched' else ''
+        if group:
+            held = resolve.multiply_policy_by_guests(
+                host, held, group_sizes.get(group, 1))
+        settings = resolve.resolve_settings(host, held, policy.host_nodes)
+        vcpus = frozenset(range(most)) if vcpus is None else vcpus
+        if not vcpus:
+            raise DomainError('the domain has no vCPU to control')
+        guests.append(model.Guest(
+            running.domain, vcpus,
+            min(online, len(vcpus)) if one.vcpus is None
+            else sum(vcpu < online for vcpu in vcpus),
+            resolve.make_desired_lines(host, settings),
+            maker,
+            shared=group,
+            monitor=policy.policy.monitor,
+            ways=resolve.resolve_l3_ways(host, held, policy.host_nodes),
+            vcpu_class=one.name,
+        ))
+    return tuple(guests)
 
 
 def make_common_cap_group(host: resctrl_host.ResctrlHost, running: Running,
-                          maximum: int) -> model.Guest | None:
+                          maximum: int) -> tuple[model.Guest, ...]:
     """Return the control group that caps domains without a bandwidth policy.
 
     All such domains share this group.
 
     :param running: the domain without a bandwidth policy.
     :param maximum: cap in percent of bandwidth, for all such domains together.
-    :returns: None if the domain's XML asks for a control group of its own.
+    :returns: empty if the domain's XML asks for a control group of its own.
     :raises POLICY_ERRORS: if the domain cannot be capped.
     """
     root = running.root
     if (root.find('cputune/memorytune/node') is not None
             or root.find('cputune/cachetune/cache') is not None):
-        return None
+        return ()
     policy, nodes = resolve.make_common_cap_policy(host, maximum)
     settings = resolve.resolve_settings(host, policy, nodes)
     most, online = _count_vcpus(root)
-    return model.Guest(
+    return (model.Guest(
         running.domain, frozenset(range(most)), online,
         resolve.make_desired_lines(host, settings), 'ghsched',
-        shared=naming.DEFAULT, monitor=running.wants_monitoring)
+        shared=naming.DEFAULT, monitor=running.wants_monitoring),)
 
 
-def _find_group_maker(root: etree._Element
-                      ) -> tuple[model.Maker, frozenset[int] | None]:
-    """Return which software creates a domain's resctrl control group.
+def _find_group_makers(root: etree._Element, groups: Sequence[VcpuClass]
+                       ) -> list[tuple[model.Maker, frozenset[int] | None]]:
+    """Return which software creates each resctrl control group of a domain.
 
-    The second result is the set of vCPUs in the group. libvirt creates the
-    group if the domain XML has a <memorytune> with a <node>, otherwise
-    nova-compute creates it. Since 12.8 libvirt applies a <memorytune> without
-    vcpus to the whole process (docs/formatdomain, "CPU Tuning").
+    libvirt creates a group if the domain XML has a <memorytune> with a <node>
+    for its vCPUs, otherwise nova-compute creates it. Since 12.8 libvirt
+    applies a <memorytune> without vcpus to the whole process
+    (docs/formatdomain, "CPU Tuning").
 
-    :returns: ``ghsched``, ``libvirt`` or ``libvirt-process``, and the vCPUs;
-        None in place of the vCPUs means all vCPUs.
-    :raises DomainError: for several <memorytune>, or a malformed vcpus.
+    :param groups: vCPU classes with a control group, or all vCPUs.
+    :returns: for each group, ``ghsched``, ``libvirt`` or ``libvirt-process``,
+        and its vCPUs; None in place of the vCPUs means all vCPUs.
+    :raises DomainError: for a <memorytune> that no group has, or a malformed
+        vcpus.
     """
     tunes = [tune for tune in root.findall('cputune/memorytune')
              if tune.find('node') is not None]
-    if not tunes:
-        return 'ghsched', None
-    if len(tunes) > 1:
-        raise DomainError('the domain has more than one <memorytune>')
-    text = tunes[0].get('vcpus')
-    if text is None:
-        return 'libvirt-process', None
     try:
-        return 'libvirt', cpulist.parse_cpu_list(text)
+        tuned = [None if (text := tune.get('vcpus')) is None
+                 else cpulist.parse_cpu_list(text) for tune in tunes]
     except cpulist.CpuListError as error:
         raise DomainError(f'memorytune: {error}') from error
+    if len(groups) == 1 and groups[0].vcpus is None:
+        if len(tuned) > 1:
+            raise DomainError('the domain has more than one <memorytune>')
+        return [('ghsched', None) if not tuned
+                else ('libvirt-process', None) if tuned[0] is None
+                else ('libvirt', tuned[0])]
+    strange = set(tuned) - {one.vcpus for one in groups}
+    if strange:
+        raise DomainError('the domain has a <memorytune> for vCPUs that are '
+                          'no vCPU class: ' + ', '.join(
+                              'all' if vcpus is None else
+                              cpulist.render_cpu_list(vcpus)
+                              for vcpus in strange))
+    return [('libvirt' if one.vcpus in tuned else 'ghsched', one.vcpus)
+            for one in groups]
 
 
 def _count_vcpus(root: etree._Element) -> tuple[int, int]:

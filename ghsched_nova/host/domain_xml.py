@@ -76,19 +76,23 @@ class DomainXml:
         if not policy.needs_control_group and not policy.monitor:
             return self.render_policy_without_limits(xml, policy, host_nodes)
         host = self._facts.read_resctrl_host()
-        settings = resolve.resolve_settings(host, policy, host_nodes)
         domain = self._make_policy(policy, host_nodes)
         xml = metadata.write_policy(xml, domain)
-        nodes = _make_node_tunes(settings)
-        if (domain.shared or policy.needs_control_group and not nodes
+        nodes = [(one, _make_node_tunes(resolve.resolve_settings(
+            host, held, host_nodes))) for one, held in policy.split_by_class()]
+        has_limits = any(tunes for _one, tunes in nodes)
+        if (domain.shared or policy.needs_control_group and not has_limits
                 or not self._libvirt_uses_resctrl(
-                host.can_libvirt_make_groups(self.libvirt.extended) if nodes
-                else host.dialect.libvirt_monitors)):
+                host.can_libvirt_make_groups(self.libvirt.extended)
+                if has_limits else host.dialect.libvirt_monitors)):
             return xml      # nova-compute makes the group, and measures in it
         whole = self.libvirt.process_groups and self._facts.all_threads
-        tune = memorytune.MemoryTune(vcpus=None if whole else _list_vcpus(xml),
-                                     nodes=nodes, monitor=policy.monitor)
-        return memorytune.replace_memorytune(xml, tune, self.libvirt.extended)
+        return memorytune.replace_memorytunes(xml, [
+            memorytune.MemoryTune(
+                vcpus=one.vcpus or (None if whole else _list_vcpus(xml)),
+                nodes=tunes, monitor=policy.monitor)
+            for one, tunes in nodes
+            if tunes or policy.monitor], self.libvirt.extended)
 
     def render_policy_without_limits(self, xml: str, policy: GuestPolicy,
                                      host_nodes: Sequence[int]) -> str:
@@ -116,8 +120,7 @@ class DomainXml:
         realtime = tuple(host_nodes[:len(policy.rt_permille)])
         if not policy.needs_control_group and not policy.monitor:
             return metadata.DomainPolicy(policy, (), realtime_nodes=realtime)
-        shared = (self._facts.can_share_groups and policy.needs_control_group
-                  and not policy.has_l3_partition)
+        shared = self._facts.can_share_groups and policy.can_share_group
         return metadata.DomainPolicy(
             policy, tuple(host_nodes[:len(policy.nodes)]), shared, realtime)
 
@@ -136,8 +139,8 @@ class DomainXml:
         if domain is None or not domain.policy.needs_control_group:
             return xml
         return memorytune.update_memorytune_nodes(
-            xml, _make_node_tunes(self._resolve(domain)),
-            self.libvirt.extended)
+            xml, {vcpus: _make_node_tunes(settings) for vcpus, settings
+                  in self._resolve(domain).items()}, self.libvirt.extended)
 
     def update_memorytune_for_destination(
             self, xml: str, nodes: Sequence[int]) -> str:
@@ -156,15 +159,22 @@ class DomainXml:
         if domain is None or not domain.policy.needs_control_group:
             return xml
         return memorytune.update_memorytune_nodes(
-            xml, _make_node_tunes(
+            xml, {vcpus: _make_node_tunes(
                 replace(setting, domain=nodes[setting.guest_node])
-                for setting in self._resolve(domain)),
-            self.libvirt.extended)
+                for setting in settings) for vcpus, settings
+                in self._resolve(domain).items()}, self.libvirt.extended)
 
     def _resolve(self, domain: metadata.DomainPolicy
-                 ) -> tuple[resolve.DomainSetting, ...]:
-        return resolve.resolve_settings(
-            self._facts.read_resctrl_host(), domain.policy, domain.host_nodes)
+                 ) -> dict[frozenset[int] | None,
+                           tuple[resolve.DomainSetting, ...]]:
+        """Return the limits of a guest by the vCPUs of its control groups.
+
+        :returns: None in place of the vCPUs means all vCPUs.
+        """
+        host = self._facts.read_resctrl_host()
+        return {one.vcpus: resolve.resolve_settings(
+            host, held, domain.host_nodes)
+            for one, held in domain.policy.split_by_class()}
 
     def add_device_numa_nodes(self, xml: str, policy: GuestPolicy,
                               devices: Sequence[device_numa.Device],

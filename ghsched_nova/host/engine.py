@@ -170,11 +170,12 @@ class HostEngine(host_facts.HostFacts):
         with self._reconciling:
             run_path, all_threads, host = (
                 self.run_path, self.all_threads, self.read_resctrl_host())
-            guest = desired.make_desired_group(host, running)
-            guest = passthrough.add_iommu_groups(
-                guest, running, host, self.section)
+            guests = tuple(
+                passthrough.add_iommu_groups(guest, running, host,
+                                             self.section)
+                for guest in desired.make_desired_groups(host, running))
             report = self.apply(self.root, run_path, model.Wanted(
-                (guest,), (running.domain,), others=host.unused_domain_values,
+                guests, (running.domain,), others=host.unused_domain_values,
                 all_threads=all_threads, tolerance=host.tolerance,
                 staged=host.dialect.staged, bounded=host.initial_guarantees,
                 writes=host.values_to_write))
@@ -253,13 +254,12 @@ class HostEngine(host_facts.HostFacts):
                 continue
             try:
                 host = host or self.read_resctrl_host()
-                guest = (
-                    desired.make_desired_group(host, domain, group_sizes)
+                found = (
+                    desired.make_desired_groups(host, domain, group_sizes)
                     if promised else desired.make_common_cap_group(
                         host, domain, self.section.default_bandwidth_max))
-                if guest is not None:
-                    guests.append(passthrough.add_iommu_groups(
-                        guest, domain, host, self.section))
+                guests += [passthrough.add_iommu_groups(
+                    guest, domain, host, self.section) for guest in found]
             except desired.POLICY_ERRORS as error:
                 owner = ((domain.domain.uuid, '') if promised
                          else ('', naming.DEFAULT))
@@ -324,8 +324,9 @@ class HostEngine(host_facts.HostFacts):
                 LOG.warning('ghsched: cannot update shared resctrl groups '
                             'after a guest stopped; retrying in the next '
                             'periodic task: %s', error)
-        # Not Path.is_dir(): it raises when the file system does not answer.
-        if not os.path.isdir(self.root / naming.render_own_group_name(uuid)):
+        if not any(naming.parse_own_group_uuid(name) == uuid
+                   and not name.startswith(naming.MONITORS)
+                   for name in self.list_resctrl_groups()):
             return
         try:
             if root_calls.remove_own_group(self.root, uuid):
@@ -342,7 +343,7 @@ class HostEngine(host_facts.HostFacts):
                               host_nodes: Sequence[int]) -> bool:
         """Whether a guest can share an existing control group of this host."""
         nodes = host_nodes[:len(policy.nodes)]
-        if (not self.can_share_groups or policy.has_l3_partition
+        if (not self.can_share_groups or not policy.can_share_group
                 or len(nodes) != len(policy.nodes)):
             return False
         name = naming.render_shared_name(policy.nodes, nodes)

@@ -38,7 +38,7 @@ def add_iommu_groups(
     :raises DomainError: if the traffic of a device cannot be controlled.
     """
     if (not host.dialect.devices or not section.control_devices
-            or guest.is_only_measured):
+            or guest.is_only_measured or not guest.has_other_threads):
         return guest
     return replace(guest, devices=frozenset(
         read_iommu_group(Path(section.sysfs_path), address)

@@ -23,6 +23,7 @@ default group therefore sum up to the total use of a node.
 
 from collections.abc import Collection
 from collections.abc import Iterable
+from collections.abc import Iterator
 from collections.abc import Mapping
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -37,8 +38,10 @@ from ghsched_nova.monitor import topology
 from ghsched_nova.resctrl import dialects
 from ghsched_nova.resctrl import naming
 from ghsched_nova.resctrl import schemata
+from ghsched_placement.base import cpulist
 from ghsched_placement.flavor import bandwidth
 from ghsched_placement.flavor import policy as policies
+from ghsched_placement.flavor.vcpu_classes import VcpuClass
 
 
 @dataclass(frozen=True)
@@ -161,6 +164,21 @@ class GuestNode:
 
 
 @dataclass(frozen=True)
+class ClassUsage:
+    """Bandwidth of a vCPU class of a guest.
+
+    :param vcpu_class: class with a control group.
+    :param nodes: usage on each host NUMA node of the guest.
+    :param control_groups: control groups of the class; empty if it has none
+        now.
+    """
+
+    vcpu_class: VcpuClass
+    nodes: tuple[GuestNode, ...]
+    control_groups: tuple[Group, ...] = ()
+
+
+@dataclass(frozen=True)
 class GuestUsage:
     """Bandwidth of a guest.
 
@@ -169,6 +187,8 @@ class GuestUsage:
     :param nodes: usage on each host NUMA node that the guest uses or has a
         policy for.
     :param control_groups: control groups whose limits the guest has.
+    :param classes: usage of each vCPU class with a control group; empty if
+        the guest has no classes.
     """
 
     guest: Guest
@@ -176,6 +196,7 @@ class GuestUsage:
     nodes: tuple[GuestNode, ...]
     used: rates.Figure
     control_groups: tuple[Group, ...] = ()
+    classes: tuple[ClassUsage, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -347,8 +368,64 @@ def _make_guest_usage(
     shared = [control_groups[name] for name in list_shared_groups(
         guest, [one.group for one in groups]) if name in control_groups]
     held = shared[:1] or groups
-    measured = _drop_nested_monitoring_groups(groups)
     asked = _get_policies_by_node(guest)
+    rows = _make_node_rows(limit_cache, groups, held, asked)
+    classes = tuple(_make_class_usages(limit_cache, guest, groups))
+    if classes:
+        rows = tuple(replace(row, effective=_add_up_limits(
+            mine.effective for one in classes for mine in one.nodes
+            if mine.nodes == row.nodes)) for row in rows)
+    measured = _drop_nested_monitoring_groups(groups)
+    return GuestUsage(
+        guest,
+        tuple(dict.fromkeys(one.group.name for one in (*held, *groups))),
+        rows,
+        rates.sum_bandwidths(
+            figure for one in measured for figure in one.used.values()),
+        tuple(one.group for one in held if one.group.lines is not None),
+        classes,
+    )
+
+
+def _make_class_usages(limit_cache: '_LimitCache', guest: Guest,
+                       groups: Sequence[GroupUsage]) -> Iterator[ClassUsage]:
+    """Yield the bandwidth of each vCPU class that has a control group.
+
+    :param groups: resctrl groups of this guest.
+    """
+    if guest.policy is None or not guest.policy.policy.classes:
+        return
+    for one in guest.policy.policy.groups:
+        mine = [group for group in groups
+                if is_group_of_class(group.group.name, one)]
+        yield ClassUsage(
+            one, _make_node_rows(limit_cache, mine, mine, dict(zip(
+                guest.policy.host_nodes, one.nodes, strict=False))),
+            tuple(group.group for group in mine
+                  if group.group.lines is not None))
+
+
+def is_group_of_class(name: str, vcpu_class: VcpuClass) -> bool:
+    """Whether a control group of a guest is that of one of its vCPU classes.
+
+    :param name: name of the control group.
+    """
+    return naming.parse_vcpu_class(name) == vcpu_class.name or (
+        name.endswith('-vcpus_'
+                      + cpulist.render_cpu_list(vcpu_class.vcpus or ())))
+
+
+def _make_node_rows(limit_cache: '_LimitCache', groups: Sequence[GroupUsage],
+                    held: Sequence[GroupUsage],
+                    asked: Mapping[int, policies.NodePolicy]
+                    ) -> tuple[GuestNode, ...]:
+    """Return requested, allowed and used bandwidth on each host NUMA node.
+
+    :param groups: groups in which the bandwidth is measured.
+    :param held: control groups whose limits apply.
+    :param asked: requested bandwidth by host NUMA node.
+    """
+    measured = _drop_nested_monitoring_groups(groups)
     every = sorted({nodes for one in measured for nodes in one.used}
                    | {(node,) for node in asked
                       if not any(node in nodes for one in measured
@@ -363,14 +440,7 @@ def _make_guest_usage(
                         _figure(measured, nodes), _cached(measured, nodes))
         if not asked or wanted or row.used.rate:
             rows.append(row)
-    return GuestUsage(
-        guest,
-        tuple(dict.fromkeys(one.group.name for one in (*held, *groups))),
-        tuple(rows),
-        rates.sum_bandwidths(
-            figure for one in measured for figure in one.used.values()),
-        tuple(one.group for one in held if one.group.lines is not None),
-    )
+    return tuple(rows)
 
 
 def list_shared_groups(
@@ -591,6 +661,23 @@ def _compute_cap_share(
 def _hardlimit(dialect: dialects.Dialect,
                values: Collection[int]) -> bool | None:
     return all(values) if values else dialect.hardlimit_fixed
+
+
+def _add_up_limits(limits: Iterable[EffectiveLimits | None]
+                   ) -> EffectiveLimits | None:
+    """Return the limits of a guest, given those of its vCPU classes.
+
+    Returns None if there are no limits.
+    """
+    held = [one for one in limits if one is not None]
+    if not held:
+        return None
+    minimums = [one.minimum for one in held if one.minimum is not None]
+    maximums = [one.maximum for one in held if one.maximum is not None]
+    return EffectiveLimits(
+        sum(minimums) if minimums else None,
+        min(100, sum(maximums)) if len(maximums) == len(held) else None,
+        all(one.hardlimit is not False for one in held))
 
 
 def _select_strictest_limits(

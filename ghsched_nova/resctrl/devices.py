@@ -36,13 +36,14 @@ def add_device_moves(plan: model.Plan, actual: model.Actual,
     :returns: the extended plan.
     """
     groups = {guest.domain.uuid: name
-              for name, guests in actual.members.items() for guest in guests}
+              for name, guests in actual.members.items() for guest in guests
+              if guest.devices}
     removed = {action.group for action in plan.actions
                if action.kind == 'remove group'}
     there = actual.groups.keys() | {
         action.group for action in plan.actions if action.kind == 'make group'}
     looked_after = removed | (
-        set(groups.values()) if wanted.devices else set())
+        set(actual.members) if wanted.devices else set())
     return replace(
         plan,
         actions=(
@@ -51,7 +52,7 @@ def add_device_moves(plan: model.Plan, actual: model.Actual,
             *(
                 action
                 for guest in wanted.guests
-                if groups[guest.domain.uuid] in there
+                if guest.devices and groups[guest.domain.uuid] in there
                 for action in _move_missing_devices(
                     guest, groups[guest.domain.uuid], actual
                 )

@@ -256,24 +256,37 @@ def make_group_error(reason: str, path: Path, exc: OSError) -> GroupError:
 def remove_group(root: Path, uuid: str, *, files: Files | None = None,
                  proc: Path = _PROC,
                  lock_timeout: float = LOCK_TIMEOUT) -> bool:
-    """Remove a guest's control group unless vCPU threads are still in it.
+    """Remove a guest's control groups unless vCPU threads are still in them.
 
-    :returns: False if the group is in use or does not exist.
+    A guest with vCPU classes has one for each class.
+
+    :returns: False if a group is in use, or if there is none.
     :raises GroupError: if the kernel refuses the removal.
     """
     files = files or Files()
-    path = root / naming.render_own_group_name(uuid)
     with resctrl_lock(files, root, lock_timeout):
         try:
-            listed = files.read(path / 'tasks')
-            if tasks.select_vcpu_threads(tasks.parse_thread_ids(listed), proc):
-                return False
-            move_devices(
-                files, root, root, sorted(tasks.parse_iommu_groups(listed))
-            )
-            files.remove_directory(path)
-        except FileNotFoundError:
-            return False
+            found = [name for name in files.directories(root)
+                     if naming.parse_own_group_uuid(name) == uuid]
         except OSError as exc:
-            raise make_group_error('cannot be removed', path, exc) from exc
+            raise make_group_error('cannot be listed', root, exc) from exc
+        removed = [_remove_unused_group(files, root, root / name, proc)
+                   for name in found]
+    return bool(removed) and all(removed)
+
+
+def _remove_unused_group(files: Files, root: Path, path: Path,
+                         proc: Path) -> bool:
+    try:
+        listed = files.read(path / 'tasks')
+        if tasks.select_vcpu_threads(tasks.parse_thread_ids(listed), proc):
+            return False
+        move_devices(
+            files, root, root, sorted(tasks.parse_iommu_groups(listed))
+        )
+        files.remove_directory(path)
+    except FileNotFoundError:
+        return False
+    except OSError as exc:
+        raise make_group_error('cannot be removed', path, exc) from exc
     return True

@@ -57,6 +57,7 @@ def plan_groups(actual: model.Actual, wanted: model.Wanted) -> model.Plan:
             _plan_group(name, guests, actual, wanted), actions
         )
         problems += _find_foreign_vcpus(guests, name, actual, guest_tids)
+    actions += _release_vcpus_without_group(actual, wanted)
     there = actual.groups.keys() | {action.group for action in actions}
     actions += _plan_monitoring(
         {
@@ -127,8 +128,9 @@ def _find_leaked_groups(actual: model.Actual, wanted: model.Wanted,
     """Return the resctrl groups to remove, each with the reason.
 
     A group of nova-compute or libvirt is removed if no guest needs it and no
-    guest's threads are in it. If the host has no free group, it is also
-    removed if the plan moves the threads to other groups.
+    guest's threads are in it. If the host has no free group, or if the group
+    is of a vCPU class that has no limits now, it is also removed if the plan
+    moves the threads to other groups.
 
     :param needed: names of groups that guests need.
     :param guest_tids: ids of the threads that the plan moves.
@@ -142,7 +144,8 @@ def _find_leaked_groups(actual: model.Actual, wanted: model.Wanted,
     found = {}
     for name in (wanted.removable & actual.groups.keys()) - needed:
         group = actual.groups[name]
-        if wanted.scarce:
+        if wanted.scarce or (naming.parse_vcpu_class(name)
+                             and naming.parse_own_group_uuid(name) in placed):
             group = replace(group, tasks=group.tasks - guest_tids,
                             vcpu_threads=group.vcpu_threads - guest_tids)
         reason = (_explain_leaked_nova_group(name, group, uuids, placed)
@@ -296,8 +299,11 @@ def _select_threads(guest: Guest, actual: model.Actual,
         tid: f'{vcpu}'
         for vcpu, tid in _find_vcpu_threads(guest, actual).items()
     }
-    if all_threads or guest.maker == 'libvirt-process':
-        others = actual.threads.get(guest.domain.uuid, {})
+    if (all_threads or guest.maker == 'libvirt-process'
+            ) and guest.has_other_threads:
+        others = [tid for tid, vcpu
+                  in actual.threads.get(guest.domain.uuid, {}).items()
+                  if vcpu is None or not guest.vcpu_class]
         found = {**dict.fromkeys(others, ''), **found}
     return found
 
@@ -318,6 +324,30 @@ def _move_threads(guest: Guest, name: str, inside: Set[int],
     yield Action('move threads', name,
                  ' and '.join(reasons) + ' of the guest are not in it',
                  guest.domain.uuid, threads=tuple(moved))
+
+
+def _release_vcpus_without_group(actual: model.Actual, wanted: model.Wanted
+                                 ) -> Iterator[Action]:
+    """Yield moves of vCPUs without limits out of the groups of their guest.
+
+    They belong to a vCPU class for which the flavor requests no bandwidth.
+    """
+    for name, (guest, *_others) in actual.members.items():
+        if not guest.vcpu_class or name not in actual.groups:
+            continue
+        limited = frozenset[int]().union(
+            *(one.vcpus for one in wanted.guests
+              if one.domain.uuid == guest.domain.uuid))
+        free = {tid: vcpu for tid, vcpu
+                in actual.threads.get(guest.domain.uuid, {}).items()
+                if vcpu is not None and vcpu not in limited
+                and tid in actual.groups[name].tasks}
+        if free:
+            yield Action(
+                'move threads', '',
+                f'vCPUs {cpulist.render_cpu_list(free.values())} of guest '
+                f'{guest.domain.uuid} are in {name}, and their class has no '
+                'limits', guest.domain.uuid, threads=tuple(sorted(free)))
 
 
 def _find_foreign_vcpus(guests: Sequence[Guest], name: str,

@@ -44,6 +44,7 @@ from ghsched_nova.resctrl import differences
 from ghsched_nova.resctrl import naming
 from ghsched_nova.resctrl.schemata import Schemata
 from ghsched_placement.base import cpulist
+from ghsched_placement.flavor import vcpu_classes
 
 Kind = Literal['make group', 'write line', 'move threads', 'remove group',
                'move devices', 'release devices',
@@ -77,6 +78,8 @@ class Domain:
 class Guest:
     """Running domain with a policy that needs a resctrl group.
 
+    A domain with vCPU classes is one such guest for each class with a group.
+
     :param vcpus: numbers of the vCPUs whose threads belong in the group.
     :param online: minimum number of these vCPUs that have a thread; others
         may be hot-plugged later.
@@ -89,6 +92,8 @@ class Guest:
         guests, which have the same ``desired``; empty if it shares none.
     :param monitor: whether the policy requests bandwidth measurement.
     :param ways: number of reserved L3 ways by id of the cache.
+    :param vcpu_class: name of the class of the vCPUs; empty if the domain has
+        no classes.
     """
 
     domain: Domain
@@ -100,6 +105,13 @@ class Guest:
     shared: str = ''
     monitor: bool = False
     ways: Mapping[int, int] = field(default_factory=dict)
+    vcpu_class: str = ''
+
+    @property
+    def has_other_threads(self) -> bool:
+        """Whether threads of the domain that are no vCPUs belong in this group.
+        """
+        return self.vcpu_class in ('', vcpu_classes.DEFAULT)
 
     @property
     def is_only_measured(self) -> bool:
@@ -118,8 +130,7 @@ class Guest:
             return naming.render_monitor_path(self.domain.uuid)
         if self.maker == 'ghsched':
             return self.shared or naming.render_own_group_name(
-                self.domain.uuid
-            )
+                self.domain.uuid, self.vcpu_class)
         machine = naming.render_machine_name(self.domain.id, self.domain.name)
         if self.maker == 'libvirt-process':
             return machine

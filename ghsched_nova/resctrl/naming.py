@@ -16,6 +16,7 @@
 nova-compute creates these groups:
 
 * ``ghsched-<UUID>``: control group of one guest;
+* ``ghsched-<UUID>.<class>``: control group of a vCPU class of one guest;
 * ``ghsched-shared-<digest>``: control group of guests with equal policies;
 * ``ghsched-default``: control group that caps guests without a policy;
 * ``mon_groups/ghsched-<UUID>``: monitoring group, in the kernel's default
@@ -138,9 +139,12 @@ def find_libvirt_groups(
     return sorted(name for name in names if pattern.fullmatch(name))
 
 
-def render_own_group_name(uuid: str) -> str:
-    """Return the name of the control group that a single guest has."""
-    return PREFIX + uuid
+def render_own_group_name(uuid: str, vcpu_class: str = '') -> str:
+    """Return the name of the control group that a single guest has.
+
+    :param vcpu_class: class of vCPUs in the group; empty for all vCPUs.
+    """
+    return PREFIX + uuid + (f'.{vcpu_class}' if vcpu_class else '')
 
 
 def render_monitor_path(uuid: str) -> str:
@@ -161,7 +165,15 @@ def parse_guest_uuid(name: str) -> str | None:
     name = name.removeprefix(MONITORS)
     if is_shared_group(name) or not name.startswith(PREFIX):
         return None
-    return name[len(PREFIX):]
+    return name[len(PREFIX):].partition('.')[0]
+
+
+def parse_vcpu_class(name: str) -> str:
+    """Return the vCPU class in the name of a guest's own control group.
+
+    The result is empty if the group is for all vCPUs of its guest.
+    """
+    return name.partition('.')[2] if parse_own_group_uuid(name) else ''
 
 
 def render_shared_name(nodes: Sequence[NodePolicy],

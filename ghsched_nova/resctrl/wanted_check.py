@@ -18,6 +18,7 @@ from ghsched_nova.resctrl.cache_facts import Cache
 from ghsched_nova.resctrl import differences
 from ghsched_nova.resctrl import model
 from ghsched_nova.resctrl import naming
+from ghsched_placement.flavor import vcpu_classes
 
 _LINE = re.compile(r'[A-Z][A-Z0-9_]{0,31}')
 
@@ -59,6 +60,8 @@ def _check_guest(guest: model.Guest) -> None:
         raise ValueError(f'{min(guest.devices)} is not an IOMMU group')
     if guest.shared and not naming.is_shared_group(guest.shared):
         raise ValueError(f'{guest.shared!r} is not the name of a shared group')
+    if guest.vcpu_class and not vcpu_classes.is_class_name(guest.vcpu_class):
+        raise ValueError(f'{guest.vcpu_class!r} is not the name of a class')
     _check_values(guest.desired)
     _check_values({'L3': dict(guest.ways)})
 

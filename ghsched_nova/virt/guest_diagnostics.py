@@ -163,8 +163,15 @@ class GuestDiagnostics:
                     usage.guest.uuid, policy, domain.host_nodes)
                 policy = resolve.multiply_policy_by_guests(
                     host, policy, guests)
-            return compare_schemata_with_policy(host, policy,
-                                                domain.host_nodes, usage)
+            if usage.classes:
+                found = [compare_schemata_with_policy(
+                    host, policy.select_class(one.vcpu_class),
+                    domain.host_nodes, one.control_groups)
+                    for one in usage.classes]
+                return {node: all(one.get(node, False) for one in found)
+                        for node in domain.host_nodes} if any(found) else {}
+            return compare_schemata_with_policy(
+                host, policy, domain.host_nodes, usage.control_groups)
         except desired.POLICY_ERRORS:
             return {}
 
@@ -196,7 +203,7 @@ def list_leftover_groups(groups: Iterable[str],
 def compare_schemata_with_policy(
         host: resctrl_host.ResctrlHost, policy: GuestPolicy,
         host_nodes: tuple[int, ...],
-        usage: view.GuestUsage) -> dict[int, bool]:
+        groups: Iterable[view.Group]) -> dict[int, bool]:
     """Check whether resctrl limits a guest's bandwidth as its policy says.
 
     The schemata, which hold the kernel's limits of a control group, are
@@ -204,15 +211,14 @@ def compare_schemata_with_policy(
 
     :param policy: policy of the group; for a shared group, of all its guests.
     :param host_nodes: host NUMA node of each guest NUMA node.
-    :param usage: measured bandwidth of the guest, with its control groups.
+    :param groups: control groups with these limits.
     :returns: by host NUMA node, whether the schemata are those of the policy;
         empty if the guest has no group.
     :raises PolicyRefused: if the host cannot enforce the policy.
     """
     wanted = resolve.make_desired_lines(
         host, resolve.resolve_settings(host, policy, host_nodes))
-    lines = [group.lines for group in usage.control_groups
-             if group.lines is not None]
+    lines = [group.lines for group in groups if group.lines is not None]
     wrong = {
         difference.domain
         for one in lines

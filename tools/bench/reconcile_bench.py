@@ -156,8 +156,9 @@ class Host:
 
     def wanted(self) -> model.Wanted:
         """Return the desired state, from the XML of all guests."""
-        guests = tuple(desired.make_desired_group(self.resctrl, one)
-                       for one in self.running if one.needs_control_group)
+        guests = tuple(
+            guest for one in self.running if one.needs_control_group
+            for guest in desired.make_desired_groups(self.resctrl, one))
         return model.Wanted(
             guests, tuple(one.domain for one in self.running),
             frozenset(self.files.directories(self.place.root)),

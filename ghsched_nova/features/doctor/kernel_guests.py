@@ -127,8 +127,8 @@ def _check_guest_on_kernel(
                 _describe_unenforceable_policy(host, section),
                 _RESCTRL,
             )
-        guest = desired.make_desired_group(host, running, group_sizes)
-        passthrough.add_iommu_groups(guest, running, host, section)
+        for guest in desired.make_desired_groups(host, running, group_sizes):
+            passthrough.add_iommu_groups(guest, running, host, section)
     except metadata.MetadataError as error:
         return checks.Check(
             title,

@@ -50,13 +50,16 @@ _KEYS = sorted(sample_flavors.SAMPLES)
 #: node, by host, as devices, not counted.
 _PARTS = ([_KEYS[first::5] for first in range(5)] if _ALL else
           [['mem_bw_min', 'vfs', 'monitor'],
-           ['l3_ways', 'numa', 'vcpu_runtime_us', 'affinity_group']])
+           ['l3_ways', 'numa', 'vcpu_runtime_us', 'affinity_group',
+            'vcpu_classes']])
 
 #: Those that are taken through all moves between hosts, in parts. By default
 #: those that have no bandwidth, which other tests have: one with a control
-#: group, one that is counted without one, one that is not counted.
+#: group, one that is counted without one, one that is not counted; and one
+#: with several control groups.
 _JOURNEYS = (_PARTS if _ALL
-             else [['l3_ways', 'vcpu_runtime_us', 'affinity_group']])
+             else [['l3_ways', 'vcpu_runtime_us', 'affinity_group',
+                    'vcpu_classes']])
 
 #: A value of each key that can change while a guest runs; no sample has it.
 CHANGED = {'mem_bw_min': '25', 'mem_bw_max': '65',

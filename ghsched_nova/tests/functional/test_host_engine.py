@@ -109,6 +109,7 @@ class EmulatedTestCase(base.TestCase):
     """Tests of a class share an emulated kernel; each removes its groups."""
 
     DIALECT = 'openeuler66'
+    VCPUS = frozenset(VCPUS)
     resctrl = None
 
     @classmethod
@@ -134,7 +135,7 @@ class EmulatedTestCase(base.TestCase):
         topology.write_sysfs(self.resctrl.machine, self.sysfs)
         self.host = resctrl_host.read_host(self.root, self.sysfs)
         self.addCleanup(self.remove_groups)
-        self.threads = VcpuThreads(VCPUS)
+        self.threads = VcpuThreads(self.VCPUS)
         self.addCleanup(self.threads.end)
 
     def remove_groups(self):
@@ -510,8 +511,8 @@ class IntelTest(EmulatedTestCase):
 FUSE = 0x65735546
 
 
-class EngineTest(EmulatedTestCase):
-    """Actions and logs of nova-compute after a fault."""
+class EngineTestCase(EmulatedTestCase):
+    """Tests of nova-compute's engine, with its helper in this process."""
 
     def setUp(self):
         super().setUp()
@@ -536,6 +537,10 @@ class EngineTest(EmulatedTestCase):
     def reconcile(self, *running):
         self.engine.running = lambda: running
         return self.engine.reconcile()
+
+
+class EngineTest(EngineTestCase):
+    """Actions and logs of nova-compute after a fault."""
 
     def running(self):
         xml = (f'<domain><name>{NAME}</name><uuid>{UUID}</uuid>'

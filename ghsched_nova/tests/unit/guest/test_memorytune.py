@@ -84,6 +84,14 @@ def plain(tune):
                           for node in tune.nodes), tune.monitor)
 
 
+def replace_memorytune(xml, tune, extended):
+    return mt.replace_memorytunes(xml, [tune], extended)
+
+
+def update_nodes(xml, nodes, extended):
+    return mt.update_memorytune_nodes(xml, {None: nodes}, extended)
+
+
 class RenderTest(base.TestCase):
 
     def test_goes_last_into_the_cputune_that_is_there(self):
@@ -91,18 +99,18 @@ class RenderTest(base.TestCase):
             self.assertEqual(
                 samples.NOVA.replace('\n  </cputune>',
                                      text + '\n  </cputune>'),
-                mt.replace_memorytune(samples.NOVA, TUNE, extended))
+                replace_memorytune(samples.NOVA, TUNE, extended))
 
     def test_makes_a_cputune_where_libvirt_has_it(self):
         self.assertEqual(
             samples.WITHOUT_CPUTUNE.replace(
                 '  <!-- by hand',
                 f'  <cputune>{PLAIN}\n  </cputune>\n  <!-- by hand'),
-            mt.replace_memorytune(samples.WITHOUT_CPUTUNE, TUNE, False))
+            replace_memorytune(samples.WITHOUT_CPUTUNE, TUNE, False))
 
     def test_a_one_line_document_stays_on_one_line(self):
         self.assertNotIn('\n',
-                         mt.replace_memorytune(samples.ONE_LINE, TUNE, True))
+                         replace_memorytune(samples.ONE_LINE, TUNE, True))
 
     def test_monitor_alone_has_no_node(self):
         tune = mt.MemoryTune(frozenset({0, 1, 5}), monitor=True)
@@ -120,7 +128,7 @@ class RenderTest(base.TestCase):
         self.assertEqual(
             '<domain><cputune><memorytune vcpus="0"><monitor vcpus="0"/>'
             '</memorytune></cputune></domain>',
-            mt.replace_memorytune('<domain/>', tune, True))
+            replace_memorytune('<domain/>', tune, True))
 
     def test_takes_the_place_of_every_older_one(self):
         xml = ('<domain><cputune><memorytune vcpus="0"/><shares>1</shares>'
@@ -129,33 +137,33 @@ class RenderTest(base.TestCase):
         self.assertEqual(
             '<domain><cputune><shares>1</shares><memorytune vcpus="7">'
             '<node id="2" bandwidth="30"/></memorytune></cputune></domain>',
-            mt.replace_memorytune(xml, tune, False))
+            replace_memorytune(xml, tune, False))
 
     def test_takes_a_document_with_a_declaration(self):
         xml = '<?xml version="1.0" encoding="utf-8"?>\n' + samples.NOVA
-        self.assertEqual(mt.replace_memorytune(samples.NOVA, TUNE, True),
-                         mt.replace_memorytune(xml, TUNE, True))
+        self.assertEqual(replace_memorytune(samples.NOVA, TUNE, True),
+                         replace_memorytune(xml, TUNE, True))
 
     @given(DOMAINS, TUNES)
     def test_read_gives_back_what_was_rendered(self, xml, tune):
         self.assertEqual(
-            tune, read_memorytune(mt.replace_memorytune(xml, tune, True)))
+            tune, read_memorytune(replace_memorytune(xml, tune, True)))
         self.assertEqual(plain(tune), read_memorytune(
-            mt.replace_memorytune(xml, tune, False)))
+            replace_memorytune(xml, tune, False)))
 
     @given(DOMAINS, TUNES, TUNES, st.booleans())
     def test_the_last_tune_wins_and_twice_is_once(self, xml, old, new, ext):
-        once = mt.replace_memorytune(xml, new, ext)
-        self.assertEqual(once, mt.replace_memorytune(once, new, ext))
+        once = replace_memorytune(xml, new, ext)
+        self.assertEqual(once, replace_memorytune(once, new, ext))
         self.assertEqual(
-            once, mt.replace_memorytune(mt.replace_memorytune(xml, old, True),
+            once, replace_memorytune(replace_memorytune(xml, old, True),
                                         new, ext)
         )
 
     @given(DOMAINS, TUNES, st.booleans())
     def test_nothing_else_changes(self, xml, tune, extended):
         self.assertEqual(same(xml),
-                         without(mt.replace_memorytune(xml, tune, extended)))
+                         without(replace_memorytune(xml, tune, extended)))
 
     def test_refuses_what_libvirt_would_drop_or_refuse(self):
         cpus = frozenset({0})
@@ -165,14 +173,14 @@ class RenderTest(base.TestCase):
                 (mt.MemoryTune(cpus), 'a node or a monitor'),
                 (mt.MemoryTune(cpus, (node, node)), 'twice: 0, 0')):
             with self.assertRaisesRegex(mt.MemoryTuneError, reason):
-                mt.replace_memorytune(samples.NOVA, tune, True)
+                replace_memorytune(samples.NOVA, tune, True)
 
     def test_refuses_a_document_that_is_no_domain(self):
         for xml, reason in (('', 'not XML'),
                             ('<domain>', 'not XML'),
                             ('<network/>', '<network>')):
             with self.assertRaisesRegex(mt.MemoryTuneError, reason):
-                mt.replace_memorytune(xml, TUNE, True)
+                replace_memorytune(xml, TUNE, True)
 
 
 class ReadTest(base.TestCase):
@@ -196,49 +204,49 @@ class RetuneTest(base.TestCase):
            NODES.filter(bool), st.booleans())
     def test_update_leaves_exactly_the_given_nodes_and_no_other_change(
             self, xml, tune, nodes, extended):
-        before = mt.replace_memorytune(xml, tune, extended)
-        after = mt.update_memorytune_nodes(before, nodes, extended)
+        before = replace_memorytune(xml, tune, extended)
+        after = update_nodes(before, nodes, extended)
         self.assertEqual(without(before), without(after))
         wanted = mt.MemoryTune(tune.vcpus, nodes, tune.monitor)
         self.assertEqual(wanted if extended else plain(wanted),
                          read_memorytune(after))
         self.assertIs(after,
-                      mt.update_memorytune_nodes(after, nodes, extended))
+                      update_nodes(after, nodes, extended))
 
     def test_update_keeps_more_attributes_that_libvirt_returns(self):
-        xml = mt.replace_memorytune(samples.NOVA, TUNE, True)
-        self.assertIs(xml, mt.update_memorytune_nodes(
+        xml = replace_memorytune(samples.NOVA, TUNE, True)
+        self.assertIs(xml, update_nodes(
             xml, TUNE.nodes[::-1], False))
 
     def test_update_refuses_one_number_for_two_nodes(self):
-        xml = mt.replace_memorytune(samples.NOVA, TUNE, True)
+        xml = replace_memorytune(samples.NOVA, TUNE, True)
         with self.assertRaisesRegex(mt.MemoryTuneError, 'twice: 3, 3'):
-            mt.update_memorytune_nodes(
+            update_nodes(
                 xml, (mt.NodeTune(3, 20), mt.NodeTune(3, 30)), True)
 
     def test_update_of_a_domain_without_nodes_returns_the_same_text(self):
-        for xml in (*samples.ALL, mt.replace_memorytune(
+        for xml in (*samples.ALL, replace_memorytune(
                 samples.NOVA, mt.MemoryTune(frozenset({0}), monitor=True),
                 True)):
             self.assertIs(xml,
-                          mt.update_memorytune_nodes(xml, TUNE.nodes, True))
+                          update_nodes(xml, TUNE.nodes, True))
 
 
 class RemapTest(base.TestCase):
 
     @given(DOMAINS, TUNES, st.permutations(range(32)))
     def test_only_the_node_numbers_change(self, xml, tune, targets):
-        remapped = mt.renumber_nodes(mt.replace_memorytune(xml, tune, True),
+        remapped = mt.renumber_nodes(replace_memorytune(xml, tune, True),
                                      dict(enumerate(targets)))
         expected = mt.MemoryTune(tune.vcpus, tuple(
             mt.NodeTune(targets[node.id], node.bandwidth, node.hardlimit,
                         node.priority, node.min_bandwidth)
             for node in tune.nodes), tune.monitor)
-        self.assertEqual(mt.replace_memorytune(xml, expected, True), remapped)
+        self.assertEqual(replace_memorytune(xml, expected, True), remapped)
 
     def test_two_nodes_can_change_places(self):
         xml = mt.renumber_nodes(
-            mt.replace_memorytune(samples.NOVA, TUNE, True), {0: 1, 1: 0})
+            replace_memorytune(samples.NOVA, TUNE, True), {0: 1, 1: 0})
         self.assertEqual(
             mt.MemoryTune(TUNE.vcpus, (mt.NodeTune(1, 60, True, 5, 40),
                                        mt.NodeTune(0, 100, False)), True),
@@ -249,7 +257,7 @@ class RemapTest(base.TestCase):
                          mt.renumber_nodes(samples.NOVA, {}))
 
     def test_refuses_a_lost_or_shared_node(self):
-        xml = mt.replace_memorytune(samples.NOVA, TUNE, True)
+        xml = replace_memorytune(samples.NOVA, TUNE, True)
         for nodes, reason in (({0: 0}, 'node 1 has no counterpart'),
                               ({0: 1, 1: 1}, 'would become node 1')):
             with self.assertRaisesRegex(mt.MemoryTuneError, reason):
@@ -299,13 +307,13 @@ class LibvirtSchemaTest(base.TestCase):
         probe = mt.make_memorytune_probe_xml()
         for tune in (TUNE, mt.MemoryTune(frozenset({0}), monitor=True)):
             self.assertEqual(
-                [], self.check(mt.replace_memorytune(probe, tune, False))
+                [], self.check(replace_memorytune(probe, tune, False))
             )
 
     def test_extended_xml_is_openeulers_alone(self):
         probe = mt.make_memorytune_probe_xml()
         self.assertNotEqual(
-            [], self.check(mt.replace_memorytune(probe, TUNE, True)))
+            [], self.check(replace_memorytune(probe, TUNE, True)))
 
 
 @unittest.skipUnless(shutil.which('virsh'), 'virsh is not installed')
@@ -331,12 +339,12 @@ class UpstreamLibvirtTest(base.TestCase):
         probe = probe.replace('<vcpu>1<', '<vcpu>8<')
         tune = mt.MemoryTune(frozenset({0, 1, 4}),
                              (mt.NodeTune(0, 20), mt.NodeTune(1, 100)), True)
-        for xml in (mt.replace_memorytune(probe, tune, False),
-                    mt.replace_memorytune(probe, plain(tune), False)):
+        for xml in (replace_memorytune(probe, tune, False),
+                    replace_memorytune(probe, plain(tune), False)):
             self.assertEqual(tune, read_memorytune(self.round_trip(xml)))
 
     def test_it_keeps_a_monitor_without_a_node(self):
         tune = mt.MemoryTune(frozenset({0}), monitor=True)
-        xml = mt.replace_memorytune(
+        xml = replace_memorytune(
             mt.make_memorytune_probe_xml(), tune, False)
         self.assertEqual(tune, read_memorytune(self.round_trip(xml)))

@@ -37,8 +37,9 @@ def running(tune='', vcpu='<vcpu>4</vcpu>', policy=POLICY):
 
 
 def read(*args, **kwargs):
-    return desired.make_desired_group(captured.openeuler(),
-                                      running(*args, **kwargs))
+    found, = desired.make_desired_groups(captured.openeuler(),
+                                         running(*args, **kwargs))
+    return found
 
 
 class DesiredTest(base.TestCase):
@@ -119,8 +120,8 @@ class DesiredTest(base.TestCase):
         xml = xml.replace('vcpus="1"', f'vcpus="{vcpus}"').replace(
             '>4<', f'>{count}<')
         try:
-            guest = desired.make_desired_group(captured.openeuler(),
-                                               desired.Running(DOMAIN, xml))
+            guest, = desired.make_desired_groups(
+                captured.openeuler(), desired.Running(DOMAIN, xml))
         except (desired.DomainError, metadata.MetadataError):
             return
         wanted_check.check_desired_state(model.Wanted((guest,)))

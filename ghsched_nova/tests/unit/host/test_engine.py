@@ -148,10 +148,10 @@ class GuestsTest(EngineTestCase):
 
     def test_no_guest_is_silently_without_its_policy(self):
         refused = running(2, minimum=20)
-        guest = desired.make_desired_group(captured.openeuler(), running(1))
+        guest = desired.make_desired_groups(captured.openeuler(), running(1))
         with mock.patch.object(
             engine.desired,
-            'make_desired_group',
+            'make_desired_groups',
             side_effect=[desired.DomainError('no'), guest],
         ):
             problem, = self.reconcile([refused, running(1)], [])
@@ -297,9 +297,9 @@ class DevicesTest(EngineTestCase):
         self.hosts.return_value = captured.intel()
         with mock.patch.object(
             engine.desired,
-            'make_desired_group',
+            'make_desired_groups',
             return_value=(
-                desired.make_desired_group(captured.openeuler(), guest)
+                desired.make_desired_groups(captured.openeuler(), guest)
             ),
         ):
             self.reconcile([guest])
