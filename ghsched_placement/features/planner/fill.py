@@ -92,7 +92,9 @@ class MixResult:
 class _Flavor:
     """Flavor of a mix, and where its next guest can be placed.
 
-    :ivar need: resources that a guest needs.
+    :ivar need: resources that a guest needs. If the scheduler chooses the
+        number of guest NUMA nodes, this is the smallest number that fits.
+    :ivar larger: needs with larger numbers, in ascending order.
     :ivar weight: number of guests of the flavor in the mix.
     :ivar choose_placement: function that chooses and scores the placement of a
         guest on a host.
@@ -103,6 +105,7 @@ class _Flavor:
     """
 
     need: Need
+    larger: Sequence[Need]
     weight: int
     choose_placement: choose.Choose
     placed: int = 0
@@ -141,14 +144,22 @@ def fill_hosts_with_flavor_mix(
     :returns: number of guests placed, by flavor, and the flavor whose next
         guest fits on no host.
     """
-    flavors = [_Flavor(needs[name], weight, choose_placement)
-               for name, weight in mix.items()]
+    flavors = [_Flavor(needs[name], needs[name].larger, weight,
+                       choose_placement) for name, weight in mix.items()]
     while True:
         flavor = min(flavors, key=lambda one: one.guests_per_share)
         best = _find_best_host(flavor, states)
-        if best is None and _refresh_flavor_placements(offers, flavor, states):
-            progress(_get_mean_used_fraction(states), 'filling with the mix')
-            best = _find_best_host(flavor, states)
+        while best is None:
+            if _refresh_flavor_placements(offers, flavor, states):
+                progress(_get_mean_used_fraction(states),
+                         'filling with the mix')
+                best = _find_best_host(flavor, states)
+            elif flavor.larger:
+                # Less is free from guest to guest: a number that has fitted
+                # on no host fits on none again.
+                flavor.need, *flavor.larger = flavor.larger
+            else:
+                break
         if best is None:
             return MixResult({one.need.flavor.name: one.placed
                               for one in flavors}, flavor.need.flavor.name)

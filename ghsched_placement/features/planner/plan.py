@@ -45,7 +45,6 @@ from ghsched_placement.fit import lack
 from ghsched_placement.fit.lack import Lack
 from ghsched_placement.fit.node_capacity import NodeCapacity
 from ghsched_placement.fit.node_capacity import PAGES_UNKNOWN
-from ghsched_placement.flavor import auto_nodes
 from ghsched_placement.flavor import keys
 from ghsched_placement.flavor.policy import Accounting
 from ghsched_placement.providers import names
@@ -61,8 +60,6 @@ NOT_SHOWN = ('flavor {}: what {} ask for beside ghsched and CPUs, RAM and '
 NO_WEIGHERS = ('in the mix hosts are chosen by what a guest leaves that the '
                'others of the mix cannot use, and then by name; other '
                'weighers are not counted')
-FEWEST_NODES = ('in the mix, guests of flavor {} have the fewest NUMA nodes; '
-                'larger numbers are counted only for the flavor alone')
 BURSTS = ('bursts are planned as far as hosts promise them now; a host that '
           'is full of them expects to be short in up to 1 % of the periods, '
           'and "openstack ghsched host show" has the chance of each node')
@@ -328,8 +325,6 @@ def _list_notes(
         specs = query.list_ignored_extra_specs(flavor.extra_specs)
         if specs:
             notes.append(NOT_SHOWN.format(flavor.name, ', '.join(specs)))
-        if mix and auto_nodes.is_node_count_undecided(flavor.extra_specs):
-            notes.append(FEWEST_NODES.format(flavor.name))
     if mix:
         notes.append(NO_WEIGHERS)
     return notes

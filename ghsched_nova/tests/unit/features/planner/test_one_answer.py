@@ -23,9 +23,11 @@ from ghsched_placement.features.planner.flavors import Flavor
 from ghsched_placement.features.planner import limits
 from ghsched_placement.features.planner import need as needs
 from ghsched_placement.features.planner.offer import Offers
+from ghsched_placement.features.planner import plan as planner
 from ghsched_placement.features.planner.state import State
 from ghsched_placement.fit import capacity
 from ghsched_placement.fit import fitting
+from ghsched_placement.fit import lack
 from ghsched_placement.osc import flavor as flavors
 from ghsched_placement.providers import names
 from ghsched_placement.tests import base
@@ -66,7 +68,13 @@ def check(host, flavor):
 
 
 def find_reasons(host, flavor):
-    """Return why a guest does not fit, as plan and flavor check say it."""
+    """Return what a host as a whole lacks, as plan and flavor check say it."""
+    return [[one.text for one in lacks if one.node is None]
+            for lacks in find_lacks(host, flavor)]
+
+
+def find_lacks(host, flavor):
+    """Return why a guest does not fit, by plan and by flavor check."""
     found, = capacity.build_hosts(host.providers)
     size = flavors.Size(flavor.vcpus, flavor.ram, 0, 0)
     demand = flavors.make_flavor_requirements(
@@ -75,8 +83,7 @@ def find_reasons(host, flavor):
                                     needs.build_flavor_need(flavor))
     checked = fitting.check_host_capacity(
         capacity.set_node_capacity(found, host.cells), demand).lacks
-    return [[one.text for one in lacks if one.node is None]
-            for lacks in (planned, checked)]
+    return planned, checked
 
 
 def draw_usage(chance, host):
@@ -117,6 +124,42 @@ class OneAnswerTest(base.TestCase):
                   for flavor in (two, auto)]
         self.assertEqual([counts[0]] * 4, counts)
         self.assertGreater(counts[0], 0)
+
+    def test_guests_of_undecided_nodes_in_a_mix_are_as_many_as_alone(self):
+        host = make_host(HOSTS[0].with_name('kunpeng920.yaml'))
+        # 52 of the 80 CPUs of a node: what is left of two nodes is enough
+        # for one more.
+        dedicated = {'hw:cpu_policy': 'dedicated'}
+        flavor, one = (
+            Flavor('x', 52, 2048, extra_specs={
+                **dedicated, **keys}) for keys in (
+                {'ghsched:numa': 'auto'}, {'hw:numa_nodes': '1'}))
+        found = planner.plan_host_capacity(
+            [host], [flavor], {'x': 1}, planner.Settings(more=False))
+        self.assertEqual(({'x': 6}, 6, 4), (
+            found.mix.guests, plan(host, flavor), plan(host, one)))
+
+    def test_refusals_have_one_reason_with_the_same_figures(self):
+        chance, refused = random.Random(20261129), 0
+        for _question in range(QUESTIONS):
+            host = draw_usage(chance, make_host(chance.choice(HOSTS)))
+            flavor = draw_flavor(chance)
+            flavor = dataclasses.replace(
+                flavor, vcpus=flavor.vcpus * chance.choice((1, 8)),
+                ram=flavor.ram * chance.choice((1, 16)))
+            planned, checked = find_lacks(host, flavor)
+            if not checked or checked[0].resource == lack.COMBINATION:
+                continue
+            refused += 1
+            if any(one.node is None for one in planned):
+                self.assertLessEqual(set(planned), set(checked), flavor)
+                continue
+            texts = {f'NUMA node {node} cannot take guest NUMA node 0: '
+                     + ', '.join(one.text for one in planned
+                                 if one.node == node)
+                     for node in {one.node for one in planned}}
+            self.assertLessEqual(texts, {one.text for one in checked}, flavor)
+        self.assertGreater(refused, QUESTIONS / 8)
 
     def test_more_numa_nodes_than_the_host_has_are_one_sentence(self):
         host = make_host(HOSTS[0].with_name('kunpeng920.yaml'))
