@@ -101,9 +101,24 @@ def check_host_capacity(host: capacity.Host, demand: GuestDemand) -> Verdict:
 
     :param demand: resources and traits that each guest asks for.
     """
-    lacks = tuple(_find_refusal_reasons(host, demand))
-    if lacks:
-        return Verdict(host.name, lacks=lacks)
+    # Where no group can be shared, what the host nodes have left is listed as
+    # for any other guest.
+    must_share = (_must_share_control_group(host, demand)
+                  and _can_share_on_all_guest_nodes(host, demand))
+    lacks = [*find_missing_traits(host, demand),
+             *find_host_shortages(host, demand, must_share)]
+    verdict = None if lacks else _count_guests(host, demand)
+    if verdict is not None:
+        return verdict
+    for guest_node in range(demand.guest_nodes):
+        lacks += _find_host_obstacles(host, demand, guest_node, must_share)
+    return Verdict(host.name, lacks=tuple(lacks) or (
+        _make_combination_reason(host, demand),))
+
+
+def _count_guests(host: capacity.Host,
+                  demand: GuestDemand) -> Verdict | None:
+    """Return how many guests fit on a host; None if none fits."""
     reader = _Reader(host, demand)
     free, need = reader.make_host(), reader.make_need(False)
     first = counting.choose_host_nodes(free, need)
@@ -115,12 +130,9 @@ def check_host_capacity(host: capacity.Host, demand: GuestDemand) -> Verdict:
         need = reader.make_need(True)
         first = first or counting.choose_host_nodes(rest, need)
         sharing = counting.count_guests(rest, need) if first else sharing
-    if first is None:
-        return Verdict(host.name, lacks=(_make_combination_reason(
-            host, demand),))
-    return Verdict(host.name, first, own.guests + sharing.guests,
-                   sharing=sharing.guests,
-                   is_exact=own.is_exact and sharing.is_exact)
+    return None if first is None else Verdict(
+        host.name, first, own.guests + sharing.guests, sharing=sharing.guests,
+        is_exact=own.is_exact and sharing.is_exact)
 
 
 def add_guests_with_other_node_counts(
@@ -210,18 +222,6 @@ def find_host_shortages(host: capacity.Host, demand: GuestDemand,
         yield too_few
     if demand.policy.vfs_locality != 'node':
         yield from _find_host_vf_shortages(host, demand)
-
-
-def _find_refusal_reasons(host: capacity.Host,
-                          demand: GuestDemand) -> Iterator[Lack]:
-    # Where no group can be shared, what the host nodes have left is listed as
-    # for any other guest.
-    must_share = (_must_share_control_group(host, demand)
-                  and _can_share_on_all_guest_nodes(host, demand))
-    yield from find_missing_traits(host, demand)
-    yield from find_host_shortages(host, demand, must_share)
-    for guest_node in range(demand.guest_nodes):
-        yield from _find_host_obstacles(host, demand, guest_node, must_share)
 
 
 def _can_share_on_all_guest_nodes(host: capacity.Host,
