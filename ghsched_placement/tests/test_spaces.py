@@ -12,6 +12,7 @@
 
 """Eight samples are the whole, however many items or tests there are."""
 
+import itertools
 import unittest
 
 import fixtures
@@ -35,6 +36,15 @@ class SampleTest(base.TestCase):
                 self.assertLessEqual(len(part), length // 8 + 1)
                 found.update(part)
             self.assertEqual(set(range(length)), found)
+
+    def test_sample_of_pairs_has_most_values_of_both_lists(self):
+        for inner in (2, 4, 8, 16):
+            for number in range(8):
+                self.set_sample(str(number))
+                part = spaces.choose(itertools.product(range(40),
+                                                       range(inner)))
+                for values in zip(*part, strict=True):
+                    self.assertGreater(len(set(values)), inner // 2)
 
     def test_sample_all_is_every_item_and_example(self):
         self.set_sample('all')
