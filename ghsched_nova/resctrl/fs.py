@@ -28,6 +28,7 @@ from pathlib import Path
 import stat
 import time
 
+from ghsched_nova.resctrl import kernel_mode
 from ghsched_nova.resctrl import naming
 from ghsched_nova.resctrl import tasks
 from ghsched_placement.base import retries
@@ -248,6 +249,18 @@ def read_last_status(files: Files, root: Path) -> str:
     return '' if status == 'ok' else status
 
 
+def read_kernel_binding(files: Files, root: Path
+                        ) -> kernel_mode.KernelBinding | None:
+    """Return the group to which the kernel's own work is bound, if any."""
+    texts = []
+    for name in ('kernel_mode', 'kernel_mode_assignment'):
+        try:
+            texts.append(files.read(root / 'info' / name))
+        except OSError:
+            texts.append('')
+    return kernel_mode.parse_kernel_mode(*texts)
+
+
 def make_group_error(reason: str, path: Path, exc: OSError) -> GroupError:
     """Convert an OSError to a GroupError with a reason, path and errno."""
     return GroupError(reason, str(path), errno=exc.errno or 0)
@@ -258,20 +271,23 @@ def remove_group(root: Path, uuid: str, *, files: Files | None = None,
                  lock_timeout: float = LOCK_TIMEOUT) -> bool:
     """Remove a guest's control groups unless vCPU threads are still in them.
 
-    A guest with vCPU classes has one for each class.
+    A guest with vCPU classes has one for each class. A group to which the
+    kernel's own work is bound is in use, too.
 
     :returns: False if a group is in use, or if there is none.
     :raises GroupError: if the kernel refuses the removal.
     """
     files = files or Files()
     with resctrl_lock(files, root, lock_timeout):
+        bound = read_kernel_binding(files, root)
+        kept = bound.groups if bound is not None else ()
         try:
             found = [name for name in files.directories(root)
                      if naming.parse_own_group_uuid(name) == uuid]
         except OSError as exc:
             raise make_group_error('cannot be listed', root, exc) from exc
-        removed = [_remove_unused_group(files, root, root / name, proc)
-                   for name in found]
+        removed = [name not in kept and _remove_unused_group(
+            files, root, root / name, proc) for name in found]
     return bool(removed) and all(removed)
 
 

@@ -19,6 +19,7 @@ second survey reads only the groups that the changes concern. Each guest whose
 policy is not enforced afterwards has a :class:`model.Problem`.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from dataclasses import replace
 from pathlib import Path
@@ -36,6 +37,8 @@ from ghsched_nova.resctrl import unchanged
 _ROUNDS = 2
 
 _PROC = Path('/proc')
+#: Kind of the action that removes a group that no guest needs.
+_REMOVE = 'remove group'
 
 
 @dataclass(frozen=True)
@@ -88,8 +91,9 @@ def preview_reconciliation(paths: HostPaths, wanted: model.Wanted,
     with fs.resctrl_lock(files, paths.root, paths.lock_timeout):
         actual = survey.read_actual_state(
             files, paths.root, wanted, paths.run_path, paths.proc)
-    plan = planning.make_plan(actual, wanted)
-    return Report(plan.actions, plan.problems, plan.foreign, plan.unmeasured,
+        plan = planning.make_plan(actual, wanted)
+        actions = _keep_kernel_groups(files, paths.root, plan.actions)
+    return Report(tuple(actions), plan.problems, plan.foreign, plan.unmeasured,
                   plan.overlaps)
 
 
@@ -112,7 +116,8 @@ def reconcile(paths: HostPaths, wanted: model.Wanted,
             plan = planning.make_plan(actual, wanted)
             if work.unavailable and work.prepare_group_retry(plan):
                 rounds = _ROUNDS
-            left = [action for action in plan.actions
+            left = [action for action in _keep_kernel_groups(
+                        files, paths.root, plan.actions)
                     if not work.has_failed_dependency(action)]
             if not (rounds and left):
                 break
@@ -129,3 +134,18 @@ def reconcile(paths: HostPaths, wanted: model.Wanted,
             action, actual.members,
             f'{action.kind} was done, and is still needed: {action.reason}'))),
         plan.foreign, plan.unmeasured, plan.overlaps)
+
+
+def _keep_kernel_groups(files: fs.Files, root: Path,
+                        actions: Iterable[model.Action]
+                        ) -> list[model.Action]:
+    """Return planned changes without the removal of the kernel's groups.
+
+    The kernel's own work may be bound to a group that no guest needs.
+    """
+    planned = list(actions)
+    if not any(action.kind == _REMOVE for action in planned):
+        return planned
+    bound = fs.read_kernel_binding(files, root)
+    return [action for action in planned if bound is None
+            or action.kind != _REMOVE or action.group not in bound.groups]

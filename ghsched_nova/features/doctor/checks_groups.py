@@ -19,6 +19,7 @@ from dataclasses import field
 
 from ghsched_nova.features.doctor.check import Check
 from ghsched_nova.resctrl import group_ids
+from ghsched_nova.resctrl import kernel_mode
 
 
 @dataclass(frozen=True)
@@ -32,6 +33,8 @@ class GroupFacts:
         control group.
     :param counters: number of free bandwidth counters by resctrl domain; empty
         if counters need not be assigned to groups.
+    :param kernel: group to which the kernel's own work is bound; None if it is
+        done in the group of each thread.
     """
 
     ids: group_ids.GroupIds
@@ -39,6 +42,7 @@ class GroupFacts:
     reserved: int = 0
     has_default_cap: bool = False
     counters: Mapping[int, int] = field(default_factory=dict)
+    kernel: kernel_mode.KernelBinding | None = None
 
     @property
     def free_control_groups(self) -> int:
@@ -61,6 +65,8 @@ def check_group_ids(facts: GroupFacts) -> Iterator[Check]:
                     'end what makes groups there (pqos, collectd, another '
                     'agent) and remove its groups, or remove guests')
     yield from _check_monitoring_ids(facts)
+    if facts.kernel is not None:
+        yield _make_kernel_warning(facts.kernel)
     lacking = sorted(domain for domain, free in facts.counters.items()
                      if not free)
     if lacking:
@@ -74,6 +80,20 @@ def check_group_ids(facts: GroupFacts) -> Iterator[Check]:
         yield Check('bandwidth counters', 'ok',
                     f'free in each domain: {min(facts.counters.values())} or '
                     'more')
+
+
+def _make_kernel_warning(bound: kernel_mode.KernelBinding) -> Check:
+    """Return a warning that limits of guests do not hold the kernel's work."""
+    group = (f'control group {bound.control}' if bound.control
+             else 'default control group')
+    return Check(
+        'kernel work', 'warning',
+        f'info/kernel_mode is {bound.mode}: what the kernel does for guests '
+        f'(vhost, exits to KVM) is limited in the {group}, so caps and '
+        'guarantees of guests do not hold it'
+        + (', and their measured bandwidth lacks it'
+           if bound.is_measured_apart else ''),
+        'if this is not wanted: echo inherit_ctrl_and_mon > info/kernel_mode')
 
 
 def _check_monitoring_ids(facts: GroupFacts) -> Iterator[Check]:

@@ -38,6 +38,7 @@ from ghsched_nova.host import host_facts
 from ghsched_nova.resctrl.cache_facts import Cache
 from ghsched_nova.resctrl import counters
 from ghsched_nova.resctrl import detection
+from ghsched_nova.resctrl import fs
 from ghsched_nova.resctrl import group_ids
 from ghsched_nova.resctrl import host as resctrl_host
 from ghsched_nova.resctrl import naming
@@ -199,7 +200,8 @@ def _read_groups(section: Any, host: resctrl_host.ResctrlHost
     return checks_groups.GroupFacts(
         host.ids, group_ids.read_existing_groups(root),
         section.reserved_control_groups, section.default_bandwidth_max < 100,
-        counters.read_free_counters(root))
+        counters.read_free_counters(root),
+        fs.read_kernel_binding(fs.Files(), root))
 
 
 def _list_doubtful_options(

@@ -18,6 +18,7 @@ import functools
 from pathlib import Path
 import shutil
 import tempfile
+from unittest import mock
 
 from hypothesis import given
 from hypothesis import HealthCheck
@@ -28,6 +29,7 @@ from ghsched_nova.lab.emulator import kernel
 from ghsched_nova.lab.emulator import machines
 from ghsched_nova.resctrl import fs
 from ghsched_nova.resctrl import guest_processes
+from ghsched_nova.resctrl import kernel_mode
 from ghsched_nova.resctrl import model
 from ghsched_nova.resctrl import naming
 from ghsched_nova.resctrl import plan
@@ -179,6 +181,20 @@ class LeakTest(ReconcileTestCase):
         action, = self.settled().actions
         self.assertEqual(('remove group', OLD), (action.kind, action.group))
         self.assertNotIn(OLD, self.world.groups())
+
+    def test_one_with_the_work_of_the_kernel_stays(self):
+        self.world.model.mkdir('/' + OLD)
+        other = OLD.replace('-9-', '-8-')
+        self.world.model.mkdir('/' + other)
+        with mock.patch.object(
+                fs, 'read_kernel_binding',
+                return_value=kernel_mode.KernelBinding('global', OLD)):
+            plan = reconcile.preview_reconciliation(
+                self.world.place, self.world.wanted(), self.world.files)
+            action, = self.settled().actions
+            self.assertEqual((action,), plan.actions)
+        self.assertEqual(('remove group', other), (action.kind, action.group))
+        self.assertIn(OLD, self.world.groups())
 
     def test_one_of_a_number_that_was_given_again_is_removed(self):
         old = 'qemu-2-instance-000000ff-vcpus_0-1'

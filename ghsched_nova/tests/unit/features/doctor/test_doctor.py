@@ -46,6 +46,7 @@ from ghsched_nova.host import readings
 from ghsched_nova.lab.emulator import described
 from ghsched_nova.lab.emulator import machines
 from ghsched_nova.resctrl import group_ids
+from ghsched_nova.resctrl import kernel_mode
 from ghsched_nova.resctrl import host as resctrl_host
 from ghsched_nova.resctrl import preconditions
 from ghsched_nova.tests.fixtures import emulated
@@ -95,6 +96,10 @@ WRONG: tuple[tuple[dict, str, str], ...] = (
     ({'groups': checks_groups.GroupFacts(
         group_ids.GroupIds(4, 8, False), group_ids.ExistingGroups(),
         counters={0: 3, 1: 0})}, 'bandwidth counters', 'warning'),
+    ({'groups': checks_groups.GroupFacts(
+        group_ids.GroupIds(4, 8, False), group_ids.ExistingGroups(),
+        kernel=kernel_mode.KernelBinding('global_assign_ctrl_assign_mon'))},
+     'kernel work', 'warning'),
     ({'bandwidth': {}}, 'node_bandwidth', 'warning'),
     ({'helper': False}, 'privsep', 'error'),
     ({'available': ()}, 'filter', 'error'),
