@@ -84,16 +84,21 @@ def _yield_relief_moves(state: State, budget: Budget) -> Iterator[Move]:
         for spots, below in ((state.nodes.keys(), state.hysteresis_load), (
                 empty, state.hysteresis_load * state.get_relative_load(spot))):
             for guest in guests:
-                if not guest.cpu or budget.is_guest_resting(guest):
+                if budget.is_guest_resting(guest) or not any(
+                        one.cpu for one in guest.nodes):
                     continue
-                move = _find_best_move(state, budget, guest, spots, below)
+                # Its other nodes would share theirs with guests.
+                if guest.parts and spots is empty:
+                    continue
+                move = _find_best_move(state, budget, guest, spots, below,
+                                       f'{spot} is a bottleneck')
                 if move:
                     yield move
 
 
 def _find_best_move(state: State, budget: Budget, guest: Guest,
-                    destinations: Iterable[Spot],
-                    max_load: float) -> Move | None:
+                    destinations: Iterable[Spot], max_load: float,
+                    reason: str) -> Move | None:
     """Return the best move of a guest away from an overloaded host NUMA node.
 
     The best move saves the most CPU time after its own cost.
@@ -102,9 +107,9 @@ def _find_best_move(state: State, budget: Budget, guest: Guest,
     :param budget: how many moves, and of which guests, are still allowed.
     :param destinations: host NUMA nodes to which the guest could move.
     :param max_load: relative load that the destination must stay below.
+    :param reason: reason of the move, for the user.
     :returns: None if no move is allowed and saves more than it costs.
     """
-    reason = f'{guest.spot} is a bottleneck'
     moves = (
         state.make_profitable_move(guest, spot, reason)
         for spot in destinations
@@ -127,7 +132,8 @@ def _yield_gathering_moves(state: State, budget: Budget) -> Iterator[Move]:
     found = []
     for uuid in sorted(state.group):
         guest = state.guests.get(uuid)
-        if guest is None or budget.is_guest_resting(guest):
+        # A guest on several nodes has no node that is next to its peers.
+        if guest is None or guest.parts or budget.is_guest_resting(guest):
             continue
         spot = _find_preferred_node(state, guest)
         if spot is None or (

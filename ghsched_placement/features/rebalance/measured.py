@@ -47,12 +47,14 @@ DECLARED = 125e6
 
 
 def read_cloud_for_rebalance(
-        client: clients.Client, bounds: affinity.Bounds
+        client: clients.Client, bounds: affinity.Bounds,
+        with_vfs: bool = False
 ) -> tuple[move_plan.Cloud, dict[str, dict[str, Any]]]:
     """Read the hosts and guests of a cloud with their loads, to plan moves.
 
     :param bounds: limits on groups of guests that exchange much traffic and
         should be near each other.
+    :param with_vfs: whether guests with VFs can be migrated to another host.
     :returns: the hosts and guests, and Nova's server records by UUID.
     """
     hosts = {host.name: host for host in client.list_hosts()}
@@ -74,7 +76,7 @@ def read_cloud_for_rebalance(
     accounting = observe.get_reported_accounting(
         filter(None, map(diagnostics.from_diagnostics, answers)), 'min')
     guests = [found for server in running if (found := make_rebalance_guest(
-        server, reports[server.uuid], accounting))]
+        server, reports[server.uuid], accounting, with_vfs))]
     busy = {server.host for server in servers}
     nodes = [node for name, host in sorted(hosts.items())
              for node in _nodes(host, loads.get(name), guests,
@@ -85,7 +87,8 @@ def read_cloud_for_rebalance(
         members, _compute_traffic(reports, records), DECLARED)
     return move_plan.Cloud(
         tuple(nodes), tuple(guests), ties,
-        affinity.group_guests_by_traffic(members, ties, bounds)), records
+        affinity.group_guests_by_traffic(members, ties, bounds),
+        tuple(list_fixed_guests(running, guests, with_vfs))), records
 
 
 def collect_host_loads(
@@ -107,35 +110,79 @@ def collect_host_loads(
 
 def make_rebalance_guest(
         server: Server, server_diagnostics: Mapping[str, Any],
-        accounting: Accounting = 'min') -> move_plan.Guest | None:
-    """Convert a server with one NUMA node to a guest of a rebalance plan.
+        accounting: Accounting = 'min', with_vfs: bool = False
+) -> move_plan.Guest | None:
+    """Convert a server with NUMA nodes to a guest of a rebalance plan.
 
-    A guest with VFs, or of a locked server, is marked as not movable.
+    A guest of a locked server is marked as not movable, and so is one with
+    VFs. A guest with VFs or several NUMA nodes cannot be moved inside its
+    host.
 
     :param server_diagnostics: Nova's diagnostics of the server.
     :param accounting: whether Placement counts the guarantee (``min``) or the
         cap (``max``) of bandwidth.
-    :returns: None if the server has several NUMA nodes, or its load is
-        unknown.
+    :param with_vfs: whether guests with VFs can be migrated to another host.
+    :returns: None if the server has no NUMA nodes, or its load is unknown.
     """
     record = load.from_stats(server_diagnostics)
-    mine = [one for one in (record.guests if record else ())
-            if one.guest == server.uuid]
-    if len(mine) != 1 or len(server.nodes) != 1:
+    mine = {one.node: one for one in (record.guests if record else ())
+            if one.guest == server.uuid}
+    if not server.nodes or mine.keys() != set(range(len(server.nodes))):
         return None
-    one, policy = mine[0], server.policy or GuestPolicy()
-    movable = (one.memory is not None and not policy.vfs
-               and not server.locked)
-    counted = dict(policy.get_resources_by_node(accounting).get(0, {}))
-    return move_plan.Guest(
-        server.uuid, Spot(server.host, server.nodes[0]),
-        _count_wanted_cpus(one),
-        one.bandwidth or 0.0, one.memory or 0.0,
-        counted.pop(names.MEM_BW_PCT, 0), inside=movable,
-        between=movable,
-        counted=counted, groups=len(policy.groups),
+    policy = server.policy or GuestPolicy()
+    movable = not server.locked and all(
+        one.memory is not None for one in mine.values())
+    amounts = policy.get_resources_by_node(accounting)
+    first, *parts = (
+        _make_guest_node(Spot(server.host, host_node), mine[number],
+                         amounts.get(number, {}))
+        for number, host_node in enumerate(server.nodes))
+    return dataclasses.replace(
+        first, inside=movable and not parts and not policy.vfs,
+        between=movable and (with_vfs or not policy.vfs),
+        groups=len(policy.groups), parts=tuple(parts),
         traits=frozenset(names.CAPABILITY_TRAITS[name]
                          for name in policy.get_needed_capabilities()))
+
+
+def _make_guest_node(spot: Spot, measured: load.GuestNode,
+                     amounts: Mapping[str, int]) -> move_plan.Guest:
+    """Return a guest NUMA node with its load and its amounts in Placement."""
+    counted = dict(amounts)
+    return move_plan.Guest(
+        measured.guest, spot, _count_wanted_cpus(measured),
+        measured.bandwidth or 0.0, measured.memory or 0.0,
+        counted.pop(names.MEM_BW_PCT, 0), counted=counted)
+
+
+def list_fixed_guests(servers: Iterable[Server],
+                      guests: Iterable[move_plan.Guest], with_vfs: bool
+                      ) -> Iterator[move_plan.FixedGuest]:
+    """Yield the running guests that no plan moves.
+
+    :param guests: guests of the plan.
+    :param with_vfs: whether guests with VFs can be migrated to another host.
+    """
+    known = {guest.uuid: guest for guest in guests}
+    for server in servers:
+        guest = known.get(server.uuid)
+        if guest is None or not (guest.inside or guest.between):
+            yield move_plan.FixedGuest(
+                server.uuid, server.host, tuple(server.nodes),
+                _explain_fixed_server(server, guest, with_vfs))
+
+
+def _explain_fixed_server(server: Server, guest: move_plan.Guest | None,
+                          with_vfs: bool) -> str:
+    if server.locked:
+        return 'it is locked'
+    if not server.nodes:
+        return 'it is bound to no NUMA node; set hw:numa_nodes in its flavor'
+    if (guest is not None and not with_vfs and server.policy is not None
+            and server.policy.vfs):
+        return ('it has VFs; with --with-vfs it is live-migrated, if '
+                '[pci]alias has live_migratable')
+    return 'its load is unknown'
 
 
 def _busy(one: load.GuestNode) -> float | None:
@@ -170,8 +217,8 @@ def _nodes(host: capacity.Host, measured: load.Load | None,
         read = (_make_idle_node(host, spot, guarantee, takes)
                 if idle and one is None else
                 make_rebalance_node(spot, one or load.HostNode(node.number), [
-                    guest for guest in guests if guest.spot == spot],
-                    guarantee, takes))
+                    part for guest in guests for part in guest.nodes
+                    if part.spot == spot], guarantee, takes))
         yield dataclasses.replace(read, left=left,
                                   groups=_count_free_control_groups(host),
                                   traits=host.root.traits)
@@ -247,9 +294,10 @@ def _members(servers: Iterable[Server], guests: Iterable[move_plan.Guest],
         name = (f'{records[server.uuid].get("tenant_id", "")} {group}'
                 if group else server_groups.get(server.uuid, ''))
         one = known.get(server.uuid)
+        nodes = one.nodes if one else ()
         yield affinity.Member(
-            server.uuid, one.cpu or 0.0 if one else 0.0,
-            one.memory if one else 0.0, name)
+            server.uuid, sum(part.cpu or 0.0 for part in nodes),
+            sum(part.memory for part in nodes), name)
 
 
 def _compute_traffic(reports: Mapping[str, Mapping[str, Any]],

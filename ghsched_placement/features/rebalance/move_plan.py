@@ -26,8 +26,9 @@ Where no single guest can leave a bottleneck, two moves are searched for: a
 guest of another node makes room there, on a third node or, as a swap, on the
 bottleneck itself. The two together obey the same rule.
 
-Guests with one NUMA node are moved; others count where they are. What is not
-known is neither moved nor moved to.
+Guests with several NUMA nodes are moved to another host only, as a whole.
+Guests that are bound to no NUMA node, and those that Nova cannot move, count
+where they are. What is not known is neither moved nor moved to.
 """
 
 import abc
@@ -36,10 +37,14 @@ from collections.abc import Mapping
 import dataclasses
 from dataclasses import dataclass
 from dataclasses import field
+import itertools
 import math
 from typing import NamedTuple
 
 from ghsched_placement.features.rebalance import affinity
+
+#: Number of ways that are tried to place the NUMA nodes of a guest on a host.
+PLACEMENTS = 500
 
 #: Entry point group of rebalance policies.
 POLICIES = 'ghsched.rebalance_policies'
@@ -94,7 +99,7 @@ class Node:
 
 @dataclass(frozen=True)
 class Guest:
-    """A guest with one NUMA node, its load, and the resources that it uses.
+    """A NUMA node of a guest, its load, and the resources that it uses.
 
     :param cpu: number of CPUs that it would keep busy if none of its vCPUs had
         to wait; None if unknown.
@@ -108,6 +113,7 @@ class Guest:
         resource class, without the bandwidth of ``guarantee``.
     :param groups: number of control groups that it needs on another host.
     :param traits: traits that another host must have.
+    :param parts: further NUMA nodes of the guest, on other host NUMA nodes.
     """
 
     uuid: str
@@ -122,6 +128,28 @@ class Guest:
     counted: Mapping[str, float] = field(default_factory=dict)
     groups: int = 0
     traits: frozenset[str] = frozenset()
+    parts: tuple['Guest', ...] = ()
+
+    @property
+    def nodes(self) -> tuple['Guest', ...]:
+        """All NUMA nodes of the guest."""
+        return (self, *self.parts)
+
+
+@dataclass(frozen=True)
+class FixedGuest:
+    """A running guest that no plan moves, and why.
+
+    :param host: name of its host.
+    :param nodes: host NUMA nodes on which it runs; empty if it is bound to
+        none.
+    :param reason: reason why it stays, with what would change that.
+    """
+
+    uuid: str
+    host: str
+    nodes: tuple[int, ...]
+    reason: str
 
 
 @dataclass(frozen=True)
@@ -130,6 +158,8 @@ class Cloud:
 
     :param ties: mean network traffic of each pair of guests.
     :param groups: groups of guests that should run on the same host NUMA node.
+    :param fixed: guests that no plan moves. Those whose load is known are in
+        ``guests`` as well; the load of the others counts as that of the node.
     """
 
     nodes: tuple[Node, ...]
@@ -137,6 +167,7 @@ class Cloud:
     ties: affinity.TrafficAverages = field(
         default_factory=affinity.TrafficAverages)
     groups: tuple[affinity.Group, ...] = ()
+    fixed: tuple[FixedGuest, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -205,6 +236,8 @@ class Move:
     :param cost: CPU seconds that the move itself takes.
     :param partner: UUID of the guest whose move is needed as well; empty if
         the move does not depend on another one.
+    :param others: host NUMA node before and after the move, of each further
+        NUMA node of the guest.
     """
 
     guest: str
@@ -214,6 +247,12 @@ class Move:
     gain: float
     cost: float
     partner: str = ''
+    others: tuple[tuple[Spot, Spot], ...] = ()
+
+    @property
+    def ways(self) -> tuple[tuple[Spot, Spot], ...]:
+        """Host NUMA node before and after, of each NUMA node of the guest."""
+        return ((self.origin, self.destination), *self.others)
 
     @property
     def inside(self) -> bool:
@@ -253,7 +292,10 @@ class State:
         self.settings = settings
         self.nodes = {node.spot: node for node in cloud.nodes}
         self.guests = {guest.uuid: guest for guest in cloud.guests
-                       if guest.spot in self.nodes}
+                       if all(one.spot in self.nodes for one in guest.nodes)}
+        self._nodes_of_host: dict[str, list[Spot]] = {}
+        for spot in sorted(self.nodes):
+            self._nodes_of_host.setdefault(spot.host, []).append(spot)
         self.cpu = {spot: math.nan if node.cpu is None else node.cpu
                     for spot, node in self.nodes.items()}
         self.bandwidth = {spot: node.bandwidth
@@ -275,8 +317,9 @@ class State:
                       if len(group.members) > 1 for uuid in group.members}
         self.at: dict[Spot, set[str]] = {spot: set() for spot in self.nodes}
         for guest in self.guests.values():
-            self.at[guest.spot].add(guest.uuid)
-            self._count_usage(guest, guest.spot, 1)
+            for part in guest.nodes:
+                self.at[part.spot].add(guest.uuid)
+                self._count_usage(part, part.spot, 1)
 
     def _count_usage(self, guest: Guest, spot: Spot, sign: int) -> None:
         self.cpu[spot] += sign * (math.nan if guest.cpu is None
@@ -289,18 +332,25 @@ class State:
         The load and free resources of both nodes change accordingly.
         """
         guest = self.guests[move.guest]
-        for spot, sign in ((move.origin, -1), (move.destination, 1)):
-            self._count_usage(guest, spot, sign)
-            self.memory[spot] -= sign * guest.memory
-            self.guarantee[spot] -= sign * guest.guarantee
-            self.groups[spot.host] -= sign * guest.groups
-            for name, amount in guest.counted.items():
-                self.left[spot][name] = (self.left[spot].get(name, 0.0)
-                                         - sign * amount)
-        self.at[move.origin].discard(move.guest)
-        self.at[move.destination].add(move.guest)
+        for one, (origin, destination) in zip(guest.nodes, move.ways,
+                                              strict=True):
+            self._take_resources(one, origin, -1)
+            self._take_resources(one, destination, 1)
+            self.at[origin].discard(move.guest)
+            self.at[destination].add(move.guest)
         self.guests[move.guest] = dataclasses.replace(
-            guest, spot=move.destination)
+            guest, spot=move.destination, parts=tuple(
+                dataclasses.replace(part, spot=spot) for part, (_origin, spot)
+                in zip(guest.parts, move.others, strict=True)))
+
+    def _take_resources(self, guest: Guest, spot: Spot, sign: int) -> None:
+        self._count_usage(guest, spot, sign)
+        self.memory[spot] -= sign * guest.memory
+        self.guarantee[spot] -= sign * guest.guarantee
+        self.groups[spot.host] -= sign * guest.groups
+        for name, amount in guest.counted.items():
+            self.left[spot][name] = (self.left[spot].get(name, 0.0)
+                                     - sign * amount)
 
     def get_relative_load(self, spot: Spot, cpu: float = 0.0,
                           bandwidth: float = 0.0) -> float:
@@ -371,33 +421,68 @@ class State:
         :param max_load: relative load that the node must stay below; at 1 a
             node is overloaded.
         """
-        return (self.is_move_possible(guest, spot)
-                and not self.nodes[spot].bottleneck
-                and self.get_relative_load(spot, guest.cpu or 0.0,
-                                           guest.bandwidth) < max_load)
+        spots = self.find_destinations(guest, spot)
+        return bool(spots) and all(
+            not self.nodes[there].bottleneck
+            and self.get_relative_load(there, one.cpu or 0.0,
+                                       one.bandwidth) < max_load
+            for one, there in zip(guest.nodes, spots, strict=True))
+
+    def find_destinations(self, guest: Guest, spot: Spot) -> tuple[Spot, ...]:
+        """Return the host nodes of all NUMA nodes of a guest after a move.
+
+        Of all ways to place the guest, that with the lowest load of the most
+        loaded node is taken.
+
+        :param spot: host NUMA node to which the guest's first node is moved.
+        :returns: empty if the guest cannot be moved there.
+        """
+        if not guest.parts:
+            return (spot,) if self.is_move_possible(guest, spot) else ()
+        if (spot.host == guest.spot.host or not guest.between
+                or not self._can_host_enforce_policy(guest,
+                                                     self.nodes[spot])):
+            return ()
+        others = [one for one in self._nodes_of_host[spot.host] if one != spot]
+        ways = itertools.islice(itertools.permutations(
+            others, len(guest.parts)), PLACEMENTS)
+        return min(((spot, *rest) for rest in ways if all(
+            map(self._has_room, guest.nodes, (spot, *rest)))),
+            default=(), key=lambda way: max(
+                self.get_relative_load(there, one.cpu or 0.0, one.bandwidth)
+                for one, there in zip(guest.nodes, way, strict=True)))
+
+    def _has_room(self, guest: Guest, spot: Spot,
+                  leaving: Guest | None = None) -> bool:
+        """Return whether an open host node has free resources for a guest.
+
+        :param leaving: another guest that leaves that node first; None if none
+            does.
+        """
+        freed = leaving.memory if leaving else 0.0
+        return (self.nodes[spot].open and guest.cpu is not None
+                and not math.isnan(self.get_relative_load(spot))
+                and self.memory[spot] + freed >= guest.memory
+                and self._has_free_resources(guest, spot, leaving))
 
     def is_move_possible(self, guest: Guest, spot: Spot,
                          leaving: Guest | None = None) -> bool:
         """Return whether Nova could move a guest to a host NUMA node.
 
-        The host's state, the guest's policy and free resources are checked.
-        The load of the node is not checked.
+        The guest has one NUMA node. The host's state, the guest's policy and
+        free resources are checked. The load of the node is not checked.
 
         :param spot: host NUMA node.
         :param leaving: another guest that leaves that node first; None if none
             does.
         """
-        node = self.nodes[spot]
-        if not node.open or guest.cpu is None or spot == guest.spot:
+        if guest.parts or spot == guest.spot:
             return False
         inside = spot.host == guest.spot.host
         if not (guest.inside if inside else guest.between):
             return False
-        if not inside and not self._can_host_enforce_policy(guest, node):
-            return False
-        freed = leaving.memory if leaving else 0.0
-        return (self.memory[spot] + freed >= guest.memory
-                and self._has_free_resources(guest, spot, leaving))
+        return (inside or self._can_host_enforce_policy(
+            guest, self.nodes[spot])) and self._has_room(guest, spot, leaving)
 
     def _has_free_resources(
             self, guest: Guest, spot: Spot, leaving: Guest | None) -> bool:
@@ -462,13 +547,17 @@ class State:
 
         :param spot: host NUMA node to move the guest to.
         """
-        cpu = guest.cpu or 0.0
-        relief = (self.get_excess_cpus(guest.spot)
-                  - self.get_excess_cpus(guest.spot, -cpu, -guest.bandwidth))
-        burden = (self.get_excess_cpus(spot, cpu, guest.bandwidth)
-                  - self.get_excess_cpus(spot))
-        return relief - burden + (self.get_traffic_cpus(guest, guest.spot)
-                                  - self.get_traffic_cpus(guest, spot))
+        spots = self.find_destinations(guest, spot) if guest.parts else (spot,)
+        found = (self.get_traffic_cpus(guest, guest.spot)
+                 - self.get_traffic_cpus(guest, spot))
+        for one, there in zip(guest.nodes, spots, strict=False):
+            cpu = one.cpu or 0.0
+            relief = (self.get_excess_cpus(one.spot)
+                      - self.get_excess_cpus(one.spot, -cpu, -one.bandwidth))
+            burden = (self.get_excess_cpus(there, cpu, one.bandwidth)
+                      - self.get_excess_cpus(there))
+            found += relief - burden
+        return found
 
     def get_move_cost(self, guest: Guest, spot: Spot) -> float:
         """Return how many CPU seconds it costs to move a guest to a host node.
@@ -483,8 +572,9 @@ class State:
             rate = settings.between_rate - (guest.dirty or 0.0)
         if rate <= 0:
             return math.inf
-        return (guest.memory / rate
-                * (1 + settings.slowed * (guest.cpu or 0.0)))
+        return (sum(one.memory for one in guest.nodes) / rate
+                * (1 + settings.slowed * sum(one.cpu or 0.0
+                                             for one in guest.nodes)))
 
     def make_profitable_move(
             self, guest: Guest, spot: Spot, reason: str) -> Move | None:
@@ -502,4 +592,7 @@ class State:
         # Also false for what is not known.
         if not gain > cost * self.settings.margin:
             return None
-        return Move(guest.uuid, guest.spot, spot, reason, gain, cost)
+        others = zip((part.spot for part in guest.parts),
+                     self.find_destinations(guest, spot)[1:], strict=True)
+        return Move(guest.uuid, guest.spot, spot, reason, gain, cost,
+                    others=tuple(others))

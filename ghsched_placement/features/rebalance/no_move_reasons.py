@@ -44,7 +44,7 @@ def explain_no_moves(cloud: Cloud, settings: Settings,
                 f'within {settings.period:g} s, and no more than '
                 f'{settings.moves} are allowed.')
     if not cloud.guests:
-        return ('Nothing to move, because no server with one NUMA node runs '
+        return ('Nothing to move, because no server with NUMA nodes runs '
                 'whose load is known.')
     state = State(cloud, settings)
     spots = sorted(spot for spot in state.nodes if state.is_overloaded(spot))
@@ -54,10 +54,14 @@ def explain_no_moves(cloud: Cloud, settings: Settings,
                 'those that it talks to.')
     resting = {one.guest for one in moved
                if now - one.time < settings.cool_down}
+    fixed = {one.uuid: one for one in cloud.fixed}
+    there = {uuid for spot in spots for uuid in state.at[spot]} | {
+        one.uuid for one in cloud.fixed
+        if set(spots) & {Spot(one.host, node) for node in one.nodes}}
     found = Counter(
-        RESTING if uuid in
-        resting else explain_unmoved_server(state, state.guests[uuid])
-        for spot in spots for uuid in state.at[spot])
+        fixed[uuid].reason if uuid in fixed else RESTING if uuid in resting
+        else explain_unmoved_server(state, state.guests[uuid])
+        for uuid in sorted(there))
     return (f'Nothing to move, because {_format_bottlenecks(spots)}, and '
             + (_format_reasons(found) if found
                else 'no server there can be moved') + '.')

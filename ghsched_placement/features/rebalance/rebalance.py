@@ -90,6 +90,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         '--only', choices=('inside', 'between'),
         help='Plan only moves inside a host, or only moves between hosts')
+    parser.add_argument(
+        '--with-vfs', action='store_true',
+        help='Plan live migrations of servers with VFs as well; Nova refuses '
+             'those whose [pci]alias has no live_migratable')
     defaults = move_plan.Settings()
     for name, text in OPTIONS.items():
         default = getattr(defaults, name)
@@ -149,6 +153,7 @@ class PlannedMoves:
     :param nothing: reason why there are no moves; empty if there are some.
     :param makes_room: whether the servers for which the moves are to make room
         fit after them; True for moves that relieve nodes.
+    :param fixed: servers that no plan moves.
     """
 
     moves: tuple[move_plan.Move, ...]
@@ -156,6 +161,7 @@ class PlannedMoves:
     again: Callable[[frozenset[str]], Sequence[move_plan.Move]]
     nothing: str = ''
     makes_room: bool = True
+    fixed: tuple[move_plan.FixedGuest, ...] = ()
 
 
 def plan_server_moves(client: clients.Client,
@@ -171,7 +177,7 @@ def plan_server_moves(client: clients.Client,
     chosen, limits = load_rebalance_policy(
         parsed_args.policy), settings(parsed_args)
     cloud, records = measured.read_cloud_for_rebalance(
-        client, make_group_bounds(vars(parsed_args)))
+        client, make_group_bounds(vars(parsed_args)), parsed_args.with_vfs)
     if not any(node.cpu is not None for node in cloud.nodes):
         raise exceptions.CommandError(
             'no host has reported its load yet; nova-compute does so with '
@@ -188,7 +194,7 @@ def plan_server_moves(client: clients.Client,
         moves, records, again,
         '' if moves else no_move_reasons.explain_no_moves(
             restrict_movable_guests(cloud, parsed_args.only), limits, history,
-            now))
+            now), fixed=cloud.fixed)
 
 
 def _plan_moves_for_flavor(client: clients.Client,
@@ -210,9 +216,31 @@ def make_move_row(move: move_plan.Move,
 
     :param records: server records of Nova's API by UUID.
     """
-    return (move.guest, records[move.guest]['name'], str(move.origin),
-            str(move.destination), move.reason, round(move.gain, 1),
-            round(move.cost, 1))
+    origins, destinations = (
+        describe_nodes(spots[0].host, [spot.node for spot in spots])
+        for spots in zip(*move.ways, strict=True))
+    return (move.guest, records[move.guest]['name'], origins, destinations,
+            move.reason, round(move.gain, 1), round(move.cost, 1))
+
+
+def make_fixed_row(guest: move_plan.FixedGuest,
+                   records: Mapping[str, Mapping[str, Any]]
+                   ) -> tuple[Any, ...]:
+    """Return the row of a server that stays in the output of a plan.
+
+    :param records: server records of Nova's API by UUID.
+    """
+    return (guest.uuid, records[guest.uuid]['name'],
+            describe_nodes(guest.host, guest.nodes), '',
+            f'stays: {guest.reason}', '', '')
+
+
+def describe_nodes(host: str, nodes: Sequence[int]) -> str:
+    """Return a host with the host NUMA node of each guest NUMA node."""
+    if not nodes:
+        return host
+    word = 'node' if len(nodes) == 1 else 'nodes'
+    return f'{host} {word} {",".join(map(str, nodes))}'
 
 
 class PlanRebalance(base.Lister):
@@ -220,6 +248,7 @@ class PlanRebalance(base.Lister):
 
     Servers on a NUMA node that is a bottleneck are moved away, those first
     that exchange the least network traffic with other servers of the node.
+    Servers with several NUMA nodes are moved to another host as a whole.
     Other servers are moved to the NUMA node of the servers with which they
     exchange much traffic. Each move saves more CPU time than it costs. The
     loads are those that the hosts have measured. If a server is migrated, Nova
@@ -233,6 +262,9 @@ class PlanRebalance(base.Lister):
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
         parser = super().get_parser(prog_name)
         add_arguments(parser)
+        parser.add_argument(
+            '--fixed', action='store_true',
+            help='Show servers that no plan moves as well, and why')
         return parser
 
     def take_action(self, parsed_args: argparse.Namespace
@@ -241,8 +273,11 @@ class PlanRebalance(base.Lister):
         self.nothing = found.nothing
         if not found.makes_room:
             self.status = exits.FOUND
-        return COLUMNS, [
-            make_move_row(move, found.records) for move in found.moves]
+        rows = [make_move_row(move, found.records) for move in found.moves]
+        if parsed_args.fixed:
+            rows += [make_fixed_row(one, found.records)
+                     for one in found.fixed]
+        return COLUMNS, rows
 
 
 class ApplyRebalance(base.Lister):

@@ -54,6 +54,13 @@ def made(nodes, guests, ties=None):
              for guest in guests), ties, affinity.Bounds()))
 
 
+def _with_second_node(guest, cpu):
+    """The guest with a node on the other node of its host, too."""
+    return dataclasses.replace(guest, inside=False, parts=(
+        Guest(guest.uuid, Spot(guest.spot.host, 1 - guest.spot.node), cpu,
+              1e9, 4096, 25, counted=guest.counted),))
+
+
 @st.composite
 def clouds(draw):
     nodes = [Node(spot, 8, draw(st.sampled_from([0.0, 0.0, 1.0, 3.0, None])),
@@ -76,6 +83,8 @@ def clouds(draw):
                     draw(st.sampled_from([{}, {}, {'L3': 4}])),
                     draw(st.sampled_from([0, 1])))
               for name in names]
+    guests = [guest if draw(st.integers(0, 3)) else _with_second_node(
+        guest, draw(st.sampled_from([0.5, 4.0, None]))) for guest in guests]
     ties = tied(**draw(st.dictionaries(
         st.sampled_from([one + other for one in names for other in names
                          if one < other]),
@@ -122,9 +131,9 @@ class RulesTest(base.TestCase):
         state = move_plan.State(cloud, SETTINGS)
         for moves in steps(POLICY.plan(cloud, SETTINGS)):
             before = crowded(state)
-            was = {move.origin: (state.get_relative_load(move.origin),
-                                 state.is_overloaded(move.origin))
-                   for move in moves}
+            was = {origin: (state.get_relative_load(origin),
+                            state.is_overloaded(origin))
+                   for move in moves for origin, _destination in move.ways}
             near = {move.guest: tuple(
                 state.get_traffic_with_node(state.guests[move.guest], spot)
                 for spot in (move.origin, move.destination)) for move in moves}
@@ -136,9 +145,14 @@ class RulesTest(base.TestCase):
             if len(moves) == 1:
                 pressure, was_bottleneck = was[moves[0].origin]
                 here, there = near[moves[0].guest]
-                self.assertLess(
-                    state.get_relative_load(moves[0].destination),
-                    state.hysteresis_load * max(1, was_bottleneck * pressure))
+                if moves[0].others:
+                    was_bottleneck = any(one for _load, one in was.values())
+                    pressure = 1
+                for _origin, destination in moves[0].ways:
+                    self.assertLess(
+                        state.get_relative_load(destination),
+                        state.hysteresis_load
+                        * max(1, was_bottleneck * pressure))
                 self.assertTrue(was_bottleneck or there > here)
             else:
                 self.check_pair(state, moves, was)
@@ -146,22 +160,27 @@ class RulesTest(base.TestCase):
     def check_move(self, state, move):
         """Check what holds before each move."""
         guest = state.guests[move.guest]
-        node = state.nodes[move.destination]
-        self.assertEqual(guest.spot, move.origin)
-        self.assertNotEqual(move.origin, move.destination)
-        self.assertIsNotNone(guest.cpu)
-        self.assertIsNotNone(node.cpu)
+        self.assertEqual([one.spot for one in guest.nodes],
+                         [origin for origin, _destination in move.ways])
+        self.assertEqual(len(move.ways), len({way[1] for way in move.ways}))
+        for one, (origin, destination) in zip(guest.nodes, move.ways,
+                                              strict=True):
+            self.assertNotEqual(origin, destination)
+            self.assertEqual(move.destination.host, destination.host)
+            self.assertIsNotNone(one.cpu)
+            self.assertIsNotNone(state.nodes[destination].cpu)
+            self.assertTrue(state.nodes[destination].open)
         self.assertTrue(guest.inside if move.inside else guest.between)
-        self.assertTrue(node.open)
         self.assertGreater(move.gain, SETTINGS.margin * move.cost)
 
     def check_room(self, state, move):
         """Check that Placement and Nova have room after each move."""
         guest = state.guests[move.guest]
-        self.assertGreaterEqual(state.memory[move.destination], 0)
-        self.assertGreaterEqual(state.guarantee[move.destination], 0)
-        for name in guest.counted:
-            self.assertGreaterEqual(state.left[move.destination][name], 0)
+        for _origin, destination in move.ways:
+            self.assertGreaterEqual(state.memory[destination], 0)
+            self.assertGreaterEqual(state.guarantee[destination], 0)
+            for name in guest.counted:
+                self.assertGreaterEqual(state.left[destination][name], 0)
         if guest.groups and not move.inside:
             self.assertGreaterEqual(state.groups[move.destination.host], 0)
 
@@ -255,6 +274,32 @@ class DecisionTest(base.TestCase):
         self.assertEqual([], self.plan(
             [dataclasses.replace(node, bottleneck=True) for node in nodes],
             guests))
+
+    def test_guest_on_two_nodes_goes_to_another_host_as_a_whole(self):
+        dense = Guest('d', A0, 7.5, memory=1024, inside=False, parts=(
+            Guest('d', A1, 2.0, memory=1024),))
+        nodes = [self.node(A0), self.node(A1), self.node(B0, 4),
+                 self.node(B1, 16)]
+        move, = POLICY.plan(made(nodes, [dense]), SETTINGS)
+        self.assertEqual(((A0, B1), (A1, B0)), move.ways)
+        state = move_plan.State(made(nodes, [dense]), SETTINGS)
+        state.apply_move(move)
+        self.assertEqual([B1, B0],
+                         [one.spot for one in state.guests['d'].nodes])
+        # Half of a guest cannot be moved.
+        for fewer in (nodes[:3], [*nodes[:3], self.node(B1, 6)],
+                      [*nodes[:2], self.node(B0, 2), nodes[3]],
+                      [*nodes[:2], self.node(B0, 4, guarantee=0), nodes[3]]):
+            self.assertEqual([], self.plan(fewer, [dataclasses.replace(
+                dense, parts=(dataclasses.replace(
+                    dense.parts[0], guarantee=5),))]))
+
+    def test_small_neighbour_leaves_a_guest_that_is_fixed(self):
+        dense = Guest('d', A0, 6.0, memory=65536, inside=False, between=False,
+                      parts=(Guest('d', A1, 1.0, memory=65536),))
+        small = Guest('s', A0, 1.9, memory=1024)
+        nodes = [self.node(A0), self.node(A1), self.node(B0), self.node(B1)]
+        self.assertEqual([('s', A1)], self.plan(nodes, [dense, small]))
 
     def test_a_calm_node_goes_before_one_that_is_less_crowded(self):
         guests = [Guest('a', A0, 6.9, memory=1024),
@@ -388,7 +433,7 @@ class NothingToMoveTest(base.TestCase):
                    [Guest('a', A0, 1.0, memory=1024)])
 
     def test_cloud_without_known_guests_says_so(self):
-        self.check('because no server with one NUMA node runs',
+        self.check('because no server with NUMA nodes runs',
                    [Node(A0, 8, 7.9)], [])
 
     def test_bottlenecks_without_room_elsewhere_are_named(self):

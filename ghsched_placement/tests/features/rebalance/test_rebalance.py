@@ -62,6 +62,17 @@ def said(uuid='u', time=10.0, node=0, talks=None, **figures):
     return found if talks is None else found | {traffic.KEY: talks}
 
 
+def _said_of_two_nodes():
+    """The diagnostics of a guest on both nodes of its host."""
+    record = load.from_stats(said(bandwidth=1e9))
+    second = dataclasses.replace(record.guests[0], node=1, host_node=1,
+                                 cpu_load=0.5, cpu_wait=0.0, memory=4096)
+    nodes = tuple(dataclasses.replace(node, cpu_load=0.9)
+                  for node in record.nodes)
+    return load.to_guest_diagnostics(dataclasses.replace(
+        record, nodes=nodes, guests=(*record.guests, second)), 'u')
+
+
 class GuestTest(base.TestCase):
 
     def test_awaited_traffic_is_demand_too(self):
@@ -99,18 +110,45 @@ class GuestTest(base.TestCase):
         found = measured.make_rebalance_guest(server(), said(memory=None))
         self.assertFalse(found.inside or found.between)
 
-    def test_a_guest_with_devices_stays(self):
-        found = measured.make_rebalance_guest(server(vfs='nic:1'), said())
-        self.assertFalse(found.inside or found.between)
+    def test_a_guest_with_devices_is_migrated_where_that_is_asked_for(self):
+        for with_vfs in (False, True):
+            found = measured.make_rebalance_guest(
+                server(vfs='nic:1'), said(), with_vfs=with_vfs)
+            self.assertEqual((False, with_vfs), (found.inside, found.between))
 
     def test_guest_of_a_locked_server_stays(self):
         locked = dataclasses.replace(server(), locked=True)
         found = measured.make_rebalance_guest(locked, said())
         self.assertFalse(found.inside or found.between)
 
-    def test_a_guest_of_several_nodes_is_left_where_it_is(self):
-        self.assertIsNone(
-            measured.make_rebalance_guest(server(nodes=(0, 1)), said()))
+    def test_a_guest_of_several_nodes_has_the_load_of_each(self):
+        answers = _said_of_two_nodes()
+        both = server(nodes=(0, 1), mem_bw_min='20')
+        found = measured.make_rebalance_guest(both, answers)
+        self.assertEqual(
+            [(Spot('a', 0), 4.0, 1e9, 2048, 20, 1),
+             (Spot('a', 1), 2.0, 1e9, 4096, 20, 0)],
+            [(one.spot, one.cpu, one.bandwidth, one.memory, one.guarantee,
+              one.groups) for one in found.nodes])
+        self.assertEqual((False, True), (found.inside, found.between))
+        # Half of its load is not its load.
+        self.assertIsNone(measured.make_rebalance_guest(both, said()))
+
+    def test_each_guest_that_stays_has_its_reason(self):
+        servers = [server('f', ()), server('v', vfs='nic:1'), server('u'),
+                   dataclasses.replace(server('l'), locked=True),
+                   server('s', (0, 1)), server('m')]
+        guests = [found for one in servers if one.uuid not in 'us' and (
+            found := measured.make_rebalance_guest(one, said(one.uuid)))]
+        self.assertEqual(
+            {'f': 'it is bound to no NUMA node; set hw:numa_nodes in its '
+                  'flavor',
+             'v': 'it has VFs; with --with-vfs it is live-migrated, if '
+                  '[pci]alias has live_migratable',
+             'u': 'its load is unknown', 'l': 'it is locked',
+             's': 'its load is unknown'},
+            {one.uuid: one.reason for one in measured.list_fixed_guests(
+                servers, guests, False)})
 
 
 class NodeTest(base.TestCase):
@@ -222,6 +260,14 @@ class ReadTest(base.TestCase):
         self.assertEqual((8, 32768), (found.nodes[2].cpus,
                                       found.nodes[2].memory))
 
+    def test_load_of_a_guest_is_not_that_of_its_nodes(self):
+        cloud = Cloud(('u', _said_of_two_nodes(), ''))
+        cloud.get_host_numa_nodes = {'u': (0, 1)}.get
+        found, _records = measured.read_cloud_for_rebalance(
+            cloud, affinity.Bounds())
+        self.assertEqual([3.2, 5.2], [round(node.cpu, 3)
+                                      for node in found.nodes[:2]])
+
     def test_guests_that_talk_or_wish_are_together(self):
         talks = [['10.0.0.116', '10.0.0.117', 5e6]]
         found, _records = measured.read_cloud_for_rebalance(Cloud(
@@ -273,6 +319,21 @@ class CommandTest(base.TestCase):
         self.assertEqual(
             'b', self.planned(cloud, '--only', 'between')[0][1].host)
         self.assertEqual([], self.planned(cloud, '--moves', '0'))
+
+    def test_servers_that_stay_are_shown_with_the_reason(self):
+        cloud = Cloud(('t', said('t'), ''), ('u', said('u'), ''))
+        nodes = {'t': (), 'u': (0,)}
+        cloud.get_host_numa_nodes = nodes.get
+        found = command.plan_server_moves(cloud, self.arguments())
+        self.assertEqual([('t', 't', 'a', '', 'stays: it is bound to no NUMA '
+                           'node; set hw:numa_nodes in its flavor', '', '')],
+                         [command.make_fixed_row(one, found.records)
+                          for one in found.fixed])
+        move = dataclasses.replace(MOVE, others=((Spot('a', 1),
+                                                  Spot('b', 0)),))
+        self.assertEqual(('u', 'u', 'a nodes 0,1', 'b nodes 1,0', 'why',
+                          100.0, 2.0),
+                         command.make_move_row(move, found.records))
 
     def test_limits_on_groups_are_those_of_the_command_line(self):
         for words, bounds in (
