@@ -11,7 +11,8 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-# Grenade: install the target's ghsched; what it has configured stays.
+# Grenade: install the target's ghsched below the services, and start them with
+# it. nova.conf stays as it was.
 
 set -o errexit
 
@@ -28,10 +29,28 @@ GHSCHED_DIR=$TARGET_RELEASE_DIR/ghsched
 
 set -o xtrace
 
+echo "*********************************************************************"
+echo "Begin $0"
+echo "*********************************************************************"
+
+upgrade_project ghsched $RUN_DIR $BASE_DEVSTACK_BRANCH $BASE_DEVSTACK_BRANCH
 install_ghsched
-sudo install -o root -g root -m 0644 \
-    $GHSCHED_DIR/etc/nova/$GHSCHED_ROOTWRAP $NOVA_CONF_DIR/$GHSCHED_ROOTWRAP
-# Earlier releases ran in nova-compute.
-if is_service_enabled n-cpu; then
-    override_ghsched_compute
-fi
+upgrade_project ghsched $RUN_DIR $BASE_DEVSTACK_BRANCH $TARGET_DEVSTACK_BRANCH
+override_ghsched_services
+check_ghsched
+
+# Nova's own upgrade has started these with the ghsched of before.
+_services=
+for _service in n-api n-sch n-cpu; do
+    if is_service_enabled $_service; then
+        $SYSTEMCTL restart devstack@$_service.service
+        _services+=" $_service"
+    fi
+done
+# A service that ends at once is found here.
+ensure_services_started $_services
+
+set +o xtrace
+echo "*********************************************************************"
+echo "SUCCESS: End $0"
+echo "*********************************************************************"

@@ -30,7 +30,8 @@ DEVSTACK = TOP / 'devstack'
 
 STUBS = '''
 for name in setup_develop iniset iniset_multiline echo_summary stop_process \\
-        run_process inidelete async_wait systemctl; do
+        run_process inidelete async_wait systemctl upgrade_project \\
+        ensure_services_started; do
     eval "$name() { echo $name \\"\\$@\\"; }"
 done
 exec 3>&1
@@ -46,6 +47,12 @@ findmnt() { echo "$FOUND_MOUNTS"; }
 define_plugin() { :; }
 get_python_exec_prefix() { echo "${PREFIX:-/opt/stack/data/venv/bin}"; }
 trueorfalse() { echo "${!2:-$1}"; }
+openstack() {
+    case "$*" in
+    *' trait list '*) printf '%s\\n' $TRAITS ;;
+    *' resource class list '*) printf '%s\\n' $CLASSES ;;
+    esac
+}
 enable_service() { ENABLED="$ENABLED $1"; }
 is_service_enabled() { [[ " $ENABLED " == *" $1 "* ]]; }
 iniget() {
@@ -94,12 +101,15 @@ class GrenadeTest(base.TestCase):
             line for line in STUBS.splitlines() if line not in nova),
             'stackrc': '', 'lib/tls': '', 'lib/apache': '',
             'lib/nova': 'NOVA_CPU_CONF=/etc/nova/nova-cpu.conf\n'
+                        'NOVA_CONF=/etc/nova/nova.conf\n'
                         'NOVA_CONF_DIR=/etc/nova\n'
+                        'NOVA_API_PASTE_INI=/etc/nova/api-paste.ini\n'
                         'NOVA_BIN_DIR=/opt/stack/data/venv/bin\n'}
         for name, text in files.items():
             (directory / name).parent.mkdir(exist_ok=True)
             (directory / name).write_text(text)
-        (directory / 'ghsched').symlink_to(TOP)
+        self.tree = directory / 'ghsched'
+        self.tree.symlink_to(TOP)
         done = subprocess.run(
             ['bash', str(DEVSTACK / 'upgrade' / 'upgrade.sh')], env={
                 'PATH': os.environ['PATH'], 'GRENADE_DIR': str(directory),
@@ -110,15 +120,30 @@ class GrenadeTest(base.TestCase):
         return done.stdout.splitlines()
 
     def test_rootwrap_filter_is_where_nova_looks(self):
-        self.assertEqual('/etc/nova/rootwrap.d/ghsched.filters',
-                         self.upgrade('n-sch')[1].split()[-1])
+        self.assertIn('/etc/nova/rootwrap.d/ghsched.filters', [
+            line.split()[-1] for line in self.upgrade('n-cpu')
+            if line.startswith('sudo install')])
+
+    def test_services_start_again_with_what_was_installed(self):
+        lines = self.upgrade('n-sch n-cpu')
+        restarts = [f'systemctl restart devstack@{service}.service'
+                    for service in ('n-sch', 'n-cpu')]
+        self.assertEqual(
+            ['ensure_services_started n-sch n-cpu'],
+            [line for line in lines[lines.index(restarts[1]):]
+             if line.startswith('ensure')])
+        self.assertLess(lines.index(f'setup_develop {self.tree}'),
+                        lines.index(restarts[0]))
 
     def test_compute_host_gets_our_program(self):
         self.assertIn(
             'ghsched.conf: ExecStart=/opt/stack/data/venv/bin/'
             'ghsched-nova-compute --config-file /etc/nova/nova-cpu.conf',
             self.upgrade('n-cpu'))
-        self.assertNotIn('ExecStart', '\n'.join(self.upgrade('n-sch')))
+        self.assertIn(
+            'ghsched.conf: ExecStart=/opt/stack/data/venv/bin/'
+            'ghsched-nova-scheduler --config-file /etc/nova/nova.conf',
+            self.upgrade('n-sch'))
 
 
 class DevstackPluginTest(base.TestCase):
@@ -336,9 +361,14 @@ class DevstackPluginTest(base.TestCase):
                          self.phase('stack', 'post-config')[0])
 
     def test_tempest_knows_of_ghsched_and_how_to_reach_the_host(self):
-        lines = self.phase('stack', 'test-config')
+        lines = self.phase(
+            'stack', 'test-config',
+            TRAITS='HW_CPU_X86_AVX CUSTOM_GHSCHED_MEM_BW_MIN',
+            CLASSES='VCPU CUSTOM_RT_CPU_PERMILLE')
         for line in ('service_available ghsched True',
                      'ghsched live_change True',
+                     'ghsched capabilities MEM_BW_MIN,RT_CPU_PERMILLE',
+                     'ghsched cli_dir /opt/stack/data/venv/bin',
                      'ghsched host_command sudo'):
             self.assertIn(f'iniset /opt/stack/tempest.conf {line}', lines)
 
@@ -409,6 +439,13 @@ class SimulatedHostTest(DevstackPluginTest):
             self.assertIn('devstack@ghsched-host.service: ExecStartPost='
                           + self.TESTHOST.format('exec')
                           + f'-- {command} /sys/fs/resctrl', lines)
+
+    def test_other_hosts_reach_the_libvirtd_of_the_simulated_host(self):
+        self.assertIn(
+            'iniset /etc/nova/nova.conf libvirt live_migration_uri '
+            'qemu+ssh://stack@%s/system?socket='
+            '/opt/stack/data/ghsched/host/run/libvirt/libvirt-sock',
+            self.phase('stack', 'post-config'))
 
     def test_host_without_resctrl_is_no_error(self):
         self.assertIn('systemctl restart devstack@ghsched-host.service',
