@@ -25,10 +25,22 @@ options = [
         'host_command', default='',
         help='A command prefix that runs the command after it on the compute '
              'host as root, for example "ssh root@compute1". The words are '
-             'split as a shell does; no shell is involved. While it is empty, '
-             'tests that look at the host are skipped. It must lead to the '
-             'host that the guests of these tests land on, so set it on '
-             'clouds with one compute host.'),
+             'split as a shell does; no shell is involved. {host} in it is '
+             'replaced with the name of the compute service that a guest is '
+             'on. While it is empty, tests that look at the host are '
+             'skipped.'),
+    cfg.ListOpt(
+        'capabilities', default=[],
+        help='Capabilities of the hosts of the cloud: each trait '
+             'CUSTOM_GHSCHED_* of Placement without this prefix, and each '
+             'resource class of ghsched without CUSTOM_. Tests that need '
+             'others are skipped, and one test compares the list with '
+             'Placement.'),
+    cfg.StrOpt(
+        'cli_dir', default='',
+        help='The directory of the program openstack in an environment with '
+             'ghsched and python-openstackclient. While it is empty, the test '
+             'that audits the cloud is skipped.'),
     cfg.BoolOpt(
         'live_change', default=False,
         help="Whether nova-api has the filter of ghsched for changes of "
@@ -49,6 +61,16 @@ options = [
         'max_guests', default=8, min=1,
         help='The most guests that a test may boot. The test that fills the '
              'cloud is skipped when it would need more.'),
+    cfg.IntOpt(
+        'console_timeout', default=0, min=0,
+        help='Seconds until the guest must have printed what it sees. The '
+             'image must print "GUEST-NUMA online=NODES", lines "GUEST-NODE '
+             'nodeN distance=NUMBERS" and "GUEST-CHANNEL JSON" for what comes '
+             'on the channel of ghsched:guest_channel, a line "GUEST-PCI '
+             'ADDRESS VENDOR:DEVICE numa_node=N" for each PCI device and then '
+             '"GUEST-READY"; later it must print "GUEST-PCI-ADDED" with the '
+             'same words, or "GUEST-PCI-REMOVED ADDRESS". With 0 the guest is '
+             'not asked.'),
     cfg.StrOpt(
         'vf_alias', default='',
         help='The alias ([pci]alias of Nova) of virtual functions that a host '
@@ -63,13 +85,6 @@ options = [
         help='A network of which ports with vnic_type=direct can be made. It '
              'must be shared. While it is empty, the tests that attach a port '
              'are skipped.'),
-    cfg.IntOpt(
-        'vf_console_timeout', default=0, min=0,
-        help='Seconds until the guest must have printed what it sees. The '
-             'image must print a line "GUEST-PCI ADDRESS VENDOR:DEVICE '
-             'numa_node=N" for each PCI device and then "GUEST-READY"; later '
-             'it must print "GUEST-PCI-ADDED" with the same words, or '
-             '"GUEST-PCI-REMOVED ADDRESS". With 0 the guest is not asked.'),
     cfg.IntOpt(
         'vf_attach_timeout', default=300, min=1,
         help='Seconds until a port is attached to a guest, or detached.'),

@@ -17,6 +17,8 @@
 # usage: tools/tempest.sh [--vfs] [REGEX]
 #   --vfs  the tests of virtual functions, on the virtual compute node
 #          (tools/vnode), which is started if needed
+#
+# CONCURRENCY tests run at once, 2 by default, with --vfs 1.
 
 set -euo pipefail
 . "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
@@ -28,6 +30,7 @@ tests='^tempest_plugin\.'
 image_name=ghsched-guest
 seconds=240
 settings=host_settings
+concurrency=${CONCURRENCY:-2}
 if [ "${1:-}" = --vfs ]; then
     shift
     tests+='.*\.test_virtual_functions\.'
@@ -35,6 +38,7 @@ if [ "${1:-}" = --vfs ]; then
     # The guest is emulated on an emulated host.
     seconds=600
     settings=vf_settings
+    concurrency=1
 fi
 REGEX=${1:-$tests}
 WORKSPACE=$GHSCHED_HOME/tempest
@@ -120,9 +124,42 @@ EOF
     "$settings"
 }
 
+# What nova-compute offers only if it is told to.
+offer() {
+    local cloud=$GHSCHED_TOP/tools/cloud
+    "$cloud" set-option ghsched reserved_bandwidth '*:0' &&
+        "$cloud" set-option ghsched bandwidth_bursts '0:20,1:20' &&
+        "$cloud" set-option ghsched realtime_shared_percent 50 &&
+        "$cloud" restart nova-compute
+}
+
+take_back() {
+    local cloud=$GHSCHED_TOP/tools/cloud key
+    for key in reserved_bandwidth bandwidth_bursts realtime_shared_percent; do
+        "$cloud" unset-option ghsched "$key" || return
+    done
+    "$cloud" restart nova-compute
+}
+
+# What the hosts offer, as Placement has it.
+capabilities() {
+    {
+        "$VENV/bin/openstack" --os-placement-api-version 1.7 \
+            trait list --associated -f value -c name &&
+            "$VENV/bin/openstack" --os-placement-api-version 1.7 \
+                resource class list -f value -c name
+    } | sed -n 's/^CUSTOM_GHSCHED_//p; t; s/^CUSTOM_//p' |
+        paste -s -d ,
+}
+
 host_settings() {
+    local offered
+    offered=$(capabilities) || return
     cat << EOF
-host_command = $GHSCHED_TOP/tools/cloud exec --
+host_command = $GHSCHED_TOP/tools/cloud exec --host {host} --
+capabilities = $offered
+cli_dir = $VENV/bin
+console_timeout = $seconds
 flavor_ram = 192
 live_change = true
 EOF
@@ -136,14 +173,17 @@ host_command = $GHSCHED_TOP/tools/vnode exec --
 flavor_ram = 128
 vf_alias = vf
 vf_network = $network
-vf_console_timeout = $seconds
+console_timeout = $seconds
+capabilities = $(capabilities)
 EOF
 }
 
 run() {
     cd "$WORKSPACE/cloud"
-    PYTHON="$VENV/bin/python" PATH="$VENV/bin:$PATH" "$VENV/bin/tempest" run \
-        --regex "$REGEX" --concurrency 1 > "$LOG" 2>&1 ||
+    # The tests of this tree, whatever the environment has.
+    PYTHONPATH=$GHSCHED_TOP PYTHON="$VENV/bin/python" \
+        PATH="$VENV/bin:$PATH" "$VENV/bin/tempest" run \
+        --regex "$REGEX" --concurrency "$concurrency" > "$LOG" 2>&1 ||
         { tail -n 60 "$LOG"; return 1; }
 }
 
@@ -167,6 +207,10 @@ mkdir -p "$(dirname "$LOG")"
 rm -f "$LOG"
 heading 'Tempest'
 rc=0
+if [ "$settings" = host_settings ]; then
+    step 'bursts and real time on shared CPUs' offer
+    trap 'step "options taken back" take_back' EXIT
+fi
 step 'workspace and tempest.conf' make_workspace
 step 'tests of the plugin' run || rc=$?
 passed=$(total Passed)

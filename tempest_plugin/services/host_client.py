@@ -93,9 +93,16 @@ class HostClient:
 
         The default group of the kernel is left out.
         """
+        return self._read_groups('-mindepth', '2', '-maxdepth', '2')
+
+    def read_monitoring_groups(self) -> dict[str, frozenset[int]]:
+        """Read the thread IDs of each resctrl monitoring group, by directory.
+        """
+        return self._read_groups('-path', '*/mon_groups/*')
+
+    def _read_groups(self, *where: str) -> dict[str, frozenset[int]]:
         lines = self.run_command(
-            'find', self._resctrl, '-mindepth', '2', '-maxdepth', '2',
-            '-name', 'tasks', '-exec',
+            'find', self._resctrl, *where, '-name', 'tasks', '-exec',
             'awk', '{ print FILENAME ":" $1 }', '{}', '+')
         return parse_group_tasks(lines.splitlines())
 

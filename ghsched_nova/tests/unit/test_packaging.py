@@ -138,7 +138,8 @@ class WheelTest(base.TestCase):
             exclude=find['exclude'].split())
         self.assertIn('ghsched_nova.virt', found)
         self.assertEqual(
-            {'tempest_plugin.tests', 'tempest_plugin.tests.scenario'},
+            {'tempest_plugin.tests', 'tempest_plugin.tests.api',
+             'tempest_plugin.tests.scenario'},
             {name for name in found if '.tests' in name})
 
 

@@ -15,11 +15,10 @@
 from tempest import config
 from tempest.lib.common.utils import test_utils
 from tempest.lib import decorators
-from tempest.lib import exceptions
 
 from ghsched_placement.providers import names
 from tempest_plugin.services import devices
-from tempest_plugin.tests.scenario import base
+from tempest_plugin.tests import base
 
 CONF = config.CONF
 
@@ -42,6 +41,7 @@ class VirtualFunctionTest(base.GhschedTest):
     def setup_clients(cls):
         super().setup_clients()
         cls.ports = cls.os_admin.ports_client
+        cls.interfaces = cls.os_primary.interfaces_client
 
     # -- steps --------------------------------------------------------------
 
@@ -68,26 +68,27 @@ class VirtualFunctionTest(base.GhschedTest):
             provider['uuid'])['inventories']
         return next(iter(inventories.values()), {'total': 0})
 
-    def _xml(self, server):
-        return self.host.read_domain_xml(
-            server['OS-EXT-SRV-ATTR:instance_name'])
-
     def _passed(self, server):
-        return devices.parse_passthrough_devices(self._xml(server))
+        return devices.parse_passthrough_devices(self._read_xml(server))
 
-    def _check_nodes(self, xml, passed):
+    def _read_device(self, server, address):
+        return self._host(server).read_pci_device(address)
+
+    def _check_nodes(self, server, passed):
         """Each device is on the host node that backs its guest node."""
+        xml = self._read_xml(server)
         for one in passed:
             self.assertIsNotNone(one.guest_node, f'{one} has no guest node')
             self.assertEqual(
                 devices.parse_memory_node(xml, one.guest_node),
-                self.host.read_pci_device(one.host).node, one)
+                self._read_device(server, one.host).node, one)
 
     def _check_guest(self, server, passed):
         """The guest sees each device on the node that the XML says."""
-        if not CONF.ghsched.vf_console_timeout:
+        if not CONF.ghsched.console_timeout:
             return
-        kinds = {self.host.read_pci_device(one.host).ids for one in passed}
+        kinds = {self._read_device(server, one.host).ids
+                 for one in passed}
         self._wait_for_guest(server, kinds, sorted(
             one.guest_node for one in passed))
 
@@ -96,14 +97,14 @@ class VirtualFunctionTest(base.GhschedTest):
         last = []
 
         def agrees():
-            console = self.servers_client.get_console_output(
+            console = self.servers.get_console_output(
                 server['id'])['output']
             last[:] = [one for one in devices.parse_reported_devices(console)
                        if one.ids in kinds]
             return devices.shows_all_boot_devices(console) and nodes == sorted(
                 one.node for one in last)
         seen = test_utils.call_until_true(
-            agrees, CONF.ghsched.vf_console_timeout, 1)
+            agrees, CONF.ghsched.console_timeout, 1)
         self.assertTrue(seen, f'the guest must see devices {kinds} on its '
                               f'nodes {nodes}, but sees {last}')
 
@@ -111,26 +112,27 @@ class VirtualFunctionTest(base.GhschedTest):
 
     @decorators.idempotent_id('3a9c5a68-6b7e-4f0c-9a6e-0e4a1d6f2b01')
     def test_each_guest_node_has_a_vf_of_its_host_node(self):
-        share = {'mem_bw_min': SHARE} if self._can('MEM_BW_MIN') else {}
+        share = ({'mem_bw_min': SHARE}
+                 if 'MEM_BW_MIN' in CONF.ghsched.capabilities else {})
         server = self._boot_with_vfs(self._create_flavor(
             nodes=2, vfs=self._vfs(2), device_numa='required', **share))
         allocated = self._get_allocations(server)
         pfs = [one['name'] for providers in self._pf_providers().values()
                for one in providers if one['uuid'] in allocated]
-        xml = self._xml(server)
-        passed = devices.parse_passthrough_devices(xml)
+        passed = self._passed(server)
 
         self.assertEqual([0, 1], sorted(one.guest_node for one in passed))
-        self._check_nodes(xml, passed)
+        self._check_nodes(server, passed)
         # Nova ends a PF's provider's name with the PF's address.
         self.assertEqual(
             sorted(
-                self.host.read_pci_device(one.host).physfn for one in passed),
+                self._read_device(server, one.host).physfn
+                for one in passed),
             sorted(name.rpartition('_')[2] for name in pfs),
         )
         for one in passed:
             self.assertEqual(
-                'vfio-pci', self.host.read_pci_device(one.host).driver)
+                'vfio-pci', self._read_device(server, one.host).driver)
         self._check_allocation(allocated, share)
         self._check_guest(server, passed)
 
@@ -150,6 +152,7 @@ class VirtualFunctionTest(base.GhschedTest):
                 [SHARE, SHARE],
                 [allocated[nodes[name]][names.MEM_BW_PCT] for name in used])
 
+    @decorators.attr(type='negative')
     @decorators.idempotent_id('9d0a1f0e-5f0c-4b7a-8a3f-7c6f5f1b8e02')
     def test_more_vfs_than_one_node_has_are_refused(self):
         most = max(sum(self._vf_inventory(one)['total'] for one in providers)
@@ -165,6 +168,7 @@ class VirtualFunctionTest(base.GhschedTest):
         self.assertIn('ghsched:vfs', fault)
         self.assertEqual({}, self._get_allocations(refused))
 
+    @decorators.attr(type='slow')
     @decorators.idempotent_id('5e7b0b9a-1a52-4a34-8df9-1f0d8e3a9c03')
     def test_port_is_attached_behind_its_node_and_detached(self):
         if not CONF.ghsched.vf_network:
@@ -177,20 +181,20 @@ class VirtualFunctionTest(base.GhschedTest):
         allocated = self._get_allocations(server)
 
         port = self._attach(server, len(before))
-        xml = self._xml(server)
-        after = devices.parse_passthrough_devices(xml)
+        after = self._passed(server)
         new, = (one for one in after if one not in before)
-        self._check_nodes(xml, after)
+        self._check_nodes(server, after)
         self._check_guest(server, after)
         self.assertEqual(
-            'vfio-pci', self.host.read_pci_device(new.host).driver)
+            'vfio-pci', self._read_device(server, new.host).driver)
         # Nova keeps the devices of ports out of Placement.
         self.assertEqual(allocated, self._get_allocations(server))
 
         self._detach(server, port, before)
         self._check_guest(server, before)
-        self._wait(lambda: self.host.read_pci_device(new.host).driver is None,
-                   f'{new.host} is not given back to the host')
+        self._wait(
+            lambda: self._read_device(server, new.host).driver is None,
+            f'{new.host} is given back to the host')
 
     def _attach(self, server, count):
         """A port with a VF; answers when the host has passed it through."""
@@ -200,22 +204,19 @@ class VirtualFunctionTest(base.GhschedTest):
             **{'binding:vnic_type': 'direct'})['port']['id']
         self.addCleanup(test_utils.call_and_ignore_notfound_exc,
                         self.ports.delete_port, port)
-        self.interfaces_client.create_interface(server['id'], port_id=port)
+        self.interfaces.create_interface(server['id'], port_id=port)
         self._wait(lambda: len(self._passed(server)) > count,
-                   'the port is not attached')
+                   'the port is attached',
+                   CONF.ghsched.vf_attach_timeout)
         return port
 
     def _detach(self, server, port, left):
-        self.interfaces_client.delete_interface(server['id'], port)
+        self.interfaces.delete_interface(server['id'], port)
         self._wait(lambda: self._passed(server) == left and not self._has(
-            server, port), 'the port is not detached')
+            server, port), 'the port is detached',
+            CONF.ghsched.vf_attach_timeout)
 
     def _has(self, server, port):
-        interfaces = self.interfaces_client.list_interfaces(
+        interfaces = self.interfaces.list_interfaces(
             server['id'])['interfaceAttachments']
         return port in [one['port_id'] for one in interfaces]
-
-    def _wait(self, condition, failure):
-        if not test_utils.call_until_true(
-                condition, CONF.ghsched.vf_attach_timeout, 1):
-            raise exceptions.TimeoutException(failure)

@@ -486,10 +486,16 @@ def _parser() -> argparse.ArgumentParser:
     one.add_argument('key')
     one = commands.add_parser(
         'exec', help='run a command on the simulated host as cloud admin')
-    one.add_argument('--host', type=int, default=1, metavar='N',
-                     help='on which (default: %(default)s)')
+    one.add_argument('--host', type=_host_number, default=1, metavar='HOST',
+                     help='on which, by number or by name '
+                          '(default: %(default)s)')
     one.add_argument('words', nargs=argparse.REMAINDER)
     return parser
+
+
+def _host_number(text: str) -> int:
+    """Return the number of a host, given as ``2`` or as its name."""
+    return int(text.rpartition('-')[2])
 
 
 def _add_up(commands: Any) -> None:
