@@ -23,6 +23,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2]))
 
 extensions = [
     'openstackdocstheme',
+    'oslo_policy.sphinxext',
 ]
 # Pictures of a PDF (tox -e pdf-docs); pages of HTML have them as they are.
 with contextlib.suppress(ImportError):
