@@ -29,8 +29,8 @@ from ghsched_nova.cmd.service_program import NOVA_SCHEDULER
 from ghsched_nova.cmd.service_program import SCHEDULER
 from ghsched_nova.features.doctor import check
 from ghsched_nova.features.doctor import checks_groups
+from ghsched_nova.features.doctor import preconditions
 from ghsched_nova.resctrl import detection
-from ghsched_nova.resctrl import preconditions
 from ghsched_placement.base import decimals
 
 FILTER = 'GhschedNUMATopologyFilter'

@@ -26,13 +26,13 @@ from ghsched_nova.cmd import configured
 from ghsched_nova.cmd import domains
 from ghsched_nova.features.doctor import checks
 from ghsched_nova.features.doctor import node
+from ghsched_nova.features.doctor import preconditions
 from ghsched_nova.guest import metadata
 from ghsched_nova.host import desired
 from ghsched_nova.host import host_facts
 from ghsched_nova.host import passthrough
 from ghsched_nova.host import readings
 from ghsched_nova.resctrl import host as resctrl_host
-from ghsched_nova.resctrl import preconditions
 
 _REMEDY = ('boot the kernel that this host had before, or move the server to '
            'another host with a cold migration')

@@ -33,6 +33,7 @@ from ghsched_nova import conf
 from ghsched_nova.features.doctor import checks
 from ghsched_nova.features.doctor import checks_groups
 from ghsched_nova.features.doctor import checks_options
+from ghsched_nova.features.doctor import preconditions
 from ghsched_nova.features.l3_ways import reserved_ways
 from ghsched_nova.host import host_facts
 from ghsched_nova.resctrl.cache_facts import Cache
@@ -42,7 +43,6 @@ from ghsched_nova.resctrl import fs
 from ghsched_nova.resctrl import group_ids
 from ghsched_nova.resctrl import host as resctrl_host
 from ghsched_nova.resctrl import naming
-from ghsched_nova.resctrl import preconditions
 from ghsched_nova.resctrl import schemata
 from ghsched_nova.resctrl import sysfs as sysfs_files
 from ghsched_placement.base import decimals

@@ -36,7 +36,7 @@ from ghsched_nova.resctrl.host import HostSettings
 from ghsched_nova.resctrl.host import ResctrlHost
 from ghsched_nova.resctrl import rounding
 from ghsched_placement.base import cpulist
-from ghsched_placement.base import documents
+from ghsched_placement.features.density import documents
 from ghsched_placement.features.density.machine import CONTROLS
 from ghsched_placement.features.density.machine import Machine
 from ghsched_placement.features.density.machine import MachineError

@@ -24,7 +24,7 @@ from typing import Any
 from ghsched_nova.features.planner import hostfile
 from ghsched_nova.features.planner.hostfile import HostFile
 from ghsched_nova.features.planner.planner_hosts import make_planner_host
-from ghsched_placement.base import documents
+from ghsched_placement.features.density import documents
 from ghsched_placement.features.planner.client import PlacementReader
 from ghsched_placement.features.planner.client import PlannerError
 from ghsched_placement.features.planner import flavors

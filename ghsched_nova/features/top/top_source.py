@@ -25,7 +25,7 @@ from ghsched_nova.features.interrupts import model as interrupts
 from ghsched_nova.features.load import load_meter
 from ghsched_nova.features.load import load_rates
 from ghsched_nova.features.load import load_reader
-from ghsched_nova.monitor import guests
+from ghsched_nova.features.top import guest_reader
 from ghsched_nova.monitor import reader
 from ghsched_nova.monitor import topology
 from ghsched_nova.monitor import view
@@ -99,7 +99,7 @@ class HostReader:
     """
 
     reader: reader.Reader
-    libvirt: guests.Libvirt | None
+    libvirt: guest_reader.Libvirt | None
     meter: load_meter.LoadMeter | None = None
     proc: Path = Path('/proc')
     bursts: Path | None = None
@@ -235,7 +235,8 @@ def make_measurement_source(
         reader.Reader(arguments.resctrl, arguments.sysfs,
                       arguments.node_bandwidth,
                       occupancy=arguments.cache_occupancy, energy=energy),
-        None if arguments.no_libvirt else guests.Libvirt(arguments.connect),
+        (None if arguments.no_libvirt
+         else guest_reader.Libvirt(arguments.connect)),
         load_meter.LoadMeter(
             load_reader.LoadReader(load_reader.Paths(arguments.sysfs)),
             bottleneck.make_bottleneck_limits({}), period=LOAD_PERIOD),

@@ -16,8 +16,8 @@ import re
 import tempfile
 
 from ghsched_nova.features.exporter import metrics
+from ghsched_nova.features.top import guest_reader
 from ghsched_nova.features.top import top_source
-from ghsched_nova.monitor import guests
 from ghsched_nova.tests.fixtures import pylibvirt
 from ghsched_nova.tests.fixtures import trees
 from ghsched_nova.tests.fixtures import walk
@@ -57,7 +57,7 @@ class WalkTest(base.TestCase):
         host.run(1.0)
         module = pylibvirt.Module(pylibvirt.Domain(7, pylibvirt.ELEMENT))
         collector = metrics.Collector(top_source.HostReader(
-            host.reader, guests.Libvirt('test:///', module)))
+            host.reader, guest_reader.Libvirt('test:///', module)))
         calls = self.useFixture(walk.Walk()).calls
         self.assertTrue(list(collector.collect()))
         self.assertEqual(*self.select_room('.monitor.', calls))

@@ -102,7 +102,7 @@ EXTRAS = {
     'ghsched_nova.features.explain': {'osc'},
     'ghsched_nova.features.planner': {'osc'},
     'ghsched_nova.features.refusals.refusal_log': {'nova'},
-    'ghsched_nova.monitor.guests': {'libvirt'},
+    'ghsched_nova.features.top.guest_reader': {'libvirt'},
     'ghsched_placement.features.doctor': {'osc'},
     'ghsched_placement.features.planner': {'plan', 'osc'},
     'ghsched_placement.features.rebalance': {'osc'},

@@ -33,7 +33,7 @@ NOT_SERVICES = (
     'ghsched_nova/features/exporter/cloud_exporter',
     'ghsched_nova/features/planner/', 'ghsched_nova/features/top/top.',
     'ghsched_nova/lab/',
-    'ghsched_nova/tests/', 'ghsched_placement/base/documents.py',
+    'ghsched_nova/tests/', 'ghsched_placement/features/density/documents.py',
     'ghsched_placement/features/density/',
     'ghsched_placement/features/doctor/',
     'ghsched_placement/features/exporter/cloud_cache',
@@ -75,7 +75,7 @@ STRESSED = {
         '.test_claims_under_native_threads_are_counted_while_they_last'),
     'ghsched_nova.features.rebalance.flow_source.Meter':
         _REPORT + 'test_reports_under_native_threads_are_observed_in_turn',
-    'ghsched_nova.monitor.guests.Libvirt': _SCRAPES,
+    'ghsched_nova.features.top.guest_reader.Libvirt': _SCRAPES,
     'ghsched_nova.features.load.load_meter.LoadMeter':
         _REPORT + 'test_reports_under_native_threads_are_observed_in_turn',
     'ghsched_nova.features.load.load_reader.LoadReader':

@@ -14,8 +14,8 @@
 
 from pathlib import Path
 
-from ghsched_placement.base import documents
 from ghsched_placement.features.density.curve import LatencyCurve
+from ghsched_placement.features.density import documents
 
 DIRECTORY = Path(__file__).parent / 'curves'
 

@@ -21,7 +21,7 @@ import dataclasses
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ghsched_nova.monitor import guests
+from ghsched_nova.features.top import guest_reader
 from ghsched_nova.monitor import rates
 from ghsched_nova.monitor import topology
 from ghsched_nova.monitor import view
@@ -296,7 +296,7 @@ class LibvirtTest(base.TestCase):
     def source(self, *domains):
         self.now = 0.0
         self.module = pylibvirt.Module(*domains)
-        return guests.Libvirt('test:///', self.module, lambda: self.now)
+        return guest_reader.Libvirt('test:///', self.module, lambda: self.now)
 
     def test_policy(self):
         (guest,) = self.source(

@@ -39,6 +39,7 @@ from ghsched_nova.features.doctor import checks
 from ghsched_nova.features.doctor import checks_groups
 from ghsched_nova.features.doctor import leftovers
 from ghsched_nova.features.doctor import node
+from ghsched_nova.features.doctor import preconditions
 from ghsched_nova.features.doctor import status
 from ghsched_nova.features.exporter import repair_metrics
 from ghsched_nova.host import host_facts
@@ -48,7 +49,6 @@ from ghsched_nova.lab.emulator import machines
 from ghsched_nova.resctrl import group_ids
 from ghsched_nova.resctrl import kernel_mode
 from ghsched_nova.resctrl import host as resctrl_host
-from ghsched_nova.resctrl import preconditions
 from ghsched_nova.tests.fixtures import emulated
 from ghsched_placement.tests import base
 from ghsched_placement.tests.fixtures import spaces

@@ -31,9 +31,9 @@ import requests
 
 from ghsched_nova.features.exporter import exporter
 from ghsched_nova.features.exporter import metrics
+from ghsched_nova.features.top import guest_reader
 from ghsched_nova.features.top import top_source
 from ghsched_nova.guest import metadata
-from ghsched_nova.monitor import guests
 from ghsched_nova.monitor import reader
 from ghsched_nova.resctrl import naming
 from ghsched_nova.tests.fixtures import exporter_case
@@ -347,7 +347,7 @@ class BoundsTest(exporter_case.ExporterTestCase):
         return answers
 
     def test_scrape_without_an_answer_of_libvirt_has_the_bandwidth(self):
-        self.patch(guests, 'TIMEOUT', 0.2)
+        self.patch(guest_reader, 'TIMEOUT', 0.2)
         self.serve(self.host('intel', QEMU))
         answers = self.block_libvirt()
         found = self.scrape()
@@ -358,7 +358,7 @@ class BoundsTest(exporter_case.ExporterTestCase):
 
     def test_scrapes_without_an_answer_of_libvirt_are_bounded(self):
         # Threads of other tests in this process end meanwhile.
-        self.patch(guests, 'TIMEOUT', 2.0)
+        self.patch(guest_reader, 'TIMEOUT', 2.0)
         self.serve(self.host('intel', QEMU))
         answers = self.block_libvirt()
         before = threading.active_count()
@@ -463,7 +463,7 @@ class DashboardTest(exporter_case.ExporterTestCase):
             # Without a cap there is no figure of it.
             host.model.write(f'/{QEMU}/schemata', 'MB:1=70\n')
             host.sync()
-            source = top_source.HostReader(host.reader, guests.Libvirt(
+            source = top_source.HostReader(host.reader, guest_reader.Libvirt(
                 'test:///', pylibvirt.Module(pylibvirt.Domain(
                     7, pylibvirt.ELEMENT))))
             for family in metrics.Collector(source).collect():

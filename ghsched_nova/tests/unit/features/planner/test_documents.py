@@ -21,7 +21,7 @@ import yaml
 
 from ghsched_nova.features.planner import hostfile
 from ghsched_nova.features.planner import planner_inputs
-from ghsched_placement.base import documents
+from ghsched_placement.features.density import documents
 from ghsched_placement.features.planner.client import PlannerError
 from ghsched_placement.tests import base
 

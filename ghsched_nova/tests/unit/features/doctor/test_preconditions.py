@@ -25,7 +25,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ghsched_nova.features.doctor import node
-from ghsched_nova.resctrl import preconditions
+from ghsched_nova.features.doctor import preconditions
 from ghsched_placement.tests import base
 
 DEBIAN_ARM64 = ('CONFIG_ARM64_MPAM=y\nCONFIG_ARM64_MPAM_DRIVER=y\n'
