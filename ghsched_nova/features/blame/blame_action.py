@@ -21,7 +21,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ghsched_nova.api import policies as rules
-from ghsched_nova.features.live_change import errors
+from ghsched_nova.base import action_errors as errors
 from ghsched_nova.features.live_change import records
 from ghsched_nova.features.live_change import rpcapi
 from ghsched_placement.features.blame import blame_report

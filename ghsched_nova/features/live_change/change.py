@@ -27,7 +27,7 @@ from typing import Any
 from typing import Protocol
 import uuid
 
-from ghsched_nova.features.live_change import errors
+from ghsched_nova.base import action_errors as errors
 from ghsched_nova.features.live_change import messages
 from ghsched_nova.features.live_change import rollback
 from ghsched_placement.features.live_change import change as changes

@@ -25,8 +25,8 @@ from typing import NoReturn
 from typing import Protocol
 import uuid
 
+from ghsched_nova.base import action_errors as errors
 from ghsched_nova.features.live_change import change
-from ghsched_nova.features.live_change import errors
 from ghsched_nova.features.live_change import move_messages
 from ghsched_nova.features.live_change import rollback
 from ghsched_placement.features.live_change import change as changes

@@ -23,7 +23,7 @@ from typing import Any
 
 import tenacity
 
-from ghsched_nova.features.live_change import errors
+from ghsched_nova.base import action_errors as errors
 from ghsched_placement.base import retries
 from ghsched_placement.features.live_change import change
 from ghsched_placement.fit import lack

@@ -30,8 +30,8 @@ from nova import objects
 from nova import servicegroup
 from oslo_log import log as logging
 
+from ghsched_nova.base import action_errors as errors
 from ghsched_nova.features.live_change import change
-from ghsched_nova.features.live_change import errors
 from ghsched_nova.features.live_change import node_move
 from ghsched_nova.features.live_change import server_lock
 from ghsched_nova.nova_seams import numa

@@ -21,7 +21,7 @@ from typing import NoReturn
 from typing import Protocol
 import uuid
 
-from ghsched_nova.features.live_change import errors
+from ghsched_nova.base import action_errors as errors
 from ghsched_placement.features.live_change import change as changes
 from ghsched_placement.flavor import policy as policies
 

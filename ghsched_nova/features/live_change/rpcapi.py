@@ -22,8 +22,8 @@ from typing import Any
 
 import oslo_messaging
 
+from ghsched_nova.base import action_errors as errors
 from ghsched_nova.features.live_change import change
-from ghsched_nova.features.live_change import errors
 from ghsched_nova.features.live_change import messages
 from ghsched_nova.features.live_change import move_messages
 from ghsched_nova.nova_seams import messaging

@@ -46,8 +46,8 @@ import webob
 from ghsched_nova.api import limits
 from ghsched_nova.api import nova_changes
 from ghsched_nova.api import policies as rules
+from ghsched_nova.base import action_errors as errors
 from ghsched_nova.features import declared_api
-from ghsched_nova.features.live_change import errors
 from ghsched_nova.features.live_change import records
 from ghsched_nova.features.live_change import servers
 from ghsched_nova.nova_seams import api

@@ -28,7 +28,7 @@ import uuid
 import warnings
 
 
-from ghsched_nova.features.live_change import errors
+from ghsched_nova.base import action_errors as errors
 from ghsched_placement.base import exits
 from ghsched_placement.base import text_table
 from ghsched_placement.features.live_change import change_arguments

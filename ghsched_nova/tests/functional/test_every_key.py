@@ -25,7 +25,7 @@ from nova import objects
 from testtools import content
 
 from ghsched_nova.api import limits
-from ghsched_nova.features.live_change import errors
+from ghsched_nova.base import action_errors as errors
 from ghsched_nova.features.live_change import move_xml
 from ghsched_nova.features.live_change import records
 from ghsched_nova.features.live_change import servers

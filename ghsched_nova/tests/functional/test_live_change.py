@@ -29,7 +29,7 @@ from nova.scheduler.client import report
 from oslo_db import exception as db_exc
 import oslo_messaging
 
-from ghsched_nova.features.live_change import errors
+from ghsched_nova.base import action_errors as errors
 from ghsched_nova.features.live_change import placement
 from ghsched_nova.features.live_change import records
 from ghsched_nova.features.live_change import rollback

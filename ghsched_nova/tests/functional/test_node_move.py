@@ -24,7 +24,7 @@ from nova.tests.fixtures import libvirt as fakelibvirt
 from oslo_utils import importutils
 from testtools import content
 
-from ghsched_nova.features.live_change import errors
+from ghsched_nova.base import action_errors as errors
 from ghsched_nova.features.live_change import guest_move
 from ghsched_nova.features.live_change import move_xml
 from ghsched_nova.features.live_change import page_move

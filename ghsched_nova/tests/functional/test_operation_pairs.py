@@ -30,7 +30,7 @@ import ddt
 from lxml import etree
 from testtools import content
 
-from ghsched_nova.features.live_change import errors
+from ghsched_nova.base import action_errors as errors
 from ghsched_nova.features.live_change import records
 from ghsched_nova.features.live_change import servers
 from ghsched_nova.guest import metadata

@@ -23,9 +23,9 @@ from nova import objects
 from oslo_policy import opts
 
 from ghsched_nova.api import policies
+from ghsched_nova.base import action_errors as errors
 from ghsched_nova.features.blame import blame_action
 from ghsched_nova.features.blame import blame_rpc
-from ghsched_nova.features.live_change import errors
 from ghsched_nova.features.live_change import messages
 from ghsched_nova.features.live_change import records
 from ghsched_nova.features.live_change import rpcapi

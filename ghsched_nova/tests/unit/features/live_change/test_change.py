@@ -21,8 +21,8 @@ from unittest import mock
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ghsched_nova.base import action_errors as errors
 from ghsched_nova.features.live_change import change
-from ghsched_nova.features.live_change import errors
 from ghsched_nova.features.live_change import messages
 from ghsched_placement.flavor import policy as policies
 from ghsched_placement.providers import names

@@ -23,8 +23,8 @@ import itertools
 
 from testtools import content
 
+from ghsched_nova.base import action_errors as errors
 from ghsched_nova.features.live_change import change
-from ghsched_nova.features.live_change import errors
 from ghsched_nova.features.live_change import messages
 from ghsched_nova.features.live_change import node_move
 from ghsched_placement.fit.cells import GuestCell

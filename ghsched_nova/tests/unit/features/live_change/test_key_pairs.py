@@ -31,8 +31,8 @@ from nova import objects
 from testtools import content
 
 from ghsched_nova.api import limits
+from ghsched_nova.base import action_errors as errors
 from ghsched_nova.features.live_change import change
-from ghsched_nova.features.live_change import errors
 from ghsched_nova.features.live_change import guest_move
 from ghsched_nova.features.live_change import move_xml
 from ghsched_nova.features.live_change import node_move

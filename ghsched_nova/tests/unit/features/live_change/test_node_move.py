@@ -14,8 +14,8 @@ import dataclasses
 from unittest import mock
 
 
+from ghsched_nova.base import action_errors as errors
 from ghsched_nova.features.live_change import change
-from ghsched_nova.features.live_change import errors
 from ghsched_nova.features.live_change import node_move
 from ghsched_placement.fit.cells import GuestCell
 from ghsched_placement.fit.cells import HostCell

@@ -25,8 +25,8 @@ from nova import objects
 import webob
 
 from ghsched_nova.api import policies
+from ghsched_nova.base import action_errors as errors
 from ghsched_nova.features import declared_api
-from ghsched_nova.features.live_change import errors
 from ghsched_nova.features.live_change import records
 from ghsched_nova.features.live_change import server_set
 from ghsched_nova.features.live_change import servers

@@ -20,8 +20,8 @@ from unittest import mock
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ghsched_nova.base import action_errors as errors
 from ghsched_nova.cmd import main
-from ghsched_nova.features.live_change import errors
 from ghsched_nova.features.live_change import servers
 from ghsched_nova.features.live_change import set_command
 from ghsched_nova.tests.fixtures import plans

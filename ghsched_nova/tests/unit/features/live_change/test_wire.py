@@ -28,7 +28,7 @@ from nova import rpc as nova_rpc
 from oslo_config import cfg
 import oslo_messaging
 
-from ghsched_nova.features.live_change import errors
+from ghsched_nova.base import action_errors as errors
 from ghsched_nova.features.live_change import messages
 from ghsched_nova.features.live_change import move_messages
 from ghsched_nova.features.live_change import rpc
