@@ -55,9 +55,9 @@ class KernelBinding:
     @property
     def groups(self) -> frozenset[str]:
         """Paths of the bound groups below the mount point of resctrl."""
-        return frozenset(filter(None, (
-            self.control, self.monitor and not self.control
-            and naming.MONITORS + self.monitor)))
+        if self.monitor and not self.control:
+            return frozenset({naming.MONITORS + self.monitor})
+        return frozenset({self.control} if self.control else ())
 
 
 def parse_kernel_mode(mode: str, assignment: str = '') -> KernelBinding | None:
