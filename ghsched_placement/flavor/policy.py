@@ -233,9 +233,16 @@ class GuestPolicy:
         return frozenset(needed).union(
             *(part.get_needed_capabilities() for part in self.parts))
 
-    def describe_nodes_for_guest(self) -> list[dict[str, object]]:
-        """Return the flavor's values for each guest NUMA node, by key."""
-        return _describe_nodes(self.nodes)
+    def describe_bandwidth_for_guest(self) -> dict[str, object]:
+        """Return the flavor's values, as a guest reads them.
+
+        ``nodes`` has those of each guest NUMA node by key, and ``classes``
+        those of each vCPU class, if the guest has any.
+        """
+        found: dict[str, object] = {'nodes': _describe_nodes(self.nodes)}
+        if self.classes:
+            found['classes'] = self.describe_classes_for_guest()
+        return found
 
     def describe_classes_for_guest(self) -> list[dict[str, object]]:
         """Return name, vCPUs and values by guest node of each vCPU class."""
@@ -247,12 +254,9 @@ class GuestPolicy:
     def render_for_guest(self) -> str:
         """Return the part of the policy that the guest can read, as JSON.
 
-        ``nodes`` has one entry per guest NUMA node, with the values of the
-        flavor. Features add entries of their own.
+        Features add entries of their own.
         """
-        found: dict[str, object] = {'nodes': self.describe_nodes_for_guest()}
-        if self.classes:
-            found['classes'] = self.describe_classes_for_guest()
+        found = self.describe_bandwidth_for_guest()
         for feature in declared.FEATURES:
             if feature.parse is not None:
                 found |= self.get_part(feature.part).describe_for_guest()

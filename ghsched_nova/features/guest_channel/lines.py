@@ -20,10 +20,12 @@ What a guest writes is hostile: a line that is too long or malformed is dropped
 and counted.
 """
 
+from collections.abc import Iterable
 from collections.abc import Iterator
 from collections.abc import Mapping
 from collections.abc import Sequence
 from dataclasses import dataclass
+from dataclasses import field
 import json
 from typing import Any
 
@@ -50,6 +52,10 @@ _NOT_ENFORCED = ('the host cannot enforce the policy now; its operators see '
                  'the reason')
 
 
+#: Limits on one NUMA node in percent and in MiB per second.
+Limits = Mapping[str, int | float | None]
+
+
 @dataclass(frozen=True)
 class GuestState:
     """State of a guest of which the host informs it.
@@ -59,12 +65,16 @@ class GuestState:
         NUMA node; empty if unknown.
     :param host_nodes: host NUMA nodes of the guest; they stay on the host.
     :param is_enforced: whether the host enforces the policy.
+    :param effective_by_class: such limits by vCPU class; empty without
+        classes.
     """
 
     policy: Mapping[str, Any]
-    effective: tuple[Mapping[str, int | float | None], ...] = ()
+    effective: tuple[Limits, ...] = ()
     host_nodes: tuple[int, ...] = ()
     is_enforced: bool = True
+    effective_by_class: Mapping[str, tuple[Limits, ...]] = field(
+        default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -96,19 +106,28 @@ def make_guest_state(policy: GuestPolicy, host_nodes: Sequence[int],
     :param usage: bandwidth of the guest; None if unknown.
     :param capacity: bytes per second by host NUMA node, where known.
     """
-    held = {} if usage is None else {
-        row.nodes[0]: row.effective for row in usage.nodes
-        if len(row.nodes) == 1 and row.effective is not None}
-    effective = tuple(_describe_limits(held[node], capacity.get(node))
-                      for node in host_nodes) if set(host_nodes) <= set(
-                          held) else ()
+    effective = (() if usage is None else
+                 _describe_rows(usage.nodes, host_nodes, capacity))
+    by_class = {} if usage is None else {
+        one.vcpu_class.name: _describe_rows(one.nodes, host_nodes, capacity)
+        for one in usage.classes}
     # A running domain keeps no more of its policy than this.
-    return GuestState({'nodes': policy.describe_nodes_for_guest()}, effective,
-                      tuple(host_nodes), is_enforced)
+    return GuestState(policy.describe_bandwidth_for_guest(), effective,
+                      tuple(host_nodes), is_enforced, by_class)
+
+
+def _describe_rows(rows: Iterable[view.GuestNode], host_nodes: Sequence[int],
+                   capacity: Mapping[int, int]) -> tuple[Limits, ...]:
+    """Return the limits on each guest NUMA node; empty if one is unknown."""
+    held = {row.nodes[0]: row.effective for row in rows
+            if len(row.nodes) == 1 and row.effective is not None}
+    return tuple(_describe_limits(held[node], capacity.get(node))
+                 for node in host_nodes) if set(host_nodes) <= set(
+                     held) else ()
 
 
 def _describe_limits(limits: view.EffectiveLimits, capacity: int | None
-                     ) -> Mapping[str, int | float | None]:
+                     ) -> Limits:
     """Return the limits on one node in percent and in MiB per second.
 
     :param capacity: bytes per second of the host NUMA node; None if unknown.
@@ -146,6 +165,8 @@ def render_line(state: GuestState, reason: str) -> bytes:
     """
     parts: dict[str, Any] = {'policy': state.policy,
                              'effective': state.effective}
+    if state.effective_by_class:
+        parts['effective_by_class'] = state.effective_by_class
     while True:
         line = json.dumps(
             {'ghsched': VERSION, 'reason': reason,

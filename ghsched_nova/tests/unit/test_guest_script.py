@@ -226,6 +226,33 @@ class FilesTest(base.TestCase):
         self.assertIn('nothing was changed',
                       self.run_script('slices', 'undo')[1])
 
+    def test_slices_are_those_of_the_policy_where_none_are_named(self):
+        self.write('sys/fs/cgroup/cgroup.controllers', 'cpuset')
+        for number, cpus in enumerate(('0-1', '2-3')):
+            self.write(f'sys/devices/system/node/node{number}/cpulist', cpus)
+        self.write(GUEST.DMI, 'ghsched={"classes":[{"name":"latency",'
+                   '"vcpus":"0,2","nodes":[]},{"name":"default",'
+                   '"vcpus":"1,3","nodes":[]}]}\0')
+        code, out = self.run_script('slices', 'plan')
+        self.assertEqual(0, code, out)
+        self.assertIn('ghsched-latency.slice', out)
+        self.assertRegex(out, r'ghsched-latency\.slice.*0,2')
+        for policy in ('{"classes":7}', '{"classes":[7]}', '{}',
+                       '{"classes":[{"name":"a"}]}'):
+            self.write(GUEST.DMI, f'ghsched={policy}\0')
+            code, out = self.run_script('slices', 'plan')
+            self.assertEqual(1, code)
+            self.assertIn('the policy of this server has no classes', out)
+
+    def test_status_has_the_limits_of_each_class(self):
+        message = {'effective_by_class': {
+            'latency': [{'mem_bw_min': 30, 'max_mib': None}, 7], 'odd': 3}}
+        status = GUEST.make_status('channel', message, {0: {0}}, {}, None)
+        self.assertEqual({'latency': [{'mem_bw_min': 30, 'max_mib': None}]},
+                         status['classes'])
+        self.assertIn('class latency on node 0: mem_bw_min=30',
+                      list(GUEST.status_lines(status)))
+
     def test_slices_of_systemd_are_set_and_restored(self):
         calls = []
         self.write('sys/fs/cgroup/cgroup.controllers', 'cpuset')
