@@ -82,6 +82,45 @@ class Policy(GuestRoom):
             'the diagnostics do not show the pressure'),
             {'cpu': 7, 'memory': 3, 'steal': 1})
 
+    def test_vcpu_classes(self) -> None:
+        """Each vCPU class has a group, and a bandwidth that can change."""
+        self.lab.flavor(
+            'classes', 3, hw__numa_nodes=1, ghsched__guest_channel='read',
+            ghsched__vcpu_classes='latency:0,batch:2',
+            ghsched__mem_bw_min__at__latency=30,
+            ghsched__mem_bw_max__at__batch=40, ghsched__mem_bw_min=10)
+        server = self._active(self.lab.boot('classes', 'classes'))
+        node, = self.lab.allocated_nodes(server)
+        limits = {'latency': ({0}, 30, 100), 'batch': ({2}, 0, 40),
+                  'default': ({1}, 10, 100)}
+        self.checks.equal('vCPUs, guarantee and cap by class',
+                          self._read_classes(server, node), limits)
+        self.checks.equal('share allocated', self._used(node), 40)
+        self._set(server, 0, 'Done.', '--mem-bw-min', 'latency=20')
+        limits['latency'] = ({0}, 20, 100)
+        self.checks.equal('after a live change of one class',
+                          self._read_classes(server, node), limits)
+        self.checks.equal('share allocated', self._used(node), 30)
+        self.lab.until(
+            lambda: any('"effective_by_class":{"latency":[{"mem_bw_min":20,'
+                        in line for line in self.lab.printed(server)),
+            120, 'the guest does not hear what is enforced of its class')
+        self.lab.cloud.compute.stop_server(server)
+        self.lab.wait(server, 'SHUTOFF')
+        self.checks.equal('groups of the stopped guest',
+                          [one.name for one in self.lab.groups()], [])
+
+    def _read_classes(self, server: Any, node: int
+                      ) -> dict[str, tuple[set[int], int, int]]:
+        """vCPUs, guarantee and cap on a node of each class with a group."""
+        vcpu_of = {tid: int(name.split()[1].partition('/')[0]) for tid, name
+                   in self.lab.vcpu_threads(server).items()}
+        return {group.name.partition('.')[2]: (
+            {vcpu_of[tid] for tid in group.threads if tid in vcpu_of},
+            int(group.schemata['MBMIN'][node]),
+            int(group.schemata['MB'][node]))
+            for group in self.lab.groups() if server.id in group.name}
+
     def _hears(self, server: Any, reason: str, share: int) -> None:
         """Lines on the guest's console have a reason, and what holds."""
         def read() -> list[Any]:
