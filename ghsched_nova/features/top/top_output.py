@@ -144,15 +144,25 @@ def _json_guest(usage: view.GuestUsage,
         'domain_id': guest.domain_id, 'groups': list(usage.groups),
         'problem': guest.problem or None, 'used': _json_figure(usage.used),
         'nodes': [{
-            'nodes': list(row.nodes),
-            'asked': row.asked and row.asked.as_dict(),
-            'effective': row.effective and {
-                **row.effective.as_dict(),
-                'bytes_per_second': row.effective.rate},
-            'used': _json_figure(row.used),
-            'cached_bytes': row.cached,
+            **_json_row(row),
             **_json_short_time(snapshot.get_time_below_guarantee(
-                guest.uuid, row.nodes))} for row in usage.nodes]}
+                guest.uuid, row.nodes))} for row in usage.nodes],
+        **({'classes': [{
+            'name': one.vcpu_class.name,
+            'vcpus': cpulist.render_cpu_list(one.vcpu_class.vcpus or ()),
+            'nodes': list(map(_json_row, one.nodes))}
+            for one in usage.classes]} if usage.classes else {})}
+
+
+def _json_row(row: view.GuestNode) -> dict[str, Any]:
+    return {
+        'nodes': list(row.nodes),
+        'asked': row.asked and row.asked.as_dict(),
+        'effective': row.effective and {
+            **row.effective.as_dict(),
+            'bytes_per_second': row.effective.rate},
+        'used': _json_figure(row.used),
+        'cached_bytes': row.cached}
 
 
 def _json_short_time(found: service_level.ShortTime | None
@@ -420,6 +430,7 @@ def _make_guest_rows(usage: view.GuestUsage) -> list[_Entry]:
     """Return table rows of a guest's bandwidth, one per host NUMA node.
 
     If the guest has no policy, nodes without traffic and limits are left out.
+    Rows of its vCPU classes follow.
     """
     if not usage.nodes:
         return [_Entry(usage.guest.title, (), rates.NOTHING,
@@ -427,8 +438,12 @@ def _make_guest_rows(usage: view.GuestUsage) -> list[_Entry]:
     rows = usage.nodes
     if usage.guest.policy is None:
         rows = tuple(filter(_is_of_interest, rows)) or rows[:1]
-    return [_Entry(usage.guest.title, row.nodes, row.used, row,
-                   cached=row.cached) for row in rows]
+    title = usage.guest.title
+    named = [(title, row) for row in rows] + [
+        (f'{title}.{one.vcpu_class.name}', row) for one in usage.classes
+        for row in one.nodes]
+    return [_Entry(name, row.nodes, row.used, row, cached=row.cached)
+            for name, row in named]
 
 
 def _make_group_rows(snapshot: top_source.Snapshot,

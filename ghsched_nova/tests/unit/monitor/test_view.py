@@ -22,6 +22,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ghsched_nova.features.top import guest_reader
+from ghsched_nova.guest import metadata
 from ghsched_nova.monitor import rates
 from ghsched_nova.monitor import topology
 from ghsched_nova.monitor import view
@@ -31,6 +32,7 @@ from ghsched_nova.resctrl import schemata
 from ghsched_nova.tests.fixtures import pylibvirt
 from ghsched_nova.tests.fixtures import trees
 from ghsched_placement.flavor.policy import NodePolicy
+from ghsched_placement.flavor.policy import parse_policy
 from ghsched_placement.tests import base
 
 Figure = rates.Figure
@@ -102,6 +104,42 @@ class OwnersTest(base.TestCase):
     @given(st.text(alphabet='qemughscd-0123456789/_,vcpus', max_size=40))
     def test_any_name(self, name):
         self.owner(name, trees.guest())
+
+
+class ClassesTest(base.TestCase):
+    """Groups of vCPU classes, made by nova-compute or by libvirt."""
+
+    POLICY = parse_policy({
+        'ghsched:vcpu_classes': 'latency:0-1,batch:3',
+        'ghsched:mem_bw_min.latency': '20', 'ghsched:mem_bw_max.batch': '40'},
+        1, 4)
+
+    def usage(self, *groups):
+        guest = dataclasses.replace(
+            trees.guest(), policy=metadata.DomainPolicy(self.POLICY, (0,)))
+        found, = shown(groups, guest).guests
+        return found
+
+    def test_usage_and_limits_are_by_class_and_together(self):
+        for latency, batch in (
+                (f'ghsched-{trees.UUID}.latency', f'ghsched-{trees.UUID}.batch'),
+                ('qemu-7-inst-vcpus_0-1', 'qemu-7-inst-vcpus_3')):
+            found = self.usage(
+                group(latency, lines='MB:0=100;1=100\nMBMIN:0=20;1=0\n', n0=3),
+                group(batch, lines='MB:0=40;1=100\nMBMIN:0=0;1=0\n', n0=5))
+            self.assertEqual(
+                [('latency', 3e9, 20, 100), ('batch', 5e9, 0, 40)],
+                [(one.vcpu_class.name, row.used.rate, row.effective.minimum,
+                  row.effective.maximum)
+                 for one in found.classes for row in one.nodes])
+            row, = found.nodes
+            self.assertEqual((8e9, 20, 100), (
+                row.used.rate, row.effective.minimum, row.effective.maximum))
+
+    def test_class_without_its_group_has_no_limits(self):
+        found = self.usage(group(f'ghsched-{trees.UUID}.latency', n0=3))
+        self.assertEqual([1, 0], [len(one.control_groups)
+                                  for one in found.classes])
 
 
 class SnapshotTest(base.TestCase):
