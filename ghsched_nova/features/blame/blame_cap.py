@@ -19,6 +19,7 @@ nova-compute therefore restores the group.
 
 from collections.abc import Callable
 from collections.abc import Collection
+from collections.abc import Iterable
 from collections.abc import Iterator
 import contextlib
 import dataclasses
@@ -158,14 +159,22 @@ def lower_cap(running: desired.Running,
         raise NotCapped('it shares its control group with other guests')
     if found is None or not found.policy.needs_control_group:
         return _add_low_cap(running, nodes)
-    capped = tuple(
-        _lower_node_cap(policy) if node in nodes else policy for policy, node
-        in zip(found.policy.nodes, found.host_nodes, strict=True))
-    if capped == found.policy.nodes:
+    if not all(one.nodes for one in found.policy.classes):
+        raise NotCapped('some of its vCPU classes have no control group')
+
+    def lower(policies: Iterable[NodePolicy]) -> tuple[NodePolicy, ...]:
+        return tuple(
+            _lower_node_cap(policy) if node in nodes else policy
+            for policy, node in zip(policies, found.host_nodes, strict=True))
+
+    capped = dataclasses.replace(
+        found.policy, nodes=lower(found.policy.nodes),
+        classes=tuple(dataclasses.replace(one, nodes=lower(one.nodes))
+                      for one in found.policy.classes))
+    if capped.groups == found.policy.groups:
         raise NotCapped('its cap there cannot be lower, because the guest '
                         'would lose its guarantee')
-    return _replace_policy(running, dataclasses.replace(
-        found, policy=dataclasses.replace(found.policy, nodes=capped)))
+    return _replace_policy(running, dataclasses.replace(found, policy=capped))
 
 
 def _add_low_cap(running: desired.Running,
