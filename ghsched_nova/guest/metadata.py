@@ -164,6 +164,8 @@ def _fill_element(policy: etree._Element, domain: DomainPolicy,
         element = etree.SubElement(
             policy, f'{namespace}class', name=one.name,
             vcpus=cpulist.render_cpu_list(one.vcpus or ()))
+        if one.moved is not None:
+            element.set('moved', cpulist.render_cpu_list(one.moved))
         for node in one.nodes:
             _add_node_policy(element, namespace, node)
 
@@ -253,7 +255,9 @@ def _parse_class(element: etree._Element) -> VcpuClass:
     return VcpuClass(
         str(element.attrib['name']),
         cpulist.parse_cpu_list(str(element.attrib['vcpus'])),
-        tuple(map(_parse_node_policy, element.findall(_NODE))))
+        tuple(map(_parse_node_policy, element.findall(_NODE))),
+        cpulist.parse_cpu_list(str(element.attrib['moved']))
+        if 'moved' in element.attrib else None)
 
 
 def _parse_node_policy(element: etree._Element) -> NodePolicy:

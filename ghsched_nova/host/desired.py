@@ -284,14 +284,14 @@ def make_desired_groups(
             raise DomainError('the domain has no vCPU to control')
         guests.append(model.Guest(
             running.domain, vcpus,
-            min(online, len(vcpus)) if one.vcpus is None
-            else sum(vcpu < online for vcpu in vcpus),
+            min(online, len(vcpus)) if one.current is None
+            else sum(vcpu < online for vcpu in one.current),
             resolve.make_desired_lines(host, settings),
             maker,
             shared=group,
             monitor=policy.policy.monitor,
             ways=resolve.resolve_l3_ways(host, held, policy.host_nodes),
-            vcpu_class=one.name,
+            vcpu_class=one.name, moved=one.moved,
         ))
     return tuple(guests)
 

@@ -226,7 +226,7 @@ def _find_vcpu_threads(guest: Guest, actual: model.Actual) -> dict[int, int]:
     """
     found = {}
     for tid, vcpu in actual.threads.get(guest.domain.uuid, {}).items():
-        if vcpu is not None and vcpu in guest.vcpus:
+        if vcpu is not None and vcpu in guest.members:
             found[vcpu] = tid
     return found
 
@@ -336,7 +336,7 @@ def _release_vcpus_without_group(actual: model.Actual, wanted: model.Wanted
         if not guest.vcpu_class or name not in actual.groups:
             continue
         limited = frozenset[int]().union(
-            *(one.vcpus for one in wanted.guests
+            *(one.members for one in wanted.guests
               if one.domain.uuid == guest.domain.uuid))
         free = {tid: vcpu for tid, vcpu
                 in actual.threads.get(guest.domain.uuid, {}).items()

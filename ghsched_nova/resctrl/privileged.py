@@ -61,7 +61,8 @@ _Domain = tuple[_Uuid, _Number, privsep.DomainName]
 _Guest = tuple[_Domain, Sequence[_Number], _Number, _Values, model.Maker,
                Sequence[_Number], Annotated[str, Text('[a-z0-9-]*', 64)],
                bool, Sequence[tuple[_Number, _Number]],
-               Annotated[str, Text('[a-z0-9_]*', 16)]]
+               Annotated[str, Text('[a-z0-9_]*', 16)],
+               Sequence[_Number]]
 #: The fields of cache.Cache, in order.
 _Cache = tuple[Sequence[_Line], _Mask, _Mask, _Number,
                Sequence[tuple[_Number, Sequence[_Number]]],
@@ -183,7 +184,8 @@ def _pack_wanted(wanted: model.Wanted) -> _Wanted:
     return ([(_pack_domain(guest.domain), sorted(guest.vcpus),
               guest.online, _pack_lines(guest.desired), guest.maker,
               sorted(guest.devices), guest.shared, guest.monitor,
-              list(guest.ways.items()), guest.vcpu_class)
+              list(guest.ways.items()), guest.vcpu_class,
+              sorted(guest.members))
              for guest in wanted.guests],
             [_pack_domain(domain) for domain in wanted.domains],
             sorted(wanted.removable), dict(wanted.others),
@@ -222,9 +224,10 @@ def _unpack_wanted(packed: _Wanted) -> model.Wanted:
         tuple(model.Guest(model.Domain(*domain), frozenset(vcpus), online,
                           _unpack_lines(desired), maker, frozenset(mine),
                           shared,
-                          monitor, dict(ways), vcpu_class)
+                          monitor, dict(ways), vcpu_class,
+                          frozenset(members))
               for (domain, vcpus, online, desired, maker, mine, shared,
-                   monitor, ways, vcpu_class) in guests),
+                   monitor, ways, vcpu_class, members) in guests),
         tuple(model.Domain(*domain) for domain in domains),
         frozenset(removable), dict(others), all_threads, devices, monitors,
         per_group, dict(tolerance), _unpack_lines(writes), staged,

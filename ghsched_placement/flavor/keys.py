@@ -377,8 +377,8 @@ GUEST_CHANNEL = Key(
     details='A virtio-serial port, org.openstack.ghsched.0. With read the '
             'host writes one line of JSON when the guest starts, when its '
             'policy or what is enforced of it changes, and when it was moved. '
-            'With write the guest may also tell how much it stalls; its '
-            'lines change nothing on the host.')
+            'With write the guest may also tell how much it stalls, and move '
+            'its vCPUs between its own classes (ghsched:vcpu_classes).')
 
 PV_HINTS = Key(
     name='pv_hints', title='Paravirtual hints',

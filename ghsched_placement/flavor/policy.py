@@ -247,7 +247,7 @@ class GuestPolicy:
     def describe_classes_for_guest(self) -> list[dict[str, object]]:
         """Return name, vCPUs and values by guest node of each vCPU class."""
         return [{'name': one.name,
-                 'vcpus': cpulist.render_cpu_list(one.vcpus or ()),
+                 'vcpus': cpulist.render_cpu_list(one.current or ()),
                  'nodes': _describe_nodes(one.nodes)}
                 for one in self.classes]
 

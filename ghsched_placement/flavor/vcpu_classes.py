@@ -54,11 +54,19 @@ class VcpuClass:
     :param vcpus: numbers of the vCPUs; None for all vCPUs of the guest.
     :param nodes: bandwidth of the class on each guest NUMA node; empty if the
         flavor requests none for the class, which then has no control group.
+    :param moved: vCPUs that the guest has in the class now; None if they are
+        those of the flavor.
     """
 
     name: str
     vcpus: frozenset[int] | None
     nodes: tuple[NodePolicy, ...] = ()
+    moved: frozenset[int] | None = None
+
+    @property
+    def current(self) -> frozenset[int] | None:
+        """Numbers of the vCPUs in the class now; None for all vCPUs."""
+        return self.vcpus if self.moved is None else self.moved
 
     @property
     def has_other_threads(self) -> bool:

@@ -17,8 +17,10 @@ report of the host if it has ended. A guest whose port cannot be opened runs
 on without news.
 """
 
+import collections
 from collections.abc import Callable
 from collections.abc import Mapping
+import dataclasses
 import logging
 import threading
 import time
@@ -26,6 +28,7 @@ from typing import Any
 
 from lxml import etree
 
+from ghsched_nova.features.guest_channel import class_moves
 from ghsched_nova.features.guest_channel import lines
 from ghsched_nova.features.guest_channel import stream as streams
 from ghsched_nova.guest import document
@@ -42,7 +45,16 @@ LOG = logging.getLogger(__name__)
 KEY = 'ghsched_pressure'
 #: Seconds between two messages about one guest.
 LOG_PERIOD_S = 3600.0
+#: Seconds between two looks for guests that ask for other classes.
+WISH_PERIOD_S = 1.0
+#: Moves of vCPUs between classes that one guest gets in a minute.
+MOVES_PER_MINUTE = 6
 _ALIAS = 'ua-ghsched-'
+#: VIR_DOMAIN_METADATA_ELEMENT and VIR_DOMAIN_AFFECT_LIVE.
+_ELEMENT, _LIVE = 2, 1
+#: Function that enforces other classes, given UUID and vCPUs by class.
+SetClasses = Callable[[str, Mapping[str, frozenset[int]]],
+                      desired.Running | None]
 
 
 class _Channel:
@@ -60,6 +72,8 @@ class _Channel:
         self.sending: tuple[lines.GuestState, str] | None = None
         self.logged_at = float('-inf')
         self.malformed = 0
+        self.moves: collections.deque[float] = collections.deque(
+            maxlen=MOVES_PER_MINUTE)
 
     def choose_reason(self, state: lines.GuestState, first: str) -> str:
         """Return why the guest is informed now; empty if nothing is new.
@@ -85,12 +99,17 @@ class GuestChannels(compute_hooks.ComputePart):
     :param connect: function that returns a connection of libvirt.
     :param get_not_held: function that returns the reason by UUID of each guest
         whose policy is not enforced.
+    :param set_classes: function that enforces other vCPU classes of a running
+        guest, and returns the domain.
     """
 
     def __init__(self, connect: Callable[[], Any],
-                 get_not_held: Callable[[], Mapping[str, str]]) -> None:
+                 get_not_held: Callable[[], Mapping[str, str]],
+                 set_classes: SetClasses) -> None:
         self._connect = connect
         self._get_not_held = get_not_held
+        self._set_classes = set_classes
+        self._follower: threading.Thread | None = None
         self._lock = threading.Lock()
         self._channels: dict[str, _Channel] = {}
         self._usage: dict[str, view.GuestUsage] = {}
@@ -174,10 +193,54 @@ class GuestChannels(compute_hooks.ComputePart):
         reason = channel.choose_reason(state, first)
         if channel.stream is None or not channel.stream.is_open:
             channel.stream = self._open(uuid, mode)
+            if mode == 'write' and self._follower is None:
+                self._follower = threading.Thread(
+                    target=self._follow_wishes, name='ghsched-classes',
+                    daemon=True)
+                self._follower.start()
         if reason:
             channel.sending = state, reason
             channel.stream.send(lines.render_line(state, reason),
                                 lines.render_line(state, lines.REPEATED))
+
+    def _follow_wishes(self) -> None:
+        while True:
+            time.sleep(WISH_PERIOD_S)
+            self.move_vcpus_as_asked()
+
+    def move_vcpus_as_asked(self) -> None:
+        """Move vCPUs of guests between their classes, as the guests ask."""
+        for uuid, channel in list(self._channels.items()):
+            wish = channel.stream and channel.stream.pop_wish()
+            if not wish:
+                continue
+            now, why = time.monotonic(), ''
+            if (len(channel.moves) == MOVES_PER_MINUTE
+                    and now - channel.moves[0] < 60.0):
+                why = f'not more than {MOVES_PER_MINUTE} times in a minute'
+            else:
+                channel.moves.append(now)
+            try:
+                running = None if why else self._set_classes(uuid, wish.vcpus)
+            except class_moves.NotMovedError as error:
+                running, why = None, str(error)
+            except Exception as error:
+                running, why = None, 'the host could not do it'
+                with self._lock:
+                    self._log(uuid, channel, 'cannot move vCPUs between its '
+                                             f'classes: {error}')
+            with self._lock:
+                if running is not None:
+                    self._inform(running, lines.CHANGED)
+                elif channel.informed or channel.sending:
+                    self._refuse(channel, why)
+
+    def _refuse(self, channel: _Channel, why: str) -> None:
+        state = channel.sending[0] if channel.sending else channel.informed
+        if channel.stream is not None and channel.stream.is_open and state:
+            channel.stream.send(
+                lines.render_line(state, lines.REFUSED, why),
+                lines.render_line(state, lines.REPEATED))
 
     def _open(self, uuid: str, mode: str) -> streams.GuestStream:
         connection = self._connect()
@@ -228,8 +291,49 @@ def is_about_a_gone_domain(error: Exception) -> bool:
 
 def make_part(services: compute_hooks.ComputeServices) -> GuestChannels:
     """Return the part of guests' channels in nova-compute."""
-    return GuestChannels(lambda: services.libvirt_host.get_connection(),
-                         lambda: services.engine.not_held)
+    return GuestChannels(
+        lambda: services.libvirt_host.get_connection(),
+        lambda: services.engine.not_held,
+        lambda uuid, wanted: set_vcpu_classes(services, uuid, wanted))
+
+
+def set_vcpu_classes(services: compute_hooks.ComputeServices, uuid: str,
+                     wanted: Mapping[str, frozenset[int]]
+                     ) -> desired.Running | None:
+    """Move vCPUs of a running guest between its classes.
+
+    The metadata of the domain keeps the classes until it is started again.
+
+    :param wanted: vCPUs by name of the class.
+    :returns: the domain; None if it does not run, or has no policy.
+    :raises NotMovedError: if the guest may not have these classes.
+    :raises GroupError: if the kernel refuses the move.
+    """
+    with services.changing:
+        running = services.find_running(uuid)
+        found = running.policy if running else None
+        if running is None or found is None:
+            return None
+        classes = class_moves.move_vcpus(
+            found.policy.classes, wanted,
+            [cell.vcpus for cell in running.cells])
+        domain = services.libvirt_host.get_connection().lookupByUUIDString(
+            uuid)
+        _write_policy(domain, dataclasses.replace(
+            found, policy=dataclasses.replace(found.policy, classes=classes)))
+        moved = desired.parse_running_domain(domain.XMLDesc(0),
+                                             running.domain.id)
+        try:
+            services.engine.reconcile_guest(moved)
+        except Exception:
+            _write_policy(domain, found)
+            raise
+        return moved
+
+
+def _write_policy(domain: Any, policy: metadata.DomainPolicy) -> None:
+    domain.setMetadata(_ELEMENT, metadata.render_policy(policy),
+                       metadata.PREFIX, metadata.NAMESPACE, _LIVE)
 
 
 def add_channel_port(xml: str, mode: str) -> str:

@@ -30,7 +30,9 @@ import json
 from typing import Any
 
 from ghsched_nova.monitor import view
+from ghsched_placement.base import cpulist
 from ghsched_placement.base import wire
+from ghsched_placement.flavor import vcpu_classes
 from ghsched_placement.flavor.policy import GuestPolicy
 
 #: Name of the port in the guest, below /dev/virtio-ports.
@@ -44,9 +46,11 @@ _MIB = 2 ** 20
 #: Why the host writes a line. The guest was started; it was moved, between
 #: hosts or between NUMA nodes; its policy or what is enforced of it was
 #: changed; the host can no longer enforce it, and can again; the guest asked,
-#: or the stream or nova-compute was started again.
+#: or the stream or nova-compute was started again; the host does not move
+#: vCPUs between classes as the guest asked.
 STARTED, MOVED, CHANGED = 'started', 'moved', 'changed'
 UNPROTECTED, RESTORED, REPEATED = 'unprotected', 'restored', 'repeated'
+REFUSED = 'refused'
 
 _NOT_ENFORCED = ('the host cannot enforce the policy now; its operators see '
                  'the reason')
@@ -94,6 +98,13 @@ class Pressure:
 @dataclass(frozen=True)
 class Asked:
     """A guest's request to repeat its policy."""
+
+
+@dataclass(frozen=True)
+class ClassWish:
+    """vCPUs that a guest wants to have in some of its classes."""
+
+    vcpus: Mapping[str, frozenset[int]]
 
 
 def make_guest_state(policy: GuestPolicy, host_nodes: Sequence[int],
@@ -157,11 +168,13 @@ def choose_reason(last: GuestState, now: GuestState) -> str:
     return CHANGED if last.host_nodes == now.host_nodes else MOVED
 
 
-def render_line(state: GuestState, reason: str) -> bytes:
+def render_line(state: GuestState, reason: str, why: str = '') -> bytes:
     """Return the line that informs a guest of its state.
 
     Of a policy that is too long, limits in force are left out, then the policy
     itself, so that the guest hears at least that something has changed.
+
+    :param why: explanation of the reason, for people.
     """
     parts: dict[str, Any] = {'policy': state.policy,
                              'effective': state.effective}
@@ -171,7 +184,8 @@ def render_line(state: GuestState, reason: str) -> bytes:
         line = json.dumps(
             {'ghsched': VERSION, 'reason': reason,
              'enforced': state.is_enforced,
-             'why': '' if state.is_enforced else _NOT_ENFORCED, **parts},
+             'why': why or ('' if state.is_enforced else _NOT_ENFORCED),
+             **parts},
             separators=(',', ':')).encode() + b'\n'
         if len(line) <= MAX_LINE or not parts:
             return line
@@ -204,7 +218,7 @@ class LineSplitter:
             self._rest, self._is_too_long = b'', True
 
 
-def parse_guest_line(line: bytes) -> Asked | Pressure | None:
+def parse_guest_line(line: bytes) -> Asked | ClassWish | Pressure | None:
     """Parse a line that a guest wrote.
 
     :returns: None for a line with nothing that this release knows.
@@ -217,4 +231,10 @@ def parse_guest_line(line: bytes) -> Asked | Pressure | None:
         values = wire.check_object(found['pressure'], 16)
         return Pressure(*(wire.check_number(values.get(name, 0.0), 100)
                           for name in ('cpu', 'memory', 'steal')))
+    if 'classes' in found:
+        wish = wire.check_object(found['classes'], vcpu_classes.MAX_CLASSES)
+        if not all(map(vcpu_classes.is_class_name, wish)):
+            raise ValueError('malformed name of a class')
+        return ClassWish({name: cpulist.parse_cpu_list(vcpus)
+                          for name, vcpus in wish.items()})
     return Asked() if found.get('ask') == 'policy' else None

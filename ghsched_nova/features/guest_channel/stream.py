@@ -54,7 +54,8 @@ class GuestStream:
     """Open channel of one guest.
 
     :param stream: non-blocking libvirt stream on which the channel is open.
-    :param may_write: whether the guest may report its pressure.
+    :param may_write: whether the guest may report its pressure, and move its
+        vCPUs between its classes.
     :param clock: function that returns seconds.
     :ivar is_open: False once the stream has ended.
     :ivar is_flooding: whether the guest wrote more than it may.
@@ -74,6 +75,8 @@ class GuestStream:
         self._sent = self._received = 0
         self._began = clock()
         self._pressure: tuple[float, lines.Pressure] | None = None
+        self._wishes: collections.deque[lines.ClassWish] = collections.deque(
+            maxlen=1)
         self._malformed = 0
         self.is_open = True
         self.is_flooding = False
@@ -112,6 +115,13 @@ class GuestStream:
         found = self._pressure
         return (found[1] if found is not None
                 and self._clock() - found[0] <= PRESSURE_MAX_S else None)
+
+    def pop_wish(self) -> lines.ClassWish | None:
+        """Return the last wish of the guest; None if there is no new one."""
+        try:
+            return self._wishes.pop()
+        except IndexError:
+            return None
 
     # -- called by libvirt ----------------------------------------------------
     # With eventlet self._stream is a proxy, which is not for this thread.
@@ -180,6 +190,8 @@ class GuestStream:
             return
         if isinstance(found, lines.Pressure) and self._may_write:
             self._pressure = self._clock(), found
+        elif isinstance(found, lines.ClassWish) and self._may_write:
+            self._wishes.append(found)
         elif (isinstance(found, lines.Asked) and self._repetition
               and not self._next):
             self._next.append(self._repetition)

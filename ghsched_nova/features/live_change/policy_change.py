@@ -210,8 +210,11 @@ def change_policy(host: engine.HostEngine, domain: Domain,
 
 def _replace_limits(before: metadata.DomainPolicy,
                     asked: GuestPolicy) -> metadata.DomainPolicy:
+    moved = {one.name: one.moved for one in before.policy.classes}
     return replace(before, policy=replace(
-        before.policy, nodes=asked.nodes, classes=asked.classes))
+        before.policy, nodes=asked.nodes, classes=tuple(
+            replace(one, moved=moved.get(one.name))
+            for one in asked.classes)))
 
 
 def _apply_policy(host: engine.HostEngine, domain: Domain,

@@ -16,9 +16,11 @@ The judge reads ``schemata`` and ``tasks`` itself and knows which thread is
 which vCPU; it uses nothing of the engine.
 """
 
+import dataclasses
 import random
 import re
 
+from ghsched_nova.features.guest_channel import class_moves
 from ghsched_nova.guest import metadata
 from ghsched_nova.host import desired
 from ghsched_nova.resctrl import fs
@@ -116,6 +118,22 @@ class ClassesTest(engine_tests.EngineTestCase):
         self.assert_enforced(limits)
         self.assertIn(f'vCPUs 3 of guest {UUID} are in ghsched-{UUID}.latency,'
                       ' and their class has no limits', self.log.output)
+
+    def test_vcpus_that_the_guest_moves_change_their_group(self):
+        self.reconcile(self.running())
+        running = self.running()
+        found = running.policy
+        classes = class_moves.move_vcpus(
+            found.policy.classes, {'latency': frozenset({0, 2})},
+            [frozenset(range(VCPUS))])
+        moved = desired.Running(running.domain, metadata.write_policy(
+            running.xml, dataclasses.replace(found, policy=dataclasses.replace(
+                found.policy, classes=classes))))
+        self.assertTrue(self.engine.reconcile_guest(moved))
+        self.assert_enforced({**self.LIMITS, 'latency': ({0, 2}, 30, 100, 7),
+                              'default': ({1}, 10, 100, None)})
+        self.assertEqual((), self.reconcile(self.running()))
+        self.assert_enforced(self.LIMITS)
 
     def test_stopped_guest_leaves_no_group(self):
         self.reconcile(self.running())

@@ -244,6 +244,24 @@ class FilesTest(base.TestCase):
             self.assertEqual(1, code)
             self.assertIn('the policy of this server has no classes', out)
 
+    def test_class_is_set_as_the_host_answers(self):
+        for message, code, text in (
+                ({'policy': {'classes': [{'name': 'a', 'vcpus': '0-2'}]}}, 0,
+                 'class a has the CPUs 0-2'),
+                ({'reason': 'refused', 'why': 'no class a'}, 1,
+                 'the host refuses: no class a'),
+                ({'policy': {'classes': [7, {'name': 'a', 'vcpus': '1'}]}}, 1,
+                 'the host does not answer')):
+            channel = mock.Mock()
+            channel.receive = lambda _timeout, wanted, one=message: (
+                one if wanted(one) else None)
+            with mock.patch.object(GUEST, 'Channel', return_value=channel):
+                self.assertEqual(code, (found := self.run_script(
+                    'classes', 'set', 'a', '0,1-2'))[0])
+            self.assertIn(text, found[1])
+            line, = channel.send.call_args.args
+            self.assertEqual({'a': '0-2'}, json.loads(line)['classes'])
+
     def test_status_has_the_limits_of_each_class(self):
         message = {'effective_by_class': {
             'latency': [{'mem_bw_min': 30, 'max_mib': None}, 7], 'odd': 3}}

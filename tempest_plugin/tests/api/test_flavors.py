@@ -36,6 +36,7 @@ CONTRADICTIONS = (
     ({'emulator_scheduler': 'fifo'}, 'emulator_scheduler'),
     ({'emulator_priority': 3}, 'emulator_priority'),
     ({'irq_bypass': 'required'}, 'irq_bypass'),
+    ({'pv_hints': 'dedicated'}, 'pv_hints'),
     ({'vfs': 'nic'}, 'vfs'),
     ({'guest_channel': 'both'}, 'guest_channel'),
 )

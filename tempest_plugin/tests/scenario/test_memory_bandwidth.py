@@ -109,6 +109,21 @@ class MemoryBandwidthTest(base.GhschedTest):
             self.assertEqual(wanted, {node: int(minimum[node])
                                       for node in wanted})
 
+    @decorators.idempotent_id('5d7e2b41-c0a8-4f3e-9b6a-1c2d3e4f5a61')
+    @base.needs('MEM_BW_MIN', 'MEM_BW_MAX')
+    @base.looks_at_host
+    def test_each_vcpu_class_has_a_control_group(self):
+        server = self._boot_server(self._create_flavor(
+            nodes=2, **{'vcpu_classes': 'latency:0', 'mem_bw_min.latency': 20,
+               'mem_bw_max': 60}))
+        self.assertEqual({20}, set(self._get_host_nodes(server).values()))
+        self.assertEqual([2], self._get_amounts(server, names.RESCTRL_GROUP))
+        host = self._host(server)
+        threads = set(self._read_threads(server))
+        groups = {name for name, tasks in host.read_control_groups().items()
+                  if threads & set(tasks)}
+        self.assertEqual(2, len(groups))
+
     @decorators.idempotent_id('283b4d5f-6718-42a9-8c4d-fe0f1a2b3c28')
     @base.needs('MEM_BW_MIN', 'MEM_BW_BURST_PCT')
     def test_burst_is_allocated_beside_the_guarantee(self):

@@ -232,7 +232,8 @@ class EntryPointTestCase(base.TestCase):
         domain = (UUID, 3, 'web')
         values = [('MB', [(0, 60)])]
         guest = (domain, [0, 1], 2, values, 'libvirt', [7],
-                 'ghsched-shared-0123456789abcdef', True, [(0, 4)], 'latency')
+                 'ghsched-shared-0123456789abcdef', True, [(0, 4)], 'latency',
+                 [1])
         wanted = ([guest], [domain], ['qemu-3-web-vcpus_0-1'], {'MB': 100},
                   True, True, 16, 4, {'MB': 4}, values, True, {'MB_MIN': 1},
                   (['L3'], 'fff', 'f', 1, [(0, [0, 1])], [(1, 'c')]))
@@ -435,7 +436,7 @@ class LinksTest(EntryPointTestCase):
     def test_entry_points_of_resctrl_write_to_no_link(self):
         domain = (UUID, 3, 'web')
         guest = (domain, [0, 1], 2, [('MB', [(0, 60), (1, 60)])], 'libvirt',
-                 [], '', True, [], '')
+                 [], '', True, [], '', [0, 1])
         self.assertIn('ELOOP', self.call(
             '_reconcile', str(self.run_path),
             ([guest], [domain], [self.own], {}, True, False, 0, 0, {}, [],

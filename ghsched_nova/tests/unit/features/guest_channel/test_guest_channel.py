@@ -12,8 +12,12 @@
 """Channels of the guests of one host."""
 
 import json
+import threading
 from types import SimpleNamespace
 
+import fixtures
+
+from ghsched_nova.features.guest_channel import class_moves
 from ghsched_nova.features.guest_channel import guest_channel
 from ghsched_nova.features.guest_channel import lines
 from ghsched_nova.features.guest_channel import stream
@@ -73,8 +77,25 @@ class GuestChannelsTest(base.TestCase):
         super().setUp()
         self.connection = Connection()
         self.not_held = {}
+        self.asked = []
+        self.useFixture(fixtures.MockPatchObject(threading, 'Thread'))
         self.part = guest_channel.GuestChannels(
-            lambda: self.connection, lambda: self.not_held)
+            lambda: self.connection, lambda: self.not_held, self.set_classes)
+
+    def set_classes(self, uuid, wanted):
+        self.asked.append((uuid, wanted))
+        if 'odd' in wanted:
+            raise class_moves.NotMovedError('odd is no class')
+        if 'broken' in wanted:
+            raise OSError('the kernel is broken')
+        return make_running(mode='write', mem_bw_min=40)
+
+    def wish(self, **classes):
+        one = self.connection.streams[-1]
+        one.incoming = json.dumps({'ghsched': 1, 'classes': classes}
+                                  ).encode() + b'\n'
+        one.callback(one, stream.READABLE, None)
+        self.part.move_vcpus_as_asked()
 
     def observe(self, *running):
         self.part.observe(compute_hooks.HostSnapshot(
@@ -144,6 +165,32 @@ class GuestChannelsTest(base.TestCase):
             XML.replace('<devices>', f'<name>{lines.PORT}</name><devices>'),
             1))
         self.assertEqual([], self.connection.streams)
+
+    def test_guest_moves_its_vcpus_between_its_classes(self):
+        self.observe(make_running(mode='write', mem_bw_min=30))
+        self.read_reasons()
+        self.wish(latency='0-1')
+        self.assertEqual([(UUID, {'latency': frozenset({0, 1})})], self.asked)
+        self.assertEqual([lines.CHANGED], self.read_reasons())
+        self.part.move_vcpus_as_asked()
+        self.assertEqual(1, len(self.asked))
+        self.wish(odd='0')
+        self.assertEqual([lines.REFUSED], self.read_reasons())
+        with self.assertLogs(guest_channel.LOG):
+            self.wish(broken='0')
+        self.assertEqual([lines.REFUSED], self.read_reasons())
+
+    def test_guest_that_may_only_read_moves_nothing(self):
+        self.observe(make_running(mode='read'))
+        self.wish(latency='0-1')
+        self.assertEqual([], self.asked)
+
+    def test_guest_moves_its_vcpus_six_times_a_minute(self):
+        self.observe(make_running(mode='write'))
+        for _count in range(8):
+            self.wish(latency='0-1')
+        self.assertEqual(guest_channel.MOVES_PER_MINUTE, len(self.asked))
+        self.assertIn(lines.REFUSED, self.read_reasons())
 
     def test_malformed_line_is_logged_once(self):
         self.observe(make_running())

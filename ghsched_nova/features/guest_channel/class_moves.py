@@ -1,0 +1,96 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""Moves of vCPUs between the classes of a guest, as the guest asks (pure).
+
+A guest moves its own vCPUs between its own control groups only, and only
+where the flavor gives the class vCPUs of the same guest NUMA node: what
+Placement has allocated on a host node stays what the host guarantees there.
+"""
+
+from collections.abc import Iterable
+from collections.abc import Mapping
+from collections.abc import Sequence
+from dataclasses import replace
+
+from ghsched_placement.base import cpulist
+from ghsched_placement.flavor import vcpu_classes
+from ghsched_placement.flavor.vcpu_classes import VcpuClass
+
+
+class NotMovedError(ValueError):
+    """Reason why the vCPUs of a guest stay in their classes."""
+
+
+def move_vcpus(classes: Sequence[VcpuClass],
+               wanted: Mapping[str, frozenset[int]],
+               nodes: Iterable[frozenset[int]]) -> tuple[VcpuClass, ...]:
+    """Return the classes of a guest with the vCPUs that it asks for.
+
+    A vCPU that no class is asked to have goes to the class ``default``.
+
+    :param wanted: vCPUs by name of the class; other classes keep theirs, but
+        for those that are asked for here.
+    :param nodes: vCPUs of each guest NUMA node.
+    :raises NotMovedError: if the guest has no such class or vCPU, or if a class
+        would be empty, or on a guest NUMA node where it has none in the
+        flavor.
+    """
+    nodes = tuple(nodes)
+    every = frozenset[int]().union(*nodes)
+    _check_wanted(classes, wanted, every)
+    taken = frozenset[int]().union(*wanted.values())
+    moved = {one.name: wanted.get(one.name, _get_current(one) - taken)
+             for one in classes}
+    rest = every.difference(*moved.values())
+    if rest:
+        if vcpu_classes.DEFAULT not in moved:
+            raise NotMovedError(
+                f'vCPU {cpulist.render_cpu_list(rest)} would be in no class')
+        moved[vcpu_classes.DEFAULT] |= rest
+    for one in classes:
+        _check_nodes(one, moved[one.name], nodes)
+    return tuple(replace(one, moved=None if moved[one.name] == one.vcpus
+                         else moved[one.name]) for one in classes)
+
+
+def _get_current(one: VcpuClass) -> frozenset[int]:
+    return one.current or frozenset()
+
+
+def _check_wanted(classes: Sequence[VcpuClass],
+                  wanted: Mapping[str, frozenset[int]],
+                  every: frozenset[int]) -> None:
+    known = {one.name for one in classes} - {vcpu_classes.DEFAULT}
+    seen: frozenset[int] = frozenset()
+    for name, vcpus in wanted.items():
+        if name not in known:
+            raise NotMovedError(f'{name} is no class of this server')
+        if not vcpus <= every:
+            raise NotMovedError(f'this server has no vCPU '
+                                f'{cpulist.render_cpu_list(vcpus - every)}')
+        if vcpus & seen:
+            raise NotMovedError(
+                f'vCPU {cpulist.render_cpu_list(vcpus & seen)} is in two '
+                'classes')
+        seen |= vcpus
+
+
+def _check_nodes(one: VcpuClass, vcpus: frozenset[int],
+                 nodes: Sequence[frozenset[int]]) -> None:
+    if not vcpus and one.name != vcpu_classes.DEFAULT:
+        raise NotMovedError(f'the class {one.name} would have no vCPU')
+    for number, mine in enumerate(nodes):
+        if vcpus & mine and not (one.vcpus or frozenset()) & mine:
+            raise NotMovedError(
+                f'the class {one.name} has no vCPU on NUMA node {number} in '
+                'the flavor, so that none there can join it')
