@@ -23,13 +23,20 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from dataclasses import field
 from dataclasses import replace
+from functools import cached_property
 import re
+from typing import NamedTuple
 
 import os_resource_classes as orc
 
+from ghsched_placement.fit import model
 from ghsched_placement.fit.node_capacity import NodeCapacity
+from ghsched_placement.fit import room as rooms
 from ghsched_placement.providers import names
 from ghsched_placement.providers import tree
+
+#: Resource classes of a host NUMA node, in the order of their amounts.
+NODE_CLASSES = tuple(sorted(names.NODE_CLASSES))
 
 _NODE = re.compile(r'.*_NUMA([0-9]{1,6})', re.DOTALL)
 
@@ -109,6 +116,24 @@ class InventoryUsage:
         return most - most % self.step_size
 
 
+#: Stock of a resource class that a host NUMA node does not have.
+_NO_STOCK = InventoryUsage(tree.make_inventory(0), 0)
+
+
+class Table(NamedTuple):
+    """Resources of a host, in the order of their amounts.
+
+    :param classes: resource classes of the compute node, without control
+        groups.
+    :param vfs: resource classes of VFs.
+    :param sizes: page sizes in KiB.
+    """
+
+    classes: tuple[str, ...]
+    vfs: tuple[str, ...]
+    sizes: tuple[int, ...]
+
+
 @dataclass(frozen=True)
 class Pf:
     """Resource provider of a PF with its VFs, or of other PCI devices.
@@ -171,6 +196,24 @@ class Node:
         return sum(pf.stock.free for pf in self.pfs
                    if pf.resource_class == resource_class)
 
+    def read_amounts(self, table: Table) -> model.Node:
+        """Return the free amounts of this node, by position.
+
+        They are those of :data:`NODE_CLASSES`, of VFs, and of
+        :data:`ghsched_placement.fit.room.RESOURCES`.
+        """
+        free, most = rooms.read_free_amounts(self.room, table.sizes)
+        vfs = tuple(map(self.count_free_vfs, table.vfs))
+        stocks = [self.stocks.get(name, _NO_STOCK) for name in NODE_CLASSES]
+        units = _make_units(stocks)
+        ones = (1,) * (len(vfs) + len(free))
+        assert self.number is not None  # noqa: S101
+        return model.Node(
+            self.number, (*(stock.free for stock in stocks), *vfs, *free),
+            model.Units((*units.most, *(model.UNCOUNTED for _vf in vfs),
+                         *most), (*units.least, *ones), (*units.step, *ones)),
+            self.traits)
+
 
 @dataclass(frozen=True)
 class Host:
@@ -215,6 +258,38 @@ class Host:
             name for name, trait in names.CAPABILITY_TRAITS.items()
             if trait in self.root.traits))
 
+    @cached_property
+    def table(self) -> Table:
+        """Resources of the host, in the order of :attr:`amounts`."""
+        return Table(
+            tuple(sorted(self.root.inventories.keys()
+                         - {names.RESCTRL_GROUP})),
+            tuple(sorted({pf.resource_class for pf in self.pfs})),
+            rooms.list_page_sizes(node.room for node in self.nodes))
+
+    @cached_property
+    def amounts(self) -> model.Host:
+        """Free amounts of the host and of its NUMA nodes, by position.
+
+        Those of the host are control groups, VFs, the resource classes of the
+        table, and one resource of which there is none.
+        """
+        table = self.table
+        stocks = [stock for name in table.classes
+                  if (stock := self.root.get_inventory(name))]
+        vfs = [sum(pf.stock.free for pf in self.pfs
+                   if pf.resource_class == name) for name in table.vfs]
+        units = _make_units([*stocks, _NO_STOCK])
+        more = 1 + len(vfs)
+        return model.Host(
+            (self.groups.free if self.groups else 0, *vfs,
+             *(stock.free for stock in stocks), 0),
+            model.Units((*[model.UNCOUNTED] * more, *units.most),
+                        (*[1] * more, *units.least),
+                        (*[1] * more, *units.step)),
+            tuple(node.read_amounts(table) for node in self.nodes
+                  if node.number is not None))
+
     def get_largest_guarantee(self, node: Node) -> int:
         """Return the largest bandwidth guarantee for one more guest on a node.
 
@@ -224,6 +299,15 @@ class Host:
         if node.bandwidth is None or not self.groups or not self.groups.free:
             return 0
         return node.bandwidth.max_unit
+
+
+def _make_units(stocks: Iterable[InventoryUsage]) -> model.Units:
+    """Return the sizes of allocations that inventories allow."""
+    stocks = list(stocks)
+    return model.Units(
+        tuple(int(stock.record['max_unit']) for stock in stocks),
+        tuple(stock.min_unit for stock in stocks),
+        tuple(stock.step_size for stock in stocks))
 
 
 def compute_fragmentation(host: Host) -> int | None:

@@ -122,16 +122,18 @@ def choose_host_nodes(host: Host, need: Need) -> tuple[int, ...] | None:
     """
     if not host.count_without_nodes(need):
         return None
-    choices = []
-    for part in need.nodes:
-        counts = {node.number: node.count_guest_nodes(part)
-                  for node in host.nodes}
-        choices.append(sorted(
-            (number for number, count in counts.items() if count),
-            key=lambda number, counts=counts: (  # type: ignore[misc]
-                -counts[number], number)))
+    preferred = {part: _list_fitting_nodes(host, part)
+                 for part in set(need.nodes)}
+    choices = [preferred[part] for part in need.nodes]
     order = sorted(range(len(choices)), key=lambda one: len(choices[one]))
     return matching.match_items_to_places(choices, order)
+
+
+def _list_fitting_nodes(host: Host, part: NodeNeed) -> list[int]:
+    """Return the host nodes that hold a guest node, most of it first."""
+    counts = [(-node.count_guest_nodes(part), node.number)
+              for node in host.nodes]
+    return [number for count, number in sorted(counts) if count]
 
 
 def take_guests(host: Host, need: Need, guests: int) -> Host:

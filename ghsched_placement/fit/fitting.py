@@ -38,11 +38,8 @@ from ghsched_placement.fit.guest_demand import GuestDemand
 from ghsched_placement.fit import lack
 from ghsched_placement.fit.lack import Lack
 from ghsched_placement.fit import model
-from ghsched_placement.fit import room
 from ghsched_placement.flavor import keys
-from ghsched_placement.flavor.topology import GuestNode
 from ghsched_placement.providers import names
-from ghsched_placement.providers import tree
 from ghsched_placement.query import request
 
 #: Guests that are counted on one host at most.
@@ -119,15 +116,14 @@ def check_host_capacity(host: capacity.Host, demand: GuestDemand) -> Verdict:
 def _count_guests(host: capacity.Host,
                   demand: GuestDemand) -> Verdict | None:
     """Return how many guests fit on a host; None if none fits."""
-    reader = _Reader(host, demand)
-    free, need = reader.make_host(), reader.make_need(False)
+    free, need = host.amounts, demand.make_need(host)
     first = counting.choose_host_nodes(free, need)
     own = sharing = model.Count(0)
     if first is not None:
         own = counting.count_guests(free, need)
     if demand.policy.can_share_group and own.guests >= free.free[0]:
         rest = counting.take_guests(free, need, own.guests)
-        need = reader.make_need(True)
+        need = demand.make_need(host, shares_group=True)
         first = first or counting.choose_host_nodes(rest, need)
         sharing = counting.count_guests(rest, need) if first else sharing
     return None if first is None else Verdict(
@@ -149,11 +145,10 @@ def add_guests_with_other_node_counts(
     """
     if verdict.sharing or not verdict.guests:
         return verdict
-    first = _Reader(host, demands[0])
-    free = counting.take_guests(first.make_host(), first.make_need(False),
+    free = counting.take_guests(host.amounts, demands[0].make_need(host),
                                 verdict.guests)
     for demand in demands[1:]:
-        need = _Reader(host, demand).make_need(False)
+        need = demand.make_need(host)
         count = counting.count_guests(free, need)
         free = counting.take_guests(free, need, count.guests)
         verdict = replace(verdict, guests=verdict.guests + count.guests,
@@ -416,8 +411,7 @@ def find_needed_nodes(host: capacity.Host,
     """
     if not 1 < demand.guest_nodes < len(host.nodes):
         return frozenset()
-    reader = _Reader(host, demand)
-    free, need = reader.make_host(), reader.make_need(False)
+    free, need = host.amounts, demand.make_need(host)
     if len(set(need.nodes)) > 1:
         return frozenset()
     return counting.find_needed_nodes(
@@ -434,106 +428,5 @@ def count_guests_without_numa_limits(host: capacity.Host,
     """
     if any(find_missing_traits(host, demand)):
         return 0
-    reader = _Reader(host, demand)
-    return counting.count_guests_without_nodes(
-        reader.make_host(), reader.make_need(False))
-
-
-class _Reader:
-    """Reads a host and a demand as the records of the model, by position.
-
-    Positions of a host NUMA node are the resource classes of the node, VFs
-    that must be local, CPUs, and memory by page size.
-    """
-
-    def __init__(self, host: capacity.Host, demand: GuestDemand) -> None:
-        self._host, self._demand = host, demand
-        self._classes = sorted(names.NODE_CLASSES)
-        self._vfs = sorted(demand.count_vfs())
-        self._is_local = demand.policy.vfs_locality == 'node'
-        self._sizes = room.list_page_sizes(node.room for node in host.nodes)
-
-    # -- the host as a whole --------------------------------------------------
-
-    def make_host(self) -> model.Host:
-        """Return the host's free resources."""
-        stocks = self._list_root_stocks()
-        groups = self._host.groups.free if self._host.groups else 0
-        vfs = [sum(pf.stock.free for pf in self._host.pfs
-                   if pf.resource_class == name) for name in self._vfs]
-        free = (groups, *vfs, *(stock.free for stock in stocks))
-        more = 1 + len(vfs)
-        return model.Host(free, _make_units(stocks, more), tuple(
-            self._make_node(node) for node in self._host.nodes
-            if node.number is not None))
-
-    def make_need(self, shares_group: bool) -> model.Need:
-        """Return what one guest needs of the host.
-
-        :param shares_group: whether the guest shares a control group of other
-            guests.
-        """
-        demand = self._demand
-        traits = (request.compute_sharing_traits(demand.policy)
-                  if shares_group else {})
-        amounts, vfs = demand.get_root_amounts(self._host), demand.count_vfs()
-        return model.Need(
-            (0 if shares_group else len(demand.policy.groups),
-             *(vfs[name] for name in self._vfs),
-             *(amounts[name] for name in self._list_root_classes())),
-            tuple(self._make_node_need(number, traits.get(number, frozenset()))
-                  for number in range(demand.guest_nodes)))
-
-    def _list_root_classes(self) -> list[str]:
-        """Return the resource classes of the host that count for the guest."""
-        return [name for name in
-                sorted(self._demand.get_root_amounts(self._host))
-                if name in self._host.root.inventories]
-
-    def _list_root_stocks(self) -> list[capacity.InventoryUsage]:
-        return [stock for name in self._list_root_classes()
-                if (stock := self._host.root.get_inventory(name))]
-
-    # -- NUMA nodes -----------------------------------------------------------
-
-    def _make_node(self, node: capacity.Node) -> model.Node:
-        stocks = [node.stocks.get(name, _NO_STOCK) for name in self._classes]
-        free, most = room.read_free_amounts(node.room, self._sizes,
-                                            self._demand.page_size)
-        vfs = tuple(node.count_free_vfs(name) for name in self._vfs)
-        units = _make_units(stocks)
-        ones = (1,) * (len(vfs) + len(free))
-        assert node.number is not None  # noqa: S101
-        return model.Node(
-            node.number, (*(stock.free for stock in stocks), *vfs, *free),
-            model.Units((*units.most, *(model.UNCOUNTED for _vf in vfs),
-                         *most), (*units.least, *ones), (*units.step, *ones)),
-            node.traits)
-
-    def _make_node_need(self, guest_node: int,
-                        traits: frozenset[str]) -> model.NodeNeed:
-        demand = self._demand
-        amounts = demand.get_node_amounts(guest_node)
-        vfs = demand.count_vfs(guest_node) if self._is_local else {}
-        part = demand.needs[guest_node] if demand.needs else GuestNode()
-        return room.make_need(
-            part, self._sizes, demand.page_size if demand.needs else None,
-            (*(amounts.get(name, 0) for name in self._classes),
-             *(vfs.get(name, 0) for name in self._vfs)), traits)
-
-
-#: Stock of a resource class that a host NUMA node does not have.
-_NO_STOCK = capacity.InventoryUsage(tree.make_inventory(0), 0)
-
-
-def _make_units(stocks: Sequence[capacity.InventoryUsage],
-                others: int = 0) -> model.Units:
-    """Return the sizes of allocations that inventories allow.
-
-    :param others: number of resources before these that have any size.
-    """
-    return model.Units(
-        (*[model.UNCOUNTED] * others,
-         *(int(stock.record['max_unit']) for stock in stocks)),
-        (*[1] * others, *(stock.min_unit for stock in stocks)),
-        (*[1] * others, *(stock.step_size for stock in stocks)))
+    return counting.count_guests_without_nodes(host.amounts,
+                                               demand.make_need(host))

@@ -17,23 +17,28 @@ with which nova-scheduler asks Placement for the guest.
 """
 
 from collections.abc import Collection
+from collections.abc import Hashable
 from collections.abc import Iterable
 from collections.abc import Mapping
 from dataclasses import dataclass
 from dataclasses import field
+from functools import cached_property
 
 import os_resource_classes as orc
 
 from ghsched_placement.fit import capacity
 from ghsched_placement.fit import lack
+from ghsched_placement.fit import model
 from ghsched_placement.fit.node_capacity import NodeCapacity
 from ghsched_placement.fit.node_capacity import Shortage
+from ghsched_placement.fit import room
 from ghsched_placement.flavor.policy import Accounting
 from ghsched_placement.flavor.policy import GuestPolicy
 from ghsched_placement.flavor import topology
 from ghsched_placement.flavor.topology import GuestNode
 from ghsched_placement.flavor.topology import PageSize
 from ghsched_placement.providers import names
+from ghsched_placement.query import request
 
 #: Resource classes that every guest takes of the compute node as a whole.
 HOST_CLASSES = frozenset({orc.VCPU, orc.PCPU, orc.MEMORY_MB, orc.DISK_GB})
@@ -110,8 +115,54 @@ class GuestDemand:
         :param guest_node: number of the guest NUMA node.
         :returns: amount by resource class, such as percent of bandwidth.
         """
-        return self.policy.get_resources_by_node(self.accounting).get(
-            guest_node, {})
+        return self._amounts_by_node.get(guest_node, {})
+
+    @cached_property
+    def _amounts_by_node(self) -> dict[int, dict[str, int]]:
+        return self.policy.get_resources_by_node(self.accounting)
+
+    def make_need(self, host: capacity.Host,
+                  shares_group: bool = False) -> model.Need:
+        """Return the amounts that one guest needs, by position.
+
+        :param host: host whose table has the positions.
+        :param shares_group: whether the guest shares a control group of other
+            guests.
+        """
+        key = host.table, shares_group, self.uses_fallback_vcpus(host)
+        if key not in self._needs_by_table:
+            self._needs_by_table[key] = self._read_need(host, shares_group)
+        return self._needs_by_table[key]
+
+    @cached_property
+    def _needs_by_table(self) -> dict[Hashable, model.Need]:
+        return {}
+
+    def _read_need(self, host: capacity.Host,
+                   shares_group: bool) -> model.Need:
+        table, amounts, vfs = (host.table, self.get_root_amounts(host),
+                               self.count_vfs())
+        traits = (request.compute_sharing_traits(self.policy)
+                  if shares_group else {})
+        return model.Need(
+            (0 if shares_group else len(self.policy.groups),
+             *(vfs.get(name, 0) for name in table.vfs),
+             *(amounts.get(name, 0) for name in table.classes),
+             int(not vfs.keys() <= set(table.vfs))),
+            tuple(self._read_node_need(number, table,
+                                       traits.get(number, frozenset()))
+                  for number in range(self.guest_nodes)))
+
+    def _read_node_need(self, guest_node: int, table: capacity.Table,
+                        traits: frozenset[str]) -> model.NodeNeed:
+        amounts = self.get_node_amounts(guest_node)
+        vfs = (self.count_vfs(guest_node)
+               if self.policy.vfs_locality == 'node' else {})
+        return room.make_need(
+            self.needs[guest_node] if self.needs else GuestNode(),
+            table.sizes, self.page_size if self.needs else None,
+            (*(amounts.get(name, 0) for name in capacity.NODE_CLASSES),
+             *(vfs.get(name, 0) for name in table.vfs)), traits)
 
     def describe_guest_node(self, guest_node: int) -> str:
         """Return in words what a guest NUMA node needs of a host NUMA node."""
@@ -128,17 +179,18 @@ class GuestDemand:
                    if self.classes.get(need.alias) == resource_class}
         return f'VFs of {" and ".join(sorted(aliases))}'
 
-    def find_shortages(self, room: NodeCapacity | None,
+    def find_shortages(self, node_capacity: NodeCapacity | None,
                        guest_node: int) -> list[Shortage]:
         """Return the CPUs and memory that a host node lacks for a guest node.
 
-        :param room: CPUs and memory of the host NUMA node; None if the
-            host does not report them, which counts as enough.
+        :param node_capacity: CPUs and memory of the host NUMA node; None if
+            the host does not report them, which counts as enough.
         :param guest_node: number of the guest NUMA node.
         """
-        if room is None or not self.needs:
+        if node_capacity is None or not self.needs:
             return []
-        return room.find_shortages(self.needs[guest_node], self.page_size)
+        return node_capacity.find_shortages(
+            self.needs[guest_node], self.page_size)
 
 
 def make_guest_demand(policy: GuestPolicy, guest: topology.Guest,

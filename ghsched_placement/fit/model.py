@@ -21,10 +21,14 @@ positions; nothing here depends on which resources there are.
 from collections.abc import Sequence
 from dataclasses import dataclass
 from dataclasses import replace
+from functools import cached_property
 from typing import TypeAlias
 
 #: Amount of each resource, by position.
 Amounts: TypeAlias = tuple[int, ...]
+
+#: Positions of resources of which something is needed, with the amounts.
+Taken: TypeAlias = tuple[tuple[int, int], ...]
 
 #: Free amount of a resource that nobody counts.
 UNCOUNTED = 2 ** 40
@@ -43,15 +47,11 @@ class Units:
     least: Amounts
     step: Amounts
 
-    def allow(self, amounts: Amounts) -> bool:
-        """Whether one allocation of each amount may have this size.
-
-        Resources of which nothing is needed are not compared.
-        """
-        return all(least <= amount <= most and amount % step == 0
-                   for amount, most, least, step
-                   in zip(amounts, self.most, self.least, self.step,
-                          strict=True) if amount)
+    def allow(self, taken: Taken) -> bool:
+        """Whether one allocation of each amount may have this size."""
+        return all([self.least[place] <= amount <= self.most[place]
+                    and amount % self.step[place] == 0
+                    for place, amount in taken])
 
 
 @dataclass(frozen=True)
@@ -71,6 +71,11 @@ class NodeNeed:
     pages: tuple[int, ...] = ()
     traits: frozenset[str] = frozenset()
 
+    @cached_property
+    def taken(self) -> Taken:
+        """Amounts that are not 0, by position."""
+        return _list_taken(self.amounts)
+
 
 @dataclass(frozen=True)
 class Need:
@@ -83,6 +88,16 @@ class Need:
 
     amounts: Amounts = ()
     nodes: tuple[NodeNeed, ...] = ()
+
+    @cached_property
+    def taken(self) -> Taken:
+        """Amounts of the host as a whole that are not 0, by position."""
+        return _list_taken(self.amounts)
+
+
+def _list_taken(amounts: Amounts) -> Taken:
+    return tuple((place, amount) for place, amount in enumerate(amounts)
+                 if amount)
 
 
 @dataclass(frozen=True)
@@ -100,7 +115,7 @@ class Node:
         :returns: at most :data:`UNCOUNTED`.
         """
         if not need.traits <= self.traits or not self.units.allow(
-                need.amounts):
+                need.taken):
             return 0
         return self.divide_free_amounts(need)
 
@@ -110,8 +125,7 @@ class Node:
         Traits and sizes of allocations are not compared.
         """
         counts = [UNCOUNTED]
-        counts += [free // amount for free, amount
-                   in zip(self.free, need.amounts, strict=True) if amount]
+        counts += [self.free[place] // amount for place, amount in need.taken]
         if need.memory:
             counts.append(sum(max(0, self.free[place]) // need.memory
                               for place in need.pages))
@@ -149,11 +163,11 @@ class Host:
 
         :returns: at most :data:`UNCOUNTED`.
         """
-        if not self.units.allow(need.amounts):
+        if not self.units.allow(need.taken):
             return 0
-        return max(0, min((free // amount for free, amount
-                           in zip(self.free, need.amounts, strict=True)
-                           if amount), default=UNCOUNTED))
+        return max(0, min([self.free[place] // amount
+                           for place, amount in need.taken],
+                          default=UNCOUNTED))
 
     def take(self, need: Need, chosen: Sequence[int]) -> 'Host':
         """Return this host with the resources of one guest taken.

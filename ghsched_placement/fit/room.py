@@ -29,9 +29,11 @@ from ghsched_placement.flavor.topology import PageSize
 
 #: CPUs and memory of a host NUMA node, by position: shared CPUs, dedicated
 #: CPUs, memory that may be overcommitted, memory of one guest node without
-#: shared CPUs, small pages, and memory of a node that reports no pages.
+#: shared CPUs and of one with them, small pages, and memory of a node that
+#: reports no pages.
 RESOURCES = (CPUS, DEDICATED, MEMORY, 'memory of one guest node',
-             'memory in small pages', 'memory in unknown pages')
+             'small pages of one guest node', 'memory in small pages',
+             'memory in unknown pages')
 
 
 def list_page_sizes(
@@ -41,15 +43,13 @@ def list_page_sizes(
                          for pages in one.pages}))
 
 
-def read_free_amounts(room: NodeCapacity | None, sizes: Sequence[int],
-                      page_size: PageSize
+def read_free_amounts(room: NodeCapacity | None, sizes: Sequence[int]
                       ) -> tuple[model.Amounts, model.Amounts]:
     """Return the free CPUs and memory of a host NUMA node, by position.
 
     :param room: CPUs and memory of the node; None if unknown, which counts as
         enough.
     :param sizes: page sizes of the host in KiB.
-    :param page_size: memory page size that the guest asks for.
     :returns: free amounts, and the largest amounts of one guest node.
     """
     if room is None:
@@ -57,16 +57,14 @@ def read_free_amounts(room: NodeCapacity | None, sizes: Sequence[int],
         return enough, enough
     small = room.pages[0] if room.pages else None
     unpaged = room.memory - room.memory_used
-    if small is None:
-        most = room.memory
-    else:
-        most = small.total_mb if page_size is None else model.UNCOUNTED
     by_size = {one.size_kb: one.free_mb for one in room.pages}
     return ((room.vcpus_free, room.dedicated_free, room.memory_free,
-             model.UNCOUNTED, small.free_mb if small else unpaged,
-             0 if small else unpaged,
+             model.UNCOUNTED, model.UNCOUNTED,
+             small.free_mb if small else unpaged, 0 if small else unpaged,
              *(by_size.get(size, 0) for size in sizes)),
-            (room.cpus, room.dedicated, most, room.memory,
+            (room.cpus, room.dedicated,
+             model.UNCOUNTED if small else room.memory, room.memory,
+             small.total_mb if small else model.UNCOUNTED,
              *(model.UNCOUNTED for _size in (0, 0, *sizes))))
 
 
@@ -80,8 +78,10 @@ def make_need(part: GuestNode, sizes: Sequence[int], page_size: PageSize,
     :param before: amounts of other resources, whose positions come first.
     :param traits: traits that the host node must have.
     """
-    amounts = (part.shared, part.pinned, part.memory if part.shared else 0,
-               0 if part.shared else part.memory,
+    overcommitted = part.memory if part.shared else 0
+    amounts = (part.shared, part.pinned, overcommitted,
+               part.memory - overcommitted,
+               overcommitted if page_size is None else 0,
                part.memory if part.pinned and page_size is None else 0, 0,
                *(0 for _size in sizes))
     if page_size is None:
@@ -105,7 +105,7 @@ def count_guest_nodes(room: NodeCapacity, part: GuestNode,
     :param page_size: memory page size that the guest asks for.
     """
     sizes = list_page_sizes([room])
-    free, most = read_free_amounts(room, sizes, page_size)
+    free, most = read_free_amounts(room, sizes)
     ones = (1,) * len(free)
     return model.Node(room.node, free, model.Units(
         most, ones, ones)).count_guest_nodes(make_need(part, sizes, page_size))

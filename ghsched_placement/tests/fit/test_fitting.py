@@ -298,13 +298,10 @@ class ReasonsTest(base.TestCase):
         host, asked = drawn
         short = [*fitting.find_host_shortages(host, asked),
                  *fitting.find_node_shortages(host.nodes[0], asked, 0)]
-        fits = counting.count_guests(*self.read(host, asked)).guests
+        fits = counting.count_guests(host.amounts,
+                                     asked.make_need(host)).guests
         self.assertEqual(not short, fits > 0, short)
         self.assertEqual(fits, fitting.check_host_capacity(host, asked).guests)
-
-    def read(self, host, asked):
-        reader = fitting._Reader(host, asked)
-        return reader.make_host(), reader.make_need(False)
 
     @given(one_node_hosts())
     def test_bandwidth_and_vfs_are_short_by_plain_numbers(self, drawn):

@@ -180,8 +180,9 @@ class VfsTest(base.TestCase):
     def test_more_vfs_than_there_are(self):
         status, document = self.explain('ghsched:vfs=nic:81')
         self.assertEqual(1, status)
-        self.assertEqual('the host: 80 VFs of nic free, 81 needed (ghsched:vfs)',
-                         document['refusal'])
+        self.assertEqual(
+            'the host: 80 VFs of nic free, 81 needed (ghsched:vfs)',
+            document['refusal'])
 
     def test_an_alias_that_the_host_has_not(self):
         status, document = self.explain('ghsched:vfs=gpu:1')
