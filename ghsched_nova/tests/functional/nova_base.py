@@ -55,8 +55,7 @@ from ghsched_placement.tests import base
 services.register_driver_class(program.DRIVER)
 services.replace_manager_class('nova-compute', program.MANAGER)
 shared.config()
-done_once.share_compiled_statements()
-done_once.check_schemas_once()
+done_once.do_all()
 
 # What is loaded by now lives as long as the process.
 gc.freeze()
@@ -284,6 +283,12 @@ class GhschedTestCase(NovaTestCase, libvirt_base.LibvirtMigrationMixin,
     def boot(self, flavor, state='ACTIVE', **kwargs):
         return self._create_server(flavor_id=flavor, networks='none',
                                    expected_state=state, **kwargs)
+
+    def _build_server(self, name=None, image_uuid=None, *args, **kwargs):
+        if image_uuid is None:
+            # Nova's helper lists all images to find the first.
+            image_uuid = self.glance.image1['id']
+        return super()._build_server(name, image_uuid, *args, **kwargs)
 
     def _live_migrate(self, server, *args, **kwargs):
         """Live migrate a server.

@@ -38,6 +38,7 @@ from nova.tests.functional import integrated_helpers
 from nova.tests.functional.libvirt import base as libvirt_base
 
 from ghsched_nova.nova_seams import registry
+from ghsched_nova.tests.functional import done_once
 from ghsched_nova.tests.functional import patient_waits
 from ghsched_placement.tests import base
 
@@ -322,6 +323,7 @@ def make_ghsched_journey():
 
 
 def main(kind, out):
+    done_once.do_all()
     found = {'stock': JourneyTestCase,
              'ghsched': make_ghsched_journey}[kind]()
     result = unittest.TestResult()
