@@ -36,23 +36,22 @@ class SharingTest(emptied_hosts.EmptiedHosts, nova_base.GhschedTestCase):
         self.start_host()
 
     def test_servers_of_one_policy_share_a_group(self):
+        self.servers = self.boot_equal(5)
         self.take_steps(
             self.more_equal_guests_than_control_groups,
+            self.an_unchanged_host_is_not_written,
+            self.a_restart_of_nova_compute_knows_who_shares,
             self.each_has_a_slot_of_its_own,
+            self.who_leaves_gives_the_unit_and_the_share_back, tidy=False)
+        self.take_steps(
             self.without_sharing_the_fourth_has_no_room,
             self.units_that_are_not_needed_are_given_back_at_once,
             self.a_report_that_fails_is_no_reason_to_stop_a_guest,
-            self.who_leaves_gives_the_unit_and_the_share_back,
             self.one_that_is_stopped_keeps_its_place,
-            self.an_unchanged_host_is_not_written,
-            self.a_restart_of_nova_compute_knows_who_shares,
-            self.turned_off_it_holds_for_those_that_start,
             self.live_migration_leaves_one_group_and_joins_another)
 
     def test_servers_join_a_group_where_none_is_left(self):
-        self.take_steps(
-            self.other_policies_need_groups_of_their_own,
-            self.who_comes_next_need_not_wait_for_a_report)
+        self.take_steps(self.who_comes_next_need_not_wait_for_a_report)
         self.filled = self.fill(mem_bw_min=10, mem_bw_max=40)
         self.take_steps(
             self.a_guest_that_can_not_join_is_refused_with_the_lack,
@@ -83,28 +82,49 @@ class SharingTest(emptied_hosts.EmptiedHosts, nova_base.GhschedTestCase):
         return used, record['total'] - record['reserved'] - used
 
     def more_equal_guests_than_control_groups(self):
-        servers = self.boot_equal(8)
         self.assertEqual(
             {desired.parse_running_domain(
                 self.domain('host_a', server)).shared_group
-             for server in servers}, self.groups())
+             for server in self.servers}, self.groups())
         self.assertEqual(2, len(self.groups()))     # one for each host node
-        self.assertEqual((8, 1), self.count_group_units())
-        self.assertEqual([40, 40], sorted(
+        self.assertEqual((5, 1), self.count_group_units())
+        self.assertEqual([10, 40], sorted(
             max(guest['MBMIN'].values()) for _uuid, _vcpus, guest
             in self.kernel.enforced[-2:]))
-        for server in servers:
+        for server in self.servers:
             self.assertNotIn('memorytune', self.domain('host_a', server))
 
+    def an_unchanged_host_is_not_written(self):
+        root = self.compute_rp_uuids['host_a']
+        before = self._get_resource_provider_by_uuid(root)['generation']
+        self._run_periodics()
+        self.assertEqual(before, self._get_resource_provider_by_uuid(
+            root)['generation'])
+
+    def a_restart_of_nova_compute_knows_who_shares(self):
+        self.restart_compute_service('host_a')
+        self.assertEqual((5, 1), self.count_group_units())
+
     def each_has_a_slot_of_its_own(self):
-        servers = self.boot_equal(5)
-        slots = [resource.identifier for server in servers
+        slots = [resource.identifier for server in self.servers
                  for resource in self.instance(server).resources]
         self.assertEqual(5, len(set(slots)))
-        self.restart_compute_service('host_a')
-        self._delete_server(servers[0])
+        self._delete_server(self.servers.pop())
         self._run_periodics()
         self.restart_compute_service('host_a')
+
+    def who_leaves_gives_the_unit_and_the_share_back(self):
+        self.assertEqual((4, 2), self.count_group_units())
+        self.kernel.enforced.clear()
+        self._delete_server(self.servers.pop())
+        self.assertEqual({0: 30}, self.kernel.enforced[-1][2]['MBMIN'])
+        self._run_periodics()
+        self.assertEqual((3, 2), self.count_group_units())
+        for server in self.servers:
+            self._delete_server(server)
+        self.assertEqual(set(), self.groups())
+        self._run_periodics()
+        self.assertEqual((0, 3), self.count_group_units())
 
     def without_sharing_the_fourth_has_no_room(self):
         self.flags(group_sharing=False, group='ghsched')
@@ -113,12 +133,6 @@ class SharingTest(emptied_hosts.EmptiedHosts, nova_base.GhschedTestCase):
                            state='ERROR')
         self.assertIn('no host has a resctrl control group left',
                       self.fault(server))
-
-    def other_policies_need_groups_of_their_own(self):
-        for maximum in (30, 40, 50):
-            self.boot_equal(1, mem_bw_max=maximum)
-        self.assertEqual((3, 0), self.count_group_units())
-        self.boot(self.flavor(vcpus=1, mem_bw_max=60), state='ERROR')
 
     def fill(self, **keys):
         """Guests with another policy each; no control group is left."""
@@ -234,20 +248,6 @@ class SharingTest(emptied_hosts.EmptiedHosts, nova_base.GhschedTestCase):
         os.rmdir(os.path.join(self.kernel.path, group))
         self.boot(self.flavors[1], state='ERROR')
 
-    def who_leaves_gives_the_unit_and_the_share_back(self):
-        servers = self.boot_equal(3)
-        self.assertEqual((3, 2), self.count_group_units())
-        self.kernel.enforced.clear()
-        self._delete_server(servers[0])
-        self.assertEqual({0: 20}, self.kernel.enforced[-1][2]['MBMIN'])
-        self._run_periodics()
-        self.assertEqual((2, 2), self.count_group_units())
-        for server in servers[1:]:
-            self._delete_server(server)
-        self.assertEqual(set(), self.groups())
-        self._run_periodics()
-        self.assertEqual((0, 3), self.count_group_units())
-
     def one_that_is_stopped_keeps_its_place(self):
         servers = self.boot_equal(2)
         for server, left in zip(servers, (2, 2), strict=True):
@@ -258,22 +258,7 @@ class SharingTest(emptied_hosts.EmptiedHosts, nova_base.GhschedTestCase):
         for server in servers:
             self._start_server(server)
         self.assertEqual(1, len(self.groups()))
-
-    def an_unchanged_host_is_not_written(self):
-        self.boot_equal(3)
-        root = self.compute_rp_uuids['host_a']
-        before = self._get_resource_provider_by_uuid(root)['generation']
-        self._run_periodics()
-        self.assertEqual(before, self._get_resource_provider_by_uuid(
-            root)['generation'])
-
-    def a_restart_of_nova_compute_knows_who_shares(self):
-        self.boot_equal(3)
-        self.restart_compute_service('host_a')
-        self.assertEqual((3, 2), self.count_group_units())
-
-    def turned_off_it_holds_for_those_that_start(self):
-        servers = self.boot_equal(2)
+        # Turned off it holds for those that start.
         self.flags(group_sharing=False, group='ghsched')
         self._run_periodics()
         self.assertEqual(1, len(self.groups()))
