@@ -17,10 +17,16 @@ class EmptiedHosts:
     """Deletes all servers after each step.
 
     To stand before the base class that has take_steps().
+
+    :ivar kept: servers that stay for the next steps.
     """
+
+    kept = ()
 
     def tidy_up(self):
         """Delete the servers and report the hosts."""
+        kept = {server['id'] for server in self.kept}
         for server in self.api.get_servers(detail=False):
-            self._delete_server(server)
+            if server['id'] not in kept:
+                self._delete_server(server)
         self._run_periodics()
