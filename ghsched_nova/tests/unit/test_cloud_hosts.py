@@ -13,28 +13,18 @@
 """Simulated hosts of the demonstration cloud: names, files, giving up one."""
 
 import contextlib
-import dataclasses
 import io
-from pathlib import Path
-import sys
-import tempfile
 import types
 from unittest import mock
 
-from ghsched_placement.tests import base
-
-TOP = Path(__file__).resolve().parents[3]
+from ghsched_nova.tests.fixtures import cloud_tools
 
 
-class HostsTest(base.TestCase):
+class HostsTest(cloud_tools.CloudToolsTestCase):
 
     def setUp(self):
         super().setUp()
-        self.enterContext(mock.patch.object(
-            sys, 'path', [str(TOP / 'tools' / 'cloud.d'), *sys.path]))
         from aio import settings
-        self.home = Path(self.enterContext(tempfile.TemporaryDirectory()))
-        self.settings = dataclasses.replace(settings.read(), home=self.home)
         self.hosts = tuple(settings.ComputeHost(number) for number in (1, 2))
         self.error = settings.CloudError
 

@@ -12,27 +12,13 @@
 
 """The passwords of the demo's cloud."""
 
-import dataclasses
-from pathlib import Path
 import stat
-import sys
-import tempfile
 from unittest import mock
 
-from ghsched_placement.tests import base
-
-TOP = Path(__file__).resolve().parents[3]
+from ghsched_nova.tests.fixtures import cloud_tools
 
 
-class PasswordsTest(base.TestCase):
-
-    def setUp(self):
-        super().setUp()
-        self.enterContext(mock.patch.object(
-            sys, 'path', [str(TOP / 'tools' / 'cloud.d'), *sys.path]))
-        from aio import settings
-        self.home = Path(self.enterContext(tempfile.TemporaryDirectory()))
-        self.settings = dataclasses.replace(settings.read(), home=self.home)
+class PasswordsTest(cloud_tools.CloudToolsTestCase):
 
     def test_passwords_of_users_differ_and_stay(self):
         users = ('admin', 'tenant', 'nova', 'neutron', 'placement')

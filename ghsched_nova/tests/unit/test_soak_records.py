@@ -12,25 +12,20 @@
 
 """The soak's verdict: findings of the audit, and facts that it misses."""
 
-from pathlib import Path
-import sys
 import types
 from unittest import mock
 
+from ghsched_nova.tests.fixtures import cloud_tools
 from ghsched_placement.audit import audit_host
 from ghsched_placement.audit.findings import Finding
-from ghsched_placement.tests import base
 
-TOP = Path(__file__).resolve().parents[3]
 SERVER = '5c7d5f0f-1f0b-4f63-8a69-4d8c1b0a9e11'
 
 
-class RecordsTest(base.TestCase):
+class RecordsTest(cloud_tools.CloudToolsTestCase):
 
     def setUp(self):
         super().setUp()
-        self.enterContext(mock.patch.object(
-            sys, 'path', [str(TOP / 'tools' / 'cloud.d'), *sys.path]))
         from aio import records
         self.records = records
 

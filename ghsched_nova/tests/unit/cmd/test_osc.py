@@ -46,20 +46,28 @@ UUID = plans.UUID
 SETUP = pathlib.Path(__file__).parents[4] / 'setup.cfg'
 
 
-class SetServerTest(base.TestCase):
+class ActionTestCase(base.TestCase):
+    """A command that asks the API of Nova for an action on a server."""
 
-    def setUp(self):
-        super().setUp()
+    def make(self, command, report, name):
         self.app = mock.MagicMock()
         self.client = self.app.client_manager.ghsched
         self.client.find_server.return_value = {'id': UUID}
-        self.client.post_server_action.return_value = (
-            change_report.make_change_report(plans.plan(), False))
-        self.command = server_change.SetServer(self.app, None)
+        self.client.post_server_action.return_value = report
+        self.command, self.name = command(self.app, None), name
 
     def call(self, *arguments):
-        parser = self.command.get_parser('openstack ghsched server set')
+        parser = self.command.get_parser(self.name)
         return self.command.take_action(parser.parse_args(arguments))
+
+
+class SetServerTest(ActionTestCase):
+
+    def setUp(self):
+        super().setUp()
+        self.make(server_change.SetServer,
+                  change_report.make_change_report(plans.plan(), False),
+                  'openstack ghsched server set')
 
     def test_nova_api_is_asked_for_what_the_options_say(self):
         header, rows = self.call('web', '--mem-bw-min', '20', '--unset',
@@ -77,20 +85,13 @@ class SetServerTest(base.TestCase):
         self.client.post_server_action.assert_not_called()
 
 
-class MoveServerNodesTest(base.TestCase):
+class MoveServerNodesTest(ActionTestCase):
 
     def setUp(self):
         super().setUp()
-        self.app = mock.MagicMock()
-        self.client = self.app.client_manager.ghsched
-        self.client.find_server.return_value = {'id': UUID}
-        self.client.post_server_action.return_value = (
-            move_report.make_move_report(plans.MOVE, True))
-        self.command = server_change.MoveServerNodes(self.app, None)
-
-    def call(self, *arguments):
-        parser = self.command.get_parser('openstack ghsched server move-node')
-        return self.command.take_action(parser.parse_args(arguments))
+        self.make(server_change.MoveServerNodes,
+                  move_report.make_move_report(plans.MOVE, True),
+                  'openstack ghsched server move-node')
 
     def test_nova_api_is_asked_for_the_nodes_of_the_options(self):
         header, rows = self.call('web', '--node', '0=1', '--node', '1=0',

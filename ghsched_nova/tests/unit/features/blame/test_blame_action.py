@@ -17,10 +17,7 @@ import inspect
 from types import SimpleNamespace
 from unittest import mock
 
-from nova import conf
 from nova import context as nova_context
-from nova import objects
-from oslo_policy import opts
 
 from ghsched_nova.api import policies
 from ghsched_nova.base import action_errors as errors
@@ -31,6 +28,7 @@ from ghsched_nova.features.live_change import records
 from ghsched_nova.features.live_change import rpcapi
 from ghsched_nova.features.live_change import server_set
 from ghsched_nova.tests.fixtures import plans
+from ghsched_nova.tests.fixtures import server_actions
 from ghsched_placement.features.blame import blame
 from ghsched_placement.features.blame import blame_report
 from ghsched_placement.tests import base
@@ -43,17 +41,10 @@ REPORT = blame_report.make_report(
      'x': blame_report.GuestName('noisy', 'other')}, True)
 
 
-class BlameActionTest(base.TestCase):
+class BlameActionTest(server_actions.ServerActionTestCase):
 
     def setUp(self):
         super().setUp()
-        objects.register_all()
-        conf.CONF([], project='nova', default_config_files=[])
-        self.addCleanup(conf.CONF.reset)
-        policies.get_shared_policy_enforcer.cache_clear()
-        self.addCleanup(policies.get_shared_policy_enforcer.cache_clear)
-        self.server = SimpleNamespace(
-            project_id='project', user_id='owner', locked=False)
         for name, value in (('open_cell_context', None),
                             ('get_visible_server', self.server)):
             self.enterContext(mock.patch(
@@ -68,13 +59,7 @@ class BlameActionTest(base.TestCase):
         return server_set.handle_server_action(context, plans.UUID, action)
 
     def allow(self, *rules):
-        path, = self.create_tempfiles([('policy', ''.join(
-            f'"{rule}": "role:member"\n' for rule in rules))], '.yaml')
-        opts.set_defaults(conf.CONF)    # registers policy_file
-        conf.CONF.set_override('policy_file', path, 'oslo_policy')
-        self.addCleanup(conf.CONF.clear_override, 'policy_file',
-                        'oslo_policy')
-        policies.get_shared_policy_enforcer.cache_clear()
+        super().allow(dict.fromkeys(rules, 'role:member'))
 
     def test_report_for_an_admin_names_guests_of_all_projects(self):
         for prove in (True, False):

@@ -13,15 +13,12 @@
 """The filter of nova-api for live changes."""
 
 import json
-from types import SimpleNamespace
 from unittest import mock
 
 from hypothesis import given
 from hypothesis import strategies as st
-from nova import conf
 from nova import context as nova_context
 from nova import exception
-from nova import objects
 import webob
 
 from ghsched_nova.api import policies
@@ -32,21 +29,17 @@ from ghsched_nova.features.live_change import server_set
 from ghsched_nova.features.live_change import servers
 from ghsched_nova.nova_seams import api
 from ghsched_nova.tests.fixtures import plans
+from ghsched_nova.tests.fixtures import server_actions
 from ghsched_placement.base import errors as placement_errors
 from ghsched_placement.tests import base
 
 UUID = plans.UUID
 
 
-class FilterTest(base.TestCase):
+class FilterTest(server_actions.ServerActionTestCase):
 
     def setUp(self):
         super().setUp()
-        objects.register_all()
-        conf.CONF([], project='nova', default_config_files=[])
-        self.addCleanup(conf.CONF.reset)
-        policies.get_shared_policy_enforcer.cache_clear()
-        self.addCleanup(policies.get_shared_policy_enforcer.cache_clear)
         self.in_cell = self.enterContext(mock.patch(
             'ghsched_nova.features.live_change.records.open_cell_context'))
         self.as_action = self.enterContext(mock.patch(
@@ -55,10 +48,6 @@ class FilterTest(base.TestCase):
         self.enterContext(mock.patch.object(
             servers, 'make_policy_changer',
             return_value=mock.Mock(change_policy=self.change)))
-        self.server = SimpleNamespace(
-            project_id='project', user_id='owner', locked=False,
-            flavor=SimpleNamespace(
-                vcpus=4, extra_specs={'hw:numa_nodes': '1'}))
         self.known_to = self.enterContext(mock.patch(
             'ghsched_nova.features.live_change.records.get_visible_server',
             return_value=self.server))
@@ -73,14 +62,8 @@ class FilterTest(base.TestCase):
             user, project, roles=list(roles), is_admin='admin' in roles)
 
     def allow(self, **checks):
-        """Rules of nova-api's policy file."""
-        path, = self.create_tempfiles([('policy', json.dumps({
-            getattr(policies, name): check
-            for name, check in checks.items()}))], '.yaml')
-        conf.CONF.set_override('policy_file', path, 'oslo_policy')
-        self.addCleanup(conf.CONF.clear_override, 'policy_file',
-                        'oslo_policy')
-        policies.get_shared_policy_enforcer.cache_clear()
+        super().allow({getattr(policies, name): check
+                       for name, check in checks.items()})
 
     def ask(self, body, path=f'/servers/{UUID}/action', method='POST',
             headers=()):

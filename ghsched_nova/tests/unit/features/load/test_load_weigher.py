@@ -14,30 +14,20 @@
 """Hosts by the load of their NUMA nodes."""
 
 import fixtures
-from nova import objects
 
 from ghsched_nova.features.load import by_load
 from ghsched_nova.features.load import load_weigher
-from ghsched_nova.nova_seams import shared
 from ghsched_nova.scheduler import best_nodes
 from ghsched_nova.tests.fixtures import states
 from ghsched_placement.features.load import load
-from ghsched_placement.providers import names
 from ghsched_placement.tests import base
 
 
-def host(*shares, age=10.0, chosen=None):
+def host(*shares, **more):
     """A host whose NUMA nodes have such CPU loads."""
-    state = states.host([states.cell(number)
-                         for number in range(len(shares))], name='host_a')
-    state.stats = load.to_stats(load.Load(states.NOW - age, 60.0, tuple(
+    return states.loaded_host(*(
         load.HostNode(number, cpus=4, vcpus=0, cpu_load=share)
-        for number, share in enumerate(shares))))
-    if chosen is not None:
-        state.limits['numa_topology'] = objects.NUMATopologyLimits(
-            network_metadata=objects.NetworkMetadata(
-                physnets={names.make_host_nodes_physnet(chosen)}))
-    return state
+        for number, share in enumerate(shares)), **more)
 
 
 class LoadWeigherTest(base.TestCase):
@@ -50,11 +40,6 @@ class LoadWeigherTest(base.TestCase):
 
     def weigh(self, state):
         return self.weigher._weigh_object(state, states.spec())
-
-    def option(self, name, value):
-        conf = shared.config()
-        conf.set_override(name, value, group='ghsched')
-        self.addCleanup(conf.clear_override, name, group='ghsched')
 
     def test_an_idle_host_is_best_and_a_bottleneck_worst(self):
         self.assertEqual([0.0, -0.5, -1.0, -1.0], [
@@ -85,7 +70,7 @@ class LoadWeigherTest(base.TestCase):
     def test_costs_are_none_where_placement_by_load_is_off(self):
         self.assertEqual({0, 1}, set(by_load.compute_node_costs(host(0.9,
                                                                      0.0))))
-        self.option('load_placement', False)
+        states.override_option(self, 'load_placement', False)
         self.assertEqual({}, by_load.compute_node_costs(host(0.9, 0.0)))
 
     def test_orders_begin_with_the_best_nodes(self):

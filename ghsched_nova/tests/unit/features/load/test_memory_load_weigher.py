@@ -14,33 +14,23 @@
 """Hosts whose memory bandwidth is nearly used up."""
 
 import fixtures
-from nova import objects
 from nova.scheduler import weights
 
 from ghsched_nova.features.load import load_weigher
-from ghsched_nova.nova_seams import shared
 from ghsched_nova.tests.fixtures import states
 from ghsched_placement.features.load import load
-from ghsched_placement.providers import names
 from ghsched_placement.tests import base
 
 
-def host(*percents, age=10.0, name='host_a', chosen=None):
+def host(*percents, **more):
     """A host of which so much of each node's bandwidth is used.
 
     :param percents: None for a node whose bandwidth is not known.
     """
-    state = states.host([states.cell(number)
-                         for number in range(len(percents))], name=name)
-    state.stats = load.to_stats(load.Load(states.NOW - age, 60.0, tuple(
+    return states.loaded_host(*(
         load.HostNode(number, cpu_load=1.0, memory_load=None if percent is None
                       else percent / 100, bottlenecks=('cpu_load',))
-        for number, percent in enumerate(percents))))
-    if chosen is not None:
-        state.limits['numa_topology'] = objects.NUMATopologyLimits(
-            network_metadata=objects.NetworkMetadata(
-                physnets={names.make_host_nodes_physnet(chosen)}))
-    return state
+        for number, percent in enumerate(percents)), **more)
 
 
 #: Thresholds with which only memory bandwidth counts.
@@ -55,13 +45,8 @@ class MemoryLoadTest(base.TestCase):
         states.stop_clock(self)
         self.log = self.useFixture(fixtures.FakeLogger(
             level=10, format='%(levelname)s %(message)s'))
-        self.option('bottleneck_thresholds', ALONE)
+        states.override_option(self, 'bottleneck_thresholds', ALONE)
         self.weigher = load_weigher.GhschedLoadWeigher()
-
-    def option(self, name, value):
-        conf = shared.config()
-        conf.set_override(name, value, group='ghsched')
-        self.addCleanup(conf.clear_override, name, group='ghsched')
 
     def weigh(self, state):
         return self.weigher._weigh_object(state, states.spec())
@@ -76,7 +61,7 @@ class MemoryLoadTest(base.TestCase):
             self.assertEqual(-0.5, self.weigh(host(100, age=age)))
         for age in (179.0, -100.0):
             self.assertEqual(-1.0, self.weigh(host(100, age=age)))
-        self.option('load_max_age', 1000)
+        states.override_option(self, 'load_max_age', 1000)
         self.assertEqual(-1.0, self.weigh(host(100, age=999.0)))
 
     def test_host_without_a_report_counts_as_half_loaded(self):
@@ -100,7 +85,8 @@ class MemoryLoadTest(base.TestCase):
         self.assertEqual(-0.5, self.weigh(host(100, None, chosen=(1,))))
 
     def test_threshold_of_a_memory_bottleneck_is_the_end_of_the_scale(self):
-        self.option('bottleneck_thresholds', {**ALONE, 'memory_load': 40})
+        states.override_option(self, 'bottleneck_thresholds',
+                               {**ALONE, 'memory_load': 40})
         self.assertAlmostEqual(-0.5, self.weigh(host(20)))
 
     def test_an_error_is_no_reason(self):
@@ -119,5 +105,5 @@ class MemoryLoadTest(base.TestCase):
     def test_nova_puts_the_busy_host_last(self):
         busy, idle = host(95, name='busy'), host(20, name='idle')
         self.assertEqual(['idle', 'busy'], self.order(busy, idle))
-        self.option('load_weight_multiplier', 0.0)
+        states.override_option(self, 'load_weight_multiplier', 0.0)
         self.assertEqual(['busy', 'idle'], self.order(busy, idle))
