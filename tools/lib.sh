@@ -318,6 +318,8 @@ _make_venv() {
     local hash=$1 file args=()
     "$PYTHON" -c 'import sys; sys.exit(sys.version_info < (3, 11))' ||
         { echo "$PYTHON is older than 3.11"; return 1; }
+    # The one that PYTHON was made from: PYTHON may be that of VENV itself.
+    PYTHON=$("$PYTHON" -c 'import sys; print(sys._base_executable)') || return
     rm -rf "$VENV"
     "$PYTHON" -m venv "$VENV" || return
     while read -r file; do
