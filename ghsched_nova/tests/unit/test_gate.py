@@ -17,6 +17,7 @@ for the branch, so what it knows of other repositories is recorded here.
 """
 
 import configparser
+import itertools
 import pathlib
 import re
 
@@ -68,23 +69,26 @@ def list_named_jobs(project):
     return found
 
 
-def read_tox():
+def expand(name):
+    """Return the names that tox makes of a section such as ``a{,-b}``."""
+    pieces = re.split(r'\{([^}]*)\}', name)
+    return {''.join(parts) for parts in itertools.product(*(
+        piece.split(',') if index % 2 else [piece]
+        for index, piece in enumerate(pieces)))}
+
+
+def read_commands():
+    """Return the commands of each environment of tox.ini.
+
+    The first item is those of environments without a section, such as py311.
+    """
     parser = configparser.ConfigParser(interpolation=None)
     parser.read(TOP / 'tox.ini')
-    return parser
-
-
-def list_environments():
-    """Return the names of all environments of tox.ini but those of factors."""
-    names = set()
-    for section in read_tox():
-        name = section.removeprefix('testenv:')
-        if name == section:
-            continue
-        stem, _, suffixes = name.partition('{')
-        names |= {stem + suffix
-                  for suffix in suffixes.removesuffix('}').split(',')}
-    return names
+    default = parser['testenv'].get('commands', '').strip()
+    return default, {
+        name: section.get('commands', default).strip()
+        for title, section in parser.items() if title.startswith('testenv:')
+        for name in expand(title.removeprefix('testenv:'))}
 
 
 class ZuulTest(base.TestCase):
@@ -137,7 +141,7 @@ class ZuulTest(base.TestCase):
         # tox makes py311 and its like of their names.
         wanted = {name for name in wanted
                   if not re.fullmatch(r'py3\d\d', name)}
-        self.assertEqual(set(), wanted - list_environments())
+        self.assertEqual(set(), wanted - set(read_commands()[1]))
 
     def test_python_that_setup_cfg_names_is_tested_in_the_gate(self):
         parser = configparser.ConfigParser(interpolation=None)
@@ -175,16 +179,25 @@ class ZuulTest(base.TestCase):
 
 
 class ToxTest(base.TestCase):
-    """Environments of tox.ini."""
+    """tox takes an environment without commands for one that has passed."""
 
-    def test_script_of_an_environment_exists(self):
-        tox = read_tox()
-        scripts = [word for section in tox if section.startswith('testenv')
-                   for word in tox[section].get('commands', '').split()
-                   if word.startswith('tools/')]
-        self.assertNotEqual([], scripts)
-        for script in scripts:
-            self.assertTrue((TOP / script).is_file(), script)
+    def test_names_are_expanded_as_tox_does(self):
+        self.assertEqual({'a', 'a-b', 'a-c'}, expand('a{,-b,-c}'))
+
+    def test_environment_has_commands_and_their_scripts_exist(self):
+        default, commands = read_commands()
+        for name, text in {'': default, **commands}.items():
+            self.assertNotEqual('', text, name)
+            for word in text.split():
+                if word.startswith('tools/'):
+                    self.assertTrue((TOP / word).is_file(), word)
+
+    def test_environment_of_a_python_runs_the_tests_of_its_name(self):
+        default, commands = read_commands()
+        self.assertIn('tools/unit-tests.sh', default)
+        for name, text in commands.items():
+            if name.startswith('functional'):
+                self.assertIn('tests/functional', text, name)
 
 
 class PreCommitTest(base.TestCase):

@@ -29,10 +29,13 @@ from ghsched_nova.cmd import main
 from ghsched_nova import conf
 from ghsched_nova.features.doctor import status
 from ghsched_nova.features.exporter import exporter
+from ghsched_nova.features.live_change import server_set
 from ghsched_nova.features.top import top
 from ghsched_nova.lab.bench import cli
 from ghsched_nova.lab.emulator import testhost
 from ghsched_nova.tests.fixtures import guest_script
+from ghsched_placement.features.blame import blame_report
+from ghsched_placement.features.node_move import move_report
 from ghsched_placement.flavor import keys
 from ghsched_placement.tests import base
 from tempest_plugin import config as tempest_config
@@ -262,6 +265,16 @@ class ManualTest(base.TestCase):
             option.name for _, group in conf.list_opts()
             for option in group} - {
             option.name for option in tempest_config.options})
+
+
+class ApiTest(base.TestCase):
+    """The page on the API."""
+
+    def test_each_act_of_the_server_action_is_there(self):
+        page = (TOP / 'doc/source/reference/api.rst').read_text()
+        for key in (server_set.ACTION, 'extra_specs', 'dry_run',
+                    move_report.KEY, blame_report.KEY, 'prove'):
+            self.assertIn(f'"{key}": ', page)
 
 
 class FeaturesTest(base.TestCase):

@@ -14,7 +14,6 @@
 """
 
 import configparser
-import itertools
 import pathlib
 import re
 import shutil
@@ -23,7 +22,6 @@ import tempfile
 import tomllib
 
 import setuptools
-import yaml
 
 from ghsched_placement.tests import base
 
@@ -196,79 +194,6 @@ class DropInTest(base.TestCase):
         self.assertEqual(['--config-file', '--config-file', '--log-file'],
                          [one.partition('=')[0] for one in arguments])
         self.assertEqual(3, len(lines))
-
-
-#: What the templates of .zuul.yaml run. They grow by a Python with each
-#: release of OpenStack, so the next ones are here already.
-TEMPLATES = {
-    'openstack-python3-jobs': (
-        'pep8', 'py3', 'py310', 'py311', 'py312', 'py313', 'py314'),
-    'openstack-cover-jobs': ('cover',),
-    'publish-openstack-docs-pti': ('docs',),
-    'release-notes-jobs-python3': ('releasenotes',),
-}
-
-
-def expand(name):
-    """The names behind a{b,c}, as tox generates sections."""
-    pieces = re.split(r'\{([^}]*)\}', name)
-    return {''.join(parts) for parts in itertools.product(*(
-        piece.split(',') if index % 2 else [piece]
-        for index, piece in enumerate(pieces)))}
-
-
-class ToxEnvironmentsTest(base.TestCase):
-    """tox takes an environment without commands for one that has passed."""
-
-    def setUp(self):
-        super().setUp()
-        parser = configparser.ConfigParser(interpolation=None)
-        parser.read(TOP / 'tox.ini')
-        self.listed = parser['tox']['envlist'].split(',')
-        self.base = parser['testenv'].get('commands', '')
-        self.commands = {
-            name: section.get('commands', self.base)
-            for title, section in parser.items()
-            if title.startswith('testenv:')
-            for name in expand(title.removeprefix('testenv:'))}
-
-    def _commands(self, name):
-        return self.commands.get(name, self.base).strip()
-
-    def _in_ci(self):
-        """Environments that the jobs of .zuul.yaml run."""
-        documents = yaml.safe_load((TOP / '.zuul.yaml').read_text())
-        project, = [one['project'] for one in documents if 'project' in one]
-        found = set()
-        for template in project['templates']:
-            found.update(TEMPLATES[template])
-        for pipeline in ('check', 'gate'):
-            for job in project[pipeline]['jobs']:
-                name = job if isinstance(job, str) else next(iter(job))
-                if name.startswith('openstack-tox-'):
-                    found.add(name.removeprefix('openstack-tox-'))
-        return found
-
-    def test_names_are_expanded_as_tox_does(self):
-        self.assertEqual({'a', 'a-b', 'a-c'}, expand('a{,-b,-c}'))
-
-    def test_every_environment_has_commands(self):
-        names = {*self.listed, *self.commands, *self._in_ci()}
-        self.assertIn('functional-py313', names)
-        self.assertEqual(
-            [], sorted(name for name in names if not self._commands(name)))
-
-    def test_functional_environments_run_the_functional_tests(self):
-        names = {name for name in {*self.listed, *self._in_ci()}
-                 if name.startswith('functional')}
-        for name in names:
-            self.assertIn('tests/functional', self._commands(name), name)
-
-    def test_unit_environments_run_the_unit_tests(self):
-        for name in {*self.listed, *self._in_ci()}:
-            if re.fullmatch(r'py3\d*', name):
-                self.assertIn('tools/unit-tests.sh', self._commands(name),
-                              name)
 
 
 class RequirementsTest(base.TestCase):
