@@ -73,10 +73,7 @@ def read_cloud_for_rebalance(
     reports = dict(zip((server.uuid for server in running), answers,
                        strict=True))
     loads = collect_host_loads(running, reports)
-    accounting = observe.get_reported_accounting(
-        filter(None, map(diagnostics.from_diagnostics, answers)), 'min')
-    guests = [found for server in running if (found := make_rebalance_guest(
-        server, reports[server.uuid], accounting, with_vfs))]
+    guests = _make_guests(running, reports, with_vfs)
     busy = {server.host for server in servers}
     nodes = [node for name, host in sorted(hosts.items())
              for node in _nodes(host, loads.get(name), guests,
@@ -89,6 +86,19 @@ def read_cloud_for_rebalance(
         tuple(nodes), tuple(guests), ties,
         affinity.group_guests_by_traffic(members, ties, bounds),
         tuple(list_fixed_guests(running, guests, with_vfs))), records
+
+
+def _make_guests(servers: Iterable[Server],
+                 reports: Mapping[str, Mapping[str, Any]], with_vfs: bool
+                 ) -> list[move_plan.Guest]:
+    """Return the servers whose load is known as guests of a rebalance plan.
+
+    :param reports: diagnostics of each server, by UUID.
+    """
+    accounting = observe.get_reported_accounting(filter(None, map(
+        diagnostics.from_diagnostics, reports.values())), 'min')
+    return [found for server in servers if (found := make_rebalance_guest(
+        server, reports[server.uuid], accounting, with_vfs))]
 
 
 def collect_host_loads(

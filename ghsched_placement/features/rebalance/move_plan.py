@@ -293,9 +293,9 @@ class State:
         self.nodes = {node.spot: node for node in cloud.nodes}
         self.guests = {guest.uuid: guest for guest in cloud.guests
                        if all(one.spot in self.nodes for one in guest.nodes)}
-        self._nodes_of_host: dict[str, list[Spot]] = {}
+        self.nodes_of_host: dict[str, list[Spot]] = {}
         for spot in sorted(self.nodes):
-            self._nodes_of_host.setdefault(spot.host, []).append(spot)
+            self.nodes_of_host.setdefault(spot.host, []).append(spot)
         self.cpu = {spot: math.nan if node.cpu is None else node.cpu
                     for spot, node in self.nodes.items()}
         self.bandwidth = {spot: node.bandwidth
@@ -443,17 +443,10 @@ class State:
                 or not self._can_host_enforce_policy(guest,
                                                      self.nodes[spot])):
             return ()
-        others = [one for one in self._nodes_of_host[spot.host] if one != spot]
-        ways = itertools.islice(itertools.permutations(
-            others, len(guest.parts)), PLACEMENTS)
-        return min(((spot, *rest) for rest in ways if all(
-            map(self._has_room, guest.nodes, (spot, *rest)))),
-            default=(), key=lambda way: max(
-                self.get_relative_load(there, one.cpu or 0.0, one.bandwidth)
-                for one, there in zip(guest.nodes, way, strict=True)))
+        return _place_guest_nodes(self, guest, spot)
 
-    def _has_room(self, guest: Guest, spot: Spot,
-                  leaving: Guest | None = None) -> bool:
+    def has_room(self, guest: Guest, spot: Spot,
+                 leaving: Guest | None = None) -> bool:
         """Return whether an open host node has free resources for a guest.
 
         :param leaving: another guest that leaves that node first; None if none
@@ -482,7 +475,7 @@ class State:
         if not (guest.inside if inside else guest.between):
             return False
         return (inside or self._can_host_enforce_policy(
-            guest, self.nodes[spot])) and self._has_room(guest, spot, leaving)
+            guest, self.nodes[spot])) and self.has_room(guest, spot, leaving)
 
     def _has_free_resources(
             self, guest: Guest, spot: Spot, leaving: Guest | None) -> bool:
@@ -596,3 +589,20 @@ class State:
                      self.find_destinations(guest, spot)[1:], strict=True)
         return Move(guest.uuid, guest.spot, spot, reason, gain, cost,
                     others=tuple(others))
+
+
+def _place_guest_nodes(state: State, guest: Guest, spot: Spot
+                       ) -> tuple[Spot, ...]:
+    """Return the best host nodes for all NUMA nodes of a guest on a host.
+
+    :param spot: host NUMA node of the guest's first node.
+    :returns: empty if there is no room for all of them.
+    """
+    others = [one for one in state.nodes_of_host[spot.host] if one != spot]
+    ways = itertools.islice(itertools.permutations(
+        others, len(guest.parts)), PLACEMENTS)
+    return min(((spot, *rest) for rest in ways if all(
+        map(state.has_room, guest.nodes, (spot, *rest)))),
+        default=(), key=lambda way: max(
+            state.get_relative_load(there, one.cpu or 0.0, one.bandwidth)
+            for one, there in zip(guest.nodes, way, strict=True)))
