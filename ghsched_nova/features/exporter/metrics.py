@@ -117,6 +117,20 @@ METRICS = (
         'Flat while they reach the guest without the hypervisor '
         '(``ghsched:irq_bypass``), however many the guest counts.'),
     prometheus.MetricDescription(
+        'ghsched_guest_exits',
+        'Exits of the vCPUs of a guest to the hypervisor.', _GUEST, True,
+        'With KVM, where libvirt reports it; 9.0 with QEMU 7.2 does. The same '
+        'holds for the next metric.'),
+    prometheus.MetricDescription(
+        'ghsched_guest_halt_poll_seconds',
+        'CPU time that the host has spent in polling for idle vCPUs of a '
+        'guest, by outcome.', ('outcome', *_GUEST), True,
+        'Flat if the guest polls itself (``ghsched:pv_hints``).'),
+    prometheus.MetricDescription(
+        'ghsched_guest_steal_seconds',
+        'Time in which vCPUs of a guest waited for a CPU of the host.',
+        _GUEST, True),
+    prometheus.MetricDescription(
         'ghsched_node_capacity_bytes_per_second',
         'Theoretical memory bandwidth of a host NUMA node.', ('node',),
         details='If it is known.'),
@@ -195,6 +209,7 @@ class Collector(registry.Collector):
         if self._source.libvirt is not None:
             yield _single('ghsched_libvirt_up', not problem)
         yield _vfio(self._source.count_vfio_interrupts(), guests)
+        yield from _vcpu_metrics(self._source.read_vcpu_counters(), guests)
         if found is not None:
             yield from _resctrl_metrics(found, guests)
         else:
@@ -389,6 +404,26 @@ def _vfio(handled: Mapping[str, int],
         ((device, *_labels(guest)), handled[device])
         for guest in guests for device in guest.devices
         if device in handled])
+
+
+def _vcpu_metrics(counters: Mapping[str, Mapping[str, int]],
+                  guests: Iterable[view.Guest]) -> Iterator[core.Metric]:
+    """Yield the metrics of what was counted of the vCPUs of guests.
+
+    :param counters: sums over the vCPUs by UUID of the guest and name.
+    """
+    rows = [(guest, counters[guest.uuid]) for guest in guests
+            if guest.uuid in counters]
+    for name, unit, labels_of in (
+            ('exits', 1.0, {'exits': ()}),
+            ('halt_poll_seconds', 1e-9, {
+                'halt_poll_success_ns': ('success',),
+                'halt_poll_fail_ns': ('fail',)}),
+            ('steal_seconds', 1e-9, {'delay': ()})):
+        yield make_metric(f'ghsched_guest_{name}', [
+            ((*labels, *_labels(guest)), found[counter] * unit)
+            for guest, found in rows for counter, labels in labels_of.items()
+            if counter in found])
 
 
 def _labels(guest: view.Guest | None) -> tuple[str, str]:

@@ -18,6 +18,9 @@ libvirtd does not answer, the callers know guests only by their resctrl groups.
 """
 
 from collections.abc import Callable
+from collections.abc import Mapping
+from collections import Counter
+import re
 import time
 from typing import Any
 
@@ -42,6 +45,11 @@ NOVA = 'http://openstack.org/xmlns/libvirt/nova/1.1'
 #: libvirt-python have no time-out.
 TIMEOUT = 5.0
 
+#: Counters of a vCPU in libvirt's statistics of domains: those of KVM, and the
+#: nanoseconds in which it waited for a CPU of the host.
+_VCPU_COUNTER = re.compile(
+    r'vcpu\.[0-9]+\.((?:exits|halt_poll_(?:success|fail)_ns)\.sum|delay)')
+
 Clock = Callable[[], float]
 
 
@@ -63,6 +71,7 @@ class Libvirt:
         #: Cause why guests could not be read; empty if libvirt answered.
         self.problem = ''
         self._asked = shared_work.SharedWork(self._ask, TIMEOUT)
+        self._counted = shared_work.SharedWork(self._count, TIMEOUT)
 
     def read_guests(self) -> tuple[view.Guest, ...]:
         """Read the running guests of the host from libvirt.
@@ -75,6 +84,34 @@ class Libvirt:
         except shared_work.NoAnswer as error:
             self.problem = f'libvirt ({self._uri}): {error}'
             return ()
+
+    def read_vcpu_counters(self) -> Mapping[str, Mapping[str, int]]:
+        """Read what KVM and the kernel have counted of each guest's vCPUs.
+
+        Guests must have been read before. A guest that is busy with another
+        call of libvirt has old or no counters.
+
+        :returns: sums over the vCPUs by UUID of the guest and name, without
+            what libvirt does not report; empty if libvirt does not answer.
+        """
+        try:
+            return self._counted.get_result()
+        except shared_work.NoAnswer:
+            return {}
+
+    def _count(self) -> dict[str, Counter[str]]:
+        connection, module = self._connection, self._module
+        if connection is None:
+            return {}
+        try:
+            answers = connection.getAllDomainStats(
+                module.VIR_DOMAIN_STATS_VCPU,
+                module.VIR_CONNECT_GET_ALL_DOMAINS_STATS_ACTIVE
+                | module.VIR_CONNECT_GET_ALL_DOMAINS_STATS_NOWAIT)
+        except module.libvirtError:
+            return {}
+        return {domain.UUIDString(): sum_vcpu_counters(stats)
+                for domain, stats in answers}
 
     def _ask(self) -> tuple[view.Guest, ...]:
         try:
@@ -202,3 +239,17 @@ def _wrap_metadata_in_domain(metadata_xml: str) -> str:
         one.tag = f'{{{metadata.NAMESPACE}}}{etree.QName(one).localname}'
     etree.SubElement(root, 'metadata').append(policy)
     return etree.tostring(root, encoding='unicode')
+
+
+def sum_vcpu_counters(stats: Mapping[str, Any]) -> Counter[str]:
+    """Return the sums of counters over all vCPUs of a domain, by name.
+
+    :param stats: libvirt's statistics of the domain, such as
+        ``vcpu.0.exits.sum``.
+    """
+    found: Counter[str] = Counter()
+    for key, value in stats.items():
+        counter = _VCPU_COUNTER.fullmatch(key)
+        if counter and isinstance(value, int):
+            found[counter[1].removesuffix('.sum')] += value
+    return found

@@ -168,6 +168,10 @@ class HostReader:
             return {}
         return interrupts.count_interrupts_by_device(text)
 
+    def read_vcpu_counters(self) -> Mapping[str, Mapping[str, int]]:
+        """Return counters of the vCPUs of guests, see :mod:`.guest_reader`."""
+        return self.libvirt.read_vcpu_counters() if self.libvirt else {}
+
     @property
     def libvirt_error(self) -> str:
         """Reason why libvirt could not list the guests.

@@ -273,6 +273,30 @@ class ScrapeTest(exporter_case.ExporterTestCase):
         self.assertEqual({'device': '0000:18:00.2', **GUEST},
                          samples[0].labels)
 
+    def test_counters_of_vcpus_that_libvirt_reports(self):
+        """The names are those of libvirt 9.0 with QEMU 7.2 under KVM."""
+        self.serve(self.host('intel', QEMU))
+        for stats, wanted in (
+                ({'vcpu.current': 2, 'vcpu.0.exits.sum': 3856,
+                  'vcpu.1.exits.sum': 144, 'vcpu.0.mmio_exits.sum': 539,
+                  'vcpu.0.halt_poll_success_ns.sum': 1500000000,
+                  'vcpu.0.halt_poll_fail_ns.sum': 250000000,
+                  'vcpu.1.delay': 3000000000, 'vcpu.0.blocking.cur': False},
+                 {('exits_total', None): 4000,
+                  ('halt_poll_seconds_total', 'success'): 1.5,
+                  ('halt_poll_seconds_total', 'fail'): 0.25,
+                  ('steal_seconds_total', None): 3}),
+                # Without KVM.
+                ({'vcpu.current': 2, 'vcpu.0.delay': 620661059},
+                 {('steal_seconds_total', None): 0.620661059})):
+            self.module.stats = stats
+            found = {
+                (name.removeprefix('ghsched_guest_'),
+                 dict(labels).get('outcome')): value
+                for (name, labels), value in self.scrape().items()
+                if 'exits' in name or 'poll' in name or 'steal' in name}
+            self.assertEqual(wanted, found)
+
     def test_errors_are_reported(self):
         host = self.host('intel', QEMU)
         self.serve(host)
