@@ -116,8 +116,8 @@ def reconcile(paths: HostPaths, wanted: model.Wanted,
             plan = planning.make_plan(actual, wanted)
             if work.unavailable and work.prepare_group_retry(plan):
                 rounds = _ROUNDS
-            left = [action for action in _keep_kernel_groups(
-                        files, paths.root, plan.actions)
+            planned = _keep_kernel_groups(files, paths.root, plan.actions)
+            left = [action for action in planned
                     if not work.has_failed_dependency(action)]
             if not (rounds and left):
                 break

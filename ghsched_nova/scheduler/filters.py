@@ -22,7 +22,6 @@ ghsched_nova.scheduler.filters.GhschedNUMATopologyFilter
     enabled_filters = ...,PciPassthroughFilter,GhschedNUMATopologyFilter
 """
 
-from collections.abc import Callable
 from collections.abc import Iterable
 from collections.abc import Iterator
 from collections.abc import Mapping

@@ -78,10 +78,10 @@ def choose_minimum_widths(words: Sequence[int], keys: Collection[int],
 
 def split_columns(minimum: Sequence[int], keys: Collection[int],
                   available: int) -> Iterator[list[int]]:
-    """Yield the columns of each table into which one that is too wide is split.
+    """Yield the columns of each part of a table that is too wide.
 
-    Each of the tables has the key columns and at least one more. A table that
-    is not too wide is yielded as a whole.
+    Each part has the key columns and at least one more. A table that is not
+    too wide is yielded as a whole.
 
     :param minimum: minimum width of each column.
     :param keys: positions of the columns that name a row.

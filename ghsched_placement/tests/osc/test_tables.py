@@ -86,7 +86,7 @@ class WrappedTableTest(base.TestCase):
         self.assertNotIn('', lines)
         self.assertLessEqual(max(map(len, lines)), 36)
 
-    def test_host_is_cut_only_if_it_does_not_fit_beside_each_column(self):
+    def test_host_is_cut_only_if_it_does_not_fit_with_each_column(self):
         host = 'compute-017.rack-12.dc2.example.org'
         for width, count in ((61, 2), (40, 0)):
             lines = self.render(width, ('Host', 'Node', 'Free', 'Devices'),
