@@ -16,10 +16,14 @@ from collections.abc import Iterator
 from collections.abc import Mapping
 from dataclasses import dataclass
 from dataclasses import field
+import re
 
 from ghsched_nova.features.doctor.check import Check
 from ghsched_nova.resctrl import group_ids
 from ghsched_nova.resctrl import kernel_mode
+
+#: NVIDIA's JEP 106 code and its number of the processor.
+_GRACE = 'jep106:036b:0241'
 
 
 @dataclass(frozen=True)
@@ -35,6 +39,8 @@ class GroupFacts:
         if counters need not be assigned to groups.
     :param kernel: group to which the kernel's own work is bound; None if it is
         done in the group of each thread.
+    :param wrong_unit: reason to doubt the unit of measured bandwidth; empty
+        for none.
     """
 
     ids: group_ids.GroupIds
@@ -43,6 +49,7 @@ class GroupFacts:
     has_default_cap: bool = False
     counters: Mapping[int, int] = field(default_factory=dict)
     kernel: kernel_mode.KernelBinding | None = None
+    wrong_unit: str = ''
 
     @property
     def free_control_groups(self) -> int:
@@ -67,6 +74,11 @@ def check_group_ids(facts: GroupFacts) -> Iterator[Check]:
     yield from _check_monitoring_ids(facts)
     if facts.kernel is not None:
         yield _make_kernel_warning(facts.kernel)
+    if facts.wrong_unit:
+        yield Check('measured bandwidth', 'warning', facts.wrong_unit,
+                    'compare ghsched-top with a load that is known; the '
+                    'kernel needs "arm_mpam: Apply T241-MPAM-6 to 63-bit '
+                    'counters"')
     lacking = sorted(domain for domain, free in facts.counters.items()
                      if not free)
     if lacking:
@@ -114,3 +126,22 @@ def _check_monitoring_ids(facts: GroupFacts) -> Iterator[Check]:
         yield Check('monitoring ids', 'warning', text,
                     'end what measures each CPU or process there, and remove '
                     'its monitoring groups')
+
+
+def explain_wrong_unit(soc_id: str, release: str) -> str:
+    """Return why a kernel may show measured bandwidth in a wrong unit.
+
+    Counters of NVIDIA's Grace (T241) count requests of 64 bytes (erratum
+    T241-MPAM-6). Linux 7.3 is the first that multiplies all of them
+    ("arm_mpam: Apply T241-MPAM-6 to 63-bit counters").
+
+    :param soc_id: text of sysfs on the processor.
+    :param release: release of the running kernel.
+    :returns: empty if the unit is not known to be wrong.
+    """
+    found = re.match(r'([0-9]{1,3})\.([0-9]{1,3})', release)
+    if soc_id.strip() != _GRACE or not found or (
+            int(found[1]), int(found[2])) >= (7, 3):
+        return ''
+    return (f'on Grace, kernel {release} may show a 64th of the measured '
+            'bandwidth (erratum T241-MPAM-6)')

@@ -48,6 +48,8 @@ from ghsched_nova.resctrl import sysfs as sysfs_files
 from ghsched_placement.base import decimals
 
 _OWN_FILE = 'placement.conf'
+#: Name of the processor, below sysfs (drivers/firmware/smccc/soc_id.c).
+_SOC_ID = 'bus/soc/devices/soc0/soc_id'
 _TITLE = re.compile(r'([^\s:/]+): (?:master process \[|.*worker\()')
 
 
@@ -201,7 +203,10 @@ def _read_groups(section: Any, host: resctrl_host.ResctrlHost
         host.ids, group_ids.read_existing_groups(root),
         section.reserved_control_groups, section.default_bandwidth_max < 100,
         counters.read_free_counters(root),
-        fs.read_kernel_binding(fs.Files(), root))
+        fs.read_kernel_binding(fs.Files(), root),
+        checks_groups.explain_wrong_unit(
+            sysfs_files.read_text(Path(section.sysfs_path) / _SOC_ID) or '',
+            os.uname().release) if host.monitored else '')
 
 
 def _list_doubtful_options(

@@ -47,8 +47,8 @@ from ghsched_nova.host import readings
 from ghsched_nova.lab.emulator import described
 from ghsched_nova.lab.emulator import machines
 from ghsched_nova.resctrl import group_ids
-from ghsched_nova.resctrl import kernel_mode
 from ghsched_nova.resctrl import host as resctrl_host
+from ghsched_nova.resctrl import kernel_mode
 from ghsched_nova.tests.fixtures import emulated
 from ghsched_placement.tests import base
 from ghsched_placement.tests.fixtures import spaces
@@ -100,6 +100,11 @@ WRONG: tuple[tuple[dict, str, str], ...] = (
         group_ids.GroupIds(4, 8, False), group_ids.ExistingGroups(),
         kernel=kernel_mode.KernelBinding('global_assign_ctrl_assign_mon'))},
      'kernel work', 'warning'),
+    ({'groups': checks_groups.GroupFacts(
+        group_ids.GroupIds(4, 8, False), group_ids.ExistingGroups(),
+        wrong_unit=checks_groups.explain_wrong_unit(
+            'jep106:036b:0241\n', '6.17.0-1014-nvidia-64k'))},
+     'measured bandwidth', 'warning'),
     ({'bandwidth': {}}, 'node_bandwidth', 'warning'),
     ({'helper': False}, 'privsep', 'error'),
     ({'available': ()}, 'filter', 'error'),
@@ -136,6 +141,15 @@ TITLES = (
 
 
 class ChecksTest(base.TestCase):
+
+    def test_unit_is_doubted_on_grace_with_old_kernels_alone(self):
+        for soc_id, release in (
+                ('jep106:036b:0241', '7.3.0'),
+                ('jep106:036b:0241', '10.0-rc1'),
+                ('jep106:036b:0264', '6.17.0'), ('', '6.17.0'),
+                ('jep106:036b:0241', 'unknown')):
+            self.assertEqual('', checks_groups.explain_wrong_unit(
+                soc_id, release))
 
     def test_a_node_that_is_set_up(self):
         self.assertEqual({'ok'}, {one.status for one
