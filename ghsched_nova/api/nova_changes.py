@@ -14,8 +14,7 @@
 """Change nova-api where an operator put the filter of ghsched in its pipeline.
 
 Installing ghsched changes no service of Nova. The line ``[filter:ghsched]`` of
-``api-paste.ini`` loads :mod:`ghsched_nova.features.live_change.server_set`,
-which calls
+``api-paste.ini`` loads :mod:`ghsched_nova.api.server_filter`, which calls
 :func:`apply_patches`.
 """
 

@@ -10,14 +10,10 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""A server action of nova-api that changes a server of ghsched's as it runs.
+"""Arguments of the server action ``ghsched`` that change a running server.
 
-Nova's API takes no extensions any more, but its pipeline of WSGI filters is
-the operator's (api-paste.ini). This filter stands behind ``keystonecontext``,
-so Keystone has checked the token and Nova has made a context of it, and
-answers one action itself::
+::
 
-    POST /servers/UUID/action
     {"ghsched": {"extra_specs": {"ghsched:mem_bw_min": "30",
                                  "ghsched:mem_bw_max": null},
                  "dry_run": false}}
@@ -25,29 +21,13 @@ answers one action itself::
 with the JSON of ``ghsched server set``. ``{"move_nodes": {"0": 1}, "dry_run":
 false}`` instead, host NUMA node by guest NUMA node, moves the server inside
 its host (:mod:`ghsched_placement.features.live_change.move_report`).
-Features add such arguments, and questions that no server is named in
-(:mod:`ghsched_nova.features.declared_api`). Whatever else comes goes on to
-Nova. The filter also switches on what else nova-api needs for
-ghsched (:mod:`ghsched_nova.api.nova_changes`).
 """
 
-from collections.abc import Callable
 from collections.abc import Mapping
-from collections.abc import MutableMapping
-import json
-import re
 from typing import Any
 
-import microversion_parse
-from nova import exception
-from oslo_log import log as logging
-import webob
-
 from ghsched_nova.api import limits
-from ghsched_nova.api import nova_changes
 from ghsched_nova.api import policies as rules
-from ghsched_nova.base import action_errors as errors
-from ghsched_nova.features import declared_api
 from ghsched_nova.features.live_change import records
 from ghsched_nova.features.live_change import servers
 from ghsched_nova.nova_seams import api
@@ -56,89 +36,8 @@ from ghsched_placement.features.live_change import change_report
 from ghsched_placement.features.live_change import move_report
 from ghsched_placement.flavor import policy as policies
 
-LOG = logging.getLogger(__name__)
-
-#: The key of the body, and the name in the list of the server's actions.
-ACTION = 'ghsched'
-_LEGACY_VERSION = 'X-OpenStack-Nova-API-Version'
-_PATH = re.compile(r'(?:/[^/]+)?/servers/([0-9A-Fa-f-]{32,36})/action/?')
-_REPORT_PATH = re.compile(r'(?:/[^/]+)?/ghsched/([a-z-]+)/?')
-
-
-def filter_factory(_global: Mapping[str, str], **_local: str
-                   ) -> Callable[[Any], 'Filter']:
-    """Patch nova-api for ghsched and return the WSGI filter for its pipeline.
-
-    Paste calls this for ``paste.filter_factory``, once for each pipeline.
-    """
-    nova_changes.apply_patches()
-    return Filter
-
-
-class Filter:
-    """WSGI filter of nova-api that serves ghsched's API requests.
-
-    These are the server action ``ghsched`` and ``GET /ghsched/REPORT`` of the
-    reports of features. All other requests are passed to the next application.
-
-    :param application: next WSGI application in the pipeline.
-    """
-
-    def __init__(self, application: Any) -> None:
-        self._application = application
-
-    def __call__(self, environ: dict[str, Any], start: Any) -> Any:
-        request = webob.Request(environ)
-        found = _PATH.fullmatch(request.path_info)
-        if request.method == 'POST' and found:
-            # webob leaves the body to be read again.
-            asked = parse_ghsched_action(request.body)
-            if asked is not None:
-                response = _make_off_response() or handle_server_action(
-                    environ.get('nova.context'), found[1], asked)
-                response.headers.update(make_version_headers(request.headers))
-                return response(environ, start)
-        found = _REPORT_PATH.fullmatch(request.path_info)
-        if (request.method == 'GET' and found
-                and found[1] in declared_api.REPORTS):
-            response = _make_off_response() or handle_report_request(
-                environ.get('nova.context'), found[1])
-            response.headers.update(make_version_headers(request.headers))
-            return response(environ, start)
-        return self._application(environ, start)
-
-
-def _make_off_response() -> webob.Response | None:
-    """Return the response to all requests if the installed Nova differs."""
-    reason = nova_changes.find_refused_action()
-    return _make_error_document(503, reason) if reason else None
-
-
-def make_version_headers(
-        request_headers: MutableMapping[str, str]) -> dict[str, str]:
-    """Return response headers that repeat a request's compute microversion.
-
-    Clients expect them. The body of the response does not depend on the
-    microversion. The result is empty if the request names none or ``latest``.
-    """
-    version = microversion_parse.get_version(
-        request_headers, 'compute', legacy_headers=[_LEGACY_VERSION])
-    if version in (None, 'latest'):
-        return {}
-    return {microversion_parse.STANDARD_HEADER: f'compute {version}',
-            _LEGACY_VERSION: version}
-
-
-def parse_ghsched_action(body: bytes) -> Any:
-    """Return the argument of a ``ghsched`` server action in a request body.
-
-    Returns None for any other action.
-    """
-    try:
-        document = json.loads(body)
-    except (ValueError, RecursionError):
-        return None     # Nova says what is wrong with it.
-    return document.get(ACTION) if isinstance(document, dict) else None
+#: Key of the argument that changes a policy.
+KEY = 'extra_specs'
 
 
 def parse_extra_specs(action: Mapping[str, Any]) -> dict[str, str | None]:
@@ -147,7 +46,7 @@ def parse_extra_specs(action: Mapping[str, Any]) -> dict[str, str | None]:
     :param action: argument of the ``ghsched`` server action.
     :raises PolicyError: names the invalid part.
     """
-    specs = action.get('extra_specs')
+    specs = action.get(KEY)
     if not isinstance(specs, dict) or not specs or not all(
             value is None or isinstance(value, str)
             for value in specs.values()):
@@ -173,94 +72,14 @@ def check_fields(action: Mapping[str, Any], change: str) -> None:
             f'{min(others):.64}', f'only dry_run may stand beside {change}')
 
 
-def handle_report_request(context: Any, name: str) -> webob.Response:
-    """Return the response to ``GET /ghsched/NAME``, the report of a feature.
-    """
-    try:
-        _require_authenticated_context(context)
-        return _make_json_response(200, declared_api.REPORTS[name](context))
-    except exception.Forbidden as error:
-        return _make_error_document(403, error.format_message())
-
-
-def _require_authenticated_context(context: Any) -> None:
-    """Refuse a request that Keystone's middleware has not authenticated.
-
-    :raises nova.exception.Forbidden: if the request has no context.
-    """
-    if context is None:
-        raise exception.Forbidden(
-            'the request has no context: put the filter of ghsched after '
-            'keystonecontext in the pipeline of nova-api')
-
-
-def handle_server_action(context: Any, uuid: str,
-                         action: Any) -> webob.Response:
-    """Run a ``ghsched`` server action and return the HTTP response.
-
-    The action changes the server's bandwidth policy, moves the server between
-    NUMA nodes, or is an action of a feature.
-
-    :param uuid: UUID of the server.
-    :param action: argument of the ``ghsched`` server action.
-    """
-    try:
-        _require_authenticated_context(context)
-        document = _run_server_action(context, uuid, action)
-        return _make_json_response(200, document if context.is_admin
-                                   else _remove_host_name(document))
-    except (exception.Forbidden, exception.OverQuota) as error:
-        return _make_error_document(403, error.format_message())
-    except policies.PolicyError as error:
-        return _make_error_document(400, str(error))
-    except (errors.Refused, errors.RollbackIncomplete) as error:
-        return _make_error_response(context, uuid, error)
-
-
-def _make_error_response(
-    context: Any, uuid: str, error: Exception
-) -> webob.Response:
-    """Log why a server was not changed, and return the HTTP error response.
-
-    Only an admin sees names of hosts in the response.
-    """
-    code = (404 if isinstance(error, errors.GuestGone)
-            else 409 if isinstance(error, errors.Refused) else 500)
-    LOG.log(logging.ERROR if code == 500 else logging.INFO,
-            'ghsched: cannot change the bandwidth policy or NUMA nodes of '
-            'server %(uuid)s: %(error)s',
-            {'uuid': uuid, 'error': error})
-    if context.is_admin:
-        return _make_error_document(code, str(error))
-    if code == 404:
-        return _make_error_document(code, f'Nova has no server {uuid}')
-    return _make_error_document(code, getattr(error, 'public', '') or (
-        'the server cannot be changed now; the log of nova-api has the '
-        f'reason, for request {context.request_id}'))
-
-
-def _remove_host_name(document: dict[str, Any]) -> dict[str, Any]:
-    """Return a copy of a change report without the name of the host.
-
-    Users without the admin role get this copy.
-    """
-    return {**document, 'server': {**document['server'], 'host': None}}
-
-
-def _run_server_action(context: Any, uuid: str, action: Any) -> dict[str, Any]:
-    """Run a ``ghsched`` server action and return a report.
-
-    The action changes the server's bandwidth policy, moves the server between
-    NUMA nodes, or is an action of a feature.
+def change_server(context: Any, uuid: str,
+                  action: Mapping[str, Any]) -> dict[str, Any]:
+    """Change the bandwidth policy or the NUMA nodes of a server; report it.
 
     :param action: argument of the ``ghsched`` server action.
     :raises nova.exception.Forbidden: if the policy rules do not allow the
         action.
     """
-    action = action if isinstance(action, dict) else {}
-    for key, run in declared_api.SERVER_ACTIONS.items():
-        if key in action:
-            return run(context, uuid, action)
     is_move = move_report.KEY in action
     dry_run = action.get('dry_run') is True
     server = records.get_visible_server(uuid, context)
@@ -271,7 +90,7 @@ def _run_server_action(context: Any, uuid: str, action: Any) -> dict[str, Any]:
     if is_move or not dry_run:
         rules.authorize(context, rules.MOVE if is_move else rules.SET, target)
     records.check_unlocked(context, server)
-    check_fields(action, move_report.KEY if is_move else 'extra_specs')
+    check_fields(action, move_report.KEY if is_move else KEY)
     if is_move:
         nodes = move_report.parse_move_request(action)
         with records.open_cell_context(uuid, context) as cell:
@@ -284,19 +103,3 @@ def _run_server_action(context: Any, uuid: str, action: Any) -> dict[str, Any]:
     with records.open_cell_context(uuid, context) as cell:
         return change_report.make_change_report(
             servers.change_server_policy(cell, uuid, specs, dry_run), dry_run)
-
-
-def _make_error_document(code: int, message: str) -> webob.Response:
-    """Return an HTTP error response in Nova's JSON format."""
-    return _make_json_response(
-        code, {ACTION: {'code': code, 'message': message}}
-    )
-
-
-def _make_json_response(
-    code: int, document: Mapping[str, Any]
-) -> webob.Response:
-    """Return an HTTP response with a JSON body."""
-    return webob.Response(
-        status=code, json_body=document, content_type='application/json',
-        charset='UTF-8')

@@ -15,7 +15,7 @@
 Runs where nova-manage runs: it needs Nova's API database, the message bus and
 the credentials of ``[placement]``, all from nova.conf. ``openstack ghsched
 server set`` asks nova-api for the same
-(:mod:`ghsched_nova.features.live_change.server_set`).
+(:mod:`ghsched_nova.api.server_filter`).
 """
 
 import argparse

@@ -131,7 +131,7 @@ class NovaTestCase(patient_waits.PatientWaits, base.TestCase):
         path.write_text(source.read_text().replace(
             ' osapi_compute_app_v21', ' ghsched osapi_compute_app_v21') + (
             '\n[filter:ghsched]\npaste.filter_factory = '
-            'ghsched_nova.features.live_change.server_set:filter_factory\n'))
+            'ghsched_nova.api.server_filter:filter_factory\n'))
         return str(path)
 
     def _setup_compute_service(self):

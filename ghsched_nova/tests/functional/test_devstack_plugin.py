@@ -202,8 +202,7 @@ class DevstackPluginTest(base.TestCase):
                 if 'api-paste' in line]
         start = 'iniset /etc/nova/api-paste.ini '
         the_filter = (start + 'filter:ghsched paste.filter_factory '
-                      'ghsched_nova.features.live_change.'
-                      'server_set:filter_factory')
+                      'ghsched_nova.api.server_filter:filter_factory')
         self.assertEqual(
             [start + 'composite:openstack_compute_api_v21 keystone '
              'cors authtoken keystonecontext ghsched app', the_filter],

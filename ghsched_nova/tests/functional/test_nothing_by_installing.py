@@ -97,8 +97,8 @@ print(json.dumps([before, list_changes()]))
 #: What an operator configures in a service, and a name of Nova that this
 #: changes.
 CONFIGURED = {
-    'nova-api': ('from ghsched_nova.features.live_change import server_set\n'
-                 'server_set.filter_factory({})',
+    'nova-api': ('from ghsched_nova.api import server_filter\n'
+                 'server_filter.filter_factory({})',
                  'nova.limit.placement._get_deltas'),
     'nova-conductor': ('', None),
     'nova-scheduler': ('import ghsched_nova.scheduler.filters',

@@ -189,7 +189,7 @@ class StartedAlikeTest(base.TestCase):
         ours = paste.replace(
             ' keystonecontext ', ' keystonecontext ghsched ') + (
             '\n[filter:ghsched]\npaste.filter_factory = '
-            'ghsched_nova.features.live_change.server_set:filter_factory\n')
+            'ghsched_nova.api.server_filter:filter_factory\n')
         self.assertNotEqual(paste, ours)
         for text in (paste, ours):
             reports.append(self.start_api(start, {**changed, **needed}, text))

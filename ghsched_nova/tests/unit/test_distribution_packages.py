@@ -306,7 +306,7 @@ class RpmTest(base.TestCase):
 class DeploymentTest(base.TestCase):
     """Files for Kolla and OpenStack-Ansible say what the packages say."""
 
-    FACTORY = 'ghsched_nova.features.live_change.server_set:filter_factory'
+    FACTORY = 'ghsched_nova.api.server_filter:filter_factory'
 
     def read_options(self, path):
         """Return values of each option of a file in oslo.config's format."""

@@ -305,7 +305,7 @@ def _with_our_filter(paste: str) -> str:
         'keystonecontext osapi_compute_app_v21',
         'keystonecontext ghsched osapi_compute_app_v21') + (
         '\n[filter:ghsched]\npaste.filter_factory = '
-        'ghsched_nova.features.live_change.server_set:filter_factory\n')
+        'ghsched_nova.api.server_filter:filter_factory\n')
 
 
 def filters() -> Section:

@@ -26,9 +26,9 @@ import oslo_messaging as messaging
 
 from ghsched_nova.api import extra_specs
 from ghsched_nova.api import nova_changes
+from ghsched_nova.api import server_filter
 from ghsched_nova.features import declared_scheduler
 from ghsched_nova.features.doctor import nova_changes as commands
-from ghsched_nova.features.live_change import server_set
 from ghsched_nova.nova_fixes import table
 from ghsched_nova.nova_seams import parts
 from ghsched_nova.nova_seams import registry
@@ -147,7 +147,7 @@ class ApiTest(BasePartsTest):
     def test_actions_that_are_off_answer_503_and_others_go_to_nova(self):
         self.lose('nova.rpc.get_client')
         self.start_api()
-        application = server_set.Filter(lambda *_more: 'Nova')
+        application = server_filter.Filter(lambda *_more: 'Nova')
 
         def ask(body):
             answer = []

@@ -20,13 +20,13 @@ from unittest import mock
 from nova import context as nova_context
 
 from ghsched_nova.api import policies
+from ghsched_nova.api import server_filter
 from ghsched_nova.base import action_errors as errors
 from ghsched_nova.features.blame import blame_action
 from ghsched_nova.features.blame import blame_rpc
 from ghsched_nova.features.live_change import messages
 from ghsched_nova.features.live_change import records
 from ghsched_nova.features.live_change import rpcapi
-from ghsched_nova.features.live_change import server_set
 from ghsched_nova.tests.fixtures import plans
 from ghsched_nova.tests.fixtures import server_actions
 from ghsched_placement.features.blame import blame
@@ -56,7 +56,7 @@ class BlameActionTest(server_actions.ServerActionTestCase):
     def ask(self, action, role='admin'):
         context = nova_context.RequestContext(
             'user', 'project', roles=[role], is_admin=role == 'admin')
-        return server_set.handle_server_action(context, plans.UUID, action)
+        return server_filter.handle_server_action(context, plans.UUID, action)
 
     def allow(self, *rules):
         super().allow(dict.fromkeys(rules, 'role:member'))

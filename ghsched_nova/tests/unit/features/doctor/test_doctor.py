@@ -452,7 +452,7 @@ keystone = cors authtoken keystonecontext ghsched osapi_compute_app_v21
 
 [filter:ghsched]
 paste.filter_factory = """ + (
-    'ghsched_nova.features.live_change.server_set:filter_factory\n')
+    'ghsched_nova.api.server_filter:filter_factory\n')
 
 
 class LeftoversTest(base.TestCase):

@@ -22,6 +22,7 @@ from nova import exception
 import webob
 
 from ghsched_nova.api import policies
+from ghsched_nova.api import server_filter
 from ghsched_nova.base import action_errors as errors
 from ghsched_nova.features import declared_api
 from ghsched_nova.features.live_change import records
@@ -77,7 +78,7 @@ class FilterTest(server_actions.ServerActionTestCase):
             body=body if isinstance(body, bytes)
             else json.dumps(body).encode())
         request.environ['nova.context'] = self.context
-        return request.get_response(server_set.filter_factory({})(nova))
+        return request.get_response(server_filter.filter_factory({})(nova))
 
     def set(self, specs, **more):
         return self.ask({'ghsched': {'extra_specs': specs, **more}})
@@ -339,7 +340,7 @@ class BodyTest(base.TestCase):
 
     @given(st.binary())
     def test_any_body_is_read(self, body):
-        server_set.parse_ghsched_action(body)
+        server_filter.parse_ghsched_action(body)
 
     @given(st.recursive(
         st.none() | st.booleans() | st.integers() | st.text(),
