@@ -178,7 +178,13 @@ class Cutter(ast.NodeTransformer):
         return self.generic_visit(node)
 
     def cut_tables(self, tree: ast.Module) -> ast.Module:
-        """Return the tree of a test with its tables cut, and no more."""
+        """Return the tree of a test with its tables cut, and no more.
+
+        Tables are the constants of the module, and all dictionaries.
+        """
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Dict):
+                self.visit_Dict(node)
         tree.body = [self.visit(one) if isinstance(one, ast.Assign) else one
                      for one in tree.body]
         return tree
@@ -186,12 +192,14 @@ class Cutter(ast.NodeTransformer):
 
 @dataclass
 class Copy:
-    """Copy of the tree without some features.
+    """Copy of the tree without a feature.
 
+    :param features: the feature and those that need it.
     :param shared_tests: deleted tests that were in no folder of a feature.
     """
 
     top: Path
+    feature: str
     features: set[str]
     shared_tests: list[str] = field(default_factory=list)
 
@@ -207,7 +215,10 @@ class Copy:
             tree = ast.parse((self.top / name).read_text())
             (self.top / name).write_text(ast.unparse(
                 Cutter(set(), self.features).cut_tables(tree)))
-        self._cut_lines(self.top / 'setup.cfg')
+        setup = self.top / 'setup.cfg'
+        setup.write_text(''.join(
+            line for line in setup.read_text().splitlines(keepends=True)
+            if find_owner(line.replace('/', '.')) not in self.features))
         design = self.top / 'doc/source/contributor/design.rst'
         design.write_text(re.sub(
             rf'^    ``({"|".join(self.features)})``  .*\n', '',
@@ -227,11 +238,6 @@ class Copy:
         gone = {name for name, origin in find_imports(tree)
                 if find_owner(origin) in self.features}
         path.write_text(ast.unparse(Cutter(gone, self.features).visit(tree)))
-
-    def _cut_lines(self, path: Path) -> None:
-        path.write_text(''.join(
-            line for line in path.read_text().splitlines(keepends=True)
-            if find_owner(line) not in self.features))
 
     def _delete_importers(self) -> None:
         """Delete tests that import a deleted module, and then their importers.
@@ -266,8 +272,7 @@ class Copy:
         unit_tests = {name: path for name, path in modules.items()
                       if '.tests.' in name and path.stem.startswith('test_')
                       and not re.search(r'\.(functional|lab)\.', name)}
-        mentions = re.compile('|'.join(rf'\b{one}\b'
-                                       for one in self.features))
+        mentions = re.compile(rf'\b{self.feature}\b')
         done = self._run('-c', TEST, given='\n'.join(
             ('run ' if tests == 'all' or tests == 'some'
              and mentions.search(path.read_text()) else 'load ') + name
@@ -291,7 +296,7 @@ def check_without(feature: str, features: set[str], tests: str) -> bool:
     :param feature: the feature for which the others go.
     """
     with tempfile.TemporaryDirectory() as folder:
-        copy = Copy(Path(folder, 'tree'), features)
+        copy = Copy(Path(folder, 'tree'), feature, features)
         shutil.copytree(TOP, copy.top, symlinks=True,
                         ignore=shutil.ignore_patterns(
                             '.git', '__pycache__', '.mypy_cache',

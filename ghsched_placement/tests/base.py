@@ -17,9 +17,20 @@ import unittest
 
 from oslotest import base
 
+from ghsched_placement.features.declared_needs import NEEDS
+
 #: Seconds after which a test gives up on a program or a thread. It is a hang
 #: then: however busy a machine is, what works has happened before.
 GIVE_UP_S = 600
+
+
+def needs_features(*names: str) -> Any:
+    """Return a decorator that skips a test of a pair where a part is deleted.
+
+    :param names: features whose keys or modules a test of another part uses.
+    """
+    gone = sorted({*names} - NEEDS.keys())
+    return unittest.skipIf(gone, f'features that are deleted: {gone}')
 
 
 class TestCase(base.BaseTestCase):

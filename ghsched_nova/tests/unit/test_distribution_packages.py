@@ -170,7 +170,7 @@ class SplitTest(base.TestCase):
     def test_console_script_is_in_exactly_one_package(self):
         scripts = [name for _, group, name, _ in entry_points()
                    if group == 'console_scripts']
-        self.assertIn('ghsched-top', scripts)
+        self.assertIn('ghsched-host', scripts)
         for name in scripts:
             self.assertEqual(1, len(owners(f'usr/bin/{name}', self.lists)),
                              name)

@@ -518,6 +518,7 @@ class CommandLoadsTest(base.TestCase):
         self.assertEqual('', done.stderr)
         return set(done.stdout.split())
 
+    @base.needs_features('top')
     def test_looking_at_a_host_loads_little(self):
         found = self.loaded('from ghsched_nova.cmd import host\n'
                             'from ghsched_nova.features.top import top')

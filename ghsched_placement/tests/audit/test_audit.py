@@ -77,6 +77,7 @@ class ServersTest(AuditTestCase):
         self.assertIn(f'heal_allocations --instance {A}',
                       self.found[0].remedy)
 
+    @base.needs_features('bursts')
     def test_another_burst_than_asked_for(self):
         server = Server(A, 'web', 'a', GuestPolicy(
             nodes=(NodePolicy(30, burst=20),)), nodes=(0,))

@@ -85,6 +85,7 @@ class FindTest(base.TestCase):
             self.assertIn(f'node is {10 * most}', found.detail)
             self.assertIn(cure, found.cure)
 
+    @base.needs_features('bursts')
     def test_bursts_that_no_node_has_left(self):
         (found,) = self.find(Cloud(traits={MIN}), mem_bw_burst=30)
         self.assertEqual('no host NUMA node has 30 % of its memory bandwidth '

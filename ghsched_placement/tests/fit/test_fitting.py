@@ -76,6 +76,7 @@ class CheckTest(base.TestCase):
         host = clouds.host(clouds.node(0, used=50), clouds.node(1))
         self.assertEqual(1 + 3, self.fits(host, wish(30)).guests)
 
+    @base.needs_features('bursts')
     def test_as_many_as_have_room_for_their_bursts(self):
         asked = GuestDemand(
             GuestPolicy((NodePolicy(10, burst=20),)), 1)

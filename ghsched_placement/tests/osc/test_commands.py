@@ -184,6 +184,7 @@ class ServersTest(base.TestCase):
         with self.assertRaisesRegex(exceptions.CommandError, 'os-flavor-ext'):
             observe.get_flavor_extra_specs({'flavor': {}})
 
+    @base.needs_features('bursts')
     def test_a_row_for_each_guest_node(self):
         policy = policies.parse_policy({
             'ghsched:mem_bw_min.1': '20', 'ghsched:vfs.0': 'nic:2'}, 2)

@@ -43,6 +43,9 @@ from ghsched_placement.tests.fixtures import sample_flavors
 
 VCPUS = 2
 
+#: Resource classes of host NUMA nodes that the core and the features have.
+KINDS = sorted({names.MEM_BW_PCT, *BESIDE_BANDWIDTH})
+
 
 def policy_of(kind):
     return policies.parse_policy(sample_flavors.flavor(
@@ -51,7 +54,7 @@ def policy_of(kind):
 
 #: What a guest of the sample flavor holds of each class.
 AMOUNTS = {kind: policy_of(kind).get_resources_by_node()[0][kind]
-           for kind in sorted(names.NODE_CLASSES)}
+           for kind in KINDS}
 
 #: Column of "capacity show" with what is left of a class.
 FREE = {names.MEM_BW_PCT: 'BW Free (%)',
@@ -105,7 +108,7 @@ class ClassTest(base.TestCase):
     def wish(self, kind):
         return GuestDemand(self.server(kind).policy, 1)
 
-    @ddt.data(*sorted(names.NODE_CLASSES))
+    @ddt.data(*KINDS)
     def test_flavor_check_names_the_class_that_no_node_has_left(self, kind):
         for few in (0, AMOUNTS[kind] - 1):
             verdict = fitting.check_host_capacity(self.host(kind, n0=few,
@@ -116,7 +119,7 @@ class ClassTest(base.TestCase):
             self.assertIn(f'{AMOUNTS[kind]} needed',
                           '; '.join(verdict.reason_texts))
 
-    @ddt.data(*sorted(names.NODE_CLASSES))
+    @ddt.data(*KINDS)
     def test_flavor_check_names_the_class_that_the_host_has_not(self, kind):
         nodes = [clouds.counting_node(number) for number in (0, 1)]
         for node in nodes:
@@ -136,7 +139,7 @@ class ClassTest(base.TestCase):
                     f'({one.key.extra_spec})', one.cure)))
                 for node in (0, 1)], list(verdict.reason_texts))
 
-    @ddt.data(*sorted(names.NODE_CLASSES))
+    @ddt.data(*KINDS)
     def test_flavor_check_counts_as_many_guests_as_have_room(self, kind):
         most = clouds.OFFERED[kind]
         for left in {AMOUNTS[kind], 2 * AMOUNTS[kind] - 1, most}:
@@ -148,7 +151,7 @@ class ClassTest(base.TestCase):
                     else 1000),
                 found.guests)
 
-    @ddt.data(*sorted(names.NODE_CLASSES))
+    @ddt.data(*KINDS)
     def test_capacity_show_has_what_is_left(self, kind):
         rows = [dict(zip(capacity.COLUMNS, commands.plain(row), strict=True))
                 for row in capacity.list_node_rows(self.host(kind, n0=7,
@@ -156,7 +159,7 @@ class ClassTest(base.TestCase):
         self.assertEqual([7, 0], [row[FREE[kind]] for row in rows])
         json.dumps(rows)
 
-    @ddt.data(*sorted(names.NODE_CLASSES))
+    @ddt.data(*KINDS)
     def test_host_show_has_what_is_left_and_held(self, kind):
         found = self.host(kind, n0=7)
         shown = host.make_host_report(observe.HostRecords(
@@ -167,7 +170,7 @@ class ClassTest(base.TestCase):
         self.assertIn('on node 1', shown['guests'].human_readable())
         json.dumps(plain)
 
-    @ddt.data(*sorted(names.NODE_CLASSES))
+    @ddt.data(*KINDS)
     def test_server_show_has_what_is_asked_and_allocated(self, kind):
         policy, held = self.server(kind).policy, self.make_resources(kind)
         on = self.host(kind)
@@ -187,7 +190,7 @@ class ClassTest(base.TestCase):
                              shown[allocated])
         json.dumps(shown)
 
-    @ddt.data(*sorted(names.NODE_CLASSES))
+    @ddt.data(*KINDS)
     def test_audit_finds_a_class_that_is_held_of_another_node(self, kind):
         on, held = self.host(kind), self.make_resources(kind)
         if not self.server(kind).policy.needs_control_group:

@@ -48,7 +48,6 @@ from ghsched_nova.tests.fixtures import moving_host
 from ghsched_nova.tests.fixtures import observing
 from ghsched_nova.tests.unit.features.bursts import test_burst_use
 from ghsched_nova.tests.unit.features.live_change import test_guest_move
-from ghsched_nova.tests.unit.features.service_level import test_level_use
 from ghsched_nova.tests.unit.host import engine_base
 from ghsched_placement.tests import base
 from ghsched_placement.tests.fixtures import threads
@@ -175,7 +174,7 @@ class ReportStressTest(base.TestCase):
         host = self.make_parts()
         bandwidth = test_burst_use.snapshot(
             test_burst_use.guest(0, project='a'),
-            test_level_use.guest(100.0))
+            observing.guest(100.0))
         node = self.top / 'devices/system/node/node0'
         node.mkdir(parents=True)
         (node / 'cpulist').write_text('0-255\n')

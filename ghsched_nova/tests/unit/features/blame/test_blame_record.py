@@ -26,8 +26,8 @@ from ghsched_placement.tests import base
 
 
 def snapshot(**rates):
-    return test_level_use.snapshot(*(
-        test_level_use.guest(rate, uuid)
+    return observing.snapshot(*(
+        observing.guest(rate, uuid)
         for uuid, rate in rates.items()), used=500.0)
 
 

@@ -356,6 +356,7 @@ class PlaceTest(base.TestCase):
         self.assertEqual([3, 1], self.host_nodes(document))
         self.assertEqual('MBMIN:1=0;3=9', document['schemata'][-1])
 
+    @base.needs_features('bursts')
     def test_bursts_where_something_is_kept_for_them(self):
         keys = ['hw:numa_nodes=1', 'ghsched:mem_bw_min=5',
                 'ghsched:mem_bw_burst=30']

@@ -17,14 +17,13 @@ import fixtures
 
 from ghsched_nova.features.history import history_use
 from ghsched_nova.tests.fixtures import observing
-from ghsched_nova.tests.unit.features.service_level import test_level_use
 from ghsched_placement.features.history import usage_history
 from ghsched_placement.features.history.usage_history import Minute
 from ghsched_placement.features.history.usage_history import UsageKey
 from ghsched_placement.tests import base
 
-guest = test_level_use.guest
-snapshot = test_level_use.snapshot
+guest = observing.guest
+snapshot = observing.snapshot
 
 
 class HistoryUseTest(base.TestCase):

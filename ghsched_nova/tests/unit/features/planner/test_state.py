@@ -22,11 +22,14 @@ from ghsched_placement.features.planner.state import GuestPlacement
 from ghsched_placement.features.planner.state import State
 from ghsched_placement.fit import fitting
 from ghsched_placement.fit import lack
+from ghsched_placement.flavor import resources
 from ghsched_placement.providers import names
 from ghsched_placement.tests import base
 from ghsched_placement.tests.fixtures import sample_flavors
 
 #: Word for bursts in messages.
+#: Resource classes of host NUMA nodes that the core and the features have.
+KINDS = sorted({names.MEM_BW_PCT, *resources.BESIDE_BANDWIDTH})
 BURSTS = '% of memory bandwidth as bursts'
 
 BANDWIDTH = 'CUSTOM_MEM_BW_PCT'
@@ -111,7 +114,7 @@ class ClassTest(base.TestCase):
             (f'_NUMA{node}', kind): total - left for node in (0, 1)},
             **self.offered))
 
-    @ddt.data(*sorted(names.NODE_CLASSES))
+    @ddt.data(*KINDS)
     def test_class_that_nodes_have_too_little_of_is_named(self, kind):
         wanted = self.need(kind)
         amount = wanted.demand.get_node_amounts(0)[kind]
@@ -143,6 +146,7 @@ class LacksTest(base.TestCase):
              lack.Lack(1, 'VFs of nic', 0, 2)},
             set(limits.list_shortages(state, wanted)))
 
+    @base.needs_features('bursts', 'l3_ways')
     def test_bursts_and_ways(self):
         # Nothing is kept for them.
         self.assertEqual(
@@ -167,6 +171,7 @@ class LacksTest(base.TestCase):
         self.assertEqual([],
                          limits.list_guest_node_shortages(state, taken, 0, 0))
 
+    @base.needs_features('bursts')
     def test_promised_bursts_are_usage(self):
         state = State(samples.host(bursts={0: 30, 1: 30}, promised=60))
         self.assertIn(limits.InventoryUse(0, BURSTS, 60, 0, 0),

@@ -18,34 +18,14 @@ import fixtures
 from ghsched_nova.features.metering import metering_notices
 from ghsched_nova.features.service_level import service_level_use
 from ghsched_nova.host import compute_hooks
-from ghsched_nova.monitor import rates
-from ghsched_nova.monitor import view
 from ghsched_nova.tests.fixtures import observing
 from ghsched_placement.features.load import load
 from ghsched_placement.features.metering import metering
 from ghsched_placement.features.service_level import service_level
-from ghsched_placement.flavor.policy import NodePolicy
 from ghsched_placement.tests import base
 
-OK = rates.State.OK
-
-
-def guest(used, uuid='u', node=0, minimum=30, held=30.0, group=True,
-          maximum=100):
-    row = view.GuestNode(
-        (node,), NodePolicy(minimum, maximum),
-        view.EffectiveLimits(minimum=held, maximum=maximum) if group else None,
-        rates.NOTHING if used is None else rates.Figure(OK, used))
-    return view.GuestUsage(
-        view.Guest('instance-1', uuid, 1, project='p', flavor='f'), (),
-        (row,), row.used,
-        (view.Group('g', 1, True, ''),) if group else ())
-
-
-def snapshot(*guests, used=500.0, capacity=1000):
-    node = view.NodeUsage((0,), rates.Figure(OK, used), rates.ZERO,
-                          rates.ZERO, rates.ZERO, capacity, 0)
-    return view.Snapshot('', 'rate_mb', (node,), guests, (), rates.ZERO)
+guest = observing.guest
+snapshot = observing.snapshot
 
 
 def busy(share, uuid='u'):
