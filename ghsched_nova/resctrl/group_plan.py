@@ -299,8 +299,8 @@ def _select_threads(guest: Guest, actual: model.Actual,
         tid: f'{vcpu}'
         for vcpu, tid in _find_vcpu_threads(guest, actual).items()
     }
-    if (all_threads or guest.maker == 'libvirt-process'
-            ) and guest.has_other_threads:
+    takes_all = all_threads or guest.maker == 'libvirt-process'
+    if takes_all and guest.has_other_threads:
         others = [tid for tid, vcpu
                   in actual.threads.get(guest.domain.uuid, {}).items()
                   if vcpu is None or not guest.vcpu_class]

@@ -118,8 +118,7 @@ class Guest:
 
     @property
     def has_other_threads(self) -> bool:
-        """Whether threads of the domain that are no vCPUs belong in this group.
-        """
+        """Whether threads that are no vCPUs belong in this group."""
         return self.vcpu_class in ('', vcpu_classes.DEFAULT)
 
     @property

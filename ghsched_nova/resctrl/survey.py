@@ -155,8 +155,9 @@ def _read_guest_groups(
             files, root / name, bool(guests[0].shared)
         ) if name in names else model.Group()
         mine = {
-            uuid: threads.get(uuid) or known[uuid] if uuid in known
-            else threads.get(uuid) or processes.read_threads(guest, group.tasks)
+            uuid: known[uuid] if uuid in known
+            else threads.get(uuid)
+            or processes.read_threads(guest, group.tasks)
             for guest in guests for uuid in (guest.domain.uuid,)}
         threads |= mine
         own = frozenset[int]().union(*mine.values())

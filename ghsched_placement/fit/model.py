@@ -49,9 +49,9 @@ class Units:
 
     def allow(self, taken: Taken) -> bool:
         """Whether one allocation of each amount may have this size."""
-        return all([self.least[place] <= amount <= self.most[place]
-                    and amount % self.step[place] == 0
-                    for place, amount in taken])
+        return all(self.least[place] <= amount <= self.most[place]
+                   and amount % self.step[place] == 0
+                   for place, amount in taken)
 
 
 @dataclass(frozen=True)

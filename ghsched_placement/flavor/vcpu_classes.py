@@ -88,17 +88,7 @@ def parse_vcpu_classes(text: str) -> NamedVcpus:
     :raises PolicyError: for a malformed value, more than four classes, or
         classes that overlap.
     """
-    named: dict[str, list[str]] = {}
-    for part in text.split(','):
-        name, colon, vcpus = part.strip().rpartition(':')
-        if colon:
-            name = name.strip()
-            _check_name(name, named)
-            named[name] = []
-        elif not named:
-            raise PolicyError(_KEY, f'{part.strip()!r} is not NAME:VCPUS, '
-                                    'such as latency:0-15')
-        named[next(reversed(named))].append(vcpus)
+    named = _split_by_name(text)
     if len(named) > MAX_CLASSES:
         raise PolicyError(_KEY, f'{len(named)} classes are named, and at most '
                                 f'{MAX_CLASSES} can be')
@@ -116,6 +106,22 @@ def parse_vcpu_classes(text: str) -> NamedVcpus:
                 _KEY, f'vCPU {cpulist.render_cpu_list(mine & theirs)} is in '
                       f'the classes {name} and {other}')
     return found
+
+
+def _split_by_name(text: str) -> dict[str, list[str]]:
+    """Return the parts of the list of vCPUs that follows each name."""
+    named: dict[str, list[str]] = {}
+    for part in text.split(','):
+        name, colon, vcpus = part.strip().rpartition(':')
+        if colon:
+            name = name.strip()
+            _check_name(name, named)
+            named[name] = []
+        elif not named:
+            raise PolicyError(_KEY, f'{part.strip()!r} is not NAME:VCPUS, '
+                                    'such as latency:0-15')
+        named[next(reversed(named))].append(vcpus)
+    return named
 
 
 def _check_name(name: str, others: Iterable[str]) -> None:

@@ -497,7 +497,8 @@ def _find_other_refusal_reasons(host: capacity.Host,
     yield from lack.find_trait_mismatches(
         host.root.traits, {one for one in traits if not one.startswith('!')},
         forbidden)
-    for name, needed in guest_demand.parse_amounts(parameters.get('resources', '')).items():
+    amounts = guest_demand.parse_amounts(parameters.get('resources', ''))
+    for name, needed in amounts.items():
         if name in guest_demand.HOST_CLASSES:
             continue
         stock = host.root.get_inventory(name)

@@ -25,7 +25,8 @@ usage: python tools/bench/scheduler_bench.py [--hosts N...]
 
 Modes are also ``index+first``, the index that has no refusal to remember,
 ``index+each``, the index that asks Placement about each host that it proposes,
-``gradient``: the whole search with the weigher against fragmentation, ``stock@32``: Nova with 32 max_placement_results, and
+``gradient``: the whole search with the weigher against fragmentation,
+``stock@32``: Nova with 32 max_placement_results, and
 ``static``: Nova with guests that have as large a part of a node's CPUs as of
 its bandwidth. The last column compares each with the first.
 

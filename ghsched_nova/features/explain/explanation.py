@@ -22,9 +22,9 @@ repeated in :mod:`ghsched_placement.query.query`,
 :mod:`ghsched_placement.features.planner.offer`.
 """
 
-from collections.abc import Mapping
 from collections.abc import Iterable
 from collections.abc import Iterator
+from collections.abc import Mapping
 from collections.abc import Sequence
 import dataclasses
 from dataclasses import dataclass

@@ -364,8 +364,8 @@ def _format_settings(settings: list[dict[str, Any]]) -> str:
     if not settings:
         return ''
     rows = ([setting['domain'], setting['host_node'], setting['guest_node'],
-             knob + (f'.{setting["vcpu_class"]}' if 'vcpu_class' in setting
-                     else ''), setting['asked'][knob], setting['effective'][knob]]
+             '.'.join(filter(None, (knob, setting.get('vcpu_class')))),
+             setting['asked'][knob], setting['effective'][knob]]
             for setting in settings for knob in _KNOBS)
     return render_table(('domain', 'host node', 'guest node', 'knob', 'asked',
                          'effective'), rows)

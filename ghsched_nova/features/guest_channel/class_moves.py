@@ -41,9 +41,9 @@ def move_vcpus(classes: Sequence[VcpuClass],
     :param wanted: vCPUs by name of the class; other classes keep theirs, but
         for those that are asked for here.
     :param nodes: vCPUs of each guest NUMA node.
-    :raises NotMovedError: if the guest has no such class or vCPU, or if a class
-        would be empty, or on a guest NUMA node where it has none in the
-        flavor.
+    :raises NotMovedError: if the guest has no such class or vCPU, or if a
+        class would be empty, or on a guest NUMA node where it has none in
+        the flavor.
     """
     nodes = tuple(nodes)
     every = frozenset[int]().union(*nodes)

@@ -32,8 +32,8 @@ from typing import Any
 from ghsched_nova.monitor import view
 from ghsched_placement.base import cpulist
 from ghsched_placement.base import wire
-from ghsched_placement.flavor import vcpu_classes
 from ghsched_placement.flavor.policy import GuestPolicy
+from ghsched_placement.flavor import vcpu_classes
 
 #: Name of the port in the guest, below /dev/virtio-ports.
 PORT = 'org.openstack.ghsched.0'

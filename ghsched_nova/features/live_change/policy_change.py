@@ -32,7 +32,6 @@ from ghsched_nova.host import desired
 from ghsched_nova.host import engine
 from ghsched_nova.resctrl import resolve
 from ghsched_placement.flavor.policy import GuestPolicy
-from ghsched_placement.flavor.policy import NodePolicy
 
 LOG = logging.getLogger(__name__)
 

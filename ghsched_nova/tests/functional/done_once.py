@@ -111,7 +111,7 @@ def inspect_functions_once() -> None:
 
     oslo.policy and oslo.middleware call it for each check and request.
     """
-    look = inspect.getfullargspec
+    look: Any = inspect.getfullargspec
     known: Any = weakref.WeakKeyDictionary()
 
     def look_once(function: Any) -> Any:
@@ -121,7 +121,7 @@ def inspect_functions_once() -> None:
         if function not in known:
             known[function] = look(function)
         return known[function]
-    inspect.getfullargspec = look_once
+    inspect.getfullargspec = look_once  # type: ignore[assignment]
 
 
 def check_schemas_once() -> None:

@@ -20,7 +20,8 @@ from ghsched_nova.tests.functional import emptied_hosts
 from ghsched_nova.tests.functional import nova_base
 from ghsched_placement.features.packing import gradient
 
-WEIGHER = 'ghsched_nova.features.packing.gradient_weigher.GhschedGradientWeigher'
+WEIGHER = ('ghsched_nova.features.packing.gradient_weigher.'
+           'GhschedGradientWeigher')
 PRODUCT = fakelibvirt.VF_PROD_ID
 
 

@@ -86,7 +86,7 @@ class ClassesTest(engine_tests.EngineTestCase):
         self.assert_enforced(self.LIMITS)
 
     def test_drift_of_threads_and_values_is_repaired(self):
-        chance = random.Random(46)
+        chance = random.Random(46)  # noqa: S311
         self.reconcile(self.running())
         names = [f'ghsched-{UUID}.{name}' for name in self.LIMITS]
         for _step in range(12):

@@ -152,8 +152,8 @@ class WordsTest(base.TestCase):
         self.assertEqual({}, self.wrong(names))
 
     def test_changes_and_moves(self):
-        names = {*keys(messages.pack_policy(
-                     GuestPolicy((NodePolicy(1),)), (0,))),
+        packed = messages.pack_policy(GuestPolicy((NodePolicy(1),)), (0,))
+        names = {*keys(packed),
                  *keys(move_messages.pack_move(plans.MOVE.request)),
                  *keys(change_report.make_change_report(plans.plan(), False)),
                  *keys(move_report.make_move_report(plans.MOVE, False))}

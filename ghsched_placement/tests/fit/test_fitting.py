@@ -26,6 +26,7 @@ from ghsched_placement.fit.guest_demand import GuestDemand
 from ghsched_placement.fit import lack
 from ghsched_placement.fit.node_capacity import NodeCapacity
 from ghsched_placement.fit.node_capacity import Pages
+from ghsched_placement.flavor import policy
 from ghsched_placement.flavor.policy import GuestPolicy
 from ghsched_placement.flavor.policy import NodePolicy
 from ghsched_placement.flavor.policy import Vfs
@@ -193,6 +194,18 @@ class CheckTest(base.TestCase):
         full = clouds.host(clouds.node(0), groups=3, groups_used=3)
         self.assertEqual(('0 control groups free, 1 needed',),
                          self.refused(full, wish(1)))
+
+    def test_each_vcpu_class_takes_a_control_group(self):
+        asked = GuestDemand(policy.parse_policy({
+            'ghsched:vcpu_classes': 'a:0,b:1', 'ghsched:mem_bw_min.a': '5',
+            'ghsched:mem_bw_max.b': '50', 'ghsched:mem_bw_min': '1'}, 1, 4),
+            1, classes={})
+        for free, guests in ((6, 2), (5, 1), (3, 1)):
+            host = clouds.host(clouds.node(0), groups=9, groups_used=9 - free)
+            self.assertEqual(guests, self.fits(host, asked).guests)
+        host = clouds.host(clouds.node(0), groups=9, groups_used=7)
+        self.assertEqual(('2 control groups free, 3 needed',),
+                         self.refused(host, asked))
 
     def test_totals_of_the_host(self):
         host = clouds.host(clouds.node(0), VCPU=8, MEMORY_MB=1000,

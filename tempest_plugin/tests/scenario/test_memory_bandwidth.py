@@ -114,8 +114,8 @@ class MemoryBandwidthTest(base.GhschedTest):
     @base.looks_at_host
     def test_each_vcpu_class_has_a_control_group(self):
         server = self._boot_server(self._create_flavor(
-            nodes=2, **{'vcpu_classes': 'latency:0', 'mem_bw_min.latency': 20,
-               'mem_bw_max': 60}))
+            nodes=2, **{'vcpu_classes': 'latency:0',
+                        'mem_bw_min.latency': 20, 'mem_bw_max': 60}))
         self.assertEqual({20}, set(self._get_host_nodes(server).values()))
         self.assertEqual([2], self._get_amounts(server, names.RESCTRL_GROUP))
         host = self._host(server)

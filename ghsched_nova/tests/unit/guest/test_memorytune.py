@@ -157,8 +157,7 @@ class RenderTest(base.TestCase):
         self.assertEqual(once, replace_memorytune(once, new, ext))
         self.assertEqual(
             once, replace_memorytune(replace_memorytune(xml, old, True),
-                                        new, ext)
-        )
+                                     new, ext))
 
     @given(DOMAINS, TUNES, st.booleans())
     def test_nothing_else_changes(self, xml, tune, extended):

@@ -122,7 +122,8 @@ class ClassesTest(base.TestCase):
 
     def test_usage_and_limits_are_by_class_and_together(self):
         for latency, batch in (
-                (f'ghsched-{trees.UUID}.latency', f'ghsched-{trees.UUID}.batch'),
+                (f'ghsched-{trees.UUID}.latency',
+                 f'ghsched-{trees.UUID}.batch'),
                 ('qemu-7-inst-vcpus_0-1', 'qemu-7-inst-vcpus_3')):
             found = self.usage(
                 group(latency, lines='MB:0=100;1=100\nMBMIN:0=20;1=0\n', n0=3),

@@ -66,7 +66,7 @@ def cloud(placed, hosts=2, nodes=2):
         for guest in guests:
             if guest.spot.host == name:
                 one = fitting.take_guest(one, guest.demand,
-                                                (guest.spot.node,))
+                                         (guest.spot.node,))
         found[name] = one
     return list(found.values()), guests
 

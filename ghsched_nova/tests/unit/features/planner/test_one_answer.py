@@ -140,7 +140,7 @@ class OneAnswerTest(base.TestCase):
             found.mix.guests, plan(host, flavor), plan(host, one)))
 
     def test_refusals_have_one_reason_with_the_same_figures(self):
-        chance, refused = random.Random(20261129), 0
+        chance, refused = random.Random(20261129), 0  # noqa: S311
         for _question in range(QUESTIONS):
             host = draw_usage(chance, make_host(chance.choice(HOSTS)))
             flavor = draw_flavor(chance)
