@@ -57,27 +57,28 @@ class Intel(GuestRoom):
 
     def test_libvirt_makes_the_groups_of_classes(self) -> None:
         """XML has a cap for each vCPU class, and libvirt a group."""
-        self.lab.flavor('capped', 3, hw__numa_nodes=1,
-                        ghsched__vcpu_classes='a:0,b:1-2',
+        self.lab.flavor('capped', 2, hw__numa_nodes=2,
+                        ghsched__vcpu_classes='a:0,b:1',
                         ghsched__mem_bw_max__at__a=60,
                         ghsched__mem_bw_max__at__b=40)
         server = self._active(self.lab.boot('capped', 'capped'))
-        node, = self._topology_nodes(server)
+        first, second = map(str, self._topology_nodes(server))
         self.checks.equal(
             'vCPUs and caps in <memorytune>',
-            [(one.get('vcpus'), [cap.get('bandwidth') for cap
-                                 in one.findall('node')])
+            [(one.get('vcpus'), {cap.get('id'): cap.get('bandwidth')
+                                 for cap in one.findall('node')})
              for one in self.lab.domain_xml(server).findall(
-                'cputune/memorytune')], [('0', ['60']), ('1-2', ['40'])])
+                'cputune/memorytune')],
+            [('0', {first: '60'}), ('1', {second: '40'})])
         names = self.lab.vcpu_threads(server)
         self.checks.equal(
             'caps and vCPUs by group of libvirt',
             {group.name.partition('-vcpus_')[2]: (
-                group.schemata['MB'][node],
-                sorted(names[tid].split()[1][0] for tid in group.threads
-                       if tid in names))
+                sorted(group.schemata['MB'].values()),
+                [names[tid].split()[1][0] for tid in group.threads
+                 if tid in names])
              for group in self.lab.groups()},
-            {'0': ('60', ['0']), '1-2': ('40', ['1', '2'])})
+            {'0': (['100', '60'], ['0']), '1': (['100', '40'], ['1'])})
 
     def test_busy_guest_counted(self) -> None:
         """Busy guests are counted if the kernel has counters (simulated)."""

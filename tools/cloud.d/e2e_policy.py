@@ -85,22 +85,23 @@ class Policy(GuestRoom):
     def test_vcpu_classes(self) -> None:
         """Each vCPU class has a group, and a bandwidth that can change."""
         self.lab.flavor(
-            'classes', 3, hw__numa_nodes=1, ghsched__guest_channel='read',
-            ghsched__vcpu_classes='latency:0,batch:2',
-            ghsched__mem_bw_min__at__latency=30,
-            ghsched__mem_bw_max__at__batch=40, ghsched__mem_bw_min=10)
+            'classes', 2, hw__numa_nodes=2, ghsched__guest_channel='read',
+            ghsched__vcpu_classes='latency:0',
+            ghsched__mem_bw_min__at__latency=30, ghsched__mem_bw_min=10,
+            ghsched__mem_bw_max=40)
         server = self._active(self.lab.boot('classes', 'classes'))
-        node, = self.lab.allocated_nodes(server)
-        limits = {'latency': ({0}, 30, 100), 'batch': ({2}, 0, 40),
-                  'default': ({1}, 10, 100)}
-        self.checks.equal('vCPUs, guarantee and cap by class',
-                          self._read_classes(server, node), limits)
-        self.checks.equal('share allocated', self._used(node), 40)
+        first, second = self._topology_nodes(server)
+        limits = {'latency': ({0}, {first: (30, 100), second: (0, 100)}),
+                  'default': ({1}, {first: (0, 100), second: (10, 40)})}
+        self.checks.equal('vCPUs, guarantees and caps by class',
+                          self._read_classes(server), limits)
+        self.checks.equal('shares allocated', [
+            self._used(first), self._used(second)], [30, 10])
         self._set(server, 0, 'Done.', '--mem-bw-min', 'latency=20')
-        limits['latency'] = ({0}, 20, 100)
+        limits['latency'] = ({0}, {first: (20, 100), second: (0, 100)})
         self.checks.equal('after a live change of one class',
-                          self._read_classes(server, node), limits)
-        self.checks.equal('share allocated', self._used(node), 30)
+                          self._read_classes(server), limits)
+        self.checks.equal('share allocated', self._used(first), 20)
         self.lab.until(
             lambda: any('"effective_by_class":{"latency":[{"mem_bw_min":20,'
                         in line for line in self.lab.printed(server)),
@@ -110,15 +111,15 @@ class Policy(GuestRoom):
         self.checks.equal('groups of the stopped guest',
                           [one.name for one in self.lab.groups()], [])
 
-    def _read_classes(self, server: Any, node: int
-                      ) -> dict[str, tuple[set[int], int, int]]:
-        """vCPUs, guarantee and cap on a node of each class with a group."""
+    def _read_classes(self, server: Any
+                      ) -> dict[str, tuple[set[int], dict[int, Any]]]:
+        """vCPUs, and guarantee and cap by node, of each class."""
         vcpu_of = {tid: int(name.split()[1].partition('/')[0]) for tid, name
                    in self.lab.vcpu_threads(server).items()}
         return {group.name.partition('.')[2]: (
             {vcpu_of[tid] for tid in group.threads if tid in vcpu_of},
-            int(group.schemata['MBMIN'][node]),
-            int(group.schemata['MB'][node]))
+            {node: (int(group.schemata['MBMIN'][node]), int(cap))
+             for node, cap in group.schemata['MB'].items()})
             for group in self.lab.groups() if server.id in group.name}
 
     def _hears(self, server: Any, reason: str, share: int) -> None:
