@@ -85,7 +85,7 @@ class Policy(GuestRoom):
     def test_vcpu_classes(self) -> None:
         """Each vCPU class has a group, and a bandwidth that can change."""
         self.lab.flavor(
-            'classes', 2, hw__numa_nodes=2, ghsched__guest_channel='read',
+            'classes', 2, hw__numa_nodes=2, ghsched__guest_channel='write',
             ghsched__vcpu_classes='latency:0',
             ghsched__mem_bw_min__at__latency=30, ghsched__mem_bw_min=10,
             ghsched__mem_bw_max=40)
@@ -106,6 +106,14 @@ class Policy(GuestRoom):
             lambda: any('"effective_by_class":{"latency":[{"mem_bw_min":20,'
                         in line for line in self.lab.printed(server)),
             120, 'the guest does not hear what is enforced of its class')
+        self.lab.tell(server, 'classes')
+        self.lab.until(
+            lambda: any('"reason":"refused"' in line and 'latency has no vCPU '
+                        'on NUMA node 1' in line
+                        for line in self.lab.printed(server)),
+            60, 'the guest does not hear that its vCPU 1 cannot move')
+        self.checks.equal('after a refused move of a vCPU',
+                          self._read_classes(server), limits)
         self.lab.cloud.compute.stop_server(server)
         self.lab.wait(server, 'SHUTOFF')
         self.checks.equal('groups of the stopped guest',

@@ -150,10 +150,12 @@ class GuestChannels(compute_hooks.ComputePart):
         pressure = channel and channel.stream and channel.stream.pressure
         return {KEY: {**vars(pressure)}} if pressure else {}
 
-    def _inform(self, running: desired.Running, first: str) -> None:
+    def _inform(self, running: desired.Running, first: str,
+                always: bool = False) -> None:
         """Inform a guest of its state, if it has a channel and there is news.
 
         :param first: reason of the first line.
+        :param always: whether a guest without news is informed, too.
         """
         if lines.PORT not in running.xml:
             return
@@ -176,7 +178,7 @@ class GuestChannels(compute_hooks.ComputePart):
             self._capacity)
         self._log_problems(uuid, channel)
         try:
-            self._send(uuid, channel, mode, state, first)
+            self._send(uuid, channel, mode, state, first, always)
         except Exception as error:
             if is_about_a_gone_domain(error):
                 self._close(uuid)
@@ -185,12 +187,13 @@ class GuestChannels(compute_hooks.ComputePart):
                                      'of the host')
 
     def _send(self, uuid: str, channel: _Channel, mode: str,
-              state: lines.GuestState, first: str) -> None:
+              state: lines.GuestState, first: str, always: bool) -> None:
         """Send a guest its state if it is new, or if the stream is.
 
         :param mode: mode of the channel.
         """
-        reason = channel.choose_reason(state, first)
+        reason = channel.choose_reason(state, first) or (
+            lines.REPEATED if always else '')
         if channel.stream is None or not channel.stream.is_open:
             channel.stream = self._open(uuid, mode)
             if mode == 'write' and self._follower is None:
@@ -231,7 +234,7 @@ class GuestChannels(compute_hooks.ComputePart):
                                              f'classes: {error}')
             with self._lock:
                 if running is not None:
-                    self._inform(running, lines.CHANGED)
+                    self._inform(running, lines.CHANGED, always=True)
                 elif channel.informed or channel.sending:
                     self._refuse(channel, why)
 

@@ -174,6 +174,9 @@ class GuestChannelsTest(base.TestCase):
         self.assertEqual([lines.CHANGED], self.read_reasons())
         self.part.move_vcpus_as_asked()
         self.assertEqual(1, len(self.asked))
+        # Nothing changes, and the guest waits for an answer.
+        self.wish(latency='0-1')
+        self.assertEqual([lines.REPEATED], self.read_reasons())
         self.wish(odd='0')
         self.assertEqual([lines.REFUSED], self.read_reasons())
         with self.assertLogs(guest_channel.LOG):
