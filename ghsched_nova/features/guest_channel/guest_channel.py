@@ -213,7 +213,9 @@ class GuestChannels(compute_hooks.ComputePart):
 
     def move_vcpus_as_asked(self) -> None:
         """Move vCPUs of guests between their classes, as the guests ask."""
-        for uuid, channel in list(self._channels.items()):
+        with self._lock:
+            channels = list(self._channels.items())
+        for uuid, channel in channels:
             wish = channel.stream and channel.stream.pop_wish()
             if not wish:
                 continue

@@ -24,18 +24,18 @@ from unittest import mock
 
 import yaml
 
+from ghsched_nova.api import server_filter
 from ghsched_nova.cmd import host
 from ghsched_nova.cmd import main
 from ghsched_nova import conf
 from ghsched_nova.features.doctor import status
 from ghsched_nova.features.exporter import exporter
-from ghsched_nova.features.live_change import server_set
 from ghsched_nova.features.top import top
 from ghsched_nova.lab.bench import cli
 from ghsched_nova.lab.emulator import testhost
 from ghsched_nova.tests.fixtures import guest_script
 from ghsched_placement.features.blame import blame_report
-from ghsched_placement.features.node_move import move_report
+from ghsched_placement.features.live_change import move_report
 from ghsched_placement.flavor import keys
 from ghsched_placement.tests import base
 from tempest_plugin import config as tempest_config
@@ -272,7 +272,7 @@ class ApiTest(base.TestCase):
 
     def test_each_act_of_the_server_action_is_there(self):
         page = (TOP / 'doc/source/reference/api.rst').read_text()
-        for key in (server_set.ACTION, 'extra_specs', 'dry_run',
+        for key in (server_filter.ACTION, 'extra_specs', 'dry_run',
                     move_report.KEY, blame_report.KEY, 'prove'):
             self.assertIn(f'"{key}": ', page)
 

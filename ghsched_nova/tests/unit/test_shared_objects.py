@@ -171,6 +171,8 @@ NOT_SHARED = {
     'ghsched_nova.features.index.headroom_report.HeadroomReporter': _IN_TURN,
     'ghsched_nova.features.load.load_use.LoadReporter': _IN_TURN,
     'ghsched_nova.features.rebalance.traffic_report.GuestTraffic': _IN_TURN,
+    'ghsched_placement.fit.guest_demand.'
+    'GuestDemand': 'one thread asks; two would read the same need',
     'ghsched_nova.features.service_level.service_level_use.'
     'ServiceLevelRecorder': _IN_TURN,
     'ghsched_nova.features.blame.blame_probe.HostProbe': _CALL,
