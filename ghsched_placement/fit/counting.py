@@ -157,12 +157,12 @@ def count_guests_without_nodes(host: Host, need: Need) -> int:
     guests = host.count_without_nodes(need)
     if not need.nodes:
         return guests
-    amounts = zip(*(part.amounts for part in need.nodes), strict=True)
-    free = zip(*(node.free for node in host.nodes), strict=True)
-    return max(0, min(
-        [guests, *(sum(have) // sum(asked)
-                   for have, asked in zip(free, amounts, strict=True)
-                   if sum(asked))]))
+    for place, asked in enumerate(map(sum, zip(*(
+            part.amounts for part in need.nodes), strict=True))):
+        if asked:
+            free = sum(node.free[place] for node in host.nodes)
+            guests = min(guests, free // asked)
+    return max(0, guests)
 
 
 def _count_by_placing(host: Host, need: Need, most: int) -> int:
