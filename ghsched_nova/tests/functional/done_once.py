@@ -68,7 +68,7 @@ def share_compiled_statements() -> None:
 def share_named_aliases() -> None:
     """Make an alias of a table the same object for the same name.
 
-    Placement names all its aliases and makes them anew for each query, each
+    Placement names all its aliases and makes them again for each query, each
     with a copy of all columns.
     """
     table: Any = sqlalchemy_schema.Table
