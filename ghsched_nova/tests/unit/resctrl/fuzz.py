@@ -214,6 +214,9 @@ class Judge:
                 continue
             self.holds(number)
         if not excused:
+            self.same('groups of nobody', set(),
+                      set(STALE) & set(case.groups())
+                      - self.list_remaining_groups())
             self.check_guarantee_sums()
             self.reported(report, told)
 
@@ -368,5 +371,9 @@ def _run(case, draw, count):
         case.refuse()
         judge.repaired(case.fix(), excused=True)
     case.calm()
-    judge.repaired(case.fix())
+    planned = case.preview(without=case.dead).actions
+    report = case.fix()
+    if not report.problems:
+        judge.same('the plan', planned, report.actions[:len(planned)])
+    judge.repaired(report)
     judge.quiet()

@@ -336,7 +336,7 @@ class ToleranceTest(base.TestCase):
 
     def test_a_value_of_an_unmeasured_line_nearby_is_not_written(self):
         for line in ('MB', 'MBMIN'):
-            for found, wanted in ((32, 33), (34, 33), (9, 10), (60, 60)):
+            for found, wanted in ((32, 33), (64, 60), (56, 60), (60, 60)):
                 self.assertEqual((), self._written(line, found, wanted))
 
     def test_a_value_far_off_or_zero_is_written(self):
@@ -356,67 +356,3 @@ class ToleranceTest(base.TestCase):
                     self.assertEqual({}, emulated.read_host(
                         emulated.model(dialect), Path(top),
                         world.SPEED).tolerance)
-
-
-class ConvergenceTest(base.TestCase):
-    """Planned once, nothing is left to plan."""
-
-    DOMAINS = range(4)
-    HARD_CAPS = captured.node_policies(
-        minimum=0, hardlimit=st.just(True), priority=st.none())
-
-    def _converges(self, host, nodes, start):
-        host_nodes = list(range(len(nodes)))[::-1]
-        policy = GuestPolicy(nodes=tuple(nodes))
-        desired = resolve.make_desired_lines(
-            host, resolve.resolve_settings(host, policy, host_nodes))
-        others = host.unused_domain_values
-        model = captured.Model(host, self.DOMAINS, start)
-        for line in differences.plan_schemata_writes(
-            schemata.parse_schemata(model.text()),
-            desired,
-            others,
-            host.tolerance,
-        ):
-            model.write(line)
-        after = schemata.parse_schemata(model.text())
-        tolerance = host.tolerance
-        self.assertEqual(
-            (), differences.plan_schemata_writes(
-                after, desired, others, tolerance))
-        self.assertEqual(
-            (), differences.find_schemata_differences(
-                after, desired, others, tolerance))
-        for line, held in model.held.items():
-            wanted = (dict.fromkeys(self.DOMAINS, others[line])
-                      | desired[line])
-            for domain, value in wanted.items():
-                self.assertLessEqual(abs(held[domain] - value),
-                                     tolerance.get(line, 0))
-        return desired
-
-    @given(st.data(),
-           st.lists(captured.node_policies(), min_size=1, max_size=4),
-           st.sampled_from((1, 2, 5, 7, 10)))
-    def test_openeuler(self, data, nodes, step):
-        host = captured.openeuler(
-            granularity=step, min_bandwidth=data.draw(st.integers(1, 10)),
-            domains_by_node={n: (n,) for n in self.DOMAINS},
-            priority_default=data.draw(st.integers(0, 7)))
-        start = {'MB': data.draw(st.integers(1, 100)),
-                 'MBMIN': data.draw(st.integers(0, 100)),
-                 'MBHDL': data.draw(st.integers(0, 1)),
-                 'MBPRI': data.draw(st.integers(0, 7))}
-        desired = self._converges(host, nodes, start)
-        for guest_node, node in enumerate(nodes):
-            domain = len(nodes) - 1 - guest_node
-            self.assertTrue(
-                node.minimum <= desired['MBMIN'][domain]
-                <= desired['MB'][domain] <= 100)
-            self.assertGreaterEqual(desired['MB'][domain], node.maximum)
-
-    @given(st.lists(HARD_CAPS, min_size=1, max_size=4),
-           st.integers(1, 10).map(lambda tenth: tenth * 10))
-    def test_intel(self, nodes, start):
-        host = captured.intel(domains_by_node={n: (n,) for n in self.DOMAINS})
-        self._converges(host, nodes, {'MB': start})
