@@ -101,9 +101,11 @@ class HostClient:
         return self._read_groups('-path', '*/mon_groups/*')
 
     def _read_groups(self, *where: str) -> dict[str, frozenset[int]]:
-        lines = self.run_command(
+        find = shlex.join((
             'find', self._resctrl, *where, '-name', 'tasks', '-exec',
-            'awk', '{ print FILENAME ":" $1 }', '{}', '+')
+            'awk', '{ print FILENAME ":" $1 }', '{}', '+'))
+        # The group of another guest may go meanwhile, and find reports it.
+        lines = self.run_command('sh', '-c', f'{find} || :')
         return parse_group_tasks(lines.splitlines())
 
     def find_group_of_threads(self, threads: frozenset[int]) -> str:

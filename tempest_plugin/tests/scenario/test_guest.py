@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""What a guest sees of its host, and which nodes it gets."""
+"""Guests that see their host, and the nodes that they get."""
 
 import json
 
