@@ -246,7 +246,9 @@ def _find_missing_capabilities(policy: GuestPolicy,
                 f'{wanting[capability].extra_spec}',
                 detail=f'none has the trait {trait}',
                 cure='is resctrl mounted on the hosts, and does ghsched-host '
-                     'show what they can hold?', query=tuple(query))
+                     'show what they can hold?'
+                if capability.startswith(('MEM_BW_', 'L3_')) else '',
+                query=tuple(query))
 
 
 def _find_missing_bandwidth_shares(policy: GuestPolicy, accounting: Accounting,

@@ -108,6 +108,13 @@ class FindTest(base.TestCase):
     def test_a_missing_capability_comes_before_everything_else(self):
         (found,) = self.find(Cloud(most=0, groups=0), mem_bw_min=60)
         self.assertEqual('no host can hold ghsched:mem_bw_min', found.reason)
+        self.assertIn('is resctrl mounted', found.cure)
+
+    def test_resctrl_is_no_cure_for_what_needs_none(self):
+        (found,) = self.find(Cloud(most=100, groups=1),
+                             guest_channel='read')
+        self.assertEqual('no host can hold ghsched:guest_channel; none has '
+                         'the trait CUSTOM_GHSCHED_GUEST_CHANNEL', str(found))
 
     def test_control_groups_that_ran_out(self):
         (found,) = self.find(Cloud(most=100, groups=0, traits={MIN}),
