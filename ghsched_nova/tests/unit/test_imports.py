@@ -419,7 +419,7 @@ class RuleMachineryTest(base.TestCase):
         ('ghsched_nova.conf', 'nova'),
         ('ghsched_nova.monitor.view', 'nova'),
         ('ghsched_nova.host.engine', 'nova'),
-        ('ghsched_nova.host.engine', 'ghsched_nova.features.live_change.rpc'),
+        ('ghsched_nova.host.engine', 'ghsched_nova.features.declared_compute'),
         ('ghsched_nova.features.bursts.burst_use', 'nova'),
         ('ghsched_nova.features.bursts.burst_use', 'ghsched_nova.virt'),
         ('ghsched_nova.monitor.view', 'ghsched_nova.host.engine'),

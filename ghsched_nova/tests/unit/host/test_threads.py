@@ -46,8 +46,6 @@ from ghsched_nova.resctrl import reconcile
 from ghsched_nova.tests.fixtures import captured
 from ghsched_nova.tests.fixtures import moving_host
 from ghsched_nova.tests.fixtures import observing
-from ghsched_nova.tests.unit.features.bursts import test_burst_use
-from ghsched_nova.tests.unit.features.live_change import test_guest_move
 from ghsched_nova.tests.unit.host import engine_base
 from ghsched_placement.tests import base
 from ghsched_placement.tests.fixtures import threads
@@ -172,8 +170,8 @@ class ReportStressTest(base.TestCase):
 
     def test_reports_under_native_threads_are_observed_in_turn(self):
         host = self.make_parts()
-        bandwidth = test_burst_use.snapshot(
-            test_burst_use.guest(0, project='a'),
+        bandwidth = observing.burst_snapshot(
+            observing.burst_guest(0, project='a'),
             observing.guest(100.0))
         node = self.top / 'devices/system/node/node0'
         node.mkdir(parents=True)
@@ -290,14 +288,14 @@ class MoverStressTest(base.TestCase):
 
         def step(chance):
             name = f'u-{chance.randrange(2 ** 60)}'
-            host = moving_host.MovingHost(test_guest_move.XML,
-                                          (test_guest_move.OLD,))
+            host = moving_host.MovingHost(moving_host.XML,
+                                          (moving_host.OLD,))
             host.guest.uuid = host.guest.name = name
             self.hosts[name] = host
             mover.move_guest(
-                host.domain, move_messages.pack_move(test_guest_move.REQUEST),
-                lambda: host.claim((test_guest_move.NEW,)), lambda: host.cells)
-            assert host.cells == (test_guest_move.NEW,) and host.node == 1
+                host.domain, move_messages.pack_move(moving_host.REQUEST),
+                lambda: host.claim((moving_host.NEW,)), lambda: host.cells)
+            assert host.cells == (moving_host.NEW,) and host.node == 1
             assert not mover.is_moving(name)
 
         self.assertEqual([], threads.stress([step] * 4, 1))

@@ -19,7 +19,6 @@ from fixtures import TempDir
 from ghsched_nova.features.blame import blame_periods
 from ghsched_nova.features.blame import blame_record
 from ghsched_nova.tests.fixtures import observing
-from ghsched_nova.tests.unit.features.service_level import test_level_use
 from ghsched_placement.features.blame import blame
 from ghsched_placement.features.load import load
 from ghsched_placement.tests import base
@@ -44,7 +43,8 @@ class RecordTest(base.TestCase):
         for number in range(40):
             self.reports.report(
                 60.0 * number, snapshot(a=100.0 + number),
-                {'load': test_level_use.busy(0.5, 'a')})
+                {'load': load.Load(1.0, 60.0, (), (load.GuestNode(
+                    'a', 0, 0, 2, 1024, cpu_load=0.5),))})
         found = blame_record.read_bandwidth_record(self.path)
         self.assertEqual(blame_periods.PERIODS_KEPT, len(found))
         self.assertEqual(

@@ -22,32 +22,17 @@ from oslo_config import cfg
 from ghsched_nova import conf
 from ghsched_nova.features.bursts import burst_use
 from ghsched_nova.monitor import rates
-from ghsched_nova.monitor import view
 from ghsched_nova.tests.fixtures import observing
 from ghsched_placement.audit import diagnostics
 from ghsched_placement.features.bursts import burst
-from ghsched_placement.flavor.policy import NodePolicy
 from ghsched_placement.providers import tree
 from ghsched_placement.tests import base
 
 OK = rates.State.OK
-CAPACITY = 1000
+CAPACITY = observing.CAPACITY
 
-
-def guest(used, minimum=10, burst=20, node=0, project=''):
-    row = view.GuestNode(
-        (node,), NodePolicy(minimum, burst=burst), None,
-        rates.NOTHING if used is None else rates.Figure(OK, used))
-    return view.GuestUsage(view.Guest('x', project=project), (), (row,),
-                           row.used)
-
-
-def snapshot(*guests, used=0.0, guaranteed=0, capacity=CAPACITY, nodes=(0,)):
-    node = view.NodeUsage(
-        nodes, rates.Figure(OK, used), rates.ZERO, rates.ZERO, rates.ZERO,
-        capacity, guaranteed)
-    return view.Snapshot('', 'bytes', (node,), guests, (),
-                         rates.Figure(OK, used))
+guest = observing.burst_guest
+snapshot = observing.burst_snapshot
 
 
 class PeriodsTest(base.TestCase):

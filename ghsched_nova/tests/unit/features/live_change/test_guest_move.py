@@ -23,23 +23,10 @@ from ghsched_nova.features.live_change import policy_change
 from ghsched_nova.guest import metadata
 from ghsched_nova.guest import thread_pins
 from ghsched_nova.tests.fixtures import moving_host
-from ghsched_placement.features.live_change.node_move import NodeMove
-from ghsched_placement.fit.cells import GuestCell
-from ghsched_placement.flavor.policy import GuestPolicy
-from ghsched_placement.flavor.policy import NodePolicy
 from ghsched_placement.tests import base
 
-OLD = GuestCell(0, pins={0: 0, 1: 1}, memory=512)
-NEW = GuestCell(1, pins={0: 4, 1: 5}, memory=512)
-REQUEST = move_messages.MoveRequest(NodeMove((OLD,), (NEW,)),
-                                    {0: frozenset(), 1: frozenset()})
-XML = metadata.write_policy(
-    '''<domain><name>i-1</name><uuid>u</uuid><vcpu>2</vcpu>
- <cputune><vcpupin vcpu="0" cpuset="0"/><vcpupin vcpu="1" cpuset="1"/>
-  <emulatorpin cpuset="0-1"/><iothreadpin iothread="1" cpuset="0-1"/></cputune>
- <numatune><memory mode="strict" nodeset="0"/>
-  <memnode cellid="0" mode="strict" nodeset="0"/></numatune></domain>''',
-    metadata.DomainPolicy(GuestPolicy(nodes=(NodePolicy(20, 60),)), (0,)))
+OLD, NEW = moving_host.OLD, moving_host.NEW
+REQUEST, XML = moving_host.REQUEST, moving_host.XML
 
 
 class MovingTest(base.TestCase):
