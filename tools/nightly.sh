@@ -73,7 +73,7 @@ part_exhaustive() {
 }
 
 part_features() {
-    stage 'tree without each feature' 60 \
+    stage 'tree without each feature' 120 \
         "$VENV/bin/python" tools/delete_features.py
 }
 
