@@ -140,35 +140,21 @@ def convert_state_to_gradient_input(state: State) -> gradient.FreeCapacity:
     """
     free: dict[int, gradient.Amounts] = {}
     total: dict[int, gradient.Amounts] = {}
-    places = {
-        node: place for place, node in state.host.node_by_provider.items()}
+    known = {node.number: node for node in state.fit_host.nodes}
     for node in state.list_free_nodes():
-        known = bool(state.host.cells)
-        stock = (state.host.providers[places[node.number]].get_inventory(
-            names.MEM_BW_PCT) if node.number in places else None)
+        stock, pfs = known[node.number].bandwidth, known[node.number].pfs
+        has_cells = bool(state.host.cells)
         free[node.number] = (
-            node.pinned.free if known else _ENOUGH,
-            node.shared.free if known else _ENOUGH,
-            node.memory.free if known else _ENOUGH,
-            state.get_free_amount((places[node.number], names.MEM_BW_PCT))
-            if stock else _ENOUGH, sum(node.devices.values()))
+            node.pinned.free if has_cells else _ENOUGH,
+            node.shared.free if has_cells else _ENOUGH,
+            node.memory.free if has_cells else _ENOUGH,
+            stock.free if stock else _ENOUGH, sum(node.devices.values()))
         total[node.number] = (
-            node.pinned.total if known else 0,
-            node.shared.total if known else 0,
-            node.memory.total if known else 0,
+            node.pinned.total if has_cells else 0,
+            node.shared.total if has_cells else 0,
+            node.memory.total if has_cells else 0,
             stock.capacity if stock else 0,
-            _count_vfs_of_node(state, node.number))
+            sum(pf.stock.capacity for pf in pfs))
     groups = (state.get_free_amount((0, names.RESCTRL_GROUP))
               if names.RESCTRL_GROUP in state.host.root.inventories else None)
     return gradient.FreeCapacity(free, total, groups)
-
-
-def _count_vfs_of_node(state: State, node: int) -> int:
-    """Return how many VFs a host NUMA node has, whether free or in use."""
-    found = 0
-    for place, below in state.host.node_by_device_provider.items():
-        provider = state.host.providers[place]
-        if below == node:
-            found += sum(stock.capacity for name in provider.inventories
-                         if (stock := provider.get_inventory(name)))
-    return found

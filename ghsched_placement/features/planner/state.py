@@ -29,7 +29,6 @@ from ghsched_placement.fit.numa_nodes import HostNode
 from ghsched_placement.fit.numa_nodes import NodeAmount
 from ghsched_placement.flavor.topology import GuestNode
 from ghsched_placement.flavor.topology import PageSize
-from ghsched_placement.providers import names
 from ghsched_placement.providers import tree
 from ghsched_placement.query import candidates
 
@@ -234,21 +233,24 @@ class State:
         If the host's CPUs and memory are unknown, free bandwidth takes the
         place of free CPUs.
         """
-        devices = self._count_free_devices_by_node()
+        devices = {node.number: {
+            f'{pf.address}/{pf.resource_class}': pf.stock.free
+            for pf in node.pfs} for node in self.fit_host.nodes}
         if not self.host.cells:
-            return [self._make_bandwidth_node(place, node,
-                                              devices.get(node, {}))
-                    for place, node in self.host.node_by_provider.items()]
-        found = []
+            return [
+                HostNode(
+                    number=node.number, devices=devices[node.number],
+                    shared=NodeAmount(
+                        node.bandwidth.capacity if node.bandwidth else 0,
+                        node.bandwidth.free if node.bandwidth else 0))
+                for node in self.fit_host.nodes if node.number is not None]
         floating = self._compute_vcpu_share_of_node()
-        for node, cell in self._rooms.items():
-            found.append(HostNode(
-                number=node, memory_free=cell.memory_free,
-                memory=NodeAmount(cell.memory_capacity, cell.memory_free),
-                pinned=NodeAmount(cell.dedicated, cell.dedicated_free),
-                shared=NodeAmount(cell.vcpus, cell.vcpus_free - floating),
-                devices=devices.get(node, {})))
-        return found
+        return [HostNode(
+            number=node, memory_free=cell.memory_free,
+            memory=NodeAmount(cell.memory_capacity, cell.memory_free),
+            pinned=NodeAmount(cell.dedicated, cell.dedicated_free),
+            shared=NodeAmount(cell.vcpus, cell.vcpus_free - floating),
+            devices=devices[node]) for node, cell in self._rooms.items()]
 
     def _compute_vcpu_share_of_node(self) -> int:
         """Return a node's share of the vCPUs of guests without NUMA topology.
@@ -260,26 +262,3 @@ class State:
                      for cell in self.host.cells)
         floating = max(0, self.taken.get((0, orc.VCPU), 0) - placed)
         return -(-floating // len(self.host.cells))
-
-    def _make_bandwidth_node(self, place: int, node: int,
-                             devices: Mapping[str, int]) -> HostNode:
-        slot = place, names.MEM_BW_PCT
-        stock = self.host.providers[place].get_inventory(names.MEM_BW_PCT)
-        return HostNode(number=node, devices=devices, shared=NodeAmount(
-            stock.capacity if stock else 0, self.get_free_amount(slot)))
-
-    def _count_free_devices_by_node(self) -> dict[int, dict[str, int]]:
-        """Return how many PCI devices are free on each host NUMA node.
-
-        :returns: for each host NUMA node a mapping from ``INDEX/CLASS`` to the
-            number of free devices; INDEX is the index of the provider, CLASS
-            the resource class.
-        """
-        found: dict[int, dict[str, int]] = {}
-        for place, node in self.host.node_by_device_provider.items():
-            for name in self.host.providers[place].inventories:
-                if node is not None:
-                    found.setdefault(
-                        node, {})[f'{place}/{name}'] = self.get_free_amount(
-                            (place, name))
-        return found
