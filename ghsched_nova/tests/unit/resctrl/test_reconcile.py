@@ -409,7 +409,7 @@ class FaultTest(ReconcileTestCase):
 
 
 class EveryDialectTest(ReconcileTestCase):
-    """What is desired is reached; from any other state, see :mod:`fuzz`."""
+    """Reconciliation from nothing; from any other state see :mod:`fuzz`."""
 
     def test_from_nothing(self):
         for dialect in machines.DIALECTS:
