@@ -543,12 +543,14 @@ def _parse_extra_spec_values(ours: Mapping[str, str]) -> _Values:
     return found
 
 
-def find_all_flavor_errors(extra_specs: Mapping[str, str],
-                           guest_nodes: int) -> tuple[PolicyError, ...]:
+def find_all_flavor_errors(extra_specs: Mapping[str, str], guest_nodes: int,
+                           vcpus: int = 0) -> tuple[PolicyError, ...]:
     """Return all errors in the ghsched extra specs of a flavor.
 
     Extra specs are checked one by one first. Only if all are valid, they are
     checked for contradictions.
+
+    :param vcpus: number of vCPUs; 0 if unknown.
     """
     ours = _select_ghsched_keys(extra_specs)
     others = {key: value for key, value in extra_specs.items()
@@ -561,7 +563,7 @@ def find_all_flavor_errors(extra_specs: Mapping[str, str],
     if found:
         return tuple(found)
     for together in (*_group_related_extra_specs(ours, guest_nodes), ours):
-        error = _find_policy_error(others | together, guest_nodes)
+        error = _find_policy_error(others | together, guest_nodes, vcpus)
         if error is not None and error.key not in {
                 other.key for other in found}:
             found.append(error)
@@ -618,10 +620,10 @@ def _find_extra_spec_error(extra_spec: str, text: str,
     return _find_policy_error({extra_spec: text}, guest_nodes)
 
 
-def _find_policy_error(extra_specs: Mapping[str, str],
-                       guest_nodes: int) -> PolicyError | None:
+def _find_policy_error(extra_specs: Mapping[str, str], guest_nodes: int,
+                       vcpus: int = 0) -> PolicyError | None:
     try:
-        parse_policy(extra_specs, guest_nodes)
+        parse_policy(extra_specs, guest_nodes, vcpus)
     except PolicyError as error:
         return error
     return None

@@ -309,7 +309,8 @@ def parse_flavor_specs(size: Size, extra_specs: Mapping[str, str]
         guest = topology.split_guest(size.vcpus, size.memory_mb, extra_specs)
     except topology.TopologyError as error:
         raise base.Refused(f'the flavor: {error}') from None
-    problems = policies.find_all_flavor_errors(extra_specs, len(guest.cells))
+    problems = policies.find_all_flavor_errors(extra_specs, len(guest.cells),
+                                               size.vcpus)
     if problems:
         raise base.Refused('\n'.join(
             f'the flavor: {problem}' for problem in problems))

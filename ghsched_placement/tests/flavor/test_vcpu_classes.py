@@ -164,6 +164,15 @@ class RefusalTest(base.TestCase):
         self.assertRaises(policy.PolicyError, policy.check_flavor, specs,
                           specs, 4)
 
+    def test_all_errors_have_those_of_vcpus(self):
+        specs = {CLASSES: 'a:0,b:8', 'ghsched:mem_bw_min.a': '5',
+                 'ghsched:mem_bw_max.b': '9', 'ghsched:mem_bw_min.b': '10'}
+        self.assertEqual([], [
+            error.key for error in policy.find_all_flavor_errors(
+                {**specs, 'ghsched:mem_bw_max.b': '20'}, 2)])
+        self.assertEqual(CLASSES, policy.find_all_flavor_errors(
+            specs, 2, VCPUS)[0].key)
+
     def test_uneven_split_is_refused_as_nova_refuses_it(self):
         error = self.assertRaises(policy.PolicyError, parse,
                                   {CLASSES: 'a:0'}, 3)
