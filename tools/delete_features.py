@@ -31,6 +31,7 @@ import argparse
 import ast
 from collections.abc import Iterable
 from collections.abc import Iterator
+import configparser
 from dataclasses import dataclass
 from dataclasses import field
 from pathlib import Path
@@ -219,6 +220,7 @@ class Copy:
         setup.write_text(''.join(
             line for line in setup.read_text().splitlines(keepends=True)
             if find_owner(line.replace('/', '.')) not in self.features))
+        self._install(setup)
         design = self.top / 'doc/source/contributor/design.rst'
         design.write_text(re.sub(
             rf'^    ``({"|".join(self.features)})``  .*\n', '',
@@ -238,6 +240,19 @@ class Copy:
         gone = {name for name, origin in find_imports(tree)
                 if find_owner(origin) in self.features}
         path.write_text(ast.unparse(Cutter(gone, self.features).visit(tree)))
+
+    def _install(self, setup: Path) -> None:
+        """Write the metadata of a distribution, which hides an installed one.
+        """
+        parser = configparser.ConfigParser(interpolation=None)
+        parser.read(setup)
+        folder = self.top / 'ghsched.egg-info'
+        folder.mkdir(exist_ok=True)
+        (folder / 'PKG-INFO').write_text(
+            'Metadata-Version: 2.1\nName: ghsched\nVersion: 0\n')
+        (folder / 'entry_points.txt').write_text('\n'.join(
+            f'[{group}]{entries}\n'
+            for group, entries in parser['entry_points'].items()))
 
     def _delete_importers(self) -> None:
         """Delete tests that import a deleted module, and then their importers.
