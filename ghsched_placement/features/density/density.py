@@ -197,17 +197,18 @@ class _Model:
             machine, workload, keys)
         self._slots = workloads.list_guest_nodes(machine, workload, scenario,
                                                  keys)
+        # A cache of the class would keep every model in memory.
+        self._solve_load = functools.cache(self._compute_load)
+        self.get_latency = functools.cache(self._compute_latency)
 
-    @functools.cache  # noqa: B019
-    def _solve_load(self, containers: int) -> traffic.Load:
+    def _compute_load(self, containers: int) -> traffic.Load:
         return traffic.compute_flow_outcomes(
             self._machine,
             workloads.list_memory_flows(self._machine, self._workload,
                                         self._slots, containers),
             self._controls)
 
-    @functools.cache  # noqa: B019
-    def get_latency(self, containers: int) -> float:
+    def _compute_latency(self, containers: int) -> float:
         return self._get_slot_latency(self._slots[0], containers)
 
     def _get_slot_latency(
@@ -233,7 +234,7 @@ class _Model:
         return self._to_p99(self.get_latency(containers))
 
     def get_worst_p99(self, containers: int) -> float:
-        """Return the highest p99 latency of the containers of any guest node.
+        """Return the highest p99 latency of the containers of all guests.
 
         :param containers: number of containers in all guests.
         """
