@@ -176,7 +176,8 @@ def _get_policy(machine: Machine, scenario: str, keys: Keys | None,
         return make_default_policy(machine, workload)
     if isinstance(keys, GuestPolicy):
         return keys
-    return policy.parse_policy(keys, workload.nodes) or GuestPolicy()
+    return policy.parse_policy(
+        keys, workload.nodes, workload.vcpus) or GuestPolicy()
 
 
 class _Model:

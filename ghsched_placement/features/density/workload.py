@@ -28,6 +28,9 @@ Three scenarios:
 
 Containers of guests without VFs make the same traffic from their CPUs. No
 device moves anything then, and no part of the traffic goes to buffers.
+
+If the flavor has vCPU classes, a container is in the class of its first vCPU.
+Each container of a guest NUMA node has the next vCPUs of the node.
 """
 
 from collections.abc import Iterator
@@ -36,6 +39,7 @@ from collections.abc import Sequence
 from collections import Counter
 from collections import defaultdict
 from dataclasses import dataclass
+import itertools
 
 from ghsched_placement.features.density.machine import CONTROLS
 from ghsched_placement.features.density.machine import Machine
@@ -203,7 +207,9 @@ def _choose_nodes(fits: Sequence[Node], parts: int,
 
 @dataclass(frozen=True)
 class GuestNodeTraffic:
-    """NUMA node of a guest, with the memory traffic of one container on it.
+    """vCPU class on a guest NUMA node, with the traffic of one container.
+
+    A guest without vCPU classes is one class.
 
     :param guest: index of the guest.
     :param guests: number of guests.
@@ -211,6 +217,8 @@ class GuestNodeTraffic:
     :param positions: number of NUMA nodes of the guest.
     :param paths: memory accesses of the container, by pair of host nodes.
     :param flows: memory traffic of the container and of its VF.
+    :param members: indexes of the node's containers that are in the class.
+    :param is_rest: whether ``members`` are those that are not in the class.
     """
 
     guest: int
@@ -219,21 +227,26 @@ class GuestNodeTraffic:
     positions: int
     paths: tuple[TrafficPath, ...]
     flows: tuple[Flow, ...]
+    members: frozenset[int] = frozenset()
+    is_rest: bool = True
 
     def count_containers(self, containers: int) -> int:
-        """Return how many of all containers run in this guest NUMA node.
+        """Return how many of all containers run in this class and guest node.
 
         :param containers: number of containers in all guests.
         """
         of_guest = len(range(self.guest, containers, self.guests))
-        return len(range(self.position, of_guest, self.positions))
+        of_node = len(range(self.position, of_guest, self.positions))
+        count = sum(number < of_node for number in self.members)
+        return of_node - count if self.is_rest else count
 
 
 def list_guest_nodes(machine: Machine, workload: Workload, scenario: str,
                      keys: GuestPolicy | None) -> tuple[GuestNodeTraffic, ...]:
     """Return the NUMA nodes of all guests on a machine, guest by guest.
 
-    Each guest node has the memory traffic of one of its containers.
+    Each guest node has the memory traffic of one of its containers, or of one
+    of each vCPU class. The class of the node's first container comes first.
 
     :param workload: guests, and the load of their containers.
     :param keys: bandwidth policy of the guests.
@@ -241,15 +254,17 @@ def list_guest_nodes(machine: Machine, workload: Workload, scenario: str,
     found = []
     guests = place_guests(machine, workload, scenario)
     device_mb = machine['dma_mb'] if workload.vfs else 0.0
-    for guest, nodes in enumerate(guests):
-        group = make_group_name(guest) if keys and keys.nodes else GUESTS
-        for position in range(workload.nodes):
-            origins = (nodes if scenario == 'none'
-                       else (nodes[position],))
-            buffers = {origin: _list_network_buffer_nodes(
-                machine, keys, nodes, origin, workload.own_buffers
-                and scenario != 'none') if device_mb else ()
-                for origin in origins}
+    for (guest, nodes), position in itertools.product(
+            enumerate(guests), range(workload.nodes)):
+        origins = nodes if scenario == 'none' else (nodes[position],)
+        buffers = {origin: _list_network_buffer_nodes(
+            machine, keys, nodes, origin, workload.own_buffers
+            and scenario != 'none') if device_mb else ()
+            for origin in origins}
+        for class_name, members, is_rest in _list_containers_by_class(
+                workload, keys, position):
+            group = (GUESTS if class_name is None
+                     else make_group_name(guest, class_name))
             paths = tuple(
                 _yield_container_memory_traffic(
                     machine, scenario, nodes, buffers, group, device_mb))
@@ -258,8 +273,39 @@ def list_guest_nodes(machine: Machine, workload: Workload, scenario: str,
                         for path in paths)
             found.append(GuestNodeTraffic(
                 guest, len(guests), position, workload.nodes, paths,
-                own + tuple(_yield_dma_flows(machine, buffers, device_mb))))
+                own + tuple(_yield_dma_flows(machine, buffers, device_mb)),
+                members, is_rest))
     return tuple(found)
+
+
+def _list_containers_by_class(
+        workload: Workload, keys: GuestPolicy | None, position: int
+) -> list[tuple[str | None, frozenset[int], bool]]:
+    """Return the vCPU classes of a guest NUMA node, and their containers.
+
+    The last class of the flavor has all containers that no other class has.
+
+    :param position: index of the guest NUMA node.
+    :returns: name of each class, None if it has no control group; and the
+        ``members`` and ``is_rest`` of its :class:`GuestNodeTraffic`.
+    """
+    if keys is None or not keys.nodes:
+        return [(None, frozenset(), True)]
+    if not keys.classes:
+        return [('', frozenset(), True)]
+    of_node = workload.vcpus // workload.nodes
+    first_vcpus = range(0, of_node, workload.container_vcpus)
+    found: list[tuple[str | None, frozenset[int], bool]] = []
+    named = frozenset[int]()
+    for one in keys.classes:
+        members = frozenset(
+            number for number, vcpu in enumerate(first_vcpus)
+            if position * of_node + vcpu in (one.vcpus or ()))
+        is_rest = one is keys.classes[-1]
+        found.append((one.name if one.nodes else None,
+                      named if is_rest else members, is_rest))
+        named |= members
+    return sorted(found, key=lambda one: (0 in one[1]) is one[2])
 
 
 def _yield_container_memory_traffic(
@@ -307,8 +353,8 @@ def _list_network_buffer_nodes(machine: Machine, keys: GuestPolicy | None,
     return (origin,) if origin in known else (known[0],)
 
 
-def make_group_name(guest: int) -> str:
-    return f'guest{guest}'
+def make_group_name(guest: int, class_name: str = '') -> str:
+    return f'guest{guest}' + (f'.{class_name}' if class_name else '')
 
 
 def _yield_dma_flows(machine: Machine, buffers: Mapping[int, Sequence[int]],
@@ -349,7 +395,7 @@ def list_memory_flows(machine: Machine, workload: Workload,
 
 def make_bandwidth_controls(machine: Machine, workload: Workload,
                             keys: GuestPolicy | None) -> Controls:
-    """Return the bandwidth limits of each guest on each host NUMA node.
+    """Return the limits of each guest or vCPU class on each host NUMA node.
 
     :param keys: bandwidth policy of each guest; None for none.
     :raises ValueError: when the host cannot enforce the policy.
@@ -365,8 +411,8 @@ def make_bandwidth_controls(machine: Machine, workload: Workload,
         raise ValueError(f'{machine.name}: the host cannot enforce '
                          + ', '.join(sorted(missing)))
     return {
-        (make_group_name(guest), node): BandwidthControl.from_policy(
-            keys.nodes[position])
+        (make_group_name(guest, one.name), node):
+            BandwidthControl.from_policy(one.nodes[position])
         for guest, nodes in enumerate(
             place_guests(machine, workload, 'ghsched'))
-        for position, node in enumerate(nodes)}
+        for one in keys.groups for position, node in enumerate(nodes)}

@@ -19,9 +19,11 @@ from hypothesis import strategies as st
 from ghsched_nova.tests.fixtures import figures
 from ghsched_placement.features.density import calibrate
 from ghsched_placement.features.density import density
+from ghsched_placement.features.density.queueing import Enforcement
 from ghsched_placement.features.density import workload as workloads
 from ghsched_placement.features.density.workload import REFERENCE
 from ghsched_placement.features.density.workload import Workload
+from ghsched_placement.flavor import policy
 from ghsched_placement.flavor.policy import GuestPolicy
 from ghsched_placement.flavor.policy import NodePolicy
 from ghsched_placement.tests import base
@@ -170,6 +172,88 @@ class PredictTest(base.TestCase):
                 NOISY) * density.predict_latencies(
                     MACHINE, 'ghsched', keys, 1, NOISY).alone
         self.assertLessEqual(latency(minimum), latency(0) + 1e-9)
+
+
+class VcpuClassTest(base.TestCase):
+    """One guest on one NUMA node, memory is a queue (M/M/1).
+
+    With use d of a container and n containers, an access takes 1 / (1 - n d)
+    times as long as on an idle machine. Before all others it takes
+    1 + n d / (1 - d), as an access in service is never interrupted, and
+    after the observed container 1 + n d / (1 - d) / (1 - n d). Alone it takes
+    1 / (1 - d).
+    """
+
+    USE = 0.009
+    CLASSES = 'ghsched:vcpu_classes'
+
+    def predict(self, scope, **keys):
+        machine = figures.machine(
+            nodes=[{'id': 0, 'threads': 320, 'memory_mb': 1048576}],
+            demand_mb=figures.figure(100000 * self.USE))
+        return density.predict_latencies(
+            replace(machine, enforcement=Enforcement(scope)), 'ghsched', {
+                f'ghsched:{key.replace("__", ".")}': value
+                for key, value in keys.items()},
+            workload=Workload(guests=1, vcpus=80, nodes=1, vfs=0))
+
+    def test_class_goes_before_the_other_containers_of_its_guest(self):
+        use = self.USE
+        expected = {
+            n: (1 - use) * (1 + n * use / (1 - use)) for n in (2, 9, 30)}
+        for keys in ({'mem_bw_priority__a': '7'}, {'mem_bw_min__a': '1'}):
+            found = self.predict('controller', vcpu_classes='a:0-1', **keys)
+            for n, p99 in expected.items():
+                self.assertAlmostEqual(p99, found.points[n - 1].p99)
+            # n - 1 < 0.1 / d = 11.1
+            self.assertEqual(12, found.latency_density)
+            # n d / (1 - n d) < 0.1 + d
+            self.assertEqual(10, found.all_density)
+
+    def test_class_gains_nothing_where_priority_acts_at_the_entrance(self):
+        # n d < 1 - (1 - d) / 1.1
+        for scope, keys in (
+                ('entrance', {'vcpu_classes': 'a:0-1',
+                              'mem_bw_priority__a': '7'}),
+                ('controller', {'vcpu_classes': 'a:0-1'}),
+                ('controller', {'mem_bw_priority': '7'})):
+            found = self.predict(scope, **keys)
+            self.assertEqual((11, 11), (found.latency_density,
+                                        found.all_density))
+            self.assertAlmostEqual((1 - self.USE) / (1 - 9 * self.USE),
+                                   found.points[8].p99)
+
+    def test_class_of_all_containers_is_as_keys_of_the_guest(self):
+        self.assertEqual(
+            self.predict('controller', mem_bw_priority='7').points,
+            self.predict('controller', vcpu_classes='a:0-79',
+                         mem_bw_priority__a='7').points)
+
+    def test_class_on_the_vcpus_of_others_does_not_help_the_observed(self):
+        found = self.predict('controller', vcpu_classes='a:2-3',
+                             mem_bw_priority__a='7')
+        self.assertEqual(10, found.latency_density)
+
+    def test_containers_are_counted_once_in_the_class_of_their_vcpus(self):
+        keys = policy.parse_policy(
+            {self.CLASSES: 'a:0-1,82-85,b:158-159',
+             'ghsched:mem_bw_priority.a': '7', 'ghsched:mem_bw_max.b': '50'},
+            2, 160)
+        slots = workloads.list_guest_nodes(MACHINE, REFERENCE, 'ghsched', keys)
+        # The class of the first container comes first.
+        self.assertEqual(
+            [('guest0.a', 1), ('guests', 6), ('guests', 5), ('guest0.a', 2)],
+            [(slot.paths[0].group, slot.count_containers(28))
+             for slot in slots if slot.guest == 0
+             and slot.count_containers(28)])
+        for number in (1, 13, 28, 160, 200):
+            self.assertEqual(number, sum(slot.count_containers(number)
+                                         for slot in slots))
+        controls = workloads.make_bandwidth_controls(MACHINE, REFERENCE, keys)
+        self.assertEqual((7, 7), tuple(
+            controls['guest1.a', node].priority for node in (2, 3)))
+        self.assertEqual((100, 50), tuple(
+            controls['guest1.b', node].maximum for node in (2, 3)))
 
 
 class PlacesTest(base.TestCase):

@@ -258,7 +258,8 @@ class DensityTest(base.TestCase):
         self.assertEqual({'far_latency', 'demand_mb'},
                          {one.name for _machine, one in found.fitted})
         self.assertEqual(
-            (), density.predict_published_test_density(machine(KUNPENG)).notes)
+            (density.BASELINE,),
+            density.predict_published_test_density(machine(KUNPENG)).notes)
 
     def test_guests_that_share_cpus_are_not_all_in_the_model(self):
         many = self.need(vcpus=80, ram=16 * 1024,
@@ -294,6 +295,14 @@ class DensityTest(base.TestCase):
         specs = density.make_bandwidth_extra_specs(policy)
         again = self.need(extra_specs={'hw:numa_nodes': '2', **specs}).policy
         self.assertEqual(policy, again)
+
+    def test_keys_of_vcpu_classes_as_extra_specs(self):
+        specs = {'ghsched:vcpu_classes': 'latency:0-1,batch:80-99',
+                 'ghsched:mem_bw_priority.latency': '7',
+                 'ghsched:mem_bw_max.batch': '40',
+                 'ghsched:mem_bw_min.1': '20'}
+        policy = self.need(extra_specs={'hw:numa_nodes': '2', **specs}).policy
+        self.assertEqual(specs, density.make_bandwidth_extra_specs(policy))
 
 
 class OutputTest(base.TestCase):
