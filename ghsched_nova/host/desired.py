@@ -284,8 +284,8 @@ def make_desired_groups(
             raise DomainError('the domain has no vCPU to control')
         guests.append(model.Guest(
             running.domain, vcpus,
-            min(online, len(vcpus)) if one.current is None
-            else sum(vcpu < online for vcpu in one.current),
+            min(online, len(vcpus)) if one.vcpus is None
+            else sum(vcpu < online for vcpu in one.current or ()),
             resolve.make_desired_lines(host, settings),
             maker,
             shared=group,
@@ -332,8 +332,8 @@ def _find_group_makers(root: etree._Element, groups: Sequence[VcpuClass]
     :param groups: vCPU classes with a control group, or all vCPUs.
     :returns: for each group, ``ghsched``, ``libvirt`` or ``libvirt-process``,
         and its vCPUs; None in place of the vCPUs means all vCPUs.
-    :raises DomainError: for a <memorytune> that no group has, or a malformed
-        vcpus.
+    :raises DomainError: for a <memorytune> whose vCPUs are no vCPU class, or a
+        malformed list of vCPUs.
     """
     tunes = [tune for tune in root.findall('cputune/memorytune')
              if tune.find('node') is not None]

@@ -128,9 +128,10 @@ def _find_leaked_groups(actual: model.Actual, wanted: model.Wanted,
     """Return the resctrl groups to remove, each with the reason.
 
     A group of nova-compute or libvirt is removed if no guest needs it and no
-    guest's threads are in it. If the host has no free group, or if the group
-    is of a vCPU class that has no limits now, it is also removed if the plan
-    moves the threads to other groups.
+    guest's threads are in it. If the host has no free group, it is also
+    removed if the plan moves the threads to other groups, and so is a group of
+    a vCPU class without limits: the kernel then moves the threads to the
+    default group.
 
     :param needed: names of groups that guests need.
     :param guest_tids: ids of the threads that the plan moves.
@@ -219,6 +220,10 @@ def _plan_group(name: str, guests: Sequence[Guest], actual: model.Actual,
             yield Problem(guest.domain.uuid, name, text)
 
 
+def _list_current_vcpus(guest: Guest) -> frozenset[int]:
+    return guest.vcpus if guest.moved is None else guest.moved
+
+
 def _find_vcpu_threads(guest: Guest, actual: model.Actual) -> dict[int, int]:
     """Return the thread ids of the vCPUs that a guest's policy limits.
 
@@ -226,7 +231,7 @@ def _find_vcpu_threads(guest: Guest, actual: model.Actual) -> dict[int, int]:
     """
     found = {}
     for tid, vcpu in actual.threads.get(guest.domain.uuid, {}).items():
-        if vcpu is not None and vcpu in guest.members:
+        if vcpu is not None and vcpu in _list_current_vcpus(guest):
             found[vcpu] = tid
     return found
 
@@ -330,13 +335,13 @@ def _release_vcpus_without_group(actual: model.Actual, wanted: model.Wanted
                                  ) -> Iterator[Action]:
     """Yield moves of vCPUs without limits out of the groups of their guest.
 
-    They belong to a vCPU class for which the flavor requests no bandwidth.
+    Such vCPUs belong to a class for which the flavor requests no bandwidth.
     """
     for name, (guest, *_others) in actual.members.items():
         if not guest.vcpu_class or name not in actual.groups:
             continue
         limited = frozenset[int]().union(
-            *(one.members for one in wanted.guests
+            *(_list_current_vcpus(one) for one in wanted.guests
               if one.domain.uuid == guest.domain.uuid))
         free = {tid: vcpu for tid, vcpu
                 in actual.threads.get(guest.domain.uuid, {}).items()

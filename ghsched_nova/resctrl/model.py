@@ -94,9 +94,8 @@ class Guest:
     :param ways: number of reserved L3 ways by id of the cache.
     :param vcpu_class: name of the class of the vCPUs; empty if the domain has
         no classes.
-    :param moved: vCPUs whose threads belong in the group in place of
-        ``vcpus``, after which libvirt has named the group; None if they are
-        the same.
+    :param moved: present vCPUs of the class, if they are not ``vcpus``, which
+        stay as in the flavor: the name of libvirt's group is made of them.
     """
 
     domain: Domain
@@ -110,11 +109,6 @@ class Guest:
     ways: Mapping[int, int] = field(default_factory=dict)
     vcpu_class: str = ''
     moved: frozenset[int] | None = None
-
-    @property
-    def members(self) -> frozenset[int]:
-        """Numbers of the vCPUs whose threads belong in the group."""
-        return self.vcpus if self.moved is None else self.moved
 
     @property
     def has_other_threads(self) -> bool:

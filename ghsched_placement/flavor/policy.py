@@ -20,6 +20,7 @@ Everything here is pure: the same extra specs give the same
 from collections.abc import Iterable
 from collections.abc import Iterator
 from collections.abc import Mapping
+from collections.abc import Sequence
 from dataclasses import dataclass
 from dataclasses import replace
 import hashlib
@@ -446,10 +447,11 @@ def parse_policy(extra_specs: Mapping[str, str],
         ((f'{keys.BY_NAME[key].extra_spec}.{name}', name)
          for name, values in of_class.items() for key in values), named)
     if named:
-        classes = _make_classes(
-            named, _Values(general, special, of_class),
-            FlavorValues({}, extra_specs, guest_nodes, vcpus))
-        nodes = vcpu_classes.add_up_classes(classes)
+        on_node = vcpu_classes.list_vcpus_by_node(guest_nodes, vcpus,
+                                                  extra_specs)
+        classes = _make_classes(named, _Values(general, special, of_class),
+                                guest_nodes, on_node)
+        nodes = vcpu_classes.add_up_classes(classes, on_node)
     else:
         classes, nodes = (), tuple(
             _make_node_policy(general, special, node) for node in range(
@@ -464,11 +466,13 @@ def parse_policy(extra_specs: Mapping[str, str],
 
 
 def _make_classes(named: vcpu_classes.NamedVcpus, values: '_Values',
-                  flavor: FlavorValues) -> tuple[VcpuClass, ...]:
+                  guest_nodes: int, on_node: Sequence[frozenset[int]]
+                  ) -> tuple[VcpuClass, ...]:
     """Return the vCPU classes of a guest.
 
     :param named: names and vCPUs of the classes in the flavor.
     :param values: values of the keys of guest NUMA nodes.
+    :param on_node: vCPUs of each guest NUMA node; empty if unknown.
     :raises PolicyError: for a vCPU that the guest does not have, or keys that
         cannot be combined with classes.
     """
@@ -481,9 +485,7 @@ def _make_classes(named: vcpu_classes.NamedVcpus, values: '_Values',
     given = of_class.keys() | (
         {vcpu_classes.DEFAULT} if general or special else set())
     return vcpu_classes.make_classes(
-        named, given, flavor.guest_nodes,
-        vcpu_classes.list_vcpus_by_node(flavor.guest_nodes, flavor.vcpus,
-                                        flavor.extra_specs),
+        named, given, guest_nodes, on_node,
         lambda name, node: _make_node_policy(
             of_class[name], {}, node, f'.{name}') if name in of_class
         else _make_node_policy(general, special, node))

@@ -54,8 +54,8 @@ class VcpuClass:
     :param vcpus: numbers of the vCPUs; None for all vCPUs of the guest.
     :param nodes: bandwidth of the class on each guest NUMA node; empty if the
         flavor requests none for the class, which then has no control group.
-    :param moved: vCPUs that the guest has in the class now; None if they are
-        those of the flavor.
+    :param moved: all vCPUs of the class since the guest last moved some; None
+        if they are those of the flavor.
     """
 
     name: str
@@ -188,7 +188,7 @@ def list_vcpus_by_node(guest_nodes: int, vcpus: int,
     """
     if not vcpus or not guest_nodes:
         return ()
-    # Slow to import; a command that only looks needs it seldom.
+    # Imported here because it is slow to import and rarely needed.
     from ghsched_placement.flavor import topology
 
     try:
@@ -205,27 +205,34 @@ def _check_vcpus(named: NamedVcpus, every: frozenset[int]) -> None:
                       f'has {len(every)} (counted from 0)')
 
 
-def add_up_classes(classes: Sequence[VcpuClass]) -> tuple[NodePolicy, ...]:
-    """Return what all classes of a guest request, by guest NUMA node.
+def add_up_classes(classes: Sequence[VcpuClass],
+                   vcpus_by_node: Sequence[frozenset[int]]
+                   ) -> tuple[NodePolicy, ...]:
+    """Return the summed guarantees and caps of all classes, by guest node.
 
-    Placement counts these guarantees and caps.
+    vCPUs of a class without limits can use all of the bandwidth.
 
+    :param vcpus_by_node: vCPUs of each guest NUMA node; empty if unknown.
     :returns: empty if no class requests bandwidth.
     :raises PolicyError: if the guarantees on a guest NUMA node are more than
         100 percent.
     """
+    count = max((len(one.nodes) for one in classes), default=0)
     return tuple(
-        _add_up(number, nodes) for number, nodes in enumerate(
-            zip(*(one.nodes for one in classes if one.nodes), strict=True)))
+        _add_up(number, [
+            one.nodes[number] if one.nodes else NodePolicy()
+            for one in classes if not vcpus_by_node
+            or one.vcpus is None or one.vcpus & vcpus_by_node[number]])
+        for number in range(count))
 
 
 def _add_up(number: int, nodes: Sequence[NodePolicy]) -> NodePolicy:
     minimum = sum(node.minimum for node in nodes)
     if minimum > 100:
         raise PolicyError(
-            keys.MEM_BW_MIN.extra_spec, 'the classes of '
-            f'{_KEY} have {minimum} % together on guest NUMA node {number}, '
-            'and a host NUMA node has 100 %')
+            keys.MEM_BW_MIN.extra_spec, 'the guarantees of the classes of '
+            f'{_KEY} add up to {minimum} % on guest NUMA node {number}; the '
+            'limit is 100 %')
     return NodePolicy(
         minimum=minimum,
         maximum=min(100, sum(node.maximum for node in nodes)),
@@ -241,6 +248,10 @@ def refuse_unknown_classes(extra_specs: Iterable[tuple[str, str]],
     """
     known = [name for name, _vcpus in named]
     for extra_spec, name in extra_specs:
+        if name == DEFAULT:
+            raise PolicyError(
+                extra_spec, f'set {extra_spec.removesuffix("." + name)} '
+                            f'without a class, for the class {DEFAULT}')
         if name not in known:
             raise PolicyError(extra_spec, f'{_KEY} has no class {name}' + (
                 f', it has {", ".join(known)}' if known else ''))

@@ -21,14 +21,43 @@ from collections.abc import Iterable
 from collections.abc import Mapping
 from collections.abc import Sequence
 from dataclasses import replace
+import re
 
 from ghsched_placement.base import cpulist
 from ghsched_placement.flavor import vcpu_classes
 from ghsched_placement.flavor.vcpu_classes import VcpuClass
 
 
+_RULE = re.compile('([0-9]{1,5})(?:-([0-9]{1,5}))?')
+
+
 class NotMovedError(ValueError):
-    """Reason why the vCPUs of a guest stay in their classes."""
+    """Refused move of vCPUs between classes, with the reason."""
+
+
+def parse_request(asked: Mapping[str, str], vcpus: int
+                  ) -> dict[str, frozenset[int]]:
+    """Parse the lists of vCPUs that a guest asks for, by class.
+
+    :param vcpus: number of vCPUs of the guest; no list can name more.
+    :raises NotMovedError: for a malformed list, or a vCPU that is not there.
+    """
+    if not asked:
+        raise NotMovedError('no class is named')
+    return {name: _parse_list(text, vcpus) for name, text in asked.items()}
+
+
+def _parse_list(text: str, vcpus: int) -> frozenset[int]:
+    found = set[int]()
+    for rule in filter(None, map(str.strip, text.split(','))):
+        match = _RULE.fullmatch(rule)
+        if match is None:
+            raise NotMovedError(f'{rule:.20} is no vCPU, and no range of them')
+        first, last = int(match[1]), int(match[2] or match[1])
+        if last >= vcpus:
+            raise NotMovedError(f'this server has no vCPU {last}')
+        found.update(range(first, last + 1))
+    return frozenset(found)
 
 
 def move_vcpus(classes: Sequence[VcpuClass],
@@ -38,13 +67,15 @@ def move_vcpus(classes: Sequence[VcpuClass],
 
     A vCPU that no class is asked to have goes to the class ``default``.
 
-    :param wanted: vCPUs by name of the class; other classes keep theirs, but
-        for those that are asked for here.
+    :param wanted: vCPUs by name of the class. A class that is not named keeps
+        its vCPUs, except those requested for another class.
     :param nodes: vCPUs of each guest NUMA node.
     :raises NotMovedError: if the guest has no such class or vCPU, or if a
         class would be empty, or on a guest NUMA node where it has none in
         the flavor.
     """
+    if not classes:
+        raise NotMovedError('this server has no vCPU classes')
     nodes = tuple(nodes)
     every = frozenset[int]().union(*nodes)
     _check_wanted(classes, wanted, every)
@@ -73,11 +104,15 @@ def _check_wanted(classes: Sequence[VcpuClass],
     known = {one.name for one in classes} - {vcpu_classes.DEFAULT}
     seen: frozenset[int] = frozenset()
     for name, vcpus in wanted.items():
+        if name == vcpu_classes.DEFAULT:
+            raise NotMovedError(
+                f'vCPUs of the class {name} cannot be listed; it has those '
+                'that no other class has')
         if name not in known:
             raise NotMovedError(f'{name} is no class of this server')
         if not vcpus <= every:
-            raise NotMovedError(f'this server has no vCPU '
-                                f'{cpulist.render_cpu_list(vcpus - every)}')
+            raise NotMovedError(
+                f'this server has no vCPU {max(vcpus - every)}')
         if vcpus & seen:
             raise NotMovedError(
                 f'vCPU {cpulist.render_cpu_list(vcpus & seen)} is in two '

@@ -45,20 +45,21 @@ LOG = logging.getLogger(__name__)
 KEY = 'ghsched_pressure'
 #: Seconds between two messages about one guest.
 LOG_PERIOD_S = 3600.0
-#: Seconds between two looks for guests that ask for other classes.
-WISH_PERIOD_S = 1.0
+#: Seconds between two checks for class requests of guests.
+CLASS_POLL_PERIOD_S = 1.0
 #: Moves of vCPUs between classes that one guest gets in a minute.
 MOVES_PER_MINUTE = 6
 _ALIAS = 'ua-ghsched-'
 #: VIR_DOMAIN_METADATA_ELEMENT and VIR_DOMAIN_AFFECT_LIVE.
 _ELEMENT, _LIVE = 2, 1
-#: Function that enforces other classes, given UUID and vCPUs by class.
-SetClasses = Callable[[str, Mapping[str, frozenset[int]]],
-                      desired.Running | None]
+#: VIR_DOMAIN_JOB_NONE.
+_NO_JOB = 0
+#: Function that enforces other classes, given UUID and lists of vCPUs.
+SetClasses = Callable[[str, Mapping[str, str]], desired.Running]
 
 
 class _Channel:
-    """Stream of a guest, and what it was informed of.
+    """Stream of a guest, and the last state sent to it.
 
     :ivar domain_id: libvirt's ID of the domain, another one at each start.
     :ivar informed: state that was last written to the guest.
@@ -74,6 +75,7 @@ class _Channel:
         self.malformed = 0
         self.moves: collections.deque[float] = collections.deque(
             maxlen=MOVES_PER_MINUTE)
+        self.moved_at = float('-inf')
 
     def choose_reason(self, state: lines.GuestState, first: str) -> str:
         """Return why the guest is informed now; empty if nothing is new.
@@ -141,7 +143,10 @@ class GuestChannels(compute_hooks.ComputePart):
                     one.domain.uuid for one in snapshot.running}:
                 self._close(uuid)
             for one in snapshot.running:
-                self._inform(one, lines.REPEATED)
+                channel = self._channels.get(one.domain.uuid)
+                # An older snapshot has the classes of before a move.
+                if channel is None or channel.moved_at < snapshot.time:
+                    self._inform(one, lines.REPEATED)
 
     def make_diagnostics(self, guest: Any,
                          found: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -198,7 +203,7 @@ class GuestChannels(compute_hooks.ComputePart):
             channel.stream = self._open(uuid, mode)
             if mode == 'write' and self._follower is None:
                 self._follower = threading.Thread(
-                    target=self._follow_wishes, name='ghsched-classes',
+                    target=self._poll_class_requests, name='ghsched-classes',
                     daemon=True)
                 self._follower.start()
         if reason:
@@ -206,9 +211,9 @@ class GuestChannels(compute_hooks.ComputePart):
             channel.stream.send(lines.render_line(state, reason),
                                 lines.render_line(state, lines.REPEATED))
 
-    def _follow_wishes(self) -> None:
+    def _poll_class_requests(self) -> None:
         while True:
-            time.sleep(WISH_PERIOD_S)
+            time.sleep(CLASS_POLL_PERIOD_S)
             self.move_vcpus_as_asked()
 
     def move_vcpus_as_asked(self) -> None:
@@ -216,36 +221,48 @@ class GuestChannels(compute_hooks.ComputePart):
         with self._lock:
             channels = list(self._channels.items())
         for uuid, channel in channels:
-            wish = channel.stream and channel.stream.pop_wish()
-            if not wish:
+            request = channel.stream and channel.stream.pop_class_request()
+            if not request:
                 continue
-            now, why = time.monotonic(), ''
+            try:
+                self._answer_class_request(uuid, channel, request)
+            except Exception as error:
+                # Such as of a stream that ends meanwhile.
+                with self._lock:
+                    self._log(uuid, channel, f'cannot answer it: {error}')
+
+    def _answer_class_request(self, uuid: str, channel: _Channel,
+                              request: lines.ClassRequest) -> None:
+        now, running = time.monotonic(), None
+        try:
             if (len(channel.moves) == MOVES_PER_MINUTE
                     and now - channel.moves[0] < 60.0):
-                why = f'not more than {MOVES_PER_MINUTE} times in a minute'
-            else:
-                channel.moves.append(now)
-            try:
-                running = None if why else self._set_classes(uuid, wish.vcpus)
-            except class_moves.NotMovedError as error:
-                running, why = None, str(error)
-            except Exception as error:
-                running, why = None, 'the host could not do it'
-                with self._lock:
-                    self._log(uuid, channel, 'cannot move vCPUs between its '
-                                             f'classes: {error}')
+                raise class_moves.NotMovedError(
+                    f'not more than {MOVES_PER_MINUTE} times in a minute')
+            channel.moves.append(now)
+            running, why = self._set_classes(uuid, request.vcpus), ''
+            channel.moved_at = time.time()
+        except class_moves.NotMovedError as error:
+            why = str(error)
+        except Exception as error:
+            why = 'the host could not do it'
             with self._lock:
-                if running is not None:
-                    self._inform(running, lines.CHANGED, always=True)
-                elif channel.informed or channel.sending:
-                    self._refuse(channel, why)
+                self._log(uuid, channel, 'cannot move vCPUs between vCPU '
+                                         f'classes: {error}')
+        with self._lock:
+            if channel.stream is None or not channel.stream.is_open:
+                return
+            if running is not None:
+                self._inform(running, lines.CHANGED, always=True)
+            else:
+                self._refuse(channel, channel.stream, why)
 
-    def _refuse(self, channel: _Channel, why: str) -> None:
+    def _refuse(self, channel: _Channel, stream: streams.GuestStream,
+                why: str) -> None:
         state = channel.sending[0] if channel.sending else channel.informed
-        if channel.stream is not None and channel.stream.is_open and state:
-            channel.stream.send(
-                lines.render_line(state, lines.REFUSED, why),
-                lines.render_line(state, lines.REPEATED))
+        if state is not None:
+            stream.send(lines.render_line(state, lines.REFUSED, why),
+                        lines.render_line(state, lines.REPEATED))
 
     def _open(self, uuid: str, mode: str) -> streams.GuestStream:
         connection = self._connect()
@@ -299,39 +316,44 @@ def make_part(services: compute_hooks.ComputeServices) -> GuestChannels:
     return GuestChannels(
         lambda: services.libvirt_host.get_connection(),
         lambda: services.engine.not_held,
-        lambda uuid, wanted: set_vcpu_classes(services, uuid, wanted))
+        lambda uuid, asked: set_vcpu_classes(services, uuid, asked))
 
 
 def set_vcpu_classes(services: compute_hooks.ComputeServices, uuid: str,
-                     wanted: Mapping[str, frozenset[int]]
-                     ) -> desired.Running | None:
+                     asked: Mapping[str, str]) -> desired.Running:
     """Move vCPUs of a running guest between its classes.
 
-    The metadata of the domain keeps the classes until it is started again.
+    The live metadata of the domain has the classes; a start of the server
+    renders those of its flavor again.
 
-    :param wanted: vCPUs by name of the class.
-    :returns: the domain; None if it does not run, or has no policy.
+    :param asked: list of vCPUs by name of the class, as the guest wrote it.
+    :returns: the domain with the new classes.
     :raises NotMovedError: if the guest may not have these classes.
     :raises GroupError: if the kernel refuses the move.
     """
+    domain = services.libvirt_host.get_connection().lookupByUUIDString(uuid)
+    # A migration keeps the metadata locked until it ends.
+    if domain.jobInfo()[0] != _NO_JOB:
+        raise class_moves.NotMovedError('the server is being moved or saved')
     with services.changing:
         running = services.find_running(uuid)
         found = running.policy if running else None
         if running is None or found is None:
-            return None
+            raise class_moves.NotMovedError('this server has no vCPU classes')
+        nodes = [cell.vcpus for cell in running.cells]
         classes = class_moves.move_vcpus(
-            found.policy.classes, wanted,
-            [cell.vcpus for cell in running.cells])
-        domain = services.libvirt_host.get_connection().lookupByUUIDString(
-            uuid)
-        _write_policy(domain, dataclasses.replace(
-            found, policy=dataclasses.replace(found.policy, classes=classes)))
-        moved = desired.parse_running_domain(domain.XMLDesc(0),
-                                             running.domain.id)
+            found.policy.classes, class_moves.parse_request(
+                asked, sum(map(len, nodes))), nodes)
         try:
+            _write_policy(domain, dataclasses.replace(
+                found, policy=dataclasses.replace(found.policy,
+                                                  classes=classes)))
+            moved = desired.parse_running_domain(domain.XMLDesc(0),
+                                                 running.domain.id)
             services.engine.reconcile_guest(moved)
         except Exception:
             _write_policy(domain, found)
+            services.engine.reconcile_guest(running)
             raise
         return moved
 

@@ -30,7 +30,6 @@ import json
 from typing import Any
 
 from ghsched_nova.monitor import view
-from ghsched_placement.base import cpulist
 from ghsched_placement.base import wire
 from ghsched_placement.flavor.policy import GuestPolicy
 from ghsched_placement.flavor import vcpu_classes
@@ -39,6 +38,10 @@ from ghsched_placement.flavor import vcpu_classes
 PORT = 'org.openstack.ghsched.0'
 #: Maximum length of a line in bytes, with its newline.
 MAX_LINE = 4096
+#: Maximum length of a list of vCPUs that a guest writes.
+MAX_LIST = 256
+#: Maximum length of an explanation in a line.
+_MAX_WHY = 300
 #: Version of the lines, in their field ``ghsched``.
 VERSION = 1
 _MIB = 2 ** 20
@@ -101,10 +104,13 @@ class Asked:
 
 
 @dataclass(frozen=True)
-class ClassWish:
-    """vCPUs that a guest wants to have in some of its classes."""
+class ClassRequest:
+    """A guest's request to have other vCPUs in some of its classes.
 
-    vcpus: Mapping[str, frozenset[int]]
+    :param vcpus: list of vCPUs, as the guest wrote it, by name of the class.
+    """
+
+    vcpus: Mapping[str, str]
 
 
 def make_guest_state(policy: GuestPolicy, host_nodes: Sequence[int],
@@ -184,8 +190,8 @@ def render_line(state: GuestState, reason: str, why: str = '') -> bytes:
         line = json.dumps(
             {'ghsched': VERSION, 'reason': reason,
              'enforced': state.is_enforced,
-             'why': why or ('' if state.is_enforced else _NOT_ENFORCED),
-             **parts},
+             'why': why[:_MAX_WHY] or (
+                 '' if state.is_enforced else _NOT_ENFORCED), **parts},
             separators=(',', ':')).encode() + b'\n'
         if len(line) <= MAX_LINE or not parts:
             return line
@@ -218,7 +224,7 @@ class LineSplitter:
             self._rest, self._is_too_long = b'', True
 
 
-def parse_guest_line(line: bytes) -> Asked | ClassWish | Pressure | None:
+def parse_guest_line(line: bytes) -> Asked | ClassRequest | Pressure | None:
     """Parse a line that a guest wrote.
 
     :returns: None for a line with nothing that this release knows.
@@ -232,9 +238,11 @@ def parse_guest_line(line: bytes) -> Asked | ClassWish | Pressure | None:
         return Pressure(*(wire.check_number(values.get(name, 0.0), 100)
                           for name in ('cpu', 'memory', 'steal')))
     if 'classes' in found:
-        wish = wire.check_object(found['classes'], vcpu_classes.MAX_CLASSES)
-        if not all(map(vcpu_classes.is_class_name, wish)):
-            raise ValueError('malformed name of a class')
-        return ClassWish({name: cpulist.parse_cpu_list(vcpus)
-                          for name, vcpus in wish.items()})
+        # libvirt's thread calls this: another one parses the lists.
+        asked = wire.check_object(found['classes'], vcpu_classes.MAX_CLASSES)
+        for name, vcpus in asked.items():
+            if not (vcpu_classes.is_class_name(name) and len(vcpus) <= MAX_LIST
+                    and vcpus.isascii()):
+                raise ValueError('malformed class request')
+        return ClassRequest(asked)
     return Asked() if found.get('ask') == 'policy' else None

@@ -75,8 +75,8 @@ class GuestStream:
         self._sent = self._received = 0
         self._began = clock()
         self._pressure: tuple[float, lines.Pressure] | None = None
-        self._wishes: collections.deque[lines.ClassWish] = collections.deque(
-            maxlen=1)
+        self._class_requests: collections.deque[
+            lines.ClassRequest] = collections.deque(maxlen=1)
         self._malformed = 0
         self.is_open = True
         self.is_flooding = False
@@ -116,12 +116,16 @@ class GuestStream:
         return (found[1] if found is not None
                 and self._clock() - found[0] <= PRESSURE_MAX_S else None)
 
-    def pop_wish(self) -> lines.ClassWish | None:
-        """Return the last wish of the guest; None if there is no new one."""
+    def pop_class_request(self) -> lines.ClassRequest | None:
+        """Return the last request for other classes; None if none is new.
+
+        A request on a stream that has ended is dropped.
+        """
         try:
-            return self._wishes.pop()
+            found = self._class_requests.pop()
         except IndexError:
             return None
+        return found if self.is_open else None
 
     # -- called by libvirt ----------------------------------------------------
     # With eventlet self._stream is a proxy, which is not for this thread.
@@ -190,8 +194,8 @@ class GuestStream:
             return
         if isinstance(found, lines.Pressure) and self._may_write:
             self._pressure = self._clock(), found
-        elif isinstance(found, lines.ClassWish) and self._may_write:
-            self._wishes.append(found)
+        elif isinstance(found, lines.ClassRequest) and self._may_write:
+            self._class_requests.append(found)
         elif (isinstance(found, lines.Asked) and self._repetition
               and not self._next):
             self._next.append(self._repetition)

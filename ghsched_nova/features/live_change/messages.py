@@ -37,9 +37,8 @@ VERSION = '1.0'
 
 #: Policy of one guest NUMA node, with the keys ``host_node``, ``min``,
 #: ``max``, ``hardlimit`` and ``priority``, and with ``l3_ways`` and ``burst``
-#: if they are set. A guest with vCPU classes has ``classes``, a list of the
-#: same values of each class, with its ``name`` and ``vcpus``; a class without
-#: limits has no values.
+#: if they are set. With vCPU classes it has ``classes``: one entry per class
+#: with ``name``, ``vcpus`` and, if the class has limits, the keys above.
 Node = Mapping[str, Any]
 
 
@@ -76,7 +75,7 @@ def unpack_policy(packed: Sequence[Node]
         return (GuestPolicy(nodes=tuple(map(NodePolicy.from_mapping, packed)),
                             classes=_unpack_classes(packed)),
                 tuple(wire.check_node(one['host_node']) for one in packed))
-    except (KeyError, TypeError, ValueError) as error:
+    except wire.MALFORMED as error:
         raise MessageError(f'malformed bandwidth policy: {error!r}') from error
 
 
@@ -90,7 +89,8 @@ def _unpack_classes(packed: Sequence[Node]) -> tuple[VcpuClass, ...]:
     for mine in zip(*by_node, strict=True):
         (name, vcpus), *others = {(one['name'], one['vcpus']) for one in mine}
         if others or not isinstance(name, str):
-            raise ValueError(f'no vCPU class of the guest: {name!r:.40}')
+            raise ValueError(f'vCPU class {name!r:.40} differs between guest '
+                             'NUMA nodes')
         has_limits = any('min' in one for one in mine)
         found.append(VcpuClass(
             name, cpulist.parse_cpu_list(vcpus),

@@ -50,6 +50,24 @@ class ParseTest(base.TestCase):
              ('default', {4, 5}, (none, NodePolicy(10)))],
             [(one.name, one.vcpus, one.nodes) for one in found.classes])
         self.assertEqual((NodePolicy(30), NodePolicy(10)), found.nodes)
+        # With bandwidth_accounting=max.
+        self.assertEqual({0: 100, 1: 100}, found.get_bandwidth_by_node('max'))
+
+    def test_cap_of_a_guest_node_is_that_of_its_classes(self):
+        for more, caps in (
+                ({}, {0: 60, 1: 70}),
+                # Its other vCPUs are not capped.
+                ({CLASSES: 'a:0-3,b:4-6'}, {0: 60, 1: 100})):
+            found = parse({CLASSES: 'a:0-3,b:4-7',
+                           'ghsched:mem_bw_max.a': '60',
+                           'ghsched:mem_bw_max.b': '70', **more})
+            self.assertEqual(caps, found.get_bandwidth_by_node('max'))
+
+    def test_capabilities_are_those_of_all_classes(self):
+        found = parse({CLASSES: 'latency:0-3,batch:6-7',
+                       'ghsched:mem_bw_min.latency': '30',
+                       'ghsched:mem_bw_max.batch': '40',
+                       'ghsched:mem_bw_min': '10'})
         self.assertEqual({'MEM_BW_MIN', 'MEM_BW_MAX', 'MEM_BW_HARDLIMIT'},
                          found.get_needed_capabilities())
 
@@ -123,7 +141,10 @@ class RefusalTest(base.TestCase):
                  'names every vCPU'),
                 ('a:0', {'ghsched:mem_bw_min.a': '60',
                          'ghsched:mem_bw_min': '41'}, 'ghsched:mem_bw_min',
-                 'have 101 % together on guest NUMA node 0'),
+                 'add up to 101 % on guest NUMA node 0; the limit is 100 %'),
+                ('a:0', {'ghsched:mem_bw_min.default': '1'},
+                 'ghsched:mem_bw_min.default',
+                 'set ghsched:mem_bw_min without a class'),
                 ('a:0', {**bandwidth, 'ghsched:mem_bw_max.a': '9'},
                  'ghsched:mem_bw_min.a',
                  '10 is more than ghsched:mem_bw_max.a, which is 9'),

@@ -54,7 +54,7 @@ class MoveTest(base.TestCase):
     def test_refusals_have_a_reason(self):
         for wanted, reason in (
                 ({'c': {0}}, 'c is no class of this server'),
-                ({'default': {0}}, 'default is no class of this server'),
+                ({'default': {0}}, 'the class default cannot be listed'),
                 ({'a': {8}}, 'this server has no vCPU 8'),
                 ({'a': {0}, 'b': {0}}, 'vCPU 0 is in two classes'),
                 ({'a': {4, 5}}, 'the class a has no vCPU on NUMA node 1'),
@@ -75,6 +75,23 @@ class MoveTest(base.TestCase):
                                  'ghsched:mem_bw_min.a': '20'}, 2,
                                 VCPUS).classes)
         self.assertIn('vCPU 1-3 would be in no class', str(error))
+
+    def test_requests_are_parsed_within_the_vcpus_of_the_guest(self):
+        self.assertEqual({'a': {0, 1, 2, 5}}, class_moves.parse_request(
+            {'a': ' 0-2, 5,,'}, 8))
+        for asked, reason in (
+                ({}, 'no class is named'), ({'a': '0-8'}, 'no vCPU 8'),
+                ({'a': '99999'}, 'no vCPU 99999'), ({'a': '^1'}, 'no range'),
+                ({'a': '1e5'}, 'no range'), ({'a': '-1'}, 'no range')):
+            error = self.assertRaises(class_moves.NotMovedError,
+                                      class_moves.parse_request, asked, 8)
+            self.assertIn(reason, str(error))
+
+    def test_server_without_classes_moves_nothing(self):
+        error = self.assertRaises(
+            class_moves.NotMovedError, class_moves.move_vcpus, (),
+            {'a': frozenset({0})}, NODES)
+        self.assertIn('has no vCPU classes', str(error))
 
     @given(st.lists(WISHES, max_size=4))
     def test_guarantees_of_a_node_are_never_more_than_allocated(self, wishes):

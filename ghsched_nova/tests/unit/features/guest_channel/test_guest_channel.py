@@ -14,6 +14,7 @@
 import json
 import threading
 from types import SimpleNamespace
+from unittest import mock
 
 import fixtures
 
@@ -170,7 +171,7 @@ class GuestChannelsTest(base.TestCase):
         self.observe(make_running(mode='write', mem_bw_min=30))
         self.read_reasons()
         self.wish(latency='0-1')
-        self.assertEqual([(UUID, {'latency': frozenset({0, 1})})], self.asked)
+        self.assertEqual([(UUID, {'latency': '0-1'})], self.asked)
         self.assertEqual([lines.CHANGED], self.read_reasons())
         self.part.move_vcpus_as_asked()
         self.assertEqual(1, len(self.asked))
@@ -182,6 +183,33 @@ class GuestChannelsTest(base.TestCase):
         with self.assertLogs(guest_channel.LOG):
             self.wish(broken='0')
         self.assertEqual([lines.REFUSED], self.read_reasons())
+
+    def test_request_on_a_stream_that_ended_is_dropped(self):
+        self.observe(make_running(mode='write'))
+        one = self.connection.streams[-1]
+        one.incoming = (b'{"ghsched":1,"classes":{"latency":"0"}}\n'
+                        + b'x' * (stream.MAX_RECEIVED + 1))
+        one.callback(one, stream.READABLE, None)
+        self.part.move_vcpus_as_asked()
+        self.assertEqual([], self.asked)
+        self.assertEqual(1, len(self.connection.streams))
+
+    def test_stream_that_ends_with_the_answer_ends_nothing_else(self):
+        self.observe(make_running(mode='write'))
+        one = self.connection.streams[-1]
+        self.read_reasons()
+        one.incoming = b'{"ghsched":1,"classes":{"odd":"0"}}\n'
+        one.callback(one, stream.READABLE, None)
+        one.eventUpdateCallback = mock.Mock(side_effect=OSError('gone'))
+        with self.assertLogs(guest_channel.LOG):
+            self.part.move_vcpus_as_asked()
+
+    def test_snapshot_of_before_a_move_informs_of_nothing(self):
+        self.observe(make_running(mode='write', mem_bw_min=30))
+        self.wish(latency='0-1')
+        self.read_reasons()
+        self.observe(make_running(mode='write', mem_bw_min=30))
+        self.assertEqual([], self.read_reasons())
 
     def test_guest_that_may_only_read_moves_nothing(self):
         self.observe(make_running(mode='read'))
@@ -281,3 +309,62 @@ class GuestChannelsTest(base.TestCase):
             self.connection.streams[-1].incoming = test_stream.PRESSURE
             self.read_reasons()
             self.assertEqual(found, self.part.make_diagnostics(guest, {}))
+
+
+class SetClassesTest(base.TestCase):
+    """What nova-compute does when a guest asks for other classes."""
+
+    FLAVOR = {'ghsched:vcpu_classes': 'a:0', 'ghsched:mem_bw_min.a': '30',
+              'ghsched:mem_bw_max': '50'}
+
+    def setUp(self):
+        super().setUp()
+        self.xml = metadata.write_policy(
+            f'<domain><uuid>{UUID}</uuid><vcpu>3</vcpu></domain>',
+            metadata.DomainPolicy(
+                policy.parse_policy(self.FLAVOR, 1, 3), (0,)))
+        self.domain = mock.Mock()
+        self.domain.jobInfo.return_value = [0]
+        self.domain.XMLDesc.side_effect = lambda _flags: self.xml
+        self.domain.setMetadata.side_effect = self.write
+        self.engine = mock.Mock()
+        self.services = SimpleNamespace(
+            engine=self.engine, changing=mock.MagicMock(),
+            find_running=lambda _uuid: desired.parse_running_domain(
+                self.xml, 7),
+            libvirt_host=SimpleNamespace(get_connection=lambda: mock.Mock(
+                lookupByUUIDString=lambda _uuid: self.domain)))
+
+    def write(self, _kind, text, _prefix, _namespace, flags):
+        self.assertEqual(1, flags)
+        self.xml = self.xml.replace(
+            self.xml[self.xml.index('<metadata>'):
+                     self.xml.index('</metadata>')],
+            '<metadata>' + text.replace('<', '<ghsched:').replace(
+                '<ghsched:/', '</ghsched:').replace(
+                    '<ghsched:policy', f'<ghsched:policy xmlns:ghsched='
+                    f'"{metadata.NAMESPACE}"'))
+
+    def members(self):
+        return {one.name: set(one.current) for one in metadata.read_policy(
+            self.xml).policy.classes}
+
+    def move(self, **asked):
+        return guest_channel.set_vcpu_classes(self.services, UUID, asked)
+
+    def test_domain_keeps_the_classes_and_the_engine_enforces_them(self):
+        moved = self.move(a='0,2')
+        self.assertEqual({'a': {0, 2}, 'default': {1}}, self.members())
+        self.engine.reconcile_guest.assert_called_once_with(moved)
+
+    def test_refusal_by_the_kernel_restores_the_classes(self):
+        self.engine.reconcile_guest.side_effect = [OSError('no'), None]
+        self.assertRaises(OSError, self.move, a='0,2')
+        self.assertEqual({'a': {0}, 'default': {1, 2}}, self.members())
+        self.assertEqual(2, self.engine.reconcile_guest.call_count)
+
+    def test_server_that_is_moved_keeps_its_classes(self):
+        self.domain.jobInfo.return_value = [2]
+        error = self.assertRaises(class_moves.NotMovedError, self.move, a='1')
+        self.assertIn('is being moved', str(error))
+        self.services.changing.__enter__.assert_not_called()

@@ -73,7 +73,7 @@ class MessagesTest(base.TestCase):
         found, _hosts = messages.unpack_policy(packed)
         self.assertEqual(policy, found)
         for change in ({'name': 'c'}, {'vcpus': '9'}, {'vcpus': 'x'},
-                       {'min': 101}, {'name': 7}):
+                       {'min': 101}, {'name': 7}, {'vcpus': 7}):
             strange = [packed[0], {**packed[1], 'classes': [
                 {**packed[1]['classes'][0], **change},
                 *packed[1]['classes'][1:]]}]
