@@ -257,9 +257,12 @@ def parse_requested_vfs(
         # Nova checks hw:numa_nodes itself. A locality without VFs does not
         # need it.
         count = policies.get_guest_node_count(extra_specs, 1)
-        return policies.parse_vfs(
-            extra_specs, 1 if auto_nodes.is_node_count_undecided(extra_specs)
-            else count)
+        # Other keys may be wrong: they are the scheduler's to refuse.
+        policy = policies.parse_policy(
+            {key: value for key, value in extra_specs.items()
+             if key.startswith(keys.VFS.extra_spec)},
+            1 if auto_nodes.is_node_count_undecided(extra_specs) else count)
+        return policy.vfs if policy else ()
     except policies.PolicyError as error:
         raise BadFlavor(reason=str(error)) from error
 

@@ -82,8 +82,13 @@ def check_allocation(policy: GuestPolicy, accounting: Accounting,
                 f'guest NUMA node {guest_node} was claimed on host NUMA node '
                 f'{host_nodes[guest_node]}, and a VF for it on node '
                 f'{device_node}')
-    groups = _get_amount(allocations, compute_node_uuid, names.RESCTRL_GROUP)
-    if groups < len(policy.groups) and not can_share_group:
+    if not can_share_group:
+        _check_control_groups(policy, _get_amount(
+            allocations, compute_node_uuid, names.RESCTRL_GROUP))
+
+
+def _check_control_groups(policy: GuestPolicy, groups: int) -> None:
+    if groups < len(policy.groups):
         allocated = ('no control group' if not groups else
                      f'{groups} of {len(policy.groups)} control groups')
         raise ClaimMismatch(f'Placement has allocated {allocated} to the '

@@ -170,9 +170,8 @@ class HostEngine(host_facts.HostFacts):
         with self._reconciling:
             run_path, all_threads, host = (
                 self.run_path, self.all_threads, self.read_resctrl_host())
-            guests = tuple(
-                passthrough.add_iommu_groups(guest, running, host,
-                                             self.section)
+            guests = tuple(passthrough.add_iommu_groups(
+                guest, running, host, self.section)
                 for guest in desired.make_desired_groups(host, running))
             report = self.apply(self.root, run_path, model.Wanted(
                 guests, (running.domain,), others=host.unused_domain_values,

@@ -32,6 +32,7 @@ from ghsched_nova.guest import metadata
 from ghsched_nova.host import bandwidth_use
 from ghsched_nova.host import desired
 from ghsched_nova.host import engine
+from ghsched_nova.monitor import effective_limits
 from ghsched_nova.monitor import topology
 from ghsched_nova.monitor import view
 from ghsched_nova.nova_seams import shared
@@ -230,7 +231,7 @@ def compare_schemata_with_policy(
             for node in host_nodes} if lines else {}
 
 
-_NOTHING = view.EffectiveLimits()
+_NOTHING = effective_limits.EffectiveLimits()
 _NOT_KNOWN: Mapping[int, bool] = MappingProxyType({})
 
 

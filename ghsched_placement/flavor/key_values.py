@@ -17,6 +17,7 @@ import re
 
 from ghsched_placement.base import cpulist
 from ghsched_placement.base.errors import PolicyError
+from ghsched_placement.flavor import key_names
 from ghsched_placement.flavor import keys
 from ghsched_placement.flavor import vcpu_classes
 
@@ -54,7 +55,7 @@ def split_extra_spec(extra_spec: str) -> tuple[keys.Key, int | str | None]:
     match = _KEY.fullmatch(extra_spec[len(PREFIX):])
     key = keys.BY_NAME.get(match['name']) if match else None
     if match is None or key is None:
-        nearest = keys.guess_extra_spec(extra_spec)
+        nearest = key_names.guess_extra_spec(extra_spec)
         if nearest not in (None, extra_spec):
             raise PolicyError(extra_spec,
                               f'unknown key; do you mean {nearest}?')

@@ -18,8 +18,6 @@ read this one table.
 """
 
 from dataclasses import dataclass
-import difflib
-import re
 from typing import Literal
 
 NAMESPACE = 'ghsched'
@@ -439,55 +437,3 @@ KEYS: tuple[Key, ...] = (
     GUEST_CHANNEL, PV_HINTS)
 
 BY_NAME: dict[str, Key] = {key.name: key for key in KEYS}
-
-#: How alike an extra spec and one of ours are, from 0 to 1, when a typing
-#: error is assumed.
-_ALIKE = 0.85
-
-
-#: The word of our namespace, with whatever stands in place of the colon.
-_NAMED = re.compile(rf'\s*{NAMESPACE}(?:[^a-z0-9]|$)\s*', re.IGNORECASE)
-
-#: Names of keys that no other software uses without a namespace. The others
-#: may be those of host aggregates, which have none.
-_OWN_NAMES = 'mem_bw_'
-
-
-def guess_extra_spec(extra_spec: str) -> str | None:
-    """Return the ghsched extra spec that a misspelled name most likely means.
-
-    A guest NUMA node after a dot, as in ``.1``, is kept.
-
-    :returns: None if no ghsched extra spec has a similar name.
-    """
-    named = _NAMED.match(extra_spec)
-    rest = extra_spec[named.end():] if named else extra_spec
-    name, dot, node = rest.partition('.')
-    name = name.strip().lower()
-    if named or name.startswith(_OWN_NAMES) and name in BY_NAME:
-        name = f'{NAMESPACE}:{name}'
-    known = {key.extra_spec.lower(): key.extra_spec for key in KEYS}
-    found = difflib.get_close_matches(name, known, 1, _ALIKE)
-    return known[found[0]] + dot + node if found else None
-
-
-def is_in_ghsched_namespace(extra_spec: str) -> bool:
-    """Whether the name of an extra spec begins with ``ghsched`` as a word.
-
-    Any separator may follow, because an admin may mistype the colon.
-    """
-    return _NAMED.match(extra_spec) is not None
-
-
-def add_namespace(extra_spec: str) -> str | None:
-    """Return the full name of a ghsched extra spec.
-
-    The full name has the prefix ``ghsched:``. ``mem_bw_min.1`` becomes
-    ``ghsched:mem_bw_min.1``.
-
-    :param extra_spec: name without the prefix.
-    :returns: None if ghsched has no extra spec of this name.
-    """
-    name, dot, node = extra_spec.strip().lower().partition('.')
-    key = BY_NAME.get(name)
-    return None if key is None else key.extra_spec + dot + node

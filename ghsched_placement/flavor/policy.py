@@ -38,6 +38,7 @@ from ghsched_placement.features import declared
 from ghsched_placement.flavor import auto_nodes
 from ghsched_placement.flavor.bandwidth import Accounting as Accounting
 from ghsched_placement.flavor.bandwidth import NodePolicy as NodePolicy
+from ghsched_placement.flavor import key_names
 from ghsched_placement.flavor.key_values import check_guest_nodes_exist
 from ghsched_placement.flavor.key_values import Devices
 from ghsched_placement.flavor.key_values import NEEDS_TOPOLOGY
@@ -57,6 +58,7 @@ from ghsched_placement.query.requested_classes import find_requested_classes
 #: Guest NUMA nodes that QEMU knows (``MAX_NODES``).
 _MAX_GUEST_NODES = 128
 
+_NamedVcpus = vcpu_classes.NamedVcpus
 _Part = TypeVar('_Part', bound=PolicyPart)
 
 _DIGITS = re.compile('[0-9]+')
@@ -280,7 +282,8 @@ def has_ghsched_keys(extra_specs: Mapping[str, str]) -> bool:
     return any(key.startswith(_PREFIX) for key in extra_specs)
 
 
-def _select_ghsched_keys(extra_specs: Mapping[str, str]) -> dict[str, str]:
+def select_ghsched_keys(extra_specs: Mapping[str, str]) -> dict[str, str]:
+    """Return the extra specs of ghsched in a flavor, sorted by name."""
     return {key: value for key, value in sorted(extra_specs.items())
             if key.startswith(_PREFIX)}
 
@@ -339,34 +342,6 @@ def get_guest_node_count(extra_specs: Mapping[str, str],
     return int(short[1])
 
 
-def find_misspelt_keys(extra_specs: Iterable[str]) -> Iterator[PolicyError]:
-    """Yield an error for each extra spec that is a misspelled one of ghsched.
-
-    :param extra_specs: names of the extra specs.
-    """
-    for extra_spec in sorted(extra_specs):
-        if extra_spec.startswith(_PREFIX):
-            continue
-        nearest = keys.guess_extra_spec(extra_spec)
-        if nearest:
-            yield PolicyError(extra_spec, f'do you mean {nearest}?')
-
-
-def find_doubtful_keys(extra_specs: Iterable[str]) -> Iterator[str]:
-    """Yield a warning for each extra spec that may be meant for ghsched.
-
-    Its name resembles one of ghsched's extra specs. It is not refused, because
-    it may be a property of host aggregates.
-    """
-    for extra_spec in sorted(extra_specs):
-        if extra_spec.startswith(_PREFIX) or keys.guess_extra_spec(extra_spec):
-            continue
-        meant = keys.add_namespace(extra_spec)
-        if meant or keys.is_in_ghsched_namespace(extra_spec):
-            yield (f'{extra_spec} is no key of ghsched, whose keys have the '
-                   f'form {meant or _PREFIX + "NAME"}')
-
-
 def check_extra_spec_names(extra_specs: Iterable[str]) -> None:
     """Refuse extra specs that should be others of ghsched.
 
@@ -377,7 +352,7 @@ def check_extra_spec_names(extra_specs: Iterable[str]) -> None:
         name.
     """
     given = list(extra_specs)
-    error = next(itertools.chain(find_misspelt_keys(given),
+    error = next(itertools.chain(key_names.find_misspelt_keys(given),
                                  find_requested_classes(given)), None)
     if error is not None:
         raise error
@@ -427,12 +402,11 @@ def parse_policy(extra_specs: Mapping[str, str],
     :raises PolicyError: for an unknown key, an invalid value, a guest node
         that the flavor does not have, or keys that contradict each other.
     """
-    ours = _select_ghsched_keys(extra_specs)
+    ours = select_ghsched_keys(extra_specs)
     if not ours:
         return None
-    general, special, of_class = _parse_extra_spec_values(ours)
-    named = cast(vcpu_classes.NamedVcpus,
-                 general.pop(keys.VCPU_CLASSES.name, ()))
+    values = _parse_extra_spec_values(ours)
+    general, special = values.general, values.special
     check_guest_nodes_exist(ours, guest_nodes)
     parts = tuple(_pop_parts(general, extra_specs, guest_nodes, vcpus))
     monitor = bool(general.pop(keys.MONITOR.name, False))
@@ -443,19 +417,8 @@ def parse_policy(extra_specs: Mapping[str, str],
     vfs = _pop_vfs_by_guest_node(general, special, guest_nodes)
     resources.refuse_unread_keys(general.keys() | {
         name for name, _node in special})
-    vcpu_classes.refuse_unknown_classes(
-        ((f'{keys.BY_NAME[key].extra_spec}.{name}', name)
-         for name, values in of_class.items() for key in values), named)
-    if named:
-        on_node = vcpu_classes.list_vcpus_by_node(guest_nodes, vcpus,
-                                                  extra_specs)
-        classes = _make_classes(named, _Values(general, special, of_class),
-                                guest_nodes, on_node)
-        nodes = vcpu_classes.add_up_classes(classes, on_node)
-    else:
-        classes, nodes = (), tuple(
-            _make_node_policy(general, special, node) for node in range(
-                guest_nodes if general or special else 0))
+    classes, nodes = _make_classes_and_nodes(
+        values, extra_specs, guest_nodes, vcpus)
     if any(key.extra_spec in ours for key in auto_nodes.KEYS):
         auto_nodes.refuse_auto_conflicts(extra_specs)
     return GuestPolicy(
@@ -463,6 +426,28 @@ def parse_policy(extra_specs: Mapping[str, str],
         rt_permille=next(filter(None, (part.get_cpu_permille_by_node()
                                        for part in parts)), ()),
         auto_nodes=keys.NUMA.extra_spec in ours, parts=parts, classes=classes)
+
+
+def _make_classes_and_nodes(
+        values: '_Values', extra_specs: Mapping[str, str], guest_nodes: int,
+        vcpus: int
+) -> tuple[tuple[VcpuClass, ...], tuple[NodePolicy, ...]]:
+    """Return the vCPU classes of a guest, and what its guest nodes request.
+
+    :param values: values of the keys of guest NUMA nodes.
+    """
+    general, special, of_class, vcpus_by_class = values
+    named = tuple(vcpus_by_class.items())
+    vcpu_classes.refuse_unknown_classes(
+        ((f'{keys.BY_NAME[key].extra_spec}.{name}', name)
+         for name, those in of_class.items() for key in those), named)
+    if not named:
+        return (), tuple(
+            _make_node_policy(general, special, node) for node in range(
+                guest_nodes if general or special else 0))
+    on_node = vcpu_classes.list_vcpus_by_node(guest_nodes, vcpus, extra_specs)
+    classes = _make_classes(named, values, guest_nodes, on_node)
+    return classes, vcpu_classes.add_up_classes(classes, on_node)
 
 
 def _make_classes(named: vcpu_classes.NamedVcpus, values: '_Values',
@@ -476,7 +461,7 @@ def _make_classes(named: vcpu_classes.NamedVcpus, values: '_Values',
     :raises PolicyError: for a vCPU that the guest does not have, or keys that
         cannot be combined with classes.
     """
-    general, special, of_class = values
+    general, special, of_class, _vcpus = values
     for key in (*general, *(key for key, _node in special)):
         if not keys.BY_NAME[key].per_class:
             raise PolicyError(
@@ -516,11 +501,13 @@ class _Values(NamedTuple):
     :param general: values by key, for all guest NUMA nodes.
     :param special: values by key and guest NUMA node.
     :param of_class: values by vCPU class and key.
+    :param vcpus_by_class: vCPUs by name of the class, in the flavor's order.
     """
 
     general: dict[str, Value]
     special: dict[tuple[str, int], Value]
     of_class: dict[str, dict[str, Value]]
+    vcpus_by_class: dict[str, frozenset[int]]
 
 
 def _parse_extra_spec_values(ours: Mapping[str, str]) -> _Values:
@@ -532,118 +519,19 @@ def _parse_extra_spec_values(ours: Mapping[str, str]) -> _Values:
 
     :param ours: text values of ghsched's extra specs, by name.
     """
-    found = _Values({}, {}, {})
+    found = _Values({}, {}, {}, {})
     for extra_spec, text in ours.items():
         key, node = split_extra_spec(extra_spec)
         value = parse_extra_spec_value(extra_spec, key, text)
-        if node is None and key not in auto_nodes.KEYS:
+        if key == keys.VCPU_CLASSES:
+            found.vcpus_by_class.update(cast(_NamedVcpus, value))
+        elif node is None and key not in auto_nodes.KEYS:
             found.general[key.name] = value
         elif isinstance(node, str):
             found.of_class.setdefault(node, {})[key.name] = value
         elif node is not None:
             found.special[key.name, node] = value
     return found
-
-
-def find_all_flavor_errors(extra_specs: Mapping[str, str], guest_nodes: int,
-                           vcpus: int = 0) -> tuple[PolicyError, ...]:
-    """Return all errors in the ghsched extra specs of a flavor.
-
-    Extra specs are checked one by one first. Only if all are valid, they are
-    checked for contradictions.
-
-    :param vcpus: number of vCPUs; 0 if unknown.
-    """
-    ours = _select_ghsched_keys(extra_specs)
-    others = {key: value for key, value in extra_specs.items()
-              if key not in ours}
-    found = [error for key, value in ours.items()
-             if (error := _find_extra_spec_error(key, value,
-                                                 guest_nodes)) is not None]
-    found.extend(find_misspelt_keys(others))
-    found.extend(find_requested_classes(others))
-    if found:
-        return tuple(found)
-    for together in (*_group_related_extra_specs(ours, guest_nodes), ours):
-        error = _find_policy_error(others | together, guest_nodes, vcpus)
-        if error is not None and error.key not in {
-                other.key for other in found}:
-            found.append(error)
-    return tuple(found)
-
-
-def _group_related_extra_specs(ours: Mapping[str, str],
-                               guest_nodes: int) -> Iterator[dict[str, str]]:
-    """Split ghsched extra specs into groups that are checked separately.
-
-    Only extra specs in the same group can contradict each other.
-
-    :param ours: text values of ghsched's extra specs, by name.
-    :param guest_nodes: number of guest NUMA nodes.
-    """
-    split = {extra_spec: split_extra_spec(extra_spec) for extra_spec in ours}
-    for node in range(guest_nodes):
-        of_others = {keys.MEM_BW_MIN.get_node_extra_spec(other): '0'
-                     for other in range(guest_nodes) if other != node}
-        yield of_others | {
-            extra_spec: ours[extra_spec]
-            for extra_spec, (key, of_node) in split.items()
-            if key == keys.VCPU_CLASSES or isinstance(of_node, str)
-            or key.per_node and key != keys.VFS and of_node in (None, node)}
-    together = [feature.keys for feature in declared.FEATURES
-                if feature.are_keys_checked_together]
-    apart = frozenset(itertools.chain(*together))
-    for chosen in ((keys.VFS,), *((*those, *auto_nodes.KEYS)
-                                  for those in together),
-                   [key for key in keys.KEYS
-                    if not key.per_node and key not in apart]):
-        yield {extra_spec: ours[extra_spec]
-               for extra_spec, (key, _node) in split.items() if key in chosen}
-
-
-def _find_extra_spec_error(extra_spec: str, text: str,
-                           guest_nodes: int) -> PolicyError | None:
-    """Return the error of a single extra spec, without regard to others.
-
-    :param text: value of the extra spec.
-    :param guest_nodes: number of guest NUMA nodes.
-    :returns: None if the extra spec is valid by itself.
-    """
-    try:
-        key, node = split_extra_spec(extra_spec)
-        if (key in (*auto_nodes.KEYS, keys.VCPU_CLASSES)
-                or isinstance(node, str)) or any(
-                feature.are_keys_checked_together and key in feature.keys
-                for feature in declared.FEATURES):
-            check_extra_spec(extra_spec, text)
-            return None
-    except PolicyError as error:
-        return error
-    return _find_policy_error({extra_spec: text}, guest_nodes)
-
-
-def _find_policy_error(extra_specs: Mapping[str, str], guest_nodes: int,
-                       vcpus: int = 0) -> PolicyError | None:
-    try:
-        parse_policy(extra_specs, guest_nodes, vcpus)
-    except PolicyError as error:
-        return error
-    return None
-
-
-def parse_vfs(extra_specs: Mapping[str, str],
-              guest_nodes: int) -> tuple[Vfs, ...]:
-    """Parse the VFs that a flavor requests by ghsched extra specs.
-
-    The other extra specs of the flavor are ignored.
-
-    :param guest_nodes: number of guest NUMA nodes.
-    :raises PolicyError: when an extra spec for VFs is invalid.
-    """
-    ours = {key: value for key, value in extra_specs.items()
-            if key.startswith(keys.VFS.extra_spec)}
-    policy = parse_policy(ours, guest_nodes)
-    return policy.vfs if policy else ()
 
 
 def _parse_locality(general: dict[str, Value], device_numa: str) -> str:

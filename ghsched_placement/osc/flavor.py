@@ -33,7 +33,9 @@ from ghsched_placement.fit import guest_demand
 from ghsched_placement.fit.guest_demand import GuestDemand
 from ghsched_placement.fit import lack
 from ghsched_placement.flavor import auto_nodes
+from ghsched_placement.flavor import flavor_errors
 from ghsched_placement.flavor import images
+from ghsched_placement.flavor import key_names
 from ghsched_placement.flavor import policy as policies
 from ghsched_placement.flavor import topology
 from ghsched_placement.osc import base
@@ -187,7 +189,7 @@ class CheckFlavor(base.Lister):
         :param classes: resource class of the VFs of each PCI alias.
         :param specs: extra specs of the flavor.
         """
-        for text in policies.find_doubtful_keys(specs):
+        for text in key_names.find_doubtful_keys(specs):
             self.log.warning(text)
         for part in policy.parts:
             for text in part.find_flavor_warnings(specs):
@@ -309,8 +311,8 @@ def parse_flavor_specs(size: Size, extra_specs: Mapping[str, str]
         guest = topology.split_guest(size.vcpus, size.memory_mb, extra_specs)
     except topology.TopologyError as error:
         raise base.Refused(f'the flavor: {error}') from None
-    problems = policies.find_all_flavor_errors(extra_specs, len(guest.cells),
-                                               size.vcpus)
+    problems = flavor_errors.find_all_flavor_errors(
+        extra_specs, len(guest.cells), size.vcpus)
     if problems:
         raise base.Refused('\n'.join(
             f'the flavor: {problem}' for problem in problems))

@@ -38,7 +38,7 @@ from ghsched_nova.features.explain import placing
 from ghsched_nova.features.guest_topology import host_topology
 from ghsched_nova.features.planner import hostfile
 from ghsched_nova.features.planner import planner_hosts
-from ghsched_nova.features.pv_hints import pv_hints
+from ghsched_nova.features.pv_hints import hint_xml
 from ghsched_nova.features.real_time import scheduling
 from ghsched_nova.guest import document
 from ghsched_nova.guest import memorytune
@@ -273,7 +273,7 @@ def _choose_host_nodes_and_limits(explanation: Explanation) -> dict[str, Any]:
                 question.host, policy, guest, place.nodes),
             'threads': (*filter(None, scheduling.render_thread_elements(
                 policy.get_part(ThreadPolicy), guest.vcpus).split('\n')),
-                *pv_hints.make_hint_elements(policy)),
+                *hint_xml.make_hint_elements(policy)),
             'topology': host_topology.render_host_topology_elements(
                 policy, place.nodes, _make_host_topology(question.host)),
             **_make_query_fields(

@@ -35,6 +35,7 @@ from prometheus_client import registry
 
 from ghsched_nova.features.load import load_metrics
 from ghsched_nova.features.top import top_source
+from ghsched_nova.monitor import effective_limits
 from ghsched_nova.monitor import prometheus
 from ghsched_nova.monitor import rates
 from ghsched_nova.monitor import reader
@@ -346,7 +347,7 @@ def _make_effective_limit_metrics(
         for one in sharers.get(group.name, [guest]):
             nodes = one.host_nodes if one else ()
             for node in sorted(host.control):
-                held = view.compute_effective_limits(
+                held = effective_limits.compute_effective_limits(
                     host, group.lines, node, nodes
                 )
                 if held is not None:

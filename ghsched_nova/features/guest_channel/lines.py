@@ -29,6 +29,7 @@ from dataclasses import field
 import json
 from typing import Any
 
+from ghsched_nova.monitor import effective_limits
 from ghsched_nova.monitor import view
 from ghsched_placement.base import wire
 from ghsched_placement.flavor.policy import GuestPolicy
@@ -143,8 +144,8 @@ def _describe_rows(rows: Iterable[view.GuestNode], host_nodes: Sequence[int],
                      held) else ()
 
 
-def _describe_limits(limits: view.EffectiveLimits, capacity: int | None
-                     ) -> Limits:
+def _describe_limits(limits: effective_limits.EffectiveLimits,
+                     capacity: int | None) -> Limits:
     """Return the limits on one node in percent and in MiB per second.
 
     :param capacity: bytes per second of the host NUMA node; None if unknown.

@@ -10,37 +10,18 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""Hints of KVM to guests with ``ghsched:pv_hints=dedicated``.
+"""Hints of KVM to guests, as a part of nova-compute."""
 
-KVM has them for x86 only (Documentation/virt/kvm/x86/cpuid.rst of Linux). With
-the first a guest polls before it goes idle (drivers/cpuidle/
-cpuidle-haltpoll.c), with the second it keeps the host from polling once more.
-libvirt has ``hint-dedicated`` since 5.7.0 and ``poll-control`` since 6.10.0;
-QEMU 4.2 and newer have both.
-"""
-
-from collections.abc import Sequence
 import dataclasses
 import platform
 
-from lxml import etree
-
-from ghsched_nova.guest import document
-from ghsched_nova.guest import thread_pins
+from ghsched_nova.features.pv_hints import hint_xml
 from ghsched_nova.host import compute_hooks
 from ghsched_placement.base.errors import PolicyError
 from ghsched_placement.features.pv_hints import hints_part
 from ghsched_placement.flavor import keys
 from ghsched_placement.flavor.policy import GuestPolicy
 from ghsched_placement.providers.host import HostDescription
-
-_X86 = frozenset({'x86_64', 'i686'})
-
-_HINTS = ('hint-dedicated', 'poll-control')
-
-_NO_CPUS = ('QEMU has no CPUs other than those of the vCPUs; set [compute]'
-            'cpu_shared_set on the host, or hw:emulator_threads_policy=isolate'
-            ' in the flavor')
 
 
 class ParavirtualHints(compute_hooks.ComputePart):
@@ -54,7 +35,7 @@ class ParavirtualHints(compute_hooks.ComputePart):
 
     def describe_host(self, found: HostDescription) -> HostDescription:
         """Return the description of the host with the capability of hints."""
-        if self._machine not in _X86:
+        if self._machine not in hint_xml.X86:
             return found
         return dataclasses.replace(found, capabilities=found.capabilities
                                    | {hints_part.CAPABILITY})
@@ -67,7 +48,7 @@ class ParavirtualHints(compute_hooks.ComputePart):
         """
         if not guest.policy.get_part(hints_part.HintsPart).is_dedicated:
             return xml
-        return render_hints(xml)
+        return hint_xml.render_hints(xml)
 
     def check_arrival(self, policy: GuestPolicy, emulator_policy: str | None,
                       has_shared_cpus: bool) -> None:
@@ -79,52 +60,9 @@ class ParavirtualHints(compute_hooks.ComputePart):
         """
         if (policy.get_part(hints_part.HintsPart).is_dedicated
                 and emulator_policy == 'share' and not has_shared_cpus):
-            raise PolicyError(keys.PV_HINTS.extra_spec, _NO_CPUS)
+            raise PolicyError(keys.PV_HINTS.extra_spec, hint_xml.NO_CPUS)
 
 
 def make_part(_services: compute_hooks.ComputeServices) -> ParavirtualHints:
     """Return the part of paravirtual hints in nova-compute."""
     return ParavirtualHints(platform.machine())
-
-
-def render_hints(xml: str) -> str:
-    """Return a domain XML with KVM's hints for vCPUs with dedicated host CPUs.
-
-    Other threads of QEMU are kept off the host CPUs of the vCPUs.
-
-    :raises PolicyError: if the domain is not x86, if it hides KVM from the
-        guest, or if QEMU has no CPUs other than those of the vCPUs.
-    """
-    root = document.parse_document(xml)
-    machine = root.find('os/type')
-    arch = '' if machine is None else machine.get('arch', '')
-    if arch and arch not in _X86:
-        raise PolicyError(keys.PV_HINTS.extra_spec,
-                          f'KVM has these hints for x86 only, not for {arch}')
-    hidden = root.find('features/kvm/hidden')
-    if hidden is not None and hidden.get('state') == 'on':
-        raise PolicyError(
-            keys.PV_HINTS.extra_spec,
-            'the guest could not see the hints: remove img_hide_hypervisor_id '
-            'from the image')
-    if not thread_pins.exclude_vcpu_cpus(root):
-        raise PolicyError(keys.PV_HINTS.extra_spec, _NO_CPUS)
-    features = document.find_or_insert_child(root, 'features')
-    kvm = document.find_or_insert_child(features, 'kvm')
-    for name in _HINTS:
-        document.find_or_insert_child(kvm, name).set('state', 'on')
-    return document.render_document(root)
-
-
-def make_hint_elements(policy: GuestPolicy) -> Sequence[str]:
-    """Return the XML elements of a domain that give the guest KVM's hints.
-
-    The result is empty if the policy requests no hints.
-    """
-    if not policy.get_part(hints_part.HintsPart).is_dedicated:
-        return ()
-    features = etree.Element('features')
-    kvm = etree.SubElement(features, 'kvm')
-    for name in _HINTS:
-        etree.SubElement(kvm, name, state='on')
-    return (etree.tostring(features, encoding='unicode'),)

@@ -65,6 +65,7 @@ import wcwidth
 
 from ghsched_nova.features.load import top_load
 from ghsched_nova.features.top import top_source
+from ghsched_nova.monitor import effective_limits
 from ghsched_nova.monitor import rates
 from ghsched_nova.monitor import topology
 from ghsched_nova.monitor import view
@@ -487,7 +488,7 @@ def _format_policy(policy: NodePolicy | None) -> Row:
     return [*map(_word, (policy or Bandwidth()).as_dict().values())]
 
 
-def _format_limits(limits: view.EffectiveLimits | None) -> Row:
+def _format_limits(limits: effective_limits.EffectiveLimits | None) -> Row:
     """Return the table cells of the limits that resctrl enforces."""
     if limits is None:
         return ['-'] * 5

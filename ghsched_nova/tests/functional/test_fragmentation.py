@@ -58,7 +58,7 @@ class FragmentationTestCase(emptied_hosts.EmptiedHosts,
         return self.api.get_server(server['id'])['OS-EXT-SRV-ATTR:host']
 
     def learn(self, flavor):
-        """Let the scheduler expect guests of a flavor."""
+        """Make the scheduler expect guests of a flavor."""
         self._delete_server(self.boot(flavor))
 
 

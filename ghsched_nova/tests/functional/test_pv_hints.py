@@ -19,7 +19,7 @@ import unittest
 from lxml import etree
 from nova.tests.functional.api import client
 
-from ghsched_nova.features.pv_hints import pv_hints
+from ghsched_nova.features.pv_hints import hint_xml
 from ghsched_nova.guest import thread_pins
 from ghsched_nova.lab.emulator import testhost
 from ghsched_nova.tests.functional import test_every_key
@@ -100,7 +100,7 @@ class LibvirtTest(base.TestCase):
             for kind in ('kvm', 'qemu'):
                 path = os.path.join(directory, f'{kind}.xml')
                 with open(path, 'w') as stream:
-                    stream.write(pv_hints.render_hints(
+                    stream.write(hint_xml.render_hints(
                         DOMAIN.format(kind=kind)))
                 self.assertIn(
                     '-cpu qemu64,kvm-hint-dedicated=on,kvm-poll-control=on ',

@@ -132,15 +132,12 @@ def fill_hosts_with_flavor_mix(
         choose_placement: choose.Choose) -> MixResult:
     """Place guests of a flavor mix on hosts until the next one does not fit.
 
-    The numbers of guests are kept in the proportion of the mix.
-
     :param offers: ways to place a guest on the hosts.
     :param mix: number of guests of each flavor in the mix, by flavor name.
     :param needs: resources that a guest of each flavor needs, by flavor name.
     :param states: used and free resources of each host; updated in place.
     :param progress: called with the progress, 0 to 1, and a description.
-    :param choose_placement: function that chooses and scores the placement of
-        a guest on a host.
+    :param choose_placement: function that chooses and scores a placement.
     :returns: number of guests placed, by flavor, and the flavor whose next
         guest fits on no host.
     """

@@ -281,6 +281,18 @@ class Policy(abc.ABC):
         """
 
 
+def _find_peers(ties: affinity.TrafficAverages, guests: Mapping[str, Guest]
+                ) -> dict[str, dict[str, float]]:
+    """Return the traffic of each guest with others, by UUID."""
+    peers: dict[str, dict[str, float]] = {}
+    for (one, other) in ties.by_pair:
+        strength = ties.get_mean_traffic(one, other)
+        if strength and one in guests and other in guests:
+            peers.setdefault(one, {})[other] = strength
+            peers.setdefault(other, {})[one] = strength
+    return peers
+
+
 class State:
     """Load and free resources of a cloud's NUMA nodes while moves are planned.
 
@@ -298,21 +310,12 @@ class State:
             self.nodes_of_host.setdefault(spot.host, []).append(spot)
         self.cpu = {spot: math.nan if node.cpu is None else node.cpu
                     for spot, node in self.nodes.items()}
-        self.bandwidth = {spot: node.bandwidth
-                          for spot, node in self.nodes.items()}
-        self.memory = {spot: node.memory for spot, node in self.nodes.items()}
-        self.guarantee = {spot: node.guarantee
-                          for spot, node in self.nodes.items()}
-        self.left = {spot: dict(node.left)
-                     for spot, node in self.nodes.items()}
-        self.groups = {spot.host: node.groups
-                       for spot, node in self.nodes.items()}
-        self.peers: dict[str, dict[str, float]] = {}
-        for (one, other) in cloud.ties.by_pair:
-            strength = cloud.ties.get_mean_traffic(one, other)
-            if strength and one in self.guests and other in self.guests:
-                self.peers.setdefault(one, {})[other] = strength
-                self.peers.setdefault(other, {})[one] = strength
+        self.bandwidth = {one.spot: one.bandwidth for one in cloud.nodes}
+        self.memory = {one.spot: one.memory for one in cloud.nodes}
+        self.guarantee = {one.spot: one.guarantee for one in cloud.nodes}
+        self.left = {one.spot: dict(one.left) for one in cloud.nodes}
+        self.groups = {one.spot.host: one.groups for one in cloud.nodes}
+        self.peers = _find_peers(cloud.ties, self.guests)
         self.group = {uuid: group for group in cloud.groups
                       if len(group.members) > 1 for uuid in group.members}
         self.at: dict[Spot, set[str]] = {spot: set() for spot in self.nodes}

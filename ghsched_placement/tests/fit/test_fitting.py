@@ -307,7 +307,7 @@ def one_node_hosts(draw):
 class ReasonsTest(base.TestCase):
 
     @given(one_node_hosts())
-    def test_what_is_short_is_what_keeps_the_count_at_0(self, drawn):
+    def test_shortages_are_those_that_keep_the_count_at_0(self, drawn):
         """Reasons come from the records, the count from the amounts."""
         host, asked = drawn
         short = [*fitting.find_host_shortages(host, asked),

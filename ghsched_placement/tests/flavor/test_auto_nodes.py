@@ -62,7 +62,9 @@ class VfsTest(base.TestCase):
             found = [0] * count
             for first, size in parts:
                 found[auto_nodes.find_node_of_vf(first, total, count)] += size
-            wanted = policy.parse_vfs({'ghsched:vfs': f'nic:{total}'}, count)
+            found_policy = policy.parse_policy(
+                {'ghsched:vfs': f'nic:{total}'}, count)
+            wanted = found_policy.vfs
             self.assertEqual({one.guest_node: one.count for one in wanted}, {
                 node: size for node, size in enumerate(found) if size})
 

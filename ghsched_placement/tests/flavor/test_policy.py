@@ -17,6 +17,8 @@ from hypothesis import assume
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ghsched_placement.flavor import flavor_errors
+from ghsched_placement.flavor import key_names
 from ghsched_placement.flavor import keys
 from ghsched_placement.flavor import policy
 from ghsched_placement.providers import names
@@ -179,11 +181,12 @@ class RefusalTest(RefusalTestCase):
                 for wrong in (name[:place] + name[place + 1:],
                               name[:place] + '_' + name[place + 1:],
                               name.upper()):
-                    self.assertIsNotNone(keys.guess_extra_spec(wrong), wrong)
+                    self.assertIsNotNone(key_names.guess_extra_spec(wrong),
+                                         wrong)
         for other in ('hw:numa_nodes', 'hw:mem_page_size', 'quota:vif_min',
                       'resources:CUSTOM_MEM_BW_PCT', 'monitor', 'sched:x',
                       'trait:CUSTOM_GHSCHED_MEM_BW_MIN'):
-            self.assertIsNone(keys.guess_extra_spec(other), other)
+            self.assertIsNone(key_names.guess_extra_spec(other), other)
 
     def test_key_with_any_separator_is_refused_with_the_right_one(self):
         for key in keys.KEYS:
@@ -192,7 +195,7 @@ class RefusalTest(RefusalTestCase):
                               'GHSCHED.', ' ghsched:', 'ghsched: ',
                               'ghsched::'):
                     wrong = f'{start}{key.name}{node}'
-                    errors = list(policy.find_misspelt_keys([wrong]))
+                    errors = list(key_names.find_misspelt_keys([wrong]))
                     if wrong.startswith('ghsched:'):
                         self.refused({wrong: '1'}, 2, wrong, 'do you mean '
                                      + re.escape(key.extra_spec + node))
@@ -210,7 +213,8 @@ class RefusalTest(RefusalTestCase):
                     policy.check_flavor, {extra_spec: '1'}, [extra_spec])
                 self.assertEqual(
                     [extra_spec], [error.key for error in (
-                        policy.find_all_flavor_errors({extra_spec: '1'}, 1))])
+                        flavor_errors.find_all_flavor_errors(
+                            {extra_spec: '1'}, 1))])
         for other in ('resources:VCPU', 'resources:CUSTOM_MEM_BW',
                       'trait:CUSTOM_MEM_BW_PCT', 'resources'):
             policy.check_flavor({other: '1'}, [other])
@@ -220,22 +224,22 @@ class RefusalTest(RefusalTestCase):
             for node in ('', '.0') if key.per_node else ('',):
                 name = key.name + node
                 texts = [str(error)
-                         for error in policy.find_misspelt_keys([name])]
-                texts += policy.find_doubtful_keys([name])
+                         for error in key_names.find_misspelt_keys([name])]
+                texts += key_names.find_doubtful_keys([name])
                 self.assertEqual(1, len(texts), name)
                 self.assertIn(key.extra_spec + node, texts[0])
         # No other software has a property of these names.
-        self.assertEqual(1,
-                         len(list(policy.find_misspelt_keys(['mem_bw_max']))))
-        self.assertEqual([], list(policy.find_misspelt_keys(['monitor'])))
+        self.assertEqual(1, len(list(
+            key_names.find_misspelt_keys(['mem_bw_max']))))
+        self.assertEqual([], list(key_names.find_misspelt_keys(['monitor'])))
 
     def test_word_of_the_namespace_alone_is_doubted(self):
         for name in ('ghsched', 'ghsched-hosts', 'Ghsched'):
-            self.assertEqual([], list(policy.find_misspelt_keys([name])))
+            self.assertEqual([], list(key_names.find_misspelt_keys([name])))
             self.assertEqual([f'{name} is no key of ghsched, whose keys have '
                               'the form ghsched:NAME'],
-                             list(policy.find_doubtful_keys([name])))
-        self.assertEqual([], list(policy.find_doubtful_keys(
+                             list(key_names.find_doubtful_keys([name])))
+        self.assertEqual([], list(key_names.find_doubtful_keys(
             ['ghsched:mem_bw_min', 'hw:numa_nodes', 'ghschedule', 'x'])))
 
     def test_values(self):
@@ -342,7 +346,7 @@ class CheckFlavorTest(base.TestCase):
         # Both together are refused by check_flavor alone.
         assume('ghsched:numa' not in specs)
         specs = {**specs, 'hw:numa_nodes': str(nodes)}
-        refused = policy.find_all_flavor_errors(specs, nodes)
+        refused = flavor_errors.find_all_flavor_errors(specs, nodes)
         try:
             policy.check_flavor(specs, specs)
             self.assertEqual((), refused)
@@ -498,14 +502,6 @@ class VfsTest(base.TestCase):
         self.assertFalse(result.needs_control_group)
         self.assertEqual(frozenset(), result.get_needed_capabilities())
 
-    def test_the_api_needs_no_other_key_to_be_right(self):
-        self.assertEqual(
-            (policy.Vfs(0, 'nic', 1),),
-            policy.parse_vfs({'ghsched:vfs': 'nic:1', 'ghsched:x': '1',
-                              'ghsched:vfs_locality': 'node'}, 1))
-        self.assertEqual((), policy.parse_vfs({'hw:numa_nodes': '1'}, 1))
-
-    @given(st.integers(1, 16), st.integers(1, 9999))
     def test_none_is_lost_and_no_node_gets_two_more(self, nodes, count):
         counts = dict.fromkeys(range(nodes), 0)
         for node, _alias, part in self.vfs(nodes, vfs=f'nic:{count}'):
@@ -517,7 +513,7 @@ class VfsTest(base.TestCase):
 class ProblemsTest(base.TestCase):
 
     def problems(self, nodes, **specs):
-        return [str(error) for error in policy.find_all_flavor_errors(
+        return [str(error) for error in flavor_errors.find_all_flavor_errors(
             {'ghsched:' + key.replace('__', '.'): value
              for key, value in specs.items()}, nodes)]
 
@@ -531,9 +527,9 @@ class ProblemsTest(base.TestCase):
              for text in found])
 
     def test_names_that_are_nearly_ours(self):
-        found = policy.find_all_flavor_errors({'Ghsched:mem_bw_min': '1',
-                                               'hw:numa_nodes': 1,
-                                               'gsched:vfs.0': 'nic:1'}, 1)
+        found = flavor_errors.find_all_flavor_errors(
+            {'Ghsched:mem_bw_min': '1', 'hw:numa_nodes': 1,
+             'gsched:vfs.0': 'nic:1'}, 1)
         self.assertEqual(
             ['Ghsched:mem_bw_min: do you mean ghsched:mem_bw_min?',
              'gsched:vfs.0: do you mean ghsched:vfs.0?'],
@@ -554,7 +550,7 @@ class ProblemsTest(base.TestCase):
                                                          fewer):
         specs, nodes = flavor
         nodes = max(0, nodes - fewer)
-        found = policy.find_all_flavor_errors(specs, nodes)
+        found = flavor_errors.find_all_flavor_errors(specs, nodes)
         try:
             policy.parse_policy(specs, nodes)
         except policy.PolicyError as error:

@@ -17,6 +17,7 @@ import json
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ghsched_placement.flavor import flavor_errors
 from ghsched_placement.flavor import policy
 from ghsched_placement.flavor.policy import NodePolicy
 from ghsched_placement.tests import base
@@ -189,9 +190,9 @@ class RefusalTest(base.TestCase):
         specs = {CLASSES: 'a:0,b:8', 'ghsched:mem_bw_min.a': '5',
                  'ghsched:mem_bw_max.b': '9', 'ghsched:mem_bw_min.b': '10'}
         self.assertEqual([], [
-            error.key for error in policy.find_all_flavor_errors(
+            error.key for error in flavor_errors.find_all_flavor_errors(
                 {**specs, 'ghsched:mem_bw_max.b': '20'}, 2)])
-        self.assertEqual(CLASSES, policy.find_all_flavor_errors(
+        self.assertEqual(CLASSES, flavor_errors.find_all_flavor_errors(
             specs, 2, VCPUS)[0].key)
 
     def test_uneven_split_is_refused_as_nova_refuses_it(self):

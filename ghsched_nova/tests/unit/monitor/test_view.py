@@ -23,6 +23,7 @@ from hypothesis import strategies as st
 
 from ghsched_nova.features.top import guest_reader
 from ghsched_nova.guest import metadata
+from ghsched_nova.monitor import effective_limits
 from ghsched_nova.monitor import rates
 from ghsched_nova.monitor import topology
 from ghsched_nova.monitor import view
@@ -177,7 +178,7 @@ class SnapshotTest(base.TestCase):
         row, = found.guests[0].nodes
         self.assertEqual(NodePolicy(**asked), row.asked)
         self.assertEqual(
-            view.EffectiveLimits(20, 60, False, 5, 120 * 10 ** 9),
+            effective_limits.EffectiveLimits(20, 60, False, 5, 120 * 10 ** 9),
             row.effective)
         self.assertEqual(2e9, row.used.rate)
 
@@ -257,7 +258,7 @@ class SnapshotTest(base.TestCase):
 class EffectiveTest(base.TestCase):
 
     def effective(self, text, host=HOST, node=0, of=()):
-        return view.compute_effective_limits(
+        return effective_limits.compute_effective_limits(
             host, schemata.parse_schemata(text), node, of
         )
 
@@ -274,7 +275,7 @@ class EffectiveTest(base.TestCase):
 
     def test_no_cap(self):
         self.assertEqual(
-            view.EffectiveLimits(None, 100, True),
+            effective_limits.EffectiveLimits(None, 100, True),
             self.effective('MB:0=2048;1=2048;2=2048\n', self.amd()))
 
     def test_bandwidth_of_an_unknown_node(self):
@@ -319,7 +320,7 @@ class EffectiveTest(base.TestCase):
         host = dataclasses.replace(
             HOST, dialect=dialects.INTEL, capacity={}, control={0: (3, 4)})
         self.assertEqual(
-            view.EffectiveLimits(None, 50, True),
+            effective_limits.EffectiveLimits(None, 50, True),
             self.effective('MB:3=70;4=50\n', host))
 
     def test_nothing_is_known(self):

@@ -23,8 +23,8 @@ from hypothesis import strategies as st
 
 from ghsched_nova.lab.emulator import described as described_machines
 from ghsched_nova.lab.emulator import machines
+from ghsched_nova.monitor import effective_limits
 from ghsched_nova.monitor import topology
-from ghsched_nova.monitor import view
 from ghsched_nova.resctrl import described
 from ghsched_nova.resctrl import detection
 from ghsched_nova.resctrl import resolve
@@ -224,8 +224,9 @@ class RolesTest(base.TestCase):
             emulated.write_tree(emulated.model('mpam-described'), Path(top))
             host = topology.read_monitored_host(
                 Path(top) / 'resctrl', Path(top) / 'sysfs')
-        found = view.compute_effective_limits(host, schemata.parse_schemata(
-            'MB:5=60;71=100\nMB_MIN:5=24248;71=0'), 0)
+        found = effective_limits.compute_effective_limits(
+            host, schemata.parse_schemata(
+                'MB:5=60;71=100\nMB_MIN:5=24248;71=0'), 0)
         self.assertEqual((37, 60), (found.minimum, found.maximum))
 
 

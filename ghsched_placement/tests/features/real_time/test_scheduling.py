@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 
 from ghsched_placement.features.real_time import scheduling
 from ghsched_placement.features.real_time.scheduling import Scheduling
+from ghsched_placement.flavor import flavor_errors
 from ghsched_placement.flavor import keys
 from ghsched_placement.flavor import policy
 from ghsched_placement.providers import names
@@ -37,8 +38,10 @@ def parsed(specs, **ours):
 
 
 def problems(specs, **ours):
-    return [str(error) for error in policy.find_all_flavor_errors({**specs, **{
-        f'ghsched:{name}': str(value) for name, value in ours.items()}}, 1)]
+    every = {**specs, **{f'ghsched:{name}': str(value)
+                         for name, value in ours.items()}}
+    return [str(error) for error
+            in flavor_errors.find_all_flavor_errors(every, 1)]
 
 
 class ParseTest(base.TestCase):

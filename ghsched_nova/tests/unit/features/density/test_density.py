@@ -175,7 +175,7 @@ class PredictTest(base.TestCase):
 
 
 class VcpuClassTest(base.TestCase):
-    """One guest on one NUMA node, memory is a queue (M/M/1).
+    """A guest on one NUMA node, whose memory is a queue (M/M/1).
 
     With use d of a container and n containers, an access takes 1 / (1 - n d)
     times as long as on an idle machine. Before all others it takes

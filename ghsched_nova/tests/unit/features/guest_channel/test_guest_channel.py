@@ -312,7 +312,7 @@ class GuestChannelsTest(base.TestCase):
 
 
 class SetClassesTest(base.TestCase):
-    """What nova-compute does when a guest asks for other classes."""
+    """Moves of vCPUs of a running domain."""
 
     FLAVOR = {'ghsched:vcpu_classes': 'a:0', 'ghsched:mem_bw_min.a': '30',
               'ghsched:mem_bw_max': '50'}

@@ -17,6 +17,7 @@ import hypothesis
 from hypothesis import strategies
 
 from ghsched_nova.features.guest_channel import lines
+from ghsched_nova.monitor import effective_limits
 from ghsched_nova.monitor import rates
 from ghsched_nova.monitor import view
 from ghsched_placement.base import wire
@@ -28,7 +29,7 @@ POLICY = policy.parse_policy({
     'ghsched:mem_bw_min': '30', 'ghsched:mem_bw_max.1': '50',
     'ghsched:guest_channel': 'read'}, 2)
 UNKNOWN = rates.NOTHING
-LIMITS = view.EffectiveLimits(30, 60, True, 2)
+LIMITS = effective_limits.EffectiveLimits(30, 60, True, 2)
 
 
 def usage(**by_node):

@@ -14,6 +14,7 @@
 
 from lxml import etree
 
+from ghsched_nova.features.pv_hints import hint_xml
 from ghsched_nova.features.pv_hints import pv_hints
 from ghsched_nova.guest import thread_pins
 from ghsched_nova.host import compute_hooks
@@ -46,7 +47,7 @@ class RenderTest(base.TestCase):
 
     def test_domain_without_hints_stays_as_it_is(self):
         self.assertIs(APART, render(APART, policy.GuestPolicy()))
-        self.assertEqual((), pv_hints.make_hint_elements(policy.GuestPolicy()))
+        self.assertEqual((), hint_xml.make_hint_elements(policy.GuestPolicy()))
 
     def test_hints_are_next_to_the_features_of_nova(self):
         features = etree.fromstring(render(APART)).find('features')
@@ -54,7 +55,7 @@ class RenderTest(base.TestCase):
         self.assertEqual(
             [('hint-dedicated', 'on'), ('poll-control', 'on')],
             [(one.tag, one.get('state')) for one in features.find('kvm')])
-        element, = pv_hints.make_hint_elements(HINTS)
+        element, = hint_xml.make_hint_elements(HINTS)
         self.assertEqual(
             '<features><kvm><hint-dedicated state="on"/>'
             '<poll-control state="on"/></kvm></features>', element)

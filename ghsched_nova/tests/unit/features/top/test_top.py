@@ -28,6 +28,7 @@ from ghsched_nova.features.top import top
 from ghsched_nova.features.top import top_output
 from ghsched_nova.features.top import top_screen
 from ghsched_nova.features.top import top_source
+from ghsched_nova.monitor import effective_limits
 from ghsched_nova.monitor import rates
 from ghsched_nova.monitor import view
 from ghsched_nova.tests.fixtures import top_case
@@ -317,7 +318,7 @@ class OrderTest(base.TestCase):
         guest = trees.guest(name, name, minimum=minimum, maximum=maximum)
         figure = (rates.NOTHING if rate is None
                   else rates.Figure(rates.State.OK, rate))
-        held = view.EffectiveLimits(minimum, maximum, True)
+        held = effective_limits.EffectiveLimits(minimum, maximum, True)
         return view.GuestUsage(guest, (), (view.GuestNode(
             (len(name),), guest.policy.policy.nodes[0], held, figure),),
             figure)
@@ -349,7 +350,7 @@ class OrderTest(base.TestCase):
         for minimum, maximum, alarm in (
                 (30, 60, False), (28, 58, False), (27, 60, True),
                 (30, 57, True), (40, 100, False), (None, None, False)):
-            held = view.EffectiveLimits(minimum, maximum, True)
+            held = effective_limits.EffectiveLimits(minimum, maximum, True)
             shown = top_source.Snapshot('x', 'rate_mb', (), (replace(
                 usage, nodes=(replace(row, effective=held),)),), (),
                 rates.ZERO)
