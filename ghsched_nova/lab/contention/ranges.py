@@ -19,16 +19,19 @@ figures are *simulated*.
 """
 
 from collections.abc import Callable
+from collections.abc import Iterator
 from collections.abc import Mapping
 from collections.abc import Sequence
 from dataclasses import dataclass
 from dataclasses import replace
+import functools
 import random
 
 from ghsched_placement.features.density import calibrate
 from ghsched_placement.features.density.curve import LatencyCurve
 from ghsched_placement.features.density import density
 from ghsched_placement.features.density.machine import Machine
+from ghsched_placement.features.density.queueing import Enforcement
 from ghsched_placement.features.density.workload import REFERENCE
 from ghsched_placement.features.density.workload import Workload
 
@@ -52,6 +55,9 @@ ELASTICITY = (0.24, 1.0)
 #: Scenarios in which the published density without control may have been
 #: measured.
 BASELINES = ('none', 'static')
+
+#: Largest gain of vCPU classes that is looked for.
+MAX_GAIN = 2.0
 
 #: Density that the published test claims to have reached.
 GOAL = 60
@@ -107,14 +113,9 @@ def predict_random_densities(
     :param baselines: scenarios of the published density to draw from.
     :param progress: called with the number of finished draws.
     """
-    rng = random.Random(seed)  # noqa: S311
     found = []
-    for number in range(count):
-        one = draw_random_machine(machine, rng, curves)
-        load = replace(workload, elasticity=rng.uniform(*ELASTICITY))
-        baseline = rng.choice(baselines)
-        if one.fit is not None:
-            one = calibrate.fit_machine_to_density(one, load, baseline)
+    for number, (one, load) in enumerate(_yield_random_machines(
+            machine, curves, count, seed, workload, baselines)):
         ours = density.predict_latencies(one, 'ghsched', workload=load)
         static = density.predict_latencies(one, 'static', workload=load)
         found.append((ours.density, ours.latency_density,
@@ -122,6 +123,101 @@ def predict_random_densities(
         progress(number + 1)
     return DensityRange(*(tuple(sorted(column))
                           for column in zip(*found, strict=True)))
+
+
+def _yield_random_machines(
+        machine: Machine, curves: Sequence[LatencyCurve | None], count: int,
+        seed: int, workload: Workload, baselines: Sequence[str]
+) -> Iterator[tuple[Machine, Workload]]:
+    """Yield random machines, fitted to the published density, and workloads.
+
+    :param curves: latency curves to draw from; None models memory as a queue.
+    :param count: number of draws of random values.
+    :param baselines: scenarios of the published density to draw from.
+    """
+    rng = random.Random(seed)  # noqa: S311
+    for _number in range(count):
+        one = draw_random_machine(machine, rng, curves)
+        load = replace(workload, elasticity=rng.uniform(*ELASTICITY))
+        baseline = rng.choice(baselines)
+        if one.fit is not None:
+            one = calibrate.fit_machine_to_density(one, load, baseline)
+        yield one, load
+
+
+@dataclass(frozen=True)
+class ClassRange:
+    """Gain of vCPU classes for many random draws of parameters (simulated).
+
+    Each tuple has one value for each draw, in ascending order. The baseline is
+    guests that are bound to NUMA nodes, with the published density.
+
+    :param by_latency: densities with vCPU classes if resources did not limit
+        them.
+    :param over_static: ``by_latency`` relative to the same density with static
+        binding.
+    :param over_guest: ``by_latency`` relative to the same density with the
+        default policy for whole guests.
+    :param traffic_over_static: bandwidth that each container may use at the
+        published density, relative to that with static binding.
+    :param traffic_over_guest: the same, relative to that with the default
+        policy for whole guests.
+    :param all_over_guest: density if each container must be acceptable,
+        relative to that with the default policy for whole guests.
+    """
+
+    by_latency: tuple[float, ...]
+    over_static: tuple[float, ...]
+    over_guest: tuple[float, ...]
+    traffic_over_static: tuple[float, ...]
+    traffic_over_guest: tuple[float, ...]
+    all_over_guest: tuple[float, ...]
+
+
+def predict_random_gains_of_classes(
+        machine: Machine, curves: Sequence[LatencyCurve | None], count: int,
+        cases: Sequence[tuple[Mapping[str, str], str]], seed: int = 1,
+        workload: Workload = REFERENCE) -> tuple[ClassRange, ...]:
+    """Predict what vCPU classes add for random values of model parameters.
+
+    :param machine: machine with a published density.
+    :param curves: latency curves to draw from; None models memory as a queue.
+    :param count: number of draws of random values.
+    :param cases: pairs of a flavor's extra specs, and where guarantees and
+        priorities act, of :data:`queueing.SCOPES`.
+    :param workload: guests, and the load of their containers.
+    :returns: one range for each case.
+    """
+    found: list[list[tuple[float, ...]]] = [[] for _case in cases]
+    for one, load in _yield_random_machines(machine, curves, count, seed,
+                                            workload, ['static']):
+        static = density.predict_latencies(one, 'static', workload=load)
+
+        @functools.cache
+        def predict(scope: str, specs: tuple[tuple[str, str], ...],
+                    one: Machine = one, load: Workload = load
+                    ) -> tuple[density.Curve, float]:
+            scoped = replace(one, enforcement=Enforcement(scope))
+            keys = dict(specs) or None
+            return (
+                density.predict_latencies(scoped, 'ghsched', keys,
+                                          workload=load),
+                calibrate.estimate_container_bandwidth(
+                    scoped, load, 'ghsched', keys,
+                    MAX_GAIN * one['demand_mb']))
+
+        for rows, (specs, scope) in zip(found, cases, strict=True):
+            guest, traffic_of_guest = predict(scope, ())
+            ours, traffic = predict(scope, tuple(specs.items()))
+            rows.append((
+                ours.latency_density,
+                ours.latency_density / static.latency_density,
+                ours.latency_density / guest.latency_density,
+                traffic / one['demand_mb'], traffic / traffic_of_guest,
+                ours.all_density / guest.all_density))
+    return tuple(ClassRange(*(tuple(sorted(column))
+                              for column in zip(*rows, strict=True)))
+                 for rows in found)
 
 
 def draw_random_machine(machine: Machine, rng: random.Random,

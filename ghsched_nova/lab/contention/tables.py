@@ -31,13 +31,21 @@ from ghsched_placement.features.density.density import ParameterShift
 from ghsched_placement.features.density.density import Report
 from ghsched_placement.features.density.machine import BASES
 from ghsched_placement.features.density.machine import Machine
+from ghsched_placement.features.density.queueing import CONTROLLER
+from ghsched_placement.features.density.queueing import ENTRANCE
 from ghsched_placement.features.density.workload import REFERENCE
 from ghsched_placement.features.density.workload import SCENARIOS
+from ghsched_placement.flavor import keys
 from ghsched_placement.flavor.policy import GuestPolicy
 
 #: What others want of each node in the table of noisy neighbours, as a part
 #: of what a node delivers.
 NOISE = (0.25, 0.5, 0.75)
+
+#: vCPUs of the class of the observed container, and where its priority acts:
+#: one container of each guest, and about half of those at 28 containers.
+CLASS_CASES = (('0-1', CONTROLLER), ('0-7,80-87', CONTROLLER),
+               ('0-1', ENTRANCE))
 
 Row = Sequence[str]
 
@@ -197,17 +205,60 @@ def render_density_ranges(
                     (found.densities, 0), (found.by_latency, 0),
                     (found.over_static, 2))), f'{found.fraction_at_goal:.0%}')
 
-    choices: list[tuple[str, Sequence[LatencyCurve | None]]] = [
-        (name, [curve]) for name, curve in curves.items()]
-    choices.append(('all', [*(last_row_curves or curves.values())]))
     rows = [row(name, chosen, baseline) for baseline in ranges.BASELINES
-            for name, chosen in choices]
+            for name, chosen in _list_curve_choices(curves, last_row_curves)]
     return ('.. Written by tools/contention-tables.\n\n' + _render_list_table(
         f'{machine.name} with ghsched at 5, 50 and 95 % of {count} draws '
         '(simulated)',
         ('Latency curve', 'Baseline', 'Density', 'By latency alone',
          'Over the best static bind',
          f'Part of the draws that reach {ranges.GOAL}'), rows))
+
+
+def _list_curve_choices(
+        curves: Mapping[str, LatencyCurve | None],
+        last_row_curves: Sequence[LatencyCurve | None]
+) -> list[tuple[str, Sequence[LatencyCurve | None]]]:
+    return [*((name, [curve]) for name, curve in curves.items()),
+            ('all', [*(last_row_curves or curves.values())])]
+
+
+def render_class_gains(
+        machine: Machine, curves: Mapping[str, LatencyCurve | None],
+        count: int,
+        last_row_curves: Sequence[LatencyCurve | None] = ()) -> str:
+    """Render a table of what vCPU classes add, by latency curve and class.
+
+    :param curves: latency curves by name; None models memory as a queue.
+    :param count: number of random draws for each curve.
+    :param last_row_curves: curves that the last row draws from; if empty,
+        all of ``curves``.
+    """
+    cases = [({keys.VCPU_CLASSES.extra_spec: f'latency:{vcpus}',
+               keys.MEM_BW_PRIORITY.extra_spec + '.latency': '7',
+               keys.DEVICE_NUMA.extra_spec: 'preferred'}, scope)
+             for vcpus, scope in CLASS_CASES]
+    found = {name: ranges.predict_random_gains_of_classes(
+        machine, chosen, count, cases)
+        for name, chosen in _list_curve_choices(curves, last_row_curves)}
+    rows = [
+        (f'``latency:{vcpus}``', scope, name,
+         _format_spread(gains[number].by_latency, 0),
+         *(_format_spread(values, 2) for values in (
+             gains[number].over_static, gains[number].over_guest,
+             gains[number].traffic_over_static,
+             gains[number].traffic_over_guest,
+             gains[number].all_over_guest)))
+        for number, (vcpus, scope) in enumerate(CLASS_CASES)
+        for name, gains in found.items()]
+    return ('.. Written by tools/contention-tables.\n\n' + _render_list_table(
+        f'{machine.name} with vCPU classes, baseline bound, at 5, 50 and 95 '
+        f'% of {count} draws (simulated)',
+        ('Class', 'Priority acts in', 'Latency curve', 'By latency alone',
+         'Over the best static bind', 'Over keys of the guest',
+         'Traffic at 28, over the bind',
+         'Traffic at 28, over keys of the guest',
+         'All judged, over keys of the guest'), rows))
 
 
 def render_latency_prediction_errors(
@@ -286,9 +337,9 @@ def _render_buffers(machine: Machine) -> str:
          'Density by latency alone', 'Busiest node, link'), [*rows()])
 
 
-def _format_keys(keys: GuestPolicy) -> str:
-    node = keys.nodes[0]
-    found = [f'device_numa={keys.device_numa}']
+def _format_keys(policy: GuestPolicy) -> str:
+    node = policy.nodes[0]
+    found = [f'device_numa={policy.device_numa}']
     if node.minimum:
         found.append(f'mem_bw_min={node.minimum}')
     if node.is_capped:

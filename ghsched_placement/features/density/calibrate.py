@@ -38,7 +38,9 @@ _TURNS = 40
 
 def estimate_container_bandwidth(machine: Machine,
                                  workload: Workload = REFERENCE,
-                                 baseline: str = 'none') -> float:
+                                 baseline: str = 'none',
+                                 keys: density.Keys | None = None,
+                                 limit_mb: float | None = None) -> float:
     """Return the MB/s per container that explain a published density.
 
     The density is how many containers run well on the machine in a published
@@ -47,7 +49,12 @@ def estimate_container_bandwidth(machine: Machine,
 
     :param workload: guests, and the load of their containers.
     :param baseline: scenario of the published density: guests unbound
-        (``none``) or bound to NUMA nodes (``static``).
+        (``none``) or bound to NUMA nodes (``static``). With ``ghsched``, the
+        result is the bandwidth with which guests with ``keys`` had it.
+    :param keys: bandwidth policy of the guests; None for the default.
+    :param limit_mb: largest result; None for the bandwidth of a node. With so
+        much traffic that the memory is full with one container alone, others
+        cost a container with priority little, and the result is wrong.
     :raises ValueError: if no density of the machine was published.
     """
     if machine.fit is None:
@@ -57,11 +64,11 @@ def estimate_container_bandwidth(machine: Machine,
     def over(value: float) -> bool:
         moved = machine.replace_parameter('demand_mb', value)
         return sum(
-            density.predict_p99(moved, baseline, number, workload=workload)
+            density.predict_p99(moved, baseline, number, keys, workload)
             for number in (failing - 1, failing)) / 2 > density.LINE
 
     return _bisect_threshold(over, max(machine['dma_mb'], 0.001),
-                             machine['capacity_mb'])
+                             limit_mb or machine['capacity_mb'])
 
 
 def fit_machine_to_density(machine: Machine, workload: Workload = REFERENCE,

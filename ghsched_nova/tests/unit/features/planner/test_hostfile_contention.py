@@ -135,6 +135,40 @@ class ShippedTest(base.TestCase):
             names(expected),
             names((GUIDE / 'contention-ranges.inc').read_text()))
 
+    def test_classes_of_the_guide_are_of_the_shipped_curves(self):
+        """Their figures take minutes; contention-tables --check has them."""
+        def names(text):
+            return re.sub(r'- [0-9./ ]+$', '- figures', text,
+                          flags=re.MULTILINE)
+        one = ranges.ClassRange(*((1.0,) for _figure in range(6)))
+        with mock.patch.object(
+                ranges, 'predict_random_gains_of_classes',
+                side_effect=lambda _machine, _curves, _count, cases: [
+                    one for _case in cases]):
+            expected = tables.render_class_gains(
+                hostfile.load_host_file(
+                    str(HOSTS / 'kunpeng920.yaml')).contention,
+                dict.fromkeys(tool().ROWS), tool().DRAWS)
+        self.assertEqual(
+            names(expected),
+            names((GUIDE / 'contention-classes.inc').read_text()))
+
+    def test_gains_of_classes_are_those_of_the_guide(self):
+        """Run tools/contention-tables after a change of these values."""
+        machine = hostfile.load_host_file(
+            str(HOSTS / 'kunpeng920.yaml')
+        ).contention
+        specs = {'ghsched:vcpu_classes': 'latency:0-1',
+                 'ghsched:mem_bw_priority.latency': '7',
+                 'ghsched:device_numa': 'preferred'}
+        inside, entrance = ranges.predict_random_gains_of_classes(
+            machine, [None], 2, [(specs, 'controller'), (specs, 'entrance')])
+        self.assertLess(1.05, inside.traffic_over_guest[0])
+        self.assertLess(inside.all_over_guest[-1], 1.0)
+        self.assertEqual((1.0, 1.0), entrance.over_guest)
+        for one in entrance.traffic_over_guest:
+            self.assertAlmostEqual(1.0, one, places=2)
+
     def test_the_machines_of_the_guide_are_the_shipped_curves(self):
         """tools/contention-tables writes them."""
         self.assertEqual(
