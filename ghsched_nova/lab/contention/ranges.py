@@ -24,7 +24,6 @@ from collections.abc import Mapping
 from collections.abc import Sequence
 from dataclasses import dataclass
 from dataclasses import replace
-import functools
 import random
 
 from ghsched_placement.features.density import calibrate
@@ -192,23 +191,10 @@ def predict_random_gains_of_classes(
     for one, load in _yield_random_machines(machine, curves, count, seed,
                                             workload, ['static']):
         static = density.predict_latencies(one, 'static', workload=load)
-
-        @functools.cache
-        def predict(scope: str, specs: tuple[tuple[str, str], ...],
-                    one: Machine = one, load: Workload = load
-                    ) -> tuple[density.Curve, float]:
-            scoped = replace(one, enforcement=Enforcement(scope))
-            keys = dict(specs) or None
-            return (
-                density.predict_latencies(scoped, 'ghsched', keys,
-                                          workload=load),
-                calibrate.estimate_container_bandwidth(
-                    scoped, load, 'ghsched', keys,
-                    MAX_GAIN * one['demand_mb']))
-
         for rows, (specs, scope) in zip(found, cases, strict=True):
-            guest, traffic_of_guest = predict(scope, ())
-            ours, traffic = predict(scope, tuple(specs.items()))
+            guest, traffic_of_guest = _predict_with_keys(
+                one, load, scope, None)
+            ours, traffic = _predict_with_keys(one, load, scope, specs)
             rows.append((
                 ours.latency_density,
                 ours.latency_density / static.latency_density,
@@ -218,6 +204,22 @@ def predict_random_gains_of_classes(
     return tuple(ClassRange(*(tuple(sorted(column))
                               for column in zip(*rows, strict=True)))
                  for rows in found)
+
+
+def _predict_with_keys(
+        machine: Machine, load: Workload, scope: str,
+        keys: Mapping[str, str] | None) -> tuple[density.Curve, float]:
+    """Return the prediction with some keys, and the traffic at which it fails.
+
+    :param scope: where guarantees and priorities act.
+    :param keys: bandwidth policy of the guests; None for the default.
+    :returns: MB/s of a container at which the published density fails.
+    """
+    scoped = replace(machine, enforcement=Enforcement(scope))
+    return (density.predict_latencies(scoped, 'ghsched', keys, workload=load),
+            calibrate.estimate_container_bandwidth(
+                scoped, load, 'ghsched', keys,
+                MAX_GAIN * machine['demand_mb']))
 
 
 def draw_random_machine(machine: Machine, rng: random.Random,
