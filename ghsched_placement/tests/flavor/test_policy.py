@@ -502,6 +502,7 @@ class VfsTest(base.TestCase):
         self.assertFalse(result.needs_control_group)
         self.assertEqual(frozenset(), result.get_needed_capabilities())
 
+    @given(st.integers(1, 16), st.integers(1, 9999))
     def test_none_is_lost_and_no_node_gets_two_more(self, nodes, count):
         counts = dict.fromkeys(range(nodes), 0)
         for node, _alias, part in self.vfs(nodes, vfs=f'nic:{count}'):
