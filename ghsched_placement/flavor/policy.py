@@ -438,9 +438,10 @@ def _make_classes_and_nodes(
     """
     general, special, of_class, vcpus_by_class = values
     named = tuple(vcpus_by_class.items())
-    vcpu_classes.refuse_unknown_classes(
-        ((f'{keys.BY_NAME[key].extra_spec}.{name}', name)
-         for name, those in of_class.items() for key in those), named)
+    if of_class:
+        vcpu_classes.refuse_unknown_classes(
+            ((f'{keys.BY_NAME[key].extra_spec}.{name}', name)
+             for name, those in of_class.items() for key in those), named)
     if not named:
         return (), tuple(
             _make_node_policy(general, special, node) for node in range(

@@ -131,8 +131,8 @@ def build_request(policy: GuestPolicy, accounting: Accounting,
     :param joining: whether the guest shares a control group of other guests.
     """
     demand = policy.get_resources_by_node(accounting)
+    needed = policy.get_needed_capabilities()
     count = 0 if joining else len(policy.groups)
-    own_groups = {names.RESCTRL_GROUP: count} if count else {}
     traits = compute_sharing_traits(policy) if joining else {}
     groups = [
         Group(names.make_bandwidth_suffix(node), amounts,
@@ -148,8 +148,8 @@ def build_request(policy: GuestPolicy, accounting: Accounting,
                                         below if locality == 'node' else {})
     groups.extend(nodes)
     return Request(groups=tuple(groups), same_subtree=subtrees,
-                   resources=own_groups,
-                   root_required=_list_host_traits(policy),
+                   resources={names.RESCTRL_GROUP: count} if count else {},
+                   root_required=_list_host_traits(policy, needed),
                    # Of PFs one can serve several groups.
                    is_isolated=len(demand) > 1 and not devices and not nodes)
 
@@ -289,10 +289,12 @@ def compute_sharing_traits(policy: GuestPolicy) -> dict[int, frozenset[str]]:
             for node in range(len(policy.nodes))}
 
 
-def _list_host_traits(policy: GuestPolicy) -> frozenset[str]:
+def _list_host_traits(policy: GuestPolicy,
+                      needed: frozenset[str]) -> frozenset[str]:
     """Return the traits that a host must have to enforce a guest's policy.
+
+    :param needed: capabilities that the policy needs of a host.
     """
-    needed = policy.get_needed_capabilities()
     if policy.vfs:
         # Only such a host has its PFs below its NUMA nodes.
         needed |= {'DEVICE_NUMA'}
