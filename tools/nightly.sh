@@ -18,8 +18,9 @@
 # examples and the judge of guest NUMA nodes (properties), random hosts (fuzz), a
 # hundred moves inside a host that are killed (killed), each key of a flavor
 # through all moves and each sequence of two operations (keys), benchmarks
-# (bench), all end-to-end checks (checks), all moves between two hosts of a
-# cloud (moves) and of guests that share groups (sharing), an upgrade (upgrade),
+# (bench), all end-to-end checks and tests of tempest (checks), all moves
+# between two hosts of a cloud (moves) and of guests that share groups
+# (sharing), an upgrade (upgrade),
 # Watcher (watcher), every operation with every fault (pairs), random ones
 # (soak), staged cases of servers that others disturb (blame), Aetos,
 # Ceilometer, Gnocchi and CloudKitty (tenants), tempest, moves and a restart on
@@ -141,6 +142,7 @@ part_bench() {
 
 part_checks() {
     stage 'all end-to-end checks' 60 bash tools/e2e.sh
+    stage 'tempest' 30 bash tools/tempest.sh
 }
 
 part_moves() {
