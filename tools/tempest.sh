@@ -124,7 +124,7 @@ EOF
     "$settings"
 }
 
-# What nova-compute offers only if it is told to.
+# Turns on the options of nova-compute that are off by default.
 offer() {
     local cloud=$GHSCHED_TOP/tools/cloud
     "$cloud" set-option ghsched reserved_bandwidth '*:0' &&

@@ -382,8 +382,8 @@ PV_HINTS = Key(
     name='pv_hints', title='Paravirtual hints',
     kind='enum', per_node=False, default_text=NONE,
     choices=(NONE, 'dedicated'),
-    summary='Whether the kernel of the guest is told that its vCPUs have host '
-            'CPUs of their own.',
+    summary='Whether KVM announces to the guest kernel that each vCPU has a '
+            'host CPU of its own.',
     details='With dedicated KVM gives the guest hint-dedicated (spinlocks and '
             'TLB flushes as on bare metal, and an idle vCPU polls for a while '
             'before it halts) and poll-control (the host does not poll once '

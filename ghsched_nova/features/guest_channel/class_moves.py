@@ -70,9 +70,9 @@ def move_vcpus(classes: Sequence[VcpuClass],
     :param wanted: vCPUs by name of the class. A class that is not named keeps
         its vCPUs, except those requested for another class.
     :param nodes: vCPUs of each guest NUMA node.
-    :raises NotMovedError: if the guest has no such class or vCPU, or if a
-        class would be empty, or on a guest NUMA node where it has none in
-        the flavor.
+    :raises NotMovedError: if the guest has no such class or vCPU, if a class
+        would have no vCPU left, or if a class would get a vCPU on a guest
+        NUMA node on which it has none in the flavor.
     """
     if not classes:
         raise NotMovedError('this server has no vCPU classes')

@@ -35,8 +35,8 @@ _HIDING = ('hide_hypervisor_id', 'hw:hide_hypervisor_id')
 class HintsPart(PolicyPart):
     """Hints of KVM to the kernel of a guest.
 
-    :param is_dedicated: whether the guest is told that each vCPU has a host
-        CPU of its own.
+    :param is_dedicated: whether KVM announces to the guest kernel that each
+        vCPU has a host CPU of its own.
     """
 
     is_dedicated: bool = False
