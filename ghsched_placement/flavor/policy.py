@@ -147,9 +147,10 @@ class GuestPolicy:
     def split_by_class(self) -> tuple[tuple[VcpuClass, 'GuestPolicy'], ...]:
         """Return each vCPU class with limits, and its bandwidth policy.
 
-        A guest without classes is one class of all its vCPUs.
+        A guest without classes, or without limits, is one class of all its
+        vCPUs.
         """
-        if not self.classes:
+        if not self.classes or not self.nodes:
             return ((VcpuClass('', None, self.nodes), self),)
         return tuple((one, self.select_class(one)) for one in self.groups)
 

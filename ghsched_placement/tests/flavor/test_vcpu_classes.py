@@ -86,6 +86,12 @@ class ParseTest(base.TestCase):
         found = parse({CLASSES: 'latency:0-3'})
         self.assertEqual(((), ()), (found.nodes, found.groups))
 
+    def test_guest_that_is_only_measured_is_measured_whole(self):
+        got = parse({CLASSES: 'latency:0-3', 'ghsched:monitor': 'true'})
+        ((one, held),) = got.split_by_class()
+        self.assertEqual(('', None, ()), (one.name, one.vcpus, one.nodes))
+        self.assertTrue(held.monitor)
+
     def test_vcpus_of_a_class_may_be_a_list(self):
         found = parse({CLASSES: ' a : 0,2-3 , b: 5', 'ghsched:mem_bw_min.a':
                        '5'})
