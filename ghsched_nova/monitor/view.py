@@ -497,6 +497,3 @@ def _capacity(host: topology.Host, nodes: topology.Nodes) -> int | None:
     if not nodes or any(node not in host.capacity for node in nodes):
         return None
     return sum(host.capacity[node] for node in nodes)
-
-
-# -- what a group holds -------------------------------------------------------

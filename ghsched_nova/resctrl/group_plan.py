@@ -337,15 +337,17 @@ def _release_vcpus_without_group(actual: model.Actual, wanted: model.Wanted
 
     Such vCPUs belong to a class for which the flavor requests no bandwidth.
     """
+    limited: dict[str, frozenset[int]] = {}
+    for one in wanted.guests:
+        limited[one.domain.uuid] = limited.get(
+            one.domain.uuid, frozenset()) | _list_current_vcpus(one)
     for name, (guest, *_others) in actual.members.items():
         if not guest.vcpu_class or name not in actual.groups:
             continue
-        limited = frozenset[int]().union(
-            *(_list_current_vcpus(one) for one in wanted.guests
-              if one.domain.uuid == guest.domain.uuid))
         free = {tid: vcpu for tid, vcpu
                 in actual.threads.get(guest.domain.uuid, {}).items()
-                if vcpu is not None and vcpu not in limited
+                if vcpu is not None
+                and vcpu not in limited.get(guest.domain.uuid, ())
                 and tid in actual.groups[name].tasks}
         if free:
             yield Action(
