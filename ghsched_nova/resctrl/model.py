@@ -113,7 +113,7 @@ class Guest:
     @property
     def has_other_threads(self) -> bool:
         """Whether threads that are no vCPUs belong in this group."""
-        return self.vcpu_class in ('', vcpu_classes.DEFAULT)
+        return vcpu_classes.has_other_threads(self.vcpu_class)
 
     @property
     def is_only_measured(self) -> bool:

@@ -68,13 +68,16 @@ class VcpuClass:
         """Numbers of the vCPUs in the class now; None for all vCPUs."""
         return self.vcpus if self.moved is None else self.moved
 
-    @property
-    def has_other_threads(self) -> bool:
-        """Whether threads of QEMU that are no vCPUs belong to this class."""
-        return self.name in ('', DEFAULT)
-
     def __str__(self) -> str:
         return f'{self.name}:{cpulist.render_cpu_list(self.vcpus or ())}'
+
+
+def has_other_threads(name: str) -> bool:
+    """Whether threads of QEMU that are no vCPUs belong to a class.
+
+    :param name: name of the class; empty for a guest without classes.
+    """
+    return name in ('', DEFAULT)
 
 
 def is_class_name(text: str) -> bool:

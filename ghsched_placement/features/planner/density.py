@@ -35,6 +35,7 @@ from ghsched_placement.features.planner.need import Need
 from ghsched_placement.flavor import keys
 from ghsched_placement.flavor.policy import GuestPolicy
 from ghsched_placement.flavor.vcpu_classes import DEFAULT
+from ghsched_placement.flavor.vcpu_classes import has_other_threads
 
 
 class NotPredicted(PlannerError):
@@ -270,7 +271,7 @@ def make_bandwidth_extra_specs(policy: GuestPolicy) -> dict[str, str]:
     if named:
         found[keys.VCPU_CLASSES.extra_spec] = ','.join(named)
     for one in policy.groups:
-        suffix = '' if one.has_other_threads else f'.{one.name}'
+        suffix = '' if has_other_threads(one.name) else f'.{one.name}'
         same = bool(suffix) or len(set(one.nodes)) == 1
         for number, node in enumerate(one.nodes):
             for key, value, default in (
