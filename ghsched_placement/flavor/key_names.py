@@ -62,7 +62,7 @@ def is_in_ghsched_namespace(extra_spec: str) -> bool:
     return _NAMED.match(extra_spec) is not None
 
 
-def add_namespace(extra_spec: str) -> str | None:
+def _add_prefix(extra_spec: str) -> str | None:
     """Return the full name of a ghsched extra spec.
 
     The full name has the prefix ``ghsched:``. ``mem_bw_min.1`` becomes
@@ -98,7 +98,7 @@ def find_doubtful_keys(extra_specs: Iterable[str]) -> Iterator[str]:
     for extra_spec in sorted(extra_specs):
         if extra_spec.startswith(_PREFIX) or guess_extra_spec(extra_spec):
             continue
-        meant = add_namespace(extra_spec)
+        meant = _add_prefix(extra_spec)
         if meant or is_in_ghsched_namespace(extra_spec):
             yield (f'{extra_spec} is no key of ghsched, whose keys have the '
                    f'form {meant or _PREFIX + "NAME"}')

@@ -221,7 +221,7 @@ class GuestChannels(compute_hooks.ComputePart):
         with self._lock:
             channels = list(self._channels.items())
         for uuid, channel in channels:
-            request = channel.stream and channel.stream.pop_class_request()
+            request = channel.stream and channel.stream.pop_move_request()
             if not request:
                 continue
             try:
@@ -232,7 +232,7 @@ class GuestChannels(compute_hooks.ComputePart):
                     self._log(uuid, channel, f'cannot answer it: {error}')
 
     def _answer_class_request(self, uuid: str, channel: _Channel,
-                              request: lines.ClassRequest) -> None:
+                              request: lines.VcpuMoveRequest) -> None:
         now, running = time.monotonic(), None
         try:
             if (len(channel.moves) == MOVES_PER_MINUTE

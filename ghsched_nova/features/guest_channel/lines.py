@@ -105,7 +105,7 @@ class Asked:
 
 
 @dataclass(frozen=True)
-class ClassRequest:
+class VcpuMoveRequest:
     """A guest's request to have other vCPUs in some of its classes.
 
     :param vcpus: list of vCPUs, as the guest wrote it, by name of the class.
@@ -225,7 +225,7 @@ class LineSplitter:
             self._rest, self._is_too_long = b'', True
 
 
-def parse_guest_line(line: bytes) -> Asked | ClassRequest | Pressure | None:
+def parse_guest_line(line: bytes) -> Asked | VcpuMoveRequest | Pressure | None:
     """Parse a line that a guest wrote.
 
     :returns: None for a line with nothing that this release knows.
@@ -245,5 +245,5 @@ def parse_guest_line(line: bytes) -> Asked | ClassRequest | Pressure | None:
             if not (vcpu_classes.is_class_name(name) and len(vcpus) <= MAX_LIST
                     and vcpus.isascii()):
                 raise ValueError('malformed class request')
-        return ClassRequest(asked)
+        return VcpuMoveRequest(asked)
     return Asked() if found.get('ask') == 'policy' else None

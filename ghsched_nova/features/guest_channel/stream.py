@@ -76,7 +76,7 @@ class GuestStream:
         self._began = clock()
         self._pressure: tuple[float, lines.Pressure] | None = None
         self._class_requests: collections.deque[
-            lines.ClassRequest] = collections.deque(maxlen=1)
+            lines.VcpuMoveRequest] = collections.deque(maxlen=1)
         self._malformed = 0
         self.is_open = True
         self.is_flooding = False
@@ -116,7 +116,7 @@ class GuestStream:
         return (found[1] if found is not None
                 and self._clock() - found[0] <= PRESSURE_MAX_S else None)
 
-    def pop_class_request(self) -> lines.ClassRequest | None:
+    def pop_move_request(self) -> lines.VcpuMoveRequest | None:
         """Return the last request for other classes; None if none is new.
 
         A request on a stream that has ended is dropped.
@@ -194,7 +194,7 @@ class GuestStream:
             return
         if isinstance(found, lines.Pressure) and self._may_write:
             self._pressure = self._clock(), found
-        elif isinstance(found, lines.ClassRequest) and self._may_write:
+        elif isinstance(found, lines.VcpuMoveRequest) and self._may_write:
             self._class_requests.append(found)
         elif (isinstance(found, lines.Asked) and self._repetition
               and not self._next):
