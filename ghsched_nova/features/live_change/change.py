@@ -227,9 +227,8 @@ class PolicyChanger:
         plan = self._check_and_plan_change(new_values, dry_run)
         if dry_run or not (plan.needed or plan.guest.abandoned):
             return plan
-        rollback.wait_for_abandoned_call(self.host, plan.guest)
-        with rollback.lock_and_roll_back_on_error(self.records) as undo:
-            rollback.wait_for_abandoned_call(self.host, plan.guest)
+        with rollback.lock_idle_guest(self.host, plan.guest,
+                                      self.records) as undo:
             # Plan again: only the lock keeps others from changing the guest.
             plan = self._plan(new_values)
             self._carry_out(plan, undo)

@@ -185,9 +185,8 @@ class NodeMover:
         plan = self.plan_move(new_nodes)
         if not (plan.is_needed or plan.guest.abandoned):
             return plan
-        rollback.wait_for_abandoned_call(self.host, plan.guest)
-        with rollback.lock_and_roll_back_on_error(self.records) as undo:
-            rollback.wait_for_abandoned_call(self.host, plan.guest)
+        with rollback.lock_idle_guest(self.host, plan.guest,
+                                      self.records) as undo:
             # Check again: only the lock keeps others from changing the guest.
             plan = self.plan_move(new_nodes)
             self._carry_out(plan, undo)

@@ -76,7 +76,7 @@ class AskedHost(Protocol):
         """Cancel a pending call; wait for a call that the host has begun."""
 
 
-def wait_for_abandoned_call(host: AskedHost, guest: Any) -> None:
+def _wait_for_abandoned_call(host: AskedHost, guest: Any) -> None:
     """Wait until a compute host carries out no call of an abandoned change.
 
     Nothing is done if the server was not left locked. The host answers one
@@ -98,13 +98,29 @@ def wait_for_abandoned_call(host: AskedHost, guest: Any) -> None:
 
 
 @contextlib.contextmanager
-def lock_and_roll_back_on_error(server: ServerLock) -> Iterator[Rollback]:
-    """Within this context, lock a server; roll back if an error is raised.
+def lock_idle_guest(host: AskedHost, guest: Any,
+                    server: ServerLock) -> Iterator[Rollback]:
+    """Lock a server whose host is idle; roll back if an error is raised.
 
     The context yields a list of undo steps. Before each step of a change, the
     caller appends the undo step for it. After an error the undo steps run, the
     last one first, and the server is unlocked. An undo step may replace those
     that have not run yet. Without an error, the server stays locked.
+
+    :param guest: the :class:`ghsched_nova.features.live_change.change.Guest`.
+    :raises Refused: if the host does not answer, or if the change has been
+        undone completely.
+    :raises RollbackIncomplete: if something is left to do by hand.
+    """
+    _wait_for_abandoned_call(host, guest)
+    with _lock_and_roll_back_on_error(server) as undo:
+        _wait_for_abandoned_call(host, guest)
+        yield undo
+
+
+@contextlib.contextmanager
+def _lock_and_roll_back_on_error(server: ServerLock) -> Iterator[Rollback]:
+    """Within this context, lock a server; roll back if an error is raised.
 
     :param server: lock of the server.
     :raises Refused: if the change has been undone completely.
