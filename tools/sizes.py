@@ -25,6 +25,8 @@ import tokenize
 
 #: Lines from the first decorator to the last line of the body.
 LONGEST_CLASS = 300
+#: Module without logic: the hooks of Nova's driver, one below the other.
+LIST_OF_HOOKS = 'ghsched_nova/virt/driver.py'
 LONGEST_FUNCTION = 40
 #: Lines of code, without docstrings and comments, of what runs in a cloud.
 LONGEST_MODULE = 350
@@ -38,6 +40,8 @@ def too_long(path: str) -> Iterator[str]:
     """A line of text for each in a file, as other checkers print it."""
     for node in ast.walk(ast.parse(Path(path).read_text(), path)):
         if isinstance(node, ast.ClassDef):
+            if path == LIST_OF_HOOKS:
+                continue
             longest = LONGEST_CLASS
         elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             longest = LONGEST_FUNCTION
@@ -69,8 +73,8 @@ def code_lines(text: str) -> int:
 
 def too_long_module(path: str) -> Iterator[str]:
     """A line of text if a module of the runtime is too long."""
-    if not path.startswith('ghsched_') or {'tests', 'lab'} & set(
-            Path(path).parts):
+    if (not path.startswith('ghsched_') or path == LIST_OF_HOOKS
+            or {'tests', 'lab'} & set(Path(path).parts)):
         return
     lines = code_lines(Path(path).read_text())
     if lines > LONGEST_MODULE:

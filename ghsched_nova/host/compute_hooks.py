@@ -14,17 +14,23 @@
 
 The core knows no feature. It takes a list of features
 (:mod:`ghsched_nova.features.declared_compute`), makes their parts when
-nova-compute starts, and calls these in the order of the list.
+nova-compute starts, and calls these in the order of the list. No feature may
+keep a host from reporting: what a part raises then is logged and counted.
 """
 
 from collections.abc import Callable
 from collections.abc import Iterable
+from collections.abc import Iterator
 from collections.abc import Mapping
 from collections.abc import Sequence
+from collections import Counter
 import contextlib
 from dataclasses import dataclass
 from dataclasses import field
+from dataclasses import replace
+import logging
 from pathlib import Path
+import threading
 from typing import Any
 
 from ghsched_nova.host import desired
@@ -34,9 +40,16 @@ from ghsched_placement.flavor.policy import GuestPolicy
 from ghsched_placement.providers.host import HostDescription
 from ghsched_placement.providers import tree
 
+LOG = logging.getLogger(__name__)
+
 #: Maximum length of a report period in seconds. After a longer pause of
 #: nova-compute, the earlier bandwidth is unknown.
 PERIOD_MAX_S = 600.0
+#: Seconds that a report waits until an earlier one has been observed.
+OBSERVE_WAIT_S = 30.0
+#: Maximum characters of a feature in the stats of a compute node, of which
+#: Nova's database takes 65535.
+MAX_STATS = 30000
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -212,3 +225,194 @@ class Feature:
     name: str
     part: Callable[[ComputeServices], ComputePart]
     needs: tuple[str, ...] = ()
+
+
+class ComputeParts:
+    """Parts of all features in nova-compute; thread-safe.
+
+    :param features: features in the order of calls.
+    """
+
+    def __init__(self, features: Iterable[Feature],
+                 services: ComputeServices) -> None:
+        self._parts = [(feature, feature.part(services))
+                       for feature in features]
+        self._observing = threading.Lock()
+        self._last: float | None = None
+        self._counting = threading.Lock()
+        self._repairs: Counter[str] = Counter()
+        #: Number of errors since nova-compute started, by feature and hook.
+        self.failures: Counter[tuple[str, str]] = Counter()
+        self._logged: dict[tuple[str, str], str] = {}
+
+    @property
+    def endpoints(self) -> list[Any]:
+        """RPC endpoints of the features."""
+        return [part.endpoint for _feature, part in self._parts
+                if part.endpoint is not None]
+
+    def count_repairs(self, kinds: Iterable[str]) -> None:
+        """Count corrections of guests' settings until the next snapshot.
+
+        :param kinds: kind of each correction.
+        """
+        with self._counting:
+            self._repairs.update(kinds)
+
+    # -- reports --------------------------------------------------------------
+
+    def observe(self,
+                take: Callable[[], HostSnapshot]) -> None:
+        """Show a snapshot of the host to all features; never raises.
+
+        A report that would have to wait too long for an earlier one is not
+        observed.
+
+        :param take: function that takes the snapshot.
+        """
+        if not self._observing.acquire(timeout=OBSERVE_WAIT_S):
+            LOG.warning('ghsched: not recording this report of the host: an '
+                        'earlier one is still being recorded after %d s',
+                        OBSERVE_WAIT_S)
+            return
+        try:
+            with self._logging_errors('core', 'take_snapshot'):
+                self._observe_snapshot(take())
+        finally:
+            self._observing.release()
+
+    def _observe_snapshot(self, snapshot: HostSnapshot) -> None:
+        results: dict[str, Any] = {}
+        snapshot = replace(
+            snapshot, since=self._start_period(snapshot.time),
+            repairs=self._take_repairs())
+        for feature, part in self._parts:
+            with self._logging_errors(feature.name, 'observe'):
+                results[feature.name] = part.observe(replace(
+                    snapshot, results={name: results[name]
+                                       for name in feature.needs
+                                       if name in results}))
+
+    def _start_period(self, now: float) -> float | None:
+        """Return the start of the period that ends now.
+
+        :param now: time of this report, in seconds since 1970.
+        :returns: None if there is no period: for the first report, and for a
+            report that is older than the last one.
+        """
+        last = self._last
+        if last is not None and now <= last:
+            return None
+        self._last = now
+        return last
+
+    def _take_repairs(self) -> Mapping[str, int]:
+        with self._counting:
+            found, self._repairs = self._repairs, Counter()
+        return found
+
+    def add_stats(self, resources: dict[str, Any]) -> dict[str, Any]:
+        """Add the stats of all features to a compute node's; never raises.
+
+        :param resources: result of get_available_resource() of Nova's driver.
+        :returns: the same ``resources``.
+        """
+        for feature, part in self._parts:
+            with self._logging_errors(feature.name, 'make_stats'):
+                stats = part.make_stats()
+                length = sum(len(key) + len(text)
+                             for key, text in stats.items())
+                if length > MAX_STATS:
+                    raise ValueError(f'{length} characters for the stats of '
+                                     f'the compute node (at most {MAX_STATS})')
+                if stats:
+                    resources['stats'] = {**(resources.get('stats') or {}),
+                                          **stats}
+        return resources
+
+    def add_diagnostics(self, found: dict[str, Any],
+                        guest: Any) -> dict[str, Any]:
+        """Add the diagnostics of all features to a guest's; never raises.
+
+        :param found: diagnostics of the core.
+        :param guest: guest of nova.virt.libvirt.guest.
+        """
+        for feature, part in self._parts:
+            with self._logging_errors(feature.name, 'make_diagnostics'):
+                found = {**found, **part.make_diagnostics(guest, found)}
+        return found
+
+    def describe_host(self, found: HostDescription) -> HostDescription:
+        """Return the description of the host with what features offer.
+
+        :param found: description by the core.
+        """
+        for _feature, part in self._parts:
+            found = part.describe_host(found)
+        return found
+
+    # -- guests ---------------------------------------------------------------
+
+    def render(self, xml: str, guest: StartingGuest) -> str:
+        """Return a guest's domain XML with the settings of all features.
+
+        :raises PolicyError, DeviceNumaError: if this host cannot start the
+            guest.
+        """
+        for _feature, part in self._parts:
+            xml = part.render(xml, guest)
+        return xml
+
+    def check_arrival(self, policy: GuestPolicy, emulator_policy: str | None,
+                      has_shared_cpus: bool) -> None:
+        """Refuse a live migration to this host that would harm the guest.
+
+        :param emulator_policy: the guest's ``hw:emulator_threads_policy``.
+        :param has_shared_cpus: whether ``[compute]cpu_shared_set`` is set.
+        :raises PolicyError: with the reason.
+        """
+        for _feature, part in self._parts:
+            part.check_arrival(policy, emulator_policy, has_shared_cpus)
+
+    def reconcile_guest(self, running: desired.Running,
+                        has_arrived: bool = False) -> None:
+        """Enforce all features' settings of a guest that starts or arrives.
+
+        :param has_arrived: whether a live migration has brought the guest.
+        :raises PolicyError: if the host cannot enforce one of them.
+        """
+        for _feature, part in self._parts:
+            part.reconcile_guest(running, has_arrived)
+
+    def reconcile(self, running: Sequence[desired.Running]) -> None:
+        """Enforce all features' settings of running domains; never raises."""
+        for feature, part in self._parts:
+            with self._logging_errors(feature.name, 'reconcile'):
+                self.count_repairs(part.reconcile(running))
+
+    @contextlib.contextmanager
+    def _logging_errors(self, feature: str, hook: str) -> Iterator[None]:
+        """Log and count an error of a hook instead of raising it.
+
+        An error that a hook raises each time is logged once.
+
+        :param feature: name of the feature.
+        """
+        key = feature, hook
+        try:
+            yield
+        except Exception as error:
+            with self._counting:
+                self.failures[key] += 1
+                is_new = self._logged.get(key) != repr(error)
+                self._logged[key] = repr(error)
+            if is_new:
+                LOG.warning(
+                    'ghsched: cannot run hook %(hook)s of feature %(feature)s '
+                    '(error %(count)d since nova-compute started); retrying '
+                    'in the next periodic task: %(error)r',
+                    {'hook': hook, 'feature': feature, 'error': error,
+                     'count': self.failures[key]},
+                    exc_info=not isinstance(error, OSError))
+        else:
+            self._logged.pop(key, None)

@@ -183,10 +183,19 @@ def _start_unless_cancelled(original: Callable[..., Any], manager: Any,
     return original(manager, context, *args, **kwargs)
 
 
-def runs_or_arrives_here(context: Any, instance: Any) -> bool:
-    """Return whether a guest runs on this host or is being evacuated to it."""
+def is_evacuated_here(context: Any, instance: Any) -> bool:
+    """Return whether a guest runs on this host or is being evacuated to it.
+
+    This destination of a live migration must then not roll it back, which is
+    logged.
+    """
     now = objects.Instance.get_by_uuid(context, instance.uuid)
-    return now.host == nova.conf.CONF.host or bool(
+    found = now.host == nova.conf.CONF.host or bool(
         live_migrations.list_migrations(
             context, now, objects.fields.MigrationType.EVACUATION,
             _EVACUATING))
+    if found:
+        LOG.warning('ghsched: not rolling back a live migration at this '
+                    'destination because the guest has been evacuated to '
+                    'this host', instance=instance)
+    return found

@@ -47,8 +47,7 @@ INDEX = 'the index of hosts'
 _PACKAGES = ('ghsched_nova.nova_seams', 'ghsched_nova.nova_fixes')
 _MODULES = tuple(f'ghsched_nova.{name}' for name in (
     'api.limits', 'scheduler.claims', 'scheduler.host_view',
-    'virt.driver_devices', 'virt.driver_migration', 'virt.driver_reports',
-    'virt.driver_start', 'virt.manager', 'virt.providers'))
+    'virt.driver', 'virt.manager', 'virt.providers'))
 
 _Used = TypeVar('_Used', bound=Callable[..., Any])
 

@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""Places the device of a passthrough port that is attached to a running guest.
+"""Attaches passthrough devices where a running guest sees their NUMA node.
 
 ``LibvirtDriver.attach_interface`` asks the VIF driver for the device's
 configuration and passes it to libvirt unchanged. While a port is attached,
@@ -24,7 +24,6 @@ from collections.abc import Iterable
 from collections.abc import Iterator
 from collections.abc import Mapping
 import contextlib
-import functools
 import threading
 from typing import Any
 
@@ -34,7 +33,10 @@ from oslo_log import log as logging
 
 from ghsched_nova.guest import device_numa
 from ghsched_nova.guest import document
+from ghsched_nova.guest import metadata
 from ghsched_nova.guest import pci_topology
+from ghsched_nova.host import engine
+from ghsched_nova.virt import instance_claims
 
 LOG = logging.getLogger(__name__)
 
@@ -56,42 +58,35 @@ class PortRefused(exception.InterfaceAttachFailed):
                'another NUMA node or the guest has no free PCI port for it')
 
 
-def wrap_port_attachment(
-        attach: Callable[..., Any],
-        list_required_nodes: Callable[[Any],
-                                      Iterable[int]]) -> Callable[..., Any]:
-    """Wrap Nova's attachment of a port so that users see why it fails.
+def attach_with_reason(attach: Callable[..., Any], context: Any,
+                       instance: Any, *args: Any) -> Any:
+    """Attach a port to a guest as Nova does, and let users see why it fails.
 
     The reason is in the HTTP 400 answer and in the fault of the server.
 
     :param attach: ``ComputeManager._attach_interface``.
-    :param list_required_nodes: function that returns the host NUMA nodes on
-        which an instance must have its devices.
-    :returns: the wrapped function.
     """
-    @functools.wraps(attach)
-    def attach_with_reason(context: Any, instance: Any, *args: Any) -> Any:
-        try:
-            return attach(context, instance, *args)
-        except exception.InterfaceAttachFailed as error:
-            # Nova raises it while handling the driver's exception.
-            if not isinstance(error.__context__, PortRefused):
-                raise
-            reason = str(error.__context__)
-        except exception.InterfaceAttachPciClaimFailed as error:
-            needed = ', '.join(map(str, list_required_nodes(instance)))
-            if not needed:
-                raise
-            LOG.error("ghsched: cannot attach a passthrough port because its "
-                      "physical network has no free device on the guest's "
-                      "host NUMA node %s", needed,
-                      instance=instance)
-            reason = (f'{error}; with ghsched:device_numa=required it needs '
-                      "a free device of its physical network on the guest's "
-                      'own NUMA nodes')
-        raise exception.InterfaceAttachPciClaimFailed(
-            reason, instance_uuid=instance.uuid)
-    return attach_with_reason
+    try:
+        return attach(context, instance, *args)
+    except exception.InterfaceAttachFailed as error:
+        # Nova raises it while handling the driver's exception.
+        if not isinstance(error.__context__, PortRefused):
+            raise
+        reason = str(error.__context__)
+    except exception.InterfaceAttachPciClaimFailed as error:
+        needed = ', '.join(map(
+            str, instance_claims.list_required_device_nodes(instance)))
+        if not needed:
+            raise
+        LOG.error("ghsched: cannot attach a passthrough port because its "
+                  "physical network has no free device on the guest's "
+                  "host NUMA node %s", needed,
+                  instance=instance)
+        reason = (f'{error}; with ghsched:device_numa=required it needs '
+                  "a free device of its physical network on the guest's "
+                  'own NUMA nodes')
+    raise exception.InterfaceAttachPciClaimFailed(
+        reason, instance_uuid=instance.uuid)
 
 
 def add_guest_address(device_xml: str, guest_xml: str,
@@ -250,3 +245,118 @@ class PlacingVIFDriver(vif.LibvirtGenericVIFDriver):
         if where is not None:
             _wrap_to_xml(config, where)
         return config
+
+
+class DeviceAttacher:
+    """Attachment of devices where guests see their NUMA node.
+
+    :param host: engine of this host, which knows its NUMA nodes and libvirt.
+    :param libvirt_host: nova.virt.libvirt.host.Host of the driver.
+    """
+
+    def __init__(self, host: engine.HostEngine, libvirt_host: Any) -> None:
+        self._host = host
+        self.vif_driver = PlacingVIFDriver(libvirt_host)
+        self._attaching = threading.local()
+
+    @contextlib.contextmanager
+    def never_refusing_ports(self) -> Iterator[None]:
+        """Within this context, do not refuse ports for their NUMA node.
+
+        If a port's device cannot be attached to its guest NUMA node, it is
+        attached without a node. This applies to the current thread only, and
+        is used in live migrations.
+        """
+        self._attaching.must_not_fail = True
+        try:
+            yield
+        finally:
+            del self._attaching.must_not_fail
+
+    def attach_port(self, attach: Callable[[], Any], guest: Any,
+                    instance: Any, vif: Any) -> Any:
+        """Attach a port to a guest.
+
+        The guest sees the NUMA node of a passthrough device if its flavor asks
+        for that.
+
+        :param attach: Nova's method, without its arguments.
+        :param guest: guest of nova.virt.libvirt.guest.
+        :param vif: the port, of nova.network.model.
+        :raises PortRefused: under ``device_numa=required``, if the guest has
+            no free PCI address on that node.
+        """
+        add_address = self._make_address_adder(
+            guest, instance_claims.list_claimed_devices(instance))
+        if add_address is None or vif['vnic_type'] not in PASSTHROUGH:
+            return attach()
+        is_live_migration = getattr(self._attaching, 'must_not_fail', False)
+        if is_live_migration and has_port_device(guest.get_xml_desc(), vif):
+            # Nova counts interfaces with a <target>, which these have not.
+            LOG.info('ghsched: not attaching port %s again after a failed '
+                     'live migration because the guest still has its device',
+                     vif['id'], instance=instance)
+            return None
+        try:
+            with self.vif_driver.adding_guest_addresses(add_address):
+                return attach()
+        except pci_topology.DeviceNumaError as error:
+            self.vif_driver.unplug(instance, vif)
+            if is_live_migration:
+                return self._attach_without_node(attach, guest, instance,
+                                                 error)
+            LOG.error('ghsched: cannot attach the passthrough device of a '
+                      'port to the guest NUMA node required by the flavor: '
+                      '%s', error,
+                      instance=instance)
+            raise PortRefused from error
+
+    def _attach_without_node(self, attach: Callable[[], Any], guest: Any,
+                             instance: Any,
+                             error: pci_topology.DeviceNumaError) -> Any:
+        """Attach a port's device outside all guest NUMA nodes; log the reason.
+
+        This is done in a live migration, although the flavor requires a guest
+        NUMA node, because the guest runs on this host already.
+
+        :param error: reason why the device cannot be on a guest NUMA node.
+        """
+        LOG.error('ghsched: live migration: attaching the passthrough device '
+                  'of a port without a guest NUMA node, although the flavor '
+                  'requires one: %s; hard-reboot the server to attach the '
+                  'device to its node', error, instance=instance)
+        with self.vif_driver.adding_guest_addresses(
+                lambda device_xml: add_address_without_node(
+                    device_xml, guest.get_xml_desc())):
+            return attach()
+
+    def wrap_guest(self, guest: Any, pci_devices: Iterable[Any]) -> Any:
+        """Wrap a guest so that attached devices get an address on their node.
+
+        The address shows the guest the NUMA node of the device. The guest
+        itself is returned if its policy does not ask for that.
+
+        :param pci_devices: devices that the instance has claimed.
+        """
+        add_address = self._make_address_adder(guest, pci_devices)
+        return (guest if add_address is None
+                else AddressingGuest(guest, add_address))
+
+    def _make_address_adder(self, guest: Any, pci_devices: Iterable[Any],
+                            ) -> AddressAdder | None:
+        """Return a function that adds a guest PCI address to a device's XML.
+
+        The function is called when a device is hot-plugged. Returns None if
+        the guest's policy does not ask for the NUMA nodes of devices. Nova
+        then attaches devices without an address.
+        """
+        domain = metadata.read_policy(guest.get_xml_desc())
+        if domain is None or domain.policy.device_numa == device_numa.NONE:
+            return None
+        mode = domain.policy.device_numa
+        nodes = {device.address: device.numa_node for device in pci_devices}
+        distances = self._host.read_distances()
+        # The guest's ports fill up with each device.
+        return lambda device_xml: add_guest_address(
+            device_xml, guest.get_xml_desc(), nodes, mode,
+            self._host.domain_xml.libvirt.numa_element, distances)

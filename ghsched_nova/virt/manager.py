@@ -25,8 +25,8 @@ from nova.objects import fields
 from ghsched_nova.nova_seams import compute
 from ghsched_nova.nova_seams import compute_moves
 from ghsched_nova.nova_seams import registry
-from ghsched_nova.virt import claim_contexts
-from ghsched_nova.virt import driver_devices
+from ghsched_nova.virt import attach
+from ghsched_nova.virt import instance_claims
 
 seam = registry.make_seam_decorator(registry.COMPUTE)
 
@@ -47,7 +47,7 @@ class GhschedResourceTracker(resource_tracker.ResourceTracker):
         The claim takes the devices and the guest NUMA topology that
         nova-scheduler chose.
         """
-        with claim_contexts.claiming_instance(instance):
+        with instance_claims.claiming_instance(instance):
             return super().instance_claim(context, instance, *args, **kwargs)
 
     @seam(f'{_TRACKER}._move_claim',
@@ -62,7 +62,7 @@ class GhschedResourceTracker(resource_tracker.ResourceTracker):
         image = kwargs.get('image_meta') or None
         if isinstance(image, dict):
             image = objects.ImageMeta.from_dict(image)
-        with claim_contexts.claiming_move(
+        with instance_claims.claiming_move(
                 instance, new_flavor, image, kwargs.get('move_type')
                 == fields.MigrationType.LIVE_MIGRATION):
             return super()._move_claim(context, instance, new_flavor, *args,
@@ -117,5 +117,5 @@ class GhschedComputeManager(manager.ComputeManager):
 
         If ghsched's driver refused the port, the error says why.
         """
-        return driver_devices.attach_with_reason(super()._attach_interface,
-                                                 *args, **kwargs)
+        return attach.attach_with_reason(super()._attach_interface,
+                                         *args, **kwargs)

@@ -98,6 +98,20 @@ def log_refusal(error: Exception,
 
 
 @contextlib.contextmanager
+def refusing_guest(instance: Any,
+                   *causes: type[Exception]) -> Iterator[None]:
+    """Within this context, an error of some types refuses a guest.
+
+    :param causes: types of the errors.
+    :raises nova.exception.ComputeResourcesUnavailable: with the reason.
+    """
+    try:
+        yield
+    except causes as error:
+        raise log_refusal(error, instance) from error
+
+
+@contextlib.contextmanager
 def naming_lock_memory(instance: Any, libvirt_error: type[Exception]
                        ) -> Iterator[None]:
     """Within this context, an error about locked memory names its extra spec.

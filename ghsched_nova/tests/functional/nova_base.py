@@ -48,7 +48,7 @@ from ghsched_nova.tests.fixtures import kernel
 from ghsched_nova.tests.fixtures import libvirt
 from ghsched_nova.tests.functional import done_once
 from ghsched_nova.tests.functional import patient_waits
-import ghsched_nova.virt.driver  # noqa: F401 - changes Nova
+from ghsched_nova.virt import driver as ghsched_driver
 from ghsched_placement.providers import names
 from ghsched_placement.tests import base
 
@@ -56,6 +56,7 @@ services.register_driver_class(program.DRIVER)
 services.replace_manager_class('nova-compute', program.MANAGER)
 shared.config()
 done_once.do_all()
+ghsched_driver.prepare_nova()
 
 # What is loaded by now lives as long as the process.
 gc.freeze()

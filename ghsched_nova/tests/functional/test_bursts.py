@@ -47,7 +47,7 @@ class BurstsTest(nova_base.GhschedTestCase):
         super().setUp()
         self.now = 0.0
         self.useFixture(fixtures.MonkeyPatch(
-            'ghsched_nova.virt.driver_reports.time',
+            'ghsched_nova.virt.host_report.time',
             types.SimpleNamespace(time=lambda: self.now)))
         self.start_measured_host('host_a', CAPACITY, 0, 0)
         self.name_owners()

@@ -253,7 +253,7 @@ class SameHostTest(nova_base.GhschedTestCase):
                   self.boot(self.flavor(vcpus=1))]
         self.kernel.enforced.clear()
         before = self.kernel.reconciled
-        driver._reconcile()
+        driver._enforcer.reconcile_all_guests()
         self.assertEqual(before + 1, self.kernel.reconciled)
         self.assertEqual(2, len(self.kernel.enforced))
         for other in others:
@@ -264,9 +264,9 @@ class SameHostTest(nova_base.GhschedTestCase):
         driver = self.computes['host_a'].driver
         running = self.use_in_step(
             fixtures.MockPatchObject(
-                driver,
-                '_read_running_guest',
-                side_effect=driver._read_running_guest)).mock
+                driver._guests,
+                'read_guest',
+                side_effect=driver._guests.read_guest)).mock
         self._run_periodics()
         self.assertEqual(2, running.call_count)
         self.boot(self.flavor(vcpus=1))
@@ -283,7 +283,7 @@ class SameHostTest(nova_base.GhschedTestCase):
         log = self.use_in_step(fixtures.FakeLogger(
             level=20, format='%(message)s'))
         self.kernel.vanish()
-        self.computes['host_a'].driver._reconcile()
+        self.computes['host_a'].driver._enforcer.reconcile_all_guests()
         self.assertIn('cannot enforce the bandwidth policy', log.output)
         self.assertIn('schemata cannot be read', log.output)
         self.kernel.write()

@@ -151,7 +151,7 @@ class GoneWrongTest(MovesTestCase):
         self.server = self.boot(self.flavor(nodes=2, mem_bw_min=20),
                                 host='host_a')
         with fixtures.MockPatch(
-                'ghsched_nova.virt.driver_start.StartingDriver._create_guest',
+                'ghsched_nova.virt.driver.GhschedLibvirtDriver._create_guest',
                 side_effect=exception.ComputeResourcesUnavailable(
                     reason='refused')), fixtures.MockPatch(
                         test_lifecycle.MOVE_DISK, move_disk):

@@ -312,7 +312,7 @@ class MoveTest(openstack_base.CommandTestCase):
                 self.report_and_repair(node)
             elif node != start:
                 # That it is over could not be written down.
-                self.computes['host_a'].driver._reconcile()
+                self.computes['host_a'].driver._enforcer.reconcile_all_guests()
             self.assert_on(node)
 
     def report_and_repair(self, node):

@@ -104,7 +104,7 @@ CONFIGURED = {
     'nova-scheduler': ('import ghsched_nova.scheduler.filters',
                        'nova.virt.hardware.numa_fit_instance_to_host'),
     'nova-compute': (
-        'import ghsched_nova.virt.driver',
+        'from ghsched_nova.virt import driver\ndriver.prepare_nova()',
         'nova.compute.resource_tracker.ResourceTracker.instance_claim')}
 
 

@@ -112,18 +112,18 @@ STRESSED = {
         _SCHEDULER + 'RefusalStressTest'
         '.test_refusals_under_native_threads_stay_bounded',
     'ghsched_nova.host.bandwidth_use.BandwidthMeter': _UNIT + (
-        'virt.test_guest_diagnostics.ThreadsTest'
+        'host.test_guest_diagnostics.ThreadsTest'
         '.test_bandwidth_use_of_many_threads_makes_one_reader'),
     'ghsched_nova.features.blame.blame_cap.Capper': _UNIT + (
         'features.blame.test_blame_cap.CapperTest'
         '.test_caps_under_native_threads_are_released_in_turn'),
-    'ghsched_nova.host.compute_parts.ComputeParts':
+    'ghsched_nova.host.compute_hooks.ComputeParts':
         _REPORT + 'test_reports_under_native_threads_are_observed_in_turn',
     'ghsched_nova.host.engine.HostEngine':
         _HOST + 'EngineStressTest'
         '.test_engine_under_native_threads_keeps_the_newest_reasons',
-    'ghsched_nova.virt.guest_diagnostics.GuestDiagnostics': _UNIT + (
-        'virt.test_guest_diagnostics.ThreadsTest'
+    'ghsched_nova.host.guest_diagnostics.GuestDiagnostics': _UNIT + (
+        'host.test_guest_diagnostics.ThreadsTest'
         '.test_diagnostics_of_many_threads_are_whole_and_listed_once'),
     'ghsched_nova.features.live_change.guest_move.Mover':
         _HOST + 'MoverStressTest'
@@ -198,8 +198,9 @@ NOT_SHARED = {
     'ghsched_nova.scheduler.host_view.HostStateView': _REQUEST,
     'ghsched_nova.features.index.index_search.Search': _REQUEST,
     'ghsched_nova.features.index.index_search._CandidateCollector': _REQUEST,
-    'ghsched_nova.virt.driver_base.DriverBase': _REPLACED,
-    'ghsched_nova.virt.driver_reports.ReportingDriver': _REPLACED,
+    'ghsched_nova.virt.driver.GhschedLibvirtDriver': _REPLACED,
+    'ghsched_nova.virt.host_report.HostReport': _REPLACED,
+    'ghsched_nova.virt.libvirt_reader.GuestReader': _REPLACED,
     'ghsched_nova.virt.manager.GhschedComputeManager': _START,
     'ghsched_nova.host.host_facts.HostFacts': _REPLACED,
     'ghsched_nova.features.interrupts.interrupts.InterruptMover': _REPLACED,

@@ -32,7 +32,7 @@ from ghsched_nova.tests.unit.host.engine_base import EngineTestCase
 from ghsched_nova.tests.unit.host.engine_base import PRIVILEGED
 from ghsched_nova.tests.unit.host.engine_base import running
 from ghsched_nova.tests.unit.host.engine_base import UUID
-from ghsched_nova.virt import driver_base
+from ghsched_nova.virt import enforcement
 from ghsched_placement.flavor.policy import GuestPolicy
 from ghsched_placement.flavor.policy import NodePolicy
 
@@ -205,15 +205,15 @@ class GuestsTest(EngineTestCase):
     def test_a_start_parses_the_xml_once_for_resctrl_and_threads(self):
         xml = running().xml + f'<!-- {scheduling.NAMESPACE} -->'
         guest = mock.Mock(id=1, get_xml_desc=lambda: xml)
-        driver = mock.Mock(
-            _ghsched=self.engine,
-            _parts=keeper.ThreadScheduler(self.options.ghsched))
+        enforcer = enforcement.PolicyEnforcer(
+            self.engine, keeper.ThreadScheduler(self.options.ghsched),
+            mock.Mock(**{'host.get_guest.return_value': guest}), mock.Mock())
         with mock.patch.object(
                 etree, 'fromstring', wraps=etree.fromstring) as parse, (
                 mock.patch.object(
                     keeper.engine, 'reconcile_threads')) as threads:
             threads.return_value.problems = ()
-            driver_base.DriverBase._reconcile_arrived_guest(driver, guest)
+            enforcer.enforce_after_migration(mock.Mock())
         self.call.assert_called_once()
         threads.assert_called_once()
         self.assertEqual(1, parse.call_count)

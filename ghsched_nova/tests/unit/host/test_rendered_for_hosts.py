@@ -37,8 +37,8 @@ from ghsched_nova.resctrl import resolve
 from ghsched_nova.tests.fixtures import captured
 from ghsched_nova.tests.fixtures import emulated
 from ghsched_nova.tests.fixtures import world
-from ghsched_nova.virt import driver_base
-from ghsched_nova.virt import driver_migration
+from ghsched_nova.virt import instance_claims
+from ghsched_nova.virt import migration_checks
 from ghsched_placement.flavor.policy import GuestPolicy
 from ghsched_placement.flavor.policy import NodePolicy
 from ghsched_placement.tests import base
@@ -122,11 +122,10 @@ def find_fault(host, policy, xml):
     domain = metadata.read_policy(xml)
     try:
         resolve.resolve_settings(host, domain.policy, domain.host_nodes)
-        with mock.patch.object(driver_base, 'parse_policy',
+        with mock.patch.object(instance_claims, 'parse_policy',
                                return_value=policy):
-            driver_migration.MigratingDriver._check_domain_numbers(
-                types.SimpleNamespace(_ghsched=types.SimpleNamespace(
-                    read_resctrl_host=lambda: host)), None)
+            migration_checks.check_domain_numbers(types.SimpleNamespace(
+                read_resctrl_host=lambda: host), None)
     except (resolve.PolicyRefused, exception.MigrationPreCheckError) as error:
         return str(error)
     return ''

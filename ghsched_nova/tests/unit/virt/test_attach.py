@@ -165,6 +165,9 @@ class TellingWhyTest(base.TestCase):
         """Attach a port, with an error of Nova or none; return the result or
         the error.
         """
+        self.patch(attach.instance_claims, 'list_required_device_nodes',
+                   lambda instance: nodes)
+
         def nova(context, instance, *args):
             try:
                 if error is not None:
@@ -175,8 +178,8 @@ class TellingWhyTest(base.TestCase):
                     instance_uuid=instance.uuid)
             return 'a vif'
         try:
-            return attach.wrap_port_attachment(nova, lambda instance: nodes)(
-                None, self.INSTANCE, 'network', 'port', None, None)
+            return attach.attach_with_reason(
+                nova, None, self.INSTANCE, 'network', 'port', None, None)
         except exception.NovaException as told:
             return told
 

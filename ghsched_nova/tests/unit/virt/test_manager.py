@@ -19,7 +19,7 @@ from nova.compute import resource_tracker
 from nova import objects
 
 from ghsched_nova.nova_seams import shared
-from ghsched_nova.virt import claim_contexts
+from ghsched_nova.virt import instance_claims
 from ghsched_nova.virt import manager
 from ghsched_placement.tests import base
 
@@ -41,7 +41,7 @@ class TrackerTest(base.TestCase):
         self.entered.append('left')
 
     def replace(self, ours, novas):
-        self.enterContext(mock.patch.object(claim_contexts, ours,
+        self.enterContext(mock.patch.object(instance_claims, ours,
                                             self.context))
         return self.enterContext(mock.patch.object(
             resource_tracker.ResourceTracker, novas,

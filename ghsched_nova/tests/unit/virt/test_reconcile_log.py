@@ -21,7 +21,8 @@ import fixtures
 
 from ghsched_nova.resctrl import group_plan
 from ghsched_nova.resctrl import model
-from ghsched_nova.virt import driver_base
+from ghsched_nova.virt import enforcement
+from ghsched_nova.virt import libvirt_reader
 from ghsched_placement.tests import base
 
 
@@ -38,11 +39,13 @@ class ReconcileLogTest(base.TestCase):
         log = self.useFixture(fixtures.FakeLogger(
             format='%(levelname)s %(message)s', level=logging.INFO))
         guest = mock.Mock(uuid='u')
-        driver = mock.Mock(_changing=contextlib.nullcontext())
-        driver._ghsched.reconcile.return_value = [
+        engine, guests = mock.Mock(), mock.Mock()
+        engine.reconcile.return_value = [
             model.Problem('u', 'group', reason)]
-        driver._host.list_guests.return_value = [guest]
-        self.enterContext(mock.patch.object(driver_base, 'is_running',
+        guests.host.list_guests.return_value = [guest]
+        self.enterContext(mock.patch.object(libvirt_reader, 'is_running',
                                             return_value=True))
-        driver_base.DriverBase._reconcile_resctrl(driver)
+        enforcement.PolicyEnforcer(
+            engine, mock.Mock(), guests,
+            contextlib.nullcontext()).reconcile_all_guests()
         self.assertIn(f'{level} ghsched: cannot enforce', log.output)

@@ -24,8 +24,7 @@ from ghsched_nova.guest import document
 from ghsched_nova.guest import metadata
 from ghsched_nova.host import desired
 from ghsched_nova.nova_seams import compute
-from ghsched_nova.virt import driver_base
-from ghsched_nova.virt import driver_reports
+from ghsched_nova.virt import libvirt_reader
 from ghsched_nova.virt import providers
 from ghsched_placement.flavor.policy import GuestPolicy
 from ghsched_placement.flavor.policy import NodePolicy
@@ -46,9 +45,8 @@ class ReadGuestsTest(base.TestCase):
 
     def setUp(self):
         super().setUp()
-        self.driver = mock.Mock(spec=driver_base.DriverBase)
-        self.driver._read_running_guest = types.MethodType(
-            driver_base.DriverBase._read_running_guest, self.driver)
+        self.host = mock.Mock()
+        self.reader = libvirt_reader.GuestReader(self.host)
         self.parsed = self.enterContext(mock.patch.object(
             document, 'parse_element', wraps=document.parse_element))
         self.cells = self.enterContext(mock.patch.object(
@@ -57,10 +55,10 @@ class ReadGuestsTest(base.TestCase):
             compute.utils, 'tpool_wrap',
             side_effect=lambda function: function))
 
-    def read(self, guests, last=(), **kwargs):
+    def read(self, guests):
         """Read guests as a report does, and use each policy three times."""
-        found = driver_base.DriverBase._read_guests(self.driver, guests, last,
-                                                    **kwargs)
+        self.host.list_guests.return_value = guests
+        found = self.reader.list_running()
         for _number in range(3):
             desired.map_shared_groups(found)
             self.assertEqual([POLICY] * len(found),
@@ -71,10 +69,10 @@ class ReadGuestsTest(base.TestCase):
     @ddt.data(1, 10, 60)
     def test_unchanged_guests_are_parsed_once_in_all_reports(self, count):
         guests = [make_guest(number) for number in range(count)]
-        last = self.read(guests)
+        self.read(guests)
         self.assertEqual(count, self.parsed.call_count)
-        last = self.read(guests, last)
-        self.read(guests, last)
+        self.read(guests)
+        self.read(guests)
         self.assertEqual(count, self.parsed.call_count)
         self.assertEqual(count, self.cells.call_count)
 
@@ -85,32 +83,33 @@ class ReadGuestsTest(base.TestCase):
         self.assertEqual(1, self.threads.call_count)
 
     def test_only_a_guest_with_other_xml_or_id_is_parsed_again(self):
-        last = self.read([make_guest(number) for number in range(3)])
+        self.read([make_guest(number) for number in range(3)])
         self.parsed.reset_mock()
         restarted = make_guest(1)
         restarted.id = 7
         changed = make_guest(2, XML.replace('<vcpu>2', '<vcpu>4'))
-        found = self.read([make_guest(0), restarted, changed], last)
+        found = self.read([make_guest(0), restarted, changed])
         self.assertEqual(2, self.parsed.call_count)
         self.assertEqual([0, 7, 2], [one.domain.id for one in found])
         self.assertIn('<vcpu>4', found[2].xml)
 
-    def test_skipped_guests_are_not_read(self):
+    def test_running_guests_are_not_read_again_with_all_guests(self):
         guests = [make_guest(number) for number in range(3)]
+        running = self.read(guests[1:2])
         guests[1].get_xml_desc = self.fail
-        found = self.read(guests, skipped={'u1'})
-        self.assertEqual(['u0', 'u2'], [one.domain.uuid for one in found])
+        self.host.list_guests.return_value = guests
+        found = self.reader.list_all(running)
+        self.assertEqual(['u1', 'u0', 'u2'],
+                         [one.domain.uuid for one in found])
 
     @ddt.data(1, 10, 60)
     def test_running_domains_are_listed_in_one_native_thread(self, count):
-        driver = mock.Mock(spec=driver_reports.ReportingDriver)
-        driver._host = mock.Mock()
-        driver._host.list_guests.return_value = [
+        self.host.list_guests.return_value = [
             make_guest(number) for number in range(count)]
-        found = driver_reports.ReportingDriver._list_running_domains(driver)
+        found = self.reader.list_running_ids()
         self.assertEqual({(f'u{number}', number) for number in range(count)},
                          found)
-        driver._host.list_guests.assert_called_once_with(only_running=True)
+        self.host.list_guests.assert_called_once_with(only_running=True)
         self.assertEqual(1, self.threads.call_count)
 
     def test_nova_without_native_threads_calls_at_once(self):

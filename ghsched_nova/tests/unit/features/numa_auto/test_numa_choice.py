@@ -32,7 +32,7 @@ from ghsched_nova.nova_seams import numa
 from ghsched_nova.scheduler import filters
 from ghsched_nova.scheduler.select_call import NoHostFits
 from ghsched_nova.tests.fixtures import states
-from ghsched_nova.virt import claim_contexts
+from ghsched_nova.virt import instance_claims
 from ghsched_placement.tests import base
 
 IMAGE = objects.ImageMeta(properties=objects.ImageMetaProps())
@@ -74,7 +74,7 @@ class Cloud:
             return None
         instance = types.SimpleNamespace(
             pci_requests=None, numa_topology=None, launched_at=None)
-        with claim_contexts.claiming_move(instance, wanted, IMAGE, False):
+        with instance_claims.claiming_move(instance, wanted, IMAGE, False):
             claimed = hardware.numa_fit_instance_to_host(
                 state.numa_topology, None, None,
                 limits=state.limits['numa_topology'], pci_requests=[],
@@ -182,7 +182,7 @@ class ChoiceTest(base.TestCase):
         instance = types.SimpleNamespace(
             pci_requests=None, numa_topology=None, launched_at=None)
         for vcpus, nodes in ((4, 1), (6, 2)):
-            with claim_contexts.claiming_move(
+            with instance_claims.claiming_move(
                     instance, flavor(vcpus, 64, False, 2), IMAGE, False):
                 claimed = hardware.numa_fit_instance_to_host(
                     host.numa_topology, None, None)
@@ -192,7 +192,7 @@ class ChoiceTest(base.TestCase):
         host, = Cloud([2]).hosts
         instance = types.SimpleNamespace(
             pci_requests=None, numa_topology=None, launched_at=None)
-        with claim_contexts.claiming_move(
+        with instance_claims.claiming_move(
                 instance, flavor(5, 64, False, 2), IMAGE, False):
             self.assertRaises(
                 exception.ComputeResourcesUnavailable,

@@ -42,7 +42,7 @@ from ghsched_nova.features.numa_auto import numa_choice
 from ghsched_nova.nova_seams import numa
 from ghsched_nova.scheduler import filters
 from ghsched_nova.tests.fixtures import states
-from ghsched_nova.virt import claim_contexts
+from ghsched_nova.virt import instance_claims
 from ghsched_placement.providers import names
 from ghsched_placement.tests import base
 
@@ -268,7 +268,7 @@ class Cloud:
                      if state.uuid == chosen.uuid)
         instance = types.SimpleNamespace(
             pci_requests=None, numa_topology=None, launched_at=None)
-        with claim_contexts.claiming_move(instance, flavor, IMAGE, False):
+        with instance_claims.claiming_move(instance, flavor, IMAGE, False):
             claimed = hardware.numa_fit_instance_to_host(
                 self._states[place].numa_topology, None, None,
                 limits=chosen.limits['numa_topology'], pci_requests=[],

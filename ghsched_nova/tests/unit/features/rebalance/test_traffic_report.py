@@ -23,7 +23,7 @@ from ghsched_nova.features.rebalance import conntrack
 from ghsched_nova.features.rebalance import conntrack_table
 from ghsched_nova.features.rebalance import privileged
 from ghsched_nova.features.rebalance import traffic_report as virt_traffic
-from ghsched_nova.host import compute_parts
+from ghsched_nova.host import compute_hooks
 from ghsched_nova.host import desired
 from ghsched_nova.resctrl import model
 from ghsched_nova.tests.fixtures import observing
@@ -117,7 +117,7 @@ class GuestTrafficTest(base.TestCase):
         found = self.made()
         with mock.patch.object(conntrack.Conntrack, 'flows', side_effect=(
                 conntrack.SourceError('no table'))), mock.patch.object(
-                    compute_parts.LOG, 'warning') as warned:
+                    compute_hooks.LOG, 'warning') as warned:
             found.report(1.0, guests=[running()])
             found.report(1.0, guests=[running()])
         self.assertIsNone(self.traffic_of(found))

@@ -23,11 +23,11 @@ from ghsched_nova.guest import metadata
 from ghsched_nova.host import bandwidth_use
 from ghsched_nova.host import desired
 from ghsched_nova.host import engine
+from ghsched_nova.host import guest_diagnostics
 from ghsched_nova.resctrl import model
 from ghsched_nova.resctrl import naming
 from ghsched_nova.tests.fixtures import options
 from ghsched_nova.tests.fixtures import trees
-from ghsched_nova.virt import guest_diagnostics
 from ghsched_placement.audit import diagnostics
 from ghsched_placement.flavor.policy import GuestPolicy
 from ghsched_placement.flavor.policy import NodePolicy
@@ -60,13 +60,12 @@ class GuestDiagnosticsTestCase(base.TestCase):
         section = self.section = options.Section(
             resctrl_path=str(self.host.root), node_bandwidth={},
             sysfs_path=str(self.host.top / 'sysfs'), bandwidth_cap='hard',
-            l3_ways_shared=2)
+            bandwidth_accounting='min', l3_ways_shared=2)
         own_engine = self.engine = engine.HostEngine(section)
         own_engine.running = lambda: [
             desired.Running(model.Domain(f'{number}', number, 'x'), self.xml)
             for number in range(1, guests)]
-        found = guest_diagnostics.GuestDiagnostics(
-            bandwidth_use.BandwidthMeter(section), own_engine)
+        found = guest_diagnostics.GuestDiagnostics(own_engine)
         guest = types.SimpleNamespace(
             name='instance-1', uuid=trees.UUID, id=7,
             get_xml_desc=lambda: self.xml)

@@ -19,7 +19,7 @@ from ghsched_nova.host import desired
 from ghsched_nova.nova_seams import shared
 from ghsched_nova.resctrl import fs
 from ghsched_nova.resctrl import host as resctrl_host
-from ghsched_nova.virt import unprotected
+from ghsched_nova.virt import enforcement
 from ghsched_placement.flavor import policy
 from ghsched_placement.tests import base
 
@@ -42,7 +42,7 @@ class MayStartTest(base.TestCase):
 
     def starts(self, errors):
         return {
-            unprotected.may_start_unprotected(error, None)
+            enforcement.may_start_unprotected(error, None)
             for error in errors
         }
 
@@ -57,9 +57,9 @@ class MayStartTest(base.TestCase):
         self.assertEqual({False}, self.starts((*OF_BANDWIDTH, *OTHERS)))
 
     def test_no_error_is_allowed_for_a_guest_that_arrives(self):
-        @unprotected.refusing_unprotected_guests()
+        @enforcement.refusing_unprotected_guests()
         def spawn():
-            with unprotected.refusing_unprotected_guests():
+            with enforcement.refusing_unprotected_guests():
                 inner = self.starts(OF_BANDWIDTH)
             return inner | self.starts(OF_BANDWIDTH)
 
@@ -68,6 +68,6 @@ class MayStartTest(base.TestCase):
 
     def test_guest_that_arrives_and_fails_leaves_no_mark(self):
         with self.assertRaisesRegex(
-                ValueError, 'x'), unprotected.refusing_unprotected_guests():
+                ValueError, 'x'), enforcement.refusing_unprotected_guests():
             raise ValueError('x')
         self.assertEqual({True}, self.starts(OF_BANDWIDTH))

@@ -35,7 +35,6 @@ from ghsched_nova.host import engine
 from ghsched_nova.monitor import effective_limits
 from ghsched_nova.monitor import topology
 from ghsched_nova.monitor import view
-from ghsched_nova.nova_seams import shared
 from ghsched_nova.resctrl import differences
 from ghsched_nova.resctrl import host as resctrl_host
 from ghsched_nova.resctrl import model
@@ -50,15 +49,13 @@ LOG = logging.getLogger(__name__)
 class GuestDiagnostics:
     """Source of guests' diagnostics; thread-safe.
 
-    :param use: meter of bandwidth. The periodic report of resources must have
-        a meter of its own, because each meter measures the time since its last
-        use.
     :param host: engine that enforces policies on this host.
     """
 
-    def __init__(self, use: bandwidth_use.BandwidthMeter,
-                 host: engine.HostEngine) -> None:
-        self._use = use
+    def __init__(self, host: engine.HostEngine) -> None:
+        # Not that of the periodic report: each measures the time since its
+        # last use.
+        self._use = bandwidth_use.BandwidthMeter(host.section)
         self._host = host
         self._listing = threading.Lock()
         self._listed: tuple[float, tuple[str, ...],
@@ -105,7 +102,7 @@ class GuestDiagnostics:
         return diagnostics.to_diagnostics(dataclasses.replace(
             report, not_held=self._host.not_held.get(uuid, ''),
             uncounted=self._host.uncounted.get(uuid, ''),
-            accounting=shared.config().ghsched.bandwidth_accounting))
+            accounting=self._host.section.bandwidth_accounting))
 
     def _try_making_report(self, guest: view.Guest,
                            policy: metadata.DomainPolicy

@@ -17,13 +17,13 @@ from nova import objects
 from oslo_serialization import jsonutils
 
 from ghsched_nova.guest import pci_topology
-from ghsched_nova.virt import moving_ports
+from ghsched_nova.virt import migration_checks
 from ghsched_placement.tests import base
 
 objects.register_all()
 
-FIRST = moving_ports.MovingPort('0000:81:00.1', '0000:c1:00.1')
-SECOND = moving_ports.MovingPort('0000:81:00.2', '0000:c1:00.2')
+FIRST = migration_checks.MovingPort('0000:81:00.1', '0000:c1:00.1')
+SECOND = migration_checks.MovingPort('0000:81:00.2', '0000:c1:00.2')
 
 #: Two ports of the guest behind the expander bus of guest node 0, one free PCI
 #: port behind that of guest node 1, one free PCI port behind none.
@@ -70,7 +70,7 @@ class ListTest(base.TestCase):
                 profile={'pci_slot': source} if source else None))
 
     def listed(self, *vifs):
-        return moving_ports.list_moving_ports(
+        return migration_checks.list_moving_ports(
             objects.LibvirtLiveMigrateData(vifs=list(vifs)))
 
     def test_passthrough_ports_with_devices_of_both_hosts(self):
@@ -92,7 +92,7 @@ class ListTest(base.TestCase):
 
     def test_no_vifs(self):
         self.assertEqual([], self.listed())
-        self.assertEqual([], moving_ports.list_moving_ports(
+        self.assertEqual([], migration_checks.list_moving_ports(
             objects.LibvirtLiveMigrateData()))
 
 
@@ -100,26 +100,26 @@ class AssignTest(base.TestCase):
 
     def test_guest_node_is_that_on_the_host_node_of_the_destination(self):
         self.assertEqual(
-            {FIRST.dest: 1, SECOND.dest: 0}, moving_ports.assign_ports(
+            {FIRST.dest: 1, SECOND.dest: 0}, migration_checks.assign_ports(
                 [FIRST, SECOND], {FIRST.dest: 2, SECOND.dest: 3}, (3, 2)))
 
     def test_each_port_elsewhere_is_named(self):
         error = self.assertRaises(
-            pci_topology.DeviceNumaError, moving_ports.assign_ports,
+            pci_topology.DeviceNumaError, migration_checks.assign_ports,
             [FIRST, SECOND], {FIRST.dest: 1}, (0, 2))
         for address in (FIRST.dest, SECOND.dest):
             self.assertIn(address, str(error))
 
     def test_node_of_the_source_device_counts_for_nothing(self):
         self.assertRaises(
-            pci_topology.DeviceNumaError, moving_ports.assign_ports,
+            pci_topology.DeviceNumaError, migration_checks.assign_ports,
             [FIRST], {FIRST.source: 0}, (0,))
 
 
 class FreePlacesTest(base.TestCase):
 
     def check(self, first, second, ports=(FIRST, SECOND)):
-        moving_ports.check_free_pci_ports(
+        migration_checks.check_free_pci_ports(
             GUEST, ports, {FIRST.dest: first, SECOND.dest: second})
 
     def refusal(self, *args):
@@ -141,7 +141,7 @@ class FreePlacesTest(base.TestCase):
 
     def test_pci_port_of_a_device_that_stays_is_not_free(self):
         # The device 81:00.2 stays, and so does its port behind node 0.
-        stranger = moving_ports.MovingPort('0000:99:00.0', SECOND.dest)
+        stranger = migration_checks.MovingPort('0000:99:00.0', SECOND.dest)
         self.assertIn('node 0', self.refusal(0, 0, (FIRST, stranger)))
 
     def test_node_without_an_expander_bus_is_refused(self):
@@ -152,5 +152,5 @@ class FreePlacesTest(base.TestCase):
         self.check(None, 1)
 
     def test_address_in_another_form_is_the_same_device(self):
-        port = moving_ports.MovingPort('0:81:00.1', FIRST.dest)
+        port = migration_checks.MovingPort('0:81:00.1', FIRST.dest)
         self.check(0, 0, (port, SECOND))

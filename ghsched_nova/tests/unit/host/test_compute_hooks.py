@@ -20,7 +20,6 @@ import fixtures
 
 from ghsched_nova.features import declared_compute
 from ghsched_nova.host import compute_hooks
-from ghsched_nova.host import compute_parts
 from ghsched_nova.tests.fixtures import observing
 from ghsched_placement.providers.host import HostDescription
 from ghsched_placement.tests import base
@@ -109,14 +108,14 @@ class PartsTest(base.TestCase):
             self.observe(now).since for now in (1.0, 5.0, 3.0, 6.0)])
 
     def test_report_that_waits_too_long_is_not_observed(self):
-        self.patch(compute_parts, 'OBSERVE_WAIT_S', .01)
+        self.patch(compute_hooks, 'OBSERVE_WAIT_S', .01)
         with self.host._observing:
             self.host.observe(lambda: compute_hooks.HostSnapshot(time=1.0))
         self.assertEqual([], self.part.seen)
         self.assertIn('not recording this report', self.log.output)
 
     def test_stats_that_nova_could_not_store_are_left_out(self):
-        self.part.make_stats = lambda: {'long': 'x' * compute_parts.MAX_STATS}
+        self.part.make_stats = lambda: {'long': 'x' * compute_hooks.MAX_STATS}
         self.assertEqual({'stats': {'x': 'y'}}, self.host.add_stats({}))
         self.assertIn('30004 characters', self.log.output)
 
