@@ -279,19 +279,20 @@ def make_desired_groups(
             held = resolve.multiply_policy_by_guests(
                 host, held, group_sizes.get(group, 1))
         settings = resolve.resolve_settings(host, held, policy.host_nodes)
-        vcpus = frozenset(range(most)) if vcpus is None else vcpus
-        if not vcpus:
+        named = frozenset(range(most)) if vcpus is None else vcpus
+        if not named:
             raise DomainError('the domain has no vCPU to control')
+        present = named if one.current is None else one.current
         guests.append(model.Guest(
-            running.domain, vcpus,
-            min(online, len(vcpus)) if one.vcpus is None
-            else sum(vcpu < online for vcpu in one.current or ()),
+            running.domain, present,
+            min(online, len(named)) if one.vcpus is None
+            else sum(vcpu < online for vcpu in present),
             resolve.make_desired_lines(host, settings),
             maker,
             shared=group,
             monitor=policy.policy.monitor,
             ways=resolve.resolve_l3_ways(host, held, policy.host_nodes),
-            vcpu_class=one.name, moved=one.moved,
+            vcpu_class=one.name, libvirt_vcpus=named,
         ))
     return tuple(guests)
 

@@ -220,20 +220,14 @@ def _plan_group(name: str, guests: Sequence[Guest], actual: model.Actual,
             yield Problem(guest.domain.uuid, name, text)
 
 
-def _list_current_vcpus(guest: Guest) -> frozenset[int]:
-    return guest.vcpus if guest.moved is None else guest.moved
-
-
 def _find_vcpu_threads(guest: Guest, actual: model.Actual) -> dict[int, int]:
     """Return the thread ids of the vCPUs that a guest's policy limits.
 
     :returns: thread id by vCPU number.
     """
-    found = {}
-    for tid, vcpu in actual.threads.get(guest.domain.uuid, {}).items():
-        if vcpu is not None and vcpu in _list_current_vcpus(guest):
-            found[vcpu] = tid
-    return found
+    return {vcpu: tid for tid, vcpu
+            in actual.threads.get(guest.domain.uuid, {}).items()
+            if vcpu is not None and vcpu in guest.vcpus}
 
 
 def _describe_missing_vcpus(guest: Guest, actual: model.Actual) -> str:
@@ -340,7 +334,7 @@ def _release_vcpus_without_group(actual: model.Actual, wanted: model.Wanted
     limited: dict[str, frozenset[int]] = {}
     for one in wanted.guests:
         limited[one.domain.uuid] = limited.get(
-            one.domain.uuid, frozenset()) | _list_current_vcpus(one)
+            one.domain.uuid, frozenset()) | one.vcpus
     for name, (guest, *_others) in actual.members.items():
         if not guest.vcpu_class or name not in actual.groups:
             continue

@@ -94,8 +94,9 @@ class Guest:
     :param ways: number of reserved L3 ways by id of the cache.
     :param vcpu_class: name of the class of the vCPUs; empty if the domain has
         no classes.
-    :param moved: present vCPUs of the class, if they are not ``vcpus``, which
-        stay as in the flavor: the name of libvirt's group is made of them.
+    :param libvirt_vcpus: vCPUs in the name of libvirt's group, which stay as in
+        the flavor if the guest moves vCPUs between its classes; empty if they
+        are ``vcpus``.
     """
 
     domain: Domain
@@ -108,7 +109,12 @@ class Guest:
     monitor: bool = False
     ways: Mapping[int, int] = field(default_factory=dict)
     vcpu_class: str = ''
-    moved: frozenset[int] | None = None
+    libvirt_vcpus: frozenset[int] = frozenset()
+
+    @property
+    def named_vcpus(self) -> frozenset[int]:
+        """vCPUs in the name that libvirt gives to the group."""
+        return self.libvirt_vcpus or self.vcpus
 
     @property
     def has_other_threads(self) -> bool:
@@ -136,7 +142,7 @@ class Guest:
         machine = naming.render_machine_name(self.domain.id, self.domain.name)
         if self.maker == 'libvirt-process':
             return machine
-        return f'{machine}-vcpus_{cpulist.render_cpu_list(self.vcpus)}'
+        return f'{machine}-vcpus_{cpulist.render_cpu_list(self.named_vcpus)}'
 
 
 #: vCPU number by thread id, None for threads that are no vCPU.
@@ -382,7 +388,8 @@ def find_guest_group(guest: Guest, names: Iterable[str]) -> str | None:
     if guest.maker != 'libvirt':
         return None
     # A libvirt that spells the name in another way.
-    found = naming.find_libvirt_groups(names, guest.domain.id, guest.vcpus)
+    found = naming.find_libvirt_groups(names, guest.domain.id,
+                                       guest.named_vcpus)
     alike = [
         name
         for name in found

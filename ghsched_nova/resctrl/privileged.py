@@ -185,7 +185,7 @@ def _pack_wanted(wanted: model.Wanted) -> _Wanted:
               guest.online, _pack_lines(guest.desired), guest.maker,
               sorted(guest.devices), guest.shared, guest.monitor,
               list(guest.ways.items()), guest.vcpu_class,
-              sorted(guest.vcpus if guest.moved is None else guest.moved))
+              sorted(guest.libvirt_vcpus))
              for guest in wanted.guests],
             [_pack_domain(domain) for domain in wanted.domains],
             sorted(wanted.removable), dict(wanted.others),

@@ -54,7 +54,7 @@ def check_desired_state(wanted: model.Wanted) -> None:
 def _check_guest(guest: model.Guest) -> None:
     if guest.maker not in ('ghsched', 'libvirt', 'libvirt-process'):
         raise ValueError(f'{guest.maker!r} is not a maker of control groups')
-    if not guest.vcpus or min(guest.vcpus) < 0:
+    if not guest.named_vcpus or min(guest.vcpus | guest.named_vcpus) < 0:
         raise ValueError(f'guest {guest.domain.uuid} has no vCPU')
     if guest.devices and min(guest.devices) < 0:
         raise ValueError(f'{min(guest.devices)} is not an IOMMU group')
