@@ -16,17 +16,22 @@ The caller of a privileged helper is not root, and the channel between them
 carries any type (msgpack). So the annotations of a privileged function are not
 hints but its contract. :class:`Checked` compiles them once, refuses a function
 with an unbounded number or text, and calls the function only with arguments
-within their bounds.
+that it has made of values within their bounds.
 
 An annotation consists of ``bool``, ``None``, ``Literal``, ``Annotated[int,
 Range(...)]``, ``Annotated[str, Text(...)]``, unions, ``tuple[A, B]``,
-``Sequence[A]`` and ``dict[A, B]``. Further callables in an ``Annotated`` check
-the value, too; each raises :class:`Refused`.
+``list[A]``, ``Sequence[A]``, ``frozenset[A]``, ``Mapping[A, B]`` and
+dataclasses of these. Further callables in an ``Annotated`` check the value,
+too; each raises :class:`Refused`. :func:`pack` makes lists of what the channel
+does not carry.
 """
 
 from collections.abc import Callable
+from collections.abc import Iterable
 from collections.abc import Iterator
+from collections.abc import Mapping
 from collections.abc import Sequence
+import dataclasses
 from dataclasses import dataclass
 import functools
 import inspect
@@ -42,7 +47,8 @@ MAX_VALUES = 1_000_000
 
 #: Values that a check may still visit; exhausted at MAX_VALUES.
 _Budget = Iterator[int]
-_Check = Callable[[object, _Budget], None]
+#: Checks a value that has crossed, and returns what it stands for.
+_Reader = Callable[[object, _Budget], Any]
 
 
 class Refused(ValueError):  # noqa: N818
@@ -80,6 +86,22 @@ class Text:
                           'characters)')
 
 
+@dataclass(frozen=True)
+class Is:
+    """Bound by a predicate.
+
+    :param predicate: function that returns whether a value is permitted.
+    :param kind: name of the permitted values, for errors.
+    """
+
+    predicate: Callable[[Any], bool]
+    kind: str
+
+    def __call__(self, value: Any) -> None:
+        if not self.predicate(value):
+            raise Refused(f'{reprlib.repr(value)} is not {self.kind}')
+
+
 class Checked:
     """Wrapper that calls a function only if all arguments are within bounds.
 
@@ -92,12 +114,12 @@ class Checked:
         functools.update_wrapper(self, function)
         self.function, self.name = function, function.__qualname__
         hints = typing.get_type_hints(function, include_extras=True)
-        self.checks = {}
+        self.codecs = {}
         for name, parameter in inspect.signature(function).parameters.items():
             if parameter.kind is not parameter.POSITIONAL_OR_KEYWORD:
                 raise TypeError(f'{self.name}: {parameter} is not positional')
             try:
-                self.checks[name] = _make_annotation_check(hints[name])
+                self.codecs[name] = Codec(hints[name])
             except (KeyError, TypeError) as error:
                 raise TypeError(f'{self.name}: parameter {name} is not '
                                 f'bounded: {error}') from error
@@ -107,123 +129,176 @@ class Checked:
 
         The annotations of the function's parameters give the bounds.
 
+        :param args: arguments as they have crossed, see :func:`pack`.
         :returns: result of the function.
         :raises Refused: if an argument is out of its bounds.
         """
-        if len(args) != len(self.checks):
+        if len(args) != len(self.codecs):
             raise Refused(f'{self.name}: got {len(args)} arguments, expected '
-                          f'{len(self.checks)}')
+                          f'{len(self.codecs)}')
         budget = iter(range(MAX_VALUES))
-        for (name, check), value in zip(self.checks.items(), args,
+        values = []
+        for (name, codec), value in zip(self.codecs.items(), args,
                                         strict=True):
             try:
-                check(value, budget)
+                values.append(codec.unpack(value, budget))
             except Refused as error:
                 raise Refused(f'{self.name}: {name}: {error}') from None
-        return self.function(*args)
+        return self.function(*values)
 
 
-def _make_annotation_check(annotation: Any) -> _Check:
+def pack(value: Any) -> Any:
+    """Return a value as lists of texts, numbers and lists.
+
+    A dataclass becomes the list of its fields, a mapping that of its pairs.
+    """
+    if dataclasses.is_dataclass(value):
+        value = [getattr(value, one.name)
+                 for one in dataclasses.fields(value)]
+    elif isinstance(value, Mapping):
+        value = value.items()
+    elif isinstance(value, frozenset):
+        value = sorted(value)
+    elif not isinstance(value, list | tuple):
+        return value
+    return [pack(one) for one in value]
+
+
+class Codec:
+    """Reader of values of one type that have crossed.
+
+    :param annotation: type annotation, in which ``Annotated`` gives bounds.
+    :param bounded: whether numbers and texts must have bounds. The answers of
+        a privileged helper need none.
+    :raises TypeError: if the annotation permits unbounded values.
+    """
+
+    def __init__(self, annotation: Any, bounded: bool = True) -> None:
+        self._read = _make_reader(annotation, bounded)
+
+    def unpack(self, packed: object, budget: _Budget | None = None) -> Any:
+        """Return the value that :func:`pack` has made lists of.
+
+        :param budget: counter of the values that may still be checked.
+        :raises Refused: if a value is of a wrong type, or out of its bounds.
+        """
+        return self._read(packed, budget or iter(range(MAX_VALUES)))
+
+
+def check(value: object) -> None:
+    """Refuse an object of a dataclass with a field out of its bounds.
+
+    :raises Refused: with the reason.
+    """
+    Codec(type(value)).unpack(pack(value))
+
+
+def _make_reader(annotation: Any, bounded: bool = True) -> _Reader:
     """Return a function that checks a value by a type annotation with bounds.
 
     :param annotation: type annotation, in which ``Annotated`` gives bounds.
-    :returns: function that raises :class:`Refused` for a wrong value.
+    :param bounded: whether numbers and texts must have bounds.
+    :returns: function that returns the value, or raises :class:`Refused`.
     :raises TypeError: if the annotation permits unbounded values.
     """
     origin, args = typing.get_origin(annotation), typing.get_args(annotation)
-    if annotation in (bool, None, types.NoneType):
-        return _make_type_check(types.NoneType if annotation is
-                                None else annotation)
+    make = functools.partial(_make_reader, bounded=bounded)
+    if annotation in (bool, None, types.NoneType) or (
+            not bounded and annotation in (int, str)):
+        return _make_type_reader(annotation or types.NoneType)
     if origin is typing.Literal:
-        return _make_choice_check(args)
+        return _make_choice_reader(args)
     if origin is typing.Annotated:
-        return _make_bounded_check(*args)
+        return _make_bounded_reader(*args)
     if origin in (typing.Union, types.UnionType):
-        return _make_union_check([_make_annotation_check(arg) for arg in args])
+        return _make_union_reader([make(arg) for arg in args])
     if origin is tuple and Ellipsis not in args:
-        return _make_tuple_check([_make_annotation_check(arg) for arg in args])
-    if origin in (list, Sequence):
-        return _make_sequence_check(_make_annotation_check(args[0]))
-    if origin is dict:
-        return _make_mapping_check(*map(_make_annotation_check, args))
+        return _make_fields_reader(tuple, [make(arg) for arg in args])
+    if origin is tuple and not bounded or origin in (list, Sequence,
+                                                     frozenset):
+        return _make_items_reader(
+            tuple if origin is Sequence else origin, make(args[0]))
+    if origin is Mapping:
+        return _make_items_reader(dict, make(types.GenericAlias(tuple, args)))
+    if dataclasses.is_dataclass(annotation):
+        hints = typing.get_type_hints(annotation, include_extras=True)
+        make_object: Any = annotation
+        return _make_fields_reader(
+            lambda values: make_object(*values),
+            [make(hints[one.name]) for one in dataclasses.fields(annotation)])
     raise TypeError(f'{annotation} has no bounds')
 
 
-def _make_bounded_check(kind: Any, *bounds: Callable[[Any], None]) -> _Check:
+def _make_bounded_reader(kind: Any,
+                         *bounds: Callable[[Any], None]) -> _Reader:
     need = {int: Range, str: Text}.get(kind)
     if need is None:
-        inner = _make_annotation_check(kind)
+        inner = _make_reader(kind)
     elif any(isinstance(bound, need) for bound in bounds):
-        inner = _make_type_check(kind)
+        inner = _make_type_reader(kind)
     else:
         raise TypeError(f'{kind} needs a {need.__name__}')
 
-    def check(value: object, budget: _Budget) -> None:
-        inner(value, budget)
+    def read(value: object, budget: _Budget) -> Any:
+        found = inner(value, budget)
         for bound in bounds:
-            bound(value)
-    return check
+            bound(found)
+        return found
+    return read
 
 
-def _make_type_check(kind: type) -> _Check:
-    def check(value: object, budget: _Budget) -> None:
+def _make_type_reader(kind: type) -> _Reader:
+    def read(value: object, budget: _Budget) -> Any:
         _spend_budget(budget)
         # Not isinstance(): True is an instance of int.
         if type(value) is not kind:
             raise Refused(f'{reprlib.repr(value)} is not of type '
                           f'{kind.__name__}')
-    return check
+        return value
+    return read
 
 
-def _make_choice_check(allowed: Sequence[object]) -> _Check:
-    def check(value: object, budget: _Budget) -> None:
+def _make_choice_reader(allowed: Sequence[object]) -> _Reader:
+    def read(value: object, budget: _Budget) -> Any:
         _spend_budget(budget)
         if not any(type(value) is type(one) and value == one
                    for one in allowed):
             raise Refused(f'{reprlib.repr(value)} is not one of '
                           f'{", ".join(map(str, allowed))}')
-    return check
+        return value
+    return read
 
 
-def _make_union_check(checks: Sequence[_Check]) -> _Check:
-    def check(value: object, budget: _Budget) -> None:
+def _make_union_reader(readers: Sequence[_Reader]) -> _Reader:
+    def read(value: object, budget: _Budget) -> Any:
         errors = []
-        for one in checks:
+        for one in readers:
             try:
                 return one(value, budget)
             except Refused as error:
                 errors.append(str(error))
         raise Refused('; '.join(errors))
-    return check
+    return read
 
 
-def _make_tuple_check(checks: Sequence[_Check]) -> _Check:
-    def check(value: object, budget: _Budget) -> None:
+def _make_fields_reader(make: Callable[[Iterable[Any]], Any],
+                        readers: Sequence[_Reader]) -> _Reader:
+    def read(value: object, budget: _Budget) -> Any:
         values = _check_sequence(value, budget)
-        if len(values) != len(checks):
+        if len(values) != len(readers):
             raise Refused(f'got {len(values)} values, expected '
-                          f'{len(checks)}')
-        for one, each in zip(values, checks, strict=True):
-            each(one, budget)
-    return check
+                          f'{len(readers)}')
+        return make([each(one, budget) for one, each
+                     in zip(values, readers, strict=True)])
+    return read
 
 
-def _make_sequence_check(item: _Check) -> _Check:
-    def check(value: object, budget: _Budget) -> None:
-        for one in _check_sequence(value, budget):
-            item(one, budget)
-    return check
-
-
-def _make_mapping_check(key: _Check, value_check: _Check) -> _Check:
-    def check(value: object, budget: _Budget) -> None:
-        _spend_budget(budget)
-        if type(value) is not dict:
-            raise Refused(f'{reprlib.repr(value)} is not of type dict')
-        for name, one in value.items():
-            key(name, budget)
-            value_check(one, budget)
-    return check
+def _make_items_reader(make: Callable[[Iterable[Any]], Any],
+                       item: _Reader) -> _Reader:
+    def read(value: object, budget: _Budget) -> Any:
+        return make([item(one, budget)
+                     for one in _check_sequence(value, budget)])
+    return read
 
 
 def _check_sequence(value: object, budget: _Budget) -> Sequence[object]:

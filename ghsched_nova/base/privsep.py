@@ -61,8 +61,6 @@ MAX_TIMEOUT = 600.0
 #: Seconds after which sending a call to a helper that does not read fails.
 SEND_TIMEOUT = 60.0
 
-#: Name of a libvirt domain; part of a file name.
-DomainName = Annotated[str, bounds.Text(r'[^/\x00]+', 251)]
 #: Process or thread ID up to PID_MAX_LIMIT of include/linux/threads.h.
 Pid = Annotated[int, bounds.Range(1, 2 ** 22)]
 #: Start time of a thread in clock ticks since boot.

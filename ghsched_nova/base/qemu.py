@@ -18,6 +18,12 @@ other.
 
 from pathlib import Path
 import re
+from typing import Annotated
+
+from ghsched_nova.base import bounds
+
+#: Name of a libvirt domain; part of a file name.
+DomainName = Annotated[str, bounds.Text(r'[^/\x00]+', 251)]
 
 #: Names of QEMU's threads with ``debug-threads=on``, which libvirt sets
 #: (``qemu_thread_create`` in accel/*, ``iothread.c``).

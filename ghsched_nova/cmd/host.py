@@ -54,6 +54,7 @@ from typing import NamedTuple
 
 from oslo_config import cfg
 
+from ghsched_nova.base import bounds
 from ghsched_nova.base import guest_changes
 from ghsched_nova.cmd import configured
 from ghsched_nova.cmd import console
@@ -69,7 +70,6 @@ from ghsched_nova.resctrl import measure
 from ghsched_nova.resctrl import model
 from ghsched_nova.resctrl import naming
 from ghsched_nova.resctrl import reconcile
-from ghsched_nova.resctrl import wanted_check
 from ghsched_placement.base import exits
 
 
@@ -93,7 +93,7 @@ class ControlGroups(NamedTuple):
             resctrl.
         """
         wanted, refused = host.make_wanted_state(guests.running, before)
-        wanted_check.check_desired_state(wanted)
+        bounds.check(wanted)
         report = reconcile.Report(
             foreign=tuple(sorted(naming.list_foreign_groups(before))))
         if wanted.guests or wanted.removable:

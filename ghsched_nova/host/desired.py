@@ -282,7 +282,7 @@ def make_desired_groups(
         named = frozenset(range(most)) if vcpus is None else vcpus
         if not named:
             raise DomainError('the domain has no vCPU to control')
-        present = named if one.current is None else one.current
+        present = named if one.moved is None else one.moved
         guests.append(model.Guest(
             running.domain, present,
             min(online, len(named)) if one.vcpus is None

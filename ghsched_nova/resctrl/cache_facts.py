@@ -23,12 +23,15 @@ another group.
 
 from collections.abc import Iterator
 from collections.abc import Mapping
+from collections.abc import Sequence
 from dataclasses import dataclass
 from dataclasses import field
 import functools
 import operator
 from pathlib import Path
+from typing import Annotated
 
+from ghsched_nova.base import bounds
 from ghsched_nova.resctrl import schemata
 from ghsched_nova.resctrl import sysfs as sysfs_files
 from ghsched_placement.base import decimals
@@ -41,6 +44,9 @@ _LINES = ((('L3',), False), (('L3CODE', 'L3DATA'), False),
 
 #: Directory in info/ that describes the ways, by first of these lines.
 _INFO = {'L3': 'L3', 'L3CODE': 'L3CODE', 'L3PBM': 'L3'}
+
+#: Ways of a cache, as a bit mask. The kernel has 32 bits for it.
+Mask = Annotated[int, bounds.Range(1, 2 ** 32 - 1)]
 
 
 @dataclass(frozen=True)
@@ -60,13 +66,20 @@ class Cache:
         control group of mode ``exclusive``. No other group can get them.
     """
 
-    lines: tuple[str, ...]
-    mask: int
-    region: int
-    least: int
-    domains_by_node: Mapping[int, tuple[int, ...]] = field(
+    lines: Sequence[schemata.LineName]
+    mask: Mask
+    region: Mask
+    least: Mask
+    domains_by_node: Mapping[schemata.Number,
+                             Sequence[schemata.Number]] = field(
         default_factory=dict)
-    exclusive: Mapping[int, int] = field(default_factory=dict)
+    exclusive: Mapping[schemata.Number, Mask] = field(default_factory=dict)
+
+    @property
+    def is_consistent(self) -> bool:
+        """Whether all sets of ways are ways of the cache."""
+        return not (self.region & ~self.mask or any(
+            taken & ~self.mask for taken in self.exclusive.values()))
 
     @property
     def longest_free_mask(self) -> int:
@@ -280,9 +293,10 @@ def _map_unshared_caches(domains: frozenset[int], sysfs: Path,
 
 def _parse_mask(text: str) -> int:
     try:
-        return int(text.strip() or '0', 16)
+        mask = int(text.strip() or '0', 16)
     except ValueError:
         return 0
+    return mask if mask < 2 ** 32 else 0
 
 
 def _parse_count(text: str) -> int:

@@ -17,10 +17,7 @@ from pathlib import Path
 from oslo_config import cfg
 
 from ghsched_nova.base import kernel_files
-from ghsched_nova import conf
 from ghsched_nova.resctrl import fs
-
-conf.register_opts(cfg.CONF)
 
 
 def check_root(root: str) -> None:

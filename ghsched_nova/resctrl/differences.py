@@ -24,19 +24,21 @@ from ghsched_nova.resctrl import schemata
 from ghsched_placement.base import decimals
 
 #: Wanted values by name of the schemata line and resctrl domain.
-Desired = Mapping[str, Mapping[int, int]]
+Desired = Mapping[schemata.LineName,
+                  Mapping[schemata.Number, schemata.Value]]
 
 #: Wanted value of all domains that Desired leaves out, by name of the line.
-Others = Mapping[str, int]
+Others = Mapping[schemata.LineName, schemata.Value]
 
 #: Value to write, by name of the line and value that the line then shows. All
 #: other values are written unchanged.
-Writes = Mapping[str, Mapping[int, int]]
+Writes = Mapping[schemata.LineName,
+                 Mapping[schemata.Number, schemata.Value]]
 
 _NONE: Others = MappingProxyType({})
 _AS_SHOWN: Writes = MappingProxyType({})
 #: Accepted difference between shown and wanted value, by name of the line.
-Tolerance = Mapping[str, int]
+Tolerance = Mapping[schemata.LineName, schemata.Value]
 
 _EXACT: Tolerance = MappingProxyType({})
 

@@ -145,7 +145,7 @@ def _find_leaked_groups(actual: model.Actual, wanted: model.Wanted,
     found = {}
     for name in (wanted.removable & actual.groups.keys()) - needed:
         group = actual.groups[name]
-        if wanted.scarce or (naming.parse_vcpu_class(name)
+        if actual.scarce or (naming.parse_vcpu_class(name)
                              and naming.parse_own_group_uuid(name) in placed):
             group = replace(group, tasks=group.tasks - guest_tids,
                             vcpu_threads=group.vcpu_threads - guest_tids)

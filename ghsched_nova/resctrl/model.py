@@ -37,11 +37,15 @@ from collections.abc import Mapping
 from collections.abc import Sequence
 from dataclasses import dataclass
 from dataclasses import field
+from typing import Annotated
 from typing import Literal
 
+from ghsched_nova.base import bounds
+from ghsched_nova.base import qemu
 from ghsched_nova.resctrl.cache_facts import Cache
 from ghsched_nova.resctrl import differences
 from ghsched_nova.resctrl import naming
+from ghsched_nova.resctrl.schemata import Number
 from ghsched_nova.resctrl.schemata import Schemata
 from ghsched_placement.base import cpulist
 from ghsched_placement.flavor import vcpu_classes
@@ -60,6 +64,10 @@ Counted = tuple[str, str]
 #: for the whole QEMU process.
 Maker = Literal['ghsched', 'libvirt', 'libvirt-process']
 
+_ClassName = Annotated[str, bounds.Text('[a-z0-9_]*', 16), bounds.Is(
+    lambda name: not name or vcpu_classes.is_class_name(name),
+    'the name of a class')]
+
 
 @dataclass(frozen=True)
 class Domain:
@@ -69,9 +77,9 @@ class Domain:
         start.
     """
 
-    uuid: str
-    id: int
-    name: str
+    uuid: naming.Uuid
+    id: Number
+    name: qemu.DomainName
 
 
 @dataclass(frozen=True)
@@ -94,22 +102,22 @@ class Guest:
     :param ways: number of reserved L3 ways by id of the cache.
     :param vcpu_class: name of the class of the vCPUs; empty if the domain has
         no classes.
-    :param libvirt_vcpus: vCPUs in the name of libvirt's group, which stay as in
-        the flavor if the guest moves vCPUs between its classes; empty if they
-        are ``vcpus``.
+    :param libvirt_vcpus: vCPUs in the name of libvirt's group, which stay as
+        in the flavor if the guest moves vCPUs between its classes; empty if
+        they are ``vcpus``.
     """
 
     domain: Domain
-    vcpus: frozenset[int]
-    online: int
+    vcpus: frozenset[Number]
+    online: Number
     desired: differences.Desired
     maker: Maker
-    devices: frozenset[int] = frozenset()
-    shared: str = ''
+    devices: frozenset[Number] = frozenset()
+    shared: naming.SharedGroup = ''
     monitor: bool = False
-    ways: Mapping[int, int] = field(default_factory=dict)
-    vcpu_class: str = ''
-    libvirt_vcpus: frozenset[int] = frozenset()
+    ways: Mapping[Number, Number] = field(default_factory=dict)
+    vcpu_class: _ClassName = ''
+    libvirt_vcpus: frozenset[Number] = frozenset()
 
     @property
     def named_vcpus(self) -> frozenset[int]:
@@ -179,26 +187,26 @@ class Wanted:
     :param bounded: guarantee of a new group, by line on which the sum of all
         groups' guarantees is limited, see
         :mod:`ghsched_nova.resctrl.bounded`.
-    :param scarce: whether a group could not be created because the host has
-        no free one.
     :param cache: the L3 caches; None if no guest reserves or has just
         reserved L3 ways. If set, ``guests`` has all guests with a group.
     """
 
-    guests: tuple[Guest, ...] = ()
-    domains: tuple[Domain, ...] = ()
-    removable: frozenset[str] = frozenset()
+    guests: Sequence[Annotated[Guest, bounds.Is(
+        lambda guest: bool(guest.libvirt_vcpus or guest.vcpus),
+        'a guest with vCPUs')]] = ()
+    domains: Sequence[Domain] = ()
+    removable: frozenset[naming.GuestGroup] = frozenset()
     others: differences.Others = field(default_factory=dict)
     all_threads: bool = False
     devices: bool = False
-    monitors: int = 0
-    monitors_per_group: int = 0
+    monitors: Number = 0
+    monitors_per_group: Number = 0
     tolerance: differences.Tolerance = field(default_factory=dict)
     writes: differences.Writes = field(default_factory=dict)
     staged: bool = False
     bounded: differences.Others = field(default_factory=dict)
-    scarce: bool = False
-    cache: Cache | None = None
+    cache: Annotated[Cache, bounds.Is(
+        lambda cache: cache.is_consistent, 'a cache')] | None = None
 
     @property
     def has_single_rmid_pool(self) -> bool:
@@ -271,6 +279,8 @@ class Actual:
         empty if no guest reserves L3 ways.
     :param counters: assignment of bandwidth counters; None if no guest must be
         measured, or if the kernel counts the bandwidth of every group.
+    :param scarce: whether a group could not be created because the host has
+        no free one.
     """
 
     groups: Mapping[str, Group]
@@ -281,6 +291,7 @@ class Actual:
     root: Schemata | None = None
     others: Mapping[str, Schemata] = field(default_factory=dict)
     counters: Counters | None = None
+    scarce: bool = False
 
 
 @dataclass(frozen=True)

@@ -41,7 +41,9 @@ from collections.abc import Iterable
 from collections.abc import Sequence
 import functools
 import re
+from typing import Annotated
 
+from ghsched_nova.base import bounds
 from ghsched_placement.base import cpulist
 from ghsched_placement.flavor.policy import compute_digest
 from ghsched_placement.flavor.policy import NodePolicy
@@ -66,15 +68,13 @@ DEFAULT = PREFIX + 'default'
 PROBE = PREFIX + 'probe'
 
 _UUID = re.compile(r'[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}')
+#: UUID of a guest.
+Uuid = Annotated[str, bounds.Text(_UUID.pattern, 36)]
 _LIBVIRT = re.compile(r'qemu-([0-9]{1,9})-([A-Za-z0-9.-]*?)'
                       r'(?:-vcpus_[0-9,-]+)?')
 _LETTERS = re.compile(r'[^A-Za-z0-9]')
 #: Maximum length of the machine names that libvirt derives from domain names.
 _MACHINE_LENGTH = 64
-
-
-def is_uuid(text: str) -> bool:
-    return bool(_UUID.fullmatch(text))
 
 
 def render_machine_name(domain_id: int, name: str) -> str:
@@ -201,7 +201,7 @@ def parse_own_group_uuid(name: str) -> str | None:
     Returns None for any other name, such as that of a shared group.
     """
     uuid = parse_guest_uuid(name)
-    return uuid if uuid and is_uuid(uuid) else None
+    return uuid if uuid and _UUID.fullmatch(uuid) else None
 
 
 def is_nova_group(name: str) -> bool:
@@ -216,6 +216,17 @@ def is_nova_group(name: str) -> bool:
 def is_guest_group(name: str) -> bool:
     """Whether nova-compute or libvirt creates resctrl groups of this name."""
     return is_nova_group(name) or parse_machine_name(name) is not None
+
+
+#: Path of a group of guests below the mount point.
+GuestGroup = Annotated[
+    str, bounds.Text(r'(mon_groups/)?(?!\.)[A-Za-z0-9_.,-]+', 300),
+    bounds.Is(is_guest_group, 'the name of a group of guests')]
+#: Name of a control group for several guests; empty for none.
+SharedGroup = Annotated[
+    str, bounds.Text('[a-z0-9-]*', 64),
+    bounds.Is(lambda name: not name or is_shared_group(name),
+              'the name of a shared group')]
 
 
 def list_foreign_groups(names: Iterable[str]) -> frozenset[str]:

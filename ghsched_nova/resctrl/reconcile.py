@@ -111,8 +111,9 @@ def reconcile(paths: HostPaths, wanted: model.Wanted,
     rounds, known = _ROUNDS, model.Actual({})
     with fs.resctrl_lock(files, paths.root, paths.lock_timeout):
         while True:
-            actual = survey.read_actual_state(
-                files, paths.root, wanted, paths.run_path, paths.proc, known)
+            actual = replace(survey.read_actual_state(
+                files, paths.root, wanted, paths.run_path, paths.proc, known),
+                scarce=bool(work.unavailable))
             plan = planning.make_plan(actual, wanted)
             if work.unavailable and work.prepare_group_retry(plan):
                 rounds = _ROUNDS
@@ -124,7 +125,6 @@ def reconcile(paths: HostPaths, wanted: model.Wanted,
             rounds -= 1
             work.apply_actions(left, actual.members)
             known = unchanged.select_unchanged_state(actual, left)
-            wanted = replace(wanted, scarce=bool(work.unavailable))
     return Report(tuple(work.done), (
         *work.problems,
         *(problem for problem in plan.problems

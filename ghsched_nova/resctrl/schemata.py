@@ -26,6 +26,16 @@ October 2025, "Generic schema description" on the linux-kernel list).
 import collections
 from dataclasses import dataclass
 import re
+from typing import Annotated
+
+from ghsched_nova.base import bounds
+
+#: Name of a line whose values ghsched writes.
+LineName = Annotated[str, bounds.Text('[A-Z][A-Z0-9_]*', 32)]
+#: Number of a resctrl domain, IOMMU group or vCPU, or a count.
+Number = Annotated[int, bounds.Range(0, 2 ** 31 - 1)]
+#: Value in a line.
+Value = Annotated[int, bounds.Range(0, 2 ** 32 - 1)]
 
 _NAME = re.compile(r'[!-9<>-~]+')
 _DOMAIN = re.compile(r'[0-9]{1,9}')

@@ -29,13 +29,13 @@ from typing import Any
 from nova import exception
 from nova.virt.libvirt import driver as libvirt_driver
 
+from ghsched_nova.base import privsep
 from ghsched_nova import conf
 from ghsched_nova.features import declared_compute
 from ghsched_nova.host import compute_hooks
 from ghsched_nova.host import engine
 from ghsched_nova.host import guest_diagnostics
 from ghsched_nova.host import readings
-from ghsched_nova.host import root_calls
 from ghsched_nova.nova_fixes import cut_off_live_migration
 from ghsched_nova.nova_fixes import evacuated_live_migration
 from ghsched_nova.nova_fixes import failed_live_migration
@@ -50,6 +50,7 @@ from ghsched_nova.nova_seams import registry
 from ghsched_nova.nova_seams import shared
 from ghsched_nova.nova_seams import signatures
 from ghsched_nova import pci_requests
+from ghsched_nova.resctrl import privileged
 from ghsched_nova.virt import attach
 from ghsched_nova.virt import enforcement
 from ghsched_nova.virt import host_report
@@ -91,7 +92,7 @@ class GhschedLibvirtDriver(libvirt_driver.LibvirtDriver):
         state_path = Path(shared.config().state_path)
         self._ghsched = engine.HostEngine(section, readings.RoundingCache(
             Path(section.resctrl_path), state_path / readings.FILE,
-            root_calls.measure_schemata))
+            privileged.measure_percentages))
         self._guests = libvirt_reader.GuestReader(self._host)
         self._ghsched.running = self._guests.list_running
         self._report = host_report.HostReport(self._ghsched, self._guests,
@@ -147,7 +148,7 @@ class GhschedLibvirtDriver(libvirt_driver.LibvirtDriver):
         resources = super().get_available_resource(nodename)
         self._parts.observe(lambda: self._report.take_snapshot(
             self.provider_tree, nodename))
-        root_calls.stop_idle_helpers()
+        privsep.stop_idle_helpers()
         return self._parts.add_stats(resources)
 
     @seam(f'{_DRIVER}._get_pci_passthrough_devices', ('self',))

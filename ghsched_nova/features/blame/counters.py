@@ -247,7 +247,7 @@ def _check_number_of_guests(processes: Sequence[object]) -> None:
                              f'{MOST_OTHERS} are counted')
 
 
-_Process = Annotated[tuple[privsep.DomainName, privsep.Pid],
+_Process = Annotated[tuple[qemu.DomainName, privsep.Pid],
                      privsep.check_qemu_process]
 
 

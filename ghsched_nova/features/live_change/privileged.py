@@ -27,6 +27,7 @@ from ghsched_nova.base import bounds
 from ghsched_nova.base.bounds import Range
 from ghsched_nova.base import kernel_files
 from ghsched_nova.base import privsep
+from ghsched_nova.base import qemu
 from ghsched_nova.base import system_calls
 from ghsched_nova.features.live_change import cpusets
 from ghsched_nova.features.live_change import numa_maps
@@ -42,7 +43,7 @@ _MOVE_ALL = 4
 _AT_ONCE = 4096
 
 #: Name of the domain, and id of its process.
-Guest = Annotated[tuple[privsep.DomainName, privsep.Pid],
+Guest = Annotated[tuple[qemu.DomainName, privsep.Pid],
                   privsep.check_qemu_process]
 
 #: NUMA node; MAX_NUMNODES of include/linux/numa.h is at most 1024.

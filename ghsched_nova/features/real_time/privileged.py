@@ -117,7 +117,7 @@ def _check_number_of_trials(places: list[list[int]]) -> None:
                              f'{_MAX_TRIALS}')
 
 
-_Thread = Annotated[tuple[privsep.DomainName, Kind,
+_Thread = Annotated[tuple[qemu.DomainName, Kind,
                           Annotated[int, Range(0, 2 ** 16)],
                           privsep.Pid, privsep.StartTime], _check_guest_thread]
 _Class = Annotated[tuple[Annotated[str, bounds.Text('[a-z]+', 16)],

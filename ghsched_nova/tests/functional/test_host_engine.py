@@ -40,7 +40,6 @@ from ghsched_nova.guest import metadata
 from ghsched_nova.host import desired
 from ghsched_nova.host import engine
 from ghsched_nova.host import readings
-from ghsched_nova.host import root_calls
 from ghsched_nova.lab.emulator import machines
 from ghsched_nova.lab.emulator import topology
 from ghsched_nova.resctrl import dialects
@@ -530,7 +529,7 @@ class EngineTestCase(EmulatedTestCase):
             self.addCleanup(options.clear_override, name, 'ghsched')
         self.engine = engine.HostEngine(
             options.ghsched, readings.RoundingCache(
-                self.root, measure=root_calls.measure_schemata))
+                self.root, measure=privileged.measure_percentages))
         (self.sysfs / f'{NAME}.pid').write_text(str(self.threads.pid))
         self.group = naming.render_own_group_name(UUID)
 

@@ -234,9 +234,10 @@ class EntryPointTestCase(base.TestCase):
         guest = (domain, [0, 1], 2, values, 'libvirt', [7],
                  'ghsched-shared-0123456789abcdef', True, [(0, 4)], 'latency',
                  [1])
-        wanted = ([guest], [domain], ['qemu-3-web-vcpus_0-1'], {'MB': 100},
-                  True, True, 16, 4, {'MB': 4}, values, True, {'MB_MIN': 1},
-                  (['L3'], 'fff', 'f', 1, [(0, [0, 1])], [(1, 'c')]))
+        wanted = ([guest], [domain], ['qemu-3-web-vcpus_0-1'], [('MB', 100)],
+                  True, True, 16, 4, [('MB', 4)], values, True,
+                  [('MB_MIN', 1)],
+                  (['L3'], 0xfff, 0xf, 1, [(0, [0, 1])], [(1, 0xc)]))
         path = str(self.run_path)
         return {
             'ghsched_nova.features.rebalance.privileged._connections': (
@@ -439,8 +440,8 @@ class LinksTest(EntryPointTestCase):
                  [], '', True, [], '', [0, 1])
         self.assertIn('ELOOP', self.call(
             '_reconcile', str(self.run_path),
-            ([guest], [domain], [self.own], {}, True, False, 0, 0, {}, [],
-             False, {}, None)))
+            ([guest], [domain], [self.own], [], True, False, 0, 0, [], [],
+             False, [], None)))
         self.assertIn('cannot be measured', self.call('_measure', ['MB'], 0))
 
     def test_entry_points_of_resctrl_remove_no_link(self):

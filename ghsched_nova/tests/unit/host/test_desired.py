@@ -15,10 +15,10 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ghsched_nova.base import bounds
 from ghsched_nova.guest import metadata
 from ghsched_nova.host import desired
 from ghsched_nova.resctrl import model
-from ghsched_nova.resctrl import wanted_check
 from ghsched_nova.tests.fixtures import captured
 from ghsched_placement.flavor.policy import GuestPolicy
 from ghsched_placement.flavor.policy import NodePolicy
@@ -124,4 +124,4 @@ class DesiredTest(base.TestCase):
                 captured.openeuler(), desired.Running(DOMAIN, xml))
         except (desired.DomainError, metadata.MetadataError):
             return
-        wanted_check.check_desired_state(model.Wanted((guest,)))
+        bounds.check(model.Wanted((guest,)))

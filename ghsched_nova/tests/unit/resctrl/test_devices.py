@@ -23,12 +23,12 @@ from hypothesis import HealthCheck
 from hypothesis import settings
 from hypothesis import strategies as st
 
+from ghsched_nova.base import bounds
 from ghsched_nova.resctrl import devices
 from ghsched_nova.resctrl import dialects
 from ghsched_nova.resctrl import fs
 from ghsched_nova.resctrl import model
 from ghsched_nova.resctrl import tasks
-from ghsched_nova.resctrl import wanted_check
 from ghsched_nova.tests.fixtures import world
 from ghsched_placement.tests import base
 
@@ -200,7 +200,7 @@ class DevicesTest(DevicesTestCase):
     def test_no_iommu_group_is_below_0(self):
         self.has(0, -1)
         self.assertRaises(
-            ValueError, wanted_check.check_desired_state, self.world.wanted()
+            ValueError, bounds.check, self.world.wanted()
         )
 
     def test_nothing_to_add_is_the_plan_as_it_was(self):

@@ -23,6 +23,7 @@ from unittest import mock
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ghsched_nova.base import bounds
 from ghsched_nova.lab.emulator import kernel
 from ghsched_nova.lab.emulator import machines
 from ghsched_nova.resctrl import fs
@@ -32,7 +33,6 @@ from ghsched_nova.resctrl import model
 from ghsched_nova.resctrl import naming
 from ghsched_nova.resctrl import plan
 from ghsched_nova.resctrl import reconcile
-from ghsched_nova.resctrl import wanted_check
 from ghsched_nova.tests.fixtures import world
 from ghsched_placement.tests import base
 
@@ -455,7 +455,7 @@ class NamesTest(base.TestCase):
 
     def test_invalid_desired_states_are_refused(self):
         good = self.guest('x')
-        wanted_check.check_desired_state(model.Wanted((good,), (good.domain,)))
+        bounds.check(model.Wanted((good,), (good.domain,)))
         for bad in (self.guest('../x'), self.guest('x', number=-1),
                     self.guest('x', 'me'),
                     model.Guest(good.domain, frozenset(), 0, {}, 'libvirt'),
@@ -465,5 +465,5 @@ class NamesTest(base.TestCase):
                                 {'MB': {0: -1}}, 'libvirt'),
                     model.Guest(model.Domain('../..', 1, 'x'), good.vcpus, 1,
                                 {}, 'ghsched')):
-            self.assertRaises(ValueError, wanted_check.check_desired_state,
+            self.assertRaises(ValueError, bounds.check,
                               model.Wanted((bad,)))

@@ -25,11 +25,11 @@ from hypothesis import HealthCheck
 from hypothesis import settings
 from hypothesis import strategies as st
 
+from ghsched_nova.base import bounds
 from ghsched_nova.lab.emulator import machines
 from ghsched_nova.resctrl import model
 from ghsched_nova.resctrl import naming
 from ghsched_nova.resctrl import resolve
-from ghsched_nova.resctrl import wanted_check
 from ghsched_nova.tests.fixtures import world
 from ghsched_placement.flavor.policy import GuestPolicy
 from ghsched_placement.tests import base
@@ -412,5 +412,5 @@ class NameTest(base.TestCase):
         for name in ('pqos', '../x', 'ghsched-' + domain.uuid):
             guest = model.Guest(domain, frozenset({0}), 1, {}, 'ghsched',
                                 shared=name)
-            self.assertRaises(ValueError, wanted_check.check_desired_state,
+            self.assertRaises(ValueError, bounds.check,
                               model.Wanted((guest,)))
