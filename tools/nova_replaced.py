@@ -72,7 +72,8 @@ REPLACED = (
     Replaced('nova.virt.hardware.numa_fit_instance_to_host',
              (_SCHEDULER, _COMPUTE),
              'Guest nodes are fitted on host nodes in the order that was '
-             'chosen; limits of Nova name no order.'),
+             'chosen, and on CPUs of few L3 caches; limits of Nova name '
+             'neither.'),
     Replaced('nova.virt.libvirt.guest.Guest.launch', (_COMPUTE,),
              'A soft reboot starts a guest once its policy holds (of one '
              'object); Nova starts it inside a wait.'),

@@ -15,6 +15,7 @@
 
 from ghsched_nova.features.blame import blame_rpc
 from ghsched_nova.features.bursts import burst_use
+from ghsched_nova.features.cpu_cache import cpu_cache
 from ghsched_nova.features.exporter import repair_counts
 from ghsched_nova.features.guest_channel import guest_channel
 from ghsched_nova.features.guest_topology import guest_topology
@@ -48,6 +49,7 @@ FEATURES: tuple[Feature, ...] = (
     Feature(name='guest_topology', part=guest_topology.make_part),
     Feature(name='guest_channel', part=guest_channel.make_part),
     Feature(name='pv_hints', part=pv_hints.make_part),
+    Feature(name='cpu_cache', part=cpu_cache.make_part),
     Feature(name='locked_memory', part=locked_memory.make_part),
     # With moves between NUMA nodes.
     Feature(name='live_change', part=rpc.LiveChangePart),

@@ -135,6 +135,17 @@ class HostFacts:
                  in sysfs_files.iterate_numa_nodes(self._sysfs)]
         return nodes[0] if found is None and len(nodes) == 1 else found
 
+    def list_caches(self, cpus: frozenset[int]) -> list[frozenset[int]]:
+        """Return which CPUs of a host NUMA node share an L3 cache.
+
+        :param cpus: CPUs of the node.
+        :returns: the CPUs of each cache; empty if there is only one, or if the
+            kernel does not say.
+        """
+        found = [shared & cpus for _number, shared
+                 in sysfs_files.iterate_l3_caches(self._sysfs, cpus)]
+        return found if len(found) > 1 and all(found) else []
+
     def find_nearest_nodes(self) -> dict[int, int]:
         """Return the nearest NUMA node with CPUs for each node without CPUs.
         """

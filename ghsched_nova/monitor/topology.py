@@ -284,7 +284,7 @@ def _list_l3_cache_ids(sysfs: Path, cpus: frozenset[int]) -> frozenset[int]:
     """
     return frozenset(
         number
-        for number in sysfs_files.iterate_l3_caches(sysfs, cpus)
+        for number, _cpus in sysfs_files.iterate_l3_caches(sysfs, cpus)
         if number is not None
     )
 

@@ -14,8 +14,11 @@
 
 from collections.abc import Callable
 from collections.abc import Iterator
+from collections.abc import Mapping
 from collections.abc import Sequence
 import contextlib
+import functools
+import itertools
 import threading
 from typing import Any
 
@@ -26,8 +29,11 @@ from nova.virt import hardware
 from ghsched_nova.nova_seams import registry
 from ghsched_nova.nova_seams.shared import InstanceNUMATopology
 from ghsched_nova.nova_seams.shared import NUMATopology
+from ghsched_placement.features import declared_cpus
+from ghsched_placement.fit.cells import CpuChoice
 from ghsched_placement.fit.cells import GuestCell
 from ghsched_placement.fit.cells import HostCell
+from ghsched_placement.fit.lack import Lack
 from ghsched_placement.fit.node_capacity import NodeCapacity
 from ghsched_placement.fit.node_capacity import Pages
 from ghsched_placement.flavor import auto_nodes
@@ -38,6 +44,9 @@ seam = registry.make_seam_decorator(registry.SCHEDULER, registry.COMPUTE)
 #: Guest topologies that the claim of this thread may take, see
 #: :func:`claiming_best_topology`.
 _claim = threading.local()
+
+#: Maximum number of ways to place a guest with chosen CPUs on host NUMA nodes.
+_MOST_WAYS = 64
 
 
 def list_host_nodes(topology: InstanceNUMATopology | None) -> Sequence[int]:
@@ -72,12 +81,18 @@ def list_host_capacities(node: Any) -> dict[int, HostCell]:
     """
     topology: Any = (objects.NUMATopology.obj_from_db_obj(node.numa_topology)
                      if node.numa_topology else None)
-    return {cell.id: HostCell(
+    return {cell.id: _make_host_cell(cell)
+            for cell in (topology.cells if topology else ())}
+
+
+def _make_host_cell(cell: Any) -> HostCell:
+    return HostCell(
         frozenset(cell.free_pcpus), _list_cores(cell), frozenset(cell.cpuset),
         max(0, cell.avail_memory),
         {pages.size_kb: max(0, pages.total - pages.used - pages.reserved)
-         for pages in cell.mempages})
-        for cell in (topology.cells if topology else ())}
+         for pages in cell.mempages},
+        tuple(filter(None, map(names.parse_cache_physnet,
+                               sorted(get_physnets(cell))))))
 
 
 def _list_cores(cell: Any) -> tuple[frozenset[int], ...]:
@@ -137,8 +152,21 @@ def _fit_on_limited_nodes(original: Callable[..., Any], host_topology: Any,
     order = parse_chosen_host_nodes(limits)
     if order is not None and host_topology and instance_topology:
         host_topology = copy_with_nodes_in_order(host_topology, order)
-    fitted = original(host_topology, instance_topology, provider_mapping,
-                      limits=_remove_pseudo_networks(limits), **pci_arguments)
+    limits = _remove_pseudo_networks(limits)
+
+    def fit(host: Any, guest: Any) -> Any:
+        return original(host, guest, provider_mapping, limits=limits,
+                        **pci_arguments)
+    choose: CpuChoice | None = getattr(_claim, 'choose_cpus', None)
+    if choose and host_topology and instance_topology:
+        fit_node = functools.partial(
+            original, provider_mapping={},
+            limits=limits and _copy_without_networks(limits))
+        fitted = _fit_on_chosen_cpus(fit, fit_node, host_topology,
+                                     instance_topology, choose,
+                                     order is not None)
+    else:
+        fitted = fit(host_topology, instance_topology)
     # With the first order failing Nova tries the others.
     follows = order is None or tuple(list_host_nodes(fitted)) == order
     return fitted if follows else None
@@ -165,6 +193,133 @@ def _fit_first_topology(fit: Callable[[Any], Any], topologies: Sequence[Any],
         reason='the guest fits on no NUMA nodes of the host with '
         + ' or '.join(str(len(topology)) for topology in topologies
                       ) + ' guest NUMA nodes')
+
+
+def _copy_without_networks(limits: Any) -> Any:
+    limits = limits.obj_clone()
+    limits.network_metadata = objects.NetworkMetadata(physnets=set(),
+                                                      tunneled=False)
+    return limits
+
+
+def _fit_on_chosen_cpus(fit: Callable[[Any, Any], Any],
+                        fit_node: Callable[[Any, Any], Any],
+                        host_topology: Any, topology: Any, choose: CpuChoice,
+                        in_order: bool) -> Any:
+    """Fit a guest on host NUMA nodes with the CPUs that a feature chooses.
+
+    :param fit: function that fits a guest topology on a host topology.
+    :param fit_node: the same for CPUs and memory only.
+    :param topology: guest NUMA topology.
+    :param in_order: whether each guest node goes to the host node at its
+        place. Otherwise fuller host nodes come first.
+    :returns: the fitted guest topology; None if the guest does not fit.
+    """
+    cells = list(host_topology.cells)
+    if not in_order:
+        cells.sort(key=lambda cell: len(cell.free_pcpus))
+
+    @functools.cache
+    def find_part(number: int, place: int) -> Any:
+        return _find_fitting_part(fit_node, cells[place], topology, number,
+                                  choose)
+
+    ways = itertools.islice(
+        itertools.permutations(range(len(cells)), len(topology)),
+        1 if in_order else _MOST_WAYS)
+    for way in ways:
+        parts = list(itertools.starmap(find_part, enumerate(way)))
+        fitted = all(parts) and fit(objects.NUMATopology(cells=parts),
+                                    topology.obj_clone())
+        if fitted:
+            return fitted
+    return None
+
+
+def _find_fitting_part(fit_node: Callable[[Any, Any], Any],
+                       host_cell: Any, topology: Any, number: int,
+                       choose: CpuChoice) -> Any:
+    """Return a host NUMA node with the chosen CPUs for a guest NUMA node.
+
+    :param fit_node: function that fits a topology of one guest node on one of
+        one host node.
+    :param number: number of the guest NUMA node.
+    :returns: None if the guest node does not fit.
+    """
+    guest = topology.obj_clone()
+    guest.cells = guest.cells[number:number + 1]
+    if number:
+        # Nova reserves the CPU of isolated emulator threads for the first.
+        guest.emulator_threads_policy = None
+    cell = guest.cells[0]
+    needed = len(cell.pcpuset)
+    if not needed:
+        return host_cell
+    needed += bool(guest.emulator_threads_isolated)
+    for cpus in choose(_make_host_cell(host_cell), needed,
+                       cell.cpu_thread_policy or 'prefer'):
+        part = _copy_with_dedicated_cpus(host_cell, cpus)
+        if fit_node(objects.NUMATopology(cells=[part]), guest.obj_clone()):
+            return part
+    return None
+
+
+def _copy_with_dedicated_cpus(cell: Any, cpus: frozenset[int]) -> Any:
+    """Return a copy of a host NUMA node with some of its dedicated CPUs."""
+    copied = cell.obj_clone()
+    copied.pcpuset = set(cell.pcpuset) & cpus
+    copied.pinned_cpus = set(cell.pinned_cpus) & cpus
+    copied.siblings = [set(core) & cpus for core in cell.siblings]
+    return copied
+
+
+def chooses_cpus(spec: Any) -> bool:
+    """Return whether a feature chooses the dedicated CPUs of a request.
+
+    :param spec: Nova's request, with the flavor.
+    """
+    return bool(_get_topology(spec) and declared_cpus.find_cpu_choice(
+        _get_extra_specs(spec.flavor)))
+
+
+def _get_topology(spec: Any) -> Any:
+    return spec.numa_topology if 'numa_topology' in spec else None
+
+
+def _get_extra_specs(flavor: Any) -> Mapping[str, str]:
+    return flavor.extra_specs if 'extra_specs' in flavor else {}
+
+
+def find_cpu_shortage(state: Any, spec: Any) -> Lack | None:
+    """Return why no CPUs that a feature chooses are free for a guest node.
+
+    :param state: Nova's host state.
+    :param spec: Nova's request.
+    :returns: None if another resource is short.
+    """
+    extra_specs = _get_extra_specs(spec.flavor)
+    host = [_make_host_cell(cell) for cell in state.numa_topology.cells]
+    guest = _get_topology(spec)
+    found = (declared_cpus.find_cpu_shortage(
+        extra_specs, host, len(cell.pcpuset),
+        cell.cpu_thread_policy or 'prefer')
+        for cell in (guest.cells if guest else ()) if cell.pcpuset)
+    return next(filter(None, found), None)
+
+
+@contextlib.contextmanager
+def choosing_cpus(flavor: Any) -> Iterator[None]:
+    """Within this context, Nova takes dedicated CPUs that features choose.
+
+    :param flavor: flavor of the guest, whose extra specs say which CPUs.
+    """
+    before = getattr(_claim, 'choose_cpus', None)
+    _claim.choose_cpus = declared_cpus.find_cpu_choice(
+        _get_extra_specs(flavor))
+    try:
+        yield
+    finally:
+        _claim.choose_cpus = before
 
 
 @contextlib.contextmanager

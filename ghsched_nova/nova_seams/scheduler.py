@@ -327,10 +327,11 @@ def fit_guest_topology(host_state: Any, spec: RequestSpec, limits: Any,
     :param requests: PCI requests.
     :returns: the fitted topology; None if the guest does not fit.
     """
-    return hardware.numa_fit_instance_to_host(
-        host_state.numa_topology, spec.numa_topology.obj_clone(),
-        limits=limits, pci_requests=requests,
-        pci_stats=host_state.pci_stats, provider_mapping=mappings)
+    with numa.choosing_cpus(spec.flavor):
+        return hardware.numa_fit_instance_to_host(
+            host_state.numa_topology, spec.numa_topology.obj_clone(),
+            limits=limits, pci_requests=requests,
+            pci_stats=host_state.pci_stats, provider_mapping=mappings)
 
 
 def has_node_capacity(host_state: Any, spec: RequestSpec, guest_node: int,
@@ -348,8 +349,9 @@ def has_node_capacity(host_state: Any, spec: RequestSpec, guest_node: int,
         cpu_allocation_ratio=host_state.cpu_allocation_ratio,
         ram_allocation_ratio=host_state.ram_allocation_ratio)
     host = numa.copy_with_nodes_in_order(host_state.numa_topology, [host_node])
-    return bool(hardware.numa_fit_instance_to_host(host, topology, {},
-                                                   limits=limits))
+    with numa.choosing_cpus(spec.flavor):
+        return bool(hardware.numa_fit_instance_to_host(host, topology, {},
+                                                       limits=limits))
 
 
 def map_to_first_equal_guest_node(spec: RequestSpec) -> tuple[int, ...]:

@@ -282,8 +282,9 @@ def _map_unshared_caches(domains: frozenset[int], sysfs: Path,
     by_node: dict[int, set[int]] = {}
     for node, path in sysfs_files.iterate_numa_nodes(sysfs):
         cpus = sysfs_files.read_node_cpus(path)
-        found = {node} if ids_are_nodes else set(
-            sysfs_files.iterate_l3_caches(sysfs, cpus))
+        found = {node} if ids_are_nodes else {
+            number for number, _cpus
+            in sysfs_files.iterate_l3_caches(sysfs, cpus)}
         if cpus and None not in found and found <= domains:
             by_node[node] = {one for one in found if one is not None}
     return {node: tuple(sorted(mine)) for node, mine in by_node.items()

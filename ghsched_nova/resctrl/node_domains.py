@@ -110,7 +110,7 @@ def _list_l3_domains(sysfs: Path, cpus: frozenset[int]) -> set[int] | None:
     Returns None if one of the ids is unknown.
     """
     found: set[int] = set()
-    for number in sysfs_files.iterate_l3_caches(sysfs, cpus):
+    for number, _cpus in sysfs_files.iterate_l3_caches(sysfs, cpus):
         if number is None:
             return None
         found.add(number)

@@ -154,10 +154,10 @@ def read_device_node(sysfs: Path, address: str) -> int | None:
 
 def iterate_l3_caches(
     sysfs: Path, cpus: frozenset[int]
-) -> Iterator[int | None]:
-    """Yield the id of each L3 cache that some CPUs use.
+) -> Iterator[tuple[int | None, frozenset[int]]]:
+    """Yield id and CPUs of each L3 cache that some CPUs use.
 
-    None is yielded for an unknown id.
+    An unknown id is None. The CPUs of a cache that cannot be read are empty.
     """
     rest = set(cpus)
     while rest:
@@ -165,8 +165,9 @@ def iterate_l3_caches(
         cache = (sysfs / 'devices' / 'system' / 'cpu' / f'cpu{cpu}' / 'cache'
                  / 'index3')
         number = (read_text(cache / 'id') or '').strip()
-        yield int(number) if _NUMBER.fullmatch(number) else None
-        rest -= _read_cpu_list(cache / 'shared_cpu_list') | {cpu}
+        shared = _read_cpu_list(cache / 'shared_cpu_list')
+        yield int(number) if _NUMBER.fullmatch(number) else None, shared
+        rest -= shared | {cpu}
 
 
 def _read_cpu_list(path: Path) -> frozenset[int]:

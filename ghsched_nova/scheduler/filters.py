@@ -150,7 +150,8 @@ class GhschedNUMATopologyFilter(numa_topology_filter.NUMATopologyFilter):
         :param verb: verb of the log lines about refused hosts, such as
             ``refused``.
         """
-        if not required.suffixes and not required.near:
+        if not (required.suffixes or required.near
+                or numa.chooses_cpus(spec)):
             kept = _copy_request_with_topology(spec)
             for host_state in super().filter_all(
                     map(_copy_for_next_instance, hosts), spec):
@@ -165,8 +166,9 @@ class GhschedNUMATopologyFilter(numa_topology_filter.NUMATopologyFilter):
             try:
                 refusal = self._choose_candidate(view, spec, required)
                 if refusal and refusal.resource == NO_ROOM.resource:
-                    refusal = host_nodes.find_page_shortage(
-                        view, spec.numa_topology) or refusal
+                    refusal = (
+                        host_nodes.find_page_shortage(view, spec.numa_topology)
+                        or numa.find_cpu_shortage(view, spec) or refusal)
             except Exception as error:
                 unread_reports.WARNINGS.warn_once(view.host, error)
                 refusal = UNREADABLE

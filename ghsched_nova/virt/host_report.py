@@ -82,6 +82,8 @@ class HostReport:
     def add_node_networks(self, topology: Any) -> Any:
         """Add a pseudo network for each node to the host's NUMA topology.
 
+        Further ones name the CPUs that share an L3 cache.
+
         A pseudo network is a physical network without hardware. A claim that
         asks for the pseudo network of a host NUMA node is restricted to this
         node.
@@ -92,7 +94,12 @@ class HostReport:
         """
         cells = topology.cells if topology is not None else ()
         for cell in cells:
-            compute.add_physnet(cell, names.make_node_physnet(cell.id))
+            for physnet in (
+                    names.make_node_physnet(cell.id),
+                    *map(names.make_cache_physnet,
+                         self._host.list_caches(frozenset(
+                             cell.cpuset | cell.pcpuset)))):
+                compute.add_physnet(cell, physnet)
         self._nearest = self._offer_devices_at_nearest_nodes(cells)
         self._numa_nodes = tuple(sorted(cell.id for cell in cells))
         self.shared_cpus = {cell.id: frozenset(cell.cpuset) for cell in cells}

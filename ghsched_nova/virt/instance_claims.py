@@ -179,6 +179,7 @@ def claiming_instance(instance: Any) -> Iterator[None]:
     nova-scheduler has allocated for the instance.
     """
     with (pci_requests.claiming_allocated_pfs(instance),
+          numa.choosing_cpus(instance.flavor),
           numa.claiming_best_topology(_list_possible_topologies(
               instance.flavor, instance.image_meta, instance, False))):
         yield
@@ -196,8 +197,9 @@ def claiming_move(instance: Any, flavor: Any, image: Any,
     :param image: ImageMeta; None for a server without an image.
     :param is_live: whether the guest keeps running.
     """
-    with pci_requests.claiming_move(instance), numa.claiming_best_topology(
-            _list_possible_topologies(flavor, image, instance, is_live)):
+    with (pci_requests.claiming_move(instance), numa.choosing_cpus(flavor),
+          numa.claiming_best_topology(_list_possible_topologies(
+              flavor, image, instance, is_live))):
         yield
 
 

@@ -16,6 +16,7 @@ A feature is deleted with its folder, its tests and its entry here.
 """
 
 from ghsched_placement.features.bursts import declaration as bursts
+from ghsched_placement.features.cpu_cache import cache_part
 from ghsched_placement.features.guest_channel import channel_part
 from ghsched_placement.features.guest_topology import topology_part
 from ghsched_placement.features.l3_ways import declaration as l3_ways
@@ -26,4 +27,5 @@ from ghsched_placement.flavor.parts import Feature
 
 FEATURES: tuple[Feature, ...] = (
     bursts.FEATURE, l3_ways.FEATURE, scheduling.FEATURE, topology_part.FEATURE,
-    affinity_part.FEATURE, channel_part.FEATURE, hints_part.FEATURE)
+    affinity_part.FEATURE, channel_part.FEATURE, hints_part.FEATURE,
+    cache_part.FEATURE)

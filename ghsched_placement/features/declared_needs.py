@@ -22,6 +22,7 @@ from types import MappingProxyType
 
 NEEDS: Mapping[str, tuple[str, ...]] = MappingProxyType({
     'bursts': (),
+    'cpu_cache': (),
     'density': (),
     'guest_channel': (),
     'guest_topology': (),

@@ -12,10 +12,13 @@
 
 """CPUs and memory of NUMA nodes of hosts and guests, as Nova records them."""
 
+from collections.abc import Callable
+from collections.abc import Iterator
 from collections.abc import Mapping
 from dataclasses import dataclass
 from dataclasses import field
 from typing import Literal
+from typing import TypeAlias
 
 ThreadPolicy = Literal['prefer', 'isolate', 'require']
 
@@ -29,6 +32,7 @@ class HostCell:
     :param shared: CPUs that guests without dedicated CPUs share.
     :param memory_free: free memory in MiB, in pages of the smallest size.
     :param pages_free: number of free huge pages by size in KiB.
+    :param caches: CPUs of each L3 cache; empty if all share one.
     """
 
     free: frozenset[int] = frozenset()
@@ -36,6 +40,13 @@ class HostCell:
     shared: frozenset[int] = frozenset()
     memory_free: int = 0
     pages_free: Mapping[int, int] = field(default_factory=dict)
+    caches: tuple[frozenset[int], ...] = ()
+
+
+#: Sets of dedicated CPUs of a host NUMA node to try for a guest NUMA node, the
+#: best first, by the host node, the number of CPUs and the thread policy.
+CpuChoice: TypeAlias = Callable[[HostCell, int, ThreadPolicy],
+                                Iterator[frozenset[int]]]
 
 
 @dataclass(frozen=True)

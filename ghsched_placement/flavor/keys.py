@@ -194,10 +194,9 @@ VFS = Key(
             'guest nodes that have no key of their own, the first of them '
             'get what is left over. The flavor must say hw:numa_nodes or '
             'ghsched:numa=auto when the guest has more than one node. With '
-            'auto the numbers are for the whole guest, whatever number of '
-            'nodes is chosen. Placement gives the VFs, so '
-            '[pci]report_in_placement and [filter_scheduler]pci_in_placement '
-            'must be on.')
+            'auto the numbers are for the whole guest. Placement gives the '
+            'VFs, so [pci]report_in_placement and '
+            '[filter_scheduler]pci_in_placement must be on.')
 
 VFS_LOCALITY = Key(
     name='vfs_locality', title='Locality of VFs',
@@ -393,6 +392,16 @@ PV_HINTS = Key(
             'would use up, nor with hide_hypervisor_id, which hides the hints '
             'from the guest.')
 
+CPU_CACHE = Key(
+    name='cpu_cache', title='CPUs of few L3 caches',
+    kind='enum', per_node=False, default_text=NONE,
+    choices=(NONE, 'prefer', 'require'),
+    summary='Whether the vCPUs of a guest NUMA node get CPUs that share as '
+            'few L3 caches as possible.',
+    details='With prefer the CPUs of one L3 are taken where they suffice, '
+            'else of two, and so on. With require a host is refused where '
+            'that is more than on an empty host. For dedicated CPUs only.')
+
 #: Value of :data:`NUMA`.
 AUTO = 'auto'
 
@@ -429,11 +438,10 @@ NUMA_KEEP = Key(
 KEYS: tuple[Key, ...] = (
     MEM_BW_MIN, MEM_BW_BURST, MEM_BW_MAX, MEM_BW_HARDLIMIT, MEM_BW_PRIORITY,
     L3_WAYS, VCPU_CLASSES, MONITOR, NUMA, NUMA_MAX, NUMA_KEEP, DEVICE_NUMA,
-    VFS, VFS_LOCALITY, VCPU_SCHEDULER, VCPU_PRIORITY,
-    VCPU_RUNTIME_US, VCPU_PERIOD_US, VCPU_DEADLINE_US, VCPU_SCHEDULER_MASK,
-    EMULATOR_SCHEDULER, EMULATOR_PRIORITY,
-    IOTHREAD_SCHEDULER, IOTHREAD_PRIORITY, LOCK_MEMORY, IRQ_BYPASS,
-    IRQ_AFFINITY, AFFINITY_GROUP, GUEST_TOPOLOGY,
-    GUEST_CHANNEL, PV_HINTS)
+    VFS, VFS_LOCALITY, VCPU_SCHEDULER, VCPU_PRIORITY, VCPU_RUNTIME_US,
+    VCPU_PERIOD_US, VCPU_DEADLINE_US, VCPU_SCHEDULER_MASK, EMULATOR_SCHEDULER,
+    EMULATOR_PRIORITY, IOTHREAD_SCHEDULER, IOTHREAD_PRIORITY, LOCK_MEMORY,
+    IRQ_BYPASS, IRQ_AFFINITY, AFFINITY_GROUP, GUEST_TOPOLOGY, GUEST_CHANNEL,
+    PV_HINTS, CPU_CACHE)
 
 BY_NAME: dict[str, Key] = {key.name: key for key in KEYS}

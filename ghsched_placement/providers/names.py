@@ -21,6 +21,7 @@ from collections.abc import Sequence
 import re
 import uuid
 
+from ghsched_placement.base import cpulist
 from ghsched_placement.base import wire
 
 # -- resource classes ---------------------------------------------------------
@@ -69,7 +70,7 @@ CAPABILITY_TRAITS = {
                  'L3_WAYS', 'NUMA_AUTO', 'DEVICE_NUMA', 'VCPU_REALTIME',
                  'VCPU_DEADLINE',
                  'VCPU_DEADLINE_SHARED', 'PREEMPT_RT', 'GUEST_TOPOLOGY',
-                 'GUEST_CHANNEL', 'PV_HINTS', 'IRQ_BYPASS',
+                 'GUEST_CHANNEL', 'PV_HINTS', 'CPU_CACHE', 'IRQ_BYPASS',
                  'IRQ_BYPASS_VLPI', 'IRQ_BYPASS_VSGI', 'IRQ_BYPASS_POSTED',
                  'IRQ_BYPASS_AVIC')
 }
@@ -230,6 +231,36 @@ def parse_cpuless_node_physnet(physnet: str) -> int | None:
     """
     match = _DEVICES.fullmatch(physnet)
     return _parse_number(match[1]) if match else None
+
+
+_CACHE = re.compile('ghsched-l3-([0-9]{1,5}(?:(?:to|-)[0-9]{1,5}){0,127})')
+
+
+def make_cache_physnet(cpus: frozenset[int]) -> str:
+    """Return the pseudo physical network that stands for an L3 cache.
+
+    nova-compute adds one to the networks of a host NUMA node for each L3 of
+    its CPUs, so that nova-scheduler knows which CPUs share one.
+
+    :param cpus: host CPUs that share the cache.
+    """
+    return 'ghsched-l3-' + cpulist.render_cpu_list(cpus).replace(
+        '-', 'to').replace(',', '-')
+
+
+def parse_cache_physnet(physnet: str) -> frozenset[int] | None:
+    """Parse the CPUs that share an L3 cache from a pseudo physical network.
+
+    The name is made by :func:`make_cache_physnet`.
+
+    :returns: None for any other name.
+    """
+    match = _CACHE.fullmatch(physnet)
+    try:
+        return match and cpulist.parse_cpu_list(
+            match[1].replace('-', ',').replace('to', '-'))
+    except cpulist.CpuListError:
+        return None
 
 
 _ORDER = re.compile('ghsched-order(?:-[0-9]{1,4})+')

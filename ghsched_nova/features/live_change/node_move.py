@@ -29,6 +29,7 @@ from ghsched_nova.base import action_errors as errors
 from ghsched_nova.features.live_change import change
 from ghsched_nova.features.live_change import move_messages
 from ghsched_nova.features.live_change import rollback
+from ghsched_placement.features import declared_cpus
 from ghsched_placement.features.live_change import change as changes
 from ghsched_placement.features.live_change import node_move
 from ghsched_placement.fit.cells import GuestCell
@@ -308,7 +309,9 @@ class NodeMover:
                 'the server has no NUMA nodes (hw:numa_nodes), so Nova has '
                 'not placed it on NUMA nodes of its host')
         move = node_move.plan_node_move(place.guest_cells, place.host_cells,
-                                        new_nodes, place.devices)
+                                        new_nodes, place.devices,
+                                        declared_cpus.find_cpu_choice(
+                                            guest.extra_specs))
         before, after = self._compute_amounts_before_and_after(
             place, [cell.host_node for cell in move.after]
         )

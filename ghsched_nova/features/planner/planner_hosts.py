@@ -67,7 +67,8 @@ def make_providers(host: HostFile, name: str) -> tuple[tree.WantedProvider,
                         1000000, 100) for node in host.nodes},
                 capabilities=resctrl.capabilities | {
                     'VCPU_REALTIME', 'VCPU_DEADLINE', 'VCPU_DEADLINE_SHARED',
-                    'IRQ_BYPASS', *(['PV_HINTS'] if _is_x86(host) else [])}),
+                    'CPU_CACHE', 'IRQ_BYPASS',
+                    *(['PV_HINTS'] if _is_x86(host) else [])}),
         host.tree_config)
     return (*found, *host_pfs.make_pf_providers(found[0], host.pfs))
 

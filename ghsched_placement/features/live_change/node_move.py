@@ -21,13 +21,16 @@ the kernel pins it (VFIO), and no page of it can be moved.
 """
 
 from collections.abc import Iterable
+from collections.abc import Iterator
 from collections.abc import Mapping
 from collections.abc import Sequence
 from dataclasses import dataclass
 from dataclasses import replace
 
+from ghsched_placement.fit.cells import CpuChoice
 from ghsched_placement.fit.cells import GuestCell
 from ghsched_placement.fit.cells import HostCell
+from ghsched_placement.fit.cells import ThreadPolicy
 
 #: In Nova's list of actions of a server, and of the events of that action.
 ACTION, EVENT = 'ghsched', 'ghsched_move_nodes'
@@ -70,7 +73,8 @@ class NodeMove:
 def plan_node_move(guest: Sequence[GuestCell],
                    host_nodes: Mapping[int, HostCell],
                    targets: Mapping[int, int],
-                   devices: Iterable[str] = ()) -> NodeMove:
+                   devices: Iterable[str] = (),
+                   choose_cpus: CpuChoice | None = None) -> NodeMove:
     """Plan how a guest moves to other NUMA nodes and CPUs of the same host.
 
     :param guest: all NUMA nodes of the guest.
@@ -78,6 +82,8 @@ def plan_node_move(guest: Sequence[GuestCell],
         itself has counts as taken.
     :param targets: new host NUMA node by guest NUMA node.
     :param devices: PCI addresses of passthrough devices of the guest.
+    :param choose_cpus: choice of the dedicated CPUs on a host node; None for
+        any of them.
     :raises NotMovable: when the guest cannot be moved in this way.
     """
     after = list(guest)
@@ -92,7 +98,8 @@ def plan_node_move(guest: Sequence[GuestCell],
         _check_memory(guest[number], room, node)
         after[number] = _assign_cell_to_node(
             guest[number], room, node,
-            host_nodes[guest[number].host_node].cores)
+            host_nodes[guest[number].host_node].cores,
+            choose_cpus or _choose_any)
     return NodeMove(tuple(guest), tuple(after))
 
 
@@ -159,8 +166,14 @@ def _check_memory(cell: GuestCell, target: HostCell, node: int) -> None:
 # -- CPUs ---------------------------------------------------------------------
 
 
+def _choose_any(target: HostCell, _needed: int,
+                _threads: ThreadPolicy) -> Iterator[frozenset[int]]:
+    yield frozenset().union(*target.cores)
+
+
 def _assign_cell_to_node(cell: GuestCell, target: HostCell, node: int,
-                         cores: Iterable[frozenset[int]]) -> GuestCell:
+                         cores: Sequence[frozenset[int]],
+                         choose_cpus: CpuChoice) -> GuestCell:
     """Return a guest NUMA node that is placed on another host NUMA node.
 
     Its CPUs are chosen among those that are free there.
@@ -169,22 +182,35 @@ def _assign_cell_to_node(cell: GuestCell, target: HostCell, node: int,
     :param target: free CPUs of the new host NUMA node.
     :param node: number of the new host NUMA node.
     :param cores: sets of sibling threads of the old host NUMA node.
+    :param choose_cpus: choice of the dedicated CPUs on the new host node.
     :raises NotMovable: when the new host NUMA node has too few CPUs.
     """
     if cell.vcpus and not target.shared:
         raise NotMovable(f'host NUMA node {node} has no CPUs for guests '
                          'without dedicated ones')
-    taken = _choose_new_cpus(cell, target, cores)
-    if taken is None:
+    needed = len(cell.dedicated_cpus)
+    found = (_choose_new_cpus(cell, _copy_with_cpus(target, cpus), cores)
+             for cpus in choose_cpus(target, needed, cell.threads))
+    taken = next((one for one in found if one is not None), None)
+    if needed and taken is None:
         raise NotMovable(
             f'host NUMA node {node} has {len(target.free)} dedicated CPUs '
-            f'free, {len(cell.dedicated_cpus)} are needed there'
+            f'free, {needed} are needed there'
             + ('' if cell.threads == 'prefer' else ', in cores as '
-               f'hw:cpu_thread_policy={cell.threads} asks for'))
+               f'hw:cpu_thread_policy={cell.threads} asks for')
+            + ('' if choose_cpus is _choose_any else ', chosen as keys of '
+               'the flavor ask for (ghsched:cpu_cache)'))
+    taken = taken or {}
     return replace(
         cell, host_node=node,
         pins={vcpu: taken[cpu] for vcpu, cpu in cell.pins.items()},
         reserved=frozenset(taken[cpu] for cpu in cell.reserved))
+
+
+def _copy_with_cpus(target: HostCell, cpus: frozenset[int]) -> HostCell:
+    """Return a host NUMA node with some of its dedicated CPUs."""
+    return replace(target, free=target.free & cpus,
+                   cores=tuple(core & cpus for core in target.cores))
 
 
 def _choose_new_cpus(cell: GuestCell, target: HostCell,

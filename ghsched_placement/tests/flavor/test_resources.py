@@ -32,7 +32,7 @@ FLAVOR = {
     'ghsched:vcpu_scheduler': 'fifo', 'ghsched:vcpu_runtime_us': '10',
     'ghsched:vcpu_period_us': '100', 'ghsched:guest_topology': 'host',
     'ghsched:affinity_group': 'web', 'ghsched:guest_channel': 'read',
-    'ghsched:pv_hints': 'none'}
+    'ghsched:pv_hints': 'none', 'ghsched:cpu_cache': 'none'}
 
 
 @ddt.ddt

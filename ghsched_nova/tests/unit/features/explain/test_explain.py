@@ -442,6 +442,7 @@ EXAMPLES: dict[str, tuple[str, dict[str, str], str]] = {
     'guest_topology': ('host', {}, '<entry'),
     'guest_channel': ('read', {}, ''),
     'pv_hints': ('dedicated', {}, '<hint-dedicated'),
+    'cpu_cache': ('prefer', {}, ''),
     'numa': ('auto', {'ghsched:mem_bw_min': '20'}, '<memorytune'),
     'numa_max': ('2', {'ghsched:numa': 'auto'}, ''),
     'numa_keep': ('true', {'ghsched:numa': 'auto'}, '')}

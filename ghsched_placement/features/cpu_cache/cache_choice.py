@@ -1,0 +1,188 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""Choice of dedicated CPUs that share few L3 caches (pure).
+
+It says which caches to try and in which order. Whether a guest NUMA node fits
+on their CPUs is asked of Nova's own fit.
+"""
+
+from collections.abc import Iterable
+from collections.abc import Iterator
+from collections.abc import Mapping
+from collections.abc import Sequence
+import functools
+import itertools
+from typing import NamedTuple
+
+from ghsched_placement.features.cpu_cache import cache_part
+from ghsched_placement.fit.cells import CpuChoice
+from ghsched_placement.fit.cells import HostCell
+from ghsched_placement.fit.cells import ThreadPolicy
+from ghsched_placement.fit.lack import Lack
+from ghsched_placement.flavor import keys
+
+
+class Cache(NamedTuple):
+    """L3 cache of a host NUMA node.
+
+    :param cpus: dedicated CPUs of the node that share the cache.
+    :param total: number of vCPUs that these CPUs can have.
+    :param room: about how many further vCPUs they can have.
+    :param free: number of these CPUs that no guest uses.
+    """
+
+    cpus: frozenset[int]
+    total: int
+    room: int
+    free: int
+
+
+#: Maximum number of ways to choose some caches that are tried.
+_MOST_TRIED = 64
+
+
+def make_cpu_choice(extra_specs: Mapping[str, str]) -> CpuChoice | None:
+    """Return the choice of CPUs for ``ghsched:cpu_cache``.
+
+    :param extra_specs: all extra specs of the flavor.
+    :returns: None if the flavor does not ask for one.
+    """
+    wish = extra_specs.get(keys.CPU_CACHE.extra_spec)
+    if wish in (None, keys.NONE):
+        return None
+    return functools.partial(_iterate_cpus,
+                             is_required=wish == cache_part.REQUIRE)
+
+
+def find_shortage(extra_specs: Mapping[str, str],
+                  host_nodes: Iterable[HostCell], needed: int,
+                  threads: ThreadPolicy) -> Lack | None:
+    """Return why no host NUMA node has dedicated CPUs of few enough L3 caches.
+
+    :param needed: number of dedicated CPUs of a guest NUMA node.
+    :returns: None unless the flavor requires few L3 caches, and if some host
+        node has the CPUs, or too few for the guest anyway.
+    """
+    if extra_specs.get(keys.CPU_CACHE.extra_spec) != cache_part.REQUIRE:
+        return None
+    most, promised = 0, 0
+    for node in host_nodes:
+        caches = make_caches(node, threads)
+        number = count_promised(caches, needed)
+        if number is None or sum(one.free for one in caches) < needed:
+            continue
+        largest = sorted((one.room for one in caches), reverse=True)
+        if sum(largest[:number]) >= most:
+            most, promised = sum(largest[:number]), number
+    if not promised or most >= needed:
+        return None
+    where = 'one L3 cache' if promised == 1 else f'{promised} L3 caches'
+    return Lack(
+        None, f'dedicated CPUs of {where}', most, needed,
+        f'no NUMA node has {needed} dedicated CPUs of {where} free '
+        f'({keys.CPU_CACHE.extra_spec}={cache_part.REQUIRE})',
+        f'the most free is {most}',
+        f'{keys.CPU_CACHE.extra_spec}=prefer takes CPUs of more caches')
+
+
+def _iterate_cpus(host_node: HostCell, needed: int, threads: ThreadPolicy,
+                  is_required: bool) -> Iterator[frozenset[int]]:
+    """Yield CPUs to try for a guest NUMA node, those of fewest caches first.
+
+    :param needed: number of dedicated CPUs of the guest NUMA node.
+    :param is_required: whether to yield only CPUs of as many caches as the
+        guest node needs on an empty host node.
+    """
+    dedicated = frozenset().union(*host_node.cores)
+    if not dedicated <= frozenset().union(*host_node.caches):
+        yield dedicated
+        return
+    caches = make_caches(host_node, threads)
+    most = count_promised(caches, needed) if is_required else len(caches)
+    yield from _iterate_choices(caches, needed, most or 0)
+
+
+def make_caches(host_node: HostCell,
+                threads: ThreadPolicy) -> tuple[Cache, ...]:
+    """Return the L3 caches of a host NUMA node, for guests of a thread policy.
+
+    Caches without dedicated CPUs are left out.
+    """
+    found = []
+    for cpus in host_node.caches:
+        own = [core for core in host_node.cores if core <= cpus]
+        found.append(Cache(
+            frozenset().union(*own),
+            sum(_count_vcpus(core, core, threads) for core in own),
+            sum(_count_vcpus(core, core & host_node.free, threads)
+                for core in own),
+            sum(len(core & host_node.free) for core in own)))
+    return tuple(one for one in found if one.cpus)
+
+
+def _count_vcpus(core: frozenset[int], free: frozenset[int],
+                 threads: ThreadPolicy) -> int:
+    """Return the number of vCPUs that the free CPUs of a core can have."""
+    if threads == 'isolate':
+        return int(free == core)
+    if threads == 'require' and len(free) < 2:
+        return 0
+    return len(free)
+
+
+def count_promised(caches: Iterable[Cache], needed: int) -> int | None:
+    """Return the fewest L3 caches that hold a guest node on an empty host.
+
+    :param needed: number of dedicated CPUs of the guest NUMA node.
+    :returns: None if the host NUMA node is too small.
+    """
+    sums = itertools.accumulate(sorted((one.total for one in caches),
+                                       reverse=True))
+    return next((number for number, total in enumerate(sums, 1)
+                 if total >= needed), None)
+
+
+def _iterate_choices(caches: Sequence[Cache], needed: int,
+                     most: int) -> Iterator[frozenset[int]]:
+    """Yield the CPUs of one L3 cache, then of two, and so on.
+
+    Of equally many caches those come first that the guest node fills best, so
+    that empty caches are kept for others, then those with most room, then the
+    others, up to a limit.
+
+    :param needed: number of dedicated CPUs of the guest NUMA node.
+    :param most: maximum number of caches.
+    """
+    by_room = sorted(caches, key=lambda one: (-one.room, min(one.cpus)))
+    for number in range(1, most + 1):
+        ways = itertools.islice(itertools.combinations(by_room, number),
+                                _MOST_TRIED)
+        tight = _choose_tight(by_room, number, needed)
+        for way in dict.fromkeys((*tight, *ways)):
+            if sum(one.free for one in way) >= needed:
+                yield frozenset().union(*(one.cpus for one in way))
+
+
+def _choose_tight(by_room: Sequence[Cache], number: int,
+                  needed: int) -> list[tuple[Cache, ...]]:
+    """Return caches of which the last has the least room that suffices.
+
+    :param by_room: caches, those with most room first.
+    :param number: number of caches to return.
+    :returns: at most one way.
+    """
+    chosen = by_room[:number - 1]
+    rest = needed - sum(one.room for one in chosen)
+    return [(*chosen, min(
+        (one for one in by_room[number - 1:] if one.room >= rest),
+        key=lambda one: one.room))] if by_room[number - 1].room >= rest else []

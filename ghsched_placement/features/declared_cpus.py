@@ -1,0 +1,58 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""Features that choose the dedicated CPUs of a guest on a host NUMA node."""
+
+from collections.abc import Callable
+from collections.abc import Mapping
+from collections.abc import Sequence
+
+from ghsched_placement.features.cpu_cache import cache_choice
+from ghsched_placement.fit.cells import CpuChoice
+from ghsched_placement.fit.cells import HostCell
+from ghsched_placement.fit.cells import ThreadPolicy
+from ghsched_placement.fit.lack import Lack
+
+#: Functions that return the choice that the extra specs of a flavor ask for,
+#: or None for none.
+CPU_CHOICES: tuple[Callable[[Mapping[str, str]], CpuChoice | None], ...] = (
+    cache_choice.make_cpu_choice,
+)
+
+
+#: Functions that return why no CPUs of the choice are free for a guest NUMA
+#: node, given the extra specs, the host NUMA nodes, the number of CPUs and the
+#: thread policy; None if there are some.
+CPU_SHORTAGES: tuple[Callable[
+    [Mapping[str, str], Sequence[HostCell], int, ThreadPolicy],
+    Lack | None], ...] = (
+    cache_choice.find_shortage,
+)
+
+
+def find_cpu_shortage(extra_specs: Mapping[str, str],
+                      host_nodes: Sequence[HostCell], needed: int,
+                      threads: ThreadPolicy) -> Lack | None:
+    """Return why no chosen CPUs of a host are free for a guest NUMA node.
+
+    :param needed: number of dedicated CPUs of the guest NUMA node.
+    :returns: None if there are some, or if the flavor asks for no choice.
+    """
+    found = (find(extra_specs, host_nodes, needed, threads)
+             for find in CPU_SHORTAGES)
+    return next(filter(None, found), None)
+
+
+def find_cpu_choice(extra_specs: Mapping[str, str]) -> CpuChoice | None:
+    """Return the choice of CPUs that a flavor asks for; None for none."""
+    found = (make(extra_specs) for make in CPU_CHOICES)
+    return next(filter(None, found), None)
