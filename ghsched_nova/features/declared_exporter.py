@@ -15,6 +15,7 @@
 
 from ghsched_nova.features.bursts import burst_metrics
 from ghsched_nova.features.exporter import repair_metrics
+from ghsched_nova.features.guest_channel import pressure_metrics
 from ghsched_nova.features.refusals import refusal_metrics
 from ghsched_nova.features.service_level import service_metrics
 from ghsched_nova.monitor.prometheus import FileMetrics
@@ -34,4 +35,9 @@ FILE_METRICS: tuple[FileMetrics, ...] = (
         'refusals', refusal_metrics.Collector,
         'export by flavor how many requests nova-scheduler has refused, '
         'from ghsched-refusals.json in its state_path'),
+    FileMetrics(
+        'pressure', pressure_metrics.Collector,
+        'export how much servers stall, as they report it themselves '
+        '(ghsched:guest_channel=write), from ghsched-pressure.json in the '
+        'state_path of nova-compute'),
 )

@@ -16,8 +16,9 @@
 from ghsched_placement.base import wire
 from ghsched_placement.features.history import usage_history
 from ghsched_placement.features.load import load
+from ghsched_placement.features.load import pressure
 from ghsched_placement.features.rebalance import traffic
 
 #: Format of each record, under a key of its own.
 RECORDS: tuple[wire.RecordFormat, ...] = (
-    load.FORMAT, usage_history.FORMAT, traffic.FORMAT)
+    load.FORMAT, usage_history.FORMAT, traffic.FORMAT, pressure.FORMAT)

@@ -77,10 +77,11 @@ class Policy(GuestRoom):
         self._hears(server, 'changed', 40)
         self._hears_the_limits(server, 40)
         self.lab.tell(server, 'pressure')
-        self.checks.equal('pressure in the diagnostics', self.lab.until(
-            lambda: self._diagnostics(server).get('ghsched_pressure'), 60,
-            'the diagnostics do not show the pressure'),
-            {'cpu': 7, 'memory': 3, 'steal': 1})
+        self.checks.equal('pressure in the diagnostics', json.loads(
+            self.lab.until(
+                lambda: self._diagnostics(server).get('ghsched_pressure'), 60,
+                'the diagnostics do not show the pressure')),
+            {'version': 1, 'cpu': 7, 'memory': 3, 'steal': 1})
 
     def test_vcpu_classes(self) -> None:
         """Each vCPU class has a group, and a bandwidth that can change."""

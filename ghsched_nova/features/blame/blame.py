@@ -38,6 +38,7 @@ from ghsched_nova.resctrl import model
 from ghsched_nova.resctrl import reconcile
 from ghsched_placement.base import exits
 from ghsched_placement.features.blame import blame_report
+from ghsched_placement.features.load import pressure
 
 
 def add_blame_command(subparsers: Any) -> None:
@@ -97,7 +98,8 @@ def _investigate_slowdown(arguments: argparse.Namespace,
         lambda: blame_record.read_bandwidth_record(
             state_path / blame_record.FILE),
         functools.partial(counters.count_guest_events,
-                          Path(host.section.libvirt_run_path)))
+                          Path(host.section.libvirt_run_path)),
+        pressure_file=state_path / pressure.FILE)
     try:
         return investigator.investigate_server(server, arguments.prove)
     except host_blame.NotInvestigated as error:

@@ -29,6 +29,7 @@ from ghsched_nova.monitor import topology
 from ghsched_nova.monitor import view
 from ghsched_placement.features.blame import blame
 from ghsched_placement.features.load import load as loads
+from ghsched_placement.features.load import pressure
 
 LOG = logging.getLogger(__name__)
 
@@ -85,6 +86,8 @@ class HostProbe:
     :param capper: object that caps suspected guests.
     :param count_events: function that counts CPU events of the server and of
         other guests; None if they cannot be counted.
+    :param reported: pressure that the server reports of itself; None if it
+        reports none.
     :ivar uncounted: reason why events cannot be counted; None if they can.
     """
 
@@ -96,6 +99,7 @@ class HostProbe:
     capper: blame_cap.Capper
     clocks: Clocks = dataclasses.field(default_factory=Clocks)
     count_events: CountEvents | None = None
+    reported: pressure.Pressure | None = None
     uncounted: blame.UncountedReason | None = None
     _snapshot: view.Snapshot | None = None
     _measured_at: float = 0.0
@@ -190,6 +194,8 @@ class HostProbe:
             misses_by_guest={
                 uuid: count / seconds for uuid, count
                 in self._counts.misses.items()},
+            **{f'reported_{name}': percent / 100 for name, percent in (
+                vars(self.reported) if self.reported else {}).items()},
             **compute_event_rates(self._counts.server))
 
     def get_limits(self, uuid: str) -> object:

@@ -16,6 +16,7 @@ from collections.abc import Callable
 from collections.abc import Iterable
 from collections.abc import Sequence
 import contextlib
+from pathlib import Path
 from typing import Any
 
 from oslo_log import log as logging
@@ -31,6 +32,7 @@ from ghsched_nova.host import desired
 from ghsched_nova.host import engine
 from ghsched_nova.nova_seams import messaging
 from ghsched_nova.nova_seams import shared
+from ghsched_placement.features.load import pressure
 
 LOG = logging.getLogger(__name__)
 
@@ -47,6 +49,7 @@ class BlameEndpoint:
     :param list_running: function that lists all running guests.
     :param get_periods: function that returns the bandwidth and load in the
         last minutes.
+    :param pressure_file: file with the pressure that guests report.
     """
 
     target = oslo_messaging.Target(namespace=messages.NAMESPACE,
@@ -59,11 +62,13 @@ class BlameEndpoint:
         find: Callable[[str], desired.Running | None],
         list_running: Callable[[], Iterable[desired.Running]],
         get_periods: Callable[[], Sequence[blame_periods.Period]],
+        pressure_file: Path,
     ) -> None:
         capper = blame_cap.Capper(own_engine, changing, find,
                                   _report_temporary_cap, blame_cap.Pauses())
         self._investigator = host_blame.Investigator(
-            capper, shared.config().host, list_running, get_periods)
+            capper, shared.config().host, list_running, get_periods,
+            pressure_file=pressure_file)
 
     def blame(self, context: Any, instance_uuid: str,
               prove: bool) -> dict[str, Any]:
@@ -89,7 +94,8 @@ def make_part(services: compute_hooks.ComputeServices
     record = blame_record.BlameRecord(services.state_path / blame_record.FILE)
     record.endpoint = BlameEndpoint(
         services.engine, services.changing, services.find_running,
-        services.list_running, lambda: record.periods)
+        services.list_running, lambda: record.periods,
+        services.state_path / pressure.FILE)
     return record
 
 

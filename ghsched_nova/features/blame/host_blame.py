@@ -48,6 +48,7 @@ from ghsched_nova.monitor import view
 from ghsched_placement.features.blame import blame as evidence
 from ghsched_placement.features.blame import blame_report
 from ghsched_placement.features.load import load as loads
+from ghsched_placement.features.load import pressure
 
 #: Maximum number of concurrent investigations of one process.
 MOST = 2
@@ -73,6 +74,8 @@ class Investigator:
     :param count_events: function that counts CPU events of guests, see
         :func:`ghsched_nova.features.blame.counters.count_guest_events`.
     :param clocks: clocks of investigations; replaced in tests.
+    :param pressure_file: file with the pressure that guests report; None
+        without one.
     """
 
     capper: blame_cap.Capper
@@ -83,6 +86,7 @@ class Investigator:
         [counters.Process, Sequence[counters.Process], bool, int],
         Sequence[Mapping[str, float]]] = counters.count_guest_events_as_root
     clocks: blame_probe.Clocks = field(default_factory=blame_probe.Clocks)
+    pressure_file: Path | None = None
     _free: threading.BoundedSemaphore = field(
         default_factory=lambda: threading.BoundedSemaphore(MOST))
 
@@ -132,10 +136,13 @@ class Investigator:
         others = [one for one in _sort_by_bandwidth(guests, record)
                   if one is not mine and nodes
                   & blame_probe.find_guest_memory_nodes(one, host)]
+        reported = pressure.read_pressures(
+            self.pressure_file, self.clocks.wall()).get(server)
         probe = blame_probe.HostProbe(
             server, guests, nodes, reader,
             _make_guest_load_meter(section, mine),
-            self.capper, self.clocks, self._make_event_counter(mine, others))
+            self.capper, self.clocks, self._make_event_counter(mine, others),
+            reported.pressure if reported else None)
         found = replace(
             blame_session.Session(server, record, probe).collect_evidence(
                 prove), uncounted=probe.uncounted)

@@ -22,12 +22,14 @@ from collections.abc import Callable
 from collections.abc import Mapping
 import dataclasses
 import logging
+from pathlib import Path
 import threading
 import time
 from typing import Any
 
 from lxml import etree
 
+from ghsched_nova.base import record_file
 from ghsched_nova.features.guest_channel import class_moves
 from ghsched_nova.features.guest_channel import lines
 from ghsched_nova.features.guest_channel import stream as streams
@@ -37,12 +39,11 @@ from ghsched_nova.host import compute_hooks
 from ghsched_nova.host import desired
 from ghsched_nova.monitor import view
 from ghsched_placement.features.guest_channel import channel_part
+from ghsched_placement.features.load import pressure
 from ghsched_placement.flavor.policy import GuestPolicy
 
 LOG = logging.getLogger(__name__)
 
-#: Name of the guest's pressure in its diagnostics.
-KEY = 'ghsched_pressure'
 #: Seconds between two messages about one guest.
 LOG_PERIOD_S = 3600.0
 #: Seconds between two checks for class requests of guests.
@@ -103,11 +104,12 @@ class GuestChannels(compute_hooks.ComputePart):
         whose policy is not enforced.
     :param set_classes: function that enforces other vCPU classes of a running
         guest, and returns the domain.
+    :param path: file with the pressure that guests report.
     """
 
     def __init__(self, connect: Callable[[], Any],
                  get_not_held: Callable[[], Mapping[str, str]],
-                 set_classes: SetClasses) -> None:
+                 set_classes: SetClasses, path: Path) -> None:
         self._connect = connect
         self._get_not_held = get_not_held
         self._set_classes = set_classes
@@ -116,6 +118,9 @@ class GuestChannels(compute_hooks.ComputePart):
         self._channels: dict[str, _Channel] = {}
         self._usage: dict[str, view.GuestUsage] = {}
         self._capacity: dict[int, int] = {}
+        self._file = record_file.RecordFile(
+            path, pressure.parse_pressures, pressure.render_pressures)
+        self._pressures: pressure.Pressures = self._file.read()
 
     def render(self, xml: str, guest: compute_hooks.StartingGuest) -> str:
         """Return a domain XML with the port, if the policy requests it."""
@@ -147,13 +152,28 @@ class GuestChannels(compute_hooks.ComputePart):
                 # An older snapshot has the classes of before a move.
                 if channel is None or channel.moved_at < snapshot.time:
                     self._inform(one, lines.REPEATED)
+            pressures = {
+                one.domain.uuid: pressure.ReportedPressure(
+                    found, metadata.read_project_id(one.root),
+                    metadata.read_flavor_name(one.root))
+                for one in snapshot.running
+                if (found := self._find_pressure(one.domain.uuid))}
+        if pressures or self._pressures:
+            self._file.write(pressures)
+        self._pressures = pressures
 
     def make_diagnostics(self, guest: Any,
                          found: Mapping[str, Any]) -> Mapping[str, Any]:
         """Return the pressure that a guest has reported."""
-        channel = self._channels.get(guest.uuid)
-        pressure = channel and channel.stream and channel.stream.pressure
-        return {KEY: {**vars(pressure)}} if pressure else {}
+        found_pressure = self._find_pressure(guest.uuid)
+        return (pressure.to_diagnostics(found_pressure) if found_pressure
+                else {})
+
+    def _find_pressure(self, uuid: str) -> pressure.Pressure | None:
+        """Return the pressure that a guest reported last; None if it is old.
+        """
+        channel = self._channels.get(uuid)
+        return channel.stream.pressure if channel and channel.stream else None
 
     def _inform(self, running: desired.Running, first: str,
                 always: bool = False) -> None:
@@ -316,7 +336,8 @@ def make_part(services: compute_hooks.ComputeServices) -> GuestChannels:
     return GuestChannels(
         lambda: services.libvirt_host.get_connection(),
         lambda: services.engine.not_held,
-        lambda uuid, asked: set_vcpu_classes(services, uuid, asked))
+        lambda uuid, asked: set_vcpu_classes(services, uuid, asked),
+        services.state_path / pressure.FILE)
 
 
 def set_vcpu_classes(services: compute_hooks.ComputeServices, uuid: str,

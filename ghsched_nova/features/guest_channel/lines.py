@@ -32,6 +32,7 @@ from typing import Any
 from ghsched_nova.monitor import effective_limits
 from ghsched_nova.monitor import view
 from ghsched_placement.base import wire
+from ghsched_placement.features.load import pressure
 from ghsched_placement.flavor.policy import GuestPolicy
 from ghsched_placement.flavor import vcpu_classes
 
@@ -83,20 +84,6 @@ class GuestState:
     is_enforced: bool = True
     effective_by_class: Mapping[str, tuple[Limits, ...]] = field(
         default_factory=dict)
-
-
-@dataclass(frozen=True)
-class Pressure:
-    """Stalls of a guest, in percent of the time.
-
-    :param cpu: time in which some of its tasks wait for a CPU.
-    :param memory: time in which some of its tasks wait for memory.
-    :param steal: CPU time that other guests of the host took.
-    """
-
-    cpu: float = 0.0
-    memory: float = 0.0
-    steal: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -225,7 +212,8 @@ class LineSplitter:
             self._rest, self._is_too_long = b'', True
 
 
-def parse_guest_line(line: bytes) -> Asked | VcpuMoveRequest | Pressure | None:
+def parse_guest_line(line: bytes) -> (
+        Asked | VcpuMoveRequest | pressure.Pressure | None):
     """Parse a line that a guest wrote.
 
     :returns: None for a line with nothing that this release knows.
@@ -235,9 +223,7 @@ def parse_guest_line(line: bytes) -> Asked | VcpuMoveRequest | Pressure | None:
     if wire.check_integer(found['ghsched']) != VERSION:
         return None
     if 'pressure' in found:
-        values = wire.check_object(found['pressure'], 16)
-        return Pressure(*(wire.check_number(values.get(name, 0.0), 100)
-                          for name in ('cpu', 'memory', 'steal')))
+        return pressure.parse_pressure(found['pressure'])
     if 'classes' in found:
         # libvirt's thread calls this: another one parses the lists.
         asked = wire.check_object(found['classes'], vcpu_classes.MAX_CLASSES)

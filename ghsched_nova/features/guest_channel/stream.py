@@ -30,6 +30,7 @@ from typing import Any
 
 from ghsched_nova.features.guest_channel import lines
 from ghsched_placement.base import wire
+from ghsched_placement.features.load import pressure as pressures
 
 #: Flags of VIR_STREAM_EVENT_*.
 READABLE, WRITABLE, ERROR, HANGUP = 1, 2, 4, 8
@@ -74,7 +75,7 @@ class GuestStream:
         self._repetition = b''
         self._sent = self._received = 0
         self._began = clock()
-        self._pressure: tuple[float, lines.Pressure] | None = None
+        self._pressure: tuple[float, pressures.Pressure] | None = None
         self._class_requests: collections.deque[
             lines.VcpuMoveRequest] = collections.deque(maxlen=1)
         self._malformed = 0
@@ -110,7 +111,7 @@ class GuestStream:
         return self._malformed + self._splitter.dropped
 
     @property
-    def pressure(self) -> lines.Pressure | None:
+    def pressure(self) -> pressures.Pressure | None:
         """Pressure that the guest reported last; None if it is old."""
         found = self._pressure
         return (found[1] if found is not None
@@ -192,7 +193,7 @@ class GuestStream:
         except wire.MALFORMED:
             self._malformed += 1
             return
-        if isinstance(found, lines.Pressure) and self._may_write:
+        if isinstance(found, pressures.Pressure) and self._may_write:
             self._pressure = self._clock(), found
         elif isinstance(found, lines.VcpuMoveRequest) and self._may_write:
             self._class_requests.append(found)

@@ -68,6 +68,8 @@ STATE = {
         'time': NOW, 'seconds': 60.0, 'used': [[0, 10 ** 9]],
         'capacity': [[0, 10 ** 10]], 'guests': [[UUID, 0, 10 ** 8]],
         'busy': {UUID: .5}}]},
+    'ghsched-pressure.json': {'version': 1, 'guests': [
+        [UUID, {'cpu': 9.5, 'memory': 0.0, 'steal': 2}, 'p', 'f']]},
     'ghsched-readings.json': {'mount': '', 'lines': {
         'MB': list(range(101))}},
 }
@@ -111,6 +113,8 @@ class ForgedStateTest(base.TestCase):
         for metric in ('ghsched_bursts_pool_percent{node="0"} 20.0',
                        'ghsched_repairs_total{kind="write line"} 3.0',
                        'ghsched_refusals_total{flavor="id",name="f"} 3.0',
+                       'ghsched_server_pressure_percent{flavor="f",'
+                       f'project="p",resource="cpu",server="{UUID}"}} 9.5',
                        f'server="{UUID}"'):
             self.assertIn(metric, shown)
         self.assertEqual('', self.log.output)
@@ -125,7 +129,8 @@ class ForgedStateTest(base.TestCase):
     def test_forged_state_files_leave_the_metrics_of_the_others(self):
         for name, content in STATE.items():
             (self.top / name).write_text(json.dumps(content))
-        for name in ('bursts', 'service-levels', 'repairs', 'refusals'):
+        for name in ('bursts', 'service-levels', 'repairs', 'refusals',
+                     'pressure'):
             path = self.top / f'ghsched-{name}.json'
             honest = path.read_text()
             for what, text in forged.forge(STATE[path.name], 40, 2):
@@ -134,8 +139,9 @@ class ForgedStateTest(base.TestCase):
                 found = sum(metric in shown for metric in (
                     'ghsched_bursts_pool_percent{node="0"}',
                     'ghsched_repairs_total{', 'ghsched_refusals_total{',
-                    'ghsched_server_asked_percent{'))
-                self.assertGreaterEqual(found, 3, f'{name}: {what}')
+                    'ghsched_server_asked_percent{',
+                    'ghsched_server_pressure_percent{'))
+                self.assertGreaterEqual(found, 4, f'{name}: {what}')
                 self.assertLess(len(shown), 10 ** 6, f'{name}: {what}')
             path.write_text(honest)
 

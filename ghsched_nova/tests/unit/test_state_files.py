@@ -23,6 +23,7 @@ from pathlib import Path
 import re
 import tempfile
 import types
+from unittest import mock
 
 from fixtures import FakeLogger
 
@@ -32,6 +33,8 @@ from ghsched_nova.features.bursts import burst_metrics
 from ghsched_nova.features.bursts import burst_use
 from ghsched_nova.features.exporter import repair_counts
 from ghsched_nova.features.exporter import repair_metrics
+from ghsched_nova.features.guest_channel import guest_channel
+from ghsched_nova.features.guest_channel import pressure_metrics
 from ghsched_nova.features.history import history_use
 from ghsched_nova.features.refusals import refusal_log
 from ghsched_nova.features.refusals import refusal_metrics
@@ -40,6 +43,7 @@ from ghsched_nova.features.service_level import service_metrics
 from ghsched_nova.features.top import top
 from ghsched_nova.host import readings
 from ghsched_nova.tests.fixtures import observing
+import ghsched_placement
 from ghsched_placement.base import wire
 from ghsched_placement.tests import base
 
@@ -80,6 +84,10 @@ READERS = {
     'ghsched-history.json': (history_use.HistoryRecorder, _read_history),
     'ghsched-blame.json': (blame_record.BlameRecord,
                            blame_record.read_bandwidth_record),
+    'ghsched-pressure.json': (
+        lambda path: list(pressure_metrics.Collector(path).collect()),
+        lambda path: guest_channel.GuestChannels(
+            mock.Mock(), dict, mock.Mock(), path)),
     'ghsched-readings.json': (
         lambda path: readings.RoundingCache(
             path.parent, path).get_measured_percentages(),),
@@ -95,8 +103,8 @@ class StateFileTest(base.TestCase):
         (self.top / 'info').mkdir()     # resctrl is mounted, for readings
 
     def test_each_state_file_of_the_tree_has_readers_here(self):
-        source = Path(ghsched_nova.__file__).parent
-        found = {name for path in source.rglob('*.py')
+        found = {name for package in (ghsched_nova, ghsched_placement)
+                 for path in Path(package.__file__).parent.rglob('*.py')
                  if 'tests' not in path.parts
                  for name in re.findall(r"'(ghsched-[a-z-]+\.json)",
                                         path.read_text())}

@@ -47,6 +47,8 @@ CPU_WAIT = bottleneck.DEFAULTS['cpu_wait'] / 100
 STALLED = bottleneck.DEFAULTS['memory_wait'] / 100
 #: The same for a server of which at least one thread waits for I/O.
 IO_WAIT = 0.2
+#: The same for a server that reports that its tasks wait for its memory.
+OWN_MEMORY = 0.2
 #: Fraction of a host NUMA node's memory bandwidth. If less is in use, no
 #: access waits for memory on the node.
 QUIET = 0.5
@@ -99,6 +101,8 @@ class NonMemoryCause(enum.StrEnum):
     RECLAIM = 'memory reclaim'
     #: The server waits for I/O.
     IO = 'I/O'
+    #: The server reports that it has too little memory.
+    OWN_MEMORY = 'own memory'
     #: Its vCPUs are idle.
     IDLE = 'idle'
 
@@ -141,6 +145,12 @@ class Sample:
         for data.
     :param misses_by_guest: cache misses per second of each other guest, by
         UUID.
+    :param reported_cpu: fraction of the time in which tasks of the server wait
+        for a vCPU, as the server reports it.
+    :param reported_memory: fraction of the time in which they wait for memory
+        of the server, as the server reports it.
+    :param reported_steal: fraction of its CPU time that the host gave to
+        others, as the server reports it.
     """
 
     time: float
@@ -158,6 +168,9 @@ class Sample:
     misses: float | None = None
     stalled_cycles: float | None = None
     misses_by_guest: Mapping[str, float] = field(default_factory=dict)
+    reported_cpu: float | None = None
+    reported_memory: float | None = None
+    reported_steal: float | None = None
 
     def compute_speed(self, server: str) -> float | None:
         """Return the speed of a server in this sample; None if it is unknown.
@@ -266,7 +279,9 @@ def find_non_memory_cause(server: str, samples: Sequence[Sample]
     """Return a cause other than memory that may slow a server down.
 
     Such causes are the server's own bandwidth cap, waiting for CPUs, memory
-    reclaim or I/O, and idle vCPUs. The first one that applies is returned.
+    reclaim or I/O, too little memory, and idle vCPUs. The first one that
+    applies is returned. The server reports its pressure itself and may lie:
+    that can clear other guests, and accuses none.
 
     :param samples: samples with the waiting times of the server.
     :returns: the cause and the measured value that shows it; None if no such
@@ -277,9 +292,13 @@ def find_non_memory_cause(server: str, samples: Sequence[Sample]
     if used is not None and cap and used >= service_level.CAP_REACHED * cap:
         return NonMemoryCause.OWN_CAP, used / cap
     found = (
-        (NonMemoryCause.CPU_WAIT, CPU_WAIT, [one.cpu_wait for one in samples]),
+        (NonMemoryCause.CPU_WAIT, CPU_WAIT, [
+            one.reported_steal if one.cpu_wait is None else one.cpu_wait
+            for one in samples]),
         (NonMemoryCause.RECLAIM, STALLED, [one.stalled for one in samples]),
-        (NonMemoryCause.IO, IO_WAIT, [one.io_wait for one in samples]))
+        (NonMemoryCause.IO, IO_WAIT, [one.io_wait for one in samples]),
+        (NonMemoryCause.OWN_MEMORY, OWN_MEMORY,
+         [one.reported_memory for one in samples]))
     for cause, limit, values in found:
         value = _median(values)
         if value is not None and value >= limit:

@@ -24,7 +24,8 @@ verdict
     ``kind``: ``guest``, ``host`` (what no guest moves that is measured by
     itself), ``not memory``, ``nobody`` or ``unknown``; ``suspect`` and
     ``name`` of the guest; ``cause`` of a server that memory does not slow
-    down: ``own cap``, ``CPUs``, ``memory reclaim``, ``I/O`` or ``idle``;
+    down: ``own cap``, ``CPUs``, ``memory reclaim``, ``I/O``, ``own memory``
+    or ``idle``;
     ``value``, the figure of the cause, the effect of the guest's cap, or the
     load; ``proven``, whether trials have shown it.
 prove
@@ -44,7 +45,9 @@ own
     shares of the time, ``used`` and ``cap`` in bytes per second, and, where
     the host counts instructions, those in a cycle (``per_cycle``), cache
     misses in 1000 of them (``misses``), and the share of the cycles in which
-    CPUs waited for data (``stalled_cycles``).
+    CPUs waited for data (``stalled_cycles``). ``reported_cpu``,
+    ``reported_memory`` and ``reported_steal`` are shares of the time in which
+    it waits, as it reports them by its channel.
 suspects
     The worst first: ``uuid`` (null of what no guest moves), ``name``,
     ``project``, ``share`` of what others use, ``node_share`` of what the node
@@ -82,7 +85,8 @@ _OTHER_GUEST = 'other guest'
 _UNTRIED = 'it could not be capped'
 #: Figures of the server and of a suspect, in the order of the report.
 _OWN_FIGURES = ('busy', 'cpu_wait', 'stalled', 'io_wait', 'cap', 'per_cycle',
-                'misses', 'stalled_cycles', 'used')
+                'misses', 'stalled_cycles', 'reported_cpu', 'reported_memory',
+                'reported_steal', 'used')
 _FIGURES = ('share', 'node_share', 'miss_share', 'correlation', 'points',
             'strength', 'effect', 'low', 'high', 'trials')
 
@@ -322,6 +326,12 @@ def summarize_verdict(report: Mapping[str, Any]) -> str:
     verdict, own = report['verdict'], report['own']
     name = report['server']['name'] or report['server']['uuid']
     text = _SENTENCES[verdict['kind']](name, verdict, own, report)
+    if own.get('reported_cpu') is not None:
+        text += (f' {name} itself reports that its tasks wait for a vCPU '
+                 f'{_percent(own["reported_cpu"])} % and for memory '
+                 f'{_percent(own["reported_memory"])} % of the time, and that '
+                 f'{_percent(own["reported_steal"])} % of its CPU time went '
+                 'to others.')
     # nova-compute of an older release does not report it.
     reason = report.get('uncounted')
     if not reason or verdict['kind'] in _WITHOUT_COUNTERS:
@@ -371,6 +381,9 @@ def _of_other(name: str, verdict: Mapping[str, Any], own: Mapping[str, Any],
         blame.NonMemoryCause.RECLAIM:
             f'it waits for memory to be reclaimed {figure} of the time',
         blame.NonMemoryCause.IO: f'it waits for I/O {figure} of the time',
+        blame.NonMemoryCause.OWN_MEMORY:
+            f'it reports that its tasks wait for its own memory {figure} of '
+            'the time, so it has too little',
         blame.NonMemoryCause.IDLE:
             f'its vCPUs are idle (busy {figure} of the time)',
     }[blame.NonMemoryCause(verdict['cause'])]

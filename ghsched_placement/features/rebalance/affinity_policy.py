@@ -36,7 +36,8 @@ class Affinity(Policy):
 
     Related guests exchange much network traffic; they are moved to the same
     host NUMA node. If a node is a bottleneck, the guests that exchange the
-    least traffic with guests of the same node are moved away first.
+    least traffic with guests of the same node are moved away first, and of
+    those that exchange equally much the one that reports the most steal.
 
     :param pair_steps: number of pairs of guests to compare at most, see
         :data:`.pair_search.PAIR_STEPS`; 0 to plan no moves in pairs.
@@ -78,7 +79,8 @@ def _yield_relief_moves(state: State, budget: Budget) -> Iterator[Move]:
     for spot in list_overloaded_nodes(state):
         guests = [state.guests[uuid] for uuid in state.at[spot]]
         guests.sort(key=lambda guest:
-                    (state.get_traffic_with_node(guest, spot), guest.uuid))
+                    (state.get_traffic_with_node(guest, spot), -guest.steal,
+                     guest.uuid))
         empty = {spot for spot in state.nodes if not state.at[spot]}
         # Who wants nearly all of a node may have one that nobody else is on.
         for spots, below in ((state.nodes.keys(), state.hysteresis_load), (

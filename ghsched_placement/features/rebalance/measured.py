@@ -30,6 +30,7 @@ from ghsched_placement.audit import diagnostics
 from ghsched_placement.audit.findings import Server
 from ghsched_placement.features.live_change import past_moves
 from ghsched_placement.features.load import load
+from ghsched_placement.features.load import pressure
 from ghsched_placement.features.rebalance import affinity
 from ghsched_placement.features.rebalance.affinity_part import AffinityPart
 from ghsched_placement.features.rebalance import move_plan
@@ -142,6 +143,7 @@ def make_rebalance_guest(
     policy = server.policy or GuestPolicy()
     movable = not server.locked and all(
         one.memory is not None for one in mine.values())
+    reported = pressure.FORMAT.parse(server_diagnostics)
     amounts = policy.get_resources_by_node(accounting)
     first, *parts = (
         _make_guest_node(Spot(server.host, host_node), mine[number],
@@ -151,6 +153,7 @@ def make_rebalance_guest(
         first, inside=movable and not parts and not policy.vfs,
         between=movable and (with_vfs or not policy.vfs),
         groups=len(policy.groups), parts=tuple(parts),
+        steal=reported.steal if reported else 0.0,
         traits=frozenset(names.CAPABILITY_TRAITS[name]
                          for name in policy.get_needed_capabilities()))
 

@@ -114,6 +114,9 @@ class Guest:
     :param groups: number of control groups that it needs on another host.
     :param traits: traits that another host must have.
     :param parts: further NUMA nodes of the guest, on other host NUMA nodes.
+    :param steal: percent of its CPU time that the guest reports as taken by
+        others. It may lie, so this only orders guests of which each may leave
+        a bottleneck.
     """
 
     uuid: str
@@ -129,6 +132,7 @@ class Guest:
     groups: int = 0
     traits: frozenset[str] = frozenset()
     parts: tuple['Guest', ...] = ()
+    steal: float = 0.0
 
     @property
     def nodes(self) -> tuple['Guest', ...]:

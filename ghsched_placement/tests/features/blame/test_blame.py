@@ -43,6 +43,8 @@ class OtherCauseTest(base.TestCase):
                 ({'cpu_wait': 0.1}, blame.NonMemoryCause.CPU_WAIT),
                 ({'stalled': 0.05}, blame.NonMemoryCause.RECLAIM),
                 ({'io_wait': 0.2}, blame.NonMemoryCause.IO),
+                ({'reported_memory': 0.2}, blame.NonMemoryCause.OWN_MEMORY),
+                ({'reported_steal': 0.1}, blame.NonMemoryCause.CPU_WAIT),
                 ({'busy': 0.01}, blame.NonMemoryCause.IDLE)):
             self.assertEqual(cause, (self.find(**fields) or [None])[0],
                              fields)
@@ -51,6 +53,11 @@ class OtherCauseTest(base.TestCase):
         self.assertIsNone(self.find(cap=110.0, cpu_wait=0.09, stalled=0.04,
                                     io_wait=0.19))
         self.assertIsNone(self.find(busy=None))
+
+    def test_server_that_lies_is_believed_less_than_the_host(self):
+        self.assertIsNone(self.find(cpu_wait=0.0, reported_steal=1.0))
+        # Tasks wait longer for a vCPU if another guest slows down the memory.
+        self.assertIsNone(self.find(reported_cpu=1.0))
 
     def test_cause_is_the_usual_one_and_not_that_of_one_sample(self):
         samples = [sample(), sample(), blame.Sample(

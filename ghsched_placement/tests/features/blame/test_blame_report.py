@@ -123,6 +123,18 @@ class ReportTest(base.TestCase):
             self.assertNotIn('evidence',
                              blame_report.summarize_verdict(shown))
 
+    def test_pressure_is_named_as_what_the_server_reports(self):
+        shown = report(suspect='a')
+        self.assertNotIn('itself reports', blame_report.summarize_verdict(
+            shown))
+        shown['own'].update(reported_cpu=0.4, reported_memory=0.02,
+                            reported_steal=0.0)
+        self.assertIn(
+            'web itself reports that its tasks wait for a vCPU 40 % and for '
+            'memory 2 % of the time, and that 0 % of its CPU time went to '
+            'others.', blame_report.summarize_verdict(
+                blame_report.hide_other_guests(shown, 'mine')))
+
     def test_report_of_an_older_host_is_shown(self):
         shown = report(suspect='a')
         del shown['uncounted']

@@ -356,6 +356,17 @@ class DecisionTest(base.TestCase):
             [self.node(A0), self.node(A1)], guests,
             tied(ab=2e6, ac=9e6, bc=3e6)))
 
+    def test_reported_steal_orders_guests_that_may_leave_and_no_more(self):
+        nodes = [self.node(A0), self.node(A1)]
+        guests = [Guest('a', A0, 3, memory=1024),
+                  Guest('b', A0, 3, memory=1024, steal=5.0),
+                  Guest('c', A0, 3, memory=1024, steal=2.0)]
+        self.assertEqual([('b', A1)], self.plan(nodes, guests))
+        self.assertEqual([('a', A1)], self.plan(nodes, guests, tied(bc=2e6)))
+        calm = [dataclasses.replace(one, cpu=1, steal=100.0)
+                for one in guests]
+        self.assertEqual([], self.plan(nodes, calm))
+
     def test_nobody_leaves_his_best_node_unless_it_is_a_bottleneck(self):
         guests = [Guest('a', A0, 1), Guest('b', A0, 1), Guest('c', A1, 1)]
         ties = tied(ab=5e8, ac=4e8)

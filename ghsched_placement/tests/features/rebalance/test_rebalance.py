@@ -24,6 +24,7 @@ from osc_lib import exceptions
 
 from ghsched_placement.audit.findings import Server
 from ghsched_placement.features.load import load
+from ghsched_placement.features.load import pressure
 from ghsched_placement.features.rebalance import affinity
 from ghsched_placement.features.rebalance import affinity_policy
 from ghsched_placement.features.rebalance import measured
@@ -81,6 +82,13 @@ class GuestTest(base.TestCase):
         self.assertEqual(move_plan.Guest(
             'u', Spot('a', 0), 4.0, 5e9, 2048, 20, groups=1,
             traits=frozenset({names.CAPABILITY_TRAITS['MEM_BW_MIN']})), found)
+
+    def test_steal_that_a_guest_reports_is_known_within_its_limits(self):
+        for steal, expected in ((7.5, 7.5), (100.5, 0.0)):
+            found = measured.make_rebalance_guest(server(), {
+                **said(), **pressure.to_diagnostics(
+                    pressure.Pressure(steal=steal))})
+            self.assertEqual(expected, found.steal)
 
     def test_all_that_is_counted_of_its_node_goes_with_a_guest(self):
         for kind, key in sample_flavors.KEY_OF_CLASS.items():

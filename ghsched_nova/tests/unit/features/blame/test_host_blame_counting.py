@@ -14,6 +14,7 @@
 
 import contextlib
 import functools
+import os
 import threading
 from unittest import mock
 
@@ -28,6 +29,7 @@ from ghsched_nova.tests.fixtures import blame_cases
 from ghsched_nova.tests.fixtures import blame_hosts
 from ghsched_placement.features.blame import blame as evidence
 from ghsched_placement.features.blame import blame_report
+from ghsched_placement.features.load import pressure
 from ghsched_placement.tests import base
 
 SEED = '1'
@@ -131,8 +133,16 @@ class InvestigationTest(base.TestCase):
         return host, host_blame.Investigator(
             blame_cap.Capper(host.engine, threading.RLock(), host.find),
             'host', host.list_running, lambda: (),
-            functools.partial(count, host), clocks).investigate_server(
+            functools.partial(count, host), clocks,
+            self.write_pressure(host, case.victim.uuid)).investigate_server(
                 case.victim.uuid, False)
+
+    def write_pressure(self, host, uuid):
+        path = host.top / pressure.FILE
+        path.write_text(pressure.render_pressures({
+            uuid: pressure.ReportedPressure(pressure.Pressure(40, 3, 1))}))
+        os.utime(path, (host.now, host.now))
+        return path
 
     def test_misses_are_shown_of_guests_on_the_nodes_of_the_server(self):
         counted = set()
@@ -158,6 +168,9 @@ class InvestigationTest(base.TestCase):
         _host, shown = self.investigate(
             lambda _host, _process, others, _brief, _ms: [
                 {'cpu_ns': 1e9}, *({} for _one in others)])
+        self.assertEqual([0.4, 0.03, 0.01], [
+            shown['own'][f'reported_{name}']
+            for name in ('cpu', 'memory', 'steal')])
         self.assertEqual(('bandwidth', 'no counters'),
                          (shown['figure'], shown['uncounted']))
         self.assertEqual({None}, {one['miss_share']

@@ -12,6 +12,7 @@
 """Channels of the guests of one host."""
 
 import json
+from pathlib import Path
 import threading
 from types import SimpleNamespace
 from unittest import mock
@@ -26,6 +27,7 @@ from ghsched_nova.guest import metadata
 from ghsched_nova.host import compute_hooks
 from ghsched_nova.host import desired
 from ghsched_nova.tests.unit.features.guest_channel import test_stream
+from ghsched_placement.features.load import pressure
 from ghsched_placement.flavor import policy
 from ghsched_placement.tests import base
 
@@ -77,11 +79,14 @@ class GuestChannelsTest(base.TestCase):
     def setUp(self):
         super().setUp()
         self.connection = Connection()
+        self.path = Path(self.useFixture(fixtures.TempDir()).path,
+                         pressure.FILE)
         self.not_held = {}
         self.asked = []
         self.useFixture(fixtures.MockPatchObject(threading, 'Thread'))
         self.part = guest_channel.GuestChannels(
-            lambda: self.connection, lambda: self.not_held, self.set_classes)
+            lambda: self.connection, lambda: self.not_held, self.set_classes,
+            self.path)
 
     def set_classes(self, uuid, wanted):
         self.asked.append((uuid, wanted))
@@ -152,7 +157,8 @@ class GuestChannelsTest(base.TestCase):
     def test_guest_that_is_not_protected_is_informed_by_the_engine(self):
         engine = SimpleNamespace(not_held={})
         part = guest_channel.make_part(SimpleNamespace(
-            engine=engine, libvirt_host=SimpleNamespace(
+            engine=engine, state_path=self.path.parent,
+            libvirt_host=SimpleNamespace(
                 get_connection=lambda: self.connection)))
         part.reconcile_guest(make_running())
         self.assertEqual([lines.STARTED], self.read_reasons())
@@ -302,13 +308,26 @@ class GuestChannelsTest(base.TestCase):
     def test_pressure_is_in_the_diagnostics(self):
         guest = SimpleNamespace(uuid=UUID)
         self.assertEqual({}, self.part.make_diagnostics(guest, {}))
-        for mode, found in (('read', {}), ('write', {'ghsched_pressure': {
-                'cpu': 2, 'memory': 0.0, 'steal': 0.0}})):
+        for mode, found in (('read', None),
+                            ('write', pressure.Pressure(2.0))):
             self.part.reconcile_guest(make_running(
                 mode=mode, number=len(self.connection.streams)))
             self.connection.streams[-1].incoming = test_stream.PRESSURE
             self.read_reasons()
-            self.assertEqual(found, self.part.make_diagnostics(guest, {}))
+            self.assertEqual(found, pressure.FORMAT.parse(
+                self.part.make_diagnostics(guest, {})))
+
+    def test_pressure_is_in_the_file_until_it_is_old(self):
+        self.observe(make_running())
+        self.assertFalse(self.path.exists())
+        self.connection.streams[0].incoming = test_stream.PRESSURE
+        self.read_reasons()
+        for guests, found in (([make_running()], {UUID: pressure.Pressure(
+                2.0)}), ([], {})):
+            self.observe(*guests)
+            self.assertEqual(found, {
+                uuid: one.pressure for uuid, one in pressure.read_pressures(
+                    self.path, self.path.stat().st_mtime).items()})
 
 
 class SetClassesTest(base.TestCase):

@@ -21,6 +21,7 @@ from ghsched_nova.monitor import effective_limits
 from ghsched_nova.monitor import rates
 from ghsched_nova.monitor import view
 from ghsched_placement.base import wire
+from ghsched_placement.features.load import pressure
 from ghsched_placement.flavor import policy
 from ghsched_placement.tests import base
 
@@ -132,7 +133,7 @@ class GuestLineTest(base.TestCase):
         self.assertEqual(lines.Asked(), lines.parse_guest_line(
             b'{"ghsched":1,"ask":"policy","new":[]}'))
         self.assertEqual(
-            lines.Pressure(1.5, 0.0, 100), lines.parse_guest_line(
+            pressure.Pressure(1.5, 0.0, 100), lines.parse_guest_line(
                 b'{"ghsched":1,"pressure":{"cpu":1.5,"steal":100,"io":3}}'))
         for line in (b'{"ghsched":2,"ask":"policy"}', b'{"ghsched":1}',
                      b'{"ghsched":1,"ask":["policy"]}'):

@@ -1,0 +1,126 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""Pressure that guests report of themselves (pure).
+
+A guest with ``ghsched:guest_channel=write`` reports it, and may lie. What it
+reports is typed and bounded. It explains why the guest itself is slow, and
+puts it before other guests where a move is due anyway; it is never evidence
+against another guest, and makes no NUMA node a bottleneck.
+"""
+
+from collections.abc import Mapping
+import dataclasses
+from dataclasses import dataclass
+import json
+from pathlib import Path
+from typing import Any
+
+from ghsched_placement.base import wire
+
+#: Key of the record in the diagnostics of a guest.
+KEY = 'ghsched_pressure'
+#: Name of the file in Nova's state_path with the pressure of all guests.
+FILE = 'ghsched-pressure.json'
+VERSION = 1
+#: Maximum number of guests in the file.
+GUESTS_KEPT = 2048
+#: Seconds after which the file counts as old: nova-compute writes it with each
+#: report.
+MAX_AGE_S = 600.0
+
+
+@dataclass(frozen=True)
+class Pressure:
+    """Stalls that a guest reports of itself, in percent of the time.
+
+    :param cpu: time in which some of its tasks wait for a vCPU.
+    :param memory: time in which some of its tasks wait for memory.
+    :param steal: CPU time that the host gave to others.
+    """
+
+    cpu: float = 0.0
+    memory: float = 0.0
+    steal: float = 0.0
+
+
+@dataclass(frozen=True)
+class ReportedPressure:
+    """Pressure of a guest with its project and flavor; empty if unknown."""
+
+    pressure: Pressure
+    project: str = ''
+    flavor: str = ''
+
+
+#: Pressure that guests of a host have reported, by UUID of the guest.
+Pressures = Mapping[str, ReportedPressure]
+
+
+def parse_pressure(found: object) -> Pressure:
+    """Parse the pressure in a record, or in a line that a guest wrote.
+
+    A value that is missing is 0.
+
+    :raises one of wire.MALFORMED: if a value is no percentage.
+    """
+    values = wire.check_object(found, 16)
+    return Pressure(*(float(wire.check_number(values.get(field.name, 0.0),
+                                              100))
+                      for field in dataclasses.fields(Pressure)))
+
+
+#: Format of the record in the diagnostics of a guest.
+FORMAT = wire.Format(KEY, VERSION, parse_pressure)
+
+
+def to_diagnostics(pressure: Pressure) -> dict[str, str]:
+    """Convert the pressure of a guest to a field of its diagnostics."""
+    return {KEY: json.dumps({'version': VERSION, **vars(pressure)},
+                            separators=(',', ':'))}
+
+
+def render_pressures(pressures: Pressures) -> str:
+    """Return the pressure of a host's guests as JSON."""
+    return json.dumps({'version': VERSION, 'guests': [
+        [uuid, vars(one.pressure), one.project, one.flavor]
+        for uuid, one in list(pressures.items())[:GUESTS_KEPT]]},
+        separators=(',', ':'))
+
+
+def parse_pressures(text: str) -> dict[str, ReportedPressure]:
+    """Parse the pressure of a host's guests; empty if the text is malformed.
+    """
+    return wire.parse_record(text, VERSION, _parse_guests) or {}
+
+
+def _parse_guests(found: Mapping[str, Any]) -> dict[str, ReportedPressure]:
+    return {wire.check_text(uuid): ReportedPressure(
+        parse_pressure(values), wire.check_text(project),
+        wire.check_text(flavor))
+        for uuid, values, project, flavor
+        in wire.check_list(found['guests'], GUESTS_KEPT)}
+
+
+def read_pressures(path: Path | None, now: float
+                   ) -> dict[str, ReportedPressure]:
+    """Read the pressure of a host's guests from the file of nova-compute.
+
+    :param path: None without a file.
+    :param now: current time in seconds since 1970.
+    :returns: empty if the file is missing, malformed or old.
+    """
+    try:
+        is_new = path and now - path.stat().st_mtime <= MAX_AGE_S
+    except OSError:
+        return {}
+    return parse_pressures(wire.read_file(path)) if is_new else {}
