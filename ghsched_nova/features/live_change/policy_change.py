@@ -81,18 +81,32 @@ class Domain:
 
     def write(self, policy: metadata.DomainPolicy) -> None:
         """Write a bandwidth policy to a domain's live and persistent metadata.
-        """
-        self.write_metadata(metadata.render_policy(policy), metadata.PREFIX,
-                            metadata.NAMESPACE)
 
-    def write_metadata(self, text: str | None, prefix: str,
-                       namespace: str) -> None:
+        vCPUs that the guest has moved between its classes are live alone: the
+        next start restores the classes of the flavor.
+        """
+        texts = [metadata.render_policy(one)
+                 for one in (policy, drop_moved_vcpus(policy))]
+        for text, flags in zip(texts, (LIVE, _CONFIG), strict=True) if (
+                texts[0] != texts[1]) else ((texts[0], LIVE | _CONFIG),):
+            self.write_metadata(text, metadata.PREFIX, metadata.NAMESPACE,
+                                flags)
+
+    def write_metadata(self, text: str | None, prefix: str, namespace: str,
+                       flags: int = LIVE | _CONFIG) -> None:
         """Write an element of a domain's live and persistent metadata.
 
         :param text: XML of the element; None removes the element.
+        :param flags: flags of virDomainSetMetadata.
         """
         self.guest._domain.setMetadata(_ELEMENT, text, prefix, namespace,
-                                       LIVE | _CONFIG)
+                                       flags)
+
+
+def drop_moved_vcpus(domain: metadata.DomainPolicy) -> metadata.DomainPolicy:
+    """Return a policy of a domain with the vCPU classes of the flavor."""
+    return replace(domain, policy=replace(domain.policy, classes=tuple(
+        replace(one, moved=None) for one in domain.policy.classes)))
 
 
 def read_policy(xml: str) -> list[dict[str, Any]] | None:
@@ -220,7 +234,8 @@ def _apply_policy(host: engine.HostEngine, domain: Domain,
                   wanted: metadata.DomainPolicy) -> None:
     """Write a bandwidth policy to a running domain's XML and enforce it."""
     if metadata.read_policy(domain.live) != wanted or (
-            metadata.read_policy(domain.persistent) != wanted):
+            metadata.read_policy(domain.persistent)
+            != drop_moved_vcpus(wanted)):
         domain.write(wanted)
     xml = domain.persistent
     updated = host.domain_xml.update_memorytune(xml)

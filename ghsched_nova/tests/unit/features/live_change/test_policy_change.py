@@ -16,6 +16,7 @@ With a domain that keeps what libvirt keeps: live and stored XML, metadata
 with the namespace that libvirt puts in.
 """
 
+import dataclasses
 from pathlib import Path
 import shutil
 import tempfile
@@ -35,6 +36,7 @@ from ghsched_nova.lab.emulator import faults
 from ghsched_nova.resctrl import reconcile
 from ghsched_nova.resctrl import resolve
 from ghsched_nova.tests.fixtures import world
+from ghsched_placement.flavor import policy as policies
 from ghsched_placement.flavor.policy import GuestPolicy
 from ghsched_placement.flavor.policy import NodePolicy
 from ghsched_placement.tests import base
@@ -64,9 +66,11 @@ class Guest:
         self.calls.append('metadata')
         if self.error:
             raise self.error
-        assert (kind, flags) == (2, 3)
-        self.live = self._with(self.live, text, key, uri)
-        self.stored = self._with(self.stored, text, key, uri)
+        assert kind == 2
+        if flags & 1:
+            self.live = self._with(self.live, text, key, uri)
+        if flags & 2:
+            self.stored = self._with(self.stored, text, key, uri)
 
     def _with(self, xml, text, key, uri):
         root, plain = etree.fromstring(xml), etree.fromstring(text)
@@ -76,8 +80,9 @@ class Guest:
             parent.remove(old)
         element = etree.SubElement(parent, f'{{{uri}}}{plain.tag}',
                                    plain.attrib, nsmap={key: uri})
-        for child in plain:
-            etree.SubElement(element, f'{{{uri}}}{child.tag}', child.attrib)
+        element.extend(plain)
+        for child in element.iterdescendants():
+            child.tag = f'{{{uri}}}{child.tag}'
         return etree.tostring(root, encoding='unicode')
 
     def define(self, xml):
@@ -197,6 +202,38 @@ class LiveTest(base.TestCase):
         self.change(maximum=73, minimum=30)
         self.assertEqual(([], []), (self.guest.calls,
                                     self.world.files.operations))
+
+    def test_moved_vcpus_are_changed_live_and_not_at_the_next_start(self):
+        self.use()
+        guest, = self.world.guests
+        classes = policies.parse_policy({
+            'ghsched:vcpu_classes': 'a:0', 'ghsched:mem_bw_min.a': '30',
+            'ghsched:mem_bw_min': '10'}, 1, 2)
+        moved = dataclasses.replace(classes, classes=tuple(
+            dataclasses.replace(one, moved=frozenset({0, 1})
+                                if one.name == 'a' else frozenset())
+            for one in classes.classes))
+        self.guest.live = metadata.write_policy(
+            PLAIN.format(guest.domain), metadata.DomainPolicy(moved, (0,)))
+        self.guest.stored = metadata.write_policy(
+            PLAIN.format(guest.domain), metadata.DomainPolicy(classes, (0,)))
+        asked = dataclasses.replace(classes, classes=tuple(
+            dataclasses.replace(one, nodes=(NodePolicy(20),))
+            for one in classes.classes))
+        self.useFixture(fixtures.MockPatchObject(engine.HostEngine,
+                                                 'reconcile_guest'))
+        policy_change.change_policy(self.engine, self.domain,
+                                    messages.pack_policy(asked, (0,)))
+        for xml, vcpus in ((self.guest.live, [{0, 1}, set()]),
+                           (self.guest.stored, [{0}, {1}])):
+            found = metadata.read_policy(xml).policy.classes
+            self.assertEqual(vcpus, [one.current for one in found])
+            self.assertEqual([20, 20], [one.nodes[0].minimum
+                                        for one in found])
+        self.guest.calls.clear()
+        policy_change.change_policy(self.engine, self.domain,
+                                    messages.pack_policy(asked, (0,)))
+        self.assertEqual([], self.guest.calls)
 
     @ddt.data(*MAKERS)
     def test_a_refusal_of_the_kernel_leaves_all_as_it_was(self, maker):
