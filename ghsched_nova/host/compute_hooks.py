@@ -106,6 +106,8 @@ class ComputeServices:
     :param changing: lock that is held while the policy of a guest changes.
     :param list_running: function that returns all running domains.
     :param find_running: function that returns a running domain by its UUID.
+    :param refresh_guest: function that shows all features a running guest
+        whose policy or NUMA nodes were changed, given its UUID; never raises.
     :param notify: function that sends a notification, given its event type and
         payload.
     :param report_shared_groups: function that reports changed shared control
@@ -123,6 +125,7 @@ class ComputeServices:
     changing: contextlib.AbstractContextManager[Any]
     list_running: Callable[[], list[desired.Running]]
     find_running: Callable[[str], desired.Running | None]
+    refresh_guest: Callable[[str], None]
     notify: Callable[[str, dict[str, Any]], None]
     report_shared_groups: Callable[[Any, Any], None]
     virtapi: Any
@@ -197,7 +200,7 @@ class ComputePart:
 
     def reconcile_guest(self, running: desired.Running,
                         has_arrived: bool = False) -> None:
-        """Enforce the settings of a guest that starts or has arrived.
+        """Enforce the settings of a guest that starts, arrives or is changed.
 
         :param has_arrived: whether a live migration has brought the guest.
         :raises PolicyError: if the host cannot enforce them.
@@ -383,6 +386,19 @@ class ComputeParts:
         """
         for _feature, part in self._parts:
             part.reconcile_guest(running, has_arrived)
+
+    def refresh_guest(self,
+                      find: Callable[[], desired.Running | None]) -> None:
+        """Show all features a running guest that was changed; never raises.
+
+        :param find: function that returns the guest; None if it has stopped.
+        """
+        with self._logging_errors('core', 'refresh_guest'):
+            if (running := find()) is None:
+                return
+            for feature, part in self._parts:
+                with self._logging_errors(feature.name, 'reconcile_guest'):
+                    part.reconcile_guest(running)
 
     def reconcile(self, running: Sequence[desired.Running]) -> None:
         """Enforce all features' settings of running domains; never raises."""

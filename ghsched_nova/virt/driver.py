@@ -108,6 +108,8 @@ class GhschedLibvirtDriver(libvirt_driver.LibvirtDriver):
                 engine=self._ghsched, changing=changing,
                 list_running=self._guests.list_running,
                 find_running=self._guests.find_running,
+                refresh_guest=lambda uuid: self._parts.refresh_guest(
+                    lambda: self._guests.find_running(uuid)),
                 notify=messaging.send_notification,
                 report_shared_groups=self._report.report_sharing_change,
                 virtapi=virtapi, libvirt_host=self._host))

@@ -14,12 +14,15 @@
 Each channel is a virtio-serial port, to which nova-compute writes through
 libvirt. It is opened when its guest starts or arrives, and again with a
 report of the host if it has ended. A guest whose port cannot be opened runs
-on without news.
+on without news. A guest hears of a change of its policy and of a move when
+they are done, and within a second that the host cannot enforce its policy, or
+can again.
 """
 
 import collections
 from collections.abc import Callable
 from collections.abc import Mapping
+from collections.abc import Sequence
 import dataclasses
 import logging
 from pathlib import Path
@@ -35,6 +38,7 @@ from ghsched_nova.features.guest_channel import lines
 from ghsched_nova.features.guest_channel import stream as streams
 from ghsched_nova.guest import document
 from ghsched_nova.guest import metadata
+from ghsched_nova.host import bandwidth_use
 from ghsched_nova.host import compute_hooks
 from ghsched_nova.host import desired
 from ghsched_nova.monitor import view
@@ -46,8 +50,8 @@ LOG = logging.getLogger(__name__)
 
 #: Seconds between two messages about one guest.
 LOG_PERIOD_S = 3600.0
-#: Seconds between two checks for class requests of guests.
-CLASS_POLL_PERIOD_S = 1.0
+#: Seconds between two checks for requests of guests and lost protection.
+POLL_PERIOD_S = 1.0
 #: Moves of vCPUs between classes that one guest gets in a minute.
 MOVES_PER_MINUTE = 6
 _ALIAS = 'ua-ghsched-'
@@ -57,6 +61,8 @@ _ELEMENT, _LIVE = 2, 1
 _NO_JOB = 0
 #: Function that enforces other classes, given UUID and lists of vCPUs.
 SetClasses = Callable[[str, Mapping[str, str]], desired.Running]
+#: Function that reads the limits in force of some guests.
+Measure = Callable[[Sequence[view.Guest]], view.Snapshot | None]
 
 
 class _Channel:
@@ -76,7 +82,11 @@ class _Channel:
         self.malformed = 0
         self.moves: collections.deque[float] = collections.deque(
             maxlen=MOVES_PER_MINUTE)
-        self.moved_at = float('-inf')
+
+    @property
+    def last(self) -> lines.GuestState | None:
+        """State that was last sent; None before the first."""
+        return self.sending[0] if self.sending else self.informed
 
     def choose_reason(self, state: lines.GuestState, first: str) -> str:
         """Return why the guest is informed now; empty if nothing is new.
@@ -86,11 +96,11 @@ class _Channel:
         if self.stream is not None and self.stream.is_idle and self.sending:
             self.informed, self.sending = self.sending[0], None
         if self.stream is not None and self.stream.is_open:
-            last = self.sending[0] if self.sending else self.informed
-            return '' if last == state else self._explain(state, first)
-        return self._explain(state, first) or lines.REPEATED
+            return ('' if self.last == state
+                    else self._choose_reason(state, first))
+        return self._choose_reason(state, first) or lines.REPEATED
 
-    def _explain(self, state: lines.GuestState, first: str) -> str:
+    def _choose_reason(self, state: lines.GuestState, first: str) -> str:
         if self.informed is not None:
             return lines.choose_reason(self.informed, state)
         return self.sending[1] if self.sending else first
@@ -104,15 +114,21 @@ class GuestChannels(compute_hooks.ComputePart):
         whose policy is not enforced.
     :param set_classes: function that enforces other vCPU classes of a running
         guest, and returns the domain.
+    :param find_running: function that returns a running guest, given its UUID.
+    :param measure: function that reads the limits in force of some guests.
     :param path: file with the pressure that guests report.
     """
 
     def __init__(self, connect: Callable[[], Any],
                  get_not_held: Callable[[], Mapping[str, str]],
-                 set_classes: SetClasses, path: Path) -> None:
+                 set_classes: SetClasses,
+                 find_running: Callable[[str], desired.Running | None],
+                 measure: Measure, path: Path) -> None:
         self._connect = connect
         self._get_not_held = get_not_held
         self._set_classes = set_classes
+        self._find_running = find_running
+        self._measure = measure
         self._follower: threading.Thread | None = None
         self._lock = threading.Lock()
         self._channels: dict[str, _Channel] = {}
@@ -129,29 +145,27 @@ class GuestChannels(compute_hooks.ComputePart):
 
     def reconcile_guest(self, running: desired.Running,
                         has_arrived: bool = False) -> None:
-        """Open the channel of a guest that starts or has arrived."""
-        with self._lock:
-            self._inform(running,
-                         lines.MOVED if has_arrived else lines.STARTED)
+        """Inform a guest that starts, has arrived or was changed."""
+        if lines.PORT in running.xml:
+            self._inform_at_once(
+                [running], lines.MOVED if has_arrived else lines.STARTED)
 
     def observe(self, snapshot: compute_hooks.HostSnapshot) -> None:
         """Inform guests of changes, and open channels that have ended."""
         with self._lock:
             if snapshot.bandwidth is not None:
-                self._usage = {usage.guest.uuid: usage
-                               for usage in snapshot.bandwidth.guests}
-                self._capacity = {
-                    usage.nodes[0]: usage.capacity
-                    for usage in snapshot.bandwidth.nodes
-                    if len(usage.nodes) == 1 and usage.capacity}
+                self._usage.clear()
+                self._note_limits(snapshot.bandwidth)
             for uuid in self._channels.keys() - {
                     one.domain.uuid for one in snapshot.running}:
                 self._close(uuid)
+                self._usage.pop(uuid, None)
             for one in snapshot.running:
-                channel = self._channels.get(one.domain.uuid)
-                # An older snapshot has the classes of before a move.
-                if channel is None or channel.moved_at < snapshot.time:
-                    self._inform(one, lines.REPEATED)
+                # The guest may have been changed since the host was read.
+                current = (self._find_running(one.domain.uuid)
+                           if self._has_news(one) else one)
+                if current is not None:
+                    self._inform(current, lines.REPEATED)
             pressures = {
                 one.domain.uuid: pressure.ReportedPressure(
                     found, metadata.read_project_id(one.root),
@@ -175,6 +189,50 @@ class GuestChannels(compute_hooks.ComputePart):
         channel = self._channels.get(uuid)
         return channel.stream.pressure if channel and channel.stream else None
 
+    def _note_limits(self, bandwidth: view.Snapshot | None) -> None:
+        """Note the limits in force of guests; those of others are kept."""
+        for usage in bandwidth.guests if bandwidth else ():
+            self._usage[usage.guest.uuid] = usage
+        self._capacity |= {
+            usage.nodes[0]: usage.capacity
+            for usage in (bandwidth.nodes if bandwidth else ())
+            if len(usage.nodes) == 1 and usage.capacity}
+
+    def _inform_at_once(self, running: Sequence[desired.Running], first: str,
+                        always: bool = False) -> None:
+        """Inform guests of their state, with limits that are read now."""
+        limits = self._measure(
+            bandwidth_use.list_guests_and_policies(running))
+        with self._lock:
+            for one in running:
+                self._usage.pop(one.domain.uuid, None)
+            self._note_limits(limits)
+            for one in running:
+                self._inform(one, first, always)
+
+    def _read_state(self, running: desired.Running
+                    ) -> tuple[str, lines.GuestState] | None:
+        """Return mode of the channel and state of a guest; None without one.
+        """
+        if lines.PORT not in running.xml:
+            return None
+        try:
+            found = running.policy or metadata.DomainPolicy(GuestPolicy(), ())
+            mode = read_mode(running.root)
+        except desired.POLICY_ERRORS:
+            return None
+        uuid = running.domain.uuid
+        return (mode, lines.make_guest_state(
+            found.policy, found.host_nodes,
+            uuid not in self._get_not_held(), self._usage.get(uuid),
+            self._capacity)) if mode else None
+
+    def _has_news(self, running: desired.Running) -> bool:
+        """Whether the state of a guest differs from the last that was sent."""
+        channel = self._channels.get(running.domain.uuid)
+        found = self._read_state(running)
+        return bool(channel and found and found[1] != channel.last)
+
     def _inform(self, running: desired.Running, first: str,
                 always: bool = False) -> None:
         """Inform a guest of its state, if it has a channel and there is news.
@@ -182,14 +240,8 @@ class GuestChannels(compute_hooks.ComputePart):
         :param first: reason of the first line.
         :param always: whether a guest without news is informed, too.
         """
-        if lines.PORT not in running.xml:
-            return
-        try:
-            found = running.policy or metadata.DomainPolicy(GuestPolicy(), ())
-            mode = read_mode(running.root)
-        except desired.POLICY_ERRORS:
-            return
-        if not mode:
+        found = self._read_state(running)
+        if found is None:
             return
         uuid = running.domain.uuid
         channel = self._channels.get(uuid)
@@ -197,13 +249,9 @@ class GuestChannels(compute_hooks.ComputePart):
             self._close(uuid)
             channel = _Channel(running.domain.id)
             self._channels[uuid] = channel
-        state = lines.make_guest_state(
-            found.policy, found.host_nodes,
-            uuid not in self._get_not_held(), self._usage.get(uuid),
-            self._capacity)
         self._log_problems(uuid, channel)
         try:
-            self._send(uuid, channel, mode, state, first, always)
+            self._send(uuid, channel, *found, first, always)
         except Exception as error:
             if is_about_a_gone_domain(error):
                 self._close(uuid)
@@ -221,20 +269,39 @@ class GuestChannels(compute_hooks.ComputePart):
             lines.REPEATED if always else '')
         if channel.stream is None or not channel.stream.is_open:
             channel.stream = self._open(uuid, mode)
-            if mode == 'write' and self._follower is None:
+            if self._follower is None:
                 self._follower = threading.Thread(
-                    target=self._poll_class_requests, name='ghsched-classes',
-                    daemon=True)
+                    target=self._poll, name='ghsched-channels', daemon=True)
                 self._follower.start()
         if reason:
+            why = lines.explain_change(channel.last, state, reason) if (
+                channel.last) else ''
             channel.sending = state, reason
-            channel.stream.send(lines.render_line(state, reason),
+            channel.stream.send(lines.render_line(state, reason, why),
                                 lines.render_line(state, lines.REPEATED))
 
-    def _poll_class_requests(self) -> None:
+    def _poll(self) -> None:
         while True:
-            time.sleep(CLASS_POLL_PERIOD_S)
+            time.sleep(POLL_PERIOD_S)
             self.move_vcpus_as_asked()
+            try:
+                self.inform_of_protection()
+            except Exception as error:
+                LOG.warning('ghsched: cannot inform guests that the host '
+                            'enforces their policies, or cannot; retrying: '
+                            '%s', error)
+
+    def inform_of_protection(self) -> None:
+        """Inform guests whose policy is no longer enforced, or again is."""
+        with self._lock:
+            not_held = self._get_not_held()
+            changed = [
+                uuid for uuid, channel in self._channels.items()
+                if channel.stream and channel.stream.is_open and channel.last
+                and channel.last.is_enforced == (uuid in not_held)]
+        running = [*filter(None, map(self._find_running, changed))]
+        if running:
+            self._inform_at_once(running, lines.REPEATED)
 
     def move_vcpus_as_asked(self) -> None:
         """Move vCPUs of guests between their classes, as the guests ask."""
@@ -261,7 +328,6 @@ class GuestChannels(compute_hooks.ComputePart):
                     f'not more than {MOVES_PER_MINUTE} times in a minute')
             channel.moves.append(now)
             running, why = self._set_classes(uuid, request.vcpus), ''
-            channel.moved_at = time.time()
         except class_moves.NotMovedError as error:
             why = str(error)
         except Exception as error:
@@ -269,18 +335,12 @@ class GuestChannels(compute_hooks.ComputePart):
             with self._lock:
                 self._log(uuid, channel, 'cannot move vCPUs between vCPU '
                                          f'classes: {error}')
-        with self._lock:
-            if channel.stream is None or not channel.stream.is_open:
-                return
-            if running is not None:
-                self._inform(running, lines.CHANGED, always=True)
-            else:
-                self._refuse(channel, channel.stream, why)
-
-    def _refuse(self, channel: _Channel, stream: streams.GuestStream,
-                why: str) -> None:
-        state = channel.sending[0] if channel.sending else channel.informed
-        if state is not None:
+        stream, state = channel.stream, channel.last
+        if stream is None or not stream.is_open:
+            return
+        if running is not None:
+            self._inform_at_once([running], lines.CHANGED, always=True)
+        elif state is not None:
             stream.send(lines.render_line(state, lines.REFUSED, why),
                         lines.render_line(state, lines.REPEATED))
 
@@ -337,6 +397,8 @@ def make_part(services: compute_hooks.ComputeServices) -> GuestChannels:
         lambda: services.libvirt_host.get_connection(),
         lambda: services.engine.not_held,
         lambda uuid, asked: set_vcpu_classes(services, uuid, asked),
+        services.find_running,
+        bandwidth_use.BandwidthMeter(services.section).measure_bandwidth,
         services.state_path / pressure.FILE)
 
 

@@ -156,10 +156,41 @@ def choose_reason(last: GuestState, now: GuestState) -> str:
         return ''
     if last.is_enforced != now.is_enforced:
         return RESTORED if now.is_enforced else UNPROTECTED
+    if last.host_nodes != now.host_nodes:
+        return MOVED
     # What is enforced is unknown for a moment after each change.
-    if last.policy == now.policy and not now.effective:
+    return '' if last.policy == now.policy and not now.effective else CHANGED
+
+
+def explain_change(last: GuestState, now: GuestState, reason: str) -> str:
+    """Return what has changed, for people; empty if the reason says it.
+
+    :param last: state of which the guest was informed before.
+    :param reason: reason for informing the guest again.
+    """
+    if reason == MOVED:
+        return 'the server runs on other NUMA nodes of its host'
+    if reason == RESTORED:
+        return 'the host enforces the policy again'
+    if reason != CHANGED:
         return ''
-    return CHANGED if last.host_nodes == now.host_nodes else MOVED
+    before, after = (dict(_list_values(one.policy)) for one in (last, now))
+    names = sorted({path[-1] for path in before.keys() | after.keys()
+                    if before.get(path) != after.get(path)})
+    return (f'changed in the policy: {", ".join(names)}' if names else
+            'the host enforces other limits')
+
+
+def _list_values(value: Any, path: tuple[str, ...] = ()
+                 ) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """Yield each single value of a JSON document with its path."""
+    for key, one in (value.items() if isinstance(value, Mapping)
+                     else enumerate(value)):
+        inner = *path, str(key)
+        if isinstance(one, Mapping | list):
+            yield from _list_values(one, inner)
+        else:
+            yield inner, one
 
 
 def render_line(state: GuestState, reason: str, why: str = '') -> bytes:

@@ -88,6 +88,8 @@ class PolicyEndpoint:
     :param changed: function that is called after the change of a policy, with
         the request context and the instance.
     :param mover: mover of guests between the NUMA nodes of this host.
+    :param refresh: function that shows other features a guest that was changed
+        or moved, given its UUID.
     """
 
     target = oslo_messaging.Target(namespace=messages.NAMESPACE,
@@ -96,12 +98,14 @@ class PolicyEndpoint:
     def __init__(self, own_engine: engine.HostEngine, host: Any,
                  changing: contextlib.AbstractContextManager[Any],
                  changed: Callable[[Any, Any], None],
-                 mover: host_moves.HostMoves) -> None:
+                 mover: host_moves.HostMoves,
+                 refresh: Callable[[str], None]) -> None:
         self._engine = own_engine
         self._mover = mover
         self._host = host
         self._changing = changing
         self._changed = changed
+        self._refresh = refresh
         self._void: collections.deque[str] = collections.deque(maxlen=_VOID)
 
     @_return_refusals
@@ -183,6 +187,7 @@ class PolicyEndpoint:
                 LOG.info('ghsched: changed the bandwidth policy of running '
                          'guest %(name)s to %(policy)s',
                          {'name': domain.guest.name, 'policy': policy})
+        self._refresh(instance_uuid)
         # After the lock, because Placement may be slow: a caller whose call
         # timed out can then query the policy.
         self._changed(context, instance)
@@ -214,6 +219,7 @@ class PolicyEndpoint:
             instance = self._get_instance(context, instance_uuid, token, lock)
             with self.running_domain(instance_uuid) as domain:
                 self._mover.move_guest(context, instance, domain, move)
+        self._refresh(instance_uuid)
         return {}
 
     def _get_instance(self, context: Any, uuid: str, token: str,
@@ -265,7 +271,8 @@ class LiveChangePart(compute_hooks.ComputePart):
                 services.engine, memory, services.changing), memory)
         self.endpoint = PolicyEndpoint(
             services.engine, services.libvirt_host, services.changing,
-            services.report_shared_groups, self._moves)
+            services.report_shared_groups, self._moves,
+            services.refresh_guest)
 
     def reconcile(self, running: Sequence[desired.Running]) -> Iterable[str]:
         """Finish or undo moves that a crash of nova-compute interrupted."""

@@ -37,6 +37,7 @@ from ghsched_nova.features.live_change import rpc
 from ghsched_nova.features.live_change import server_lock
 from ghsched_nova.features.live_change import servers
 from ghsched_nova.guest import metadata
+from ghsched_nova.host import compute_hooks
 from ghsched_nova.nova_seams import compute
 from ghsched_nova.nova_seams import shared
 from ghsched_nova.resctrl import fs
@@ -154,8 +155,17 @@ class SuccessTest(LiveChangeTestCase):
             self.a_restarted_nova_compute_listens_again)
 
     def all_four_keys(self):
-        plan = self.change(mem_bw_min=40, mem_bw_max=70,
-                           mem_bw_hardlimit='false', mem_bw_priority=5)
+        shown = []
+        with mock.patch.object(
+                compute_hooks.ComputeParts, 'refresh_guest',
+                side_effect=lambda find: shown.append(
+                    metadata.read_policy(find().xml))):
+            plan = self.change(mem_bw_min=40, mem_bw_max=70,
+                               mem_bw_hardlimit='false', mem_bw_priority=5)
+        # The other features see the guest with its new policy.
+        self.assertEqual([(40, 70)], [
+            (one.policy.nodes[0].minimum, one.policy.nodes[0].maximum)
+            for one in shown])
         self.assertTrue(plan.needed)
         self.assert_changed(40, 70)
         self.assertEqual({'MB': {70}, 'MBMIN': {40}, 'MBHDL': {0},

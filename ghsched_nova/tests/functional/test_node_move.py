@@ -15,6 +15,7 @@
 import os
 import random
 import time
+from unittest import mock
 
 import fixtures
 from lxml import etree
@@ -34,6 +35,7 @@ from ghsched_nova.features.live_change import servers
 from ghsched_nova.features.load import load_use
 from ghsched_nova.guest import metadata
 from ghsched_nova.guest import thread_pins
+from ghsched_nova.host import compute_hooks
 from ghsched_nova.tests.fixtures import guest_memory
 from ghsched_nova.tests.fixtures import libvirt
 from ghsched_nova.tests.functional import nova_base
@@ -231,9 +233,16 @@ class MoveTest(openstack_base.CommandTestCase):
         return found[0]
 
     def test_all_records_move(self):
-        plan = self.move(1 - self.old)
+        shown = []
+        with mock.patch.object(
+                compute_hooks.ComputeParts, 'refresh_guest',
+                side_effect=lambda find: shown.append(
+                    metadata.read_policy(find().xml).host_nodes)):
+            plan = self.move(1 - self.old)
         self.assertTrue(plan.is_needed)
         self.assert_on(1 - self.old)
+        # The other features see the guest on its new node.
+        self.assertEqual([(1 - self.old,)], shown)
         reader = client.Client(self.connection(), workers=1)
         self.assertEqual(1, len(past_moves.list_moves_within_host(
             reader, self.server['id'], '2000-01-01T00:00:00Z')))

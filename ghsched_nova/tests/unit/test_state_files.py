@@ -87,7 +87,8 @@ READERS = {
     'ghsched-pressure.json': (
         lambda path: list(pressure_metrics.Collector(path).collect()),
         lambda path: guest_channel.GuestChannels(
-            mock.Mock(), dict, mock.Mock(), path)),
+            mock.Mock(), dict, mock.Mock(), mock.Mock(), mock.Mock(),
+            path)),
     'ghsched-readings.json': (
         lambda path: readings.RoundingCache(
             path.parent, path).get_measured_percentages(),),

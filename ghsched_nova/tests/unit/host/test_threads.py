@@ -311,7 +311,7 @@ class EndpointStressTest(base.TestCase):
         self.patch(rpc.PolicyEndpoint, 'running_domain', lambda _self, _uuid: (
             contextlib.nullcontext(SimpleNamespace(live='<domain/>'))))
         endpoint = rpc.PolicyEndpoint(None, None, contextlib.nullcontext(),
-                                      None, None)
+                                      None, None, None)
 
         def step(chance):
             token = str(uuid.UUID(int=chance.getrandbits(128)))
@@ -325,7 +325,7 @@ class EndpointStressTest(base.TestCase):
 
     def test_call_to_cancel_without_a_uuid_is_refused_and_not_kept(self):
         endpoint = rpc.PolicyEndpoint(None, None, contextlib.nullcontext(),
-                                      None, None)
+                                      None, None, None)
         self.patch(rpc.PolicyEndpoint, 'running_domain', lambda _self, _uuid: (
             contextlib.nullcontext(SimpleNamespace(live='<domain/>'))))
         for void in ('x' * 2 ** 20, '', None, 7, ['a'], {}, 'not-a-uuid'):

@@ -11,6 +11,7 @@
 # under the License.
 """Channels of the guests of one host."""
 
+import dataclasses
 import json
 from pathlib import Path
 import threading
@@ -26,6 +27,8 @@ from ghsched_nova.features.guest_channel import stream
 from ghsched_nova.guest import metadata
 from ghsched_nova.host import compute_hooks
 from ghsched_nova.host import desired
+from ghsched_nova.monitor import view
+from ghsched_nova.tests.unit.features.guest_channel import test_lines
 from ghsched_nova.tests.unit.features.guest_channel import test_stream
 from ghsched_placement.features.load import pressure
 from ghsched_placement.flavor import policy
@@ -74,7 +77,7 @@ class LibvirtError(Exception):
         return self.args[0]
 
 
-class GuestChannelsTest(base.TestCase):
+class ChannelTestCase(base.TestCase):
 
     def setUp(self):
         super().setUp()
@@ -83,10 +86,16 @@ class GuestChannelsTest(base.TestCase):
                          pressure.FILE)
         self.not_held = {}
         self.asked = []
+        self.running = {}
+        self.measured = []
         self.useFixture(fixtures.MockPatchObject(threading, 'Thread'))
         self.part = guest_channel.GuestChannels(
             lambda: self.connection, lambda: self.not_held, self.set_classes,
-            self.path)
+            self.running.get, self.measure, self.path)
+
+    def measure(self, guests):
+        """Measure no bandwidth, as on a host that has no monitoring."""
+        self.measured.append([one.uuid for one in guests])
 
     def set_classes(self, uuid, wanted):
         self.asked.append((uuid, wanted))
@@ -94,7 +103,8 @@ class GuestChannelsTest(base.TestCase):
             raise class_moves.NotMovedError('odd is no class')
         if 'broken' in wanted:
             raise OSError('the kernel is broken')
-        return make_running(mode='write', mem_bw_min=40)
+        self.running[UUID] = make_running(mode='write', mem_bw_min=40)
+        return self.running[UUID]
 
     def wish(self, **classes):
         one = self.connection.streams[-1]
@@ -103,16 +113,23 @@ class GuestChannelsTest(base.TestCase):
         one.callback(one, stream.READABLE, None)
         self.part.move_vcpus_as_asked()
 
-    def observe(self, *running):
+    def observe(self, *running, changed=None, limits=None):
+        """Observe guests of which one may have changed since they were read.
+        """
+        self.running.update((one.domain.uuid, one)
+                            for one in changed or running)
         self.part.observe(compute_hooks.HostSnapshot(
-            time=0.0, since=None, running=running))
+            time=0.0, since=None, running=running, bandwidth=limits))
 
     def read_reasons(self):
         """Return the reasons that were written since the last call."""
+        return [line['reason'] for line in self.read_lines()]
+
+    def read_lines(self):
         found = []
         for one in self.connection.streams:
             one.run()
-            found += [json.loads(line)['reason']
+            found += [json.loads(line)
                       for line in one.written.split(b'\n') if line]
             one.written = b''
         return found
@@ -120,6 +137,9 @@ class GuestChannelsTest(base.TestCase):
     def render(self, mode):
         return self.part.render(XML, compute_hooks.StartingGuest(
             policy.parse_policy({'ghsched:guest_channel': mode}, 0), (), (9,)))
+
+
+class GuestChannelsTest(ChannelTestCase):
 
     def test_port_is_added_once_for_guests_with_the_key(self):
         self.assertEqual(XML, self.render('none'))
@@ -157,7 +177,8 @@ class GuestChannelsTest(base.TestCase):
     def test_guest_that_is_not_protected_is_informed_by_the_engine(self):
         engine = SimpleNamespace(not_held={})
         part = guest_channel.make_part(SimpleNamespace(
-            engine=engine, state_path=self.path.parent,
+            engine=engine, state_path=self.path.parent, section=None,
+            find_running={UUID: make_running()}.get,
             libvirt_host=SimpleNamespace(
                 get_connection=lambda: self.connection)))
         part.reconcile_guest(make_running())
@@ -172,62 +193,6 @@ class GuestChannelsTest(base.TestCase):
             XML.replace('<devices>', f'<name>{lines.PORT}</name><devices>'),
             1))
         self.assertEqual([], self.connection.streams)
-
-    def test_guest_moves_its_vcpus_between_its_classes(self):
-        self.observe(make_running(mode='write', mem_bw_min=30))
-        self.read_reasons()
-        self.wish(latency='0-1')
-        self.assertEqual([(UUID, {'latency': '0-1'})], self.asked)
-        self.assertEqual([lines.CHANGED], self.read_reasons())
-        self.part.move_vcpus_as_asked()
-        self.assertEqual(1, len(self.asked))
-        # Nothing changes, and the guest waits for an answer.
-        self.wish(latency='0-1')
-        self.assertEqual([lines.REPEATED], self.read_reasons())
-        self.wish(odd='0')
-        self.assertEqual([lines.REFUSED], self.read_reasons())
-        with self.assertLogs(guest_channel.LOG):
-            self.wish(broken='0')
-        self.assertEqual([lines.REFUSED], self.read_reasons())
-
-    def test_request_on_a_stream_that_ended_is_dropped(self):
-        self.observe(make_running(mode='write'))
-        one = self.connection.streams[-1]
-        one.incoming = (b'{"ghsched":1,"classes":{"latency":"0"}}\n'
-                        + b'x' * (stream.MAX_RECEIVED + 1))
-        one.callback(one, stream.READABLE, None)
-        self.part.move_vcpus_as_asked()
-        self.assertEqual([], self.asked)
-        self.assertEqual(1, len(self.connection.streams))
-
-    def test_stream_that_ends_with_the_answer_ends_nothing_else(self):
-        self.observe(make_running(mode='write'))
-        one = self.connection.streams[-1]
-        self.read_reasons()
-        one.incoming = b'{"ghsched":1,"classes":{"odd":"0"}}\n'
-        one.callback(one, stream.READABLE, None)
-        one.eventUpdateCallback = mock.Mock(side_effect=OSError('gone'))
-        with self.assertLogs(guest_channel.LOG):
-            self.part.move_vcpus_as_asked()
-
-    def test_snapshot_of_before_a_move_informs_of_nothing(self):
-        self.observe(make_running(mode='write', mem_bw_min=30))
-        self.wish(latency='0-1')
-        self.read_reasons()
-        self.observe(make_running(mode='write', mem_bw_min=30))
-        self.assertEqual([], self.read_reasons())
-
-    def test_guest_that_may_only_read_moves_nothing(self):
-        self.observe(make_running(mode='read'))
-        self.wish(latency='0-1')
-        self.assertEqual([], self.asked)
-
-    def test_guest_moves_its_vcpus_six_times_a_minute(self):
-        self.observe(make_running(mode='write'))
-        for _count in range(8):
-            self.wish(latency='0-1')
-        self.assertEqual(guest_channel.MOVES_PER_MINUTE, len(self.asked))
-        self.assertIn(lines.REFUSED, self.read_reasons())
 
     def test_malformed_line_is_logged_once(self):
         self.observe(make_running())
@@ -328,6 +293,115 @@ class GuestChannelsTest(base.TestCase):
             self.assertEqual(found, {
                 uuid: one.pressure for uuid, one in pressure.read_pressures(
                     self.path, self.path.stat().st_mtime).items()})
+
+
+class NewsTest(ChannelTestCase):
+    """Moved vCPUs, changes and lost protection."""
+
+    def test_guest_moves_its_vcpus_between_its_classes(self):
+        self.observe(make_running(mode='write', mem_bw_min=30))
+        self.read_reasons()
+        self.wish(latency='0-1')
+        self.assertEqual([(UUID, {'latency': '0-1'})], self.asked)
+        self.assertEqual([lines.CHANGED], self.read_reasons())
+        self.part.move_vcpus_as_asked()
+        self.assertEqual(1, len(self.asked))
+        # Nothing changes, and the guest waits for an answer.
+        self.wish(latency='0-1')
+        self.assertEqual([lines.REPEATED], self.read_reasons())
+        self.wish(odd='0')
+        self.assertEqual([lines.REFUSED], self.read_reasons())
+        with self.assertLogs(guest_channel.LOG):
+            self.wish(broken='0')
+        self.assertEqual([lines.REFUSED], self.read_reasons())
+
+    def test_request_on_a_stream_that_ended_is_dropped(self):
+        self.observe(make_running(mode='write'))
+        one = self.connection.streams[-1]
+        one.incoming = (b'{"ghsched":1,"classes":{"latency":"0"}}\n'
+                        + b'x' * (stream.MAX_RECEIVED + 1))
+        one.callback(one, stream.READABLE, None)
+        self.part.move_vcpus_as_asked()
+        self.assertEqual([], self.asked)
+        self.assertEqual(1, len(self.connection.streams))
+
+    def test_stream_that_ends_with_the_answer_ends_nothing_else(self):
+        self.observe(make_running(mode='write'))
+        one = self.connection.streams[-1]
+        self.read_reasons()
+        one.incoming = b'{"ghsched":1,"classes":{"odd":"0"}}\n'
+        one.callback(one, stream.READABLE, None)
+        one.eventUpdateCallback = mock.Mock(side_effect=OSError('gone'))
+        with self.assertLogs(guest_channel.LOG):
+            self.part.move_vcpus_as_asked()
+
+    def test_snapshot_of_before_a_move_informs_of_nothing(self):
+        self.observe(make_running(mode='write', mem_bw_min=30))
+        self.wish(latency='0-1')
+        self.read_reasons()
+        self.observe(make_running(mode='write', mem_bw_min=30),
+                     changed=[self.running[UUID]])
+        self.assertEqual([], self.read_reasons())
+
+    def test_changed_guest_hears_at_once_what_has_changed(self):
+        usage = dataclasses.replace(
+            test_lines.usage(n0=test_lines.LIMITS),
+            guest=view.Guest('one', UUID))
+        self.observe(make_running(mem_bw_min=30, mem_bw_max=60),
+                     limits=SimpleNamespace(guests=[usage], nodes=[]))
+        self.assertEqual([30], [
+            one['mem_bw_min'] for line in self.read_lines()
+            for one in line['effective']])
+        for nodes, limits, reason, why in (
+                ((0,), {'mem_bw_min': 40, 'mem_bw_max': 60}, lines.CHANGED,
+                 'changed in the policy: mem_bw_min'),
+                ((1,), {'mem_bw_min': 40, 'mem_bw_max': 60}, lines.MOVED,
+                 'the server runs on other NUMA nodes of its host')):
+            self.part.reconcile_guest(make_running(nodes, **limits))
+            # The limits of before the change are not sent.
+            self.assertEqual([(reason, why, [])], [
+                (line['reason'], line['why'], line['effective'])
+                for line in self.read_lines()])
+            self.assertEqual([UUID], self.measured.pop())
+
+    def test_guest_hears_within_a_second_whether_it_is_protected(self):
+        self.observe(make_running(mem_bw_min=30))
+        self.read_reasons()
+        for not_held, reason, why in (
+                ({UUID: 'of host seven'}, lines.UNPROTECTED,
+                 'the host cannot enforce the policy now; its operators see '
+                 'the reason'),
+                ({}, lines.RESTORED, 'the host enforces the policy again')):
+            self.not_held.clear()
+            self.not_held.update(not_held)
+            self.part.inform_of_protection()
+            self.assertEqual([(reason, why)], [
+                (line['reason'], line['why']) for line in self.read_lines()])
+            self.part.inform_of_protection()
+            self.assertEqual([], self.read_reasons())
+        # A stream that has ended waits for the next report.
+        ended = self.connection.streams[-1]
+        ended.callback(ended, stream.HANGUP, None)
+        self.not_held[UUID] = 'of host seven'
+        self.part.inform_of_protection()
+        self.assertEqual(1, len(self.connection.streams))
+        # A guest that has just stopped.
+        self.observe(make_running(mem_bw_min=30))
+        self.running.clear()
+        self.not_held.clear()
+        self.part.inform_of_protection()
+
+    def test_guest_that_may_only_read_moves_nothing(self):
+        self.observe(make_running(mode='read'))
+        self.wish(latency='0-1')
+        self.assertEqual([], self.asked)
+
+    def test_guest_moves_its_vcpus_six_times_a_minute(self):
+        self.observe(make_running(mode='write'))
+        for _count in range(8):
+            self.wish(latency='0-1')
+        self.assertEqual(guest_channel.MOVES_PER_MINUTE, len(self.asked))
+        self.assertIn(lines.REFUSED, self.read_reasons())
 
 
 class SetClassesTest(base.TestCase):
