@@ -106,33 +106,46 @@ def yield_received_bandwidth(snapshot: view.Snapshot,
 
     These are the guarantee and the limit of the server, and the bandwidth it
     used since the last report of nova-compute. Servers without a bandwidth
-    policy are left out.
+    policy are left out. Of a server with vCPU classes, each class with
+    bandwidth keys is one item, and they add up to the server.
 
     :param snapshot: bandwidth since the last report.
     :param measured: load since the last report; None if unknown.
     :param unprotected: UUIDs of guests whose bandwidth policy is not enforced.
     :param unallocated: UUIDs of guests whose guarantee Placement has not
         allocated.
-    :returns: pairs of a key, which has server and host NUMA node, and the
-        server's owner and bandwidth.
+    :returns: pairs of a key, which has server, host NUMA node and vCPU class,
+        and the server's owner and bandwidth.
     """
     used = {node: usage for usage in snapshot.nodes for node in usage.nodes}
     busy = _map_cpu_loads(measured)
     for usage in snapshot.guests:
         guest = usage.guest
-        for row in usage.nodes:
+        for name, row, is_limited in _yield_rows(usage):
             if row.asked is None or len(row.nodes) != 1 or not (
                     row.asked.minimum or row.asked.maximum < 100):
                 continue
             node, = row.nodes
-            yield LevelKey(guest.uuid, node), (
+            yield LevelKey(guest.uuid, node, name), (
                 Owner(guest.server or guest.name, guest.project,
                       guest.flavor),
                 _make_service_level_period(
                     row, used.get(node), busy.get((guest.uuid, node)),
-                    bool(usage.control_groups)
-                    and guest.uuid not in unprotected,
+                    is_limited and guest.uuid not in unprotected,
                     guest.uuid in unallocated))
+
+
+def _yield_rows(usage: view.GuestUsage
+                ) -> Iterator[tuple[str, view.GuestNode, bool]]:
+    """Yield each vCPU class of a guest with its bandwidth on a host node.
+
+    :returns: name of the class, empty for a guest without classes; the
+        bandwidth; and whether a control group limits it.
+    """
+    for name, part in ([(one.vcpu_class.name, one) for one in usage.classes]
+                       or [('', usage)]):
+        for row in part.nodes:
+            yield name, row, bool(part.control_groups)
 
 
 def _make_service_level_period(row: view.GuestNode,

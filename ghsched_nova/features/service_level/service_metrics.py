@@ -26,7 +26,8 @@ from prometheus_client import registry
 from ghsched_nova.monitor import prometheus
 from ghsched_placement.features.service_level import service_level
 
-_SERVER = ('project', 'server', 'flavor', 'node')
+#: ``vcpu_class`` is empty for servers without vCPU classes.
+_SERVER = ('project', 'server', 'flavor', 'node', 'vcpu_class')
 
 #: All metrics of service levels, in the order of the manual.
 METRICS = (
@@ -96,7 +97,7 @@ class Collector(registry.Collector):
         levels = service_level.from_file(self._path)
         last = _find_last_report(levels, self._path)
         rows = [((level.owner.project, key.server, level.owner.flavor,
-                  str(key.node)), level)
+                  str(key.node), key.vcpu_class), level)
                 for key, level in sorted(levels.items())]
         return [
             *(

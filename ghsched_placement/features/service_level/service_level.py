@@ -72,10 +72,13 @@ class LevelKey(NamedTuple):
 
     :param server: UUID of the server.
     :param node: number of the host NUMA node.
+    :param vcpu_class: vCPU class that the record is about; empty for a server
+        without classes.
     """
 
     server: str
     node: int
+    vcpu_class: str = ''
 
 
 @dataclass(frozen=True)
@@ -218,13 +221,18 @@ def map_shortage_times(levels: Levels) -> dict[LevelKey, ShortTime]:
 
     The times are those of the month in which the server was last measured.
     Time in which only the cap of its flavor limited a server does not count.
+    Of a server with vCPU classes, that class counts that was short longest.
 
     :param levels: service levels of the host's servers.
     """
-    return {key: ShortTime(
-        sum(seconds for cause, seconds in level.short.items()
-            if cause != ShortageCause.OWN_CAP), level.seconds)
-            for key, level in levels.items()}
+    found: dict[LevelKey, ShortTime] = {}
+    for key, level in levels.items():
+        times = ShortTime(
+            sum(seconds for cause, seconds in level.short.items()
+                if cause != ShortageCause.OWN_CAP), level.seconds)
+        of_server = LevelKey(key.server, key.node)
+        found[of_server] = max(times, found.get(of_server, times))
+    return found
 
 
 def add_period_to_levels(before: Levels,
@@ -336,9 +344,12 @@ def to_json(levels: Levels) -> str:
     """
     # Not dataclasses.asdict(), whose deep copies take ten times as long.
     return json.dumps({'version': VERSION, 'levels': [
-        [*key, {**vars(level), 'owner': vars(level.owner),
-                'last': vars(level.last),
-                'hours': [list(vars(hour).values()) for hour in level.hours]}]
+        # Releases without vCPU classes read three items.
+        [key.server, key.node, {
+            **vars(level), 'owner': vars(level.owner),
+            'last': vars(level.last),
+            'hours': [list(vars(hour).values()) for hour in level.hours],
+            **({'vcpu_class': key.vcpu_class} if key.vcpu_class else {})}]
         for key, level in levels.items()]}, separators=(',', ':'))
 
 
@@ -361,7 +372,8 @@ def from_file(path: Path | None) -> dict[LevelKey, Level]:
 
 
 def _parse_levels(found: Mapping[str, Any]) -> dict[LevelKey, Level]:
-    return {LevelKey(wire.check_text(server), wire.check_node(node)):
+    return {LevelKey(wire.check_text(server), wire.check_node(node),
+                     wire.check_text(level.get('vcpu_class', ''))):
             _parse_level(level)
             for server, node, level in found['levels'][:LEVELS_KEPT]}
 

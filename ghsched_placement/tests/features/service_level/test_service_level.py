@@ -103,7 +103,7 @@ class DayTest(base.TestCase):
                 'busy': 1.0, **figures}))}, 60.0, BEGIN + 60 * minute - 1)
 
     def test_each_short_minute_has_one_cause_and_they_add_up(self):
-        level = self.levels['a', 0]
+        level = self.levels[LevelKey('a', 0)]
         found = {cause: seconds / 60 for cause, seconds
                  in level.short.items()}
         true = {cause: minutes for cause, minutes in self.true.items()
@@ -119,15 +119,29 @@ class DayTest(base.TestCase):
 
     def test_first_minute_after_a_move_is_of_the_move(self):
         self.assertEqual({'host_moved': 1, 'node_full': 840},
-                         self.levels['b', 1].short_periods)
+                         self.levels[LevelKey('b', 1)].short_periods)
 
     def test_month_begins_with_sums_of_0_and_keeps_the_hours(self):
         for minute in (30 * 1440, 30 * 1440 + 1):
             self.add(minute, LevelKey('a', 0), {'node_used': 97})
-        level = self.levels['a', 0]
+        level = self.levels[LevelKey('a', 0)]
         self.assertEqual((60.0, 1, {'node_full': 60.0}),
                          (level.seconds, level.periods, level.short))
         self.assertEqual(2, len(level.hours))
+
+    def test_classes_of_a_server_are_apart_and_its_worst_counts(self):
+        for minute in (DAY // 60 + 1, DAY // 60 + 2):
+            for name, node_used in (('calm', 50), ('latency', 97)):
+                self.add(minute, LevelKey('c', 0, name),
+                         {'node_used': node_used})
+        self.assertEqual({'host_moved': 1, 'node_full': 1},
+                         self.levels[LevelKey('c', 0, 'latency')
+                                     ].short_periods)
+        self.assertEqual(service_level.ShortTime(120.0, 120.0),
+                         service_level.map_shortage_times(self.levels)[
+                             LevelKey('c', 0)])
+        self.assertEqual(self.levels, service_level.from_json(
+            service_level.to_json(self.levels)))
 
     def test_record_survives_a_file(self):
         text = service_level.to_json(self.levels)
@@ -144,7 +158,7 @@ class BoundsTest(base.TestCase):
                 LevelKey(name, 0): (Owner(), Period(got=1.0))
                 for name in ('a', f'b{hour}')}, 3600.0, BEGIN + 3600 * hour)
             self.assertLessEqual(len(levels), 10)
-        self.assertEqual(service_level.HOURS_KEPT, len(levels['a', 0].hours))
+        self.assertEqual(service_level.HOURS_KEPT, len(levels[LevelKey('a', 0)].hours))
         levels = service_level.add_period_to_levels(
             levels, {}, 60.0, BEGIN + 3600 * 199 + DAY + 1)
         self.assertEqual({}, levels)

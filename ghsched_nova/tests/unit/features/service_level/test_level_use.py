@@ -10,6 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
+import dataclasses
 from pathlib import Path
 import types
 
@@ -18,10 +19,13 @@ import fixtures
 from ghsched_nova.features.metering import metering_notices
 from ghsched_nova.features.service_level import service_level_use
 from ghsched_nova.host import compute_hooks
+from ghsched_nova.monitor import view
 from ghsched_nova.tests.fixtures import observing
 from ghsched_placement.features.load import load
 from ghsched_placement.features.metering import metering
 from ghsched_placement.features.service_level import service_level
+from ghsched_placement.features.service_level.service_level import LevelKey
+from ghsched_placement.flavor.vcpu_classes import VcpuClass
 from ghsched_placement.tests import base
 
 guest = observing.guest
@@ -39,7 +43,7 @@ class PeriodsTest(base.TestCase):
                **of_host):
         found = dict(service_level_use.yield_received_bandwidth(
             snapshot(usage, **of_host), measured, not_held, uncounted))
-        return found.get(('u', 0), (None, None))[1]
+        return found.get(LevelKey('u', 0), (None, None))[1]
 
     def test_figures_are_in_percent_of_the_node(self):
         self.assertEqual(
@@ -56,6 +60,27 @@ class PeriodsTest(base.TestCase):
     def test_policy_that_is_not_held_and_share_that_placement_lacks(self):
         found = self.period(guest(1.0), not_held={'u'}, uncounted={'u'})
         self.assertEqual((False, None), (found.protected, found.allocated))
+
+    def test_classes_have_periods_of_their_own_and_add_up(self):
+        first, second = (dataclasses.replace(
+            guest(used, minimum=minimum, held=held), guest=view.Guest(
+                'i', 'u')) for used, minimum, held in (
+                    (100.0, 30, 30.0), (250.0, 10, 10.0)))
+        usage = dataclasses.replace(guest(350.0, minimum=40), classes=tuple(
+            view.ClassUsage(VcpuClass(name, frozenset({vcpu})), one.nodes,
+                            one.control_groups if name == 'latency' else ())
+            for vcpu, (name, one) in enumerate({
+                'latency': first, 'default': second}.items())))
+        found = dict(service_level_use.yield_received_bandwidth(
+            snapshot(usage), busy(0.75), (), ()))
+        self.assertEqual(
+            {('u', 0, 'latency'): (30, 10.0, True),
+             ('u', 0, 'default'): (10, 25.0, False)},
+            {key: (one.asked, one.got, one.protected)
+             for key, (_owner, one) in found.items()})
+        metered = metering.make_bandwidth_notification('h', 60.0, found)
+        self.assertEqual([40, 35.0], [
+            one['value'] for one in metered['measurements']])
 
     def test_server_without_a_promise_has_no_period(self):
         self.assertIsNone(self.period(guest(1.0, minimum=0)))
@@ -80,7 +105,7 @@ class UseTest(base.TestCase):
     def test_time_between_reports_is_counted_and_kept_in_the_file(self):
         for now in (1000.0, 1060.0, 1130.0):
             self.measure(now, guest(100.0), used=990.0)
-        level = self.use.levels['u', 0]
+        level = self.use.levels[LevelKey('u', 0)]
         self.assertEqual((130.0, {'host_moved': 60.0, 'node_full': 70.0}),
                          (level.seconds, level.short))
         self.assertEqual(service_level.Owner('instance-1', 'p', 'f'),
@@ -117,7 +142,7 @@ class UseTest(base.TestCase):
         self.measure(1000.0, guest(100.0))
         self.measure(1000.0 + 86400, guest(100.0))
         self.assertEqual(compute_hooks.PERIOD_MAX_S,
-                         self.use.levels['u', 0].seconds)
+                         self.use.levels[LevelKey('u', 0)].seconds)
 
     def test_host_without_bandwidth_writes_nothing(self):
         for now in (1000.0, 1060.0):
@@ -129,4 +154,4 @@ class UseTest(base.TestCase):
         for now in (1000.0, 1060.0):
             self.measure(now, guest(100.0))
         self.assertIn('cannot run hook observe', self.log.output)
-        self.assertEqual(60.0, self.use.levels['u', 0].seconds)
+        self.assertEqual(60.0, self.use.levels[LevelKey('u', 0)].seconds)

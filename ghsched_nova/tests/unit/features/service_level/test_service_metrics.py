@@ -25,7 +25,8 @@ from ghsched_placement.tests import base
 
 ETC = Path(__file__).parents[5] / 'etc' / 'ghsched'
 
-LABELS = {'project': 'p', 'server': 'u', 'flavor': 'f', 'node': '1'}
+LABELS = {'project': 'p', 'server': 'u', 'flavor': 'f', 'node': '1',
+          'vcpu_class': ''}
 
 
 class ServiceMetricsTest(base.TestCase):
@@ -39,6 +40,9 @@ class ServiceMetricsTest(base.TestCase):
     def test_values_of_the_file_for_each_server(self):
         path = Path(self.useFixture(fixtures.TempDir()).path, 'levels.json')
         path.write_text(service_level.to_json({
+            service_level.LevelKey('u', 1, 'latency'): service_level.Level(
+                service_level.Owner('web', 'p', 'f'), 7, 1000.0,
+                seconds=60.0),
             service_level.LevelKey('u', 1): service_level.Level(
                 service_level.Owner('web', 'p', 'f'), 7, 1000.0,
                 service_level.Period(30, 80, None, 28, 12.5), 600.0, 0.0, 10,
@@ -53,6 +57,8 @@ class ServiceMetricsTest(base.TestCase):
                 (2, 'short_periods_total', {'cause': 'node_full'}),
                 (0, 'short_seconds_total', {'cause': 'own_cap'})):
             self.assertEqual(expected, self.value(path, name, **labels), name)
+        self.assertEqual(60, self.value(path, 'measured_seconds_total',
+                                        vcpu_class='latency'))
 
     def test_deleted_server_keeps_its_counters_and_has_no_gauge(self):
         path = Path(self.useFixture(fixtures.TempDir()).path, 'levels.json')
