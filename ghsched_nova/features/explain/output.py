@@ -198,7 +198,8 @@ def _policy_to_dict(explanation: Explanation) -> dict[str, Any] | None:
     return {'monitor': policy.monitor, 'device_numa': policy.device_numa,
             'nodes': [{'guest_node': number, **node.as_dict()}
                       for number, node in enumerate(policy.nodes)],
-            **({'classes': policy.describe_classes_for_guest()}
+            **({'classes': policy.describe_classes_for_guest(),
+                'control_groups': len(policy.groups)}
                if policy.classes else {}),
             'vfs': [{'guest_node': vfs.guest_node, 'alias': vfs.alias,
                      'count': vfs.count} for vfs in policy.vfs],
@@ -294,6 +295,10 @@ def _format_policy(policy: dict[str, Any] | None) -> str:
         text += f'\nscheduling class of {kind}: {value}'
     for one in policy.get('classes', ()):
         text += f'\nvCPU class {one["name"]}: {one["vcpus"]}'
+    if policy.get('classes'):
+        text += (f'\ncontrol groups: {policy["control_groups"]}, shared with '
+                 'no other guest, because a guest can move its vCPUs between '
+                 'its classes')
     if policy['vfs']:
         text += f'\nvfs_locality: {policy["vfs_locality"]}\n' + render_table(
             ('guest node', 'alias', 'VFs'),

@@ -707,6 +707,19 @@ class ThreadsTest(base.TestCase):
             self.assertIn(f'\n<vcpusched scheduler="fifo" vcpus="{vcpus}" '
                           'priority="7"/>\n', out)
 
+    def test_guest_with_vcpu_classes_is_shown_to_share_no_group(self):
+        asked = ['--vcpus', '4', '--ram', '4096', '--property',
+                 'hw:numa_nodes=1', '--property', 'ghsched:mem_bw_max=60']
+        classes = ['--property', 'ghsched:vcpu_classes=latency:0',
+                   '--property', 'ghsched:mem_bw_min.latency=20']
+        for more, groups in (([], None), (classes, 2)):
+            _status, document = document_of('kunpeng920', *asked, *more)
+            self.assertEqual(groups, document['policy'].get('control_groups'))
+            _status, out, _err = run(HOSTS / 'kunpeng920', *asked, *more)
+            self.assertEqual(groups == 2, (
+                'control groups: 2, shared with no other guest, because'
+                in out))
+
     def test_the_xml_has_the_topology_too(self):
         text = (HOSTS / 'kunpeng920.yaml').read_text().replace(
             'nova:\n', "nova:\n  dedicated_cpus: '0-127'\n")
