@@ -276,6 +276,17 @@ class ReadTest(base.TestCase):
             make_client(compute=Adapter(servers=Response(404))),
             'u', 'then'))
 
+    def test_migrations_of_a_server_are_read_page_by_page(self):
+        nova = Adapter(os_migrations=[
+            Response(200, {'migrations': [{'uuid': 'm1'}],
+                           'migrations_links': [{'rel': 'next'}]}),
+            Response(200, {'migrations': [{'uuid': 'm2'}]})])
+        self.assertEqual({'m1', 'm2'}, make_client(
+            compute=nova).list_migrations_of_server('u'))
+        self.assertEqual(['/os-migrations?instance_uuid=u',
+                          '/os-migrations?instance_uuid=u&marker=m1'],
+                         nova.asked)
+
     def diagnostics(self, response):
         return make_client(
             compute=Adapter(servers=response)).get_server_report('u')

@@ -18,7 +18,10 @@ from dataclasses import replace
 import io
 import json
 import os
+import pty
 import re
+import signal
+import termios
 from unittest import mock
 
 from hypothesis import given
@@ -223,6 +226,33 @@ class BatchTest(top_case.TopTestCase):
         _status, text, _errors = self.run_top(
             self.tree, '-b', '-n', '1', '--node-bandwidth', '0:8000')
         self.assertRegex(text, r'(?m)^0 +4000\.0  50\.0 ')
+
+
+class TerminalTest(base.TestCase):
+    """Terminal and signal handlers while a screen is shown."""
+
+    NUMBERS = (signal.SIGTERM, signal.SIGTSTP, signal.SIGWINCH)
+
+    def setUp(self):
+        super().setUp()
+        for fd in (fds := pty.openpty()):
+            self.addCleanup(os.close, fd)
+        self.terminal = fds[1]
+
+    def read_state(self):
+        return (termios.tcgetattr(self.terminal),
+                [signal.getsignal(number) for number in self.NUMBERS])
+
+    def test_terminal_and_handlers_are_restored_after_an_error(self):
+        before = self.read_state()
+        with (contextlib.suppress(ValueError),
+              top._terminal_without_echo(self.terminal, self.terminal)):
+            meanwhile = self.read_state()
+            raise ValueError
+        self.assertEqual(before, self.read_state())
+        for one, former in zip(meanwhile[1], before[1], strict=True):
+            self.assertNotEqual(former, one)
+        self.assertFalse(meanwhile[0][3] & termios.ECHO)
 
 
 class ScreenTest(base.TestCase):
