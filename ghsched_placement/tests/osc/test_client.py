@@ -22,6 +22,7 @@ from keystoneauth1 import exceptions as ksa_exceptions
 from openstack import exceptions as sdk_exceptions
 from osc_lib import exceptions
 
+from ghsched_placement.audit import repair
 from ghsched_placement.features.live_change import past_moves
 from ghsched_placement.features.live_change import server_change
 from ghsched_placement.osc import base as osc_base
@@ -319,6 +320,50 @@ class CandidateTest(base.TestCase):
     def test_a_query_that_is_wrong_is_no_answer(self):
         with self.assertRaises(exceptions.CommandError):
             self.found(Response(400, {'errors': [{'detail': 'Malformed'}]}))
+
+
+class RepairTest(base.TestCase):
+    """Repair of an allocation of 30 that should be 20."""
+
+    def setUp(self):
+        super().setUp()
+        self.generations = []
+        self.written = []
+
+    def repair(self, *answers):
+        """Return the reason of a refusal.
+
+        :param answers: Placement's answers to one write after the other.
+        """
+        left = list(answers)
+        placement = Adapter(allocations=[Response(200, {
+            'allocations': {'p': {'resources': {'X': 30}}},
+            'project_id': 'p', 'user_id': 'u',
+            'consumer_generation': number}) for number in range(9)])
+
+        def put(_path, json, **_how):
+            self.generations.append(json['consumer_generation'])
+            self.written.append(json['allocations']['p']['resources'])
+            return left.pop(0)
+
+        placement.put = put
+        return make_client(placement).write_allocation_repair(
+            repair.Repair('host', 'c', 'text', {'p': {'X': 20}}))
+
+    def refuse(self, code, detail='no room'):
+        return Response(409, {'errors': [{
+            'code': f'placement.{code}', 'detail': detail}]})
+
+    def test_conflict_is_retried_with_the_allocation_read_again(self):
+        self.assertEqual('', self.repair(
+            self.refuse('concurrent_update'), Response(204)))
+        self.assertEqual([0, 1], self.generations)
+        self.assertEqual([{'X': 20}] * 2, self.written)
+
+    def test_other_refusal_is_final(self):
+        self.assertEqual('HTTP 409 no room',
+                         self.repair(self.refuse('undefined_code')))
+        self.assertEqual([0], self.generations)
 
 
 class OwnedTest(base.TestCase):

@@ -108,6 +108,32 @@ class CountingTest(base.TestCase):
                          host_blame._sort_by_bandwidth(self.others, []))
 
 
+class LimitTest(base.TestCase):
+    """Investigations that begin while others go on."""
+
+    def investigate(self):
+        with self.assertRaises(host_blame.NotInvestigated) as raised:
+            self.investigator.investigate_server('u', False)
+        return str(raised.exception)
+
+    def test_third_at_the_same_time_is_refused_and_the_next_is_not(self):
+        reasons = []
+
+        def list_running():
+            reasons.append(self.investigate())
+            return ()
+
+        self.investigator = host_blame.Investigator(
+            mock.Mock(), 'host', list_running, lambda: ())
+        for _time in range(2):
+            reasons.clear()
+            gone = self.investigate()
+            self.assertEqual('the server does not run on this host', gone)
+            self.assertEqual(
+                ['2 servers of this host are being investigated; try again '
+                 'in a minute', gone], reasons)
+
+
 class InvestigationTest(base.TestCase):
     """Whole investigations of a simulated host."""
 

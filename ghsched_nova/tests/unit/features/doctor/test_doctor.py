@@ -305,8 +305,8 @@ class CommandTest(base.TestCase):
                 self.write_host(model)
                 found = self.read_checks()['control groups']
                 self.assertEqual('ok', found['status'])
-                self.assertIn(f'left for guests: {14 - number}',
-                              found['text'])
+                self.assertIn(f'others use {number}, guests 0; left for '
+                              f'guests: {14 - number}', found['text'])
             model.mkdir(f'/COS{number + 1}')
         self.write_host(model)
         self.assertEqual('warning',
