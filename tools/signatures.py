@@ -68,28 +68,10 @@ def parameters(source: zipfile.Path | pathlib.Path,
     :param source: directory that has the package nova.
     :param name: dotted; the module, then classes, then the function.
     """
-    parts = name.split('.')
-    for length in range(len(parts) - 1, 0, -1):
-        stem = '/'.join(parts[:length])
-        for path in (source / f'{stem}.py', source / f'{stem}/__init__.py'):
-            if path.exists():
-                return _in_module(
-                    ast.parse(path.read_text(encoding='utf-8')),
-                    parts[length:])
-    return None
-
-
-def _in_module(node: ast.AST, parts: list[str]) -> tuple[str, ...] | None:
-    """Return parameters of what is in a module; () of an attribute."""
-    for part in parts:
-        found = [child for child in ast.iter_child_nodes(node)
-                 if isinstance(child, ast.ClassDef | ast.FunctionDef)
-                 and child.name == part]
-        if not found:
-            return () if _assigns(node, part) else None
-        node = found[-1]
+    node = find_definition(source, name)
     if not isinstance(node, ast.FunctionDef):
-        return None
+        return () if node is not None and not isinstance(
+            node, ast.ClassDef) else None
     arguments = node.args
     some = [*arguments.posonlyargs, *arguments.args, arguments.vararg,
             *arguments.kwonlyargs, arguments.kwarg]
@@ -97,14 +79,51 @@ def _in_module(node: ast.AST, parts: list[str]) -> tuple[str, ...] | None:
     return told[1:] if told[:1] == ('cls',) else told
 
 
-def _assigns(node: ast.AST, name: str) -> bool:
-    """Whether a module or a class assigns a name, or an attribute of self."""
-    return any(
-        isinstance(child, ast.Name) and child.id == name
-        or isinstance(child, ast.Attribute) and child.attr == name
-        and ast.unparse(child.value) == 'self'
-        for child in ast.walk(node)
-        if isinstance(getattr(child, 'ctx', None), ast.Store))
+def find_definition(source: zipfile.Path | pathlib.Path,
+                    name: str) -> ast.AST | None:
+    """Return a function, a class or an assignment; None if it is not there.
+
+    :param source: directory that has the package nova.
+    :param name: dotted; the module, then classes, then the name.
+    """
+    parts = name.split('.')
+    for length in range(len(parts) - 1, 0, -1):
+        module = _parse(source, '/'.join(parts[:length]))
+        if module is not None:
+            return _in_module(module, parts[length:])
+    return None
+
+
+@functools.cache
+def _parse(source: zipfile.Path | pathlib.Path, stem: str
+           ) -> ast.Module | None:
+    for path in (source / f'{stem}.py', source / f'{stem}/__init__.py'):
+        if path.exists():
+            return ast.parse(path.read_text(encoding='utf-8'))
+    return None
+
+
+def _in_module(node: ast.AST, parts: list[str]) -> ast.AST | None:
+    for part in parts:
+        found = [child for child in ast.iter_child_nodes(node)
+                 if isinstance(child, ast.ClassDef | ast.FunctionDef)
+                 and child.name == part]
+        if not found:
+            return _find_assignment(node, part)
+        node = found[-1]
+    return node
+
+
+def _find_assignment(node: ast.AST, name: str) -> ast.AST | None:
+    """Return what assigns a name in a module, or an attribute of self."""
+    return next((
+        statement for statement in ast.walk(node)
+        if isinstance(statement, ast.Assign | ast.AnnAssign | ast.AugAssign)
+        for child in ast.walk(statement)
+        if isinstance(getattr(child, 'ctx', None), ast.Store) and (
+            isinstance(child, ast.Name) and child.id == name
+            or isinstance(child, ast.Attribute) and child.attr == name
+            and ast.unparse(child.value) == 'self')), None)
 
 
 def compare(title: str, source: zipfile.Path | pathlib.Path) -> bool:

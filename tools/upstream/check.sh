@@ -11,7 +11,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-# Check the patches of this directory against a source tree of Nova: the tests
+# Check the patches below this directory against a source tree of Nova: the tests
 # of a patch must fail without the patch and pass with it. Nothing of ghsched
 # is installed or imported. Prints one line for each patch. The exit status is
 # 0 if every patch that is meant for the tree applies and behaves so.
@@ -119,4 +119,4 @@ step "copy of $tree" copy_tree "$tree" "$COPY"
 
 heading "Patches on Nova $VERSION"
 exec "$VENV/bin/python" "$HERE/red_green.py" "${options[@]}" \
-    "$COPY" "$HERE/nova" "$@"
+    "$COPY" "$HERE" "$@"
