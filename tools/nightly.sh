@@ -13,9 +13,10 @@
 
 # What takes too long for .ci/run, in parts: all of each exhaustive test
 # (exhaustive), the tree without each feature (features), every release of
-# Nova (releases), its newest source (newest: a git repository or an unpacked
-# tree at $NOVA_TREE, without which the part is left out), properties with new
-# examples and the judge of guest NUMA nodes (properties), random hosts (fuzz), a
+# Nova (releases), its newest source (newest: a report of what the newest of the
+# package index changes, and the tests with the git repository or the unpacked
+# tree at $NOVA_TREE), our patches for Nova, and that repairs end with them
+# (upstream), properties with new examples and the judge of guest NUMA nodes (properties), random hosts (fuzz), a
 # hundred moves inside a host that are killed (killed), each key of a flavor
 # through all moves and each sequence of two operations (keys), benchmarks
 # (bench), all end-to-end checks and tests of tempest (checks), all moves
@@ -44,8 +45,8 @@ if [[ ${1:-} =~ ^[0-9]+$ ]]; then
     minutes=$1
     shift
 fi
-ALL=(exhaustive features releases newest properties fuzz killed keys bench
-    checks moves sharing upgrade watcher pairs soak blame tenants vnode)
+ALL=(exhaustive features releases newest upstream properties fuzz killed keys
+    bench checks moves sharing upgrade watcher pairs soak blame tenants vnode)
 [ $# -gt 0 ] || set -- "${ALL[@]}"
 for part; do
     [[ " ${ALL[*]} " = *" $part "* ]] ||
@@ -60,11 +61,24 @@ part_releases() {
 }
 
 part_newest() {
+    local pinned
+    pinned=$(sed -n 's/^nova===//p' tools/releases/34.txt)
+    stage "what changes after Nova $pinned, log/newest-nova.md" 15 \
+        env PYTHONPATH=. "$VENV/bin/python" -W ignore \
+        tools/upstream/newest.py "$pinned" newest \
+        "$GHSCHED_HOME/log/newest-nova.md"
     if [ -z "$newest" ]; then
-        echo 'left out: newest Nova, because NOVA_TREE is not set'
+        echo 'left out: tests with the newest Nova, NOVA_TREE is not set'
         return
     fi
     stage "newest Nova, $newest" 60 bash tools/test.sh --nova "$newest"
+}
+
+part_upstream() {
+    stage 'patches of Nova, their tests without and with them' 90 \
+        bash tools/upstream/check.sh
+    stage 'repairs of Nova end with its patches' 60 \
+        bash tools/upstream/patched.sh
 }
 
 # Every exhaustive test as a whole; a commit runs an eighth of each.

@@ -169,12 +169,13 @@ def describe_metrics(module: str) -> Iterator[str]:
 def describe_fixes() -> Iterator[str]:
     """Yield the lines of the table of repairs of Nova."""
     return _render_table(
-        ('Repair', 'Services', 'Bug', 'Servers'),
-        '35 25 15 25', (
+        ('Repair', 'Services', 'Bug', 'Fixed in Nova', 'Servers'),
+        '30 20 10 20 20', (
             (f':doc:`{fix.name} </contributor/upstream/{fix.name}>`',
              ', '.join(fix.processes),
              f'`{fix.bug} <https://launchpad.net/bugs/{fix.bug}>`_'
              if fix.bug else 'none yet',
+             fix.fixed_in or 'no release yet',
              _SERVERS[fix.servers]) for fix in rows.FIXES))
 
 

@@ -30,12 +30,20 @@ class Fix:
         flavor has extra specs of ghsched. ``none`` means that it acts on a
         connection of the process, not on servers.
     :param bug: number of the bug in Launchpad; None if it is not reported.
+    :param fixed_in: releases of Nova that have the bug fixed, for people;
+        empty for none.
+    :param fixed_source: patch of ``tools/upstream/nova``, module and text of
+        each piece of the source of a Nova that has the bug fixed. White space
+        does not count. Such a Nova, of whatever release, does not get this
+        fix.
     """
 
     name: str
     processes: tuple[str, ...]
     servers: str = 'ours'
     bug: int | None = None
+    fixed_in: str = ''
+    fixed_source: tuple[tuple[str, str, str], ...] = ()
 
     def import_module(self) -> Any:
         """Import and return the module that applies this fix of a Nova bug.
@@ -61,20 +69,54 @@ class Fix:
 
 _API, _SCHEDULER, _COMPUTE = registry.PROCESSES
 
+_MANAGER = 'nova.compute.manager'
+_DRIVER = 'nova.virt.libvirt.driver'
+
 FIXES = (
-    Fix('cut-off-live-migration', (_COMPUTE,)),
-    Fix('deleted-while-resized', (_API,)),
-    Fix('devices-of-far-pf', (_COMPUTE, _SCHEDULER)),
-    Fix('evacuated-devices', (_COMPUTE,)),
-    Fix('evacuated-live-migration', (_API, _COMPUTE)),
-    Fix('failed-build', (_COMPUTE,)),
-    Fix('failed-live-migration', (_COMPUTE,)),
-    Fix('failed-post-live-migration', (_COMPUTE,)),
-    Fix('failed-rebuild', (_COMPUTE,)),
-    Fix('failed-resize-flavor', (_COMPUTE,)),
-    Fix('libvirtd-restart-deadlock', (_COMPUTE,), servers='none'),
-    Fix('live-migrated-devices', (_COMPUTE,)),
-    # A conductor of an older release names no limits to a host of 34 either.
-    Fix('live-migration-limits', (_COMPUTE,), bug=2153425),
-    Fix('placement-retries', (_API, _COMPUTE)),
-    Fix('rolled-back-resize', (_API,)))
+    Fix('cut-off-live-migration', (_COMPUTE,), fixed_source=(
+        ('0008', _DRIVER, 'operation_ex = future.exception()'),
+        ('0014', _MANAGER, 'def _get_cut_off_live_migration('),
+        ('0015', _DRIVER, 'def _wait_for_migrating_guest('))),
+    Fix('deleted-while-resized', (_API,), fixed_source=(
+        ('0013', _MANAGER, '# Do not reset the task_state. It is None, or'),)),
+    Fix('devices-of-far-pf', (_COMPUTE, _SCHEDULER), fixed_source=(
+        ('0012', 'nova.pci.stats', 'def _get_usable_count('),)),
+    Fix('evacuated-devices', (_COMPUTE,), fixed_source=(
+        ('0004', 'nova.objects.instance',
+         'if source is not None or request_id is None:'),)),
+    Fix('evacuated-live-migration', (_API, _COMPUTE), fixed_source=(
+        ('0009', 'nova.conductor.manager', 'def _end_live_migrations('),)),
+    Fix('failed-build', (_COMPUTE,), fixed_source=(
+        ('0021', _MANAGER, 'def _destroy_unsaved_instance('),)),
+    Fix('failed-live-migration', (_COMPUTE,), fixed_source=(
+        ('0007', _DRIVER, 'if not has_migration_context or instance.host =='),
+        ('0016', _MANAGER,
+         'try: self._revert_allocation(context, instance, migration)'
+         ' except Exception: # Do not re-raise because the guest'))),
+    Fix('failed-post-live-migration', (_COMPUTE,), fixed_source=(
+        ('0019', _MANAGER,
+         'def _delete_allocation_of_failed_post_live_migration('),)),
+    Fix('failed-rebuild', (_COMPUTE,), fixed_source=(
+        ('0001', _MANAGER,
+         'if evacuate: self.rt.delete_allocation_for_evacuated_instance('),)),
+    Fix('failed-resize-flavor', (_COMPUTE,), fixed_source=(
+        ('0006', _MANAGER,
+         '# to create the guest. Neither do we reset the flavor'),)),
+    Fix('libvirtd-restart-deadlock', (_COMPUTE,), servers='none',
+        fixed_source=(('0002', 'nova.virt.libvirt.host',
+                       'self._wrapped_conn_lock = threading.RLock()'),)),
+    Fix('live-migrated-devices', (_COMPUTE,), fixed_source=(
+        ('0018', 'nova.virt.libvirt.migration', 'def _get_hostdev_address('),
+        ('0020', 'nova.pci.manager',
+         "if not (mig.is_live_migration and mig.status == 'error')"),
+        ('0022', _MANAGER, 'Ignoring exception while cleaning up the source'
+         ))),
+    # No release names limits to a host that an admin forces, and a conductor
+    # of an older release names none to a host of 34 either.
+    Fix('live-migration-limits', (_COMPUTE,), bug=2153425,
+        fixed_in='34, but for a forced host'),
+    Fix('placement-retries', (_API, _COMPUTE), fixed_source=(
+        ('0003', 'nova.scheduler.client.report',
+         'def _delete_allocation_by_generation('),)),
+    Fix('rolled-back-resize', (_API,), fixed_source=(
+        ('0005', 'nova.compute.api', 'def _get_request_spec_for_move('),)))

@@ -13,14 +13,18 @@
 """The repairs of Nova, and which of them this process applies.
 
 ``[ghsched]nova_fixes`` chooses: ``auto`` applies all that suit this Nova,
-``none`` applies nothing, names apply those.
+``none`` applies nothing, names apply those. A repair of what the installed
+Nova has fixed itself is never applied.
 """
 
 from collections.abc import Collection
 from collections.abc import Iterator
 from dataclasses import dataclass
+import functools
+import pathlib
 from typing import Any
 
+import nova
 from oslo_log import log as logging
 
 from ghsched_nova.nova_fixes.rows import Fix
@@ -36,6 +40,9 @@ AUTO = 'auto'
 NONE = 'none'
 
 
+#: Directory of the package nova.
+SOURCE = pathlib.Path(nova.__path__[0])
+
 _BY_NAME = {fix.name: fix for fix in FIXES}
 
 
@@ -44,7 +51,8 @@ class FixState:
     """Whether a fix of a Nova bug is applied, and if not, why.
 
     :param text: ``applied``, or the reason why the fix is not applied:
-        ``off``, or the functions of Nova that differ.
+        ``off``, ``not needed`` with the reason, or the functions of Nova that
+        differ.
     """
 
     applied: bool
@@ -66,6 +74,29 @@ def iterate_unknown_fixes(configured: Collection[str]) -> Iterator[str]:
             if word not in _BY_NAME and word not in (AUTO, NONE))
 
 
+@functools.cache
+def read_nova_source(module: str) -> str:
+    """Return the source of a module of the installed Nova, in one line.
+
+    The module is not imported.
+
+    :returns: the source with single spaces for white space; empty if this Nova
+        has no such file.
+    """
+    path = SOURCE.joinpath(*module.split('.')[1:]).with_suffix('.py')
+    try:
+        return ' '.join(path.read_text().split())
+    except OSError:
+        return ''
+
+
+def is_fixed_in_nova(fix: Fix) -> bool:
+    """Return whether the installed Nova has a bug fixed."""
+    return bool(fix.fixed_source) and all(
+        text in read_nova_source(module)
+        for _patch, module, text in fix.fixed_source)
+
+
 def describe_fix_state(fix: Fix, configured: Collection[str],
                        mismatches: Collection[registry.Mismatch]
                        ) -> FixState:
@@ -79,6 +110,8 @@ def describe_fix_state(fix: Fix, configured: Collection[str],
     """
     if fix.name not in configured and AUTO not in configured:
         return FixState(False, 'off')
+    if is_fixed_in_nova(fix):
+        return FixState(False, 'not needed, the installed Nova has the fix')
     if mismatches:
         return FixState(False,
                         'not applied, ' + '; '.join(map(str, mismatches)))

@@ -12,6 +12,9 @@
 
 
 import pathlib
+import re
+import shutil
+import subprocess
 from types import SimpleNamespace
 from unittest import mock
 
@@ -20,6 +23,7 @@ import fixtures
 from nova import conf
 from nova import exception
 from nova import objects
+from nova import version
 
 from ghsched_nova.features.doctor import nova_changes
 from ghsched_nova.nova_fixes import cut_off_live_migration
@@ -39,6 +43,11 @@ from ghsched_placement.tests import base
 TOP = pathlib.Path(__file__).parents[4]
 FIX = rows.Fix('one', (registry.API,))
 DIFFER = (registry.Mismatch('nova.x', ('a',), None),)
+PATCHES = TOP / 'tools/upstream/nova'
+NOVA = table.SOURCE
+
+#: Patches of defects for which there is no fix, but other code of ghsched.
+WITHOUT_FIX = {'0010', '0011', '0017'}
 
 
 @ddt.ddt
@@ -56,6 +65,61 @@ class StateTest(base.TestCase):
                                             text):
         self.assertEqual(table.FixState(applied, text),
                          table.describe_fix_state(FIX, chosen, differ))
+
+
+class FixedNovaTest(base.TestCase):
+    """A Nova in which a bug is fixed does not get the repair of it."""
+
+    def setUp(self):
+        super().setUp()
+        self.addCleanup(table.read_nova_source.cache_clear)
+
+    def patch_nova(self, *patches):
+        """Let the fixes read a source of Nova with some patches."""
+        tree = pathlib.Path(self.useFixture(fixtures.TempDir()).path)
+        for patch in patches:
+            for name in re.findall(r'^--- a/(nova/(?!tests/).*)$',
+                                   patch.read_text(), re.MULTILINE):
+                if not (tree / name).exists():
+                    (tree / name).parent.mkdir(parents=True, exist_ok=True)
+                    shutil.copy(NOVA.parent / name, tree / name)
+            subprocess.run(
+                ['git', 'apply', '--exclude=nova/tests/*', str(patch)],
+                cwd=tree, check=True)
+        self.enterContext(mock.patch.object(table, 'SOURCE', tree / 'nova'))
+        table.read_nova_source.cache_clear()
+
+    def test_bug_of_the_installed_nova_is_not_taken_for_fixed(self):
+        for fix in rows.FIXES:
+            if not fix.fixed_in:
+                self.assertFalse(table.is_fixed_in_nova(fix), fix.name)
+
+    def test_patch_is_that_of_a_fix_or_listed(self):
+        self.assertEqual(
+            sorted(path.name[:4] for path in PATCHES.glob('*.patch')),
+            sorted(WITHOUT_FIX.union(*(
+                {patch for patch, _, _ in fix.fixed_source}
+                for fix in rows.FIXES))))
+
+    def test_fix_ends_when_nova_has_all_of_its_patches(self):
+        if not version.version_string().startswith('34.'):
+            self.skipTest('the patches are for Nova 34')
+        for fix in rows.FIXES:
+            patches = [next(PATCHES.glob(f'{patch}-*'))
+                       for patch, _, _ in fix.fixed_source]
+            for number in range(len(patches)):
+                with self.subTest(fix.name, patches=number):
+                    self.patch_nova(*patches[:number])
+                    self.assertEqual('applied', self.describe(fix))
+            if patches:
+                self.patch_nova(*patches)
+                self.assertEqual(
+                    'not needed, the installed Nova has the fix',
+                    self.describe(fix))
+
+    @staticmethod
+    def describe(fix):
+        return table.describe_fix_state(fix, ['auto', fix.name], ()).text
 
 
 @ddt.ddt
