@@ -88,12 +88,14 @@ class Kind:
     :param nodes: NUMA nodes of the guest; 0 if the scheduler chooses.
     :param ours: extra specs for our scheduler.
     :param stock: those with which stock Nova asks Placement for as much.
+    :param servers: servers in one request.
     """
 
     nodes: int
     vcpus: int
     ours: dict[str, str] = field(default_factory=dict)
     stock: dict[str, str] = field(default_factory=dict)
+    servers: int = 1
 
     @property
     def static_vcpus(self) -> int:
@@ -109,6 +111,8 @@ def _two(share: int) -> dict[str, str]:
 
 
 _AUTO = {'ghsched:numa': 'auto'}
+_BW1 = ({'ghsched:mem_bw_min': '30'},
+        {'resources_BW0:CUSTOM_MEM_BW_PCT': '30', **_GROUP})
 
 KINDS = {
     'plain': Kind(1, 8),
@@ -117,8 +121,8 @@ KINDS = {
     # Two nodes, since no single node has enough CPUs.
     'plain2': Kind(2, 48),
     'auto2': Kind(0, 48, _AUTO),
-    'bw1': Kind(1, 8, {'ghsched:mem_bw_min': '30'},
-                {'resources_BW0:CUSTOM_MEM_BW_PCT': '30', **_GROUP}),
+    'bw1': Kind(1, 8, *_BW1),
+    'bw1x4': Kind(1, 8, *_BW1, servers=4),
     'bw2': Kind(2, 16, {'ghsched:mem_bw_min': '30'}, _two(30)),
     'bw2vf': Kind(2, 16, {'ghsched:mem_bw_min': '30', 'ghsched:vfs': 'nic:4',
                           'ghsched:vfs_locality': 'node'},
@@ -298,7 +302,7 @@ class Lab:
             pci_request.get_pci_requests_from_flavor(flavor), {}, None, None,
             project_id=clouds.PROJECT, user_id=clouds.USER,
             port_resource_requests=None, request_level_params=None)
-        spec.is_bfv, spec.num_instances = False, 1
+        spec.is_bfv, spec.num_instances = False, kind.servers
         if not kind.nodes:
             # nova-api has made it, and the scheduler reads it.
             objects.InstanceMapping(
@@ -324,41 +328,43 @@ class Lab:
             raise RuntimeError('the index cannot read the reports of hosts: '
                                f'last read {indexed.feed.age} s ago')
 
-    def select(self, spec: Any) -> tuple[Any, str]:
+    def select(self, spec: Any, servers: list[str]) -> tuple[Any, str]:
         """Selections, or None and why there are none."""
         try:
             return self.manager.select_destinations(
                 self.context, spec_obj=spec, return_objects=True,
-                instance_uuids=[spec.instance_uuid],
-                return_alternates=True), ''
+                instance_uuids=servers, return_alternates=True), ''
         except messaging.ExpectedException as expected:
             return None, str(expected.exc_info[1])
 
-    def forget(self, spec: Any) -> None:
-        """Take a guest's allocations away again."""
-        answer = self.placement.delete(f'/allocations/{spec.instance_uuid}')
-        assert answer.status_code == 204, answer.text  # noqa: S101
-        indexed = getattr(self.manager, '_indexed', None)
-        if indexed is not None:
-            # No host reports in this cloud.
-            indexed.index.drop_claim(spec.instance_uuid)
+    def forget(self, servers: list[str]) -> None:
+        """Take the allocations of guests away again."""
+        for server in servers:
+            answer = self.placement.delete(f'/allocations/{server}')
+            assert answer.status_code == 204, answer.text  # noqa: S101
+            indexed = getattr(self.manager, '_indexed', None)
+            if indexed is not None:
+                # No host reports in this cloud.
+                indexed.index.drop_claim(server)
 
     def once(self, kind: str, keep: bool = False) -> dict[str, Any]:
         """Schedule one guest; it is gone again unless it is to be kept."""
         spec = self.spec(KINDS[kind])
+        servers = [spec.instance_uuid, *(
+            str(uuid.uuid4()) for _ in range(1, KINDS[kind].servers))]
         if self.mode == INDEX_FIRST:
             self.manager._indexed.drop_cached_refusals()
         self.placement.counts = counts = Counts()
         begin, wall = time.process_time(), time.perf_counter()
-        found, reason = self.select(spec)
+        found, reason = self.select(spec, servers)
         cpu, wall = time.process_time() - begin, time.perf_counter() - wall
         self.placement.counts = Counts()
         self._check_index(wall)
         if found and not keep:
-            self.forget(spec)
+            self.forget(servers)
         return {
             'cpu': cpu, 'wall': wall, 'found': bool(found), 'reason': reason,
-            'instance': spec.instance_uuid, 'rows': counts.rows,
+            'instance': servers[0], 'rows': counts.rows,
             'host': found[0][0].service_host if found else None,
             'alternates': len(found[0]) - 1 if found else 0,
             'requests': dict(counts.requests),

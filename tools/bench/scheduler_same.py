@@ -224,11 +224,12 @@ def _places(lab: labs.Lab, spec: Any, indexed: bool) -> bool:
     lab.manager._indexed = kept if indexed else None
     kept.drop_cached_refusals()
     try:
-        found, _reason = lab.select(spec.obj_clone())
+        found, _reason = lab.select(spec.obj_clone(),
+                                     [spec.instance_uuid])
     finally:
         lab.manager._indexed = kept
     if found:
-        lab.forget(spec)
+        lab.forget([spec.instance_uuid])
     return bool(found)
 
 
