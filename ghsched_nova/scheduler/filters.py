@@ -54,8 +54,6 @@ from ghsched_placement.fit.lack import GroupedReasons
 from ghsched_placement.fit.lack import Lack
 from ghsched_placement.flavor import keys
 from ghsched_placement.providers import names
-from ghsched_placement.providers.placement_client import PlacementClient
-from ghsched_placement.providers.placement_client import PlacementError
 from ghsched_placement.query import candidates
 from ghsched_placement.query.candidates import NodeAssignment
 from ghsched_placement.query.candidates import NodeRequestGroups
@@ -236,10 +234,10 @@ class GhschedNUMATopologyFilter(numa_topology_filter.NUMATopologyFilter):
         if not scheduler.satisfies_cpu_thread_policy(view.numa_topology, spec):
             return CPU_POLICY
         candidates.map_vfs_to_pfs(view.allocation_candidates, required.vfs)
-        room, free = _NodeCapacityCache(view, spec), _FreeAmountsCache(view)
+        room = _NodeCapacityCache(view, spec)
         host = _describe_host(view)
         needed = needed_nodes.find_needed_nodes(
-            view, spec, free.get_free_amounts if view.claimed else
+            view, spec,
             functools.partial(needed_nodes.get_offered_amounts, spec),
             host.nearest)
         placed, refusal = node_assignment.assign_host_nodes(
@@ -251,13 +249,12 @@ class GhschedNUMATopologyFilter(numa_topology_filter.NUMATopologyFilter):
             return TAKEN    # the host state forgets PFs without a free VF
         if refusal is not None:
             return refusal
-        return self._keep_first_fitting_candidate(view, spec, required, placed,
-                                                  free)
+        return self._keep_first_fitting_candidate(view, spec, required, placed)
 
     def _keep_first_fitting_candidate(
             self, view: HostStateView, spec: shared.RequestSpec,
-            required: NodeRequestGroups, placed: Iterable[NodeAssignment],
-            free: '_FreeAmountsCache') -> Lack | None:
+            required: NodeRequestGroups, placed: Iterable[NodeAssignment]
+    ) -> Lack | None:
         """Remove a host's allocation candidates except the first that fits.
 
         Of candidates with equal nodes and devices, only one is tried.
@@ -265,13 +262,13 @@ class GhschedNUMATopologyFilter(numa_topology_filter.NUMATopologyFilter):
         :param view: state of the host; its candidates are replaced.
         :param placed: assignments to host NUMA nodes, each with its allocation
             candidates; the best first.
-        :param free: present free amounts of the host's providers.
         :returns: None if a candidate fits, otherwise the reason why none fits.
         """
         refusal: Lack | None = None
         # A preference of Nova's affinity policy is content with any PF.
         strict = pci_requests.has_strict_vf_affinity(spec.pci_requests)
         node_of = scheduler.map_pfs_to_nodes(view) if strict else {}
+        free = functools.partial(needed_nodes.get_offered_amounts, spec)
         tried: set[Any] = set()
         for way in placed:
             key = (way.get_host_node_order(), way.others,
@@ -279,7 +276,8 @@ class GhschedNUMATopologyFilter(numa_topology_filter.NUMATopologyFilter):
             if key in tried:
                 continue
             if view.claimed:
-                found = list(filter(free.has_capacity_for, way.candidates))
+                found = [one for one in way.candidates
+                         if _has_capacity_for(one, view.uuid, free)]
                 if not found:
                     refusal = refusal or TAKEN
                     continue
@@ -429,62 +427,23 @@ def _make_shortage_reason(nodes: Sequence[int],
         f'of the devices to be on the same node, {missing_devices}'))))
 
 
-class _FreeAmountsCache:
-    """Cache of the present free amounts of a host's nested providers.
+def _has_capacity_for(candidate: Mapping[str, Any], root: str,
+                      get_free_amounts: needed_nodes.FreeAmounts) -> bool:
+    """Return whether an allocation candidate's resources are still free.
 
-    It is used for the second and later instances of a multi-create request.
-    Placement's allocation candidates are older than the claims of the earlier
-    instances. The free amounts of each provider are read only once.
+    Earlier instances of the request may have taken them. The resources of the
+    compute node, such as memory, are skipped: Nova checks them itself.
 
-    :param view: state of the host, whose root provider is not read.
+    :param root: UUID of the compute node's provider.
+    :param get_free_amounts: returns the free amounts of a provider.
     """
-
-    def __init__(self, view: HostStateView) -> None:
-        self._root = view.uuid
-        self._free: dict[str, dict[str, int]] = {}
-
-    def has_capacity_for(self, candidate: Mapping[str, Any]) -> bool:
-        """Return whether an allocation candidate's resources are still free.
-
-        Only bandwidth and VFs are compared. The resources of the compute node,
-        such as memory, are skipped: Nova checks them itself.
-        """
-        for provider, allocation in candidate['allocations'].items():
-            if provider == self._root:
-                continue
-            left = self.get_free_amounts(provider)
-            if any(amount > left.get(resource_class, 0)
-                   for resource_class, amount in
-                   allocation['resources'].items()):
-                return False
-        return True
-
-    def get_free_amounts(self, provider: str) -> dict[str, int]:
-        """Return the free amounts of a provider, read once from Placement.
-
-        :param provider: UUID of the resource provider.
-        :returns: free amount by resource class; empty if Placement cannot be
-            read.
-        """
-        if provider not in self._free:
-            self._free[provider] = self._read_free_amounts(provider)
-        return self._free[provider]
-
-    @staticmethod
-    def _read_free_amounts(provider_uuid: str) -> dict[str, int]:
-        """Return a resource provider's free amount of each resource class.
-
-        The result is empty if Placement cannot be read.
-        """
-        client = PlacementClient(shared.get_placement_client())
-        try:
-            return client.get_free_amounts(provider_uuid)
-        except PlacementError as error:
-            LOG.warning('ghsched: cannot read the free resources of provider '
-                        '%(uuid)s from Placement; refusing the allocation '
-                        'candidate: %(error)s',
-                        {'uuid': provider_uuid, 'error': error})
-            return {}
+    for provider, allocation in candidate['allocations'].items():
+        left = get_free_amounts(provider) if provider != root else None
+        if left is not None and any(
+                amount > left.get(name, 0)
+                for name, amount in allocation['resources'].items()):
+            return False
+    return True
 
 
 def _log_refusals_once(spec: shared.RequestSpec, refused: GroupedReasons,

@@ -123,9 +123,15 @@ class CoreSchedulerManager(nova_manager.SchedulerManager):
     def _get_all_host_states(self, context: Any, spec_obj: Any,
                              provider_summaries: Any) -> Any:
         """Return the states of hosts with allocation candidates."""
-        request_filter.set_provider_summaries(spec_obj, provider_summaries)
+        self._set_provider_summaries(spec_obj, provider_summaries)
         return super()._get_all_host_states(context, spec_obj,
                                             provider_summaries)
+
+    def _set_provider_summaries(self, spec: shared.RequestSpec,
+                                summaries: Any) -> None:
+        """Store the provider summaries of Placement's answer to a request."""
+        self._seen.summaries = summaries or {}
+        request_filter.set_provider_summaries(spec, summaries)
 
     def _schedule_request(self, call: SelectCall) -> Any:
         """Select hosts for a request, and claim the resources of the first.

@@ -23,6 +23,7 @@ from collections.abc import Mapping
 from collections.abc import Set
 from types import MappingProxyType
 from typing import Any
+from typing import TypeAlias
 
 from nova.virt import hardware
 
@@ -40,6 +41,9 @@ from ghsched_placement.flavor.policy import GuestPolicy
 from ghsched_placement.flavor.topology import PageSize
 from ghsched_placement.providers import names
 
+#: Returns the free amounts of a provider, by resource class.
+FreeAmounts: TypeAlias = Callable[[str], Mapping[str, int]]
+
 _NONE: Mapping[int, int] = MappingProxyType({})
 _PAGE_SIZES: Mapping[int, PageSize] = {
     hardware.MEMPAGES_SMALL: 'small', hardware.MEMPAGES_LARGE: 'large',
@@ -49,6 +53,8 @@ _PAGE_SIZES: Mapping[int, PageSize] = {
 def get_offered_amounts(spec: shared.RequestSpec,
                         provider_uuid: str) -> dict[str, int]:
     """Return what is free of a provider by Placement's answer to a request.
+
+    Claims of the request itself since the answer are subtracted.
 
     :returns: free amount by resource class; empty if the answer does not have
         the provider.
@@ -60,7 +66,7 @@ def get_offered_amounts(spec: shared.RequestSpec,
 
 
 def find_needed_nodes(view: Any, spec: shared.RequestSpec,
-                      get_free_amounts: Callable[[str], Mapping[str, int]],
+                      get_free_amounts: FreeAmounts,
                       nearest: Mapping[int, int] = _NONE) -> frozenset[int]:
     """Return the host nodes that a guest should take so that most others fit.
 
@@ -82,7 +88,7 @@ def find_needed_nodes(view: Any, spec: shared.RequestSpec,
 
 
 def _find_needed_nodes(view: Any, spec: shared.RequestSpec,
-                       get_free_amounts: Callable[[str], Mapping[str, int]],
+                       get_free_amounts: FreeAmounts,
                        nearest: Mapping[int, int]) -> frozenset[int]:
     guest = spec.numa_topology
     if not guest or not 1 < len(guest.cells) < len(view.numa_topology.cells):

@@ -12,6 +12,7 @@
 
 """State of the request that a thread of nova-scheduler schedules."""
 
+from collections.abc import Mapping
 import threading
 from typing import Any
 from urllib import parse
@@ -38,6 +39,7 @@ class RequestState(threading.local):
     :ivar filtered: number of hosts before and after each filter, for the last
         instance.
     :ivar shortages: reasons of the last refusal; empty if unknown.
+    :ivar summaries: provider summaries of Placement's answer, by UUID.
     """
 
     def __init__(self, known_classes: set[str] | None = None) -> None:
@@ -51,6 +53,20 @@ class RequestState(threading.local):
         self.hosts: frozenset[str] = frozenset()
         self.filtered: list[lack.FilterResult] = []
         self.shortages: list[lack.Lack] = []
+        self.summaries: Mapping[str, Any] = {}
+
+    def subtract_claim(self, allocations: Mapping[str, Any]) -> None:
+        """Count the resources of a claim as used in Placement's answer.
+
+        The next instance of a multi-create request is placed by that answer.
+
+        :param allocations: ``{provider: {'resources': {class: amount}}}``.
+        """
+        for provider, allocation in allocations.items():
+            known = self.summaries.get(provider, {}).get('resources', {})
+            for name, amount in allocation['resources'].items():
+                if name in known:
+                    known[name]['used'] += amount
 
     def reset_filters(self) -> None:
         self.filtered = []
@@ -82,7 +98,10 @@ class RecordingClient:
         """
         claimed = self._seen.claims.claim_resources(
             self._client, context, consumer, request, *args, **kwargs)
-        self._seen.lost = self._seen.lost or not claimed
+        if claimed:
+            self._seen.subtract_claim(request['allocations'])
+        else:
+            self._seen.lost = True
         return claimed
 
     def get_allocation_candidates(self, context: Any,

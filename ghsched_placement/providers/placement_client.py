@@ -20,7 +20,6 @@ from urllib import parse
 
 from keystoneauth1 import exceptions
 
-from ghsched_placement.providers import tree
 
 LOG = logging.getLogger(__name__)
 
@@ -80,13 +79,6 @@ class PlacementClient:
         """
         return dict(self.get(f'/resource_providers/{provider}/usages')[
             'usages'])
-
-    def get_free_amounts(self, provider: str) -> dict[str, int]:
-        """Return the free amounts of a resource provider, by resource class.
-        """
-        used = self.get_usages(provider)
-        return {name: tree.compute_free_amount(record, used.get(name, 0))
-                for name, record in self.get_inventories(provider).items()}
 
     def get_usage_by_consumer(self, provider: str,
                               resource_class: str) -> dict[str, int]:

@@ -21,7 +21,6 @@ from ghsched_nova.features.index import indexed
 from ghsched_nova.nova_seams import shared
 from ghsched_nova.scheduler import manager
 from ghsched_nova.scheduler import off
-from ghsched_nova.scheduler import request_filter
 from ghsched_nova.scheduler.select_call import SelectCall
 
 
@@ -122,7 +121,7 @@ class IndexedManager(manager.CoreSchedulerManager):
         if not search:
             return super()._get_all_host_states(context, spec_obj,
                                                 provider_summaries)
-        request_filter.set_provider_summaries(spec_obj, provider_summaries)
+        self._set_provider_summaries(spec_obj, provider_summaries)
         return (state for uuid, state in search.states.items()
                 if uuid in provider_summaries)
 

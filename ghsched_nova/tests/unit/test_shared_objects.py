@@ -193,7 +193,6 @@ NOT_SHARED = {
     'ghsched_nova.resctrl.counters._CounterAssigner': _CALL,
     'ghsched_nova.resctrl.guest_processes.GuestProcesses': _CALL,
     'ghsched_nova.scheduler.best_nodes.BestNodesView': _REQUEST,
-    'ghsched_nova.scheduler.filters._FreeAmountsCache': _REQUEST,
     'ghsched_nova.scheduler.filters._NodeCapacityCache': _REQUEST,
     'ghsched_nova.scheduler.host_view.HostStateView': _REQUEST,
     'ghsched_nova.features.index.index_search.Search': _REQUEST,
